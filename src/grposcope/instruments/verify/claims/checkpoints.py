@@ -155,7 +155,8 @@ def _test(
         ),
         held=(
             f"No other assignment of {len(evidence.scored)} checkpoints to "
-            f"{coverage.share(len(rows), len(evidence.rows), 'no scored token')} is likelier; {visible[0]} of {visible[1]} alternatives differ enough to be detected."
+            f"{coverage.share(len(rows), len(evidence.rows), 'no scored token')} is likelier; {visible[0]} of "
+            f"{visible[1]} alternatives differ enough to be detected."
         ),
         effect=(
             f"On average a rollout is {per_rollout:.3g} nats from the policy being trained, so about "

@@ -90,6 +90,7 @@ def _within(
     if (known & ~out).any():
         kept, every = rewards[known & ~out].mean(), rewards[known].mean()
         bias = f" The mean reward of the kept rollouts is {kept:.4g}; that of all rollouts is {every:.4g}."
+    of = coverage.share(count, int(out.sum()), f"no {name} or no kept sibling", "dropped rollout")
     apart = f"{abs(seen):.3g} {'higher' if seen > 0 else 'lower'} in reward"
     if name == "length":
         apart = f"{abs(seen):.3g} tokens {'longer' if seen > 0 else 'shorter'}"
@@ -97,7 +98,7 @@ def _within(
         fault=f"dropped by {name}",
         broken=p < 0.05,
         evidence=f"{count:,} dropped rollouts are {apart} than their siblings (p = {p:.2g})",
-        held=f"{coverage.share(count, int(out.sum()), f'no {name} or no kept sibling', 'dropped rollout')} do not differ measurably in {name} from their siblings (p = {p:.2g}).",
+        held=f"{of} do not differ measurably in {name} from their siblings (p = {p:.2g}).",
         effect=(
             "The remaining rollouts are not a random sample of the policy: their mean reward and gradient are "
             f"biased.{bias}"

@@ -47,8 +47,7 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
                           "verify does not know it.")  # fmt: skip
         return
     wrong: list[tuple[int, str, str]] = []
-    largest, tokens, size, pulled = 0.0, 0, 0.0, False
-    taken, rollouts = 0, 0
+    largest, tokens, taken, size, pulled = 0.0, 0, 0, 0.0, False
     for step, places in evidence.steps.items():
         rows = [evidence.rows[place] for place in places]
         some = [rows[place] for place in token_weights.of_update(rows) if rows[place].loss_weights is not None]
@@ -68,7 +67,7 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         share = float(apart.max() / scale)
         tolerance = BFLOAT16 if in_bfloat16(given) else FLOAT32
         tokens += int(compared.sum())
-        taken, rollouts = taken + len(some), rollouts + len(places)
+        taken += len(some)
         pulled |= bool(kl) and _pulls(loss, kl, some, rows, tolerance * scale)
         largest = max(largest, share)
         if share > tolerance:
@@ -87,7 +86,7 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         evidence=f"The derivatives of the loss at step {first[0]} {first[2]}; their relative "
         f"difference from the stated loss is {size:.2g}",
         held=f"The derivatives of the loss match the settings at {tokens:,} tokens of "
-        f"{coverage.share(taken, rollouts, 'none recorded')}, to {largest:.1g} of the largest; "
+        f"{coverage.share(taken, len(evidence.rows), 'none, or only zeros')}, to {largest:.1g} of the largest; "
         f"{FLOAT32:g} would have been detected ({BFLOAT16:g} in bfloat16).",
         effect=f"The gradient is that of a different objective: the token weights are off by {size:.0%} of their size.",
         remedy="Compare the sign and factor of each loss term with the settings, and check what the loss is divided by "

@@ -139,8 +139,8 @@ def _compared(
     known = np.isfinite(logged) & np.isfinite(made)
     key = run.keys.get(name, name)
     if known.sum() < FEWEST:
-        return NotTestable(f"{key} was not compared: fewer than {FEWEST} steps have both its value and rollouts that it "
-                           "can be taken from.")  # fmt: skip
+        return NotTestable(f"{key} was not compared: fewer than {FEWEST} steps have both its value and rollouts that "
+                           "it can be taken from.")  # fmt: skip
     wrong = known & np.array([not _near(a, b) for a, b in zip(logged, made, strict=True)])
     if not wrong.any():
         if others and np.ptp(made[known]) == 0 and not _differs(others, steps, made, known):

@@ -50,8 +50,8 @@ def _sums(evidence: PipelineEvidence) -> Iterator[ClaimTest]:
             f"{len(wrong):,} of {len(rows):,} rewards are not the weighted sum of their functions; the first, "
             f"{first.where}, is {given[wrong[0]]:.6g} instead of {due[wrong[0]]:.6g}"
         ),
-        held=f"The rewards of {coverage.share(len(rows), len(evidence.rows), 'no reward of several functions')} are the "
-        "weighted sum of their functions.",
+        held=f"The rewards of {coverage.share(len(rows), len(evidence.rows), 'no reward of several functions')} are "
+        "the weighted sum of their functions.",
         effect="The policy is trained on a different reward from that of the settings.",
         remedy="Check the weights of the reward functions and their order.",
         since=None if first is None else first.step,
@@ -141,55 +141,43 @@ def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         made[np.array(order)] = np.array([np.nan if one is None else float(one) for one in given])
         return made
 
-    forward = list(range(len(rows)))
-    once, again = grade(forward), grade(forward)
+    once, again = grade(range(len(rows))), grade(range(len(rows)))
     if not np.isfinite(once).any():
         yield NotTestable(f"The reward function gave none of {len(rows):,} rollouts a number; check what it takes.")
         return
     repeated = _near(again, once)
-    yield _test(
-        "not repeatable",
-        ~repeated,
-        evidence,
-        places,
-        again,
-        once,
-        "get a different reward when graded again",
-        "graded twice, all rewards are equal",
-        "The grader adds noise to the advantages.",
-        "Fix the seed of the reward function, or grade each text once.",
-    )
+    yield _test("not repeatable", ~repeated, evidence, places, again, once,
+                "get a different reward when graded again", "graded twice, all rewards are equal",
+                "The grader adds noise to the advantages.",
+                "Fix the seed of the reward function, or grade each text once.")  # fmt: skip
     if len(rows) < 2:
         yield NotTestable("One rollout could be graded, so its order and neighbours do not show; write more.")
-        return
-    other = grade(forward[::-1])
-    moved = ~_near(other, once) & repeated
-    yield _test("depends on the order", moved, evidence, places, other, once,
-                "get a different reward when the batch is reordered", "graded in another order, all rewards are equal",
-                "A rollout's reward depends on its neighbours, so advantages are noise.",
-                "Make each reward depend only on its own completion.")  # fmt: skip
-    if moved.any():
-        return
-    given = np.array([row.reward for row in rows])
-    sure = repeated & np.isfinite(once)
-    wrong = ~_near(given, once) & sure
-    if not sure.any() or (not wrong.any() and np.ptp(once[sure]) == 0):
-        yield NotTestable("The rewards that could be graded again are all equal, so rewards in the wrong place would "
-                          "not be seen; write rollouts with different rewards.")  # fmt: skip
-        return
-    fault, words = _kind(given, once, wrong, [str(row.group) for row in rows])
-    yield _test(
-        fault,
-        wrong,
-        evidence,
-        places,
-        given,
-        once,
-        words,
-        "graded again, all rewards equal the logged ones",
-        "Rollouts are rewarded for what they did not write.",
-        "Find where rewards are gathered or sorted separately from their rollouts, and match both by an id.",
-    )
+    else:
+        other = grade(range(len(rows))[::-1])
+        moved = ~_near(other, once) & repeated
+        yield _test("depends on the order", moved, evidence, places, other, once,
+                    "get a different reward when the batch is reordered",
+                    "graded in another order, all rewards are equal",
+                    "A rollout's reward depends on its neighbours, so advantages are noise.",
+                    "Make each reward depend only on its own completion.")  # fmt: skip
+        if moved.any():
+            return
+    sure = np.flatnonzero(repeated & np.isfinite(once))
+    yield _logged(evidence, [places[place] for place in sure], once[sure])
+
+
+def _logged(evidence: PipelineEvidence, places: Sequence[int], once: Floats) -> ClaimTest | NotTestable:
+    """The logged rewards of some rows against those that the function gives, once (N,)."""
+    given = np.array([evidence.rows[place].reward for place in places])
+    wrong = ~_near(given, once)
+    if not wrong.any() and (not len(once) or np.ptp(once) == 0):
+        return NotTestable("The rewards that could be graded again are all equal, so rewards in the wrong place would "
+                           "not be seen; write rollouts with different rewards.")  # fmt: skip
+    fault, words = _kind(given, once, wrong, [str(evidence.rows[place].group) for place in places])
+    return _test(fault, wrong, evidence, places, given, once, words, "graded again, all rewards equal the logged ones",
+                 "Rollouts are rewarded for what they did not write.",
+                 "Find where rewards are gathered or sorted separately from their rollouts, and match both by an "
+                 "id.")  # fmt: skip
 
 
 def _kind(given: Floats, due: Floats, wrong: Bools, groups: Sequence[str]) -> tuple[str, str]:

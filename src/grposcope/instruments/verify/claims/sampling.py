@@ -227,8 +227,9 @@ def _held(evidence: PipelineEvidence, found: DrawnSums, z: float, rows: int) -> 
     visible = _visible(found)
     cut = f" and a top-k of {visible[-1]} or less" if visible else ""
     return (
-        f"{_tokens(found)} of {coverage.share(rows, len(evidence.rows), 'no scored token')} fit a temperature of {stated / high:.3g} to {stated / low:.3g} "
-        f"(stated: {stated:g}; z = {z:+.1f}); other temperatures{cut} would have been detected."
+        f"{_tokens(found)} of {coverage.share(rows, len(evidence.rows), 'no scored token')} fit a temperature of "
+        f"{stated / high:.3g} to {stated / low:.3g} (stated: {stated:g}; z = {z:+.1f}); other temperatures{cut} would "
+        "have been detected."
     )
 
 

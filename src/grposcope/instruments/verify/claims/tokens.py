@@ -101,7 +101,7 @@ def kinds(ends: bool) -> Iterator[_Kind]:
         lambda one: bool((one.due & ~one.trained)[: None if ends else -1].any()),
         "leave out tokens that the policy drew", "all tokens that were drawn are trained on",
         "Part of the completion gets no gradient.", "no trained token, or tokens that tools may have written",
-        "The mask alone says which tokens the policy wrote; write tool_mask, with 0 on what tools and environments wrote.",
+        "The mask alone says which tokens the policy wrote; write tool_mask, 0 on what tools and environments wrote.",
     )  # fmt: skip
 
 

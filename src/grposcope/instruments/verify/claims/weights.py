@@ -130,7 +130,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
 def _test_or_reason(
     evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: str
 ) -> ClaimTest | NotTestable:
-    """The test, or why the tokens are too few: for an error of the mean, or for a distance beyond rounding to be sure."""
+    """The test, or why the tokens are too few: for an error of the mean, or to be sure of a distance."""
     test = _test(evidence, found, column)
     if test is None:
         return NotTestable("One token has a recorded log-probability, too few to compare with the weights; write more.")
