@@ -68,8 +68,8 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
                     "('reward hacking', 'failing', 80)",
         "Finding": ">>> worst.because[:29]\n'held-out val-core/gsm8k/acc/m'",
         "report": 'report(run, "run.html")  # or report([run, other], "both.html")',
-        "verify": ">>> rows = [{'group': 0, 'reward': r, 'advantage': r - 0.5} for r in (0.0, 1.0)]\n"
-                  ">>> verify(rows, {'num_generations': 2}).word\n'healthy'",
+        "verify": ">>> rows = [{'group': g, 'reward': r, 'advantage': r - g / 2} for g in (1, 2) for r in (0, g)]\n"
+                  ">>> verify(rows, {'scale_rewards': 'none'}).word\n'healthy'",
         "Estimate": ">>> print(Estimate.mean([0.2, 0.3, 0.4]))\n0.3 ± 0.058 (n=3)",
         "Answer": '>>> Answer("mine", "Is it enough?", "healthy", "Yes.", because="3 of 3 passed").paragraphs\n'
                   "('Yes.', 'Because 3 of 3 passed.')",
