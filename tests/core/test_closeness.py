@@ -21,6 +21,14 @@ def test_neighbouring_floats_are_one_unit_apart(dtype: type, value: float) -> No
         assert not within_ulps(x, near, apart - 1)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_units_are_those_of_16_bit_floats_too(dtype: torch.dtype) -> None:
+    x = torch.tensor([-0.7, 3.0], dtype=dtype)
+    near = x * (1 + torch.finfo(dtype).eps)
+    assert not within_ulps(x, near, 0)
+    assert within_ulps(x, near, 2)
+
+
 def test_tensors_and_lists_are_arrays_too() -> None:
     assert within_ulps(torch.tensor([0.1 + 0.2], dtype=torch.float64, requires_grad=True), [0.3], 1)
     assert not within_ulps([0.1 + 0.2], [0.3], 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 
 def within_ulps(a: ArrayLike, b: ArrayLike, ulps: int) -> bool:
@@ -16,15 +16,18 @@ def within_ulps(a: ArrayLike, b: ArrayLike, ulps: int) -> bool:
 
     The unit is that of the larger of the two numbers. NaN equals NaN, and infinity itself alone.
     """
-    x, y = _array(a), _array(b)
-    if x.shape != y.shape or x.dtype != y.dtype:
+    (x, type_of_a), (y, type_of_b) = _wide(a), _wide(b)
+    if x.shape != y.shape or type_of_a != type_of_b:
         return False
+    kind = torch.finfo(type_of_a)
     finite = np.isfinite(x) & np.isfinite(y)
-    near = np.zeros(x.shape, dtype=bool)
-    largest = np.maximum(np.abs(x[finite]), np.abs(y[finite]))
-    near[finite] = np.abs(x[finite] - y[finite]) <= ulps * np.spacing(largest)
-    return bool((near | (x == y) | (np.isnan(x) & np.isnan(y))).all())
+    largest = np.where(finite, np.maximum(np.abs(x), np.abs(y)), 0.0)
+    unit = np.maximum(np.ldexp(kind.eps, np.frexp(largest)[1] - 1), kind.smallest_normal * kind.eps)
+    apart = np.abs(np.subtract(x, y, where=finite, out=np.full(x.shape, np.inf)))
+    return bool(((apart <= ulps * unit) | (x == y) | (np.isnan(x) & np.isnan(y))).all())
 
 
-def _array(values: ArrayLike) -> np.ndarray:
-    return values.detach().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+def _wide(values: ArrayLike) -> tuple[NDArray[np.float64], torch.dtype]:
+    """The values in float64, which holds those of every type exactly, and the type they are of."""
+    tensor = values.detach() if isinstance(values, torch.Tensor) else torch.from_numpy(np.asarray(values))
+    return tensor.double().numpy(), tensor.dtype
