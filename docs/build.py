@@ -65,6 +65,7 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "diagnose": ">>> worst = diagnose(run)[0]\n>>> worst.mode, worst.grade, worst.onset\n"
                     "('reward hacking', 'failing', 80)",
         "Finding": ">>> worst.because[:29]\n'held-out val-core/gsm8k/acc/m'",
+        "lint": 'lint("train.py").grade  # the worst of all findings; nothing in the file is run',
         "report": 'report(run, "run.html")  # or report([run, other], "both.html")',
         "verify": ">>> rows = [{'group': 0, 'reward': r, 'advantage': r - 0.5} for r in (0.0, 1.0)]\n"
                   ">>> verify(rows, {'num_generations': 2}).word\n'healthy'",
