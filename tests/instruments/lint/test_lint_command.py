@@ -163,7 +163,7 @@ def test_rollouts_of_the_base_model_say_what_rewards_will_weigh(tmp_path: Path, 
             "num_generatons=4",
             "TRL has no setting 'num_generatons'; did you mean num_generations?",
         ),
-        ("beta=abc", "--set beta=abc: beta must be a number; write for example --set beta=0"),
+        ("beta=abc", "--set beta=abc: beta must be a number; write for example beta=0"),
         ("use_vllm=maybe", "--set use_vllm=maybe: use_vllm is on or off; give true or false"),
     ],
 )

@@ -69,7 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     _check_flags(arguments)
     place, number = logs.numbered(arguments.path)
-    config = overrides.with_values(read.read(place, number), _of_config(arguments))
+    config, changed = read.read(place, number), _of_config(arguments)
+    try:
+        config = overrides.with_values(config, changed)
+    except UserError as error:
+        raise UserError(f"--set {error}") from None
     result = lint(config, _known(arguments))
     found = answer(config, result)
     say(arguments, terminal.text(found))

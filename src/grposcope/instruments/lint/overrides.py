@@ -67,7 +67,7 @@ def _key(config: TrainerConfig, name: str) -> str:
     choices = sorted({*known, *ours})
     near = difflib.get_close_matches(name, choices, 1)
     remedy = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(choices)}"
-    raise UserError(f"--set {name}: {config.dialect.title} has no setting {visible(name, 60)!r}; {remedy}")
+    raise UserError(f"{name}: {config.dialect.title} has no setting {visible(name, 60)!r}; {remedy}")
 
 
 def _value(name: str, value: Any, present: Any) -> Any:
@@ -75,10 +75,10 @@ def _value(name: str, value: Any, present: Any) -> Any:
     if isinstance(present, bool):
         switch = SWITCH.get(str(value).lower())
         if switch is None:
-            raise UserError(f"--set {name}={visible(str(value), 40)}: {name} is on or off; give true or false")
+            raise UserError(f"{name}={visible(str(value), 40)}: {name} is on or off; give true or false")
         return switch
     if isinstance(present, int | float) and not isinstance(value, int | float):
         form = "whole number" if isinstance(present, int) else "number"
-        said = f"--set {name}={visible(str(value), 40)}"
-        raise UserError(f"{said}: {name} must be a {form}; write for example --set {name}={present:g}")
+        said = f"{name}={visible(str(value), 40)}"
+        raise UserError(f"{said}: {name} must be a {form}; write for example {name}={present:g}")
     return value
