@@ -67,6 +67,9 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "diagnose": ">>> worst = diagnose(run)[0]\n>>> worst.fault, worst.grade, worst.onset\n"
                     "('reward hacking', 'failing', 80)",
         "Finding": ">>> worst.because[:29]\n'held-out val-core/gsm8k/acc/m'",
+        "lint": 'lint("train.py").grade  # the worst of all findings; nothing in the file is run',
+        "explain": '>>> explain("reward hacking").sentence\n'
+                   "'The training reward rises while a score that it stands for falls, or does not follow.'",
         "report": 'report(run, "run.html")  # or report([run, other], "both.html")',
         "verify": ">>> rows = [{'group': g, 'reward': r, 'advantage': r - g / 2} for g in (1, 2) for r in (0, g)]\n"
                   ">>> verify(rows, {'scale_rewards': 'none'}).word\n'healthy'",

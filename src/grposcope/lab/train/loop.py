@@ -127,6 +127,8 @@ class _Session:
             with Progress(config.steps, self.state.step) as self.progress, termination.noticed() as self.termination:
                 if warning := chosen(config.credit).source.warning:
                     self.progress.say(f"warning: {warning}")
+                if fewer := self.setup.fewer_evaluated:
+                    self.progress.say(f"warning: {fewer}")
                 if told := self.allocation.said():
                     self.progress.say(told)
                 self.alarms = self.judge()
