@@ -21,18 +21,25 @@ LEVEL = {
     "logs": 2, "lab": 2, "lab.objectives": 3, "lab.tasks": 3, "lab.policies": 3, "lab.allocation": 3,
     "lab.credit": 4, "lab.cpu": 4,
     "lab.sampling": 5,
+    "signs": 5,
     "instruments": 6,
-    "watch": 7,
-    "lab.train": 8,
-    "lab.sweeps": 9, "engines": 9,
-    "commands": 10,
-    "cli": 11, "aliases": 0,
-    "__main__": 12,
+    "faults": 7,
+    "judging": 8,
+    "watch": 9,
+    "lab.train": 10,
+    "lab.sweeps": 11, "engines": 11,
+    "commands": 12,
+    "cli": 13, "aliases": 0,
+    "__main__": 14,
 }  # fmt: skip
 """Room -> its level; a room imports those below it. The commands of instruments, of the loop and of `watch` belong to
 the room of commands."""
 
-TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instruments", "lab.allocation")
+JUDGING = ("diagnosis", "lint", "verify", "autopilot", "overview", "compare", "reference", "page")
+"""What asks the catalogue of faults, and what shows its verdicts: a room of its own above the other instruments."""
+
+TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instruments", "judging", "signs", "faults",
+             "lab.allocation")  # fmt: skip
 """Rooms that do without torch, but for the modules in MEASURING."""
 
 MEASURING = (
@@ -55,6 +62,8 @@ def room_of(parts: tuple[str, ...]) -> str:
     """The room of a module from the parts of its name below the package."""
     if parts[-1].startswith("command") and parts[0] in ("instruments", "lab", "watch"):
         return "commands"
+    if parts[0] == "instruments" and len(parts) > 1 and parts[1] in JUDGING:
+        return "judging"
     return ".".join(parts[:2]) if parts[0] == "lab" and ".".join(parts[:2]) in LEVEL else parts[0]
 
 

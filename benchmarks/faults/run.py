@@ -225,9 +225,9 @@ def needs(evidence: Any, levels: dict[str, Any]) -> str | None:
 def diagnosed(folder: Path) -> list[str]:
     """Modes of failure that the diagnosis flags."""
     from grposcope import diagnose, read
-    from grposcope.instruments.diagnosis.verdict import flagged_modes
+    from grposcope.instruments.diagnosis.verdict import present_faults
 
-    return list(flagged_modes(diagnose(read(folder))))
+    return list(present_faults(diagnose(read(folder))))
 
 
 def linted(folder: Path) -> list[str]:

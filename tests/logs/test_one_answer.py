@@ -276,7 +276,9 @@ def test_every_trainers_files_have_one_answer(trainer: str, tmp_path: Path) -> N
     assert near([planned["groups"], planned["curve"]], [expected["groups"], expected["curve"]])
     checked = answered("verify", place)
     assert checked["rollouts"] == len(ROWS)
-    assert {claim["claim"]: claim["status"] for claim in checked["claims"]}["groups"] == "holds"
+    of_prompts = trainer in ("trl", "verifiers")  # which do not say which rollouts were a group
+    status = {claim["claim"]: claim["status"] for claim in checked["claims"]}["groups"]
+    assert status == ("cannot tell" if of_prompts else "holds")
 
 
 @pytest.mark.parametrize("write", [_traces, _exports])

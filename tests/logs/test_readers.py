@@ -667,7 +667,7 @@ def test_a_new_trainer_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "out.log").write_text("hello\n" + text)
     run = read(tmp_path / "out.log")
     assert (run.meta.engine, run.steps, run.setting("eps"), run.keys["reward"]) == ("toy", 100, 0.5, "toy_reward")
-    assert "entropy collapse" in {finding.mode for finding in diagnose(run) if finding.status == "flagged"}
+    assert "entropy collapse" in {finding.fault for finding in diagnose(run) if finding.status == "present"}
     assert "Toy: toy --kl" in how_to_log("kl")
     lines(tmp_path / "metrics.jsonl", [{"step": s, "toy_reward": 0.1 * s} for s in (1, 2)])
     assert read(tmp_path / "metrics.jsonl").meta.engine == "toy", "by its keys, in a format that is known"
@@ -691,7 +691,7 @@ def test_a_new_format_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert run.meta.engine == "trl", "formats know nothing of trainers: those are found by the keys"
     np.testing.assert_array_equal(run.table["reward"], table[:, 1])
     assert run.table["length"][0] == 30.0
-    assert {finding.status for finding in diagnose(run)} == {"ok", "cannot tell"}
+    assert {finding.status for finding in diagnose(run)} == {"excluded", "cannot tell"}
 
 
 def test_parquet_without_pyarrow_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from grposcope.core.run import Run
-from grposcope.instruments.diagnosis.judge import diagnose
+from grposcope.faults.judge import diagnose
 from grposcope.logs import read
 
 STEPS = 40
@@ -71,7 +71,7 @@ def test_a_number_of_the_training_line_of_a_console_is_none(tmp_path: Path) -> N
 def test_an_adjective_makes_no_verdict(tmp_path: Path) -> None:
     """The same run has the same findings whether or not a rate of valid actions is logged beside its reward."""
     found = [
-        {finding.mode: finding.status for finding in diagnose(logged(tmp_path / f"{len(every)}.jsonl", every))}
+        {finding.fault: finding.status for finding in diagnose(logged(tmp_path / f"{len(every)}.jsonl", every))}
         for every in ({}, {"valid_action": 1})
     ]
     assert found[0] == found[1]

@@ -42,7 +42,7 @@ def test_a_receiver_that_fails_gets_the_next_alert_all_the_same() -> None:
     got: list[str] = []
 
     def receive(alert: Alert) -> None:
-        got.append(alert.mode)
+        got.append(alert.fault)
         raise KeyError("nobody")
 
     sender = Sender("wandb", receive)

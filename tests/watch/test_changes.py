@@ -15,50 +15,50 @@ import pytest
 from asked import asked
 
 from grposcope import cli
-from grposcope.instruments.diagnosis.findings import Finding, Status
+from grposcope.core.finding import Finding, Status, at
 from grposcope.instruments.diagnosis.verdict import Verdict
 from grposcope.watch import command as watch
 from grposcope.watch import follow
 from grposcope.watch.changes import WatchedState, between
 from grposcope.watch.follow import Watcher
 
-FINDING = Finding("length", "ok", "it fits", (), "cut it", "", 0.5, 1.0, math.nan, None, ())
+FINDING = Finding("length", because="it fits", remedy="cut it", p=0.5, adjusted=1.0)
 
 
-def finding(mode: str, status: Status, grade: Any = None, onset: int | None = None) -> Finding:
-    return replace(FINDING, mode=mode, status=status, grade=grade, onset=onset)
+def finding(fault: str, status: Status, grade: Any = None, onset: int | None = None) -> Finding:
+    return replace(FINDING, fault=fault, status=status, grade=grade, since=at(onset))
 
 
 def test_each_change_once_in_order() -> None:
     healthy = WatchedState(
-        10, Verdict("healthy", "healthy: fine"), [finding("length", "ok"), finding("zero loss", "ok")]
+        10, Verdict("healthy", "healthy: fine"), [finding("length", "excluded"), finding("zero loss", "excluded")]
     )
-    flagged = [finding("length", "flagged", "warning", 12), finding("zero loss", "near the limit")]
-    bad = WatchedState(20, Verdict("warning", "warning: length", "length", advice="cut it"), flagged)
+    flagged = [finding("length", "present", "warning", 12), finding("zero loss", "possible")]
+    bad = WatchedState(20, Verdict("warning", "warning: length", "length", remedy="cut it"), flagged)
     changes = between(healthy, bad)
     assert [(c.event, c.rule, c.before, c.after, c.onset) for c in changes] == [
-        ("verdict", "length", "healthy", "warning", 12), ("rule", "length", "ok", "warning", 12),
-        ("rule", "zero loss", "ok", "near the limit", None),
+        ("verdict", "length", "healthy", "warning", 12), ("rule", "length", "excluded", "warning", 12),
+        ("rule", "zero loss", "excluded", "possible", None),
     ]  # fmt: skip
     assert changes[0].advice == changes[1].advice == "cut it"
     assert changes[2].advice == ""
     later = replace(bad, step=30, verdict=Verdict("warning", "warning: other numbers", "length"))
     assert between(bad, later) == []
-    assert [c.after for c in between(bad, replace(healthy, step=40))] == ["healthy", "ok", "ok"]
+    assert [c.after for c in between(bad, replace(healthy, step=40))] == ["healthy", "excluded", "excluded"]
 
 
 def test_a_first_look_names_only_what_is_wrong() -> None:
     first = WatchedState(10, Verdict("cannot tell", "cannot tell"), [FINDING, finding("kl blow-up", "cannot tell")])
     assert [c.event for c in between(WatchedState(), first)] == ["verdict"]
-    worse = replace(first, findings=[FINDING, finding("kl blow-up", "flagged", "failing")])
+    worse = replace(first, findings=[FINDING, finding("kl blow-up", "present", "failing")])
     assert [(c.event, c.rule) for c in between(WatchedState(), worse)] == [("verdict", ""), ("rule", "kl blow-up")]
 
 
 def test_a_failure_that_gets_another_name_is_closed() -> None:
-    one = WatchedState(10, None, [finding("saturated", "flagged", "warning")])
-    other = WatchedState(11, None, [finding("constant reward", "flagged", "failing")])
+    one = WatchedState(10, None, [finding("saturated", "present", "warning")])
+    other = WatchedState(11, None, [finding("constant reward", "present", "failing")])
     assert [(c.rule, c.before, c.after) for c in between(one, other)] == [
-        ("constant reward", "", "failing"), ("saturated", "warning", "ok"),
+        ("constant reward", "", "failing"), ("saturated", "warning", "excluded"),
     ]  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def test_the_stream_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     assert (document["event"], document["reason"], document["status"]) == ("ended", "left by Ctrl-C", 0)
     assert document["grade"] == "failing"
     (collapse,) = [one for one in told if one.get("rule") == "entropy collapse" and one["event"] == "rule"]
-    assert (collapse["from"], collapse["to"]) == ("ok", "failing")
+    assert (collapse["from"], collapse["to"]) == ("excluded", "failing")
     assert 55 <= collapse["onset"] <= 62 < collapse["step"]
     assert "entropy" in collapse["cause"]
     assert collapse["advice"]

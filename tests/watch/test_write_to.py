@@ -146,7 +146,7 @@ def test_the_watch_writes_each_change_once(tmp_path: Path, monkeypatch: pytest.M
     assert asked("watch", path, "--once")[0] == 0
     assert sent == []
     asked("watch", path, "--once", "--write-to", f"tensorboard:{tmp_path}")
-    assert [(alert.mode, alert.grade, alert.step) for alert in sent] == [
+    assert [(alert.fault, alert.grade, alert.step) for alert in sent] == [
         ("entropy collapse", "failing", 80), ("", "failing", 80),
     ]  # fmt: skip
     assert "since step" in sent[0].title
@@ -163,7 +163,7 @@ def test_a_fall_without_a_rule_is_an_alarm_of_its_own(tmp_path: Path, monkeypatc
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, document = asked("watch", path, "--once", "--write-to", f"tensorboard:{tmp_path}")
     assert document["grade"] == "failing"
-    raised = [alert for alert in sent if alert.mode]
+    raised = [alert for alert in sent if alert.fault]
     assert len(raised) == 1
     assert raised[0].grade == "failing"
 

@@ -132,8 +132,9 @@ def _tokens(values: Mapping[str, Any], where: str) -> tuple[dict[str, Any], Ints
         _array(values[name], np.int64, name, where) for name in ("prompt_ids", "completion_ids", "sequence_ids")
     )
     of_prompt = _array(values["prompt_trained"], np.float64, "prompt_trained", where)
-    if of_prompt is None and before is not None and after is not None and lists["mask"] is not None:
-        of_prompt = lists["mask"][: len(before)] if len(lists["mask"]) == len(before) + len(after) else None
+    mask = lists["mask"]
+    if before is not None and after is not None and mask is not None and len(mask) == len(before) + len(after) != 0:
+        of_prompt = mask[: len(before)]
     before, after = _cut(lists, before, after, whole)
     lengths = {name: len(own) for name, own in lists.items() if own is not None and not _for_all(name, own)}
     if after is not None:

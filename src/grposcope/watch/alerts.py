@@ -29,7 +29,7 @@ SEVERITIES = {"failing": 3.0, "warning": 2.0, "note": 1.0}
 
 @dataclass(frozen=True)
 class Alert:
-    """What a receiver is told. title: the grade, the mode and since when. text: why, and what to do.
+    """What a receiver is told. title: the grade, the fault and since when. text: why, and what to do.
 
     run: which run it is about. document: all of it for programs, `text` in it being the whole alert in one line.
     """
@@ -38,7 +38,7 @@ class Alert:
     title: str
     text: str
     grade: str
-    mode: str = ""
+    fault: str = ""
     step: int = 0
     document: Mapping[str, Any] = field(default_factory=dict)
 
@@ -133,8 +133,8 @@ def to_trackio(library: Any, alert: Alert) -> None:
 
 
 def to_tensorboard(writer: Any, alert: Alert) -> None:
-    """Write a text and a point, higher for a worse grade, at the step of the alarm: `grposcope/alarm/<mode>`."""
-    tag = f"grposcope/alarm/{alert.mode.replace(' ', '_')}"
+    """Write a text and a point, higher for a worse grade, at the step of the alarm: `grposcope/alarm/<fault>`."""
+    tag = f"grposcope/alarm/{alert.fault.replace(' ', '_')}"
     writer.add_text(tag, f"{alert.title}: {alert.text}", alert.step)
     writer.add_scalar(tag, SEVERITIES.get(alert.grade, 0.0), alert.step)
     writer.flush()

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grposcope.instruments.diagnosis.findings import Finding
+from grposcope.core.finding import Finding
 from grposcope.instruments.diagnosis.verdict import Verdict
 from grposcope.watch.advice import Advice, fresh
 
 Event = Literal["start", "verdict", "rule", "advice", "stalled", "resumed", "unreadable", "readable"]
 
-QUIET = ("ok", "cannot tell")
+QUIET = ("excluded", "cannot tell")
 """Statuses that a rule may have at the first look without a line of its own."""
 
 
@@ -72,16 +72,18 @@ def between(old: WatchedState, new: WatchedState) -> list[Change]:
     The verdict changes where its grade or its cause does; numbers in its line change at every look.
     """
     changes = _of_verdict(old, new)
-    before = {finding.mode: status(finding) for finding in old.findings}
+    before = {finding.fault: status(finding) for finding in old.findings}
     for finding in new.findings:
-        was, now = before.get(finding.mode, ""), status(finding)
+        was, now = before.get(finding.fault, ""), status(finding)
         if was != now and (was or now not in QUIET):
-            changes.append(Change("rule", new.step, finding.mode, was, now, finding.onset, finding.because,
-                                  finding.advice if finding.grade else ""))  # fmt: skip
-    named = {finding.mode for finding in new.findings}
+            changes.append(Change("rule", new.step, finding.fault, was, now, finding.onset, finding.because,
+                                  finding.remedy if finding.grade else ""))  # fmt: skip
+    named = {finding.fault for finding in new.findings}
     for finding in old.findings:  # a rule may give its failure another name
-        if new.findings and finding.grade and finding.mode not in named:
-            changes.append(Change("rule", new.step, finding.mode, finding.grade, "ok", cause="no longer flagged"))
+        if new.findings and finding.grade and finding.fault not in named:
+            changes.append(
+                Change("rule", new.step, finding.fault, finding.grade, "excluded", cause="no longer present")
+            )
     for one in fresh(old.advice, new.advice):
         changes.append(Change("advice", one.step, one.monitor, "", one.action, one.since, one.cause, one.advice))
     if bool(old.stalled) != bool(new.stalled):
@@ -95,10 +97,10 @@ def _of_verdict(old: WatchedState, new: WatchedState) -> list[Change]:
     if new.verdict is None or _known(old) == _known(new):
         return []
     verdict = new.verdict
-    onset = next((finding.onset for finding in new.findings if finding.mode == verdict.mode), None)
+    onset = next((finding.onset for finding in new.findings if finding.fault == verdict.fault), None)
     before = old.verdict.word if old.verdict else ""
-    return [Change("verdict", new.step, verdict.mode, before, verdict.word, onset, verdict.line, verdict.do)]
+    return [Change("verdict", new.step, verdict.fault, before, verdict.word, onset, verdict.line, verdict.do)]
 
 
 def _known(state: WatchedState) -> tuple[str, str]:
-    return (state.verdict.word, state.verdict.mode) if state.verdict else ("", "")
+    return (state.verdict.word, state.verdict.fault) if state.verdict else ("", "")

@@ -64,7 +64,7 @@ def deliver(where: Destination, alerts: Sequence[Alert]) -> None:
 
 def is_verdict(alert: Alert) -> bool:
     """Whether an alert is the verdict on the run as a whole, which is shown and raises no alarm."""
-    return not alert.mode
+    return not alert.fault
 
 
 def _panel(alert: Alert) -> str:
@@ -156,7 +156,7 @@ def _tensorboard(place: str, alerts: Sequence[Alert]) -> None:
         raise RefusedError(f"there is no folder {place}")
     writer = EventFileWriter(str(Path(place) / VERDICT))
     for alert in alerts:
-        tag = "grposcope/verdict" if is_verdict(alert) else f"grposcope/alarm/{alert.mode.replace(' ', '_')}"
+        tag = "grposcope/verdict" if is_verdict(alert) else f"grposcope/alarm/{alert.fault.replace(' ', '_')}"
         text = summary_pb2.Summary.Value(
             tag=f"{tag}/text_summary",
             tensor=tensor_pb2.TensorProto(dtype=7, string_val=[_panel(alert).encode()]),

@@ -62,7 +62,7 @@ class LiveAlarms:
             alarm_file.append(self._folder, new)
             for alarm in new:
                 self._say(visible(alarm_line(alarm), 1000))
-                if SENT.covers(alarm.mode, alarm.grade):
+                if SENT.covers(alarm.fault, alarm.grade):
                     alert = alarm_alert(alarm, str(self._folder))
                     for sender in self._senders:
                         sender.send(alert)

@@ -116,12 +116,13 @@ def test_over_the_run_and_on_the_page(tmp_path: Path) -> None:
 
 def test_diagnosis_names_the_muted_one(tmp_path: Path) -> None:
     """By the same decision; only where the weights are known."""
-    for kind, weights, status in (("muted", "1,1,1", "flagged"), ("muted", "", "ok"), ("healthy", "1,1,1", "ok")):
+    kinds = (("muted", "1,1,1", "present"), ("muted", "", "excluded"), ("healthy", "1,1,1", "excluded"))
+    for kind, weights, status in kinds:
         place = reward_rows.trl(tmp_path / f"{kind}{weights}", faulty(kind, 0), ONES)
         run = read(place, Hints(settings={"reward_weights": weights} if weights else {}))
-        (finding,) = [one for one in diagnose(run) if one.mode == "muted component"]
+        (finding,) = [one for one in diagnose(run) if one.fault == "muted component"]
         assert finding.status == status
-        assert ("form should have 33%" in finding.because) == (status == "flagged")
+        assert ("form should have 33%" in finding.because) == (status == "present")
 
 
 def log_of(spreads: dict[str, np.ndarray]) -> Run:

@@ -17,8 +17,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.diagnosis.quantities import Quantities
-from grposcope.instruments.diagnosis.rules import off_policy
 from grposcope.instruments.offpolicy.read import read as read_offpolicy
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
@@ -29,6 +27,8 @@ from grposcope.lab.train import loop, stale_weights
 from grposcope.lab.train.stale_weights import Staleness, StaleWeights
 from grposcope.lab.train.update import TokenTerms
 from grposcope.logs import read
+from grposcope.signs import sampler_mismatch as off_policy
+from grposcope.signs.quantities import Quantities
 
 
 @dataclass

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from grposcope.core.finding import Finding
 from grposcope.core.run import Run, once
-from grposcope.instruments.diagnosis import first_line, learning, run_outcome
-from grposcope.instruments.diagnosis.findings import Finding
-from grposcope.instruments.diagnosis.judge import diagnose
-from grposcope.instruments.diagnosis.outcome import Outcome
-from grposcope.instruments.diagnosis.quantities import Quantities
+from grposcope.faults.judge import diagnose
+from grposcope.instruments.diagnosis import first_line, learning
+from grposcope.signs import run_outcome
+from grposcope.signs.outcome import Outcome
+from grposcope.signs.quantities import Quantities
 
 Word = Literal["failing", "warning", "healthy", "cannot tell"]
 """The first word of a verdict: the worst grade; healthy where the run gained or held what it had, and enough is logged
@@ -43,9 +44,9 @@ class Verdict:
 
     word: Word
     line: str
-    mode: str = ""
+    fault: str = ""
     because: str = ""
-    advice: str = ""
+    remedy: str = ""
     others: int = 0
     outcome: str = ""
     notes: tuple[str, ...] = ()
@@ -56,7 +57,7 @@ class Verdict:
     def do(self) -> str:
         """The advice, and how many more modes are failing or a warning; empty without advice."""
         more = f". {self.others} more problem{'s' * (self.others > 1)} found" if self.others else ""
-        return self.advice + more
+        return self.remedy + more
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -88,23 +89,23 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
 def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     """The verdict on a run from its findings, in the order in which `diagnose` returns them."""
     outcome, steps = run_outcome.of_run(run), learning.steps(run)
-    flagged = [finding for finding in findings if finding.status == "flagged"]
+    flagged = [finding for finding in findings if finding.status == "present"]
     bad = [finding for finding in flagged if finding.grade != "note"]
     notes = tuple(_note(finding) for finding in flagged if finding.grade == "note")
-    near = tuple(f"{finding.mode}, {finding.because}" for finding in findings if finding.status == "near the limit")
+    near = tuple(f"{finding.fault}, {finding.because}" for finding in findings if finding.status == "possible")
     said = learning.clause(outcome, steps)
     if bad:
         first = bad[0]
         word: Word = "failing" if first.grade == "failing" or outcome.lost else "warning"
         line = first_line.of_finding(word, outcome, first, steps)
         return Verdict(
-            word, line, first.mode, first.because, first.advice, len(bad) - 1, said, notes, near=near
+            word, line, first.fault, first.because, first.remedy, len(bad) - 1, said, notes, near=near
         )  # fmt: skip
-    untold = () if flagged else tuple(finding.mode for finding in findings if finding.status == "cannot tell")
+    untold = () if flagged else tuple(finding.fault for finding in findings if finding.status == "cannot tell")
     word = _without_findings(run, outcome)
     line = first_line.of_outcome(word, outcome, steps, first_line.judged(findings), len(findings))
-    advice = BACK if word in ("failing", "warning") else ""
-    return Verdict(word, line, advice=advice, outcome=said, notes=notes, untold=untold, near=near)
+    remedy = BACK if word in ("failing", "warning") else ""
+    return Verdict(word, line, remedy=remedy, outcome=said, notes=notes, untold=untold, near=near)
 
 
 BACK = "go back to the checkpoint with the highest score, and find out what changed after it"
@@ -134,12 +135,12 @@ def _few(modes: Sequence[str]) -> str:
 
 def _note(finding: Finding) -> str:
     """A mode that is a note: what was seen, and what it may cost."""
-    return f"{finding.mode}: {finding.because}" + (f" ({finding.costs})" if finding.costs else "")
+    return f"{finding.fault}: {finding.because}" + (f" ({finding.effect})" if finding.effect else "")
 
 
-def flagged_modes(findings: Sequence[Finding]) -> list[str]:
+def present_faults(findings: Sequence[Finding]) -> list[str]:
     """The modes that are flagged, in the order of what to look at first."""
-    return [finding.mode for finding in findings if finding.status == "flagged"]
+    return [finding.fault for finding in findings if finding.status == "present"]
 
 
 def conclusion(word: str, mode: str, onset: int | None) -> str:

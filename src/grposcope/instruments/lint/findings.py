@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from grposcope.core.answer import Word
-from grposcope.instruments.diagnosis.findings import Grade
+from grposcope.core.finding import Grade
 from grposcope.instruments.lint.config import Known, TrainerConfig
 
 

@@ -11,14 +11,25 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from grposcope import logs
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Bools, Rollout, RolloutRows
+from grposcope.core.run import Run
+from grposcope.core.text import listed, visible
 from grposcope.logs import read_rollouts
 from grposcope.logs.rollout_columns import ENVIRONMENTS, NAMES
+from grposcope.logs.trainers import trainer_named
 from grposcope.maths.importance import Floats, Ratios
 
 ROUNDING = 1e-3
 """What a log-probability may lie above 0 by rounding."""
+
+
+NEEDED = (
+    "give a JSONL file with the log-probabilities of trainer and sampler for each token of a rollout, or a record of "
+    "grposcope train; for mismatch metrics in a trainer's log, use grposcope diagnose"
+)
+"""What can be read here."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +96,7 @@ def read(path: Path) -> MismatchedRollouts:
             row for row in rows if row.sampler is not None and len(row.sampler) and trainer_of(row) is not None
         )
     if path.is_file() and not rows:
-        raise UserError(
-            f"{path} holds no rollouts; give a JSONL file with the log-probabilities of trainer and sampler for each "
-            "token, or a record of grposcope train; for mismatch metrics in a trainer's log, use grposcope diagnose"
-        )
+        raise UserError(f"{_subject(path)} holds no rollouts; {NEEDED}")
     if not rows:
         raise UserError(
             f"{path} has no rollouts with the log-probabilities of the trainer beside those of the sampler; train with "
@@ -126,6 +134,26 @@ def of_rows(rows: Sequence[Rollout], source: str = "rollouts") -> MismatchedRoll
 def trainer_of(row: Rollout) -> Floats | None:
     """The trainer's log-probabilities (T,): those that the loss was taken at, else those when it was drawn."""
     return row.current if row.current is not None else row.old
+
+
+def _logged(path: Path) -> Run | None:
+    """The run of which this is a log; None where it is none."""
+    try:
+        run = logs.read(path)
+    except UserError:
+        return None
+    return run if run.steps else None
+
+
+def _subject(path: Path) -> str:
+    """The file as the subject of a sentence, with what a log says of the mismatch."""
+    run = _logged(path)
+    if run is None:
+        return str(path)
+    measured = [visible(run.keys.get(name, name), 60) for name in run.table if name.startswith("mismatch/")]
+    title = trainer_named(run.meta.engine).title
+    has = f", with {listed(measured)}, which grposcope diagnose judges" if measured else ""
+    return f"{path} is a log ({title}, {run.steps} steps{has}) and"
 
 
 def _ratios(row: Rollout) -> tuple[Floats, Floats, Floats | None, int]:

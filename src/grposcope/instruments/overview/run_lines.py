@@ -16,8 +16,9 @@ from grposcope.core.metrics import variant
 from grposcope.core.outline import outline
 from grposcope.core.run import Floats, Run
 from grposcope.core.text import number
-from grposcope.instruments.diagnosis import heldout, learning
+from grposcope.instruments.diagnosis import learning
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, verdict
+from grposcope.signs import heldout
 
 POINTS = 40
 """Points of the small curve of a run's reward."""

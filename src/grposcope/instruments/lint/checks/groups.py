@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from grposcope.core.finding import Grade
 from grposcope.core.text import percent
-from grposcope.instruments.diagnosis.findings import Grade
-from grposcope.instruments.diagnosis.rules.dead_groups import DEAD
 from grposcope.instruments.lint.checks.derived import group_relative, is_off
 from grposcope.instruments.lint.config import Known, TrainerConfig
 from grposcope.instruments.lint.findings import Fault, Untold
 from grposcope.maths import dead_groups
+from grposcope.signs.dead_groups import DEAD
 
 WASTED = 0.5
 """Share of dead groups from which most rollouts are wasted."""

@@ -1,0 +1,58 @@
+"""Entropy collapse and entropy explosion: the late entropy of the policy against the early one."""
+
+from __future__ import annotations
+
+import math
+
+from grposcope.core.fault import LogTest
+from grposcope.core.finding import Finding, Grade, Status, cannot_tell, measured
+from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.signs.quantities import SHORT, Quantities
+from grposcope.signs.tests import early_level, late_level
+
+COLLAPSED = 0.2
+"""Entropy below this share of its early mean has collapsed."""
+
+SPENT = 0.05
+"""Entropy below this share of its early mean is spent: worth a warning however much was learned."""
+
+NEAR = 1.25
+"""Entropy below this multiple of the limit is near it."""
+
+EXPLODED = 3.0
+"""Entropy above this multiple of its early mean has exploded."""
+
+
+def check(quantities: Quantities) -> Finding:
+    """Late geometric mean below COLLAPSED × or above EXPLODED × the early one."""
+    entropy = quantities.require("entropy", SHORT)
+    if entropy.logs is None:
+        because = "the entropy is not positive, so it belongs to a continuous policy or is a term of the loss"
+        return cannot_tell(because, "entropy")
+    early, late = entropy.geometric_mean(EARLY), entropy.geometric_mean(LATE)
+    low = entropy.logs.change(EARLY, LATE, minus=math.log(COLLAPSED)).p_down
+    high = entropy.logs.change(EARLY, LATE, minus=math.log(EXPLODED)).p_up
+    limit = f"collapsed below {COLLAPSED:g} × early"
+    evidence = (early_level(entropy.name, *early), late_level(entropy.name, *late, limit))
+    because = f"the entropy went from {early[0]:.3g} to {late[0]:.3g} nats"
+    brief = quantities.went(entropy.name, early[0], late[0])
+    if high < low:
+        return measured(
+            min(1.0, 2 * high), because, evidence, entropy.first_above(EXPLODED * early[0]), "entropy explosion",
+            brief=brief,
+        )  # fmt: skip
+    p = min(1.0, 2 * low)
+    near: Status = "possible" if late[0] < NEAR * COLLAPSED * early[0] else "excluded"
+    onset = entropy.first_below(COLLAPSED * early[0]) if p < 0.5 else None
+    grades: tuple[Grade, Grade] | None = ("warning", "failing") if late[0] < SPENT * early[0] else None
+    return measured(p, because, evidence, onset, status=near, grades=grades, brief=brief)
+
+
+TEST = LogTest(
+    "entropy collapse",
+    check,
+    needs=("entropy",),
+    statistic="mean log entropy, late − early − log ρ",
+    threshold=f"late < {COLLAPSED:g} × early (collapse) or > {EXPLODED:g} × early (explosion)",
+    limit=True,
+)

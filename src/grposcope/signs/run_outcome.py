@@ -1,0 +1,110 @@
+"""What became of a run: by its held-out score if that was evaluated to the end, else by its reward."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from grposcope.core.estimate import Estimate
+from grposcope.core.run import Evaluations, Run, once
+from grposcope.maths.intervals import Z, trusted, wilson
+from grposcope.maths.timeseries import level
+from grposcope.maths.timeseries.change import LATE
+from grposcope.maths.timeseries.noise import Array
+from grposcope.signs import outcome
+from grposcope.signs.heldout import UNNAMED, counts_answers, heldout_scores, score_rank
+from grposcope.signs.outcome import Outcome
+from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
+
+TWO = 2
+"""Evaluations that are enough where each has its standard error."""
+
+
+@once
+def of_run(run: Run) -> Outcome:
+    """What became of the run; by its reward where evaluations cannot tell, unless right answers plainly became fewer.
+
+    Where neither has levels, `missing` says what is not logged.
+    """
+    quantities = Quantities(run)
+    by_score, by_reward = of_heldout(quantities), of_reward(quantities)
+    says_little = by_score.fate in ("solved", "flat") or score_rank(by_score.name) == UNNAMED
+    if says_little and by_reward.direction == "down":
+        return by_reward
+    if by_score.fate != "cannot tell" or (by_score.known and not by_reward.known):
+        return by_score
+    by_answers = None if by_reward.direction == "down" else of_answers(quantities)
+    return by_answers or by_reward
+
+
+def of_heldout(quantities: Quantities) -> Outcome:
+    """What the held-out score says, whatever the reward does; "cannot tell" where it was not evaluated to the end."""
+    scored = heldout_scores(quantities, TWO)
+    if not scored:
+        return Outcome("cannot tell", heldout=True)
+    held = scored[0].score
+    rows = quantities.run.evaluations.of(held.name)
+    shares = held.values.min() >= 0 and held.values.max() <= 1
+    ends, margin = ((0.0, 1.0), outcome.STILL) if shares else (None, None)
+    errors = _errors(rows, shares)[np.isfinite(rows.value)]
+    found = outcome.of_evaluations(held.steps, held.values, errors, ends, margin, held.name)
+    current = _is_current(held, _reward(quantities))
+    stale = Outcome("cannot tell", held.name, heldout=True, missing="no evaluation lies in the last fifth of the run")
+    return found if current else stale
+
+
+def of_answers(quantities: Quantities) -> Outcome | None:
+    """That right answers plainly became fewer, by the share of them on the rows of training; None where it does not."""
+    for name in quantities.run.table:
+        series = quantities.column(name) if counts_answers(name) else None
+        if series is None or len(series) < SHORT or series.values.min() < 0 or series.values.max() > 1:
+            continue
+        found = outcome.of_few(series.steps, series.values, series.present, outcome.STILL, name, "")
+        if found.direction == "down":
+            return found
+    return None
+
+
+def of_reward(quantities: Quantities) -> Outcome:
+    """What the training reward says, whatever the evaluations do."""
+    reward = _reward(quantities)
+    if reward is None:
+        missing = quantities.absence("reward") if quantities.run.steps else "no optimiser step is recorded yet"
+        return Outcome("cannot tell", missing=missing)
+    if len(reward) < level.LEAST:
+        return Outcome("cannot tell", reward.name, missing=quantities.absence("reward"))
+    margin = quantities.reward_margin(outcome.STILL)
+    if len(reward) < LEAST:
+        return outcome.of_few(
+            reward.steps, reward.values, reward.present, margin, reward.name, quantities.absence("reward")
+        )
+    found = outcome.of_reward(
+        reward.steps, reward.values, reward.curve, reward.line, reward.present, quantities.reward_range, margin,
+        reward.name,
+    )  # fmt: skip
+    return replace(found, sampled=reward.sampling is not None)
+
+
+def _reward(quantities: Quantities) -> MetricSeries | None:
+    """The reward with enough rows, if there is one, else the one with some."""
+    return quantities.get("reward") or quantities.get("reward", least=1)
+
+
+def _errors(rows: Evaluations, shares: bool) -> Array:
+    """Standard errors (E,) of evaluations: those of the log; for shares of few problems, or all alike, the longer
+    side of Wilson's interval over Z."""
+    errors = rows.se.astype(np.float64)
+    for i, (value, se, n) in enumerate(zip(rows.value, rows.se, rows.n, strict=True)):
+        if shares and n and np.isfinite(value + se) and not trusted(Estimate(value, se, n)):
+            low, high = wilson(float(value), int(n))
+            errors[i] = max(high - value, value - low) / Z
+    return errors
+
+
+def _is_current(held: MetricSeries, reward: MetricSeries | None) -> bool:
+    """Whether the last evaluation lies in the last part of the run."""
+    if reward is None:
+        return True
+    begin, end = reward.steps[0], reward.steps[-1]
+    return bool(held.steps[-1] >= begin + LATE[0] * (end - begin))
