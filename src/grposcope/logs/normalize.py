@@ -68,6 +68,9 @@ _FACTOR = re.compile(r"(?P<key>.*\S)\s*\(\s*(?P<factor>\d+(?:\.\d*)?[eE][-+]?\d+
 _COMMA = re.compile(r"[-+]?\d+,\d+")
 _DOT = re.compile(r"(?<=[A-Za-z_\])])\.(?=[A-Za-z_])")
 
+_COUNT = re.compile(r"n|count|(?:n|num)_(?:samples|examples|problems|prompts|games|episodes|tasks)", re.I)
+"""Keys that say on how many problems something was evaluated."""
+
 OF_A_POLICY = frozenset(("entropy", "clip_fraction"))
 """Metrics that together are logged only where a policy is trained by its rewards."""
 
@@ -560,17 +563,59 @@ def _evaluation_rows(
         ]
     trained = _any(columns, [key for key in training if key not in CLOCKS], len(step)) & chosen & ~held_out
     sources = _of_training(_once(sources, columns, notes), step, trained, notes)
-    values: dict[tuple[float, str], float] = {}
-    for one in sources:
-        for row in np.flatnonzero(one.rows):
-            values[float(step[row]), one.metric] = float(columns[one.key][row])
-    count = sum(int(one.rows.sum()) for one in sources)
-    if count > len(values):
-        notes.append(f"{count - len(values)} evaluations repeat a step; the last of each step is kept")
+    values = _per_step(sources, columns, step, trained, _counts(columns, evaluated), notes)
     flag = "no standard error in the log"
     return Evaluations.of_rows([
         (int(at), name, value, math.nan, 0, flag) for (at, name), value in sorted(values.items())
     ])  # fmt: skip
+
+
+def _per_step(
+    sources: Sequence[_Evaluated],
+    columns: Mapping[str, Floats],
+    step: Floats,
+    trained: Bools,
+    counts: Floats,
+    notes: list[str],
+) -> dict[tuple[float, str], float]:
+    """(step, metric) -> its value, of several games, environments or data sets at one step their mean.
+
+    Each counts by its number of problems where all of them have one (`counts`, (N,)), else alike. What was evaluated
+    again after a restart replaces what was evaluated before it.
+    """
+    rows: dict[tuple[float, str], list[tuple[int, str]]] = {}
+    for one in sources:
+        for row in np.flatnonzero(one.rows).tolist():
+            rows.setdefault((float(step[row]), one.metric), []).append((row, one.key))
+    training = np.flatnonzero(trained & np.isfinite(step))
+    restarts = training[1:][np.diff(step[training]) < 0]
+    values, again, several = {}, 0, 0
+    for place, every in rows.items():
+        if len(every) == 1:  # as nearly always
+            values[place] = float(columns[every[0][1]][every[0][0]])
+            continue
+        attempts = np.searchsorted(restarts, [row for row, _ in every], "right")
+        last = [cell for cell, attempt in zip(every, attempts, strict=True) if attempt == attempts.max()]
+        again += len(every) - len(last)
+        several += len(last) if len(last) > 1 else 0
+        weights = counts[[row for row, _ in last]]
+        cells = [columns[key][row] for row, key in last]
+        with np.errstate(invalid="ignore"):
+            values[place] = float(np.average(cells, weights=weights if (weights > 0).all() else None))
+    if again:
+        notes.append(f"{again} evaluations repeat a step after a restart; the last of each step are kept")
+    if several:
+        notes.append(f"{several} evaluations are several of one metric at a step; the mean of each step is used")
+    return values
+
+
+def _counts(columns: Mapping[str, Floats], evaluated: Mapping[str, str]) -> Floats:
+    """The number of problems (N,) that each row was evaluated on, NaN where it is not logged."""
+    counts = np.full(len(next(iter(columns.values()))), math.nan)
+    for key, column in columns.items():
+        if _COUNT.fullmatch(evaluated.get(key, key).rpartition("/")[2]):
+            counts = np.where(np.isnan(counts), column, counts)
+    return counts
 
 
 def _evaluated_metric(trainer: Trainer, key: str, name: str) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grposcope.core.files import WRITTEN_NAN
-from grposcope.core.not_finite import is_written_nan
+from grposcope.core.files import WRITTEN_NAN, WRITTEN_NULL
+from grposcope.core.not_finite import is_written_nan, is_written_null
 from grposcope.core.run import Bools, Floats, Ints
 from grposcope.logs.hints import UndecidedError
 
@@ -74,11 +74,11 @@ def merge(
 
 
 def _joined(column: Floats, starts: Ints) -> Floats:
-    """The value of each group of rows that has at most one; a NaN that was written where a group has no other."""
+    """The value of each group of rows that has at most one; a null or NaN that was written where it has no other."""
     values: Floats = np.fmax.reduceat(column, starts)
-    written = is_written_nan(column)
-    if written.any():
-        values[np.isnan(values) & np.logical_or.reduceat(written, starts)] = WRITTEN_NAN
+    for mark, written in ((WRITTEN_NULL, is_written_null(column)), (WRITTEN_NAN, is_written_nan(column))):
+        if written.any():
+            values[np.isnan(values) & np.logical_or.reduceat(written, starts)] = mark
     return values
 
 
@@ -119,7 +119,7 @@ def _places_differ(rewards: Floats) -> bool:
 def _averaged(table: Mapping[str, Floats], clocks: Collection[str], starts: Ints, sizes: Ints) -> dict[str, Floats]:
     """Means of each group of rows; the last value of clocks. A NaN counts where a column has a value in most rows.
 
-    A NaN that was written makes the mean of its group one too.
+    A NaN that was written makes the mean of its group one too; a null does where the group has no mean.
     """
     averaged = {}
     for key, column in table.items():
@@ -134,6 +134,8 @@ def _averaged(table: Mapping[str, Floats], clocks: Collection[str], starts: Ints
             with np.errstate(over="ignore", invalid="ignore"):
                 total = np.add.reduceat(np.where(there, column, 0.0), starts)
             averaged[key] = np.divide(total, count, out=np.full(len(starts), np.nan), where=count > 0)
+        if (null := is_written_null(column)).any():
+            averaged[key][np.isnan(averaged[key]) & np.logical_or.reduceat(null, starts)] = WRITTEN_NULL
         if (written := is_written_nan(column)).any():
             averaged[key][np.logical_or.reduceat(written, starts)] = WRITTEN_NAN
     averaged["step"] = table["step"][starts]

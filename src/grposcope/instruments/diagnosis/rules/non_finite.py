@@ -1,5 +1,5 @@
 """Non-finite values: infinities anywhere; NaN that was written as loss, gradient norm, reward, KL or entropy; and a
-loss or gradient norm missing from a row that has all the rest.
+null as loss or gradient norm in a row that has all the rest.
 """
 
 from __future__ import annotations
