@@ -237,7 +237,7 @@ class Reading:
 
     step: what was taken as the step, where that is no key of its own. rows: how many were used, evaluations too.
     left_out: lines of a text that are no rows, and examples of the first. defects: names of the metrics that this
-    version of the engine logs wrongly (`logs.defects`).
+    version of the engine logs wrongly (`logs.trainers`).
     """
 
     step: str = ""

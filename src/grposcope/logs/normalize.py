@@ -21,7 +21,6 @@ from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Bools, Evaluations, Floats, Ints, Meta, Reading, Run, Segment, Sparse, no_groups
 from grposcope.core.text import visible
 from grposcope.logs import (
-    defects,
     interleaved,
     name_changes,
     rewards,
@@ -35,7 +34,7 @@ from grposcope.logs import (
 )
 from grposcope.logs.columns import RawLog
 from grposcope.logs.hints import Hints, Seen, UnreadError
-from grposcope.logs.trainers import TRAINERS, trainer_named, trainer_of
+from grposcope.logs.trainers import TRAINERS, defect, trainer_named, trainer_of
 from grposcope.logs.trainers.trainer import Trainer
 
 STEPS = (
@@ -153,9 +152,9 @@ def _run(
     if nothing:
         notes.append(unmeasured.note([raw.get(key, key) for key in nothing],
                                      {raw.get(key, key): defined[key] for key in nothing}))  # fmt: skip
-    wrong = list(defects.of_log(engine, table, settings))
+    wrong = list(defect.of_log(trainer_named(engine).defects, table, settings))
     notes += map(str, wrong)
-    nothing += [key for defect in wrong if defect.left_out for key in defect.keys]
+    nothing += [key for one in wrong if one.left_out for key in one.keys]
     defined = {key: metric for key, metric in defined.items() if key not in nothing}
     defined = _as_given(defined, table, given)
     made = trainer.worked_out(table, defined)
@@ -185,7 +184,7 @@ def _run(
             rows=int((busy | scored | held_out).sum()),
             left_out=log.left_out.count,
             examples=log.left_out.examples,
-            defects=tuple(defect.name for defect in wrong),
+            defects=tuple(one.name for one in wrong),
         ),
     )
     return replace(run, scopes=parts or scopes.of_columns(run, trainer, table, settings))

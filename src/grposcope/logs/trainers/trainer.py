@@ -12,9 +12,10 @@ from grposcope.core.not_finite import made_absent
 from grposcope.core.run import Bools, Floats
 from grposcope.logs.columns import flat
 from grposcope.logs.formats.log_file import LogKind
+from grposcope.logs.trainers.defect import Columns as Columns
+from grposcope.logs.trainers.defect import Defect
+from grposcope.logs.trainers.defect import Settings as Settings
 
-Columns = Mapping[str, Floats]
-Settings = Mapping[str, Any]
 Definitions = tuple[dict[str, str], list[str]]
 """Metric of each key that has one, and what had to be assumed or was proved, a sentence each."""
 
@@ -34,21 +35,22 @@ class Made:
 class Trainer:
     """All that is known of the logs of one trainer.
 
-    name: as in Meta.engine. title: as people write it. recognises: whether the keys of a log are those of this trainer.
-    keys: metric -> the keys under which it is logged, the preferred one first. component: pattern of the keys of single
-    reward components, with groups `name` and `what` ("std" or else the mean). define: (columns, settings, window) ->
-    metrics of the keys whose meaning depends on settings, version or values. no_term: (table, settings) -> rows (N,) of
-    metrics that have no term there, so that a NaN in them means nothing. made: metrics that follow from several keys,
-    where the log has none of their own. scoped: keys of single environments or agents. usual_keys: metric -> keys of
-    which only the usual meaning is known; where given, our own names count as keys too. usual_words: the metric that
-    a key usually means by its words, asked last. conventions: standardisation of advantages, (r − mean) / (std +
-    eps), where the settings do not say otherwise. config_keys: setting under our name -> its keys in the logged
-    configuration, the preferred one first. derive: further settings from the flat configuration and the settings
-    read so far. windowed: whether a row is the mean over all steps since the row before. counters: keys that count
-    the steps of rows of different kinds, that of the update first. leaves_files_of: another trainer whose files this
+    name: as in Meta.engine. title: as people write it. recognises: whether the keys of a log are those of this
+    trainer. keys: metric -> the keys under which it is logged, the preferred one first. component: pattern of the
+    keys of single reward components, with groups `name` and `what` ("std" or else the mean). define: (columns,
+    settings, window) -> metrics of the keys whose meaning depends on settings, version or values. no_term: (table,
+    settings) -> rows (N,) of metrics that have no term there, so that a NaN in them means nothing. made: metrics
+    that follow from several keys, where the log has none of their own. scoped: keys of single environments or
+    agents. usual_keys: metric -> keys of which only the usual meaning is known; where given, our own names count as
+    keys too. usual_words: the metric that a key usually means by its words, asked last. conventions:
+    standardisation of advantages, (r − mean) / (std + eps), where the settings do not say otherwise. config_keys:
+    setting under our name -> its keys in the logged configuration, the preferred one first. derive: further
+    settings from the flat configuration and the settings read so far. defects: metrics that it logs wrongly, by
+    version. windowed: whether a row is the mean over all steps since the row before. counters: keys that count the
+    steps of rows of different kinds, that of the update first. leaves_files_of: another trainer whose files this
     one leaves, told apart by their keys. without_reward: what to say of a log without a reward, empty where it is
-    refused. logs: kinds of logs that this trainer writes and
-    prints. how_to_log: quantity -> how to have this trainer log it.
+    refused. logs: kinds of logs that this trainer writes and prints. how_to_log: quantity -> how to have this
+    trainer log it.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Trainer:
     conventions: Settings = field(default_factory=dict)
     config_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     derive: Callable[[Settings, Settings], Settings] | None = None
+    defects: tuple[Defect, ...] = ()
     windowed: bool = False
     counters: tuple[str, ...] = ()
     leaves_files_of: str = ""

@@ -34,6 +34,7 @@ from grposcope.logs.formats.console import clean, printed_pairs
 from grposcope.logs.formats.log_file import LogFile, LogKind
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import trl_completions
+from grposcope.logs.trainers.defect import Defect
 from grposcope.logs.trainers.trainer import Columns, Definitions, Settings, Trainer
 
 COMPONENT = re.compile(r"rewards/(?P<name>.+?)(?:/(?P<what>mean|std))?")
@@ -315,6 +316,16 @@ def _recognises(keys: Set[str]) -> bool:
     return "completion_length" in keys or ("reward_std" in keys and any(key.startswith("rewards/") for key in keys))
 
 
+def _unweighted(columns: Columns, settings: Settings) -> bool | None:
+    """A reward that is the plain sum of its parts though they have weights."""
+    weights = settings.get("reward_weights")
+    parts = [columns[key] for key in columns if re.fullmatch(r"rewards/.+/mean", key)]
+    if not isinstance(weights, list) or set(weights) <= {1} or "reward" not in columns or len(parts) < 2:
+        return False
+    plain = np.allclose(columns["reward"], np.sum(parts, axis=0), rtol=1e-3, atol=1e-4, equal_nan=True)
+    return bool(plain)
+
+
 TRL = Trainer(
     name="trl",
     title="TRL",
@@ -372,6 +383,19 @@ TRL = Trainer(
     },
     derive=lambda configuration, settings: (
         {"optimizer": "adamw"} if str(configuration.get("optim", "")).startswith("adamw_torch") else {}
+    ),
+    defects=(
+        Defect(
+            "weights of rewards",
+            "trl",
+            ("reward",),
+            (0, 27),
+            (1, 0),
+            "is the sum of its parts without reward_weights, although the advantages use them",
+            "TRL #5352",
+            False,
+            _unweighted,
+        ),
     ),
     windowed=True,
     logs=(

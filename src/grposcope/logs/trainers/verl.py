@@ -32,7 +32,8 @@ from grposcope.logs.formats.jsonl import objects
 from grposcope.logs.formats.log_file import LogFile, LogKind, first_few
 from grposcope.logs.hints import Hints
 from grposcope.logs.logged_rollouts import LoggedRows, number_or_nan
-from grposcope.logs.trainers.trainer import Trainer
+from grposcope.logs.trainers.defect import Defect, width_of_batch
+from grposcope.logs.trainers.trainer import Columns, Settings, Trainer
 
 _LINE = re.compile(r"(?:^|[\s)\]])step:\s?(?P<step>\d{1,15}) - (?P<rest>\S.*)")
 CUTS = (4095, 4096)
@@ -231,6 +232,15 @@ def _kl_coefficient(configuration: Mapping[str, Any], settings: Mapping[str, Any
     return {"kl": 0.0} if "kl_in_loss" in settings or "kl_in_reward" in settings else {}
 
 
+def _never_high(columns: Columns, settings: Settings) -> bool | None:
+    """A share of sequences above the threshold that is 0 throughout, though the share of tokens above it is not."""
+    sequences = columns.get("rollout_corr/rollout_is_seq_fraction_high")
+    tokens = columns.get("rollout_corr/rollout_is_ratio_fraction_high")
+    if sequences is None or bool((sequences > 0).any()):
+        return False
+    return True if tokens is not None and bool((tokens > 0).any()) else None
+
+
 VERL = Trainer(
     name="verl",
     title="verl",
@@ -297,6 +307,30 @@ VERL = Trainer(
         "clip_low": ("actor_rollout_ref/actor/clip_ratio_low", "actor_rollout_ref/actor/clip_ratio"),
     },
     derive=_kl_coefficient,
+    defects=(
+        Defect(
+            "share at the limit",
+            "verl",
+            ("response_length/clip_ratio",),
+            (0, 9),
+            None,
+            "compares lengths with the longest completion of the batch, not with the limit",
+            "verl #7817",
+            True,
+            width_of_batch("response_length/clip_ratio", "response_length/max"),
+        ),
+        Defect(
+            "share of high sequences",
+            "verl",
+            ("rollout_corr/rollout_is_seq_fraction_high",),
+            (0, 6),
+            (0, 9),
+            "is 0 by construction, because it is computed from weights that are already capped",
+            "verl #6806",
+            True,
+            _never_high,
+        ),
+    ),
     logs=(
         LogKind(read_file_logger, file=_of_file_logger),
         LogKind(read_rollouts, file=_of_rollouts, folder=lambda folder: bool(rollout_files(folder))),
