@@ -146,7 +146,7 @@ def _run(
     )  # fmt: skip
     segments, table = _segments(table, places, log)
     window = log.window or (_window(table["step"], notes) if trainer.windowed else 1)
-    settings = trainer.settings(log.logged, log.measured, hints.settings)
+    settings = trainer.settings_of(log.logged, log.measured, hints.settings)
     defined, assumptions = trainer.definitions(table, settings, window)
     nothing = unmeasured.found(table, defined)
     if nothing:

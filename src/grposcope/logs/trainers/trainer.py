@@ -32,6 +32,19 @@ class Made:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """A setting as a trainer writes it.
+
+    key: with "." between levels. name: ours, empty for one that only checks of the settings know, by its key. default:
+    the value where it is not given, in the version that the trainer names; None where that is not known.
+    """
+
+    key: str
+    name: str = ""
+    default: Any = None
+
+
+@dataclass(frozen=True)
 class Trainer:
     """All that is known of the logs of one trainer.
 
@@ -43,14 +56,15 @@ class Trainer:
     that follow from several keys, where the log has none of their own. scoped: keys of single environments or
     agents. usual_keys: metric -> keys of which only the usual meaning is known; where given, our own names count as
     keys too. usual_words: the metric that a key usually means by its words, asked last. conventions:
-    standardisation of advantages, (r − mean) / (std + eps), where the settings do not say otherwise. config_keys:
-    setting under our name -> its keys in the logged configuration, the preferred one first. derive: further
-    settings from the flat configuration and the settings read so far. defects: metrics that it logs wrongly, by
-    version. windowed: whether a row is the mean over all steps since the row before. counters: keys that count the
-    steps of rows of different kinds, that of the update first. leaves_files_of: another trainer whose files this
-    one leaves, told apart by their keys. without_reward: what to say of a log without a reward, empty where it is
-    refused. logs: kinds of logs that this trainer writes and prints. how_to_log: quantity -> how to have this
-    trainer log it.
+    standardisation of advantages, (r − mean) / (std + eps), where the settings do not say otherwise. settings: what
+    it can be configured with, of several keys for one setting the preferred one first. version: whose defaults
+    these are. configured: whether the keys of a configuration, "." between levels, are this trainer's. derive:
+    further settings from the flat configuration and the settings read so far. defects: metrics that it logs
+    wrongly, by version. windowed: whether a row is the mean over all steps since the row before. counters: keys
+    that count the steps of rows of different kinds, that of the update first. leaves_files_of: another trainer
+    whose files this one leaves, told apart by their keys. without_reward: what to say of a log without a reward,
+    empty where it is refused. logs: kinds of logs that this trainer writes and prints. how_to_log: quantity -> how
+    to have this trainer log it.
     """
 
     name: str
@@ -66,7 +80,9 @@ class Trainer:
     usual_keys: Mapping[str, tuple[str, ...]] | None = None
     usual_words: Callable[[str], str | None] | None = None
     conventions: Settings = field(default_factory=dict)
-    config_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    settings: tuple[Setting, ...] = ()
+    version: str = ""
+    configured: Callable[[Collection[str]], bool] | None = None
     derive: Callable[[Settings, Settings], Settings] | None = None
     defects: tuple[Defect, ...] = ()
     windowed: bool = False
@@ -85,17 +101,22 @@ class Trainer:
             return ("component_std/" if match["what"] == "std" else "component/") + match["name"]
         return name
 
-    def settings(self, logged: Settings, measured: Settings, known: Settings) -> dict[str, Any]:
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The values of settings that are not given, by their keys."""
+        return {setting.key: setting.default for setting in self.settings if setting.default is not None}
+
+    def settings_of(self, logged: Settings, measured: Settings, known: Settings) -> dict[str, Any]:
         """Settings under our names: convention, then `measured`, then the configuration `logged`, then what is `known`.
 
         A setting that stands nowhere is absent, never a default.
         """
         configuration = flat(logged)
         settings: dict[str, Any] = {}
-        for name, keys in self.config_keys.items():
-            value = next((configuration[key] for key in keys if configuration.get(key) is not None), None)
-            if value is not None:
-                settings[name] = value
+        for setting in self.settings:
+            if setting.name and setting.name not in settings:
+                value = configuration.get(setting.key.replace(".", "/"))
+                settings |= {} if value is None else {setting.name: value}
         if self.derive is not None:
             settings.update(self.derive(configuration, settings))
         return {**self.conventions, **measured, **settings, **known}
