@@ -1,9 +1,9 @@
 """Rows of training, of evaluation and of other kinds in one log, told apart by a text column such as split or event.
 
-A column splits the rows where one of its texts is a word for evaluation, and the column is called so (NAMES) or another
-of its texts is a word for training. Rows of evaluation leave the training. Of the others, those that contradict the
-rows of training at the same step are no parts of it: without the reward, the values that contradict are left out, with
-it the rows are. Nothing of different kinds is averaged.
+A column splits the rows where one of its texts is a word for evaluation, and the column is called so (`keys.KINDS`) or
+another of its texts is a word for training. Rows of evaluation leave the training. Of the others, those that contradict
+the rows of training at the same step are no parts of it: without the reward, the values that contradict are left out,
+with it the rows are. Nothing of different kinds is averaged.
 """
 
 from __future__ import annotations
@@ -17,15 +17,8 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.run import Bools, Floats
 from grposcope.core.text import listed, number, visible
-from grposcope.logs import roles
+from grposcope.logs import keys
 from grposcope.logs.columns import RUNS
-
-NAMES = frozenset(
-    ("split", "phase", "mode", "type", "event", "kind", "stage", "set", "subset", "partition", "context", "section",
-     "row_type", "event_type", "record_type", "log_type", "source", "job", "job_type", "data_split", "dataset_split",
-     "name", "msg", "message", "event_name")
-)  # fmt: skip
-"""Names of columns that say what kind of row it is."""
 
 _TRAINING = frozenset(("train", "training", "trainer", "rl", "grpo", "ppo", "rlvr"))
 _OTHER_TRAINING = frozenset(
@@ -85,9 +78,9 @@ def _rows_of(of_row: Mapping[int, str], count: int) -> dict[str, Bools]:
 
 def _split(key: str, rows: Mapping[str, Bools], table: Cells, kinds: Kinds) -> None:
     """Add what one text column says to `kinds`."""
-    named = key.rpartition("/")[2].lower() in NAMES
-    training = [text for text in rows if _words(text) & _TRAINING and not _words(text) & roles.WORDS]
-    held_out = [text for text in rows if _words(text) & roles.WORDS and not _words(text) & _TRAINING]
+    named = key.rpartition("/")[2].lower() in keys.KINDS
+    training = [text for text in rows if _words(text) & _TRAINING and not _words(text) & keys.WORDS]
+    held_out = [text for text in rows if _words(text) & keys.WORDS and not _words(text) & _TRAINING]
     if not named and not training:
         return
     for text in held_out:

@@ -9,7 +9,7 @@ a note.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,13 +83,3 @@ def width_of_batch(share: str, longest: str) -> Seen:
         return bool(((shares > 0) & (lengths < np.nanmax(lengths))).any())
 
     return seen
-
-
-def of_log(defects: Iterable[Defect], columns: Columns, settings: Settings) -> Iterator[Defect]:
-    """Those of an engine that a log has. columns: under the engine's keys. settings: with NAME_version where known."""
-    for defect in defects:
-        if any(key in columns or key.removeprefix("train/") in columns for key in defect.keys):
-            seen = defect.seen(columns, settings)
-            version = settings.get(f"{defect.engine.replace('-', '_')}_version")
-            if seen or (seen is None and defect.in_version(version)):
-                yield defect

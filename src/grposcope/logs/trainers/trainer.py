@@ -144,6 +144,16 @@ class Trainer:
             notes.append(f"the file does not define these; their usual meaning is assumed: {assumed}")
         return defined, notes
 
+    def defects_in(self, columns: Columns, settings: Settings) -> list[Defect]:
+        """What a log has of `defects`. columns: under the trainer's keys. settings: with NAME_version where known."""
+        version, defects = settings.get(f"{self.name.replace('-', '_')}_version"), []
+        for defect in self.defects:
+            if any(key in columns or key.removeprefix("train/") in columns for key in defect.keys):
+                seen = defect.seen(columns, settings)
+                if seen or (seen is None and defect.in_version(version)):
+                    defects.append(defect)
+        return defects
+
     def with_terms(self, table: Columns, settings: Settings) -> dict[str, Floats]:
         """The table with a NaN that was written for want of a term as an absent value (`no_term`)."""
         absent = {} if self.no_term is None else self.no_term(table, settings)
