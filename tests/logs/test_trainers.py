@@ -10,9 +10,8 @@ import pytest
 from grposcope.core.metrics import LOGGED, METRICS
 from grposcope.logs.formats.log_file import LogKind
 from grposcope.logs.trainers import DEFECTS, TRAINERS
-from grposcope.logs.trainers.defect import Defect
 from grposcope.logs.trainers.generic import GENERIC
-from grposcope.logs.trainers.trainer import Setting, Trainer
+from grposcope.logs.trainers.trainer import Defect, Setting, Trainer
 from grposcope.logs.trainers.trl import RLOO
 
 EVERY = [*TRAINERS.values(), GENERIC, RLOO]

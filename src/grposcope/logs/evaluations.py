@@ -36,7 +36,9 @@ class EvaluatedColumn:
 
 def evaluations_of_steps(table: LogTable) -> LogTable:
     """The evaluations of the run that is read, a value per step and metric."""
-    sources, notes = _without_copies(table, _columns(table))
+    if not (sources := _columns(table)):
+        return table
+    sources, notes = _without_copies(table, sources)
     trained = table.trained_on() & table.chosen & ~table.held_out
     sources, more = _of_training(table, sources, trained)
     values, last = _per_step(table, sources, trained)
@@ -81,7 +83,7 @@ def _of_training(
     """The evaluations up to the first after the last row of training, any further being of the same weights; a note."""
     step = table.step
     last = float(np.max(step[trained & np.isfinite(step)], initial=-math.inf))
-    after = np.unique(step[np.logical_or.reduce([one.rows for one in sources])]) if sources else np.empty(0)
+    after = np.unique(step[np.logical_or.reduce([one.rows for one in sources])])
     after = after[after > last]
     if len(after) < 2 or not np.isfinite(last):
         return list(sources), []

@@ -33,7 +33,6 @@ from grposcope.logs.per_step import last_attempt_of_every_step, rows_by_step, wi
 from grposcope.logs.rows import (
     closing_row,
     kinds_of_rows,
-    one_run,
     steps_as_logged,
     steps_of_every_row,
     training_and_evaluation,
@@ -75,7 +74,7 @@ READING: tuple[Callable[[LogTable], LogTable], ...] = (
     training_and_evaluation,
     closing_row,
     steps_of_every_row,
-    one_run,
+    scopes.one_run,
     environments,
     rows_by_step,
     without_copies,

@@ -1,25 +1,26 @@
-"""Which rows of a log are what: their steps, rows of training, of evaluation and of the run as a whole, one of several
-runs.
+"""Which rows of a log are what: their steps, rows of training, evaluation and other kinds, and of the run as a whole.
 
-Several runs in one log are told apart by a label such as run_id, or by steps that begin anew; the user says which. A
-step that falls back to the first one begins another run, unless less than FEWEST steps came before it, which were a
-false start. A step that falls back to a later one goes on from a checkpoint, and is the same run.
+Kinds are told apart by a text column such as split or event. It splits the rows where one of its texts is a word for
+evaluation, and the column is called so (`keys.KINDS`) or another of its texts is a word for training. Rows of
+evaluation leave the training. Of the others, those that contradict the rows of training at the same step are no parts
+of it: without the reward, the values that contradict are left out, with it the rows are. Nothing of different kinds is
+averaged.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.run import Bools, Floats, Ints
-from grposcope.core.text import visible
-from grposcope.logs import keys, row_kinds
+from grposcope.core.run import Bools, Floats
+from grposcope.core.text import listed, number, visible
+from grposcope.logs import keys
 from grposcope.logs.columns import RUNS
-from grposcope.logs.hints import LAST, UndecidedError
 from grposcope.logs.keys import CLOCKS, STEPS
 from grposcope.logs.naming import trained_keys
 from grposcope.logs.table import LogTable
@@ -30,13 +31,38 @@ SUMMARY = frozenset(
 )  # fmt: skip
 """Keys of the last row that the transformers library writes, which is about the run as a whole."""
 
-NUMBERED = (*RUNS, "seed", "trial", "fold")
-"""Keys whose number, or text for those of RUNS, names the run of a row."""
+_TRAINING = frozenset(("train", "training", "trainer", "rl", "grpo", "ppo", "rlvr"))
+_OTHER_TRAINING = frozenset(
+    ("sft", "supervised", "pretrain", "pretraining", "warmstart", "bc", "distill", "distillation")
+)
+_FLAG = re.compile(r"(?:is_?)?(?:eval|evaluation|val|validation|test|held_?out)", re.I)
 
-FEWEST = 12
-"""Steps below which a beginning is a false start: nothing could be said of it anyway."""
 
-_SHOWN = 6
+@dataclass
+class Kinds:
+    """Rows (N,) of evaluation, rows that are left out, and values that are (key -> rows), with a note for each."""
+
+    held_out: Bools
+    left_out: Bools
+    blanked: list[tuple[str, Bools]]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What the rows hold: columns of metrics, their step (N,), and which of the columns are rewards."""
+
+    columns: Mapping[str, Floats]
+    step: Floats
+    rewards: Sequence[str]
+
+    def has(self, keys: Sequence[str], rows: Bools) -> bool:
+        """Whether any of the keys has a value in these rows."""
+        return any(bool((~np.isnan(self.columns[key]) & rows).any()) for key in keys)
+
+    def contradicted(self, rows: Bools, others: Bools) -> list[str]:
+        """Columns that have another value in `rows` than in `others` at the same step."""
+        return [key for key in self.columns if _differ(self.columns[key], self.step, rows, others)]
 
 
 def steps_as_logged(table: LogTable) -> LogTable:
@@ -84,7 +110,7 @@ def kinds_of_rows(table: LogTable) -> LogTable:
         rewarding = meant or [key for key in trained if keys.SIGNAL.search(key)]
     metrics = {key: column for key, column in table.columns.items() if key not in CLOCKS}
     try:
-        kinds = row_kinds.of_rows(table.log.rows.labels, row_kinds.Cells(metrics, table.step, rewarding))
+        kinds = _kinds(table.log.rows.labels, Cells(metrics, table.step, rewarding))
     except UserError as error:
         raise UserError(f"{table.log.source}: {error}") from None
     columns = dict(table.columns)
@@ -137,66 +163,124 @@ def steps_of_every_row(table: LogTable) -> LogTable:
     return table.noting(note, step=np.where(found, step[before], step))
 
 
-def one_run(table: LogTable) -> LogTable:
-    """The rows of the run that the user says; UndecidedError, which lists the runs, where there are several."""
-    log, run = table.log, table.hints.run
-    of_row, names = _labelled(table)
-    if len(names) < 2:
-        of_row = _begun_anew(table.step, table.busy)
-        names = [""] * (int(of_row.max(initial=0)) + 1)
-    if len(names) < 2 and (log.numbered or run in (None, LAST, 1)):
-        return replace(table, chosen=np.ones(len(table.step), bool))
-    told = [_told(table, k, name, of_row == k) for k, name in enumerate(names)]
-    which = len(names) - 1 if run == LAST else -1 if run is None else run - 1
-    if not 0 <= which < len(names):
-        more = f"; and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-        many = f"{len(names)} runs" if len(names) > 1 else "one run only"
-        raise UndecidedError(f"{log.source}: {many} in it: {'; '.join(told[:_SHOWN])}{more}", "run")
-    chosen = of_row == which
-    own = {name: getattr(table, name) & chosen for name in ("busy", "scored", "held_out")}
-    return table.noting(f"of {len(names)} runs in this log, this is {told[which]}", chosen=chosen, **own)
-
-
-def _told(table: LogTable, number: int, name: str, rows: Bools) -> str:
-    """A run in words: its number and label, its steps, and where it stands."""
-    own = np.flatnonzero(rows & table.busy & np.isfinite(table.step))
-    label = f" ({visible(name, 60)})" if name else ""
-    if not len(own):
-        return f"{number + 1}{label}: no steps"
-    first, last = table.step[own].min(), table.step[own].max()
-    return f"{number + 1}{label}: steps {first:g} to {last:g}, from {table.log.place} {table.lines[own[0]]}"
-
-
-def _labelled(table: LogTable) -> tuple[Ints, list[str]]:
-    """Run of each row by a label, and the labels in order; rows without one belong to the run before them."""
+def _kinds(labels: Mapping[str, Mapping[int, str]], table: Cells) -> Kinds:
+    """The kinds of the rows by every text column and flag; UserError where two kinds might be the training."""
     count = len(table.step)
-    for key in NUMBERED:
-        texts: Mapping[int, str] = table.log.rows.labels.get(key, {}) if key in RUNS else {}
-        if not texts and key in table.columns:
-            numbers = table.columns[key]
-            texts = {int(row): f"{key} {numbers[row]:g}" for row in np.flatnonzero(np.isfinite(numbers))}
-            if len(set(texts.values())) * FEWEST > len(texts):  # a number that changes all the time is no label
-                continue
-        names = list(dict.fromkeys(texts.values()))
-        if len(names) > 1:
-            of_row, now = np.zeros(count, np.int64), 0
-            places = {name: k for k, name in enumerate(names)}
-            for row in range(count):
-                now = places[texts[row]] if row in texts else now
-                of_row[row] = now
-            return of_row, names
-    return np.zeros(count, np.int64), [""]
+    kinds = Kinds(np.zeros(count, bool), np.zeros(count, bool), [], [])
+    for key, of_row in labels.items():
+        if key not in RUNS:
+            _split(key, _rows_of(of_row, count), table, kinds)
+    for key in table.columns:
+        flagged = table.columns[key] == 1
+        if _FLAG.fullmatch(key.rpartition("/")[2]) and {0.0, 1.0} == set(np.unique(table.columns[key]).tolist()):
+            _evaluations(f"{key} = 1", flagged, kinds)
+    return kinds
 
 
-def _begun_anew(step: Floats, training: Bools) -> Ints:
-    """Run of each row by its steps; rows that are not of training belong to the run before them."""
-    rows = np.flatnonzero(training & np.isfinite(step))
-    of_row = np.zeros(len(step), np.int64)
-    falls = rows[1:][np.diff(step[rows]) < 0]
-    begin, run = 0, 0
-    for fall in falls.tolist():
-        before = step[rows[(rows >= begin) & (rows < fall)]]
-        if len(before) and step[fall] <= before.min() and len(np.unique(before)) >= FEWEST:
-            run, begin = run + 1, fall
-            of_row[fall:] = run
-    return of_row
+def _rows_of(of_row: Mapping[int, str], count: int) -> dict[str, Bools]:
+    """Text -> its rows (N,)."""
+    rows: dict[str, Bools] = {}
+    for row, text in of_row.items():
+        rows.setdefault(text, np.zeros(count, bool))[row] = True
+    return rows
+
+
+def _split(key: str, rows: Mapping[str, Bools], table: Cells, kinds: Kinds) -> None:
+    """Add what one text column says to `kinds`."""
+    named = key.rpartition("/")[2].lower() in keys.KINDS
+    training = [text for text in rows if _words(text) & _TRAINING and not _words(text) & keys.WORDS]
+    held_out = [text for text in rows if _words(text) & keys.WORDS and not _words(text) & _TRAINING]
+    if not named and not training:
+        return
+    for text in held_out:
+        _evaluations(_said(key, text), rows[text], kinds)
+    rest = {text: here for text, here in rows.items() if text not in held_out}
+    if len(rest) > 1 or training:
+        main = _main(key, training, rest, table)
+        for text, here in rest.items():
+            if text not in main:
+                _beside(_said(key, text), here, text, np.logical_or.reduce([rest[one] for one in main]), table, kinds)
+
+
+def _said(key: str, text: str) -> str:
+    return f"{visible(key, 40)} = {visible(text, 40)}"
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", text.lower().replace("held_out", "heldout").replace("held-out", "heldout")))
+
+
+def _evaluations(told: str, rows: Bools, kinds: Kinds) -> None:
+    new = rows & ~kinds.held_out
+    kinds.held_out |= rows
+    if new.any():
+        kinds.notes.append(f"{int(new.sum())} rows with {told} are evaluations")
+
+
+def _main(key: str, training: Sequence[str], rest: Mapping[str, Bools], table: Cells) -> list[str]:
+    """Texts of the rows of training: those called so, else those with the reward; UserError where these contradict."""
+    called = [text for text in training if table.has(table.rewards, rest[text])]
+    if called:
+        return called
+    rewarded = [text for text, here in rest.items() if table.has(table.rewards, here)]
+    rewarded = [text for text in rewarded if not _words(text) & _OTHER_TRAINING] or rewarded
+    apart = [
+        text for text in rewarded
+        if any(_rewards_differ(table, rest[text], rest[other]) for other in rewarded if other != text)
+    ]  # fmt: skip
+    if not apart:
+        return rewarded or list(rest)
+    once = [text for text in apart if _once_a_step(table, rest[text])]
+    if len(once) != 1:
+        some = listed([_shown(text, rest[text], table) for text in apart[:6]])
+        raise UserError(
+            f"rows of one step have several values of {visible(key, 40)}, each with its own reward: {some}; "
+            "give the rows of one value alone"
+        )
+    return [text for text in rewarded if text not in apart] + once
+
+
+def _beside(told: str, rows: Bools, text: str, main: Bools, table: Cells, kinds: Kinds) -> None:
+    """Leave out rows, or values of rows, that are no parts of the training."""
+    foreign = bool(_words(text) & _OTHER_TRAINING) and table.has(table.rewards, main)
+    contradicted = table.contradicted(rows, main)
+    if foreign or set(contradicted) & set(table.rewards):
+        new = rows & ~kinds.left_out & ~kinds.held_out
+        kinds.left_out |= rows
+        if new.any():
+            kinds.notes.append(f"{int(new.sum())} rows with {told} are left out: they are not training rows")
+        return
+    for key in contradicted:
+        kinds.blanked.append((key, rows))
+        kinds.notes.append(
+            f"{visible(key, 60)} of the rows with {told} is left out: other rows of the step have another value"
+        )
+
+
+def _rewards_differ(table: Cells, rows: Bools, others: Bools) -> bool:
+    return any(_differ(table.columns[key], table.step, rows, others) for key in table.rewards)
+
+
+def _once_a_step(table: Cells, rows: Bools) -> bool:
+    steps = table.step[rows & _rewarded(table) & np.isfinite(table.step)]
+    return len(np.unique(steps)) == len(steps)
+
+
+def _rewarded(table: Cells) -> Bools:
+    there: Bools = np.logical_or.reduce([~np.isnan(table.columns[key]) for key in table.rewards])
+    return there
+
+
+def _shown(text: str, rows: Bools, table: Cells) -> str:
+    key = next(key for key in table.rewards if table.has([key], rows))
+    there = table.columns[key][rows & ~np.isnan(table.columns[key])]
+    levels = f"{visible(key, 40)} {number(float(there[0]))} → {number(float(there[-1]))}"
+    return f"{visible(text, 40)} ({len(there)} rows, {levels})"
+
+
+def _differ(column: Floats, step: Floats, rows: Bools, others: Bools) -> bool:
+    """Whether a column has different values in two sets of rows at a step that both have."""
+    there = ~np.isnan(column) & np.isfinite(step)
+    here, beside = np.flatnonzero(rows & there), np.flatnonzero(others & there)
+    _, first, second = np.intersect1d(step[here], step[beside], return_indices=True)
+    return bool((column[here[first]] != column[beside[second]]).any())

@@ -8,8 +8,7 @@ that policy to the one that sampled and `behave_imp_weight` the mean ratio, both
 
 from __future__ import annotations
 
-from grposcope.logs.trainers.defect import Defect, width_of_batch
-from grposcope.logs.trainers.trainer import Columns, Made, Trainer
+from grposcope.logs.trainers.trainer import Columns, Defect, Made, Trainer, width_of_batch
 
 
 def _versions(which: str) -> tuple[str, ...]:

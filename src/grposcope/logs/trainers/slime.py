@@ -17,8 +17,7 @@ from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.logs.formats.console import clean, printed_pairs
 from grposcope.logs.formats.log_file import LogFile, LogKind, first_few
 from grposcope.logs.hints import Hints
-from grposcope.logs.trainers.defect import Defect
-from grposcope.logs.trainers.trainer import Columns, Settings, Trainer, with_prefix
+from grposcope.logs.trainers.trainer import Columns, Defect, Settings, Trainer, with_prefix
 
 _LINE = re.compile(r"\b(?P<kind>rollout|step|perf|eval) (?P<number>\d{1,15}): \{(?P<rest>['\"].*)")
 _COUNTERS = {"step": "train/step", "eval": "eval/step"}

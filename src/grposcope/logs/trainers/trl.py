@@ -34,8 +34,7 @@ from grposcope.logs.formats.console import clean, printed_pairs
 from grposcope.logs.formats.log_file import LogFile, LogKind
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import trl_completions
-from grposcope.logs.trainers.defect import Defect
-from grposcope.logs.trainers.trainer import Columns, Definitions, Setting, Settings, Trainer
+from grposcope.logs.trainers.trainer import Columns, Defect, Definitions, Setting, Settings, Trainer
 
 COMPONENT = re.compile(r"rewards/(?P<name>.+?)(?:/(?P<what>mean|std))?")
 """Keys of single reward functions."""

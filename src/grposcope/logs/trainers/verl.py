@@ -32,8 +32,7 @@ from grposcope.logs.formats.jsonl import objects
 from grposcope.logs.formats.log_file import LogFile, LogKind, first_few
 from grposcope.logs.hints import Hints
 from grposcope.logs.logged_rollouts import LoggedRows, number_or_nan
-from grposcope.logs.trainers.defect import Defect, width_of_batch
-from grposcope.logs.trainers.trainer import Columns, Setting, Settings, Trainer
+from grposcope.logs.trainers.trainer import Columns, Defect, Setting, Settings, Trainer, width_of_batch
 
 _LINE = re.compile(r"(?:^|[\s)\]])step:\s?(?P<step>\d{1,15}) - (?P<rest>\S.*)")
 CUTS = (4095, 4096)
