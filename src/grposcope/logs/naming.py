@@ -63,7 +63,7 @@ def keys_of_the_user(table: LogTable) -> LogTable:
                 f"{metric}, or rename it in the log"
             )
         given[metric] = same[0]
-    return replace(table, given=given)
+    return replace(table, given=given) if given else table
 
 
 def trainer_of_the_keys(table: LogTable) -> LogTable:
@@ -106,7 +106,8 @@ def one_key_per_metric(table: LogTable) -> LogTable:
     """A metric whose key changes in mid-run under one key."""
     columns, metric = dict(table.columns), table.trainer.metric_or_usual
     reward = table.given.get("reward") or next((key for key in columns if metric(key) == "reward"), None)
-    return table.noting(*_put_together(columns, metric, reward), columns=columns)
+    notes = list(_put_together(columns, metric, reward))
+    return table.noting(*notes, columns=columns) if notes else table
 
 
 def without_factors(table: LogTable) -> LogTable:
@@ -118,7 +119,7 @@ def without_factors(table: LogTable) -> LogTable:
             notes.append(
                 f"{visible(key, 60)} is used; {visible(match['key'], 60)} equals it times {float(match['factor']):g}"
             )
-    return table.noting(*notes, columns=columns)
+    return table.noting(*notes, columns=columns) if notes else table
 
 
 def trained_keys(table: LogTable) -> list[str]:
