@@ -21,8 +21,7 @@ from grposcope.faults import catalogue, pages
 from grposcope.instruments.lint.checks import CHECKS
 from grposcope.instruments.lint.dialects import DIALECTS
 from grposcope.lab.credit import SOURCES
-from grposcope.logs.defects import DEFECTS
-from grposcope.logs.trainers import TRAINERS
+from grposcope.logs.trainers import DEFECTS, TRAINERS
 
 HERE = Path(__file__).parent
 

@@ -16,8 +16,7 @@ from grposcope.instruments.lint import Known, lint
 from grposcope.instruments.lint import read as lint_read
 from grposcope.instruments.lint.findings import LintFinding
 from grposcope.logs import read
-from grposcope.logs.defects import DEFECTS
-from grposcope.logs.trainers import TRAINERS
+from grposcope.logs.trainers import DEFECTS, TRAINERS
 
 STEPS = 30
 

@@ -26,7 +26,7 @@ from grposcope.core.not_finite import is_written_nan
 from grposcope.core.run import Run
 from grposcope.faults.record.non_finite import FAULT, OF_REWARD
 from grposcope.instruments.diagnosis import diagnose
-from grposcope.logs import read
+from grposcope.logs import Hints, read
 from grposcope.logs.formats.log_file import json_row
 from grposcope.logs.native.schema import RunConfig
 from grposcope.logs.native.writer import RunWriter
@@ -184,6 +184,41 @@ def test_lost_entropy_warns_at_once_and_fails_once_it_lasts(tmp_path: Path) -> N
             looks += [(alarm.step, alarm.grade) for alarm in alarms.look(run) if alarm.fault == "non-finite"]
     assert looks[0] == (71, "warning")
     assert looks[1][1] == "failing"
+
+
+def twinkle_events(folder: Path, lost: Callable[[dict[str, Any]], object]) -> Run:
+    """A run of Twinkle in lines of several kinds, of which the updates alone count steps; `lost` changes the last."""
+    path, lines = folder / "metrics.jsonl", []
+    for step in range(1, 61):
+        update = {
+            "loss": f"{0.01 * (step % 5):.4f}", "grad_norm": f"{0.02 + 0.001 * (step % 7):.6f}", "optimizer_step": step,
+            "learning rate(param group 1)": "1.7e-05", "reward": 0.4 + 0.005 * step + 0.01 * (step % 3),
+        }  # fmt: skip
+        if step > 46:
+            lost(update)
+        for event, metrics in (("rollout_done", {"output_tokens": 1672}), ("train_step_done", update)):
+            lines.append(json.dumps({"event": event, "policy_version": step - 1, "metrics": metrics}))
+    path.write_text("\n".join(lines) + "\n")
+    return read(path, Hints(columns={"step": "metrics/optimizer_step"}))
+
+
+def test_a_key_that_is_no_longer_in_the_rows_is_no_nan(tmp_path: Path) -> None:
+    run = twinkle_events(tmp_path, lambda update: update.pop("grad_norm"))
+    assert (run.steps, run.nonfinite) == (60, {})
+    assert lost(run).status == "ok"
+    assert lost(twinkle_events(tmp_path, lambda update: update.update(grad_norm=None))).grade == "failing"
+    assert lost(twinkle_events(tmp_path, lambda update: update.update(grad_norm="nan"))).grade == "failing"
+
+
+def test_a_null_is_no_nan_where_no_value_is_due(tmp_path: Path) -> None:
+    """Nulls in rows of other kinds, and between rows at a regular interval."""
+    table = healthy()
+    table["grad_norm"] = [value if step % 5 == 0 else None for step, value in enumerate(table["grad_norm"])]
+    assert lost(written(tmp_path, "literal.jsonl", table)).status == "ok"
+    table = broken("grad_norm", at_the_end(20))
+    table["grad_norm"] = [None if math.isnan(value) else value for value in table["grad_norm"]]
+    finding = lost(written(tmp_path, "literal.jsonl", table))
+    assert (finding.status, finding.onset) == ("flagged", ROWS - 19)
 
 
 def test_a_metric_that_is_nan_from_the_start_is_not_measured(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ class Reading:
 
     step: what was taken as the step, where that is no key of its own. rows: how many were used, evaluations too.
     left_out: lines of a text that are no rows, and examples of the first. defects: names of the metrics that this
-    version of the engine logs wrongly (`logs.defects`).
+    version of the engine logs wrongly (`logs.trainers`).
     """
 
     step: str = ""
@@ -230,7 +230,8 @@ class Run:
     config:   engine, settings (under our names) and logged (the configuration as the trainer logged it); for a record
               of our own, the content of its config.json.
     table:    metric name -> float64 column, all of one length and aligned on table["step"];
-              NaN where a value is absent, `core.files.WRITTEN_NAN` where it was recorded as NaN (`core.not_finite`).
+              NaN where a value is absent; where it was recorded as NaN or null, WRITTEN_NAN or WRITTEN_NULL of
+              `core.files` (`core.not_finite`).
     rollouts: step -> the rollouts sampled then, loaded when asked for.
     phase:    what the trainer last said it was doing; summary: the outcome. None if absent.
     keys:     metric name -> its key in the log, where the two differ.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from grposcope.core.run import Run
 from grposcope.instruments.stability.stability import UpdateRule
-from grposcope.logs.trainers import TRAINERS
+from grposcope.logs.trainers.trainer import Trainer
 
 if TYPE_CHECKING:
     from grposcope.instruments.gradient.probe_record import ProbeRecord
@@ -18,19 +18,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one trainer writes its settings.
+    """How one trainer writes its settings."""
 
-    name: as in `logs.trainers.TRAINERS` where that trainer's logs are read, too. version: whose defaults these are.
-    defaults: key, with "." between levels, -> the value where it is not given. recognises: whether keys are this
-    trainer's. names: our name -> its keys, where `TRAINERS` does not say them.
-    """
+    trainer: Trainer
 
-    name: str
-    title: str
-    version: str
-    defaults: Mapping[str, Any]
-    recognises: Callable[[Collection[str]], bool]
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    @property
+    def name(self) -> str:
+        """As in `logs.trainers.TRAINERS`."""
+        return self.trainer.name
+
+    @property
+    def title(self) -> str:
+        """As people write it."""
+        return self.trainer.title
+
+    @property
+    def version(self) -> str:
+        """The version whose defaults are known."""
+        return self.trainer.version
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """Key, with "." between levels, -> the value where it is not given; absent where that is not known."""
+        return self.trainer.defaults
+
+    def recognises(self, keys: Collection[str]) -> bool:
+        """Whether keys are this trainer's."""
+        return self.trainer.configured is not None and self.trainer.configured(keys)
 
 
 @dataclass(frozen=True)
@@ -90,14 +104,7 @@ class TrainerConfig:
         assumed = {} if self.partial else self.dialect.defaults
         values = {**assumed, **{key: value for key, value in self.given.items() if value is not None}}
         known = {key.replace(".", "/"): value for key, value in values.items() if key not in self.opaque}
-        ours = {
-            name: value
-            for name, keys in self.dialect.names.items()
-            for value in [next((known[key] for key in keys if known.get(key) is not None), None)]
-            if value is not None
-        }
-        trainer = TRAINERS.get(self.dialect.name)
-        return ours if trainer is None else {**trainer.settings(known, {}, {}), **ours}
+        return self.dialect.trainer.settings_of(known, {}, {})
 
     @property
     def group(self) -> int | None:

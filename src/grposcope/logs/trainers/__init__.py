@@ -44,6 +44,9 @@ TRAINERS: dict[str, Trainer] = {
 }
 """Trainers by name."""
 
+DEFECTS = tuple(defect for trainer in TRAINERS.values() for defect in trainer.defects)
+"""Every metric that a trainer is known to log wrongly."""
+
 FIRST = ("ms-swift", "verifiers", "twinkle", "roll")
 """Those whose logs have keys of another trainer as well, and which are asked before it whether a log is theirs."""
 

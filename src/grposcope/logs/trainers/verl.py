@@ -23,7 +23,7 @@ from grposcope.logs.formats.console import clean, printed_number
 from grposcope.logs.formats.log_file import LogFile, LogKind, first_few
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import verl_rollouts
-from grposcope.logs.trainers.trainer import Trainer
+from grposcope.logs.trainers.trainer import Columns, Defect, Setting, Settings, Trainer, width_of_batch
 
 _LINE = re.compile(r"(?:^|[\s)\]])step:\s?(?P<step>\d{1,15}) - (?P<rest>\S.*)")
 CUTS = (4095, 4096)
@@ -106,6 +106,15 @@ def _kl_coefficient(configuration: Mapping[str, Any], settings: Mapping[str, Any
     return {"kl": 0.0} if "kl_in_loss" in settings or "kl_in_reward" in settings else {}
 
 
+def _never_high(columns: Columns, settings: Settings) -> bool | None:
+    """A share of sequences above the threshold that is 0 throughout, though the share of tokens above it is not."""
+    sequences = columns.get("rollout_corr/rollout_is_seq_fraction_high")
+    tokens = columns.get("rollout_corr/rollout_is_ratio_fraction_high")
+    if sequences is None or bool((sequences > 0).any()):
+        return False
+    return True if tokens is not None and bool((tokens > 0).any()) else None
+
+
 VERL = Trainer(
     name="verl",
     title="verl",
@@ -155,23 +164,75 @@ VERL = Trainer(
     },
     component=re.compile(r"gdpo/(?P<name>.+)/(?P<what>mean|std)"),
     conventions={"ddof": 1, "eps": 1e-6},
-    config_keys={
-        "group": ("actor_rollout_ref/rollout/n",),
-        "lr": ("actor_rollout_ref/actor/optim/lr",),
-        "advantage": ("algorithm/adv_estimator",),
-        "reward_names": ("algorithm/gdpo_reward_keys",),
-        "reward_weights": ("algorithm/gdpo_reward_weights",),
-        "scale_rewards": ("algorithm/norm_adv_by_std_in_grpo",),
-        "kl_in_reward": ("algorithm/use_kl_in_reward",),
-        "kl_in_loss": ("actor_rollout_ref/actor/use_kl_loss",),
-        "divergence": ("actor_rollout_ref/actor/kl_loss_type",),
-        "loss_type": ("actor_rollout_ref/actor/loss_agg_mode",),
-        "temperature": ("actor_rollout_ref/rollout/temperature",),
-        "max_tokens": ("data/max_response_length",),
-        "prompts": ("data/train_batch_size",),
-        "clip_low": ("actor_rollout_ref/actor/clip_ratio_low", "actor_rollout_ref/actor/clip_ratio"),
-    },
+    version="0.9.1",
+    configured=lambda keys: any(key.startswith(("actor_rollout_ref.", "algorithm.adv_estimator")) for key in keys),
+    settings=(
+        Setting("actor_rollout_ref.rollout.n", "group", 1),
+        Setting("actor_rollout_ref.actor.optim.lr", "lr", 1e-06),
+        Setting("algorithm.adv_estimator", "advantage", "gae"),
+        Setting("algorithm.gdpo_reward_keys", "reward_names"),
+        Setting("algorithm.gdpo_reward_weights", "reward_weights"),
+        Setting("algorithm.norm_adv_by_std_in_grpo", "scale_rewards", True),
+        Setting("algorithm.use_kl_in_reward", "kl_in_reward", False),
+        Setting("actor_rollout_ref.actor.use_kl_loss", "kl_in_loss", False),
+        Setting("actor_rollout_ref.actor.kl_loss_type", "divergence"),
+        Setting("actor_rollout_ref.actor.loss_agg_mode", "loss_type"),
+        Setting("actor_rollout_ref.rollout.temperature", "temperature", 1.0),
+        Setting("data.max_response_length", "max_tokens", 512),
+        Setting("data.train_batch_size", "prompts", 1024),
+        Setting("actor_rollout_ref.actor.clip_ratio_low", "clip_low", 0.2),
+        Setting("actor_rollout_ref.actor.clip_ratio", "clip_low", 0.2),
+        Setting("actor_rollout_ref.rollout.top_k", "top_k"),
+        Setting("actor_rollout_ref.rollout.top_p", "top_p"),
+        Setting("actor_rollout_ref.actor.ppo_epochs", "iterations", 1),
+        Setting("actor_rollout_ref.actor.optim.warmup_style", "schedule"),
+        Setting("actor_rollout_ref.actor.optim.lr_warmup_steps", "warmup"),
+        Setting("trainer.total_training_steps", "steps"),
+        Setting("actor_rollout_ref.actor.grad_clip", "clip_grad"),
+        Setting("algorithm.kl_ctrl.kl_coef", default=0.001),
+        Setting("algorithm.gamma", default=1.0),
+        Setting("algorithm.lam", default=1.0),
+        Setting("algorithm.filter_groups.enable", default=False),
+        Setting("data.max_prompt_length", default=512),
+        Setting("actor_rollout_ref.actor.strategy", default="fsdp"),
+        Setting("actor_rollout_ref.actor.ppo_mini_batch_size", default=256),
+        Setting("actor_rollout_ref.actor.use_dynamic_bsz", default=False),
+        Setting("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", default=16384),
+        Setting("actor_rollout_ref.actor.clip_ratio_high", default=0.2),
+        Setting("actor_rollout_ref.actor.policy_loss.loss_mode", default="vanilla"),
+        Setting("actor_rollout_ref.actor.kl_loss_coef", default=0.001),
+        Setting("actor_rollout_ref.actor.ulysses_sequence_parallel_size", default=1),
+        Setting("actor_rollout_ref.actor.fsdp_config.model_dtype", default="fp32"),
+        Setting("actor_rollout_ref.rollout.do_sample", default=True),
+        Setting("actor_rollout_ref.rollout.tensor_model_parallel_size", default=2),
+        Setting("trainer.nnodes", default=1),
+        Setting("trainer.n_gpus_per_node", default=8),
+    ),
     derive=_kl_coefficient,
+    defects=(
+        Defect(
+            "share at the limit",
+            "verl",
+            ("response_length/clip_ratio",),
+            (0, 9),
+            None,
+            "compares lengths with the longest completion of the batch, not with the limit",
+            "verl #7817",
+            True,
+            width_of_batch("response_length/clip_ratio", "response_length/max"),
+        ),
+        Defect(
+            "share of high sequences",
+            "verl",
+            ("rollout_corr/rollout_is_seq_fraction_high",),
+            (0, 6),
+            (0, 9),
+            "is 0 by construction, because it is computed from weights that are already capped",
+            "verl #6806",
+            True,
+            _never_high,
+        ),
+    ),
     logs=(
         LogKind(read_file_logger, file=_of_file_logger),
         verl_rollouts.KIND,

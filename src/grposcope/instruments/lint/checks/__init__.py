@@ -87,6 +87,6 @@ CHECKS: tuple[Check, ...] = (
     Check("metrics of the version", ("trl", "verl"), "metrics that the trainer of an earlier run logs wrongly",
     ("note",),
           "verl #7817, #6806: https://github.com/verl-project/verl/issues/7817; TRL #5352: "
-          "https://github.com/huggingface/trl/issues/5352; grposcope.logs.defects", measured.wrong_metrics),
+          "https://github.com/huggingface/trl/issues/5352; grposcope.logs.trainers", measured.wrong_metrics),
 )  # fmt: skip
 """Every check, in the order in which findings of one grade are shown."""

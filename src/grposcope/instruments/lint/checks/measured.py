@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from grposcope.instruments.lint.config import Known, TrainerConfig
 from grposcope.instruments.lint.findings import Fault, Untold
-from grposcope.logs import defects
+from grposcope.logs.trainers import DEFECTS
 
 
 def wrong_metrics(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]:
@@ -16,7 +16,7 @@ def wrong_metrics(config: TrainerConfig, known: Known) -> Iterator[Fault | Untol
         yield Untold(f"this needs the log of an earlier run of {config.dialect.title}")
         return
     for name in run.reading.defects:
-        found = defects.named(name, run.meta.engine)
+        found = next(one for one in DEFECTS if (one.name, one.engine) == (name, run.meta.engine))
         fixed = "no version logs it correctly yet" if found.fixed is None else f"use {_version(found.fixed)} or later"
         yield Fault("note", f"{found.keys[0]} is logged wrongly", f"it {found.what} ({found.thread})",
                     f"do not rely on it; {fixed}")  # fmt: skip

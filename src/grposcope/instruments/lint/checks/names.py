@@ -6,13 +6,13 @@ import difflib
 from collections.abc import Iterator
 
 from grposcope.instruments.lint.config import Known, TrainerConfig
-from grposcope.instruments.lint.dialects import TRL, TRL_KEYS
 from grposcope.instruments.lint.findings import Fault, Untold
+from grposcope.logs.trainers.trl import OWN_SETTINGS, TRL
 
 ALIKE = 0.85
 """Likeness of two names, from 0 to 1, from which one may be meant for the other."""
 
-KNOWN = TRL_KEYS | TRL.defaults.keys() | {
+KNOWN = OWN_SETTINGS | TRL.defaults.keys() | {
     "num_generations_eval", "per_gpu_train_batch_size", "per_gpu_eval_batch_size", "epsilon_low", "adam_beta2",
     "vllm_importance_sampling_mode", "vllm_importance_sampling_cap", "vllm_importance_sampling_clip_max",
     "vllm_importance_sampling_clip_min", "vllm_max_model_len", "vllm_max_model_length", "batch_eval_metrics",

@@ -15,7 +15,7 @@ from grposcope.core.run import Bools, Floats, Run
 from grposcope.instruments.verify import coverage
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
 from grposcope.instruments.verify.evidence import PipelineEvidence
-from grposcope.logs import defects
+from grposcope.logs.trainers import DEFECTS
 
 FEWEST = 2
 """Steps below which nothing is compared."""
@@ -31,7 +31,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield NotTestable("There is no log of the run to compare with; give it together with the rollouts.")
         return
     for name in run.reading.defects if run.reading is not None else ():
-        known = [one for one in defects.DEFECTS if one.name == name and one.engine == run.meta.engine]
+        known = [one for one in DEFECTS if one.name == name and one.engine == run.meta.engine]
         if known and known[0].left_out:
             yield NotTestable(f"Not used, because of a known defect of this engine: {known[0]}.")
     steps = _steps(evidence, run)
@@ -114,7 +114,7 @@ def _other_reward(run: Run, steps: Mapping[int, tuple[Sequence[Rollout], Groups]
     ]  # fmt: skip
     if plain and np.mean([_near(logged, summed) for _, logged, summed, _ in plain]) > 0.9:
         step, logged, _, mean = plain[0]
-        known = next(one for one in defects.DEFECTS if one.name == "weights of rewards")
+        known = next(one for one in DEFECTS if one.name == "weights of rewards")
         yield ClaimTest(
             "reward without weights", True,
             f"The logged reward is the unweighted sum of its functions: {logged:.4g} at step {step}, but the weighted "
