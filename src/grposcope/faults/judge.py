@@ -77,7 +77,7 @@ def _weighed(
     fault = faults[result.fault]
     return replace(
         result, status=status, missing=(), grade=grade(fault, result, run_outcome.of_run(quantities.run)),
-        effect=result.effect or fault.effect, remedy=_remedy(result.remedy or fault.remedy, result.onset),
+        effect=result.effect or fault.effect, remedy=dated(result.remedy or fault.remedy, result.onset),
         decides=result.decides or fault.decides, source=fault.source,
     )  # fmt: skip
 
@@ -127,6 +127,6 @@ def explains(cause: Finding, effect: Finding) -> bool:
     return cause.present and effect.fault in cause.explains and later
 
 
-def _remedy(remedy: str, onset: int | None) -> str:
+def dated(remedy: str, onset: int | None) -> str:
     """The remedy with the step for "the onset", where the step is known."""
     return remedy if onset is None else remedy.replace("the onset", f"step {onset:,}")
