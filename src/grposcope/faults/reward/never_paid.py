@@ -1,4 +1,19 @@
-"""Never paid: a component of the reward that is 0 in every row."""
+"""One reward function returns 0 in every row.
+
+What it is
+    It never accepts an answer, because it is broken or the task is too hard; or it is a penalty that nothing
+    incurs.
+How it shows
+    A component of the reward is exactly 0 in every row.
+What it does to the gradient
+    It has no part in it; its weight is wasted.
+What to do
+    Run the function by hand on a right answer. If that is paid, use easier prompts or partial credit.
+What decides
+    The reward of a right answer, given by hand.
+Sources
+    method of this project
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ What to do
 What decides
     The weights on both sides after an update: grposcope verify FOLDER --model TRAINER --sampler-weights SAMPLER.
 Sources
-    verl docs, advance/ppo_lora (load_format); TRL #5231; verl #4818; method of this project for the course in a log."""
+    verl, adapters: https://verl.readthedocs.io/en/latest/advance/ppo_lora.html
+    TRL #5231: https://github.com/huggingface/trl/issues/5231
+    method of this project for the course in a log"""
 
 from __future__ import annotations
 
@@ -52,7 +54,6 @@ FAULT = Fault(
     name="weights never arrived",
     rank=215,
     remedy="check that new weights reach the sampler: compare checksums of the weights, or compare greedy samples",
-    decides="grposcope verify FOLDER --model TRAINER --sampler-weights SAMPLER compares every tensor of the two",
     source="method of this project; verl docs, advance/ppo_lora: https://verl.readthedocs.io/en/latest/advance/ppo_lora.html",
     beside="warning",
     log=TEST,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from grposcope.core.instrument import Command, Instrument
@@ -39,3 +42,15 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+
+
+class _Callable(ModuleType):
+    """This package as the function `lint` of it: `grposcope.lint` is promised as both, whichever is imported first."""
+
+    def __call__(self, config: str | Path | TrainerConfig, known: Known | None = None) -> LintResult:
+        """All findings on a configuration or the file with it, the worst first; `known`: what is known beside it."""
+        result: LintResult = self.lint(config, known)
+        return result
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from grposcope.core.errors import UserError
@@ -12,6 +13,7 @@ from grposcope.core.run import Run
 from grposcope.instruments.lint.checks import CHECKS
 from grposcope.instruments.lint.config import Known, TrainerConfig
 from grposcope.instruments.lint.findings import Fault, LintFinding, LintResult, Unchecked, places
+from grposcope.instruments.lint.read import read
 from grposcope.instruments.stability.stability import UpdateRule, from_reward
 
 
@@ -41,8 +43,13 @@ class _Watched(TrainerConfig):
         return self.partial and bool(self.asked) and not any(self.asked.values())
 
 
-def lint(config: TrainerConfig, known: Known | None = None) -> LintResult:
-    """All findings on a configuration, the worst first; `known`: what is known beside it."""
+def lint(config: str | Path | TrainerConfig, known: Known | None = None) -> LintResult:
+    """All findings on a configuration or the file with it, the worst first; `known`: what is known beside it.
+
+    UserError where a file has no settings.
+    """
+    if not isinstance(config, TrainerConfig):
+        config = read(Path(config))
     findings: list[LintFinding] = []
     unchecked: list[Unchecked] = []
     passed: list[str] = []

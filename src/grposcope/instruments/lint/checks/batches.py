@@ -27,7 +27,7 @@ def trl_batches(config: TrainerConfig, known: Known) -> Iterator[Fault | Untold]
     if config.on("auto_find_batch_size"):
         yield Fault("failing", "TRL refuses auto_find_batch_size", "a smaller batch would split groups",
                       "set it to False and choose per_device_train_batch_size", ("auto_find_batch_size",))  # fmt: skip
-    if config.says(batch) and config.says("steps_per_generation"):
+    if config.says(batch) and config.says("steps_per_generation") and not config.resolved:
         yield Fault("failing", "TRL refuses both", "generation_batch_size and steps_per_generation say the same thing",
                       "leave one of them out", (batch, "steps_per_generation"))  # fmt: skip
         return

@@ -60,7 +60,7 @@ def on_megatron(config: TrainerConfig) -> bool:
 
 def generation_steps(config: TrainerConfig) -> int | None:
     """Forward passes of a process of TRL on one batch of rollouts, where that does not depend on the processes."""
-    if config.says("generation_batch_size"):
+    if config.says("generation_batch_size") and not config.resolved:
         return None
     key = "steps_per_generation" if config.says("steps_per_generation") else "gradient_accumulation_steps"
     return config.whole(key)
