@@ -53,7 +53,20 @@ def diagnose_together(runs: Sequence[Run], level: float = LEVEL) -> list[tuple[F
         _weighed(tests[k % len(tests)], replace(result, adjusted=p), level, seen[k // len(tests)], faults)
         for k, (result, p) in enumerate(zip(results, adjusted, strict=True))
     ]
-    return [in_order(weighed[k * len(tests) : (k + 1) * len(tests)]) for k in range(len(runs))]
+    return [
+        in_order([*weighed[k * len(tests) : (k + 1) * len(tests)], *_of_reading(run, faults)])
+        for k, run in enumerate(runs)
+    ]
+
+
+def _of_reading(run: Run, faults: Mapping[str, Fault]) -> list[Finding]:
+    """What was found when the log was read."""
+    return [
+        replace(finding, fault=fault.name, remedy=finding.remedy or fault.remedy, source=fault.source)
+        for fault in faults.values()
+        if fault.reading is not None
+        for finding in fault.reading(run)
+    ]
 
 
 def _result(test: LogTest, quantities: Quantities) -> Finding:
