@@ -12,7 +12,7 @@ from grposcope.core.finding import document as document_of
 from grposcope.core.run import Run
 from grposcope.instruments.autopilot import INSTRUMENT, AdviceSettings, events, hindsight, wording
 from grposcope.instruments.autopilot.events import Story
-from grposcope.instruments.autopilot.hindsight import Hindsight
+from grposcope.instruments.autopilot.hindsight import JudgedWhole
 from grposcope.instruments.autopilot.pilot import Decision, decision_document
 from grposcope.instruments.autopilot.policy import AutopilotPolicy, document, parse
 from grposcope.instruments.autopilot.replay import replay
@@ -117,7 +117,7 @@ def _table(decisions: Sequence[Decision], story: Story) -> Table:
     return Table("Decisions", header, rows, folded=True)
 
 
-def _document(story: Story, policy: AutopilotPolicy, seen: Hindsight) -> dict[str, Any]:
+def _document(story: Story, policy: AutopilotPolicy, seen: JudgedWhole) -> dict[str, Any]:
     return {
         "policy": document(policy),
         "decisions": [decision_document(one) for one in story.decisions],

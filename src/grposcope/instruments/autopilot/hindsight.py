@@ -27,7 +27,7 @@ ALSO = {"reward hacking": "heldout", "dead after a fall": "dead"}
 
 
 @dataclass(frozen=True)
-class Hindsight:
+class JudgedWhole:
     """What is known of the whole run. word, line, do: of the verdict, empty where nothing can judge. failing: the
     findings that are failing, in the order of what to look at first."""
 
@@ -37,26 +37,26 @@ class Hindsight:
     failing: tuple[Finding, ...] = ()
 
 
-def of_run(run: Run) -> Hindsight:
+def of_run(run: Run) -> JudgedWhole:
     """The verdict on a run, and what is failing in it."""
     if not has("diagnosis"):
-        return Hindsight()
+        return JudgedWhole()
     from grposcope.instruments.diagnosis.verdict import findings_of, verdict
 
     findings = findings_of(run)
     judged = verdict(run, findings)
     failing = tuple(finding for finding in findings if finding.present and finding.grade == "failing")
-    return Hindsight(judged.word, visible(str(judged), 400), judged.do, failing)
+    return JudgedWhole(judged.word, visible(str(judged), 400), judged.do, failing)
 
 
-def word(seen: Hindsight, decisions: Sequence[Decision]) -> Word:
+def word(seen: JudgedWhole, decisions: Sequence[Decision]) -> Word:
     """How bad a run is, never better than its verdict; a warning where there is something to do all the same."""
     if seen.word in ("failing", "warning"):
         return seen.word
     return "warning" if decisions else "told"
 
 
-def sentences(run: Run, seen: Hindsight, story: Story, policy: AutopilotPolicy, would: bool) -> Iterator[str]:
+def sentences(run: Run, seen: JudgedWhole, story: Story, policy: AutopilotPolicy, would: bool) -> Iterator[str]:
     """The verdict where something is wrong, and of each failing fault what is done about it, or why nothing is.
 
     would: whether the decisions are what would have been done, not what was.
