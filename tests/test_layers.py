@@ -51,7 +51,8 @@ MEASURING = (
     "instruments/verify/module_differences.py", "instruments/verify/command_model.py",
     "instruments/verify/gradient_norm.py",
     "commands/probe_model.py",
-    "watch/live.py", "watch/loggers.py", "watch/receivers.py", "lab/train/command.py", "lab/sweeps/command.py",
+    "watch/live.py", "watch/loggers.py", "watch/receivers/tensorboard.py", "lab/train/command.py",
+    "lab/sweeps/command.py",
 )  # fmt: skip
 """What measures models, and so needs torch; the light modules among them are those that `test_without_torch` runs."""
 

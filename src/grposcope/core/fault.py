@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grposcope.core.finding import Finding, Grade
+from grposcope.core.run import Run
 
 OWN_METHOD = "method of this project, unpublished"
 """Source of the tests that no paper describes."""
@@ -74,6 +75,7 @@ class Fault:
     where the run stalled, fell, lost what it had learned or never learned. minor: it says that nothing happens rather
     than that something goes wrong. gamed: the training reward does not show the outcome where it is there, so that only
     a held-out score does. log, settings, rollouts: how each kind of evidence shows it, None where it does not.
+    reading: yields what was found when the log was read, facts that need no test and are no test that found nothing.
     """
 
     name: str
@@ -88,3 +90,4 @@ class Fault:
     log: LogTest | None = None
     settings: SettingsCheck | None = None
     rollouts: Proof | None = None
+    reading: Callable[[Run], Iterable[Finding]] | None = None

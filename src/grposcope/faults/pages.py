@@ -85,6 +85,8 @@ def looked_for(fault: Fault) -> list[tuple[str, str]]:
     where = []
     if fault.log is not None:
         where.append(("log", f"{fault.log.statistic}; {fault.log.threshold}"))
+    if fault.reading is not None:
+        where.append(("log", "what was found when it was read"))
     if fault.settings is not None:
         where.append(("settings", f"{fault.settings.finds} ({', '.join(fault.settings.trainers)})"))
     if fault.rollouts is not None:

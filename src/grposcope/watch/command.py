@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Look again and again until the run has ended, something of --fail-on is flagged, Ctrl-C, or once."""
     from grposcope.core.text import visible
     from grposcope.logs.hints import LAST
-    from grposcope.watch import advice, alerts, changes, hook_command
+    from grposcope.watch import advice, alerts, changes, hook_command, wording
     from grposcope.watch.follow import Watcher
 
     if not arguments.every > 0:
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
             receivers: list[Delivers] = [*hooks, *written]
             for one in advice.fresh(before.advice, state.advice):
                 for receiver in receivers:
-                    receiver.send(advice.alert(one, str(place)))
+                    receiver.send(wording.advice_alert(one, str(place)))
             _tell(wanted, changed, state, told, str(place), hooks, written)
             for line in alerts.failures(written):
                 print(visible(line, 1000), file=sys.stderr)

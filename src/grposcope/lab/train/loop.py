@@ -48,7 +48,8 @@ from grposcope.logs.native.schema import StepRow
 from grposcope.logs.native.writer import RunWriter
 from grposcope.maths.constraints import Dual
 from grposcope.watch import loggers
-from grposcope.watch.loggers import MetricLogger, Progress
+from grposcope.watch.loggers import Progress
+from grposcope.watch.receivers.program import MetricLogger
 
 if TYPE_CHECKING:
     from grposcope.instruments.gradient.probe import Probe

@@ -1,14 +1,14 @@
-"""Where the callback sends alerts to: W&B and TensorBoard in the trainer's process, and URLs."""
+"""Where alerts go: a file per program, with all that we write into it; and which of them the callback sends to."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from grposcope.core.errors import UserError
-from grposcope.watch.alerts import Alert, Receiver, Sender, to_tensorboard, to_wandb
+from grposcope.watch.alerts import Receiver, Sender
+from grposcope.watch.receivers import tensorboard, wandb
 from grposcope.watch.webhook import read_place, webhook
 
 
@@ -42,32 +42,8 @@ def missing(names: Iterable[str]) -> list[str]:
     return told
 
 
-def _wandb(folder: Path) -> Receiver:
-    """Alerts of the run of W&B that is active when the alert comes."""
-
-    def receive(alert: Alert) -> None:
-        import wandb
-
-        if wandb.run is None:
-            raise RuntimeError("no run is active in this process")
-        to_wandb(wandb.run, alert)
-
-    return receive
-
-
-def _tensorboard(folder: Path) -> Receiver:
-    """Event files of their own, which are begun at the first alert."""
-    writers: list[Any] = []
-
-    def receive(alert: Alert) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        if not writers:
-            writers.append(SummaryWriter(str(folder / "tensorboard")))
-        to_tensorboard(writers[0], alert)
-
-    return receive
-
-
-RECEIVERS: dict[str, Callable[[Path], Receiver]] = {"wandb": _wandb, "tensorboard": _tensorboard}
+RECEIVERS: dict[str, Callable[[Path], Receiver]] = {
+    "wandb": wandb.of_process,
+    "tensorboard": tensorboard.of_process,
+}
 """Name of a receiver -> how to open it for a record in this folder."""
