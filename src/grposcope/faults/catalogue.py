@@ -11,7 +11,7 @@ from types import MappingProxyType, ModuleType
 from typing import TypeVar
 
 from grposcope.core.errors import UserError
-from grposcope.core.fault import Fault, LogTest
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.named import nearest
 
 FAMILIES = ("reward", "groups", "length", "policy", "update", "sampler", "pipeline", "record")
@@ -23,15 +23,37 @@ T = TypeVar("T")
 @cache
 def faults() -> Mapping[str, Fault]:
     """Name -> fault, causes before what follows from them: the first that is present is the headline, unless another
-    explains it."""
-    found = sorted((module.FAULT for module in _modules()), key=lambda fault: (fault.rank, fault.name))
-    return MappingProxyType({fault.name: fault for fault in found})
+    explains it. ValueError where two files have a fault of one name."""
+    files: dict[str, str] = {}
+    for module in _modules():
+        name = _key(module.FAULT.name)
+        if name in files:
+            raise ValueError(f"{files[name]} and {module.__name__} both have a fault {name!r}; rename one of them")
+        files[name] = module.__name__
+    ordered = sorted((module.FAULT for module in _modules()), key=lambda fault: (fault.rank, fault.name))
+    return MappingProxyType({fault.name: fault for fault in ordered})
 
 
 @cache
 def log_tests() -> tuple[LogTest, ...]:
     """The tests of logs, each once: some tell several faults apart."""
     return _distinct(fault.log for fault in faults().values())
+
+
+@cache
+def settings_checks() -> tuple[SettingsCheck, ...]:
+    """The checks of settings, each once: some tell several faults apart."""
+    return _distinct(fault.settings for fault in faults().values())
+
+
+def seen_in_logs() -> tuple[str, ...]:
+    """Names of the faults that a log may show."""
+    return tuple(name for name, fault in faults().items() if fault.log is not None)
+
+
+def seen_in_settings() -> tuple[str, ...]:
+    """Names of the faults that settings may show."""
+    return tuple(name for name, fault in faults().items() if fault.settings is not None)
 
 
 def fault(name: str) -> Fault:

@@ -36,11 +36,11 @@ def test_the_screen_names_place_reason_remedy_and_source(bad: Path, capsys: pyte
     assert status == 0
     assert out.startswith(
         "failing: with these settings the run stops or learns nothing "
-        "(1 failing, 1 warning; 16 of 18 checks could judge)"
+        "(1 failing, 1 warning; 18 of 20 checks could judge)"
     )
     assert "num_generations = 1, line 2" in out
     assert "What to do: set num_generations to 4 or more." in out
-    assert "  failing  groups of one rollout (small groups)" in out
+    assert "  failing  groups of one rollout (group of one)" in out
     assert "  warning  cispo clamps every ratio (cispo clamp)" in out
     assert "https://github.com/huggingface/trl/pull/4495" in out
 
@@ -86,7 +86,7 @@ def _write(pipe: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("fatal", "status"),
-    [("failing", 1), ("warning", 1), ("note", 1), ("cispo clamp", 1), ("small groups", 1), ("reference", 0)],
+    [("failing", 1), ("warning", 1), ("note", 1), ("cispo clamp", 1), ("group of one", 1), ("missing reference", 0)],
 )
 def test_exit_status(fatal: str, status: int, bad: Path, capsys: pytest.CaptureFixture) -> None:
     assert call(capsys, bad, "--fail-on", fatal)[0] == status
@@ -98,16 +98,19 @@ def test_a_healthy_configuration_passes(tmp_path: Path, capsys: pytest.CaptureFi
     assert status == 0
     document = json.loads(out)
     assert document["grade"] == "healthy"
-    assert document["findings"] == []
-    assert {one["check"] for one in document["unchecked"]} >= {"dead groups", "truncation"}
+    statuses = {one["fault"]: one["status"] for one in document["findings"]}
+    assert set(statuses.values()) == {"cannot tell", "excluded"}
+    assert (statuses["starved"], statuses["length"]) == ("cannot tell", "cannot tell")
+    assert statuses["group of one"] == "excluded"
 
 
 def test_what_is_known_beside_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "good.yaml").write_text("num_generations: 8\n")
     log = ROOT / "docs" / "example.jsonl"
     _, out, _ = call(capsys, tmp_path / "good.yaml", "--success-rate", "0.01", "--run", log, "--world", "3", "--json")
-    findings = {finding["check"]: finding for finding in json.loads(out)["findings"]}
-    assert findings["dead groups"]["grade"] == "failing"
+    findings = {finding["fault"]: finding for finding in json.loads(out)["findings"]}
+    assert findings["starved"]["grade"] == "failing"
+    assert [sign["what"] for sign in findings["starved"]["evidence"]] == ["num_generations = 8"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +118,7 @@ def test_what_is_known_beside_the_settings(tmp_path: Path, capsys: pytest.Captur
     [
         (["--success-rate", "2"], "--success-rate 2 is not a share"),
         (["--world", "0"], "--world 0 is not a number of processes"),
-        (["--fail-on", "bad"], "--fail-on 'bad' is neither a grade nor a check"),
+        (["--fail-on", "bad"], "--fail-on 'bad' is neither a grade nor a fault"),
         pytest.param(
             ["--probe", "nowhere"], "--probe nowhere is not the folder of a probe", marks=pytest.mark.needs("gradient")
         ),
@@ -149,6 +152,6 @@ def test_rollouts_of_the_base_model_say_what_rewards_will_weigh(tmp_path: Path, 
     (tmp_path / "trl.yaml").write_text("num_generations: 8\nreward_weights: [1.0, 1.0]\n")
     status, out, _ = call(capsys, tmp_path / "trl.yaml", "--run", tmp_path / "base.jsonl", "--json")
     assert status == 0
-    (finding,) = [one for one in json.loads(out)["findings"] if one["check"] == "effective weights"]
-    assert finding["what"] == "form will hardly count"
-    assert "form 2% (intended: 50%)" in finding["why"]
+    (finding,) = [one for one in json.loads(out)["findings"] if one["fault"] == "muted component"]
+    assert (finding["status"], finding["brief"]) == ("present", "form will hardly count")
+    assert "form 2% (intended: 50%)" in finding["because"]

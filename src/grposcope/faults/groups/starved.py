@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
+from grposcope.faults.groups.expected_dead import CHECK
 from grposcope.signs.dead_groups import SOURCE, STARVED
 
 FAULT = Fault(
@@ -13,4 +14,5 @@ FAULT = Fault(
     source=SOURCE,
     beside="warning",
     log=STARVED,
+    settings=CHECK,
 )

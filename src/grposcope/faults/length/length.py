@@ -10,6 +10,7 @@ import numpy as np
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
 from grposcope.core.text import apart_shares, number
+from grposcope.faults.length.expected_truncation import CHECK
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Contrast
@@ -134,4 +135,5 @@ FAULT = Fault(
         f"{SHORTER:g} ×",
         limit=True,
     ),
+    settings=CHECK,
 )

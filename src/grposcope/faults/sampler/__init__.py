@@ -1,0 +1,1 @@
+"""What goes wrong between sampler and trainer: other weights, numerics or truncation."""

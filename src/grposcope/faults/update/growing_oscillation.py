@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
+from grposcope.faults.update.steps_on_a_batch import CHECK
 from grposcope.signs.swings import TEST
 
 FAULT = Fault(
@@ -14,4 +15,5 @@ FAULT = Fault(
     effect="the result depends on where in the swing you stop the run",
     instead="warning",
     log=TEST,
+    settings=CHECK,
 )

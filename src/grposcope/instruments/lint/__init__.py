@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from grposcope.core.instrument import Command, Instrument
 
 if TYPE_CHECKING:
-    from grposcope.instruments.lint.ask_checks import lint
-    from grposcope.instruments.lint.config import Known, TrainerConfig
-    from grposcope.instruments.lint.findings import LintResult
+    from grposcope.core.settings import Settings
+    from grposcope.faults.judge_settings import lint
+    from grposcope.faults.known import Known
 
-__all__ = ["INSTRUMENT", "Known", "LintResult", "TrainerConfig", "lint"]
+__all__ = ["INSTRUMENT", "Known", "Settings", "lint"]
 
 INSTRUMENT = Instrument(
     "lint",
@@ -25,17 +25,18 @@ INSTRUMENT = Instrument(
             "grposcope.instruments.lint.command",
         ),
     ),
-    uses=(
-        "diagnosis",
-        "stability",
-    ),
+    uses=("stability",),
 )
 
-_PLACES = {"lint": "ask_checks", "Known": "config", "TrainerConfig": "config", "LintResult": "findings"}
+_PLACES = {
+    "lint": "grposcope.faults.judge_settings",
+    "Known": "grposcope.faults.known",
+    "Settings": "grposcope.core.settings",
+}
 """Public name -> the module that has it, imported when it is asked for: a declaration must be light."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(_PLACES[name]), name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from grposcope.instruments.lint.config import Dialect
+from grposcope.core.settings import Dialect
 
 TRL_KEYS = frozenset({
     "num_generations", "max_completion_length", "num_iterations", "epsilon_high", "steps_per_generation",
@@ -47,6 +47,7 @@ TRL = Dialect(
         "optim": "adamw_torch_fused",
     },
     recognises=lambda keys: bool(TRL_KEYS & set(keys)),
+    keys=TRL_KEYS,
 )
 
 RLOO = replace(
@@ -88,6 +89,11 @@ VERL = Dialect(
         "actor_rollout_ref.actor.kl_loss_coef": 0.001,
         "actor_rollout_ref.actor.ulysses_sequence_parallel_size": 1,
         "actor_rollout_ref.actor.fsdp_config.model_dtype": "fp32",
+        "actor_rollout_ref.model.lora_rank": 0,
+        "actor_rollout_ref.model.lora.merge": False,
+        "actor_rollout_ref.rollout.load_format": "dummy",
+        "actor_rollout_ref.rollout.layered_summon": False,
+        "actor_rollout_ref.rollout.checkpoint_engine.backend": "naive",
         "actor_rollout_ref.rollout.n": 1,
         "actor_rollout_ref.rollout.temperature": 1.0,
         "actor_rollout_ref.rollout.do_sample": True,

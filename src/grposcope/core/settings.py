@@ -1,19 +1,14 @@
-"""The settings of a run that has not begun, as a trainer would take them, and what is known beside them."""
+"""The settings of a run that has not begun, as its trainer would take them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from grposcope.core.run import Run
-from grposcope.instruments.stability.stability import UpdateRule
-from grposcope.logs.trainers import TRAINERS
-
-if TYPE_CHECKING:
-    from grposcope.instruments.gradient.probe_record import ProbeRecord
+from grposcope.core.finding import Sign
 
 
 @dataclass(frozen=True)
@@ -22,7 +17,7 @@ class Dialect:
 
     name: as in `logs.trainers.TRAINERS` where that trainer's logs are read, too. version: whose defaults these are.
     defaults: key, with "." between levels, -> the value where it is not given. recognises: whether keys are this
-    trainer's. names: our name -> its keys, where `TRAINERS` does not say them.
+    trainer's. names: our name -> its keys, where `TRAINERS` does not say them. keys: those that only this trainer has.
     """
 
     name: str
@@ -31,10 +26,11 @@ class Dialect:
     defaults: Mapping[str, Any]
     recognises: Callable[[Collection[str]], bool]
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keys: Collection[str] = ()
 
 
 @dataclass(frozen=True)
-class TrainerConfig:
+class Settings:
     """What a file says of the settings of a run.
 
     source: the file. form: what it was read as, in words. given: key as the trainer writes it, "." between levels, ->
@@ -82,40 +78,22 @@ class TrainerConfig:
         """Whether a switch is known to be on."""
         return self.get(key) is True
 
-    @cached_property
-    def settings(self) -> Mapping[str, Any]:
-        """The settings that mean the same in every trainer, by our names (group, lr, kl, …); absent if not known."""
-        assumed = {} if self.partial else self.dialect.defaults
-        values = {**assumed, **{key: value for key, value in self.given.items() if value is not None}}
-        known = {key.replace(".", "/"): value for key, value in values.items() if key not in self.opaque}
-        ours = {
-            name: value
-            for name, keys in self.dialect.names.items()
-            for value in [next((known[key] for key in keys if known.get(key) is not None), None)]
-            if value is not None
-        }
-        trainer = TRAINERS.get(self.dialect.name)
-        return ours if trainer is None else {**trainer.settings(known, {}, {}), **ours}
+    def off(self, key: str) -> bool:
+        """Whether a switch is known to be off."""
+        return self.get(key) is False
 
-    @property
-    def group(self) -> int | None:
-        """Rollouts per prompt, G; None if it is not known."""
-        value = self.settings.get("group")
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+    def signs(self, *keys: str) -> tuple[Sign, ...]:
+        """Each of these settings as it stands, without those that are not known: "num_generations = 8" with its line,
+        "… = 8 by default", or "… = an expression"."""
+        return tuple(sign for key in keys for sign in self._signs(key))
 
-
-@dataclass(frozen=True)
-class Known:
-    """What is known of the task and the machine beside the settings; None for what is not.
-
-    success: probability that a rollout of a typical prompt is rewarded. run: an earlier run on the same task. probe: a
-    probe of the model on the task. world: processes that train. rule: update rule of the earlier run with its
-    curvature κ, `rule_source`: where κ comes from, or why there is none.
-    """
-
-    success: float | None = None
-    run: Run | None = None
-    probe: ProbeRecord | None = None
-    world: int | None = None
-    rule: UpdateRule | None = None
-    rule_source: str = ""
+    def _signs(self, key: str) -> tuple[Sign, ...]:
+        where = f"line {self.lines[key]}" if key in self.lines else ""
+        if key in self.opaque:
+            return (Sign(f"{key} = an expression", where=where),)
+        value = self.get(key)
+        if value is None:
+            return ()
+        number = self.number(key)
+        default = "" if self.given.get(key) is not None else " by default"
+        return (Sign(f"{key} = {value}{default}", math.nan if number is None else number, where=where),)
