@@ -67,7 +67,7 @@ def main() -> None:
         if said.returncode == 2:
             raise SystemExit(said.stderr)
         document = json.loads(said.stdout)
-    told = {claim["claim"]: claim["status"] for claim in document["claims"] if claim["status"] != "cannot tell"}
+    told = {claim["claim"]: claim["status"] for claim in document["claims"] if claim["tests"]}
     tokens = int(batch.mask.sum())
     evidence = [t["evidence"] for c in document["claims"] if c["claim"] == "checkpoints" for t in c["tests"]][:1]
     print(

@@ -1,4 +1,5 @@
-"""Write cli.md, api.md, formulas.md, checks.md and the keys in readers.md from the code; a test compares them.
+"""Write cli.md, api.md, formulas.md, checks.md, faults.md, questions.md and the keys in readers.md from the code; a
+test compares them.
 
 python docs/build.py
 """
@@ -16,7 +17,7 @@ from pkgutil import resolve_name
 from grposcope.cli import parser
 from grposcope.commands import PURPOSES, known
 from grposcope.core.metrics import LOGGED, METRICS, Metric
-from grposcope.faults import catalogue
+from grposcope.faults import catalogue, pages
 from grposcope.instruments.lint.dialects import DIALECTS
 from grposcope.lab.credit import SOURCES
 from grposcope.logs.defects import DEFECTS
@@ -65,9 +66,12 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "diagnose": ">>> worst = diagnose(run)[0]\n>>> worst.fault, worst.grade, worst.onset\n"
                     "('reward hacking', 'failing', 80)",
         "Finding": ">>> worst.because[:29]\n'held-out val-core/gsm8k/acc/m'",
+        "lint": 'lint("train.py").grade  # the worst of all findings; nothing in the file is run',
+        "explain": '>>> explain("reward hacking").sentence\n'
+                   "'The training reward rises while a score that it stands for falls, or does not follow.'",
         "report": 'report(run, "run.html")  # or report([run, other], "both.html")',
-        "verify": ">>> rows = [{'group': 0, 'reward': r, 'advantage': r - 0.5} for r in (0.0, 1.0)]\n"
-                  ">>> verify(rows, {'num_generations': 2}).word\n'healthy'",
+        "verify": ">>> rows = [{'group': g, 'reward': r, 'advantage': r - g / 2} for g in (1, 2) for r in (0, g)]\n"
+                  ">>> verify(rows, {'scale_rewards': 'none'}).word\n'healthy'",
         "Estimate": ">>> print(Estimate.mean([0.2, 0.3, 0.4]))\n0.3 ± 0.058 (n=3)",
         "Answer": '>>> Answer("mine", "Is it enough?", "healthy", "Yes.", because="3 of 3 passed").paragraphs\n'
                   "('Yes.', 'Because 3 of 3 passed.')",
@@ -265,6 +269,46 @@ def _of_sources() -> list[str]:
     return [name.removeprefix("grposcope.") for name in modules if name != "grposcope.lab.credit"]
 
 
+def faults() -> str:
+    """The catalogue: the page of every fault with its picture, by family."""
+    lines = [
+        "# Faults",
+        "",
+        "Made by `python docs/build.py` from the files of `faults/`, one for each; `grposcope explain FAULT` prints",
+        "the same. Pictures are simulated runs (`docs/failures.py`) on which `grposcope diagnose` names the fault;",
+        "dashed: the onset. [How a verdict comes about](diagnosis.md), [questions](questions.md).",
+        "",
+    ]
+    for family, members in catalogue.by_family().items():
+        lines += [f"## {family.capitalize()}", ""]
+        for fault in members:
+            picture = f"pictures/failures/{fault.name.replace(' ', '-')}.svg"
+            heading, rest = pages.markdown(fault).split("\n\n", 1)
+            lines += [heading, "", *([f"![{fault.name}]({picture})", ""] if (HERE / picture).exists() else []), rest]
+    return "\n".join(lines)
+
+
+def questions() -> str:
+    """Frequent questions, from the sections "Asked as" of the faults that answer them."""
+    lines = [
+        "# Frequent questions",
+        "",
+        "Made by `python docs/build.py` from the files of `faults/`: what people ask in the trackers of TRL, verl and",
+        "others. `LOG` is the log of your run, of [any trainer](readers.md).",
+        "",
+    ]
+    for fault in catalogue.faults().values():
+        read = pages.page(fault)
+        for question in read.asked:
+            lines += [
+                f"## {question}", "", read.sections[pages.IS], "", f"**How it shows.** {read.sections[pages.SHOWS]}",
+                "", f"**What to do.** {read.sections[pages.DO]}", "",
+                f"**What decides.** {read.sections[pages.DECIDES]} More: [{fault.name}]"
+                f"(faults.md#{fault.name.replace(' ', '-')}).", "",
+            ]  # fmt: skip
+    return "\n".join(lines)
+
+
 def checks() -> str:
     """Every check of `grposcope lint`, as Markdown."""
     titles = {dialect.name: dialect.title for dialect in reversed(DIALECTS)}
@@ -297,7 +341,7 @@ def readers() -> str:
 
 def words_by_hand() -> dict[str, int]:
     """Words of each page that people write: all but the pages and tables that are made of code."""
-    made = {HERE / f"{name}.md" for name in ("cli", "api", "checks", "formulas", "failures")}
+    made = {HERE / f"{name}.md" for name in ("cli", "api", "checks", "formulas", "faults", "questions")}
     pages = [HERE.parent / "README.md", HERE.parent / "CONTRIBUTING.md", *sorted(HERE.rglob("*.md"))]
     texts = {page: page.read_text() for page in pages if page not in made}
     texts[HERE / "readers.md"] = re.sub(r"^\| `.*\n", "", texts[HERE / "readers.md"], flags=re.M)
@@ -358,5 +402,7 @@ if __name__ == "__main__":
     (HERE / "api.md").write_text(api())
     (HERE / "checks.md").write_text(checks())
     (HERE / "formulas.md").write_text(formulas())
+    (HERE / "faults.md").write_text(faults())
+    (HERE / "questions.md").write_text(questions())
     (HERE / "readers.md").write_text(readers())
     print(f"{sum(words_by_hand().values()):,} words written by hand")

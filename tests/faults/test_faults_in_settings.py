@@ -16,7 +16,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.finding import Finding
 from grposcope.core.run import Groups, Meta, Run, no_evaluations
 from grposcope.core.settings import Dialect, Settings
-from grposcope.faults.groups.expected_dead import larger_group
+from grposcope.faults.checks.expected_dead import larger_group
 from grposcope.faults.judge_settings import UNREAD, judged, lint, untold, word
 from grposcope.faults.known import Known
 from grposcope.instruments.lint.dialects import DIALECTS, NEMO_RL, OWN, TRL, VERL

@@ -74,11 +74,10 @@ class Fault:
 
     name: in words. rank: place in the order in which faults are told, causes before what follows from them. remedy:
     what to do, unless the finding brings its own. source: paper, documentation or thread, or OWN_METHOD. effect: what
-    it may cost beside learning that goes well, as a clause. decides: the cheapest measurement that decides whether it
-    is there. beside: its grade beside learning that goes well; instead: where the run stalled, fell, lost what it had
-    learned or never learned. minor: it says that nothing happens rather than that something goes wrong. gamed: the
-    training reward does not show the outcome where it is there, so that only a held-out score does. log, settings,
-    rollouts: how each kind of evidence shows it, None where it does not.
+    it may cost beside learning that goes well, as a clause. beside: its grade beside learning that goes well; instead:
+    where the run stalled, fell, lost what it had learned or never learned. minor: it says that nothing happens rather
+    than that something goes wrong. gamed: the training reward does not show the outcome where it is there, so that only
+    a held-out score does. log, settings, rollouts: how each kind of evidence shows it, None where it does not.
     """
 
     name: str
@@ -86,7 +85,6 @@ class Fault:
     remedy: str
     source: str
     effect: str = ""
-    decides: str = ""
     beside: Grade = "note"
     instead: Grade = "failing"
     minor: bool = False

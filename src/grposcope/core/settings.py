@@ -38,6 +38,8 @@ class Settings:
     default is assumed for them. partial: whether more settings may be given than can be read, so that no default is
     assumed at all. reward_functions: how many, None if it is not said. adapters: whether adapters (LoRA)
     are trained rather than all weights, None if it is not said. notes: what the reader assumed, a sentence each.
+    resolved: whether these are the arguments of a trainer that had started, which had filled in those that follow.
+    resolved: whether these are the arguments of a trainer that had started, which had filled in those that follow.
     """
 
     source: Path
@@ -50,6 +52,7 @@ class Settings:
     reward_functions: int | None = None
     adapters: bool | None = None
     notes: tuple[str, ...] = ()
+    resolved: bool = False
 
     def get(self, key: str) -> Any:
         """The value of one of the trainer's keys, its default where it is not given; None if it is not known."""

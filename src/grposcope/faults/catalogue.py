@@ -23,15 +23,13 @@ T = TypeVar("T")
 @cache
 def faults() -> Mapping[str, Fault]:
     """Name -> fault, causes before what follows from them: the first that is present is the headline, unless another
-    explains it. ValueError where two files have a fault of one name."""
-    files: dict[str, str] = {}
-    for module in _modules():
-        name = _key(module.FAULT.name)
-        if name in files:
-            raise ValueError(f"{files[name]} and {module.__name__} both have a fault {name!r}; rename one of them")
-        files[name] = module.__name__
-    ordered = sorted((module.FAULT for module in _modules()), key=lambda fault: (fault.rank, fault.name))
-    return MappingProxyType({fault.name: fault for fault in ordered})
+    explains it."""
+    found = sorted((module.FAULT for module in _modules()), key=lambda fault: (fault.rank, fault.name))
+    names = [_key(fault.name) for fault in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        files = [module.__name__ for module in _modules() if _key(module.FAULT.name) == twice[0]]
+        raise ValueError(f"two files of faults are called {twice[0]!r}: {' and '.join(files)}; rename one")
+    return MappingProxyType({fault.name: fault for fault in found})
 
 
 @cache
@@ -69,8 +67,14 @@ def family(fault: Fault) -> str:
     return _module(fault).__name__.split(".")[-2]
 
 
-def page(fault: Fault) -> str:
-    """The page of a fault: the docstring of its file."""
+def by_family() -> dict[str, list[Fault]]:
+    """Family -> its faults, in the order of their ranks; families without any are left out."""
+    every = {name: [each for each in faults().values() if family(each) == name] for name in FAMILIES}
+    return {name: members for name, members in every.items() if members}
+
+
+def text(fault: Fault) -> str:
+    """The docstring of the file of a fault, which `faults.pages` reads."""
     return (_module(fault).__doc__ or "").strip()
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import GRADES, STATUSES, Finding, Grade, Status, cannot_tell
 from grposcope.core.run import Run
-from grposcope.faults import catalogue
+from grposcope.faults import catalogue, pages
 from grposcope.maths.holm import holm
 from grposcope.signs import run_outcome
 from grposcope.signs.outcome import Outcome
@@ -78,7 +78,7 @@ def _weighed(
     return replace(
         result, status=status, missing=(), grade=grade(fault, result, run_outcome.of_run(quantities.run)),
         effect=result.effect or fault.effect, remedy=_remedy(result.remedy or fault.remedy, result.onset),
-        decides=result.decides or fault.decides, source=fault.source,
+        decides=result.decides or pages.page(fault).decides, source=fault.source,
     )  # fmt: skip
 
 

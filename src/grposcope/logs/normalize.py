@@ -82,7 +82,7 @@ def normalize(log: RawLog, hints: Hints) -> Run:
     lines, columns, sparse = log.rows.finish()
     if not columns:
         raise UserError(f"{log.source} holds no metrics; give the file that the trainer logs to")
-    columns, raw = _unprefixed(columns)
+    columns, raw = _keyed(columns, log.engine)
     as_logged = {raw.get(key, key): column for key, column in columns.items()}
     try:
         return _run(log, hints, lines, columns, raw, sparse)
@@ -275,6 +275,22 @@ def _kinds(log: RawLog, columns: dict[str, Floats], step: Floats, rewarding: Seq
         columns[key] = np.where(rows, np.nan, columns[key])
     log.notes += kinds.notes
     return kinds
+
+
+def _keyed(columns: dict[str, Floats], engine: str) -> tuple[dict[str, Floats], dict[str, str]]:
+    """Columns under the keys that their trainer knows, and new key -> key in the log.
+
+    Where a trainer recognises them only as logged, as one whose keys all share a prefix, they stay so, but for clocks;
+    else they are those of `_unprefixed`.
+    """
+    plain, raw = _unprefixed(columns)
+    trainer = trainer_named(engine) if engine else trainer_of(columns)
+    if trainer.recognises(plain.keys()) or not trainer.recognises(columns.keys()):
+        return plain, raw
+    clocks = {new: key for new, key in raw.items() if new in CLOCKS}
+    shorter = {key: new for new, key in clocks.items()}
+    own = {shorter.get(key, key): column for key, column in columns.items()}
+    return (own, clocks) if trainer.recognises(own.keys()) else (columns, {})
 
 
 def _unprefixed(columns: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str, str]]:

@@ -205,4 +205,6 @@ def _show(watcher: Watcher, now: float, shown: str, arguments: argparse.Namespac
     elif news != shown:
         say(arguments, screen)
         sys.stdout.flush()
+        if getattr(arguments, "unread", False):  # nobody sees what comes
+            raise BrokenPipeError
     return news

@@ -151,7 +151,8 @@ def test_the_command_scores_and_refuses(tmp_path: Path, capsys: pytest.CaptureFi
     assert call("verify", str(path), "--model", "tiny", "--sampler-weights", "tiny", "--json") == 0
     said, _ = last_json(capsys)
     status = {one["claim"]: one["status"] for one in said["claims"]}
-    assert (status["weights"], status["sampling"], status["arrived"]) == ("holds", "holds", "holds")
+    assert (status["weights"], status["sampling"]) == ("holds", "holds")
+    assert status["arrived"] == "cannot tell"  # equal as they are, nothing says that training moved them
     assert status["checkpoints"] == "cannot tell"
     assert any("64 log-probabilities of the sampler are NaN" in note for note in said["notes"])
     for flags, error in (

@@ -111,6 +111,7 @@ def begin(trainer: Any, out: dict[str, Any], batch: Scored, step: int, ends: set
         prompt_mask=out["prompt_mask"],
         completion_mask=kept,
         mask=mask,
+        prompt_trained=torch.zeros_like(out["prompt_mask"]),  # the loss has tokens of completions alone
         written=out.get("tool_mask"),
         sampler=out.get("sampling_per_token_logps"),
         old=out.get("old_per_token_logps"),

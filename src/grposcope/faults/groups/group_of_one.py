@@ -12,7 +12,8 @@ What to do
 What decides
     The group size in the settings, or the number of rollouts with the same prompt in a batch.
 Sources
-    TRL 1.16, GRPOConfig; verl 0.9.1, core_algos."""
+    TRL 1.16, GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer
+    verl 0.9.1, core_algos: https://github.com/verl-project/verl"""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ What to do
 What decides
     The group size in the settings.
 Sources
-    Dead groups at chance, grposcope.maths.dead_groups; TRL 1.16, GRPOConfig; verl 0.9.1, core_algos."""
+    Dead groups at chance, grposcope.maths.dead_groups
+    TRL 1.16, GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer
+    verl 0.9.1, core_algos: https://github.com/verl-project/verl"""
 
 from __future__ import annotations
 

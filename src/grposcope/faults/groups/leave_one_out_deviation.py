@@ -12,7 +12,7 @@ What to do
 What decides
     The largest advantage of a batch: it should be below √G.
 Sources
-    NeMo-RL #1518, #1519, #4161."""
+    NeMo-RL #1518, #1519, #4161: https://github.com/NVIDIA-NeMo/RL/issues/1518"""
 
 from __future__ import annotations
 

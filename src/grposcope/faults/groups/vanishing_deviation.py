@@ -12,7 +12,8 @@ What to do
 What decides
     The standard deviations of the groups of an earlier run, which grposcope lint reads beside the settings.
 Sources
-    arXiv:2503.20783 (question-level difficulty bias); arXiv:2601.05242 (GDPO)."""
+    arXiv:2503.20783 (question-level difficulty bias): https://arxiv.org/abs/2503.20783
+    arXiv:2601.05242 (GDPO): https://arxiv.org/abs/2601.05242"""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import percent
+from grposcope.faults.checks.effective_weights import AGGREGATION, WEIGHTS, count, drawn
 from grposcope.faults.known import Known
-from grposcope.faults.reward.effective_weights import AGGREGATION, WEIGHTS, count, drawn
 from grposcope.signs.settings.names import group_size
 from grposcope.signs.settings.verl import ESTIMATOR
 

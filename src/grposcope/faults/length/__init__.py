@@ -1,1 +1,1 @@
-"""What goes wrong with the length of completions: cut, grown, shrunk, or without room."""
+"""Lengths of completions, and the token limit."""

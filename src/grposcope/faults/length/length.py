@@ -1,4 +1,26 @@
-"""Length: completions cut at the token limit, grown without reward for it, or shrunk to a stub."""
+"""Completions are cut at the token limit, grow without reward for it, or shrink to a stub.
+
+Asked as
+    completions/clipped_ratio is 1: every completion is cut
+What it is
+    Answers do not end before the limit, so that the verifier sees none; or the loss or the reward favours length
+    itself.
+How it shows
+    A share of completions at the limit; lengths half as long again without a gain in reward; lengths below a fifth.
+What it does to the gradient
+    Cut completions are mostly paid 0, so that groups die or long answers are punished for their length alone.
+What to do
+    Raise the token limit to two or three times a finished answer, or penalise or mask cut completions; check that
+    the end token is the model's. For answers that only grow or shrink: a loss that is normalised by a constant (Dr.
+    GRPO, DAPO).
+What decides
+    Ten completions at the limit, read to their end: unfinished answers, or an end token that is not recognised.
+Sources
+    arXiv:2503.20783 (Dr. GRPO), the length bias of the loss
+    arXiv:2503.14476 (DAPO), overlong filtering
+    TRL #5697: https://github.com/huggingface/trl/issues/5697
+    ms-swift #4950: https://github.com/modelscope/ms-swift/issues/4950
+"""
 
 from __future__ import annotations
 
@@ -10,7 +32,7 @@ import numpy as np
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
 from grposcope.core.text import apart_shares, number
-from grposcope.faults.length.expected_truncation import CHECK
+from grposcope.faults.checks.expected_truncation import CHECK
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Contrast

@@ -11,7 +11,8 @@ What to do
 What decides
     completions/clipped_ratio of the first steps.
 Sources
-    arXiv:2503.14476 §3.4; TRL 1.16, GRPOTrainer."""
+    arXiv:2503.14476 §3.4: https://arxiv.org/abs/2503.14476
+    TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer"""
 
 from __future__ import annotations
 

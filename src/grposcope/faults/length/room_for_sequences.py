@@ -13,7 +13,8 @@ What to do
 What decides
     The longest sequence of a batch beside both limits.
 Sources
-    verl 0.9.1, seqlen_balancing; verl docs, perf/perf_tuning."""
+    verl 0.9.1, seqlen_balancing: https://github.com/verl-project/verl
+    verl docs, perf/perf_tuning: https://verl.readthedocs.io/en/latest/perf/perf_tuning.html"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What goes wrong between the parts of a trainer: names, sizes of batches, devices."""
+"""What lies between drawing and training: prompts, masks, advantages, data, resumes."""

@@ -15,12 +15,14 @@ What to do
 What decides
     Starting the run, on as many processes as it will have.
 Sources
-    TRL 1.16, GRPOConfig; verl 0.9.1, validate_config; NeMo-RL, guides/grpo."""
+    TRL 1.16, GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer
+    verl 0.9.1, validate_config: https://github.com/verl-project/verl
+    NeMo-RL, guides/grpo: https://docs.nvidia.com/nemo/rl/latest/guides/grpo.html"""
 
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
-from grposcope.faults.pipeline.batches import CHECK, SOURCE
+from grposcope.faults.checks.batches import CHECK, SOURCE
 
 FAULT = Fault(
     name="indivisible batches",

@@ -12,12 +12,12 @@ What to do
 What decides
     Starting the run, on as many GPUs as it will have.
 Sources
-    verl 0.9.1, validate_config."""
+    verl 0.9.1, validate_config: https://github.com/verl-project/verl"""
 
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
-from grposcope.faults.pipeline.batches import CHECK
+from grposcope.faults.checks.batches import CHECK
 from grposcope.signs.settings.verl import VALIDATE
 
 FAULT = Fault(

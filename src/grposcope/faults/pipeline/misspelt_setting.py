@@ -12,7 +12,7 @@ What to do
 What decides
     GRPOConfig(**settings) in a Python shell, which takes a second.
 Sources
-    TRL 1.16, GRPOConfig."""
+    TRL 1.16, GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
-from grposcope.core.settings import Settings
+from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.known import Known
 from grposcope.signs.settings.trl import GRPO_CONFIG
 
@@ -38,9 +38,14 @@ FURTHER = frozenset({
 """Names that are no mistake, though some resemble others."""
 
 
+def trl_names(dialect: Dialect) -> frozenset[str]:
+    """Names of TRL's settings that are known here."""
+    return frozenset({*dialect.keys, *dialect.defaults, *FURTHER})
+
+
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
     """A name that is none, in a call of GRPOConfig or a file for it."""
-    names = {*config.dialect.keys, *config.dialect.defaults, *FURTHER}
+    names = trl_names(config.dialect)
     for key in (*config.given, *config.opaque):
         if key in names or "." in key:
             continue

@@ -12,12 +12,13 @@ What to do
 What decides
     Starting the run.
 Sources
-    TRL 1.16, GRPOConfig; verl 0.9.1, validate_config."""
+    TRL 1.16, GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer
+    verl 0.9.1, validate_config: https://github.com/verl-project/verl"""
 
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
-from grposcope.faults.pipeline.batches import CHECK
+from grposcope.faults.checks.batches import CHECK
 from grposcope.signs.settings.trl import GRPO_CONFIG
 from grposcope.signs.settings.verl import VALIDATE
 

@@ -1,1 +1,1 @@
-"""What goes wrong with the policy: its entropy, and its distance to a reference."""
+"""Where the policy went: its entropy, its distance from the start."""

@@ -12,7 +12,8 @@ What to do
 What decides
     Whether actor/kl_loss is logged.
 Sources
-    verl docs, algo/grpo; verl 0.9.1, validate_config."""
+    verl docs, algo/grpo: https://verl.readthedocs.io/en/latest/algo/grpo.html
+    verl 0.9.1, validate_config: https://github.com/verl-project/verl"""
 
 from __future__ import annotations
 

@@ -1,5 +1,26 @@
-"""KL blow-up: the policy moved far from the one it started as, and ever faster, or very far, or for no gain; or rows of
-the KL exploded."""
+"""The policy moved far from the one it started as, and ever faster, or very far, or for no gain; or single rows
+exploded.
+
+Asked as
+    The KL explodes, or has spikes
+What it is
+    The policy left the region where the starting model was competent; or one token became nearly impossible, and
+    the k3 estimate of that row exploded.
+How it shows
+    The KL of the last tenth is above its limits and several times that of the first half; or rows far beyond what a
+    policy can have.
+What it does to the gradient
+    The KL term, where there is one, outweighs the reward; without one nothing holds the policy.
+What to do
+    Raise the KL coefficient or lower the learning rate, and go back to a checkpoint from before the onset. After a
+    spike: read the completions of that step.
+What decides
+    Whether the held-out score falls with it, and whether the sampler agrees with the trainer.
+Sources
+    Gao, Schulman & Hilton 2022, arXiv:2210.10760
+    OpenRLHF #931: https://github.com/OpenRLHF/OpenRLHF/issues/931
+    Search-R1 #88: https://github.com/PeterGriffinJin/Search-R1/issues/88
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ What to do
 What decides
     Starting the run.
 Sources
-    TRL 1.16, GRPOTrainer."""
+    TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer"""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ What to do
 What decides
     The standard deviation of the task's reward in the groups whose advantages are not 0.
 Sources
-    verl docs, algo/grpo; arXiv:2402.03300 (GRPO: the penalty in the loss)."""
+    verl docs, algo/grpo: https://verl.readthedocs.io/en/latest/algo/grpo.html
+    arXiv:2402.03300 (GRPO: the penalty in the loss): https://arxiv.org/abs/2402.03300"""
 
 from __future__ import annotations
 

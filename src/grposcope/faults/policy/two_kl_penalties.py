@@ -11,7 +11,8 @@ What to do
 What decides
     The two switches in the settings.
 Sources
-    verl docs, algo/grpo; arXiv:2402.03300 (GRPO: the penalty in the loss)."""
+    verl docs, algo/grpo: https://verl.readthedocs.io/en/latest/algo/grpo.html
+    arXiv:2402.03300 (GRPO: the penalty in the loss): https://arxiv.org/abs/2402.03300"""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ What to do
 What decides
     timing_s/ref in the log.
 Sources
-    verl docs, algo/grpo; verl 0.9.1, validate_config."""
+    verl docs, algo/grpo: https://verl.readthedocs.io/en/latest/algo/grpo.html
+    verl 0.9.1, validate_config: https://github.com/verl-project/verl"""
 
 from __future__ import annotations
 

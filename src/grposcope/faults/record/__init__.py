@@ -1,1 +1,1 @@
-"""What goes wrong with the record: numbers that are not finite, or not what their name says."""
+"""What the log says that cannot be, or does not say."""

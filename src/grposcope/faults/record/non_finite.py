@@ -1,5 +1,23 @@
-"""Non-finite values: infinities anywhere; NaN that was written as loss, gradient norm, reward, KL or entropy; and a
-loss or gradient norm missing from a row that has all the rest.
+"""Loss, gradient norm, reward, KL or entropy is NaN or infinite.
+
+Asked as
+    grad_norm is NaN
+What it is
+    An update overflowed, log(0) was taken, a mask was empty, or the grader returned no number. Weights may be NaN
+    from then on.
+How it shows
+    A value that was written as NaN or infinity; a loss or gradient norm missing from a row that has all the rest.
+What it does to the gradient
+    One NaN in the loss makes every weight NaN, unless the step is skipped.
+What to do
+    Look at the batch of the first step with such a value. Lower the learning rate, clip the gradient, check for
+    log(0), for empty masks and for float16 overflow; go back to a checkpoint from before.
+What decides
+    The first step at which a value is not finite, and whether the reward or the update came first.
+Sources
+    verl #2505: https://github.com/verl-project/verl/issues/2505
+    open-r1 #704: https://github.com/huggingface/open-r1/issues/704
+    method of this project
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ What to do
 What decides
     The metric computed by hand from the rollouts of one step.
 Sources
-    verl #7817, #6806; TRL #5352; grposcope.logs.defects."""
+    verl #7817, #6806: https://github.com/verl-project/verl/issues/7817
+    TRL #5352: https://github.com/huggingface/trl/issues/5352
+    grposcope.logs.defects"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What goes wrong with the reward: what it pays for, and what each of several rewards weighs."""
+"""What the reward pays, and what became of it."""

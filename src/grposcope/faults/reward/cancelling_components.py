@@ -1,7 +1,18 @@
-"""Cancelling components: the components of the reward vary while their sum does not, since they go against each other.
+"""The components of the reward vary while their sum does not, since they go against each other.
 
-Their means per step are compared, which are alike whatever spread a trainer logs: that of the reward is often that
-within groups, and that of its components that of the whole batch, so those two cannot be compared.
+What it is
+    A wrong sign, or weights that cancel.
+How it shows
+    Components change from step to step and their sum hardly does; two of them correlate below −0.5. Means per step
+    are compared, whatever spread a trainer logs.
+What it does to the gradient
+    What one component asks for the other forbids.
+What to do
+    Check the signs and weights of the reward functions; normalise each before adding them.
+What decides
+    grposcope rewards RUN: shares of the gradient and the cosine between components.
+Sources
+    method of this project
 """
 
 from __future__ import annotations

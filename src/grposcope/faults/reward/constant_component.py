@@ -12,12 +12,13 @@ What decides
     The smallest and the largest value over a few hundred rollouts of the base model, which grposcope lint reads beside
     the settings.
 Sources
-    arXiv:2601.05242 (GDPO); TRL #4841."""
+    arXiv:2601.05242 (GDPO): https://arxiv.org/abs/2601.05242
+    TRL #4841: https://github.com/huggingface/trl/issues/4841"""
 
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
-from grposcope.faults.reward.effective_weights import CHECK, SOURCE
+from grposcope.faults.checks.effective_weights import CHECK, SOURCE
 
 FAULT = Fault(
     name="constant component",

@@ -1,4 +1,20 @@
-"""Constant reward: exactly the same mean reward in every row, or in every row up to the end. No test is needed."""
+"""Exactly the same mean reward in every row, or in every row up to the end.
+
+What it is
+    The reward function no longer tells answers apart: a grader that fails, a cache, a loophole, or answers that are
+    all alike.
+How it shows
+    One number in ten rows and 0.15 of the run or more, up to the end. No test is needed.
+What it does to the gradient
+    Rewards within every group are equal, so there is none.
+What to do
+    Read completions of the last steps and run the reward function on them by hand; go back to a checkpoint from
+    before the onset.
+What decides
+    The reward of a right answer, of a wrong one and of an empty one, given by hand.
+Sources
+    method of this project
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,27 @@
-"""Muted component: a reward with far less of the weight in the advantage than was asked for, though it varies."""
+"""A reward has far less of the weight in the advantage than was asked for, though it varies.
+
+What it is
+    Within groups it hardly varies beside the others, so that its share of the standardized advantage is small.
+How it shows
+    The share of the effective weight λσ/σ_S within groups, with its interval, is below a quarter of what was
+    configured.
+What it does to the gradient
+    Its part of the gradient is that share; the policy hardly learns from it.
+What to do
+    Standardize each reward before adding them, or raise the weight of the muted one.
+What decides
+    grposcope rewards RUN: effective weights with intervals.
+Sources
+    arXiv:2602.05863
+    arXiv:2601.05242 (GDPO)
+"""
 
 from __future__ import annotations
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import percent, visible
-from grposcope.faults.reward.effective_weights import CHECK
+from grposcope.faults.checks.effective_weights import CHECK
 from grposcope.instruments import has
 from grposcope.maths.component_weights import MUTED
 from grposcope.signs.quantities import Quantities

@@ -1,4 +1,19 @@
-"""Never paid: a component of the reward that is 0 in every row."""
+"""One reward function returns 0 in every row.
+
+What it is
+    It never accepts an answer, because it is broken or the task is too hard; or it is a penalty that nothing
+    incurs.
+How it shows
+    A component of the reward is exactly 0 in every row.
+What it does to the gradient
+    It has no part in it; its weight is wasted.
+What to do
+    Run the function by hand on a right answer. If that is paid, use easier prompts or partial credit.
+What decides
+    The reward of a right answer, given by hand.
+Sources
+    method of this project
+"""
 
 from __future__ import annotations
 
@@ -7,7 +22,7 @@ import re
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import listed, visible
-from grposcope.faults.reward.effective_weights import CHECK
+from grposcope.faults.checks.effective_weights import CHECK
 from grposcope.signs.heldout import pays_for_answers
 from grposcope.signs.quantities import LEAST, SHORT, Quantities
 

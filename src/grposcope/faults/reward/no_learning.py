@@ -1,4 +1,22 @@
-"""No learning: the reward stays where it began. Two one-sided tests of equivalence (Schuirmann 1987)."""
+"""Reward and held-out score stay where they began.
+
+What it is
+    Updates do not reach the policy or are too small, the prompts give no signal, or the run is too short to show a
+    gain.
+How it shows
+    In every fifth of the run the change since the beginning is smaller than what would matter (two one-sided
+    tests), and no clear rise is seen.
+What it does to the gradient
+    It may be there and too small, or without effect on what is sampled.
+What to do
+    In this order: is there a gradient; do weights move (KL); do the moved weights draw the rollouts; can the grader
+    pay a right answer; are groups mixed; then a higher learning rate, or prompts that 20 to 80 % of rollouts solve.
+What decides
+    The first of these questions that is answered with no.
+Sources
+    Schuirmann 1987, for the test
+    method of this project
+"""
 
 from __future__ import annotations
 

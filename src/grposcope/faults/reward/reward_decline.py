@@ -1,4 +1,18 @@
-"""Reward decline: the late reward is below the early one, or below that of the middle of the run."""
+"""The late reward is below the early one, or below that of the middle of the run.
+
+What it is
+    The policy became worse at its prompts, or the prompts became harder.
+How it shows
+    A fitted curve, a line or a drop between two levels falls by more than slow random drift explains.
+What it does to the gradient
+    It does not say by itself; see what changed before the fall.
+What to do
+    Go back to the checkpoint before the onset and lower the learning rate.
+What decides
+    Both checkpoints on the same prompts: grposcope evaluate BEFORE AFTER.
+Sources
+    method of this project
+"""
 
 from __future__ import annotations
 

@@ -1,18 +1,24 @@
-"""Reward hacking: the training reward rises while a score that it stands for falls, or does not follow.
+"""The training reward rises while a score that it stands for falls, or does not follow.
 
-Such a score is a held-out evaluation, a component of the reward, a score that is logged without weight in the reward,
-or the task reward where the trained one has a KL penalty in it (`signs.reward_parts`). The p-value is
-the least of these tests, times their number.
-
-A held-out score is looked at from several places of the run on (`maths.timeseries.peak`), since what is gamed is often
-found on the way; the training reward must rise over the run, and go on to rise from the place. There
-
-- the score falls; or
-- the gap widens: the score gains less than FOLLOWS of what the reward gains, which is more than LITTLE. A run whose
-  score is done early while the reward creeps on is healthy, so the score must also have gained less than HALF as much
-  as the reward over the whole run.
-
-Where the scales cannot be compared, only falls are tested.
+Asked as
+    The reward rises, the evaluation does not
+What it is
+    The policy found something that the reward pays for and nobody wants.
+How it shows
+    The training reward rises while a held-out score, a component, a score without weight in the reward, or the task
+    reward before its KL penalty falls, or gains less than a third as much. Reward hacking cannot be seen in the
+    training reward alone.
+What it does to the gradient
+    It is right for the reward that is given; the reward is wrong.
+What to do
+    Stop and read completions from after the onset: what do they do that the verifier rewards wrongly? Correct the
+    verifier, and go back to the checkpoint before the onset.
+What decides
+    A held-out score of what is meant, on completions from before and after the onset; or a grading by hand of ten
+    that earn most.
+Sources
+    arXiv:2606.30789: the proxy's fixed point drifts from the true one
+    method of this project
 """
 
 from __future__ import annotations

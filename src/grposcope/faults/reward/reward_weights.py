@@ -11,7 +11,7 @@ What to do
 What decides
     Counting both.
 Sources
-    TRL 1.16, GRPOTrainer."""
+    TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer"""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
+from grposcope.faults.checks.effective_weights import WEIGHTS
 from grposcope.faults.known import Known
-from grposcope.faults.reward.effective_weights import WEIGHTS
 
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:

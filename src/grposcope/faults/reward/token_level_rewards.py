@@ -11,7 +11,8 @@ What to do
 What decides
     Whether advantages differ between the tokens of one completion.
 Sources
-    verl #160, #7244; verl 0.9.1, core_algos."""
+    verl #160, #7244: https://github.com/verl-project/verl/issues/160
+    verl 0.9.1, core_algos: https://github.com/verl-project/verl"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What goes wrong between sampler and trainer: other weights, numerics or truncation."""
+"""The policy that draws rollouts beside the one that is trained."""

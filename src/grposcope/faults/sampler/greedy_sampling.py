@@ -12,7 +12,7 @@ What to do
 What decides
     Two completions of one prompt in a batch.
 Sources
-    Transformers docs, generation strategies."""
+    Transformers docs, generation strategies: https://huggingface.co/docs/transformers/generation_strategies"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """The sampler's policy is far from the trainer's, and nothing that is logged says why.
 
+Asked as
+    vLLM and the trainer disagree
 What it is
     Rollouts are drawn by one policy, the gradient is taken at another, and the distance grows.
 How it shows
@@ -14,7 +16,9 @@ What to do
 What decides
     The log-probabilities of sampler and trainer of one batch, token by token.
 Sources
-    verl, rollout correction; TRL #4159; slime, train/inference mismatch."""
+    verl, rollout correction
+    TRL #3867: https://github.com/huggingface/trl/pull/3867
+    TRL #4159: https://github.com/huggingface/trl/issues/4159"""
 
 from __future__ import annotations
 
@@ -28,7 +32,6 @@ FAULT = Fault(
         "sample one batch in the trainer's own precision: if the mismatch disappears, numerics cause it "
         "and training makes them worse"
     ),
-    decides="compare the log-probabilities of sampler and trainer on one batch, token by token",
     source="method of this project; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,

@@ -11,7 +11,8 @@ What to do
 What decides
     The same batch scored by the trainer in the sampler's precision.
 Sources
-    verl, rollout correction; NeMo-RL, generation/training error; TRL #3867."""
+    verl, rollout correction; NeMo-RL, error of generation against training
+    TRL #3867: https://github.com/huggingface/trl/pull/3867"""
 
 from __future__ import annotations
 
@@ -26,7 +27,6 @@ FAULT = Fault(
         "top-k and top-p at the trainer's temperature, or have the sampler return log-probabilities computed before "
         "truncation"
     ),
-    decides="score one batch with the trainer in the sampler's precision: grposcope verify FOLDER --model CHECKPOINT",
     source="method of this project; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,

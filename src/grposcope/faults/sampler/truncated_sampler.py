@@ -11,7 +11,8 @@ What to do
 What decides
     Mean ρ beside k1 and k3: 1 + k3 − k1 is 1 without truncation.
 Sources
-    TRL #6789; vLLM, logprobs_mode."""
+    TRL #6789: https://github.com/huggingface/trl/issues/6789
+    vLLM, logprobs_mode"""
 
 from __future__ import annotations
 
@@ -25,7 +26,6 @@ FAULT = Fault(
         "sample without top-k and top-p at the trainer's temperature, or have the sampler return "
         "log-probabilities computed before truncation"
     ),
-    decides="log the mean ratio with k1 and k3: 1 + k3 - k1 is 1 unless the sampler truncates",
     source="method of this project; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,

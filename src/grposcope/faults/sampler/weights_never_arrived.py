@@ -16,8 +16,11 @@ What to do
 What decides
     The weights on both sides after an update: grposcope verify FOLDER --model TRAINER --sampler-weights SAMPLER.
 Sources
-    verl docs, advance/ppo_lora (load_format); verl 0.9.1, fsdp_utils.collect_lora_params and
-    engine_workers.update_weights; verl #3907, #4818; TRL #5231; method of this project for the course in a log."""
+    verl, adapters: https://verl.readthedocs.io/en/latest/advance/ppo_lora.html
+    verl 0.9.1, utils.fsdp_utils.collect_lora_params and workers.engine_workers.update_weights
+    verl #3907: https://github.com/verl-project/verl/pull/3907
+    TRL #5231: https://github.com/huggingface/trl/issues/5231
+    method of this project for the course in a log"""
 
 from __future__ import annotations
 
@@ -85,7 +88,6 @@ FAULT = Fault(
     name="weights never arrived",
     rank=215,
     remedy="check that new weights reach the sampler: compare checksums of the weights, or compare greedy samples",
-    decides="grposcope verify FOLDER --model TRAINER --sampler-weights SAMPLER compares every tensor of the two",
     source="method of this project; verl docs, advance/ppo_lora: https://verl.readthedocs.io/en/latest/advance/ppo_lora.html",
     beside="warning",
     log=TEST,

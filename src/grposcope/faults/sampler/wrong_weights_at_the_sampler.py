@@ -11,7 +11,7 @@ What to do
 What decides
     Checksums of the sampler's weights at the step of the jump, or the checkpoint that scores its rollouts best.
 Sources
-    TRL #5231; verl #4818."""
+    TRL #5231: https://github.com/huggingface/trl/issues/5231"""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ FAULT = Fault(
     name="wrong weights at the sampler",
     rank=216,
     remedy="check which weights the sampler used from that step on, especially after a resume",
-    decides="grposcope verify FOLDER --model OLDER NEWER names the checkpoint that drew the rollouts",
     source="method of this project; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,

@@ -1,1 +1,1 @@
-"""What goes wrong with the update: learning rate, gradient, clip range, and steps on one batch."""
+"""The optimiser step: settings, gradients, clips, swings."""

@@ -12,7 +12,9 @@ What to do
 What decides
     The gradient norm of the first step beside that of loss_type dapo.
 Sources
-    arXiv:2506.13585, arXiv:2510.13786 (upper bound 5); TRL #4495."""
+    arXiv:2506.13585: https://arxiv.org/abs/2506.13585
+    arXiv:2510.13786 (upper bound 5): https://arxiv.org/abs/2510.13786
+    TRL #4495: https://github.com/huggingface/trl/pull/4495"""
 
 from __future__ import annotations
 

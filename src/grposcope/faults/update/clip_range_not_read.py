@@ -11,7 +11,7 @@ What to do
 What decides
     The clip fraction of two short runs that differ in clip_ratio alone.
 Sources
-    verl 0.9.1, core_algos."""
+    verl 0.9.1, core_algos: https://github.com/verl-project/verl"""
 
 from __future__ import annotations
 

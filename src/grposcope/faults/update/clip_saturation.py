@@ -1,4 +1,20 @@
-"""Clip saturation: too many tokens have no gradient because the clip of the ratio holds them."""
+"""Too many tokens have no gradient because the clip of the ratio holds them.
+
+Asked as
+    The clip ratio is high
+What it is
+    The policy moves far within a batch, or sampler and trainer disagree before any update.
+How it shows
+    The late clip fraction is above 0.3 of tokens.
+What it does to the gradient
+    Clipped tokens teach nothing; what remains is the part of the batch that moved least.
+What to do
+    Fewer updates per batch or a lower learning rate; check that sampler and trainer agree.
+What decides
+    The clip fraction of the first update of a batch: above 0 there, sampler and trainer disagree.
+Sources
+    method of this project
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ What to do
 What decides
     The share of weights that an update changed.
 Sources
-    AReaL #1634."""
+    AReaL #1634: https://github.com/areal-project/AReaL/pull/1634"""
 
 from __future__ import annotations
 

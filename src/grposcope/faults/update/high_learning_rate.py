@@ -12,7 +12,7 @@ What to do
 What decides
     Fifty steps at a third of the rate, beside fifty at this one.
 Sources
-    The published settings that benchmarks/lint.md lists."""
+    The published settings that benchmarks/lint.md lists"""
 
 from __future__ import annotations
 

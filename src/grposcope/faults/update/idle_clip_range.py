@@ -11,7 +11,7 @@ What to do
 What decides
     The clip fraction of the first steps.
 Sources
-    arXiv:1707.06347 (the ratio is 1 at the first step)."""
+    arXiv:1707.06347 (the ratio is 1 at the first step): https://arxiv.org/abs/1707.06347"""
 
 from __future__ import annotations
 

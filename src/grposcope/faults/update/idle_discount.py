@@ -12,7 +12,7 @@ What to do
 What decides
     The estimator in the settings.
 Sources
-    verl 0.9.1, core_algos."""
+    verl 0.9.1, core_algos: https://github.com/verl-project/verl"""
 
 from __future__ import annotations
 

@@ -1,4 +1,20 @@
-"""Misconfiguration: settings that cannot work, as far as the record proves them."""
+"""A setting with which nothing can be learned, as the record proves it.
+
+What it is
+    A learning rate of 0, groups of one rollout, parameters that take no gradient, or advantages without a baseline.
+How it shows
+    The learning rate or the gradient norm is exactly 0 in every row although groups differ; the group size is 1;
+    largest and least advantage equal largest and least reward.
+What it does to the gradient
+    There is none, or it is that of the rewards without anything to compare them with.
+What to do
+    Correct the setting that is named: num_generations, rollout.n or n_samples_per_prompt at 4 or more; a learning
+    rate; parameters that require gradients.
+What decides
+    The setting in force: the trainer's own record of its configuration.
+Sources
+    method of this project
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ What to do
 What decides
     The rate in the settings.
 Sources
-    Method of this project."""
+    method of this project"""
 
 from __future__ import annotations
 

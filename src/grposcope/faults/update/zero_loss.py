@@ -1,4 +1,24 @@
-"""Zero loss: why the loss is 0. By construction while the gradient is not 0; for want of a signal if it is."""
+"""The loss is 0, and so are the gradients.
+
+Asked as
+    Why is my loss 0?
+What it is
+    There is no signal. A loss near 0 with a gradient is normal in GRPO: advantages of a group sum to 0, and with
+    one update per batch every ratio is 1.
+How it shows
+    The loss is near 0 and late gradient norms are exactly 0.
+What it does to the gradient
+    It is 0. Where the norm is not, the run trains: judge it by its reward.
+What to do
+    See dead groups (starved, saturated) and settings that stop the gradient.
+What decides
+    The gradient norm.
+Sources
+    TRL #2703: https://github.com/huggingface/trl/issues/2703
+    TRL #3452: https://github.com/huggingface/trl/issues/3452
+    open-r1 #239: https://github.com/huggingface/open-r1/issues/239
+    unsloth #2291: https://github.com/unslothai/unsloth/issues/2291
+"""
 
 from __future__ import annotations
 

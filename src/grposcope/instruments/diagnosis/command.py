@@ -14,7 +14,6 @@ from grposcope.commands.output import add_json, finish, say
 from grposcope.commands.watch_flags import add_webhook, senders, wanted_by
 from grposcope.core.answer import HEADLINE
 from grposcope.core.errors import UserError
-from grposcope.core.text import printable
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
@@ -122,9 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         shown = terminal.text(replace(found, text=(*found.text, *answer.about(read_run))), wrapping.width(), True)
     else:
         shown = screen.text(read_run, judged, findings, found, MORE, wrapping.width())
-    if not arguments.json:
-        shown = printable(shown)
-        print(wrapping.coloured(shown, found.word) if wrapping.has_colours() else shown)
+    say(arguments, shown, lambda text: wrapping.coloured(text, found.word) if wrapping.has_colours() else text)
     if compared is not None:
         said["reference"] = compared.document
         say(arguments, "\n" + terminal.text(compared))

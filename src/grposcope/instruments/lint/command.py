@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import log_flags as logs
 from grposcope.commands.output import add_json, finish, say
@@ -30,6 +30,7 @@ examples:
   grposcope lint run_grpo.sh                    overrides a.b=c of verl, or flags of TRL, in a shell script
   grposcope lint outputs/.hydra/overrides.yaml  what verl was started with; a resolved YAML file works as well
   grposcope lint train.py#2                     the second of several sets of settings in a file
+  grposcope lint config.yaml --set beta=0.04    the same with another value, by the trainer's names
   grposcope lint config.yaml --success-rate 0.1 how many groups will be dead if a tenth of rollouts succeed
   grposcope lint config.yaml --run runs/before  lengths, rewards, dead groups and curvature of an earlier run
   grposcope lint config.yaml --run base.jsonl   what several rewards will weigh, from a few rollouts of the base model
@@ -41,7 +42,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     from grposcope.faults import catalogue
 
-    command.add_argument("path", metavar="CONFIG", help="file with the settings: .py, .ipynb, .yaml, .json, .sh")
+    command.add_argument(
+        "path", metavar="CONFIG", help="file with the settings: .py, .ipynb, .yaml, .json, .sh; - for standard input"
+    )
     known = command.add_argument_group("facts that the settings do not contain")
     known.add_argument("--success-rate", type=float, metavar="P", help="share of rollouts that succeed at the start")
     known.add_argument("--probe", metavar="PROBE", help="folder of a probe of the model on the task")
@@ -61,13 +64,17 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the findings; exit status 1 for what --fail-on names."""
     from grposcope.faults.judge_settings import lint
-    from grposcope.instruments.lint import read
+    from grposcope.instruments.lint import overrides, read
     from grposcope.instruments.lint.answer import answer
     from grposcope.render import document, terminal
 
     _check_flags(arguments)
     place, number = logs.numbered(arguments.path)
-    settings = read.read(place, number)
+    settings, changed = read.read(place, number), _of_config(arguments)
+    try:
+        settings = overrides.with_values(settings, changed)
+    except UserError as error:
+        raise UserError(f"--set {error}") from None
     findings = lint(settings, _known(arguments))
     said = answer(settings, findings)
     say(arguments, terminal.text(said))
@@ -88,6 +95,14 @@ def _check_flags(arguments: argparse.Namespace) -> None:
     for name in arguments.fail_on:
         if name not in names:
             raise UserError(f"--fail-on {name!r} is neither a grade nor a fault; use one of {', '.join(names)}")
+
+
+def _of_config(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Values of --set for the settings in the file: all, or with --run those under names that no log has."""
+    of_log = logs.known_settings() if arguments.run_path else frozenset[str]()
+    values = {name: value for name, value in logs.named_values(arguments.set).items() if name not in of_log}
+    arguments.set = [text for text in arguments.set if text.partition("=")[0] in of_log]
+    return values
 
 
 def _run(arguments: argparse.Namespace) -> Run:

@@ -10,7 +10,9 @@ import os
 import re
 import select
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,8 @@ PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 ENTRIES = 20_000
 """Settings beyond which a file is none of settings, or repeats itself by aliases."""
 
-PATIENCE, LARGEST_PIPE = 10.0, 64 * 2**20
-"""Seconds without a byte, and bytes, after which a pipe is given up."""
+PATIENCE, LONGEST, LARGEST_PIPE = 10.0, 60.0, 64 * 2**20
+"""Seconds without a byte, seconds in all, and bytes, after which a pipe is given up."""
 
 IN_A_FOLDER = (".hydra/config.yaml", "files/config.yaml", "config.json", "trainer_state.json", "config.yaml")
 """Files of a folder that hold settings, the most telling first."""
@@ -41,6 +43,8 @@ def read(path: Path, number: int | None = None) -> Settings:
     """The settings in a file; `number` picks one of several in it, from 1. UserError where there are none."""
     if path.is_dir():
         path = _in_folder(path)
+    elif str(path) == "-" and not path.exists():
+        path = Path("/dev/stdin")
     if path.suffix in PICKLES:
         raise UserError(
             f"{path} is a pickle, and loading one runs code, so it is not opened; give the YAML file or script that "
@@ -66,10 +70,10 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     if not stat.S_ISFIFO(kind):
         raise UserError(f"{path} is a device or a socket; give a file with settings")
-    content = bytearray()
+    content, end = bytearray(), time.monotonic() + LONGEST
     pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else opening waits for a writer, who may have left
     try:
-        while select.select([pipe], [], [], PATIENCE)[0] and len(content) <= LARGEST_PIPE:
+        while select.select([pipe], [], [], PATIENCE)[0] and len(content) <= LARGEST_PIPE and time.monotonic() < end:
             if not (more := os.read(pipe, 1 << 16)):
                 break
             content += more
@@ -170,7 +174,8 @@ def _json(path: Path, text: str, number: int | None) -> Settings:
     if isinstance(resolved, dict) and isinstance(resolved.get("logged"), dict):
         logged = resolved["logged"]
     if "format" in content and isinstance(logged, dict):
-        return _of_mapping(path, logged, {}, "the trainer's arguments in the record of a run")
+        config = _of_mapping(path, logged, {}, "the trainer's arguments in the record of a run")
+        return replace(config, resolved=True)
     if "format" in content and isinstance(content.get("settings"), dict):
         return _of_mapping(path, content["settings"], {}, "the settings in the record of a run")
     return _of_mapping(path, content, {}, "a JSON file")
@@ -194,7 +199,8 @@ def _trainer_state(path: Path, content: Mapping[str, Any]) -> Settings:
 def _of_mapping(path: Path, content: Mapping[str, Any], lines: Mapping[str, int], form: str) -> Settings:
     """Settings of a nested mapping: as it is, or each wrapped as {value: …}, as W&B writes config.yaml."""
     wrapped = [entry for entry in content.values() if isinstance(entry, Mapping) and "value" in entry]
-    if wrapped and len(wrapped) >= len(content) - 2:  # W&B adds its version
+    saved = bool(wrapped) and len(wrapped) >= len(content) - 2  # W&B adds its version
+    if saved:
         content = {
             key: entry["value"] for key, entry in content.items() if isinstance(entry, Mapping) and "value" in entry
         }
@@ -211,7 +217,7 @@ def _of_mapping(path: Path, content: Mapping[str, Any], lines: Mapping[str, int]
     count = len(functions) if isinstance(functions, list) else None
     return Settings(path, form, dialect, {k: v for k, v in given.items() if k not in opaque}, lines,
                          frozenset(opaque), bool(missing), count, adapters if isinstance(adapters, bool) else None,
-                         missing)  # fmt: skip
+                         missing, resolved=saved)  # fmt: skip
 
 
 def _inherited(path: Path, content: Mapping[str, Any], depth: int = 0) -> tuple[Mapping[str, Any], tuple[str, ...]]:

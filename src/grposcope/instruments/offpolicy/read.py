@@ -3,6 +3,7 @@ token_exports, or our own record."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grposcope import logs
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines, json_number
-from grposcope.core.text import visible
+from grposcope.core.run import Run
+from grposcope.core.text import listed, visible
 from grposcope.logs.native import rollouts as recorded
-from grposcope.logs.trainers import prime_rl
+from grposcope.logs.trainers import prime_rl, trainer_named
 from grposcope.maths.importance import Floats, Ratios
 
 CURRENT = ("logprobs", "trainer_logprobs", "log_probs", "per_token_logps")
@@ -41,6 +44,13 @@ MOST = 50
 
 ROUNDING = 1e-3
 """What a log-probability may lie above 0 by rounding."""
+
+
+NEEDED = (
+    "give a JSONL file with the log-probabilities of trainer and sampler for each token of a rollout, or a record of "
+    "grposcope train; for mismatch metrics in a trainer's log, use grposcope diagnose"
+)
+"""What can be read here."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +123,7 @@ def read(path: Path) -> MismatchedRollouts:
     """
     exports = prime_rl.export_files(path) if path.is_dir() else {}
     if path.is_file() and not _is_json_lines(path):
-        raise UserError(
-            f"{path} holds no rollouts; give a JSONL file with the log-probabilities of trainer and sampler for each "
-            "token, or a record of grposcope train; for mismatch metrics in a trainer's log, use grposcope diagnose"
-        )
+        raise UserError(f"{_subject(path)} holds no rollouts; {NEEDED}")
     rows = list(_exported(exports) if exports else _recorded(path) if path.is_dir() else _rows(path))
     if len(rows) < 2:
         raise UserError(f"{path} has {len(rows)} rollout{'s' * (len(rows) != 1)}; give at least 2, preferably hundreds")
@@ -137,10 +144,37 @@ def read(path: Path) -> MismatchedRollouts:
 
 
 def _is_json_lines(path: Path) -> bool:
-    """Whether the first line that is not blank begins an object."""
+    """Whether the first line that is not blank is an object with what only rollouts have, or of no log."""
     with path.open("rb") as file:
-        first = next((line for line in file if line.strip()), b"{")
-    return first.lstrip(b"\xef\xbb\xbf \t").startswith(b"{")
+        first = next((line for line in file if line.strip()), b"{}")
+    text = first.decode(errors="replace").lstrip("\ufeff").strip()
+    if not text.startswith("{"):
+        return False
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        row = {}
+    return bool(row.keys() & {*TRAINER, *SAMPLER}) or _logged(path) is None
+
+
+def _logged(path: Path) -> Run | None:
+    """The run of which this is a log; None where it is none."""
+    try:
+        run = logs.read(path)
+    except UserError:
+        return None
+    return run if run.steps else None
+
+
+def _subject(path: Path) -> str:
+    """The file as the subject of a sentence, with what a log says of the mismatch."""
+    run = _logged(path)
+    if run is None:
+        return str(path)
+    measured = [visible(run.keys.get(name, name), 60) for name in run.table if name.startswith("mismatch/")]
+    title = trainer_named(run.meta.engine).title
+    has = f", with {listed(measured)}, which grposcope diagnose judges" if measured else ""
+    return f"{path} is a log ({title}, {run.steps} steps{has}) and"
 
 
 def _recorded(run: Path) -> Iterator[_Row]:

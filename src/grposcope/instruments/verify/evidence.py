@@ -181,6 +181,8 @@ class PipelineEvidence:
     whole: whether the rows of a step are all that it trained on, None if it is not known. arrived: the sampler's
     weights against the trainer's, by kind of module, where both were given. optimizer: its states, in the order of
     their steps. gradients: taken again at checkpoints. earlier: prompts of batches, by step, of which no rows are here.
+    differences: settings that the caller states otherwise than the run, a clause each. live: what became of the claims
+    while the run trained, by batch, as `row_file.read_claims` has it.
     """
 
     source: str
@@ -197,6 +199,8 @@ class PipelineEvidence:
     optimizer: tuple[OptimizerEvidence, ...] = ()
     gradients: tuple[GradientEvidence, ...] = ()
     earlier: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
+    live: tuple[Mapping[str, Any], ...] = ()
 
     @cached_property
     def steps(self) -> Mapping[int, tuple[int, ...]]:

@@ -97,8 +97,13 @@ def _prompts(folder: Path) -> dict[int, frozenset[str]]:
 
 
 def _row(step: int, found: Answer) -> dict[str, Any]:
-    claims = {claim["claim"]: {"status": claim["status"], **_broken(claim)} for claim in found.document["claims"]}
+    claims = {claim["claim"]: {"status": claim["status"], **_broken(claim), **_in_part(claim)}
+              for claim in found.document["claims"]}  # fmt: skip
     return {"step": step, "rollouts": found.document["rollouts"], "claims": claims}
+
+
+def _in_part(claim: dict[str, Any]) -> dict[str, Any]:
+    return {"in_part": True} if claim["status"] == "cannot tell" and claim["tests"] else {}
 
 
 def _broken(claim: dict[str, Any]) -> dict[str, Any]:

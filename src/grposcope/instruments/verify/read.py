@@ -23,9 +23,10 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines, json_number
 from grposcope.core.run import Floats, Run
 from grposcope.core.text import visible
-from grposcope.instruments.verify import row_file
+from grposcope.instruments.verify import overruled, row_file
 from grposcope.instruments.verify import stated as settings
 from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence, Stated
+from grposcope.instruments.verify.overruled import AskedSettings
 from grposcope.logs.formats import parquet
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import rollouts as recorded
@@ -71,28 +72,22 @@ _TOKENS = ("trained", "sampler", "old", "current", "reference", "loss_weights", 
 def evidence(
     place: Path,
     rollouts: Path | None = None,
-    given: Mapping[str, Any] | None = None,
+    asked: AskedSettings | None = None,
     hints: Hints | None = None,
-    engine: str = "",
 ) -> PipelineEvidence:
     """What is at hand of the run or the rollouts at `place`.
 
-    rollouts: where they lie, if not with the run. given: settings, which count before those of the log, in the words of
-    `engine` where the log does not say who wrote it. UserError where neither a log nor rollouts are found, with the
-    line for a rollout that does not fit.
+    rollouts: where they lie, if not with the run. asked: settings, which count before those of the run. UserError where
+    neither a log nor rollouts are found, with the line for a rollout that does not fit.
     """
     if not place.exists():
         raise UserError(f"there is no {place}; give the folder of a run, a trainer's log, or a file of rollouts")
-    where = rollouts if rollouts is not None else place
+    home, asked = row_file.home(place), asked or AskedSettings()
+    where = rollouts if rollouts is not None else home
     if not where.exists():
         raise UserError(f"there is no {where}; give a file or a folder of rollouts")
     run, problem = _run(place, hints or Hints())
-    if run is not None:
-        said = settings.of_run(run, given or {})
-    else:
-        said = settings.of_settings(settings.flat(given or {}), engine)
-    if (written := row_file.read_stated(place)) is not None and not given:
-        said = written
+    own = row_file.read_stated(home) or (Stated() if run is None else settings.of_run(run))
     found = tuple(_any_rows(where, run))
     if rollouts is not None and not found:
         raise UserError(
@@ -101,15 +96,16 @@ def evidence(
     if run is None and not found and _needs_log(place):
         raise UserError(problem)
     functions = tuple(dict.fromkeys(name for row in found for name in row.rewards))
-    said = settings.named(said, functions)
+    engine = run.meta.engine if run is not None else asked.engine
+    said, differences = overruled.of_both(own, asked, engine, functions)
     notes = tuple(run.meta.notes) if run is not None else ()
-    engine = run.meta.engine if run is not None else engine
     kept = with_groups(with_rewards(found, said), said.group)
     batches = where.is_dir() and bool(row_file.files(where) or trl_completions.files(where))
     partial = where.is_dir() and not batches and bool(recorded.files(where))
     return PipelineEvidence(
-        str(place), engine, kept, said, run, filtered=row_file.read_filtered(place), notes=notes,
-        whole=False if partial else None, optimizer=row_file.read_optimizer(place),
+        str(place), engine, kept, said, run, filtered=row_file.read_filtered(home), notes=notes,
+        whole=False if partial else None, optimizer=row_file.read_optimizer(home), differences=differences,
+        live=row_file.read_claims(home),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from grposcope.core.errors import UserError
 from grposcope.core.files import atomic, dumps, json_lines, json_object, typed, write_json
 from grposcope.instruments.verify.evidence import EvidenceRow, OptimizerEvidence, Stated
+from grposcope.logs.trainers import trl_output
 
 FOLDER = "verify"
 """Name of the folder in that of the record."""
@@ -37,6 +38,15 @@ _LISTS = {"prompt_ids": "prompt_ids", "completion_ids": "completion_ids", "sampl
           "loss_weights": "loss_weights", "advantages": "advantages"}  # fmt: skip
 
 _FLAGS = {"trained": "mask", "written": "tool_mask", "prompt_trained": "prompt_trained"}
+
+
+def home(place: Path) -> Path:
+    """The folder that holds the evidence of a training: `place`, or the record in it where that has it and it has not.
+
+    TRL's output folder has the record in a folder of its own.
+    """
+    record = place / trl_output.RECORD
+    return record if (record / FOLDER).is_dir() and not (place / FOLDER).is_dir() else place
 
 
 def file_of(folder: Path, step: int) -> Path:
@@ -160,7 +170,7 @@ def read_optimizer(folder: Path) -> tuple[OptimizerEvidence, ...]:
 def read_claims(folder: Path) -> tuple[Mapping[str, Any], ...]:
     """What became of the claims at each batch, in order; () for a record without it."""
     path = folder / FOLDER / CLAIMS
-    return tuple(row for _, row in json_lines(path)) if path.exists() else ()
+    return tuple(row for _, row in json_lines(path, growing=True)) if path.exists() else ()
 
 
 def _append(path: Path, row: Mapping[str, Any]) -> None:

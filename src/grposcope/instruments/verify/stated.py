@@ -86,12 +86,12 @@ _REAL = ("temperature", "top_p", "learning_rate", "kl", "epsilon", "clip", "beta
 _WORDS = {"baseline": ("mean", "leave-one-out", "none", "batch"), "scale": ("group", "batch", "mean", "each", "none")}
 
 
-def of_run(run: Run, given: Mapping[str, Any]) -> Stated:
-    """What a run and `given` settings say; what is given counts before what was logged."""
+def of_run(run: Run) -> Stated:
+    """What the settings of a run say."""
     logged = flat(run.config.get("logged") or {})
     own = flat({key: value for key, value in run.config.items() if key not in ("logged", "settings", "engine")})
     settings = flat(run.config.get("settings") or {})
-    every = {**own, **logged, **settings, **flat(given)}
+    every = {**own, **logged, **settings}
     found = of_settings(every, run.meta.engine)
     return own_schedule(found) if "recipe" in every else found
 
@@ -206,6 +206,8 @@ def _value(name: str, key: str, value: Any) -> Any:
     if name == "schedule":
         return str(value)
     number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if name == "updates" and number <= 0:
+        return None  # TRL writes −1 where epochs say how many steps there are
     if name in _WHOLE:
         if name == "top_k" and number <= 0:
             return None  # engines write −1 or 0 for no limit

@@ -221,6 +221,7 @@ def rows(step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Upda
         prompt_mask=rollouts.prompt_mask[drawn],
         completion_mask=rollouts.mask[drawn],
         mask=_weighted(rollouts.mask, terms.credit)[drawn],
+        prompt_trained=torch.zeros_like(rollouts.prompt_mask[drawn]),  # the loss has tokens of completions alone
         sampler=rollouts.logp[drawn],
         old=old[drawn],
         current=current[drawn],

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from grposcope.core.run import Floats, Ints
-from grposcope.instruments.verify import explained, recipes
+from grposcope.instruments.verify import explained, recipe_fit, recipes
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
 from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence
 from grposcope.instruments.verify.explained import TrainedBatch
@@ -91,9 +91,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             made, (best, share) = again, _best(candidates, again)
     if share < 1 and stated.weights is None and all(np.isnan(row.reward) for row in evidence.rows):
         made, best, share = _weighted(best, candidates, made, share)
-    count = sum(len(batch.rewards) for batch in made)
     if share == 1:
-        yield _holds(best, candidates, made, count, recipes.states(stated))
+        yield from recipe_fit.told(best, candidates, made, evidence)
         return
     if recipes.states(stated) or share >= 0.5:
         yield _broken(best, made, evidence)
@@ -213,19 +212,6 @@ def _weighted(
         again.append(replace(batch, rewards=total, weights=first))
     recipe, found = _best(candidates, again)
     return (again, recipe, found) if found > share else (made, best, share)
-
-
-def _holds(
-    best: AdvantageRecipe, candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch], count: int, stated: bool
-) -> ClaimTest:
-    same = [one for one in candidates if one != best and all(batch.fits(one).all() for batch in made)]
-    alive = sum(int((np.abs(np.nan_to_num(batch.advantages)) > 0).sum()) for batch in made)
-    others = f" ({len(same)} other recipes would fit too)" if same else ""
-    words = f"All {count:,} advantages are {best}{others}"
-    if not alive:
-        words = f"All {count:,} advantages are 0, as they should be: every group is dead"
-    end = "" if stated else "; the settings do not state the recipe"
-    return ClaimTest("advantages", False, "", f"{words}{end}.", "", "")
 
 
 def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> ClaimTest:

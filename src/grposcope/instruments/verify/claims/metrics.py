@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from grposcope.core.run import Floats, Run
+from grposcope.core.run import Bools, Floats, Run
+from grposcope.instruments.verify import coverage
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
 from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence
 from grposcope.logs import defects
@@ -45,19 +46,22 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield from _other_reward(run, steps)
         return
     same = {step: part for step, part in steps.items() if _near(_at(run, "reward", step + offset), _mean(*part))}
-    yield ClaimTest(
-        "mean reward", False, "", f"The logged mean reward agrees with the rollouts in {len(same):,} steps.", "", ""
-    )
+    of = coverage.share(len(same), len(logged_steps(run)), "no rollouts, or others", "step")
+    yield ClaimTest("mean reward", False, "", f"The logged mean reward agrees with the rollouts of {of}.", "", "")
     for name, definitions in METRICS.items():
-        replaced = name == "dead_fraction" and evidence.filtered  # which is of all groups that were drawn
-        if name in run.table and not replaced:
-            yield from _compared(run, name, definitions, same, offset)
+        if name not in run.table:
+            continue
+        if name == "dead_fraction" and evidence.filtered:
+            yield NotTestable(f"{run.keys.get(name, name)} is of all groups that were drawn, but some were left out "
+                              "before they were written; write all of them.")  # fmt: skip
+            continue
+        yield _compared(run, name, definitions, same, offset)
 
 
 def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[EvidenceRow], Groups]]:
     """Step -> rows and rewards by group; of a record that keeps all rewards apart, those."""
     found: dict[int, tuple[Sequence[EvidenceRow], Groups]] = {}
-    logged = set(run.table["step"][np.isfinite(run.table["step"])].astype(int).tolist())
+    logged = logged_steps(run)
     if evidence.whole is False:
         parts = np.split(run.groups.rewards, run.groups.offsets[1:-1]) if len(run.groups) else []
         for step in logged:
@@ -73,6 +77,11 @@ def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[
                 names.setdefault(str(row.group), []).append(row.reward)
             found[step] = (rows, [np.array(part) for part in names.values()])
     return found
+
+
+def logged_steps(run: Run) -> set[int]:
+    """The steps that have a row in the log."""
+    return set(run.table["step"][np.isfinite(run.table["step"])].astype(int).tolist())
 
 
 def _at(run: Run, name: str, step: int) -> float:
@@ -122,19 +131,26 @@ def _other_reward(
 def _compared(
     run: Run, name: str, definitions: Mapping[str, Definition],
     steps: Mapping[int, tuple[Sequence[EvidenceRow], Groups]], offset: int,
-) -> Iterator[ClaimTest]:  # fmt: skip
+) -> ClaimTest | NotTestable:  # fmt: skip
+    """One metric of the log against its definition, in the steps whose mean reward agrees."""
     (own, due), *others = definitions.items()
     logged = np.array([_at(run, name, step + offset) for step in steps])
     made = np.array([due(*part) for part in steps.values()])
     known = np.isfinite(logged) & np.isfinite(made)
-    if known.sum() < FEWEST:
-        return
     key = run.keys.get(name, name)
+    if known.sum() < FEWEST:
+        return NotTestable(f"{key} was not compared: fewer than {FEWEST} steps have both its value and rollouts that "
+                           "it can be taken from.")  # fmt: skip
     wrong = known & np.array([not _near(a, b) for a, b in zip(logged, made, strict=True)])
+    if not wrong.any():
+        if others and np.ptp(made[known]) == 0 and not _differs(others, steps, made, known):
+            return NotTestable(f"{key} is {made[known][0]:g} in all {int(known.sum()):,} steps under every definition; "
+                               "write steps whose rollouts differ.")  # fmt: skip
+        of = coverage.share(int(known.sum()), len(logged_steps(run)), "nothing to compare with", "step")
+        return ClaimTest(f"metric {name}", False, "", f"{key} is {own} to within 0.1%, in {of}.", "", "")
     if wrong.sum() < max(FEWEST, 2 / 3 * known.sum()):
-        yield ClaimTest(f"metric {name}", False, "", f"{key} is {own} to within 0.1%, in "
-                        f"{int((known & ~wrong).sum()):,} of {int(known.sum()):,} steps.", "", "")  # fmt: skip
-        return
+        return NotTestable(f"{key} is {own} in {int((known & ~wrong).sum()):,} of {int(known.sum()):,} steps only, so "
+                           "some rollouts may be of other steps; write all rollouts of a step.")  # fmt: skip
     fits = ""
     for words, other in others:
         values = [other(*part) for part in steps.values()]
@@ -143,7 +159,7 @@ def _compared(
             break
     first = int(np.flatnonzero(wrong)[0])
     step = list(steps)[first]
-    yield ClaimTest(
+    return ClaimTest(
         fault=f"metric {name}",
         broken=True,
         evidence=f"{key} is not {own} in {int(wrong.sum()):,} of {int(known.sum()):,} steps: {logged[first]:.4g} at "
@@ -153,6 +169,15 @@ def _compared(
         remedy="Read the metric as what it measures, or log the right quantity under this name.",
         since=step,
     )
+
+
+def _differs(
+    others: Sequence[tuple[str, Definition]], steps: Mapping[int, tuple[Sequence[EvidenceRow], Groups]], made: Floats,
+    known: Bools,
+) -> bool:  # fmt: skip
+    """Whether another definition has another value than `made` (S,) in a step that is known (S,)."""
+    values = np.array([[other(*part) for part in steps.values()] for _, other in others])
+    return any(not _near(a, b) for row in values for a, b, here in zip(row, made, known, strict=True) if here)
 
 
 def _within(ddof: int) -> Definition:

@@ -20,7 +20,7 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     """What TRL refuses, and sizes that do not divide."""
     each, group, world = config.whole(PROCESS), group_size(config), known.world
     yield from _refused(config)
-    if config.says(BATCH) and config.says(STEPS):
+    if _twice(config):
         return
     if each is None or not group:
         yield cannot_tell("the batch size of a process or the group size is not known", PROCESS, "num_generations")
@@ -40,9 +40,14 @@ def _refused(config: Settings) -> Iterator[Finding]:
         yield fact(True, "a smaller batch would split groups", config.signs("auto_find_batch_size"), grade="failing",
                    fault="refused settings", brief="TRL refuses auto_find_batch_size",
                    remedy="set it to False and choose per_device_train_batch_size")  # fmt: skip
-    if config.says(BATCH) and config.says(STEPS):
+    if _twice(config):
         yield fact(True, f"{BATCH} and {STEPS} say the same thing", config.signs(BATCH, STEPS), grade="failing",
                    fault="refused settings", brief="TRL refuses both", remedy="leave one of them out")  # fmt: skip
+
+
+def _twice(config: Settings) -> bool:
+    """Whether the size of a batch of rollouts is given twice; a trainer that has started has filled in the other."""
+    return config.says(BATCH) and config.says(STEPS) and not config.resolved
 
 
 def _of_batch(config: Settings, whole: int, each: int, group: int, world: int | None) -> Iterator[Finding]:

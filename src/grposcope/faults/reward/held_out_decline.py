@@ -1,7 +1,18 @@
-"""Held-out decline: the held-out score is below its best at the end, whatever the training reward does.
+"""The held-out score is below its best at the end, whatever the training reward does.
 
-With a training reward that rises it is reward hacking, which is named first; with one that does not, the policy itself
-became worse, or fits its training problems only.
+What it is
+    The policy overfits its training problems, or loses skills that they do not exercise. With a training reward
+    that rises it is reward hacking, which is named first.
+How it shows
+    The held-out score falls after its best evaluation by more than evaluations differ by chance.
+What it does to the gradient
+    It is right for the training problems.
+What to do
+    Go back to the checkpoint of the best evaluation, and check for overfitting to the training problems.
+What decides
+    grposcope evaluate BEST LAST: both checkpoints on the same problems.
+Sources
+    method of this project
 """
 
 from __future__ import annotations
