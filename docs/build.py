@@ -18,7 +18,6 @@ from grposcope.cli import parser
 from grposcope.commands import PURPOSES, known
 from grposcope.core.metrics import LOGGED, METRICS, Metric
 from grposcope.faults import catalogue, pages
-from grposcope.instruments.lint.checks import CHECKS
 from grposcope.instruments.lint.dialects import DIALECTS
 from grposcope.lab.credit import SOURCES
 from grposcope.logs.trainers import DEFECTS, TRAINERS
@@ -315,14 +314,16 @@ def checks() -> str:
     lines = [
         "# What lint checks",
         "",
-        "Made by `python docs/build.py` from the table of checks. [How to use it](howto/before-a-run.md).",
+        "Made by `python docs/build.py` from the catalogue of faults. [How to use it](howto/before-a-run.md).",
         "",
-        "| check | looks for | reads | grades | source |",
+        "| fault | looks for | reads | grades | source |",
         "|---|---|---|---|---|",
     ]
-    for check in CHECKS:
+    for check in catalogue.settings_checks():
+        faults = [name for name, fault in catalogue.faults().items() if fault.settings is check]
         trainers = ", ".join(titles[name] for name in check.trainers)
-        cells = (check.name, check.finds, trainers, ", ".join(check.grades), check.source)
+        source = check.source or catalogue.faults()[check.fault].source
+        cells = (", ".join(faults), check.finds, trainers, ", ".join(check.grades), source)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join([*lines, ""])
 

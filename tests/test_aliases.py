@@ -28,7 +28,7 @@ PROMISED = (
     "from grposcope.runs.run import Run; from grposcope.runs import Run as same, read; assert Run is same",
     "from grposcope.records import Rollouts, Estimate, rows_of_groups",
     "import grposcope as g; g.geometry, g.ustat, g.dynamics, g.runs.read, g.training, g.engines, g.objectives",
-    "import grposcope.lint as l; from grposcope import lint; assert l is lint and callable(lint), lint.TrainerConfig",
+    "import grposcope.lint as l; from grposcope import lint; assert l is lint and callable(lint), lint.Settings",
     "import grposcope.geometry.spectrum as s; s.ranks",
     "import grposcope.ustat.mse as m, grposcope.ustat as u; m.budget, u.__all__",
     "import grposcope.dynamics.refresh, grposcope.runs; grposcope.dynamics.refresh.threshold, grposcope.runs.read",
@@ -138,13 +138,13 @@ def test_a_module_whose_names_went_to_several_has_them_and_no_other() -> None:
 
 
 def test_lint_is_a_package_and_a_function_of_a_file(tmp_path: Path) -> None:
-    from grposcope.lint import TrainerConfig, read
+    from grposcope.lint import Settings, read
 
     from grposcope import lint
 
     (tmp_path / "config.yaml").write_text("num_generations: 1\n")
     result = lint(tmp_path / "config.yaml")
-    assert result.grade == "failing"
+    assert result[0].grade == "failing"
     config = read.read(tmp_path / "config.yaml")
-    assert isinstance(config, TrainerConfig)
+    assert isinstance(config, Settings)
     assert lint(config) == result

@@ -10,7 +10,7 @@ from grposcope.core.run import Reading, Run
 from grposcope.faults.judge import diagnose
 from grposcope.instruments.diagnosis import answer
 from grposcope.instruments.diagnosis.verdict import verdict
-from grposcope.logs.defects import named
+from grposcope.logs.trainers import defect as named
 
 NAME = "metric logged wrongly"
 DEFECT = named("share of high sequences", "verl")

@@ -12,6 +12,7 @@ from typing import Any
 
 from grposcope.core.finding import Finding, Grade
 from grposcope.core.run import Run
+from grposcope.core.settings import Settings
 
 OWN_METHOD = "method of this project, unpublished"
 """Source of the tests that no paper describes."""
@@ -39,15 +40,18 @@ class LogTest:
 class SettingsCheck:
     """How settings show a fault before a run.
 
-    fault: as in LogTest. trainers: names of the engines whose settings it reads. finds: what it looks for, in words.
-    grades: those that its findings may have. check: yields what it found, or what it would need to know.
+    fault: as in LogTest. check: of the settings and of what is known beside them (`faults.known`), yields what it
+    found, or what it would need to know; nothing where the fault is not there. trainers: names of the engines whose
+    settings it reads. finds: what it looks for, in words. grades: those that its findings may have. source: where it is
+    not that of the fault.
     """
 
     fault: str
-    check: Callable[[Any, Any], Iterable[Finding]]
+    check: Callable[[Settings, Any], Iterable[Finding]]
     trainers: tuple[str, ...]
     finds: str
     grades: tuple[Grade, ...]
+    source: str = ""
 
 
 @dataclass(frozen=True)

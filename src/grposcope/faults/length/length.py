@@ -32,6 +32,7 @@ import numpy as np
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
 from grposcope.core.text import apart_shares, number
+from grposcope.faults.checks.expected_truncation import CHECK
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Contrast
@@ -158,4 +159,5 @@ FAULT = Fault(
         f"{SHORTER:g} ×",
         limit=True,
     ),
+    settings=CHECK,
 )

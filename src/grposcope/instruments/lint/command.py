@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,10 @@ from grposcope.core.errors import UserError
 from grposcope.instruments import has
 
 if TYPE_CHECKING:
+    from grposcope.core.finding import Finding
     from grposcope.core.run import Run
+    from grposcope.faults.known import Known
     from grposcope.instruments.gradient.probe_record import ProbeRecord
-    from grposcope.instruments.lint.config import Known
-    from grposcope.instruments.lint.findings import LintResult
 
 DESCRIPTION = (
     "Read the settings of a run of TRL, verl, NeMo-RL or GRPOscope before it begins, and say what "
@@ -39,7 +40,7 @@ examples:
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    from grposcope.instruments.lint.checks import CHECKS
+    from grposcope.faults import catalogue
 
     command.add_argument(
         "path", metavar="CONFIG", help="file with the settings: .py, .ipynb, .yaml, .json, .sh; - for standard input"
@@ -53,47 +54,47 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     known.add_argument("--world", type=int, metavar="N", help="processes that will train, for TRL")
     logs.add_flags(command, "run_path")
     command.add_argument(
-        "--fail-on", action="append", default=[], metavar="GRADE|CHECK",
-        help="exit with status 1 for this grade or worse (failing, warning, note), or if this check finds anything; "
-        "may be "
-        "given more than once. Checks: " + ", ".join(check.name for check in CHECKS),
+        "--fail-on", action="append", default=[], metavar="GRADE|FAULT",
+        help="exit with status 1 for this grade or worse (failing, warning, note), or if this fault is found; may be "
+        "given more than once. Faults: " + ", ".join(catalogue.seen_in_settings()),
     )  # fmt: skip
     add_json(command, "print only the JSON document, with every finding, its source, and what was not checked")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the findings; exit status 1 for what --fail-on names."""
-    from grposcope.instruments.lint import lint, overrides, read
+    from grposcope.faults.judge_settings import lint
+    from grposcope.instruments.lint import overrides, read
     from grposcope.instruments.lint.answer import answer
     from grposcope.render import document, terminal
 
     _check_flags(arguments)
     place, number = logs.numbered(arguments.path)
-    config, changed = read.read(place, number), _of_config(arguments)
+    settings, changed = read.read(place, number), _of_config(arguments)
     try:
-        config = overrides.with_values(config, changed)
+        settings = overrides.with_values(settings, changed)
     except UserError as error:
         raise UserError(f"--set {error}") from None
-    result = lint(config, _known(arguments))
-    found = answer(config, result)
-    say(arguments, terminal.text(found))
-    finish(arguments, document.of_answer(found))
-    return int(_exceeds(result, arguments.fail_on))
+    findings = lint(settings, _known(arguments))
+    said = answer(settings, findings)
+    say(arguments, terminal.text(said))
+    finish(arguments, document.of_answer(said))
+    return int(_exceeds(findings, arguments.fail_on))
 
 
 def _check_flags(arguments: argparse.Namespace) -> None:
     from grposcope.core.finding import GRADES
-    from grposcope.instruments.lint.checks import CHECKS
+    from grposcope.faults import catalogue
 
     rate = arguments.success_rate
     if rate is not None and not 0 <= rate <= 1:
         raise UserError(f"--success-rate {rate:g} is not a share; give a number from 0 to 1, such as 0.3")
     if arguments.world is not None and arguments.world < 1:
         raise UserError(f"--world {arguments.world} is not a number of processes; give 1 or more")
-    names = (*GRADES, *(check.name for check in CHECKS))
+    names = (*GRADES, *catalogue.seen_in_settings())
     for name in arguments.fail_on:
         if name not in names:
-            raise UserError(f"--fail-on {name!r} is neither a grade nor a check; use one of {', '.join(names)}")
+            raise UserError(f"--fail-on {name!r} is neither a grade nor a fault; use one of {', '.join(names)}")
 
 
 def _of_config(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -111,8 +112,8 @@ def _run(arguments: argparse.Namespace) -> Run:
 
 def _known(arguments: argparse.Namespace) -> Known:
     """What the flags tell beside the settings."""
-    from grposcope.instruments.lint.ask_checks import update_rule
-    from grposcope.instruments.lint.config import Known
+    from grposcope.faults.known import Known
+    from grposcope.instruments.lint.earlier_run import update_rule
 
     run = _run(arguments) if arguments.run_path else None
     rule, source = (None, "") if run is None else update_rule(run)
@@ -131,9 +132,9 @@ def _probe(folder: Path) -> ProbeRecord:
     raise UserError("--probe needs the module instruments.gradient, which is not installed")
 
 
-def _exceeds(result: LintResult, fatal: list[str]) -> bool:
-    """Whether a finding is of a grade or check that --fail-on names."""
+def _exceeds(findings: Sequence[Finding], fatal: list[str]) -> bool:
+    """Whether a fault is present that is of a grade that --fail-on names, or named there itself."""
     from grposcope.core.finding import GRADES
 
     bad = {name for given in fatal if given in GRADES for name in GRADES[: GRADES.index(given) + 1]} | set(fatal)
-    return any(finding.grade in bad or finding.check in bad for finding in result.findings)
+    return any(finding.present and (finding.grade in bad or finding.fault in bad) for finding in findings)

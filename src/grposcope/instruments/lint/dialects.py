@@ -1,18 +1,32 @@
-"""The trainers whose settings can be checked; their keys and defaults stand in `logs.trainers`, a file per engine."""
+"""How trainers write their settings, as their files in `logs/trainers/` have it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
 
-from grposcope.instruments.lint.config import Dialect
+from grposcope.core.settings import Dialect
 from grposcope.logs.trainers import TRAINERS, trl
+from grposcope.logs.trainers.trainer import Trainer
 
-TRL = Dialect(trl.TRL)
-RLOO = Dialect(trl.RLOO)
-VERL = Dialect(TRAINERS["verl"])
-NEMO_RL = Dialect(TRAINERS["nemo-rl"])
-OWN = Dialect(replace(TRAINERS["grposcope"], title="GRPOscope"))
+
+def dialect(trainer: Trainer, keys: Collection[str] = ()) -> Dialect:
+    """The dialect of a trainer. keys: those that only this trainer has."""
+    return Dialect(
+        name=trainer.name,
+        title=trainer.title,
+        version=trainer.version,
+        defaults=trainer.defaults,
+        recognises=lambda given: trainer.configured is not None and trainer.configured(given),
+        keys=keys,
+    )
+
+
+TRL = dialect(trl.TRL, trl.OWN_SETTINGS)
+RLOO = dialect(trl.RLOO, trl.OWN_SETTINGS)
+VERL = dialect(TRAINERS["verl"])
+NEMO_RL = dialect(TRAINERS["nemo-rl"])
+OWN = dialect(replace(TRAINERS["grposcope"], title="GRPOscope"))
 
 DIALECTS = (VERL, NEMO_RL, OWN, TRL)
 """Every trainer whose settings can be read, in the order in which they are tried."""

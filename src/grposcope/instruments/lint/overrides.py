@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from grposcope.core.errors import UserError
+from grposcope.core.settings import Dialect, Settings
 from grposcope.core.text import visible
-from grposcope.instruments.lint.checks import names
-from grposcope.instruments.lint.config import Dialect, TrainerConfig
+from grposcope.faults.pipeline.misspelt_setting import trl_names
 from grposcope.instruments.lint.dialects import TRL
 from grposcope.logs.trainers import TRAINERS
 
@@ -18,14 +18,14 @@ SWITCH = {"true": True, "false": False, "1": True, "0": False}
 """What a setting that is on or off may be given as."""
 
 
-def keys(config: TrainerConfig) -> set[str]:
+def keys(config: Settings) -> set[str]:
     """The names of the trainer's settings that are known here, and those in the file."""
-    own = names.KNOWN if config.dialect.name == TRL.name else frozenset[str]()
+    own = trl_names(config.dialect) if config.dialect.name == TRL.name else frozenset[str]()
     every = {key for several in _names(config.dialect).values() for key in several}
     return {*config.dialect.defaults, *config.given, *config.opaque, *own, *every}
 
 
-def with_values(config: TrainerConfig, values: Mapping[str, Any]) -> TrainerConfig:
+def with_values(config: Settings, values: Mapping[str, Any]) -> Settings:
     """The settings with others in place of them, by the trainer's names or ours (group, lr, …).
 
     UserError for a name that neither has, with the nearest one, and for a value that is of another type than the
@@ -49,14 +49,14 @@ def with_values(config: TrainerConfig, values: Mapping[str, Any]) -> TrainerConf
 
 def _names(dialect: Dialect) -> dict[str, tuple[str, ...]]:
     """Our name of a setting -> the trainer's, "." between levels."""
-    trainer = TRAINERS.get(dialect.name)
-    logged = {} if trainer is None else trainer.config_keys
+    named = [setting for setting in TRAINERS[dialect.name].settings if setting.name]
     return {
-        name: tuple(key.replace("/", ".") for key in several) for name, several in {**logged, **dialect.names}.items()
+        name: tuple(setting.key for setting in named if setting.name == name)
+        for name in dict.fromkeys(setting.name for setting in named)
     }
 
 
-def _key(config: TrainerConfig, name: str) -> str:
+def _key(config: Settings, name: str) -> str:
     """The trainer's key of a setting; UserError, with the nearest name, where it has none."""
     known, ours = keys(config), _names(config.dialect)
     if name in known:

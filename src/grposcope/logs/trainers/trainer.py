@@ -73,6 +73,13 @@ class Defect:
             else f"{first} up to, but not including, {'.'.join(map(str, self.fixed))}"
         )
 
+    @property
+    def remedy(self) -> str:
+        """What to do about it, a clause."""
+        if self.fixed is None:
+            return "do not rely on it; no version logs it correctly yet"
+        return f"do not rely on it; use {'.'.join(map(str, self.fixed))} or later"
+
     def in_version(self, text: object) -> bool:
         """Whether this version of the engine has it; False for a version that cannot be read."""
         found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", str(text))
