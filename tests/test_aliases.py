@@ -75,9 +75,9 @@ def test_an_earlier_path_is_the_very_module_of_today(earlier: str, now: str) -> 
 
 
 def test_below_a_renamed_package_every_module_is_found_and_is_not_loaded_twice() -> None:
-    from grposcope.faults.policy import kl_blow_up as kl
+    from grposcope.instruments.diagnosis import verdict
 
-    assert importlib.import_module("grposcope.diagnosis.rules.kl") is kl
+    assert importlib.import_module("grposcope.diagnosis.verdict") is verdict
     with pytest.raises(ModuleNotFoundError, match=r"grposcope\.diagnosis\.nothing"):
         importlib.import_module("grposcope.diagnosis.nothing")
 

@@ -68,7 +68,7 @@ def test_a_trainer_that_says_nothing_of_its_keys_is_read_and_diagnosed(
     monkeypatch.setitem(TRAINERS, "bare", bare)
     run = read(written(tmp_path / "metrics.jsonl", {"step": 0.0, "reward": 0.5, "bare_marker": 1.0}))
     assert (run.meta.engine, run.table["reward"].tolist()) == ("bare", [0.5] * 5)
-    assert {finding.status for finding in diagnose(run)} <= {"flagged", "ok", "cannot tell"}
+    assert {finding.status for finding in diagnose(run)} <= {"present", "possible", "excluded", "cannot tell"}
     assert "Bare" not in how_to_log("kl")
 
 

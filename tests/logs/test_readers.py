@@ -611,7 +611,7 @@ def test_values_whose_squares_overflow_are_infinite_and_said_to_be(tmp_path: Pat
     assert set(run.table["reward"]) == {math.inf, -math.inf}
     assert (run.table["loss"] == 0.1).all()
     assert "reward: 40 values beyond 1e+100" in note(run, "infinite")
-    assert diagnose(run)[0].mode == "non-finite"
+    assert diagnose(run)[0].fault == "non-finite"
 
 
 def test_folders_of_several_logs_are_refused(tmp_path: Path) -> None:

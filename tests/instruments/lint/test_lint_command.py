@@ -168,7 +168,7 @@ def test_rollouts_of_the_base_model_say_what_rewards_will_weigh(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("nonsense=1", "--set nonsense: TRL has no setting 'nonsense'; choose one of adam_beta1,"),
+        ("nonsense=1", "--set nonsense: TRL has no setting 'nonsense'; choose one of accumulation, adam_beta1,"),
         (
             "num_generatons=4",
             "TRL has no setting 'num_generatons'; did you mean num_generations?",

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from grposcope.core.run import Meta, Run, no_evaluations, no_groups
-from grposcope.instruments.verify.stated import ALIASES, Stated, of_run
+from grposcope.instruments.verify.evidence import Stated
+from grposcope.instruments.verify.overruled import AskedSettings, of_both
+from grposcope.instruments.verify.stated import ALIASES, of_run
 from grposcope.logs.trainers import TRAINERS
 
 
 def stated(logged: dict[str, Any], given: dict[str, Any], engine: str = "trl") -> Stated:
     settings = TRAINERS[engine].settings_of(logged, {}, {})
     config = {"engine": engine, "settings": settings, "logged": logged}
-    return of_run(Run(Meta(Path("log"), engine, "log", "finished"), config, {}, no_groups(), no_evaluations()), given)
+    run = Run(Meta(Path("log"), engine, "log", "finished"), config, {}, no_groups(), no_evaluations())
+    return of_both(of_run(run), AskedSettings(given), engine, ())[0]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def section(runs: Sequence[Run]) -> Answer | None:
     story = events.read(runs[0].folder)
     if story is None or not story.decisions:
         return None
-    told = run.setting("autopilot")
+    told = run.config.get("settings", {}).get("autopilot")
     policy = parse(told) if isinstance(told, str) and told != "off" else AutopilotPolicy()
     return of_story(run, story, policy)
 

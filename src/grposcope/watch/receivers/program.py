@@ -29,6 +29,7 @@ def panel(alert: Alert) -> str:
 
 
 def severity(alert: Alert) -> float:
+    """How bad an alert is, as a number; 0 for a grade that has none."""
     return SEVERITIES.get(alert.grade, 0.0)
 
 
