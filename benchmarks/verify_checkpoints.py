@@ -24,11 +24,11 @@ import torch
 
 from grposcope.core.files import dumps
 from grposcope.instruments.verify import row_file
-from grposcope.instruments.verify.evidence import EvidenceRow
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
+from grposcope.signs.rollouts.evidence import EvidenceRow
 
 
 def main() -> None:
@@ -67,9 +67,11 @@ def main() -> None:
         if said.returncode == 2:
             raise SystemExit(said.stderr)
         document = json.loads(said.stdout)
-    told = {claim["claim"]: claim["status"] for claim in document["claims"] if claim["tests"]}
+    told = {claim["claim"]: claim["status"] for claim in document["claims"]
+            if any(finding["status"] != "cannot tell" for finding in claim["findings"])}  # fmt: skip
     tokens = int(batch.mask.sum())
-    evidence = [t["evidence"] for c in document["claims"] if c["claim"] == "checkpoints" for t in c["tests"]][:1]
+    (checkpoints_claim,) = [claim for claim in document["claims"] if claim["claim"] == "checkpoints"]
+    evidence = [finding["because"] for finding in checkpoints_claim["findings"]][:1]
     print(
         json.dumps(
             {

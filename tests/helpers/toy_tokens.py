@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from grposcope.instruments.verify import scoring
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence, ScoredTokens, Stated
-from grposcope.instruments.verify.sampling_grids import POWERS, TOP_KS
+from grposcope.signs.rollouts.evidence import EvidenceRow, PipelineEvidence, ScoredTokens, Stated
+from grposcope.signs.rollouts.sampling_grids import POWERS, TOP_KS
 
 VOCABULARY, LENGTH, GROUP = 24, 6, 8
 

@@ -11,7 +11,7 @@ from types import MappingProxyType, ModuleType
 from typing import TypeVar
 
 from grposcope.core.errors import UserError
-from grposcope.core.fault import Fault, LogTest
+from grposcope.core.fault import Fault, LogTest, Proof
 from grposcope.core.named import nearest
 
 FAMILIES = ("reward", "groups", "length", "policy", "update", "sampler", "pipeline", "record")
@@ -36,6 +36,17 @@ def faults() -> Mapping[str, Fault]:
 def log_tests() -> tuple[LogTest, ...]:
     """The tests of logs, each once: some tell several faults apart."""
     return _distinct(fault.log for fault in faults().values())
+
+
+def in_logs() -> tuple[str, ...]:
+    """Names of the faults that a log can show, in their order."""
+    return tuple(name for name, fault in faults().items() if fault.log is not None)
+
+
+@cache
+def proofs() -> tuple[Proof, ...]:
+    """The claims that faults break, each once, in the order of the first fault that breaks it."""
+    return _distinct(proof for fault in faults().values() for proof in fault.rollouts)
 
 
 def fault(name: str) -> Fault:

@@ -27,6 +27,7 @@ from typing import Any
 
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
+from grposcope.signs.rollouts.claims import arrived, checkpoints, weights
 from grposcope.signs.sampler_mismatch import TEST
 
 LORA_RANK = "actor_rollout_ref.model.lora_rank"
@@ -57,6 +58,7 @@ FAULT = Fault(
     source="method of this project; verl docs, advance/ppo_lora: https://verl.readthedocs.io/en/latest/advance/ppo_lora.html",
     beside="warning",
     log=TEST,
+    rollouts=(arrived.PROOF, checkpoints.PROOF, weights.PROOF),
     settings=SettingsCheck(
         "weights never arrived",
         settings,

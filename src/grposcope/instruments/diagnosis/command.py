@@ -49,7 +49,7 @@ MORE = "-v prints {left}every rule, and how to log what is missing; --html FILE 
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    from grposcope.faults.catalogue import faults
+    from grposcope.faults.catalogue import in_logs
 
     command.add_argument("path", metavar="RUN", help="folder or file of a run, of any supported trainer")
     add_json(command, "print only the JSON document, with statistics, thresholds and sources")
@@ -67,7 +67,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="GRADE|MODE",
         help="exit with status 1 for this grade or worse (failing: learning stops or reverses; warning: it may, or "
         "most of the effort is wasted; note: anything flagged), or if this mode is flagged; may be given more than "
-        "once. Modes: " + ", ".join(faults()) + ". With --reference also divergence",
+        "once. Modes: " + ", ".join(in_logs()) + ". With --reference also divergence",
     )
     command.add_argument(
         "--reference",

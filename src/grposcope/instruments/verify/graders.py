@@ -8,8 +8,8 @@ from typing import Any
 
 from grposcope.core.errors import UserError
 from grposcope.core.text import visible
-from grposcope.instruments.verify.evidence import EvidenceRow, Grader
 from grposcope.logs.logged_rollouts import Text
+from grposcope.signs.rollouts.evidence import EvidenceRow, Grader
 
 
 def of_function(function: Callable[..., Any], rows: Sequence[EvidenceRow]) -> Grader:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from grposcope.core.run import Floats
-from grposcope.instruments.verify import token_weights
-from grposcope.instruments.verify.evidence import EvidenceRow, GradientEvidence, PipelineEvidence
 from grposcope.lab.policies import Policy
+from grposcope.signs.rollouts import token_weights
+from grposcope.signs.rollouts.evidence import EvidenceRow, GradientEvidence, PipelineEvidence
 
 TOKENS = 4096
 """Tokens of one pass, with those of the prompts."""

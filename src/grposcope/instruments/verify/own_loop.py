@@ -18,8 +18,11 @@ import numpy as np
 from grposcope.core.answer import Answer
 from grposcope.core.errors import UserError
 from grposcope.core.run import Bools, Floats, Ints, Run
-from grposcope.instruments.verify import answer, judge
-from grposcope.instruments.verify.evidence import (
+from grposcope.faults.judge import LEVEL
+from grposcope.faults.judge_rollouts import prove
+from grposcope.instruments.verify import answer
+from grposcope.logs.logged_rollouts import Text
+from grposcope.signs.rollouts.evidence import (
     EvidenceRow,
     Grader,
     OptimizerEvidence,
@@ -27,7 +30,6 @@ from grposcope.instruments.verify.evidence import (
     ScoredTokens,
     Stated,
 )
-from grposcope.logs.logged_rollouts import Text
 
 
 def rows_of(
@@ -150,7 +152,7 @@ def verify_batch(
     grader: Grader | None = None,
     run: Run | None = None,
     filtered: bool | None = None,
-    error: float = judge.JOINT_ERROR,
+    error: float = LEVEL,
     source: str = "batch",
     optimizer: Sequence[OptimizerEvidence] = (),
     earlier: Mapping[int, frozenset[str]] | None = None,
@@ -175,7 +177,7 @@ def verify_batch(
         optimizer=tuple(optimizer),
         earlier=earlier or {},
     )
-    return answer.of(evidence, judge.judge(evidence, error=error))
+    return answer.of(evidence, prove(evidence, level=error))
 
 
 def _array(values: Any) -> Any:

@@ -24,14 +24,14 @@ from grposcope.core.files import json_lines, json_number
 from grposcope.core.run import Floats, Run
 from grposcope.core.text import visible
 from grposcope.instruments.verify import overruled, row_file
-from grposcope.instruments.verify import stated as settings
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence, Stated
 from grposcope.instruments.verify.overruled import AskedSettings
 from grposcope.logs.formats import parquet
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import rollouts as recorded
 from grposcope.logs.trainers import prime_rl, rollout_files, trl_completions, verl
 from grposcope.logs.written_rollouts import WrittenRollout
+from grposcope.signs.rollouts import stated as settings
+from grposcope.signs.rollouts.evidence import EvidenceRow, PipelineEvidence, Stated
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "step": ("step", "global_step"),
