@@ -121,7 +121,8 @@ def test_faults_of_the_sampler_are_found_and_named() -> None:
     frozen = of_claims(trained, rows((0, 0, 0), prompts=48))
     assert frozen["checkpoints"].told[0].fault == "weights never arrived"
     assert frozen["checkpoints"].status == "broken"
-    for sampling, fault in ((Sampling(12, 0.8), "sampler temperature differs"), (Sampling(12, top_k=2), "top-k truncation"),
+    for sampling, fault in ((Sampling(12, 0.8), "sampler temperature differs"),
+                            (Sampling(12, top_k=2), "top-k truncation"),
                             (Sampling(12, top_p=0.95), "nucleus truncation")):  # fmt: skip
         found = of_claims(trained, rows((0, 1, 2), sampling))["sampling"]
         assert found.status == "broken"
