@@ -23,12 +23,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from grposcope.core.files import dumps
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments.verify import row_file
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
-from grposcope.signs.rollouts.evidence import EvidenceRow
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
         rows = zip(batch.prompt_ids, batch.prompt_mask, batch.tokens, batch.mask, strict=True)
         with (folder / "rollouts.jsonl").open("w") as file:
             for i, (prompt, seen, ids, kept) in enumerate(rows):
-                row = EvidenceRow("", 2, str(i // given.group), prompt_ids=prompt[seen].numpy(),
+                row = Rollout("", 2, str(i // given.group), prompt_ids=prompt[seen].numpy(),
                                   completion_ids=ids[kept].numpy())  # fmt: skip
                 file.write(dumps(row_file.document(row)) + "\n")
         checkpoints = [str(folder / f"step-{number}") for number in range(3)]

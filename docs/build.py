@@ -18,11 +18,9 @@ from grposcope.cli import parser
 from grposcope.commands import PURPOSES, known
 from grposcope.core.metrics import LOGGED, METRICS, Metric
 from grposcope.faults import catalogue, pages
-from grposcope.instruments.lint.checks import CHECKS
 from grposcope.instruments.lint.dialects import DIALECTS
 from grposcope.lab.credit import SOURCES
-from grposcope.logs.defects import DEFECTS
-from grposcope.logs.trainers import TRAINERS
+from grposcope.logs.trainers import DEFECTS, TRAINERS
 
 HERE = Path(__file__).parent
 
@@ -67,6 +65,9 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "diagnose": ">>> worst = diagnose(run)[0]\n>>> worst.fault, worst.grade, worst.onset\n"
                     "('reward hacking', 'failing', 80)",
         "Finding": ">>> worst.because[:29]\n'held-out val-core/gsm8k/acc/m'",
+        "lint": 'lint("train.py").grade  # the worst of all findings; nothing in the file is run',
+        "explain": '>>> explain("reward hacking").sentence\n'
+                   "'The training reward rises while a score that it stands for falls, or does not follow.'",
         "report": 'report(run, "run.html")  # or report([run, other], "both.html")',
         "verify": ">>> rows = [{'group': g, 'reward': r, 'advantage': r - g / 2} for g in (1, 2) for r in (0, g)]\n"
                   ">>> verify(rows, {'scale_rewards': 'none'}).word\n'healthy'",
@@ -313,14 +314,16 @@ def checks() -> str:
     lines = [
         "# What lint checks",
         "",
-        "Made by `python docs/build.py` from the table of checks. [How to use it](howto/before-a-run.md).",
+        "Made by `python docs/build.py` from the catalogue of faults. [How to use it](howto/before-a-run.md).",
         "",
-        "| check | looks for | reads | grades | source |",
+        "| fault | looks for | reads | grades | source |",
         "|---|---|---|---|---|",
     ]
-    for check in CHECKS:
+    for check in catalogue.settings_checks():
+        faults = [name for name, fault in catalogue.faults().items() if fault.settings is check]
         trainers = ", ".join(titles[name] for name in check.trainers)
-        cells = (check.name, check.finds, trainers, ", ".join(check.grades), check.source)
+        source = check.source or catalogue.faults()[check.fault].source
+        cells = (", ".join(faults), check.finds, trainers, ", ".join(check.grades), source)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join([*lines, ""])
 

@@ -44,6 +44,7 @@ import torch
 from scipy.special import ndtr
 
 from grposcope.core.files import write_json
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments.verify import scoring
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
@@ -53,7 +54,7 @@ from grposcope.lab.sampling.sampler import Sampling
 from grposcope.maths import evalues
 from grposcope.signs.rollouts import drawn_tokens, numerics
 from grposcope.signs.rollouts.claims import checkpoints, sampling, weights
-from grposcope.signs.rollouts.evidence import EvidenceRow, PipelineEvidence, Stated
+from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
 
 STEPS, NOW = 8, 8
 SCORED = (0, 4, 7, 8)
@@ -73,13 +74,13 @@ def trained(out: Path) -> dict[int, str]:
     return {**folders, 0: "tiny", NOW: str(out / "run" / "model")}  # a run's last model is no checkpoint
 
 
-def drawn(policy: Policy, settings: Sampling, prompts: int, seed: int) -> tuple[EvidenceRow, ...]:
+def drawn(policy: Policy, settings: Sampling, prompts: int, seed: int) -> tuple[Rollout, ...]:
     """Rollouts of a sampler, as of the step after NOW."""
     task = tasks.load("arithmetic", None)
     batch = collect(policy, task, task.problems("train"), recipes.GRPO, settings, (prompts, GROUP), seed, 0).rollouts
     rows = zip(batch.prompt_ids, batch.prompt_mask, batch.tokens, batch.mask, batch.logp, strict=True)
     return tuple(
-        EvidenceRow(f"row {i}", NOW + 1, str(i // GROUP), prompt_ids=prompt[seen].numpy(),
+        Rollout(f"row {i}", NOW + 1, str(i // GROUP), prompt_ids=prompt[seen].numpy(),
                     completion_ids=ids[kept].numpy(), sampler=logp[kept].double().numpy())
         for i, (prompt, seen, ids, kept, logp) in enumerate(rows)
     )  # fmt: skip

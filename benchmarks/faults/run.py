@@ -231,13 +231,13 @@ def diagnosed(folder: Path) -> list[str]:
 
 
 def linted(folder: Path) -> list[str]:
-    """Checks of the settings that find something."""
+    """Faults that the settings show, beyond notes."""
     from grposcope.core.errors import UserError
-    from grposcope.instruments.lint import lint
+    from grposcope.faults.judge_settings import lint
     from grposcope.instruments.lint.read import read
 
     try:
-        return [one.check for one in lint(read(folder / "config.json")).findings if one.grade in ("failing", "warning")]
+        return [one.fault for one in lint(read(folder / "config.json")) if one.grade in ("failing", "warning")]
     except UserError:
         return []
 

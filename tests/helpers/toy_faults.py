@@ -20,6 +20,7 @@ def add(folder: Path, patch: pytest.MonkeyPatch, family: str, name: str, source:
     patch.delitem(sys.modules, f"grposcope.faults.{family}.{name}", raising=False)
     patch.setattr(catalogue, "faults", _fresh(catalogue.faults))
     patch.setattr(catalogue, "log_tests", _fresh(catalogue.log_tests))
+    patch.setattr(catalogue, "settings_checks", _fresh(catalogue.settings_checks))
     patch.setattr(catalogue, "_modules", _fresh(catalogue._modules))
 
 

@@ -104,7 +104,7 @@ def test_bad_completions(tmp_path: Path, change: dict[str, object], words: str |
     path = tmp_path / "completions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     if words is None:  # a column behind the advantages is none of the rewards
-        assert {name for one in ms_swift_completions.rollouts(path) for name in one.components} == {"Letters", "Digits"}
+        assert {name for one in ms_swift_completions.rollouts(path) for name in one.rewards} == {"Letters", "Digits"}
     else:
         with pytest.raises(UserError, match=words):
             list(ms_swift_completions.rollouts(path))

@@ -202,7 +202,7 @@ def test_output_folder_with_checkpoints_and_completions(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run.groups.rewards, rewards.ravel(), err_msg="extra columns are no rewards")
     assert run.groups.step.tolist() == [1, 1, 2, 2, 3, 3, 4, 4]
     assert run.setting("group") == 3
-    assert [r.rollout for r in run.rollouts[2]] == [0, 1, 2, 0, 1, 2]
+    assert [r.index for r in run.rollouts[2]] == [0, 1, 2, 0, 1, 2]
     assert run.rollouts[2][4].completion == "answer 4"
     note(run, "1 of earlier checkpoints")
     assert read(tmp_path / "checkpoint-4").steps == 4
@@ -611,7 +611,7 @@ def test_values_whose_squares_overflow_are_infinite_and_said_to_be(tmp_path: Pat
     assert set(run.table["reward"]) == {math.inf, -math.inf}
     assert (run.table["loss"] == 0.1).all()
     assert "reward: 40 values beyond 1e+100" in note(run, "infinite")
-    assert diagnose(run)[0].mode == "non-finite"
+    assert diagnose(run)[0].fault == "non-finite"
 
 
 def test_folders_of_several_logs_are_refused(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from grposcope.core.files import WRITTEN_NAN, dumps
 from grposcope.core.finding import Finding
 from grposcope.core.not_finite import is_written_nan
 from grposcope.core.run import Run
-from grposcope.faults.record.non_finite import OF_REWARD, RULE
+from grposcope.faults.record.non_finite import FAULT, OF_REWARD
 from grposcope.instruments.diagnosis import diagnose
-from grposcope.logs import read
+from grposcope.logs import Hints, read
 from grposcope.logs.formats.log_file import json_row
 from grposcope.logs.native.schema import RunConfig
 from grposcope.logs.native.writer import RunWriter
@@ -164,14 +164,14 @@ def test_watch_fails_at_the_first_row(tmp_path: Path) -> None:
             for row in rows[: first + 3]:
                 record.step(row)
                 alarms += [alarm for alarm in watcher.look(0.0) if alarm.fault == "non-finite"]
-        assert [(alarm.step, alarm.onset, alarm.grade) for alarm in alarms] == [(first + 1, first + 1, "failing")]
+        assert [(alarm.seen, alarm.onset, alarm.grade) for alarm in alarms] == [(first + 1, first + 1, "failing")]
         log = place.with_suffix(".jsonl")
         watcher, alarms = Watcher(log), []
         watcher._pace = Pace(1.0)
         for end in range(first - 2, first + 3):
             log.write_text("".join(json.dumps(row) + "\n" for row in rows[:end]))
             alarms += [alarm for alarm in watcher.look(0.0) if alarm.fault == "non-finite"]
-        assert [(alarm.step, alarm.onset, alarm.grade) for alarm in alarms] == [(first + 1, first + 1, "failing")]
+        assert [(alarm.seen, alarm.onset, alarm.grade) for alarm in alarms] == [(first + 1, first + 1, "failing")]
 
 
 def test_lost_entropy_warns_at_once_and_fails_once_it_lasts(tmp_path: Path) -> None:
@@ -181,9 +181,44 @@ def test_lost_entropy_warns_at_once_and_fails_once_it_lasts(tmp_path: Path) -> N
         path.write_text("".join(json.dumps(row) + "\n" for row in rows[:end]))
         run = read(path)
         if alarms.urgent(run) or alarms.due(run.steps):
-            looks += [(alarm.step, alarm.grade) for alarm in alarms.look(run) if alarm.fault == "non-finite"]
+            looks += [(alarm.seen, alarm.grade) for alarm in alarms.look(run) if alarm.fault == "non-finite"]
     assert looks[0] == (71, "warning")
     assert looks[1][1] == "failing"
+
+
+def twinkle_events(folder: Path, lost: Callable[[dict[str, Any]], object]) -> Run:
+    """A run of Twinkle in lines of several kinds, of which the updates alone count steps; `lost` changes the last."""
+    path, lines = folder / "metrics.jsonl", []
+    for step in range(1, 61):
+        update = {
+            "loss": f"{0.01 * (step % 5):.4f}", "grad_norm": f"{0.02 + 0.001 * (step % 7):.6f}", "optimizer_step": step,
+            "learning rate(param group 1)": "1.7e-05", "reward": 0.4 + 0.005 * step + 0.01 * (step % 3),
+        }  # fmt: skip
+        if step > 46:
+            lost(update)
+        for event, metrics in (("rollout_done", {"output_tokens": 1672}), ("train_step_done", update)):
+            lines.append(json.dumps({"event": event, "policy_version": step - 1, "metrics": metrics}))
+    path.write_text("\n".join(lines) + "\n")
+    return read(path, Hints(columns={"step": "metrics/optimizer_step"}))
+
+
+def test_a_key_that_is_no_longer_in_the_rows_is_no_nan(tmp_path: Path) -> None:
+    run = twinkle_events(tmp_path, lambda update: update.pop("grad_norm"))
+    assert (run.steps, run.nonfinite) == (60, {})
+    assert lost(run).status == "excluded"
+    assert lost(twinkle_events(tmp_path, lambda update: update.update(grad_norm=None))).grade == "failing"
+    assert lost(twinkle_events(tmp_path, lambda update: update.update(grad_norm="nan"))).grade == "failing"
+
+
+def test_a_null_is_no_nan_where_no_value_is_due(tmp_path: Path) -> None:
+    """Nulls in rows of other kinds, and between rows at a regular interval."""
+    table = healthy()
+    table["grad_norm"] = [value if step % 5 == 0 else None for step, value in enumerate(table["grad_norm"])]
+    assert lost(written(tmp_path, "literal.jsonl", table)).status == "excluded"
+    table = broken("grad_norm", at_the_end(20))
+    table["grad_norm"] = [None if math.isnan(value) else value for value in table["grad_norm"]]
+    finding = lost(written(tmp_path, "literal.jsonl", table))
+    assert (finding.status, finding.onset) == ("present", ROWS - 19)
 
 
 def test_a_metric_that_is_nan_from_the_start_is_not_measured(tmp_path: Path) -> None:
@@ -207,7 +242,7 @@ def test_a_reward_that_is_not_finite_has_its_own_advice(tmp_path: Path, value: f
     table["grad_norm"][51:] = [math.nan] * 49
     assert lost(written(tmp_path, "literal.jsonl", table)).remedy == OF_REWARD
     table["grad_norm"][49] = math.nan
-    assert lost(written(tmp_path, "literal.jsonl", table)).remedy == RULE.advice, "the optimiser was first"
+    assert lost(written(tmp_path, "literal.jsonl", table)).remedy == FAULT.remedy, "the optimiser was first"
 
 
 def trl_state(folder: Path, rows: Mapping[int, Mapping[str, Any]]) -> Path:

@@ -290,7 +290,7 @@ def test_a_growing_log_and_the_exit_status(
     said = document
     assert "not begun; waiting for it" in out
     assert 60 < said["alarms"][0]["seen"] == written[0]
-    assert 55 <= said["alarms"][0]["onset"] <= 62
+    assert 55 <= said["alarms"][0]["since"]["step"] <= 62
 
 
 def test_each_onset_is_said_once(tmp_path: Path) -> None:

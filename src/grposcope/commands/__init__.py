@@ -29,11 +29,24 @@ OWN = (
 
 
 def known() -> dict[str, tuple[Command, Instrument | None]]:
-    """Every command by its name, with the instrument that it belongs to."""
-    of_instruments = [(command, one) for one, command in instruments.commands().values()]
-    every = [*of_instruments, *((command, None) for command in OWN)]
-    every.sort(key=lambda pair: PURPOSES.index(pair[0].purpose))
-    return {command.name: (command, one) for command, one in every}
+    """Every command by its name, with the instrument that it belongs to, sorted by purpose.
+
+    ValueError for a name that two declare, and for a purpose that is none of PURPOSES.
+    """
+    own: dict[str, tuple[Command, Instrument | None]] = {command.name: (command, None) for command in OWN}
+    of_instruments = {}
+    for instrument in instruments.all_instruments():
+        for command in instrument.commands:
+            if command.name in own or command.name in of_instruments:
+                raise ValueError(f"instrument {instrument.name}: there is a command {command.name}; name it otherwise")
+            if command.purpose not in PURPOSES:
+                raise ValueError(
+                    f"instrument {instrument.name}: command {command.name} has the purpose {command.purpose!r}, which "
+                    f"is none of {', '.join(PURPOSES)}"
+                )
+            of_instruments[command.name] = (command, instrument)
+    listed = {**of_instruments, **own}
+    return dict(sorted(listed.items(), key=lambda entry: PURPOSES.index(entry[1][0].purpose)))
 
 
 def listing() -> str:

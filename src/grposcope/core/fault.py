@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from grposcope.core.finding import Finding, Grade
+from grposcope.core.run import Run
+from grposcope.core.settings import Settings
 
 OWN_METHOD = "method of this project, unpublished"
 """Source of the tests that no paper describes."""
@@ -38,15 +40,18 @@ class LogTest:
 class SettingsCheck:
     """How settings show a fault before a run.
 
-    fault: as in LogTest. trainers: names of the engines whose settings it reads. finds: what it looks for, in words.
-    grades: those that its findings may have. check: yields what it found, or what it would need to know.
+    fault: as in LogTest. check: of the settings and of what is known beside them (`faults.known`), yields what it
+    found, or what it would need to know; nothing where the fault is not there. trainers: names of the engines whose
+    settings it reads. finds: what it looks for, in words. grades: those that its findings may have. source: where it is
+    not that of the fault.
     """
 
     fault: str
-    check: Callable[[Any, Any], Iterable[Finding]]
+    check: Callable[[Settings, Any], Iterable[Finding]]
     trainers: tuple[str, ...]
     finds: str
     grades: tuple[Grade, ...]
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,8 @@ class Fault:
     where the run stalled, fell, lost what it had learned or never learned. minor: it says that nothing happens rather
     than that something goes wrong. gamed: the training reward does not show the outcome where it is there, so that only
     a held-out score does. log, settings: how this kind of evidence shows it, None where it does not. rollouts: the
-    claims of the pipeline that it breaks.
+    claims of the pipeline that it breaks. reading: yields what was found when the log was read, facts that need no test
+    and are no test that found nothing.
     """
 
     name: str
@@ -89,3 +95,4 @@ class Fault:
     log: LogTest | None = None
     settings: SettingsCheck | None = None
     rollouts: tuple[Proof, ...] = ()
+    reading: Callable[[Run], Iterable[Finding]] | None = None

@@ -174,16 +174,34 @@ def of_document(content: Mapping[str, Any], where: str) -> Finding:
     try:
         since = content.get("since")
         onset = content.get("onset") if since is None else None
+        confidence = content.get("confidence")
         return Finding(
             str(content["fault"] if "fault" in content else content["mode"]),
             content.get("status", "present"),
             content.get("basis", "test"),
             str(content.get("because", "")),
+            str(content.get("brief", "")),
             since=at(onset) if since is None else Interval(since["step"], since.get("low"), since.get("high")),
+            evidence=tuple(_sign(each) for each in content.get("evidence", ())),
+            effect=str(content.get("effect", "")),
             remedy=str(content["remedy"] if "remedy" in content else content["advice"]),
-            adjusted=1 - float(content["confidence"]) if content.get("confidence") is not None else math.nan,
+            decides=str(content.get("decides", "")),
+            missing=tuple(content.get("missing", ())),
+            p=_number(content.get("p")),
+            adjusted=_number(content["adjusted"]) if "adjusted" in content else 1 - _number(confidence),
             grade=content["grade"],
             seen=int(content["seen"] if "seen" in content else content["step"]),
+            source=str(content.get("source", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{where}: no finding ({error}); delete the line") from None
+
+
+def _sign(content: Mapping[str, Any]) -> Sign:
+    words = {name: str(content.get(name, "")) for name in ("limit", "column", "where")}
+    return Sign(str(content["what"]), _number(content.get("value")), _number(content.get("se")), **words)
+
+
+def _number(value: Any) -> float:
+    """A number of JSON, in which those that are not finite are strings, or None for NaN."""
+    return math.nan if value is None else float(value)

@@ -11,7 +11,7 @@ from types import MappingProxyType, ModuleType
 from typing import TypeVar
 
 from grposcope.core.errors import UserError
-from grposcope.core.fault import Fault, LogTest, Proof
+from grposcope.core.fault import Fault, LogTest, Proof, SettingsCheck
 from grposcope.core.named import nearest
 
 FAMILIES = ("reward", "groups", "length", "policy", "update", "sampler", "pipeline", "record")
@@ -25,11 +25,11 @@ def faults() -> Mapping[str, Fault]:
     """Name -> fault, causes before what follows from them: the first that is present is the headline, unless another
     explains it."""
     found = sorted((module.FAULT for module in _modules()), key=lambda fault: (fault.rank, fault.name))
-    names = [fault.name for fault in found]
+    names = [_key(fault.name) for fault in found]
     if twice := [name for name in names if names.count(name) > 1]:
-        files = [module.__name__ for module in _modules() if module.FAULT.name == twice[0]]
+        files = [module.__name__ for module in _modules() if _key(module.FAULT.name) == twice[0]]
         raise ValueError(f"two files of faults are called {twice[0]!r}: {' and '.join(files)}; rename one")
-    return MappingProxyType(dict(zip(names, found, strict=True)))
+    return MappingProxyType({fault.name: fault for fault in found})
 
 
 @cache
@@ -38,9 +38,20 @@ def log_tests() -> tuple[LogTest, ...]:
     return _distinct(fault.log for fault in faults().values())
 
 
-def in_logs() -> tuple[str, ...]:
-    """Names of the faults that a log can show, in their order."""
+@cache
+def settings_checks() -> tuple[SettingsCheck, ...]:
+    """The checks of settings, each once: some tell several faults apart."""
+    return _distinct(fault.settings for fault in faults().values())
+
+
+def seen_in_logs() -> tuple[str, ...]:
+    """Names of the faults that a log may show."""
     return tuple(name for name, fault in faults().items() if fault.log is not None)
+
+
+def seen_in_settings() -> tuple[str, ...]:
+    """Names of the faults that settings may show."""
+    return tuple(name for name, fault in faults().items() if fault.settings is not None)
 
 
 @cache

@@ -53,7 +53,20 @@ def diagnose_together(runs: Sequence[Run], level: float = LEVEL) -> list[tuple[F
         _weighed(tests[k % len(tests)], replace(result, adjusted=p), level, seen[k // len(tests)], faults)
         for k, (result, p) in enumerate(zip(results, adjusted, strict=True))
     ]
-    return [in_order(weighed[k * len(tests) : (k + 1) * len(tests)]) for k in range(len(runs))]
+    return [
+        in_order([*weighed[k * len(tests) : (k + 1) * len(tests)], *_of_reading(run, faults)])
+        for k, run in enumerate(runs)
+    ]
+
+
+def _of_reading(run: Run, faults: Mapping[str, Fault]) -> list[Finding]:
+    """What was found when the log was read."""
+    return [
+        replace(finding, fault=fault.name, remedy=finding.remedy or fault.remedy, source=fault.source)
+        for fault in faults.values()
+        if fault.reading is not None
+        for finding in fault.reading(run)
+    ]
 
 
 def _result(test: LogTest, quantities: Quantities) -> Finding:
@@ -77,7 +90,7 @@ def _weighed(
     fault = faults[result.fault]
     return replace(
         result, status=status, missing=(), grade=grade(fault, result, run_outcome.of_run(quantities.run)),
-        effect=result.effect or fault.effect, remedy=_remedy(result.remedy or fault.remedy, result.onset),
+        effect=result.effect or fault.effect, remedy=dated(result.remedy or fault.remedy, result.onset),
         decides=result.decides or pages.page(fault).decides, source=fault.source,
     )  # fmt: skip
 
@@ -127,6 +140,6 @@ def explains(cause: Finding, effect: Finding) -> bool:
     return cause.present and effect.fault in cause.explains and later
 
 
-def _remedy(remedy: str, onset: int | None) -> str:
+def dated(remedy: str, onset: int | None) -> str:
     """The remedy with the step for "the onset", where the step is known."""
     return remedy if onset is None else remedy.replace("the onset", f"step {onset:,}")

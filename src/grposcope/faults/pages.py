@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grposcope.core.answer import Answer
 from grposcope.core.errors import UserError
 from grposcope.core.fault import Fault
 from grposcope.faults import catalogue
@@ -66,11 +67,26 @@ def _items(lines: list[str]) -> tuple[str, ...]:
     return tuple(line.rstrip(".") for line in lines)
 
 
+def explain(name: str) -> Answer:
+    """The page of a fault by its name, as an answer that prints and shows itself; UserError for an unknown name."""
+    fault = catalogue.fault(name)
+    read = page(fault)
+    headings = (IS, SHOWS, GRADIENT, DECIDES)
+    text = [f"{heading}: {read.sections[heading]}" for heading in headings]
+    looked = [f"Looked for in {where}: {how}." for where, how in looked_for(fault)]
+    return Answer(
+        "explain", f"What is {fault.name}?", "told", read.summary, do=read.sections[DO].rstrip("."),
+        text=[*text, *looked, f"Sources: {'; '.join(read.sources)}."], document=document(fault),
+    )  # fmt: skip
+
+
 def looked_for(fault: Fault) -> list[tuple[str, str]]:
     """Where a fault is looked for, and by what: log, settings, rollouts."""
     where = []
     if fault.log is not None:
         where.append(("log", f"{fault.log.statistic}; {fault.log.threshold}"))
+    if fault.reading is not None:
+        where.append(("log", "what was found when it was read"))
     if fault.settings is not None:
         where.append(("settings", f"{fault.settings.finds} ({', '.join(fault.settings.trainers)})"))
     if fault.rollouts:

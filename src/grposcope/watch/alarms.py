@@ -131,7 +131,7 @@ def at_least(grade: Grade, limit: Grade) -> bool:
 def wanted(names: Iterable[str]) -> Wanted:
     """Modes and grades by name, of which the mildest grade counts; UserError for a name that is neither."""
     given = set(names)
-    names_of_faults = catalogue.in_logs()
+    names_of_faults = catalogue.seen_in_logs()
     unknown = sorted(given - {*names_of_faults, *GRADES})
     if unknown:
         known = f"{', '.join(GRADES)}, or one of: {', '.join(names_of_faults)}"

@@ -45,7 +45,7 @@ examples:
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    from grposcope.faults.catalogue import in_logs
+    from grposcope.faults.catalogue import seen_in_logs
 
     what = command.add_argument_group("what")
     what.add_argument(
@@ -75,7 +75,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="GRADE|MODE",
         help="leave with exit status 1 when this mode, or any mode of this grade or worse (failing, warning, note), is "
         "first flagged; a grade leaves out no learning and zero loss, which any run shows at first; may be given "
-        "more than once. Modes: " + ", ".join(in_logs()),
+        "more than once. Modes: " + ", ".join(seen_in_logs()),
     )
     alarm.add_argument("--autopilot", default="off", metavar="advise[:LIMITS]",
                        help="also say what an autopilot would do, on the screen, in the stream, to webhooks and "
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Look again and again until the run has ended, something of --fail-on is flagged, Ctrl-C, or once."""
     from grposcope.core.text import visible
     from grposcope.logs.hints import LAST
-    from grposcope.watch import advice, alerts, changes, hook_command
+    from grposcope.watch import advice, alerts, changes, hook_command, wording
     from grposcope.watch.follow import Watcher
 
     if not arguments.every > 0:
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
             receivers: list[Delivers] = [*hooks, *written]
             for one in advice.fresh(before.advice, state.advice):
                 for receiver in receivers:
-                    receiver.send(advice.alert(one, str(place)))
+                    receiver.send(wording.advice_alert(one, str(place)))
             _tell(wanted, changed, state, told, str(place), hooks, written)
             for line in alerts.failures(written):
                 print(visible(line, 1000), file=sys.stderr)
@@ -205,4 +205,6 @@ def _show(watcher: Watcher, now: float, shown: str, arguments: argparse.Namespac
     elif news != shown:
         say(arguments, screen)
         sys.stdout.flush()
+        if getattr(arguments, "unread", False):  # nobody sees what comes
+            raise BrokenPipeError
     return news

@@ -210,8 +210,7 @@ class Watcher:
         for alarm in self.alarms.raised[-ALARMS_SHOWN:]:
             rows += textwrap.wrap(f"✗ {visible(alarm_line(alarm), 600)}", width, subsequent_indent="  ")
         for one in self.advice[-ALARMS_SHOWN:]:
-            said = f"→ step {one.step:,}: {one.cause}. {one.advice}"
-            rows += textwrap.wrap(visible(said, 600), width, subsequent_indent="  ")
+            rows += textwrap.wrap(visible(f"→ {one}", 600), width, subsequent_indent="  ")
         warning = run.stalled or run.problem
         if warning:
             rows += ["", *textwrap.wrap(f"! {visible(warning, 500)}", width)]
@@ -246,7 +245,7 @@ class Watcher:
             "grade": self.verdict.word if self.verdict else None,
             "present": present_faults(self.findings),
             "alarms": [document(alarm) for alarm in self.alarms.raised],
-            "advice": [vars(one) for one in self.advice],
+            "advice": [one.document() for one in self.advice],
         }
 
 

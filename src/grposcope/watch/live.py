@@ -16,7 +16,7 @@ from grposcope.logs.native import reader
 from grposcope.logs.tail import Pace
 from grposcope.watch import alarm_file, alerts
 from grposcope.watch.alarms import BUDGET, FIRST, Alarms, wanted
-from grposcope.watch.loggers import MetricLogger
+from grposcope.watch.receivers.program import MetricLogger
 from grposcope.watch.wording import alarm_alert, alarm_line
 
 SENT = wanted(["warning"])

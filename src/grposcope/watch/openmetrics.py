@@ -15,9 +15,9 @@ from grposcope.core.errors import UserError
 from grposcope.core.finding import Status
 from grposcope.core.text import visible
 from grposcope.instruments.diagnosis.verdict import Word
-from grposcope.watch.alerts import SEVERITIES
 from grposcope.watch.changes import WatchedState
 from grposcope.watch.follow import Watcher
+from grposcope.watch.receivers.program import SEVERITIES
 
 NEEDED = "the package prometheus_client is not installed; pip install 'grposcope[metrics]'"
 

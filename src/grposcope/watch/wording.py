@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from grposcope.core.finding import GRADES, Finding, document
 from grposcope.instruments.diagnosis.verdict import Verdict, conclusion, present_faults
+from grposcope.watch.advice import Advice
 from grposcope.watch.alarms import Wanted, at_least
 from grposcope.watch.alerts import Alert
 
@@ -31,6 +32,14 @@ def alarm_alert(alarm: Finding, source: str) -> Alert:
     text = f"step {alarm.seen or 0:,}, {_why_and_what_to_do(alarm)}"
     content = {"text": f"{source}: {alarm_line(alarm)}", "run": source, **document(alarm)}
     return Alert(source, title, text, str(alarm.grade), alarm.fault, alarm.seen or 0, content)
+
+
+def advice_alert(advice: Advice, source: str) -> Alert:
+    """What the receivers of alerts are told of what an autopilot would do about the run `source`."""
+    finding = advice.finding
+    content = {"text": f"{source}: {advice}", "run": source, **advice.document()}
+    text = f"{finding.brief}: {finding.because}"
+    return Alert(source, f"advice: {advice.do}", text, str(finding.grade), finding.fault, finding.seen or 0, content)
 
 
 def _why_and_what_to_do(alarm: Finding) -> str:

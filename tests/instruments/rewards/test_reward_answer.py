@@ -16,7 +16,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.run import Run
 from grposcope.instruments import page
 from grposcope.instruments.diagnosis import diagnose
-from grposcope.instruments.rewards import RewardSettings, answer, found, rows, source
+from grposcope.instruments.rewards import RewardSettings, answer, found, source
 from grposcope.logs import Hints, read
 from grposcope.render.page import html
 
@@ -75,7 +75,7 @@ def faulty(kind: str, seed: int) -> dict[str, np.ndarray]:
 
 def named(kind: str, seed: int, tmp_path: Path) -> list[str]:
     """Faults that are said of such a run, one letter each."""
-    run = rows.read(reward_rows.jsonl(tmp_path / f"{kind}{seed}.jsonl", faulty(kind, seed), ONES), {})
+    run = read(reward_rows.jsonl(tmp_path / f"{kind}{seed}.jsonl", faulty(kind, seed), ONES))
     told = answer.of_run(run, RewardSettings(verified="right"))
     assert told is not None
     said_of = {"muted": "form should have", "dead": "form is 0.2 on every rollout", "gamed": "form is gamed"}
@@ -194,14 +194,14 @@ def test_bad_lines(line: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"rewards": {"a": 1, "b": 0}, "group": 1}\n' + line + "\n")
     with pytest.raises(UserError, match=words):
-        rows.read(path, {})
+        read(path)
 
 
 def test_rewards_that_nobody_judged_and_infinite_ones(tmp_path: Path) -> None:
     drawn = reward_rows.drawn(4, 4)
     drawn["judge"] = np.full_like(drawn["right"], np.nan)
     drawn["short"][0, 0, 0] = np.nan
-    run = rows.read(reward_rows.jsonl(tmp_path / "a.jsonl", drawn), {})
+    run = read(reward_rows.jsonl(tmp_path / "a.jsonl", drawn))
     run.groups.components["form"][3] = np.inf
     told = answer.of_run(run, RewardSettings())
     assert told is not None

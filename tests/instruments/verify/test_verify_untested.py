@@ -18,9 +18,9 @@ from pipelines import Pipeline
 
 from grposcope import verify
 from grposcope.cli import main
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments.verify import own_loop, row_file
 from grposcope.signs.rollouts.evidence import (
-    EvidenceRow,
     GradientEvidence,
     OptimizerEvidence,
     PipelineEvidence,
@@ -188,7 +188,7 @@ def test_copies_of_empty_completions_keep_their_level() -> None:
 def test_a_gradient_without_derivatives_is_not_told() -> None:
     """The reference alone says nothing of the loss; derivatives of 0 and gradients of 0 are those of every loss."""
     values = np.array([-1.0, -2.0])
-    row = EvidenceRow("row", 5, "a", completion_ids=np.arange(2), trained=np.ones(2, bool), current=values,
+    row = Rollout("row", 5, "a", completion_ids=np.arange(2), mask=np.ones(2, bool), current=values,
                       reference=values - 0.1, advantages=np.ones(1))  # fmt: skip
     stated = Stated(loss=StatedLoss(), kl=0.1, reference="start")
     moved = (OptimizerEvidence(2, 2, 1e-3, 1e-4),)
@@ -207,7 +207,7 @@ def test_a_kl_term_of_nothing_does_not_show_its_coefficient() -> None:
     """Policy and reference are equal, so that every coefficient has the same derivatives."""
     values = np.array([-1.0, -2.0])
     rows = tuple(
-        EvidenceRow(f"row {i}", 1, "a", completion_ids=np.arange(2), trained=np.ones(2, bool), current=values,
+        Rollout(f"row {i}", 1, "a", completion_ids=np.arange(2), mask=np.ones(2, bool), current=values,
                     old=values, reference=values, advantages=np.array([sign]), loss_weights=np.full(2, -sign / 4))
         for i, sign in enumerate((1.0, -1.0))
     )  # fmt: skip
@@ -298,7 +298,7 @@ def recorded(folder: Path, looks: int = 12, broken: int = 10) -> Path:
     return folder
 
 
-def own_loop_rows() -> tuple[EvidenceRow, ...]:
+def own_loop_rows() -> tuple[Rollout, ...]:
     """The rollouts of the pipeline as evidence."""
     from grposcope.instruments.verify import read
 
@@ -365,7 +365,7 @@ def test_the_loss_is_tested_against_the_stated_coefficient(tmp_path: Path) -> No
     for i in range(8):
         logp = -random.exponential(1.0, 3)
         sign = 1.0 if i % 2 else -1.0
-        rows.append(EvidenceRow(f"row {i}", 3, str(i // 4), completion_ids=np.arange(1, 4), trained=np.ones(3, bool),
+        rows.append(Rollout(f"row {i}", 3, str(i // 4), completion_ids=np.arange(1, 4), mask=np.ones(3, bool),
                                 current=logp, old=logp, reference=logp + random.normal(0, 0.3, 3),
                                 advantages=np.array([sign]), loss_weights=np.full(3, -sign / 24)))  # fmt: skip
     row_file.write(tmp_path, 3, rows)

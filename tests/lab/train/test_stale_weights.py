@@ -179,7 +179,7 @@ def test_runs_without_it_have_nothing_of_it(watched: Callable[..., Watched]) -> 
     assert not [name for row in rows(plain.folder) for name in row if "/" in name]
     assert not any("version" in row for row in rows(plain.folder, "groups"))
     assert plain.rollouts[0].versions is None
-    assert all(one.trainer_logp is None for some in read(plain.folder).rollouts.values() for one in some)
+    assert all(one.current is None for some in read(plain.folder).rollouts.values() for one in some)
 
 
 def test_the_sampler_of_a_correction_tells_what_it_drew_with(policy: Policy) -> None:

@@ -35,7 +35,7 @@ def test_evidence_of_a_run(policy: Policy, tmp_path: Path, monkeypatch: pytest.M
     assert [row.reward for row in found.rows] == pytest.approx(logged)
     for row in found.rows:
         assert row.version == row.step - 1
-        assert row.trained is not None
+        assert row.mask is not None
         assert row.sampler is not None
         if row.current is not None and np.isfinite(row.current).all():  # dead groups are not passed through the model
             assert row.current == pytest.approx(row.sampler, abs=1e-5)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from grposcope.core.rollouts import Rollout
 from grposcope.lab.objectives import Objective, divergences, ratios, recipes, reductions
 from grposcope.lab.objectives.surrogates import Cispo, Clip, OneSided, Reinforce
 from grposcope.signs.rollouts import token_weights
 from grposcope.signs.rollouts.evidence import (
-    EvidenceRow,
     GradientEvidence,
     OptimizerEvidence,
     PipelineEvidence,
@@ -46,16 +46,16 @@ def derivative(objective: Objective, given: dict[str, Any], kl: float = KL) -> t
     return objective.partial_weights(given["logp"], given["old"], mask, credit, c, given["reference"])
 
 
-def rows(given: dict[str, Any], weights: torch.Tensor | None = None, parts: int = 1) -> tuple[EvidenceRow, ...]:
+def rows(given: dict[str, Any], weights: torch.Tensor | None = None, parts: int = 1) -> tuple[Rollout, ...]:
     """The batch as evidence."""
     made = []
     for i in range(COUNT):
         own = given["mask"][i].numpy()
         ids = np.arange(own.sum())
-        made.append(EvidenceRow(
-            f"row {i}", 1, str(i // 4), completion_ids=ids, trained=own[own], advantages=given["credit"][i].numpy(),
+        made.append(Rollout(
+            f"row {i}", 1, str(i // 4), completion_ids=ids, mask=own[own], advantages=given["credit"][i].numpy(),
             old=given["old"][i].numpy()[own], current=given["logp"][i].numpy()[own],
-            reference=given["reference"][i].numpy()[own], part=i * parts // COUNT,
+            reference=given["reference"][i].numpy()[own], micro_batch=i * parts // COUNT,
             loss_weights=None if weights is None else weights[i].numpy()[own],
         ))  # fmt: skip
     return tuple(made)
@@ -151,7 +151,7 @@ def test_a_mean_of_means_is_told_from_a_mean_over_tokens() -> None:
 def test_a_reference_that_moves() -> None:
     """Against the first weights, and without them where it is the policy itself after the weights have moved."""
     given = drawn(2)
-    made = tuple(replace(row, step=5, trained=None) for row in rows(given))
+    made = tuple(replace(row, step=5, mask=None) for row in rows(given))
     stated = Stated(kl=KL, reference="start")
     logp = [row.reference for row in made if row.reference is not None]
     right, wrong = scored(logp, 0), scored([one + 0.01 for one in logp], 0)
@@ -203,9 +203,7 @@ def test_prompts_drawn_again_within_an_epoch() -> None:
     stated = Stated(data=12, prompts=4, interval=1)
     for step, status in ((3, "broken"), (4, "cannot tell")):  # as there is no restart
         made = [
-            EvidenceRow("", at, prompt=name)
-            for at, names in ((1, "abcd"), (2, "efgh"), (step, "abcd"))
-            for name in names
+            Rollout("", at, prompt=name) for at, names in ((1, "abcd"), (2, "efgh"), (step, "abcd")) for name in names
         ]
         result = told(PipelineEvidence("", rows=tuple(made), stated=stated), "resume")
         assert result.status == status
@@ -218,7 +216,7 @@ def test_prompts_drawn_again_within_an_epoch() -> None:
 def test_data_that_hold_prompts_twice_are_not_said_to_be_repeated() -> None:
     """One prompt of four comes again, at another distance each time."""
     batches = {1: "abcd", 2: "efgh", 3: "aijk", 4: "lemn", 5: "opaq"}
-    made = tuple(EvidenceRow("", step, prompt=name) for step, names in batches.items() for name in names)
+    made = tuple(Rollout("", step, prompt=name) for step, names in batches.items() for name in names)
     result = told(PipelineEvidence("", rows=made, stated=Stated(data=20, prompts=4, interval=1)), "resume")
     assert result.status == "cannot tell"
 

@@ -141,5 +141,5 @@ def test_tool_output_is_not_what_the_sampler_drew() -> None:
     evidence = toy_tokens.evidence(1)
     some = np.array([True, False, True, True, True, True])
     row = evidence.rows[0]
-    assert drawn_tokens.sampled(replace(row, trained=some), evidence.scored[0], 0).tolist() == some.tolist()
-    assert drawn_tokens.sampled(replace(row, trained=~some & False), evidence.scored[0], 0).all()
+    assert drawn_tokens.sampled(replace(row, mask=some), evidence.scored[0], 0).tolist() == some.tolist()
+    assert drawn_tokens.sampled(replace(row, mask=~some & False), evidence.scored[0], 0).all()

@@ -36,7 +36,7 @@ def settings(args: Any, state: Any) -> dict[str, Any]:
         known["trl_version"] = version("trl")
     if state.max_steps and state.max_steps > 0:
         known["steps"] = state.max_steps
-    return TRL.settings(args.to_dict(), {}, known)
+    return TRL.settings_of(args.to_dict(), {}, known)
 
 
 def unseen(args: Any, state: Any) -> list[str]:

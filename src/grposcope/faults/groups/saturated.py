@@ -18,6 +18,7 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
+from grposcope.faults.checks.expected_dead import CHECK
 from grposcope.signs.dead_groups import SATURATED, SOURCE
 
 FAULT = Fault(
@@ -28,4 +29,5 @@ FAULT = Fault(
     source=SOURCE,
     effect="further steps on these prompts teach nothing",
     log=SATURATED,
+    settings=CHECK,
 )

@@ -25,6 +25,7 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
+from grposcope.faults.checks.expected_dead import CHECK
 from grposcope.signs.dead_groups import SOURCE, STARVED
 
 FAULT = Fault(
@@ -35,4 +36,5 @@ FAULT = Fault(
     source=SOURCE,
     beside="warning",
     log=STARVED,
+    settings=CHECK,
 )

@@ -32,6 +32,7 @@ import numpy as np
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
 from grposcope.core.text import apart_shares, number
+from grposcope.faults.checks.expected_truncation import CHECK
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Contrast
@@ -44,6 +45,9 @@ CUT = 0.25
 
 ALL = 0.999
 """Share of truncated completions that is all of them."""
+
+FEWER_CUT = "raise the token limit, or penalise or mask truncated completions (overlong filtering)"
+"""What to do where too many completions are cut."""
 
 LONGER, SHORTER = 1.5, 0.2
 """Late over early length: longer without reward for it, or shrunk to a stub."""
@@ -106,17 +110,16 @@ def check(quantities: Quantities) -> Finding:
 
 def _cut(quantities: Quantities, cut: MetricSeries, over: Contrast) -> Finding:
     """That completions are cut at the token limit. over: the late share of them, less CUT."""
-    advice = "raise the token limit, or penalise or mask truncated completions (overlong filtering)"
     late = len(cut.values[level.rows(len(cut), LATE)])
     whole = int(np.argmin(np.append(cut.values[::-1] >= ALL, False)))  # rows up to the end in which all are cut
     if whole >= max(late, SHORT):
         since = "in all" if whole == len(cut) else "in the last"
         because = f"every completion is cut at the token limit {since} {whole} steps"
         onset = None if whole == len(cut) else int(cut.steps[-whole])
-        return fact(True, because, onset=onset, remedy=advice, brief=because)
+        return fact(True, because, onset=onset, remedy=FEWER_CUT, brief=because)
     first = cut.level(EARLY).value
     return measured(
-        over.p_up, f"{over.value + CUT:.0%} of completions are cut at the token limit", remedy=advice,
+        over.p_up, f"{over.value + CUT:.0%} of completions are cut at the token limit", remedy=FEWER_CUT,
         onset=cut.first_above(CUT) if first < CUT else None,
         brief=f"{apart_shares(first, over.value + CUT)} of completions cut",
     )  # fmt: skip
@@ -156,4 +159,5 @@ FAULT = Fault(
         f"{SHORTER:g} ×",
         limit=True,
     ),
+    settings=CHECK,
 )

@@ -6,7 +6,7 @@ What it is
     An update overflowed, log(0) was taken, a mask was empty, or the grader returned no number. Weights may be NaN
     from then on.
 How it shows
-    A value that was written as NaN or infinity; a loss or gradient norm missing from a row that has all the rest.
+    A value that was written as NaN or infinity; a null as loss or gradient norm in a row that has all the rest.
 What it does to the gradient
     One NaN in the loss makes every weight NaN, unless the step is skipped.
 What to do

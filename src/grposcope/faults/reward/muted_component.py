@@ -21,6 +21,7 @@ from __future__ import annotations
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import percent, visible
+from grposcope.faults.checks.effective_weights import CHECK
 from grposcope.instruments import has
 from grposcope.maths.component_weights import MUTED
 from grposcope.signs.quantities import Quantities
@@ -79,4 +80,5 @@ FAULT = Fault(
         statistic="share of the effective weight λσ/σ_S of a component within groups",
         threshold=f"its 95% interval is below {MUTED:g} × the configured share of |λ|",
     ),
+    settings=CHECK,
 )

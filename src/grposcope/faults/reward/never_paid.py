@@ -22,6 +22,7 @@ import re
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import listed, visible
+from grposcope.faults.checks.effective_weights import CHECK
 from grposcope.signs.heldout import pays_for_answers
 from grposcope.signs.quantities import LEAST, SHORT, Quantities
 
@@ -65,4 +66,5 @@ FAULT = Fault(
         statistic="components of the reward that are exactly 0 in every row",
         threshold=f"every row of at least {SHORT} rows; for components that do not reward answers, of at least {LEAST}",
     ),
+    settings=CHECK,
 )

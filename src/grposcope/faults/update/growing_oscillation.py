@@ -20,6 +20,7 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
+from grposcope.faults.checks.steps_on_a_batch import CHECK
 from grposcope.signs.swings import TEST
 
 FAULT = Fault(
@@ -31,4 +32,5 @@ FAULT = Fault(
     effect="the result depends on where in the swing you stop the run",
     instead="warning",
     log=TEST,
+    settings=CHECK,
 )

@@ -17,6 +17,7 @@ from grposcope.core.run import Run, labels
 from grposcope.core.text import capitalised, number, plain, visible
 from grposcope.faults import catalogue
 from grposcope.faults.judge import LEVEL, diagnose_together
+from grposcope.faults.record import metric_logged_wrongly
 from grposcope.instruments.diagnosis import learning
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, present_faults, verdict
 from grposcope.logs.trainers import how_to_log
@@ -96,7 +97,7 @@ def about(run: Run) -> tuple[str, ...]:
     """What was read: the log, its trainer, the number of rows, and the notes of the reader."""
     return (
         f"{run.meta.source} · {run.meta.engine} · {run.steps:,} rows",
-        *(f"Note: {note}." for note in run.meta.notes),
+        *(f"Note: {note}." for note in run.meta.notes if note not in metric_logged_wrongly.sentences(run)),
     )
 
 

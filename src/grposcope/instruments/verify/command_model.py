@@ -14,6 +14,7 @@ from transformers.utils import logging
 
 from grposcope.commands import probe_model
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments.verify import gradient_norm, module_differences, scoring
 from grposcope.lab import batch_memory, policies
 from grposcope.lab.policies import Policy, adapters
@@ -21,7 +22,7 @@ from grposcope.lab.sampling import pass_cost
 from grposcope.lab.train import checkpoint as checkpoints
 from grposcope.logs.trainers import trl_output
 from grposcope.signs.rollouts import numerics
-from grposcope.signs.rollouts.evidence import EvidenceRow, GradientEvidence, PipelineEvidence, ScoredTokens
+from grposcope.signs.rollouts.evidence import GradientEvidence, PipelineEvidence, ScoredTokens
 from grposcope.signs.rollouts.module_match import ModuleMatch
 
 BASE = "the base model without adapters"
@@ -122,7 +123,7 @@ def _load(model: str, arguments: argparse.Namespace) -> Policy:
     return policies.load(model, torch.float32, policies.device(arguments.device), arguments.remote_code)
 
 
-def _named(model: str, rows: Sequence[EvidenceRow]) -> list[NamedCheckpoint]:
+def _named(model: str, rows: Sequence[Rollout]) -> list[NamedCheckpoint]:
     """The checkpoints that a name stands for: all of a run, or the one."""
     folder = Path(model)
     if (folder / "checkpoints").is_dir() and (steps := checkpoints.steps(folder)):
@@ -150,7 +151,7 @@ def _with_base(named: list[NamedCheckpoint]) -> list[NamedCheckpoint]:
     return [*named, base]
 
 
-def _chosen(every: list[NamedCheckpoint], rows: Sequence[EvidenceRow]) -> list[NamedCheckpoint]:
+def _chosen(every: list[NamedCheckpoint], rows: Sequence[Rollout]) -> list[NamedCheckpoint]:
     """At most MOST checkpoints: the first, and those that should have drawn rows, spread over training."""
     if len(every) <= MOST:
         return every
@@ -185,7 +186,7 @@ def _temperature(arguments: argparse.Namespace, evidence: PipelineEvidence) -> f
     return temperature
 
 
-def _absent(rows: Sequence[EvidenceRow]) -> list[str]:
+def _absent(rows: Sequence[Rollout]) -> list[str]:
     """A note on recorded log-probabilities that are no numbers."""
     absent = sum(int((row.sampler != row.sampler).sum()) for row in rows if row.sampler is not None)
     return [f"{absent:,} log-probabilities of the sampler are NaN or missing and were left out"] if absent else []

@@ -10,11 +10,12 @@ from typing import Any
 
 from grposcope.core.answer import Answer
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
 from grposcope.faults.judge import LEVEL
 from grposcope.instruments.verify import own_loop, read, row_file
 from grposcope.signs.rollouts.claims.resume import prompts_of
-from grposcope.signs.rollouts.evidence import EvidenceRow, Grader, OptimizerEvidence, ScoredTokens, Stated
+from grposcope.signs.rollouts.evidence import Grader, OptimizerEvidence, ScoredTokens, Stated
 
 LINE = 400
 """Characters of a warning."""
@@ -53,7 +54,7 @@ class TrainingVerifier:
     def take(
         self,
         step: int,
-        rows: Sequence[EvidenceRow],
+        rows: Sequence[Rollout],
         scored: Sequence[ScoredTokens] = (),
         optimizer: OptimizerEvidence | None = None,
     ) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from grposcope.core.errors import UserError
 from grposcope.core.run import Run
 from grposcope.core.text import visible
+from grposcope.logs.trainers import TRAINERS
 from grposcope.signs.rollouts import stated_loss
 from grposcope.signs.rollouts.evidence import Stated
 
@@ -49,29 +50,25 @@ VERL = {
 }
 """`algorithm.adv_estimator` of verl -> its shape."""
 
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    "group": ("group", "num_generations", "actor_rollout_ref.rollout.n", "group_size", "rollouts_per_example",
-              "grpo.num_generations_per_prompt"),
-    "temperature": ("temperature", "actor_rollout_ref.rollout.temperature", "sampling.temperature"),
-    "top_k": ("top_k", "sampling.top_k", "actor_rollout_ref.rollout.top_k"),
-    "top_p": ("top_p", "sampling.top_p", "actor_rollout_ref.rollout.top_p"),
-    "limit": ("limit", "max_completion_length", "max_tokens", "data.max_response_length", "sampling.max_tokens"),
-    "masks_truncated": ("masks_truncated", "mask_truncated_completions", "mask_truncated"),
-    "iterations": ("iterations", "num_iterations", "actor_rollout_ref.actor.ppo_epochs", "interval"),
-    "accumulation": ("accumulation", "gradient_accumulation_steps"),
-    "learning_rate": ("lr", "learning_rate", "actor_rollout_ref.actor.optim.lr", "optim.lr"),
-    "schedule": ("schedule", "lr_scheduler_type", "actor_rollout_ref.actor.optim.warmup_style", "scheduler.type"),
-    "kl": ("kl", "beta"),
-    "warmup": ("warmup_steps", "warmup", "actor_rollout_ref.actor.optim.lr_warmup_steps"),
-    "updates": ("max_steps", "steps", "trainer.total_training_steps"),
-    "ddof": ("ddof",),
-    "epsilon": ("eps",),
-    "baseline": ("baseline",),
-    "scale": ("scale",),
-    "pad": ("pad", "pad_token_id"),
-    "clip": ("max_grad_norm", "clip_grad", "actor_rollout_ref.actor.grad_clip"),
-    "beta2": ("adam_beta2", "beta2"),
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "group": ("group",), "temperature": ("temperature",), "top_k": ("top_k",), "top_p": ("top_p",),
+    "limit": ("limit", "max_tokens"), "masks_truncated": ("masks_truncated",), "iterations": ("iterations", "interval"),
+    "accumulation": ("accumulation",), "learning_rate": ("lr",), "schedule": ("schedule",), "kl": ("kl",),
+    "warmup": ("warmup",), "updates": ("steps",), "ddof": ("ddof",), "epsilon": ("eps",), "baseline": ("baseline",),
+    "scale": ("scale",), "pad": ("pad",), "clip": ("clip_grad",), "beta2": ("beta2",),
 }  # fmt: skip
+"""Field of Stated -> our names of the setting, the preferred one first."""
+
+
+def _keys(names: Sequence[str]) -> tuple[str, ...]:
+    """Our names, then the keys under which trainers have these settings (`logs.trainers`)."""
+    return (*names, *dict.fromkeys(
+        setting.key for trainer in TRAINERS.values() for setting in trainer.settings
+        if setting.name in names and setting.key not in names
+    ))  # fmt: skip
+
+
+ALIASES = {name: _keys(names) for name, names in FIELDS.items()}
 """Field of Stated -> keys that say it, "." between levels, the preferred one first."""
 
 NAMES = frozenset(

@@ -13,9 +13,10 @@ import numpy as np
 
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Ints
 from grposcope.signs.rollouts import explained, recipe_fit, recipes
-from grposcope.signs.rollouts.evidence import EvidenceRow, PipelineEvidence
+from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.rollouts.explained import TrainedBatch
 from grposcope.signs.rollouts.findings import exact
 from grposcope.signs.rollouts.recipes import AdvantageRecipe
@@ -166,20 +167,20 @@ def _weights(evidence: PipelineEvidence, functions: Sequence[str]) -> Floats | N
     return np.array([evidence.stated.weights.get(name, 1.0) for name in functions])
 
 
-def _tokens(row: EvidenceRow) -> Floats:
+def _tokens(row: Rollout) -> Floats:
     """The advantages of the trained tokens, NaN for none."""
     if row.advantages is None or not len(row.advantages):
         return np.full(1, np.nan)
-    if row.trained is not None and len(row.trained) == len(row.advantages) and row.trained.any():
-        return row.advantages[row.trained]
+    if row.mask is not None and len(row.mask) == len(row.advantages) and row.mask.any():
+        return row.advantages[row.mask]
     return row.advantages
 
 
-def _advantage(row: EvidenceRow) -> float:
+def _advantage(row: Rollout) -> float:
     return float(_tokens(row)[0])
 
 
-def _varies(row: EvidenceRow) -> bool:
+def _varies(row: Rollout) -> bool:
     values = _tokens(row)
     known = values[np.isfinite(values)]
     return bool(len(known)) and float(np.ptp(known)) > 1e-5 * max(1.0, float(np.abs(known).max()))

@@ -14,9 +14,10 @@ import numpy as np
 
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Bools, Floats
 from grposcope.signs.rollouts import coverage
-from grposcope.signs.rollouts.evidence import EvidenceRow, PipelineEvidence
+from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.rollouts.findings import by_chance
 
 PERMUTATIONS = 9999
@@ -53,11 +54,11 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
                           f"too few to compare; {FEWEST} of each are enough.")  # fmt: skip
 
 
-def _reward(row: EvidenceRow) -> float:
+def _reward(row: Rollout) -> float:
     return row.reward
 
 
-def _length(row: EvidenceRow) -> float:
+def _length(row: Rollout) -> float:
     if row.completion_ids is not None:
         return float(len(row.completion_ids))
     return float(len(row.completion)) if isinstance(row.completion, str) else float("nan")

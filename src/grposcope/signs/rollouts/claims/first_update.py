@@ -44,7 +44,7 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[Finding]:
             "old and current log-probabilities differ."
         )
         return
-    apart = [np.abs(row.current - row.old)[_of(row.trained, row.old)] for row in rows
+    apart = [np.abs(row.current - row.old)[_of(row.mask, row.old)] for row in rows
              if row.current is not None and row.old is not None]  # fmt: skip
     every = np.concatenate(apart)
     absent = int(np.isnan(every).sum())

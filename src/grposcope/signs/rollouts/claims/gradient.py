@@ -14,10 +14,11 @@ import numpy as np
 
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats
 from grposcope.signs.rollouts import coverage, token_weights
 from grposcope.signs.rollouts.claims.first_update import EXACT, in_bfloat16
-from grposcope.signs.rollouts.evidence import EvidenceRow, GradientEvidence, PipelineEvidence
+from grposcope.signs.rollouts.evidence import GradientEvidence, PipelineEvidence
 from grposcope.signs.rollouts.findings import exact, was_tested
 from grposcope.signs.rollouts.stated_loss import StatedLoss
 from grposcope.signs.rollouts.token_weights import REDUCTIONS
@@ -109,31 +110,29 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
                           "of later steps, at which the policy has left its reference.")  # fmt: skip
 
 
-def _pulls(
-    loss: StatedLoss, kl: float, some: Sequence[EvidenceRow], rows: Sequence[EvidenceRow], visible: float
-) -> bool:
+def _pulls(loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], visible: float) -> bool:
     """Whether the KL term of some rows is large enough for a wrong coefficient to be seen."""
     found = token_weights.of(loss, some, [row for row in rows if not row.dropped])
     pull = np.abs(np.concatenate(found.kl))
     return bool((kl * pull[np.isfinite(pull)] > visible).any())
 
 
-def _given(row: EvidenceRow) -> Floats:
+def _given(row: Rollout) -> Floats:
     return np.zeros(0) if row.loss_weights is None else row.loss_weights
 
 
-def _wanted(loss: StatedLoss, kl: float, some: Sequence[EvidenceRow], rows: Sequence[EvidenceRow]) -> Floats:
+def _wanted(loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout]) -> Floats:
     """Weights of all tokens of some rows, one after the other; without a KL term no reference is asked for."""
     found = token_weights.of(loss, some, [row for row in rows if not row.dropped])
     return np.concatenate(found.total(kl) if kl else found.policy)
 
 
 def _explained(
-    loss: StatedLoss, kl: float, some: Sequence[EvidenceRow], rows: Sequence[EvidenceRow], given: Floats,
+    loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], given: Floats,
     tolerance: float,
 ) -> tuple[str, str]:  # fmt: skip
     """What the weights are instead: a key of FAULTS, and words for it."""
-    parts = len({row.part for row in some})
+    parts = len({row.micro_batch for row in some})
     for reduction in dict.fromkeys((loss.reduction, *REDUCTIONS)):
         if reduction == "constant length" and not loss.length:
             continue
@@ -236,7 +235,7 @@ def _reference(evidence: PipelineEvidence) -> Iterator[Finding]:
         if start is not None and len(start.logp[place]) == len(row.reference):
             apart = np.abs(start.logp[place] - row.reference)
             limit = 0.05 if in_bfloat16(row.reference) else EXACT
-            counted = np.isfinite(apart) & (True if row.trained is None else row.trained)
+            counted = np.isfinite(apart) & (True if row.mask is None else row.mask)
             if counted.any():
                 tested, far = tested + 1, max(far, float(apart[counted].mean()))
                 if apart[counted].mean() > limit:

@@ -17,9 +17,10 @@ import numpy as np
 
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Ints
 from grposcope.signs.rollouts import coverage
-from grposcope.signs.rollouts.evidence import EvidenceRow, PipelineEvidence
+from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.rollouts.findings import by_chance, exact
 
 SHARES = (0.02, 0.1, 0.3, 0.6, 0.95)
@@ -74,7 +75,7 @@ def _no_prompts(evidence: PipelineEvidence) -> str:
     return "No group has two rollouts with a prompt; write the prompt with each rollout."
 
 
-def _prompt(row: EvidenceRow) -> str | None:
+def _prompt(row: Rollout) -> str | None:
     if row.prompt_ids is not None and len(row.prompt_ids):
         return row.prompt_ids.tobytes().hex()
     return None if row.prompt is None else str(row.prompt)
@@ -152,7 +153,7 @@ def _copies(evidence: PipelineEvidence) -> Iterator[Finding]:
     yield _by_order([[str(keys[place]) for place in places] for places in groups], of)
 
 
-def _total(row: EvidenceRow) -> float:
+def _total(row: Rollout) -> float:
     """log μ of the tokens that the model wrote; 0 for an empty completion, whose end was not recorded."""
     if row.sampler is None:
         return 0.0
@@ -160,7 +161,7 @@ def _total(row: EvidenceRow) -> float:
     return float(min(row.sampler[written].sum(), 0.0))
 
 
-def _completion(row: EvidenceRow) -> str | None:
+def _completion(row: Rollout) -> str | None:
     """What tells a completion from others, "" for an empty one and None for one that was not written down."""
     if row.completion_ids is not None:
         return row.completion_ids.tobytes().hex()

@@ -12,10 +12,11 @@ import numpy as np
 
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Bools, Floats, Run
-from grposcope.logs import defects
+from grposcope.logs.trainers import DEFECTS
 from grposcope.signs.rollouts import coverage
-from grposcope.signs.rollouts.evidence import EvidenceRow, PipelineEvidence
+from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.rollouts.findings import exact
 
 FEWEST = 2
@@ -24,7 +25,7 @@ FEWEST = 2
 FAULT = "wrong metric"
 
 Groups = Sequence[Floats]
-Definition = Callable[[Sequence[EvidenceRow], Groups], float]
+Definition = Callable[[Sequence[Rollout], Groups], float]
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
@@ -34,7 +35,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield cannot_tell("There is no log of the run to compare with; give it together with the rollouts.")
         return
     for name in run.reading.defects if run.reading is not None else ():
-        known = [one for one in defects.DEFECTS if one.name == name and one.engine == run.meta.engine]
+        known = [one for one in DEFECTS if one.name == name and one.engine == run.meta.engine]
         if known and known[0].left_out:
             yield cannot_tell(f"Not used, because of a known defect of this engine: {known[0]}.")
     steps = _steps(evidence, run)
@@ -62,9 +63,9 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield _compared(run, name, definitions, same, offset)
 
 
-def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[EvidenceRow], Groups]]:
+def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[Rollout], Groups]]:
     """Step -> rows and rewards by group; of a record that keeps all rewards apart, those."""
-    found: dict[int, tuple[Sequence[EvidenceRow], Groups]] = {}
+    found: dict[int, tuple[Sequence[Rollout], Groups]] = {}
     logged = logged_steps(run)
     if evidence.whole is False:
         parts = np.split(run.groups.rewards, run.groups.offsets[1:-1]) if len(run.groups) else []
@@ -97,19 +98,19 @@ def _near(one: float, other: float) -> bool:
     return abs(one - other) <= 1e-3 * abs(other) + 6e-5
 
 
-def _mean(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _mean(rows: Sequence[Rollout], groups: Groups) -> float:
     return float(np.concatenate(groups).mean())
 
 
-def _plain_sum(rows: Sequence[EvidenceRow]) -> float:
+def _plain_sum(rows: Sequence[Rollout]) -> float:
     return float(np.mean([np.nansum(list(row.rewards.values())) for row in rows]))
 
 
-def _agreeing(run: Run, steps: Mapping[int, tuple[Sequence[EvidenceRow], Groups]], offset: int) -> float:
+def _agreeing(run: Run, steps: Mapping[int, tuple[Sequence[Rollout], Groups]], offset: int) -> float:
     return float(np.mean([_near(_at(run, "reward", step + offset), _mean(*part)) for step, part in steps.items()]))
 
 
-def _other_reward(run: Run, steps: Mapping[int, tuple[Sequence[EvidenceRow], Groups]]) -> Iterator[Finding]:
+def _other_reward(run: Run, steps: Mapping[int, tuple[Sequence[Rollout], Groups]]) -> Iterator[Finding]:
     """The logged reward is no mean of the rollouts' rewards: a plain sum of functions, or other rollouts."""
     plain = [
         (step, _at(run, "reward", step), _plain_sum(rows), _mean(rows, parts))
@@ -117,7 +118,7 @@ def _other_reward(run: Run, steps: Mapping[int, tuple[Sequence[EvidenceRow], Gro
     ]  # fmt: skip
     if plain and np.mean([_near(logged, summed) for _, logged, summed, _ in plain]) > 0.9:
         step, logged, _, mean = plain[0]
-        known = next(one for one in defects.DEFECTS if one.name == "weights of rewards")
+        known = next(one for one in DEFECTS if one.name == "weights of rewards")
         yield exact(
             FAULT, True,
             f"The logged reward is the unweighted sum of its functions: {logged:.4g} at step {step}, but the weighted "
@@ -132,7 +133,7 @@ def _other_reward(run: Run, steps: Mapping[int, tuple[Sequence[EvidenceRow], Gro
 
 def _compared(
     run: Run, name: str, definitions: Mapping[str, Definition],
-    steps: Mapping[int, tuple[Sequence[EvidenceRow], Groups]], offset: int,
+    steps: Mapping[int, tuple[Sequence[Rollout], Groups]], offset: int,
 ) -> Finding:  # fmt: skip
     """One metric of the log against its definition, in the steps whose mean reward agrees."""
     (own, due), *others = definitions.items()
@@ -175,7 +176,7 @@ def _compared(
 
 
 def _differs(
-    others: Sequence[tuple[str, Definition]], steps: Mapping[int, tuple[Sequence[EvidenceRow], Groups]], made: Floats,
+    others: Sequence[tuple[str, Definition]], steps: Mapping[int, tuple[Sequence[Rollout], Groups]], made: Floats,
     known: Bools,
 ) -> bool:  # fmt: skip
     """Whether another definition has another value than `made` (S,) in a step that is known (S,)."""
@@ -191,40 +192,40 @@ def _over_all(ddof: int) -> Definition:
     return lambda rows, groups: float(np.concatenate(groups).std(ddof=ddof))
 
 
-def _dead(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _dead(rows: Sequence[Rollout], groups: Groups) -> float:
     return float(np.mean([np.ptp(part) < 1e-8 for part in groups]))
 
 
-def _unpaid(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _unpaid(rows: Sequence[Rollout], groups: Groups) -> float:
     return float(np.mean([not part.any() for part in groups]))
 
 
-def _lengths(rows: Sequence[EvidenceRow]) -> Floats:
+def _lengths(rows: Sequence[Rollout]) -> Floats:
     if not rows or any(row.completion_ids is None for row in rows):
         return np.full(1, np.nan)
     return np.array([_length(row) for row in rows], np.float64)
 
 
-def _length(row: EvidenceRow) -> int:
+def _length(row: Rollout) -> int:
     """Tokens that the model wrote: TRL counts those of tools in no length."""
     if row.written is not None:
         return int(row.written.sum())
     return 0 if row.completion_ids is None else len(row.completion_ids)
 
 
-def _cut(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _cut(rows: Sequence[Rollout], groups: Groups) -> float:
     if not rows or any(row.truncated is None for row in rows):
         return float("nan")
     return float(np.mean([bool(row.truncated) for row in rows]))
 
 
-def _ended(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _ended(rows: Sequence[Rollout], groups: Groups) -> float:
     ended = [float(length) for row, length in zip(rows, _lengths(rows), strict=False) if row.truncated is False]
     return float(np.mean(ended)) if ended else float("nan")
 
 
 def _k3(sign: float) -> Definition:
-    def made(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+    def made(rows: Sequence[Rollout], groups: Groups) -> float:
         parts = [
             sign * (row.current - row.sampler) for row in rows if row.current is not None and row.sampler is not None
         ]

@@ -14,8 +14,9 @@ import numpy as np
 
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Run
-from grposcope.signs.rollouts.evidence import EvidenceRow, OptimizerEvidence, PipelineEvidence
+from grposcope.signs.rollouts.evidence import OptimizerEvidence, PipelineEvidence
 from grposcope.signs.rollouts.findings import by_chance, exact, was_tested
 
 FEWEST = 20
@@ -58,7 +59,7 @@ def _either(norms: Sequence[Finding], state: Sequence[Finding]) -> Iterator[Find
         yield from (one for one in found if was_tested(one) or not other)
 
 
-def prompts_of(rows: Sequence[EvidenceRow]) -> dict[int, frozenset[str]]:
+def prompts_of(rows: Sequence[Rollout]) -> dict[int, frozenset[str]]:
     """Step -> its prompts."""
     found: dict[int, set[str]] = {}
     for row in rows:

@@ -13,10 +13,10 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout, Text
 from grposcope.core.run import Bools, Floats
-from grposcope.logs.logged_rollouts import Text
 from grposcope.signs.rollouts import coverage
-from grposcope.signs.rollouts.evidence import EvidenceRow, PipelineEvidence
+from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.rollouts.findings import exact
 
 
@@ -108,7 +108,7 @@ def _empty(evidence: PipelineEvidence) -> Iterator[Finding]:
     )
 
 
-def text_of(row: EvidenceRow) -> Text | None:
+def text_of(row: Rollout) -> Text | None:
     """The completion as it is graded: "" where it has no tokens, None where it was not written down."""
     if row.completion is None and row.completion_ids is not None and not len(row.completion_ids):
         return ""

@@ -10,9 +10,10 @@ import numpy as np
 
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Bools
 from grposcope.signs.rollouts import coverage
-from grposcope.signs.rollouts.evidence import EvidenceRow, PipelineEvidence, Stated
+from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
 from grposcope.signs.rollouts.findings import exact
 
 REMEDY = "Print the tokens and the mask of the named rollout side by side, and correct the mask where it is built."
@@ -25,7 +26,7 @@ class _Masked:
     ended: place of the end of text, None where there is none.
     """
 
-    row: EvidenceRow
+    row: Rollout
     trained: Bools
     due: Bools
     ended: int | None
@@ -57,7 +58,7 @@ class _Kind:
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Each way in which a mask goes wrong, the most telling first."""
     every = [row for row in evidence.rows if not row.dropped]
-    rows = [row for row in every if row.trained is not None and row.completion_ids is not None]
+    rows = [row for row in every if row.mask is not None and row.completion_ids is not None]
     if not rows:
         yield cannot_tell("No rollout has token ids and a mask of the trained tokens; write completion_ids and mask.")
         return
@@ -167,7 +168,7 @@ def _faults(live: list[_Masked], each: Iterator[_Kind], whole: int) -> Iterator[
 
 def _own_mask(one: _Masked) -> bool:
     """Whether nothing but the mask itself says which tokens the policy wrote."""
-    return one.row.written is not None and one.row.written is one.row.trained
+    return one.row.written is not None and one.row.written is one.row.mask
 
 
 def _turns_told(one: _Masked) -> bool:
@@ -181,9 +182,9 @@ def _end_masked(one: _Masked) -> bool:
     return one.ended is not None and not one.trained[one.ended] and bool(one.trained[: one.ended].all())
 
 
-def _masked(row: EvidenceRow, ends: tuple[int, ...], stated: Stated) -> _Masked:
+def _masked(row: Rollout, ends: tuple[int, ...], stated: Stated) -> _Masked:
     """The mask that is due: all tokens that the policy wrote, up to the first end in its last turn."""
-    assert row.trained is not None
+    assert row.mask is not None
     assert row.completion_ids is not None
     ids = row.completion_ids
     written = row.written if row.written is not None and len(row.written) == len(ids) else np.ones(len(ids), bool)
@@ -199,11 +200,11 @@ def _masked(row: EvidenceRow, ends: tuple[int, ...], stated: Stated) -> _Masked:
     elif stated.pad is not None and len(ids):
         last = np.flatnonzero(ids != stated.pad)
         due[(int(last[-1]) + 1 if len(last) else 0) :] = False
-    trained = row.trained if len(row.trained) == len(ids) else np.ones(len(ids), bool)
+    trained = row.mask if len(row.mask) == len(ids) else np.ones(len(ids), bool)
     return _Masked(row, trained, due, ended)
 
 
-def inferred_end(rows: list[EvidenceRow]) -> tuple[int, ...]:
+def inferred_end(rows: list[Rollout]) -> tuple[int, ...]:
     """The token that most completions shorter than the longest end with; empty where fewer than 80 % share one."""
     longest = max(len(row.completion_ids) for row in rows if row.completion_ids is not None)
     last = Counter(int(row.completion_ids[-1]) for row in rows
