@@ -167,7 +167,7 @@ def test_metrics() -> None:
             for row in rows:
                 row["truncated"] = row["truncated"] and len(row["completion_ids"]) > 8
         told = pipelines.judged(rows, pipeline.settings, wrong)["metrics"].told[0]
-        assert (told.fault, told.brief) == ("wrong metric", f"metric {name}")
+        assert (told.fault, told.brief) == ("metric logged wrongly", f"metric {name}")
         assert words in told.because
 
 

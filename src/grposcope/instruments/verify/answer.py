@@ -89,7 +89,7 @@ def _fault(findings: Sequence[Finding]) -> str:
     further = f" Also: {', '.join(map(_named, others))}." if others else ""
     effect = f" {first.effect}" if first.effect else ""
     because = first.because.rstrip(".")
-    return f"{_capital(first.fault)}: {because}.{since}{effect} What to do: {first.remedy}{further}"
+    return f"{_capital(first.fault)}: {because}.{since}{effect} What to do: {first.remedy.rstrip('.')}.{further}"
 
 
 def _named(finding: Finding) -> str:

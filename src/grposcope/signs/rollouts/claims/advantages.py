@@ -71,7 +71,7 @@ REMEDIES: Mapping[str, str] = {
     "groups in another order": "Order rollouts by prompt before splitting them into groups.",
     "factor": "Find where advantages or rewards are multiplied.",
 }
-"""What explains the advantages -> what to do; for permuted rewards as below."""
+"""What explains the advantages -> what to do; for permuted rewards as below, and else what the fault says."""
 
 REORDER = "Find where rewards are gathered or sorted separately from their rollouts, and match both by an id."
 
@@ -299,7 +299,7 @@ def _told(
         effect=(
             f"{EFFECTS.get(kind, 'The gradient does not use the advantages of the settings.')} {_size(recipe, made)}"
         ),
-        remedy=REMEDIES.get(kind, REORDER),
+        remedy=REMEDIES.get(kind, REORDER if kind in FAULTS else ""),
         onset=batch.step,
     )
 

@@ -22,7 +22,7 @@ from grposcope.signs.rollouts.findings import exact
 FEWEST = 2
 """Steps below which nothing is compared."""
 
-FAULT = "wrong metric"
+FAULT = "metric logged wrongly"
 
 Groups = Sequence[Floats]
 Definition = Callable[[Sequence[Rollout], Groups], float]
