@@ -196,7 +196,7 @@ FAULTY: Mapping[str, Build] = {
     "reward depends on neighbours": grader(lambda texts: pipelines.by_order(texts, texts)),
     "wrong rewards": grader(lambda texts: pipelines.graded(texts, texts), lambda reward: reward + 0.1),
     "selective dropping": dropped,
-    "wrong KL term": loss(lambda weights: weights.total(-KL)),
+    "wrong kl term": loss(lambda weights: weights.total(-KL)),
     "wrong aggregation": loss(lambda weights: weights.total(KL), StatedLoss(reduction="token mean")),
     "accumulation not scaled": loss(lambda weights: [4 * w for w in weights.total(KL)]),
     "another loss": loss(lambda weights: [w * np.arange(1, len(w) + 1) for w in weights.total(KL)]),

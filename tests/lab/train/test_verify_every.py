@@ -80,9 +80,9 @@ def test_the_gradient_is_taken_again_and_a_loss_with_another_sign_is_named(
     train(config(policy, tmp_path, out=str(tmp_path / "wrong"), **settings))
     wrong = again(tmp_path / "wrong")
     told = judged_claims.of(wrong)["gradient"]
-    assert (told.told[0].fault, told.told[0].brief) == ("wrong KL term", "KL sign")
+    assert (told.told[0].fault, told.told[0].brief) == ("wrong kl term", "KL sign")
     assert told.told[0].onset == 2
-    assert {one.fault for one in told.told} == {"wrong KL term", "another loss"}
+    assert {one.fault for one in told.told} == {"wrong kl term", "another loss"}
 
 
 def again(folder: Path) -> PipelineEvidence:

@@ -31,7 +31,7 @@ NORMS = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
 
 
 FAULTS = {
-    "KL sign": "wrong KL term", "KL left out": "wrong KL term", "KL coefficient": "wrong KL term",
+    "KL sign": "wrong kl term", "KL left out": "wrong kl term", "KL coefficient": "wrong kl term",
     "sign of the loss": "reversed sign", "another aggregation": "wrong aggregation",
     "accumulation not scaled": "accumulation not scaled", "factor of the loss": "scaled by a factor",
 }  # fmt: skip

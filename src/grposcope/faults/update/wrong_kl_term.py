@@ -21,7 +21,7 @@ from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import gradient
 
 FAULT = Fault(
-    name="wrong KL term",
+    name="wrong kl term",
     rank=7.0,
     remedy="compare the sign and coefficient of the KL term with the settings",
     source="KL estimators; method of this project",
