@@ -67,9 +67,11 @@ def main() -> None:
         if said.returncode == 2:
             raise SystemExit(said.stderr)
         document = json.loads(said.stdout)
-    told = {claim["claim"]: claim["status"] for claim in document["claims"] if claim["tests"]}
+    told = {claim["claim"]: claim["status"] for claim in document["claims"]
+            if any(finding["status"] != "cannot tell" for finding in claim["findings"])}  # fmt: skip
     tokens = int(batch.mask.sum())
-    evidence = [t["evidence"] for c in document["claims"] if c["claim"] == "checkpoints" for t in c["tests"]][:1]
+    (checkpoints_claim,) = [claim for claim in document["claims"] if claim["claim"] == "checkpoints"]
+    evidence = [finding["because"] for finding in checkpoints_claim["findings"]][:1]
     print(
         json.dumps(
             {

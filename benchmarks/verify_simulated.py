@@ -43,7 +43,7 @@ NAMES = {
     "off_by_one": {"mask off by one"},
     "prompt_trained": {"prompt trained on"},
     "tool_trained": {"tool output trained on"},
-    "truncated_trained": {"truncated trained on"},
+    "truncated_trained": {"truncated completions trained on"},
     "mixed_groups": {"mixed prompts"},
     "singletons": {"singletons"},
     "failures_as_zeros": {"failures as zeros"},
@@ -70,7 +70,7 @@ def clean(seed: int) -> list[str]:
     if random.random() < 0.5:
         rows = [{**row, "dropped": "late" if random.random() < 0.1 else ""} for row in rows]
     found = pipelines.judged(rows, pipeline.settings, run)
-    return [f"{one.claim.name}: {one.told[0].fault}" for one in found.values() if one.status == "broken"]
+    return [f"{name}: {one.told[0].fault}" for name, one in found.items() if one.status == "broken"]
 
 
 def faulty(name: str, count: int) -> tuple[int, int, int]:
@@ -86,7 +86,7 @@ def faulty(name: str, count: int) -> tuple[int, int, int]:
             broken = [one for one in pipelines.judged(rows, pipeline.settings).values() if one.status == "broken"]
             made += 1
             seen += bool(broken)
-            named += any(test.fault in NAMES[name] for one in broken for test in one.told)
+            named += any({test.fault, test.brief} & NAMES[name] for one in broken for test in one.told)
     return made, seen, named
 
 

@@ -287,6 +287,17 @@ def faults() -> str:
     return "\n".join(lines)
 
 
+def verify() -> str:
+    """docs/verify.md with its table of claims made anew: what each needs, and the faults that break it."""
+    lines = ["| claim | broken by | needs |", "|---|---|---|"]
+    for proof in catalogue.proofs():
+        names = [name for name, fault in catalogue.faults().items() if proof in fault.rollouts]
+        links = ", ".join(f"[{name}](faults.md#{name.replace(' ', '-')})" for name in names)
+        lines.append(f"| {proof.claim} | {links} | {proof.needs} |")
+    head, _, rest = (HERE / "verify.md").read_text().partition("<!-- claims -->")
+    return f"{head}<!-- claims -->\n" + "\n".join(lines) + "\n<!-- /claims -->" + rest.partition("<!-- /claims -->")[2]
+
+
 def questions() -> str:
     """Frequent questions, from the sections "Asked as" of the faults that answer them."""
     lines = [
@@ -404,4 +415,5 @@ if __name__ == "__main__":
     (HERE / "faults.md").write_text(faults())
     (HERE / "questions.md").write_text(questions())
     (HERE / "readers.md").write_text(readers())
+    (HERE / "verify.md").write_text(verify())
     print(f"{sum(words_by_hand().values()):,} words written by hand")

@@ -45,15 +45,16 @@ from scipy.special import ndtr
 
 from grposcope.core.files import write_json
 from grposcope.core.rollouts import Rollout
-from grposcope.instruments.verify import drawn_tokens, numerics, scoring
-from grposcope.instruments.verify.claims import checkpoints, sampling, weights
-from grposcope.instruments.verify.evidence import PipelineEvidence, Stated
+from grposcope.instruments.verify import scoring
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.maths import evalues
+from grposcope.signs.rollouts import drawn_tokens, numerics
+from grposcope.signs.rollouts.claims import checkpoints, sampling, weights
+from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
 
 STEPS, NOW = 8, 8
 SCORED = (0, 4, 7, 8)

@@ -98,9 +98,10 @@ def trained(engine: str, settings: dict[str, Any], folder: Path) -> None:
 
 def tested(evidence: Any) -> list[str]:
     """The claims that could be tested, if in part."""
-    from grposcope.instruments.verify import judge
+    from grposcope.faults.judge_rollouts import prove
+    from grposcope.signs.rollouts.findings import was_tested
 
-    return [one.claim.name for one in judge.judge(evidence) if one.told]
+    return [proof.name for proof, findings in prove(evidence).items() if any(map(was_tested, findings))]
 
 
 def told(results: dict[str, Any]) -> None:

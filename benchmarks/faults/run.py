@@ -179,13 +179,13 @@ def checkpoints(folder: Path) -> dict[int, str]:
 
 def broken(evidence: Any) -> dict[str, str]:
     """Claim that is broken -> what its first test found."""
-    from grposcope.instruments.verify import judge
+    from grposcope.faults.judge_rollouts import prove
 
     place = f"{Path(evidence.source).parent}/"
     return {
-        one.claim.name: f"{one.told[0].fault}: {one.told[0].evidence}".replace(place, "")
-        for one in judge.judge(evidence)
-        if one.status == "broken"
+        proof.name: f"{findings[0].fault}: {findings[0].because}".replace(place, "")
+        for proof, findings in prove(evidence).items()
+        if findings and findings[0].present
     }
 
 

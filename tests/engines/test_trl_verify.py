@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import judged_claims
 import pytest
 import torch
 
@@ -16,7 +17,7 @@ pytest.importorskip("datasets")
 from engines import tiny_trl
 from grposcope.core.errors import UserError
 from grposcope.engines.trl import GRPOscopeTrainer
-from grposcope.instruments.verify import judge, read
+from grposcope.instruments.verify import read
 
 SIZE = {
     "per_device_train_batch_size": 4,
@@ -81,7 +82,7 @@ def test_evidence_is_what_the_loss_took_and_the_run_stays_the_same(tmp_path: Pat
             first += 1
             assert row.current == pytest.approx(row.old, abs=1e-5)
     assert first == 16
-    assert not [one for one in judge.judge(found) if one.status == "broken"]
+    assert not [one for one in judged_claims.of(found).values() if one.status == "broken"]
     claims = [json.loads(line) for line in (tmp_path / "1/grposcope/verify/claims.jsonl").read_text().splitlines()]
     assert [row["step"] for row in claims] == [1, 3]
     assert claims[0]["claims"]["sampling"] == {"status": "cannot tell"}  # weights so flat that any temperature fits

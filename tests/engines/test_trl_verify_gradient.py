@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import judged_claims
 import pytest
 
 pytest.importorskip("trl")
@@ -12,7 +13,7 @@ pytest.importorskip("datasets")
 
 from engines import tiny_trl
 from grposcope.engines.trl import GRPOscopeTrainer
-from grposcope.instruments.verify import judge, read
+from grposcope.instruments.verify import read
 
 
 class Unscaled(GRPOscopeTrainer):
@@ -37,13 +38,13 @@ def test_losses(tmp_path: Path, options: dict[str, Any]) -> None:
     trainer.train()
     found = read.evidence(tmp_path / "grposcope")
     assert any(row.loss_weights is not None and abs(row.loss_weights).max() > 0 for row in found.rows)
-    told = next(one for one in judge.judge(found) if one.claim.name == "gradient")
+    told = judged_claims.of(found)["gradient"]
     assert told.status == "holds", told
 
 
 def test_passes_that_are_added_up_undivided(tmp_path: Path) -> None:
     size = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 3, "loss_type": "grpo"}
     tiny_trl.trainer(tmp_path, [], kind=Unscaled, ours={"verify_every": 1}, **size).train()
-    told = next(one for one in judge.judge(read.evidence(tmp_path / "grposcope")) if one.claim.name == "gradient")
+    told = judged_claims.of(read.evidence(tmp_path / "grposcope"))["gradient"]
     assert told.told[0].fault == "accumulation not scaled"
-    assert told.told[0].since == 2
+    assert told.told[0].onset == 2

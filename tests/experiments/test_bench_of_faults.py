@@ -41,8 +41,8 @@ def test_the_faults_have_names_of_their_own_and_claims_that_there_are(monkeypatc
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks" / "faults"), *sys.path])
     import catalogue
 
-    from grposcope.instruments.verify.claims import CLAIMS
+    from grposcope.faults.catalogue import proofs
 
     keys = [fault.key for fault in catalogue.FAULTS]
     assert len(set(keys)) == len(keys) >= 24
-    assert {name for fault in catalogue.FAULTS for name in fault.claims} <= {claim.name for claim in CLAIMS}
+    assert {name for fault in catalogue.FAULTS for name in fault.claims} <= {proof.name for proof in proofs()}

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import judged_claims
 import numpy as np
 
 from grposcope.core.run import Meta, Run, Segment, no_evaluations, no_groups
-from grposcope.instruments.verify import judge, read
-from grposcope.instruments.verify.claim import ClaimResult
+from grposcope.instruments.verify import read
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -358,7 +358,9 @@ def with_fault(pipeline: Pipeline, fault: Fault, since: int = 1) -> Rows:
     return made
 
 
-def judged(rows: Rows, settings: dict[str, Any], run: Run | None = None, grader: Any = None) -> dict[str, ClaimResult]:
+def judged(
+    rows: Rows, settings: dict[str, Any], run: Run | None = None, grader: Any = None
+) -> dict[str, judged_claims.Judged]:
     """What becomes of each claim, by name."""
     evidence = read.of_rows(rows, settings)
-    return {one.claim.name: one for one in judge.judge(replace(evidence, run=run, grader=grader))}
+    return judged_claims.of(replace(evidence, run=run, grader=grader))

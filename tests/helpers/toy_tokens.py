@@ -9,8 +9,8 @@ import torch
 
 from grposcope.core.rollouts import Rollout
 from grposcope.instruments.verify import scoring
-from grposcope.instruments.verify.evidence import PipelineEvidence, ScoredTokens, Stated
-from grposcope.instruments.verify.sampling_grids import POWERS, TOP_KS
+from grposcope.signs.rollouts.evidence import PipelineEvidence, ScoredTokens, Stated
+from grposcope.signs.rollouts.sampling_grids import POWERS, TOP_KS
 
 VOCABULARY, LENGTH, GROUP = 24, 6, 8
 

@@ -10,13 +10,13 @@ import json
 import shutil
 from pathlib import Path
 
+import judged_claims
 import numpy as np
 import pytest
 from places import ROOT
 
 from grposcope.core.errors import UserError
 from grposcope.faults.judge import diagnose
-from grposcope.instruments.verify import judge
 from grposcope.instruments.verify.read import evidence
 from grposcope.logs import read
 from grposcope.logs.trainers import ms_swift_completions
@@ -75,9 +75,9 @@ def test_the_completions_are_the_groups() -> None:
 
 def test_nothing_is_broken() -> None:
     """Advantages, groups, rewards and metrics are those of the settings, in an engine that we did not write."""
-    found = {one.claim.name: one for one in judge.judge(evidence(FOLDER))}
+    found = judged_claims.of(evidence(FOLDER))
     assert found["advantages"].status == found["groups"].status == "holds"
-    assert "weighted sum" in found["rewards"].told[0].held  # which were not graded again
+    assert "weighted sum" in found["rewards"].told[0].because  # which were not graded again
     assert not [name for name, one in found.items() if one.status == "broken"]
 
 
@@ -87,7 +87,7 @@ def test_an_advantage_that_is_not_that_of_its_group(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[3]["advantages"][2] += 0.2
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = {one.claim.name: one.status for one in judge.judge(evidence(tmp_path / "run"))}
+    found = {name: one.status for name, one in judged_claims.of(evidence(tmp_path / "run")).items()}
     assert found["advantages"] == "broken"
 
 

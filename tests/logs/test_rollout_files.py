@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import judged_claims
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +23,6 @@ from places import ROOT
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.offpolicy import read as offpolicy
-from grposcope.instruments.verify import judge
 from grposcope.instruments.verify.read import evidence
 from grposcope.logs import read
 from grposcope.logs.logged_rollouts import advantages as advantages_of
@@ -79,7 +79,7 @@ def test_a_failed_rollout_has_no_reward() -> None:
 
 @pytest.mark.parametrize("place", [TRACES, FIXTURES / "prime_rl", EFFECTIVE])
 def test_what_holds_of_traces(place: Path) -> None:
-    found = {one.claim.name: one for one in judge.judge(evidence(place))}
+    found = judged_claims.of(evidence(place))
     assert found["advantages"].told
     assert found["groups"].told
     assert any("write tool_mask" in one for one in found["tokens"].untested)  # the mask is all that says who wrote
@@ -102,7 +102,7 @@ def test_an_advantage_that_is_not_that_of_its_group(tmp_path: Path) -> None:
                 node["advantages"] = [value + 0.3 for value in node["advantages"]]
 
     path = changed(EFFECTIVE, 2, swap, tmp_path / "traces.jsonl")
-    found = {one.claim.name: one.status for one in judge.judge(evidence(path))}
+    found = {name: one.status for name, one in judged_claims.of(evidence(path)).items()}
     assert found["advantages"] == "broken"
 
 

@@ -78,8 +78,9 @@ class Fault:
     it may cost beside learning that goes well, as a clause. beside: its grade beside learning that goes well; instead:
     where the run stalled, fell, lost what it had learned or never learned. minor: it says that nothing happens rather
     than that something goes wrong. gamed: the training reward does not show the outcome where it is there, so that only
-    a held-out score does. log, settings, rollouts: how each kind of evidence shows it, None where it does not.
-    reading: yields what was found when the log was read, facts that need no test and are no test that found nothing.
+    a held-out score does. log, settings: how this kind of evidence shows it, None where it does not. rollouts: the
+    claims of the pipeline that it breaks. reading: yields what was found when the log was read, facts that need no test
+    and are no test that found nothing.
     """
 
     name: str
@@ -93,5 +94,5 @@ class Fault:
     gamed: bool = False
     log: LogTest | None = None
     settings: SettingsCheck | None = None
-    rollouts: Proof | None = None
+    rollouts: tuple[Proof, ...] = ()
     reading: Callable[[Run], Iterable[Finding]] | None = None

@@ -11,7 +11,7 @@ from types import MappingProxyType, ModuleType
 from typing import TypeVar
 
 from grposcope.core.errors import UserError
-from grposcope.core.fault import Fault, LogTest, SettingsCheck
+from grposcope.core.fault import Fault, LogTest, Proof, SettingsCheck
 from grposcope.core.named import nearest
 
 FAMILIES = ("reward", "groups", "length", "policy", "update", "sampler", "pipeline", "record")
@@ -52,6 +52,12 @@ def seen_in_logs() -> tuple[str, ...]:
 def seen_in_settings() -> tuple[str, ...]:
     """Names of the faults that settings may show."""
     return tuple(name for name, fault in faults().items() if fault.settings is not None)
+
+
+@cache
+def proofs() -> tuple[Proof, ...]:
+    """The claims that faults break, each once, in the order of the first fault that breaks it."""
+    return _distinct(proof for fault in faults().values() for proof in fault.rollouts)
 
 
 def fault(name: str) -> Fault:

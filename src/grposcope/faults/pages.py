@@ -89,8 +89,9 @@ def looked_for(fault: Fault) -> list[tuple[str, str]]:
         where.append(("log", "what was found when it was read"))
     if fault.settings is not None:
         where.append(("settings", f"{fault.settings.finds} ({', '.join(fault.settings.trainers)})"))
-    if fault.rollouts is not None:
-        where.append(("rollouts", f"what breaks “{fault.rollouts.claim}”; needs {fault.rollouts.needs}"))
+    if fault.rollouts:
+        claims = "; or ".join(f"what breaks “{proof.claim}” (needs {proof.needs})" for proof in fault.rollouts)
+        where.append(("rollouts", claims))
     return where
 
 

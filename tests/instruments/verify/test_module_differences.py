@@ -9,10 +9,10 @@ import torch
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.verify import module_differences
-from grposcope.instruments.verify.claim import ClaimTest, NotTestable
-from grposcope.instruments.verify.claims import arrived
-from grposcope.instruments.verify.evidence import PipelineEvidence
 from grposcope.lab import policies
+from grposcope.signs.rollouts.claims import arrived
+from grposcope.signs.rollouts.evidence import PipelineEvidence
+from grposcope.signs.rollouts.findings import was_tested
 
 NAMES = ("model.embed_tokens.weight", "lm_head.weight", "model.layers.0.self_attn.q_proj.weight",
          "model.layers.0.mlp.up_proj.weight", "model.layers.0.input_layernorm.weight")  # fmt: skip
@@ -33,9 +33,9 @@ def test_equal_weights_have_arrived_also_in_a_narrower_format() -> None:
         found = module_differences.compare(trainer, sampler, earlier)
         assert sum(one.equal for one in found) == sum(one.moved for one in found) == 5
     (test,) = arrived.tests(PipelineEvidence("x", arrived=found))
-    assert isinstance(test, ClaimTest)
-    assert not test.broken
-    assert "training moved 5 of them" in test.held
+    assert was_tested(test)
+    assert not test.present
+    assert "training moved 5 of them" in test.because
 
 
 def test_what_did_not_arrive_is_named() -> None:
@@ -45,10 +45,10 @@ def test_what_did_not_arrive_is_named() -> None:
     assert (found["attention"].equal, found["attention"].earlier, found["attention"].first) == (0, 1, NAMES[2])
     assert found["mlp"].equal == 1
     (test,) = arrived.tests(PipelineEvidence("x", arrived=tuple(found.values())))
-    assert isinstance(test, ClaimTest)
-    assert test.broken
-    assert test.fault == "attention not arrived"
-    assert "from before training" in test.evidence
+    assert was_tested(test)
+    assert test.present
+    assert (test.fault, test.brief) == ("weights never arrived", "attention not arrived")
+    assert "from before training" in test.because
     assert "Merge" in test.remedy
 
 
@@ -61,7 +61,7 @@ def test_merging_may_round_but_not_halve() -> None:
 
 def test_nothing_given_and_nothing_in_common() -> None:
     (found,) = arrived.tests(PipelineEvidence("x"))
-    assert isinstance(found, NotTestable)
+    assert not was_tested(found)
     with pytest.raises(UserError, match="no tensor in common"):
         module_differences.compare(weights(0), {"other": torch.zeros(2)})
 

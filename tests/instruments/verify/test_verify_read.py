@@ -84,7 +84,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["verify", str(bad), *settings]) == 1
     shown = capsys.readouterr().out
-    assert "Sign: " in shown
+    assert "Reversed sign: " in shown
     assert "Since step 2" in shown
     assert len(shown.splitlines()) <= 20
 

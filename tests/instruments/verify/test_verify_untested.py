@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import judged_claims
 import numpy as np
 import pipelines
 import pytest
@@ -18,11 +19,15 @@ from pipelines import Pipeline
 from grposcope import verify
 from grposcope.cli import main
 from grposcope.core.rollouts import Rollout
-from grposcope.instruments.verify import coverage, judge, own_loop, row_file
-from grposcope.instruments.verify.claim import ClaimResult
-from grposcope.instruments.verify.evidence import GradientEvidence, OptimizerEvidence, PipelineEvidence, Stated
-from grposcope.instruments.verify.module_match import ModuleMatch
-from grposcope.instruments.verify.stated_loss import StatedLoss
+from grposcope.instruments.verify import own_loop, row_file
+from grposcope.signs.rollouts.evidence import (
+    GradientEvidence,
+    OptimizerEvidence,
+    PipelineEvidence,
+    Stated,
+)
+from grposcope.signs.rollouts.module_match import ModuleMatch
+from grposcope.signs.rollouts.stated_loss import StatedLoss
 
 PIPELINE = Pipeline(steps=2, prompts=4, group=4, masks_truncated=False)
 
@@ -33,9 +38,9 @@ def changed(rows: pipelines.Rows, **columns: Any) -> pipelines.Rows:
             for row in rows]  # fmt: skip
 
 
-def of(evidence: PipelineEvidence, claim: str) -> ClaimResult:
+def of(evidence: PipelineEvidence, claim: str) -> judged_claims.Judged:
     """What becomes of one claim."""
-    return next(one for one in judge.judge(evidence) if one.claim.name == claim)
+    return judged_claims.of(evidence)[claim]
 
 
 def zeros(row: dict[str, Any]) -> list[int]:
@@ -77,8 +82,8 @@ def test_a_part_of_the_tests_does_not_hold(
     rows = changed(PIPELINE.rows(), **columns)
     result = pipelines.judged(rows, {**PIPELINE.settings, **settings})[claim]
     assert result.status == "cannot tell"
-    assert coverage.tested_in_part(result)
-    assert any(held in one.held for one in result.told), result.told
+    assert result.in_part
+    assert any(held in one.because for one in result.told), result.told
     assert any(reason in one for one in result.untested), result.untested
 
 
@@ -96,11 +101,11 @@ def test_the_share_that_was_tested_is_said() -> None:
     """Of 32 rollouts 8 lack a reward, or have a mask of zeros."""
     rows = PIPELINE.rows()
     bare = [{**row, "reward": None, "advantage": None} if place >= 24 else row for place, row in enumerate(rows)]
-    held = pipelines.judged(bare, PIPELINE.settings)["advantages"].told[0].held
+    held = pipelines.judged(bare, PIPELINE.settings)["advantages"].told[0].because
     assert "24 of 32 rollouts (8 have no reward" in held
     masked = [{**row, "mask": zeros(row), "truncated": False} if place >= 24 else row for place, row in enumerate(rows)]
     told = pipelines.judged(masked, {**PIPELINE.settings, "max_completion_length": 999})["tokens"].told
-    assert any("In 24 of 32 rollouts (8 have" in one.held for one in told), told
+    assert any("In 24 of 32 rollouts (8 have" in one.because for one in told), told
 
 
 def test_tools_turns_and_ends_that_are_not_there_are_not_tested() -> None:
@@ -109,7 +114,7 @@ def test_tools_turns_and_ends_that_are_not_there_are_not_tested() -> None:
     assert "tool output trained on" not in names
     endless = changed(PIPELINE.rows(), completion_ids=lambda row: [1] * len(row["mask"]), truncated=True)
     result = pipelines.judged(endless, PIPELINE.settings)["tokens"]
-    assert not {"end of text masked", "end of text twice", "padding trained on"} & {one.fault for one in result.told}
+    assert not {"end of text masked", "trained beyond the end"} & {one.fault for one in result.told}
     assert any("No completion has a token that ends it" in one for one in result.untested)
     turns = changed(PIPELINE.rows(), completion=[{"role": "assistant"}, {"role": "tool"}])
     result = pipelines.judged(turns, PIPELINE.settings)["tokens"]
@@ -132,7 +137,7 @@ def test_equal_rewards_do_not_show_where_they_belong() -> None:
     assert result.status == "cannot tell"
     assert any("all equal" in one for one in result.untested)
     alone = pipelines.judged(rows[:1], {}, grader=lambda prompts, texts: [1.0])["rewards"]
-    assert (alone.status, [one.fault for one in alone.told]) == ("cannot tell", ["not repeatable"])
+    assert (alone.status, [one.fault for one in alone.told]) == ("cannot tell", ["reward not repeatable"])
     silent = pipelines.judged(rows, {}, grader=lambda prompts, texts: [math.nan] * len(texts))["rewards"]
     assert (silent.status, silent.told) == ("cannot tell", ())
 
@@ -152,23 +157,23 @@ def test_empty_completions_are_evidence() -> None:
     paid = pipelines.judged(emptied(changed(PIPELINE.rows(), reward=lambda row: len(row["mask"]) % 3 / 2), 1.0), {})
     assert paid["rewards"].status == "broken"
     assert paid["rewards"].told[0].fault == "empty completions paid"
-    assert "3 of 3 empty completions have the reward 1" in paid["rewards"].told[0].evidence
+    assert "3 of 3 empty completions have the reward 1" in paid["rewards"].told[0].because
     rows = emptied(PIPELINE.rows(), 0.0)
     sound = pipelines.judged(rows, PIPELINE.settings)
     assert (sound["advantages"].status, sound["groups"].status) == ("holds", "holds")
-    assert "32 rollouts" in sound["advantages"].told[0].held
-    assert any("of 8 groups repeat a sibling" in one.held for one in sound["groups"].told)
-    assert "In 29 of 32 rollouts (3 have no trained token" in sound["tokens"].told[0].held
+    assert "32 rollouts" in sound["advantages"].told[0].because
+    assert any("of 8 groups repeat a sibling" in one.because for one in sound["groups"].told)
+    assert "In 29 of 32 rollouts (3 have no trained token" in sound["tokens"].told[0].because
     without = [{**row, "advantage": None} if not row["mask"] else row for row in rows]
     alone = pipelines.judged(without, PIPELINE.settings)["advantages"]
-    assert "29 of 32 rollouts" in alone.told[0].held
+    assert "29 of 32 rollouts" in alone.told[0].because
     ids = pipelines.judged(changed(emptied(rows, 0.5), completion=None), {}, grader=lambda p, texts: [0.0] * len(texts))
-    assert any("3 of 3 rollouts" in one.evidence for one in ids["rewards"].told)
+    assert any("3 of 3 rollouts" in one.because for one in ids["rewards"].told)
 
 
 def test_copies_of_empty_completions_keep_their_level() -> None:
     """Half of the draws are empty: an empty one repeats none, so that chance stays chance."""
-    from grposcope.instruments.verify.claims import groups
+    from grposcope.signs.rollouts.claims import groups
 
     random, seen = np.random.default_rng(0), 0
     chances = np.array([0.5, 0.3, 0.2])
@@ -176,7 +181,7 @@ def test_copies_of_empty_completions_keep_their_level() -> None:
         drawn = random.choice(3, (8, 8), p=chances)
         test = groups._by_probability([["" if one == 0 else str(one) for one in part] for part in drawn],
                                       [np.log(chances[part]).tolist() for part in drawn])  # fmt: skip
-        seen += test.broken
+        seen += test.present
     assert seen <= 15
 
 
@@ -189,7 +194,7 @@ def test_a_gradient_without_derivatives_is_not_told() -> None:
     moved = (OptimizerEvidence(2, 2, 1e-3, 1e-4),)
     result = of(PipelineEvidence("", rows=(row,), stated=stated, optimizer=moved), "gradient")
     assert result.status == "cannot tell"
-    assert [one.fault for one in result.told] == ["reference updated"]
+    assert [one.fault for one in result.told] == ["reference moves along"]
     assert "derivatives of the loss were not recorded" in result.untested[0]
     still = replace(row, advantages=np.zeros(1), loss_weights=np.zeros(2))
     for rows, gradients in (((still,), ()), ((), (GradientEvidence(3, 0.0, 0.0, 0.0, 0.0, 8, "step 2"),))):
@@ -207,7 +212,7 @@ def test_a_kl_term_of_nothing_does_not_show_its_coefficient() -> None:
         for i, sign in enumerate((1.0, -1.0))
     )  # fmt: skip
     result = of(PipelineEvidence("", rows=rows, stated=Stated(loss=StatedLoss(), kl=0.1)), "gradient")
-    assert not result.told[0].broken
+    assert not result.told[0].present
     assert any("too small in these batches to see its coefficient 0.1" in one for one in result.untested)
 
 
@@ -236,7 +241,7 @@ def test_metrics_that_could_not_be_compared_are_named() -> None:
     rows = pipeline.rows()
     run = pipelines.log(rows, 4)
     bare = pipelines.judged(changed(rows, completion_ids=None), pipeline.settings, run)["metrics"]
-    assert coverage.tested_in_part(bare)
+    assert bare.in_part
     assert any("length was not compared" in one for one in bare.untested)
     dead = changed(rows, reward=0.0, advantage=0.0)
     flat = pipelines.judged(dead, pipeline.settings, pipelines.log(dead, 4))["metrics"]
@@ -311,7 +316,7 @@ def test_what_was_broken_live_is_broken(tmp_path: Path, capsys: pytest.CaptureFi
         assert "broken in 10 of 12 batches that were tested while the run trained, since step 3" in said
         document = verify(place).document
         (claim,) = [one for one in document["claims"] if one["claim"] == "advantages"]
-        assert (claim["status"], claim["tests"][0]["since"]) == ("broken", 3)
+        assert (claim["status"], claim["findings"][0]["since"]["step"]) == ("broken", 3)
         assert document["tested live"] == 12
         assert document["rollouts"] == 16
     with (tmp_path / "out" / "grposcope" / "verify" / "claims.jsonl").open("a") as file:
@@ -326,10 +331,10 @@ def test_a_fault_that_is_seen_twice_is_told_once(tmp_path: Path) -> None:
             if row.step == 1 and row.advantages is not None]  # fmt: skip
     row_file.write(folder, 12, rows)
     (claim,) = [one for one in verify(folder).document["claims"] if one["claim"] == "advantages"]
-    assert [one["fault"] for one in claim["tests"]] == ["sign"]
-    assert claim["tests"][0]["since"] == 3
-    assert "opposite sign" in claim["tests"][0]["evidence"]
-    assert "in 10 of 12 batches" in claim["tests"][0]["evidence"]
+    assert [one["fault"] for one in claim["findings"]] == ["reversed sign"]
+    assert claim["findings"][0]["since"]["step"] == 3
+    assert "opposite sign" in claim["findings"][0]["because"]
+    assert "in 10 of 12 batches" in claim["findings"][0]["because"]
 
 
 def test_settings_that_are_stated_otherwise_are_named_and_count(
@@ -369,4 +374,4 @@ def test_the_loss_is_tested_against_the_stated_coefficient(tmp_path: Path) -> No
     assert own["gradient"]["status"] == "holds"
     other = {one["claim"]: one for one in verify(tmp_path, {"beta": 0.04}).document["claims"]}
     assert other["gradient"]["status"] == "broken"
-    assert other["gradient"]["tests"][0]["fault"] == "KL left out"
+    assert other["gradient"]["findings"][0]["brief"] == "KL left out"

@@ -13,8 +13,8 @@ import pytest
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout
 from grposcope.instruments.verify import in_training, read, row_file
-from grposcope.instruments.verify.evidence import Stated
 from grposcope.instruments.verify.own_loop import rows_of, verify_batch
+from grposcope.signs.rollouts.evidence import Stated
 
 STATED = Stated(group=4, baseline="mean", scale="group", ddof=1, epsilon=1e-4, weights={"right": 1.0}, limit=5)
 
@@ -153,9 +153,9 @@ def test_a_batch_is_due_at_one_of_its_steps() -> None:
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
 @pytest.mark.parametrize("warmup", [0, 1, 5])
 def test_our_schedule_is_stated_as_other_trainers_count(schedule: str, warmup: int) -> None:
-    from grposcope.instruments.verify.claims import first_update
-    from grposcope.instruments.verify.stated import own_schedule
     from grposcope.lab.train.optimizer import learning_rate
+    from grposcope.signs.rollouts.claims import first_update
+    from grposcope.signs.rollouts.stated import own_schedule
 
     said = own_schedule(Stated(warmup=warmup, updates=12))
     assert said.warmup is not None

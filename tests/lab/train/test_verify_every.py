@@ -7,16 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import judged_claims
 import numpy as np
 import pytest
 from small_runs import config, weights
 
-from grposcope.instruments.verify import gradient_norm, judge, read
-from grposcope.instruments.verify.evidence import PipelineEvidence
+from grposcope.instruments.verify import gradient_norm, read
 from grposcope.lab import policies
 from grposcope.lab.policies import Policy
 from grposcope.lab.train import loop
 from grposcope.lab.train.loop import train
+from grposcope.signs.rollouts.evidence import PipelineEvidence
 
 
 def test_evidence_of_a_run(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,12 +39,14 @@ def test_evidence_of_a_run(policy: Policy, tmp_path: Path, monkeypatch: pytest.M
         assert row.sampler is not None
         if row.current is not None and np.isfinite(row.current).all():  # dead groups are not passed through the model
             assert row.current == pytest.approx(row.sampler, abs=1e-5)
-    assert not [one for one in judge.judge(found) if one.status == "broken"]
+    assert not [one for one in judged_claims.of(found).values() if one.status == "broken"]
 
     credit = loop.per_token
     monkeypatch.setattr(loop, "per_token", lambda *given: credit(*given) * 0.9)
     train(config(policy, tmp_path, verify_every=1, out=str(tmp_path / "wrong"), **settings))
-    broken = [one.claim.name for one in judge.judge(read.evidence(tmp_path / "wrong")) if one.status == "broken"]
+    broken = [
+        name for name, one in judged_claims.of(read.evidence(tmp_path / "wrong")).items() if one.status == "broken"
+    ]
     assert broken == ["advantages"]
 
 
@@ -58,10 +61,10 @@ def test_the_gradient_is_taken_again_and_a_loss_with_another_sign_is_named(
     assert [one.step for one in found.gradients] == [2, 3]
     for one in found.gradients:
         assert one.norm(1, 0.3) == pytest.approx(one.logged, rel=1e-4)
-    sound = {one.claim.name: one for one in judge.judge(found)}
+    sound = judged_claims.of(found)
     assert sound["gradient"].status == "holds"
     assert sound["resume"].status == "cannot tell"  # the run was never restarted
-    assert "continues over 3 checks" in " ".join(one.held for one in sound["resume"].told)
+    assert "continues over 3 checks" in " ".join(one.because for one in sound["resume"].told)
 
     step = loop._Session.optimise
 
@@ -76,10 +79,10 @@ def test_the_gradient_is_taken_again_and_a_loss_with_another_sign_is_named(
     monkeypatch.setattr(loop._Session, "optimise", turned)
     train(config(policy, tmp_path, out=str(tmp_path / "wrong"), **settings))
     wrong = again(tmp_path / "wrong")
-    told = next(one for one in judge.judge(wrong) if one.claim.name == "gradient")
-    assert told.told[0].fault == "KL sign"
-    assert told.told[0].since == 2
-    assert {one.fault for one in told.told} == {"KL sign", "gradient norm"}
+    told = judged_claims.of(wrong)["gradient"]
+    assert (told.told[0].fault, told.told[0].brief) == ("wrong kl term", "KL sign")
+    assert told.told[0].onset == 2
+    assert {one.fault for one in told.told} == {"wrong kl term", "another loss"}
 
 
 def again(folder: Path) -> PipelineEvidence:

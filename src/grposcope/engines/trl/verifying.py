@@ -20,7 +20,7 @@ from grposcope.engines.trl.scored import Scored
 
 if TYPE_CHECKING:
     from grposcope.core.rollouts import Rollout
-    from grposcope.instruments.verify.evidence import OptimizerEvidence, ScoredTokens, Stated
+    from grposcope.signs.rollouts.evidence import OptimizerEvidence, ScoredTokens, Stated
 
 ROW = "grposcope_row"
 """Key of the row numbers in a batch."""
@@ -141,10 +141,10 @@ def together(trainer: Any, rows: Sequence[Rollout]) -> list[Rollout]:
 
 def stated(trainer: Any, ends: set[int], pad: int, advantage: str | None, whole: bool) -> Stated:
     """What the settings of a trainer state. advantage: ours in the place of TRL's. whole: one advantage a rollout."""
-    from grposcope.instruments.verify.evidence import Stated
+    from grposcope.signs.rollouts.evidence import Stated
 
     args = trainer.args
-    from grposcope.instruments.verify.stated_loss import of_trl
+    from grposcope.signs.rollouts.stated_loss import of_trl
 
     own = type(trainer).create_scheduler is not Trainer.create_scheduler  # a schedule that the arguments do not say
     compared = _compared(args, advantage) if whole else {}
@@ -180,7 +180,7 @@ def _scaled(trainer: Any) -> bool:
 
 def optimizer_state(trainer: Any, step: int) -> OptimizerEvidence | None:
     """What the state of Adam says after `step`; None for another optimiser, and where steps may be left out."""
-    from grposcope.instruments.verify.evidence import OptimizerEvidence
+    from grposcope.signs.rollouts.evidence import OptimizerEvidence
 
     inner = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
     states = [state for state in getattr(inner, "state", {}).values() if "exp_avg_sq" in state and "step" in state]

@@ -29,6 +29,7 @@ from grposcope.core.run import Run
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
 from grposcope.logs.trainers import defect
+from grposcope.signs.rollouts.claims import metrics
 
 
 def sentences(run: Run) -> tuple[str, ...]:
@@ -78,4 +79,5 @@ FAULT = Fault(
         ("note",),
     ),
     reading=of_reading,
+    rollouts=(metrics.PROOF,),
 )

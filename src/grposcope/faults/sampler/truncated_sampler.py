@@ -17,6 +17,7 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
+from grposcope.signs.rollouts.claims import sampling, weights
 from grposcope.signs.sampler_mismatch import TEST
 
 FAULT = Fault(
@@ -29,4 +30,5 @@ FAULT = Fault(
     source="method of this project; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,
+    rollouts=(sampling.PROOF, weights.PROOF),
 )

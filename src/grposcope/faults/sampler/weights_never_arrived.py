@@ -30,6 +30,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
+from grposcope.signs.rollouts.claims import arrived, checkpoints, weights
 from grposcope.signs.sampler_mismatch import TEST
 from grposcope.signs.settings.recipe import verl_lora_rank
 from grposcope.signs.settings.verl import ROLLOUT, on_megatron
@@ -91,6 +92,7 @@ FAULT = Fault(
     source="method of this project; verl docs, advance/ppo_lora: https://verl.readthedocs.io/en/latest/advance/ppo_lora.html",
     beside="warning",
     log=TEST,
+    rollouts=(arrived.PROOF, checkpoints.PROOF, weights.PROOF),
     settings=SettingsCheck(
         "weights never arrived",
         settings,

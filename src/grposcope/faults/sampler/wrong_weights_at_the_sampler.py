@@ -16,6 +16,7 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
+from grposcope.signs.rollouts.claims import arrived, checkpoints, weights
 from grposcope.signs.sampler_mismatch import TEST
 
 FAULT = Fault(
@@ -25,4 +26,5 @@ FAULT = Fault(
     source="method of this project; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,
+    rollouts=(arrived.PROOF, checkpoints.PROOF, weights.PROOF),
 )

@@ -10,7 +10,7 @@ from grposcope.core.instrument import Command, Instrument
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
-    from grposcope.instruments.verify.evidence import Stated
+    from grposcope.signs.rollouts.evidence import Stated
 
 INSTRUMENT = Instrument(
     "verify",
@@ -41,8 +41,9 @@ def verify(
     """
     from dataclasses import replace
 
-    from grposcope.instruments.verify import answer, evidence, graders, live, read
+    from grposcope.instruments.verify import answer, graders, live, read
     from grposcope.instruments.verify.overruled import AskedSettings
+    from grposcope.signs.rollouts import evidence
 
     if isinstance(source, str | Path):
         asked = AskedSettings(stated if isinstance(stated, Mapping) else {})
@@ -53,4 +54,4 @@ def verify(
         found = read.of_rows(source, stated)
     if reward is not None:
         found = replace(found, grader=graders.of_function(reward, found.rows))
-    return answer.of(found, live.results(found))
+    return answer.of(found, live.claims(found))

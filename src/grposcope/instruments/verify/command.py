@@ -15,9 +15,9 @@ from grposcope.instruments.verify import command_model_flags
 from grposcope.logs.native.schema import is_record, read_config
 
 if TYPE_CHECKING:
-    from grposcope.instruments.verify.evidence import PipelineEvidence
     from grposcope.instruments.verify.overruled import AskedSettings
     from grposcope.logs import Hints
+    from grposcope.signs.rollouts.evidence import PipelineEvidence
 
 DESCRIPTION = (
     "Test whether a GRPO pipeline does what its settings say: advantages, groups, masks and rewards "
@@ -64,8 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
         return log_flags.dry_run(arguments)
     from dataclasses import replace
 
+    from grposcope.faults.judge_rollouts import claim_status
     from grposcope.instruments.verify import answer, graders, live, read
     from grposcope.render import document, terminal
+    from grposcope.signs.rollouts.findings import was_tested
 
     place, number = log_flags.numbered(arguments.place)
     evidence = read.evidence(place, arguments.rollouts, _settings(arguments), _hints(arguments, number))
@@ -76,16 +78,16 @@ def run(arguments: argparse.Namespace) -> int:
         from grposcope.instruments.verify import command_model
 
         evidence = command_model.with_model(evidence, arguments)
-    results = live.results(evidence)
-    said = answer.of(evidence, results)
+    claims = live.claims(evidence)
+    said = answer.of(evidence, claims)
     say(arguments, terminal.text(said))
-    untested = {one.claim.name for one in results if one.status == "cannot tell"}
+    untested = {proof.name for proof, findings in claims.items() if claim_status(findings) == "cannot tell"}
     if further := _further(arguments, evidence, untested):
         say(arguments, "\n".join(["", "to test more:", *(f"  {command}" for command in further)]))
     finish(arguments, document.of_answer(said))
     if said.word == "failing":
         return 1
-    return 0 if any(one.told for one in results) else 2
+    return 0 if any(was_tested(finding) for findings in claims.values() for finding in findings) else 2
 
 
 def _further(arguments: argparse.Namespace, evidence: PipelineEvidence, untested: Collection[str]) -> list[str]:
@@ -125,7 +127,7 @@ def _hints(arguments: argparse.Namespace, number: int | None) -> Hints:
 
 def _check_names(given: Mapping[str, Any]) -> None:
     """UserError for a setting that nothing reads."""
-    from grposcope.instruments.verify import stated
+    from grposcope.signs.rollouts import stated
 
     known = log_flags.known_settings() | stated.NAMES
     for name in given:

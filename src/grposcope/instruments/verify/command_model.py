@@ -15,14 +15,15 @@ from transformers.utils import logging
 from grposcope.commands import probe_model
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout
-from grposcope.instruments.verify import gradient_norm, module_differences, numerics, scoring
-from grposcope.instruments.verify.evidence import GradientEvidence, PipelineEvidence, ScoredTokens
-from grposcope.instruments.verify.module_match import ModuleMatch
+from grposcope.instruments.verify import gradient_norm, module_differences, scoring
 from grposcope.lab import batch_memory, policies
 from grposcope.lab.policies import Policy, adapters
 from grposcope.lab.sampling import pass_cost
 from grposcope.lab.train import checkpoint as checkpoints
 from grposcope.logs.trainers import trl_output
+from grposcope.signs.rollouts import numerics
+from grposcope.signs.rollouts.evidence import GradientEvidence, PipelineEvidence, ScoredTokens
+from grposcope.signs.rollouts.module_match import ModuleMatch
 
 BASE = "the base model without adapters"
 

@@ -9,7 +9,7 @@ from typing import Any
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout, Text
 from grposcope.core.text import visible
-from grposcope.instruments.verify.evidence import Grader
+from grposcope.signs.rollouts.evidence import Grader
 
 
 def of_function(function: Callable[..., Any], rows: Sequence[Rollout]) -> Grader:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats
-from grposcope.instruments.verify import token_weights
-from grposcope.instruments.verify.evidence import GradientEvidence, PipelineEvidence
 from grposcope.lab.policies import Policy
+from grposcope.signs.rollouts import token_weights
+from grposcope.signs.rollouts.evidence import GradientEvidence, PipelineEvidence
 
 TOKENS = 4096
 """Tokens of one pass, with those of the prompts."""

@@ -25,10 +25,10 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
 
 def section(looks: Sequence[Mapping[str, Any]]) -> Answer:
     """looks: the rows of claims.jsonl, in order. A claim is broken from the first look at which it was."""
+    from grposcope.faults import catalogue
     from grposcope.instruments.verify import live
-    from grposcope.instruments.verify.claims import CLAIMS
 
-    titles = {claim.name: claim.title for claim in CLAIMS}
+    titles = {proof.name: proof.claim for proof in catalogue.proofs()}
     broken = live.broken(looks)
     held = {name: sum(look["claims"].get(name, {}).get("status") == "holds" for look in looks)
             for name in dict.fromkeys(name for look in looks for name in look["claims"])}  # fmt: skip
@@ -37,12 +37,15 @@ def section(looks: Sequence[Mapping[str, Any]]) -> Answer:
     for name, count in held.items():
         title = titles.get(name, name)
         if name in broken:
-            rows.append((title, "broken", visible(f"{broken[name].fault}, at step {broken[name].since}", 200)))
+            rows.append((title, "broken", visible(f"{broken[name].finding.fault}, at step {broken[name].since}", 200)))
         elif count:
             rows.append((title, "holds", f"in {count:,} of {len(looks):,} checks"))
         elif in_part[name]:
             rows.append((title, "cannot tell", f"tested in part, in {in_part[name]:,} of {len(looks):,} checks"))
-    text = [visible(f"Step {one.since}: {one.evidence.rstrip('.')}. {one.remedy}", 600) for one in broken.values()]
+    text = [
+        visible(f"Step {one.since}: {one.finding.because.rstrip('.')}. {one.finding.remedy}", 600)
+        for one in broken.values()
+    ]
     holds = sum(status == "holds" for _, status, _ in rows)
     word: Word = "failing" if broken else "healthy" if holds else "cannot tell"
     tables = [Table("Claims", ("claim", "status", "what was seen"), rows)] if rows else []

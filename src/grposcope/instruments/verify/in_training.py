@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,9 +12,10 @@ from grposcope.core.answer import Answer
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
-from grposcope.instruments.verify import judge, own_loop, read, row_file
-from grposcope.instruments.verify.claims.resume import prompts_of
-from grposcope.instruments.verify.evidence import Grader, OptimizerEvidence, ScoredTokens, Stated
+from grposcope.faults.judge import LEVEL
+from grposcope.instruments.verify import own_loop, read, row_file
+from grposcope.signs.rollouts.claims.resume import prompts_of
+from grposcope.signs.rollouts.evidence import Grader, OptimizerEvidence, ScoredTokens, Stated
 
 LINE = 400
 """Characters of a warning."""
@@ -27,8 +27,8 @@ def due(every: int, step: int, interval: int) -> bool:
 
 
 def error_of(look: int) -> float:
-    """Chance of a false alarm at the look with this number, from 1 on: over all looks together `judge.JOINT_ERROR`."""
-    return judge.JOINT_ERROR / (look * (look + 1))
+    """Chance of a false alarm at the look with this number, from 1 on: over all looks together LEVEL."""
+    return LEVEL / (look * (look + 1))
 
 
 class TrainingVerifier:
@@ -98,26 +98,21 @@ def _prompts(folder: Path) -> dict[int, frozenset[str]]:
 
 
 def _row(step: int, found: Answer) -> dict[str, Any]:
-    claims = {claim["claim"]: {"status": claim["status"], **_broken(claim), **_in_part(claim)}
+    claims = {claim["claim"]: {"status": claim["status"], **_broken(claim, step), **_in_part(claim)}
               for claim in found.document["claims"]}  # fmt: skip
     return {"step": step, "rollouts": found.document["rollouts"], "claims": claims}
 
 
 def _in_part(claim: dict[str, Any]) -> dict[str, Any]:
-    return {"in_part": True} if claim["status"] == "cannot tell" and claim["tests"] else {}
+    tested = any(finding["status"] != "cannot tell" for finding in claim["findings"])
+    return {"in_part": True} if claim["status"] == "cannot tell" and tested else {}
 
 
-def _broken(claim: dict[str, Any]) -> dict[str, Any]:
-    if claim["status"] != "broken":
-        return {}
-    test = claim["tests"][0]
-    return {"fault": test["fault"], "evidence": test["evidence"], "p": _finite(test["p"]), "remedy": test["remedy"]}
-
-
-def _finite(p: float | None) -> float | None:
-    return p if p is not None and math.isfinite(p) else None
+def _broken(claim: dict[str, Any], step: int) -> dict[str, Any]:
+    """The first finding of a claim that is broken, as seen at a step."""
+    return {"finding": {**claim["findings"][0], "seen": step}} if claim["status"] == "broken" else {}
 
 
 def _line(step: int, claim: dict[str, Any]) -> str:
-    test = claim["tests"][0]
-    return f"step {step}: broken: {claim['title'].lower()}: {test['evidence'].rstrip('.')}. {test['remedy']}"
+    finding = claim["findings"][0]
+    return f"step {step}: broken: {claim['title'].lower()}: {finding['because'].rstrip('.')}. {finding['remedy']}"

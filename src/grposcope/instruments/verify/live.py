@@ -10,58 +10,70 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grposcope.instruments.verify.claim import ClaimResult, ClaimTest
-from grposcope.instruments.verify.evidence import PipelineEvidence
-from grposcope.instruments.verify.judge import judge
+from grposcope.core.fault import Proof
+from grposcope.core.finding import Finding, at, fact, of_document
+from grposcope.faults.judge_rollouts import Claims, prove
+from grposcope.signs.rollouts.evidence import PipelineEvidence
 
 
 @dataclass(frozen=True)
-class LiveFault:
-    """A claim that was broken while the run trained. since: first step; count: of the `batches` that were tested."""
+class LiveFinding:
+    """What broke a claim while the run trained, as it was first seen. count: of the `batches` that were tested."""
 
-    since: int
+    finding: Finding
     count: int
     batches: int
-    fault: str
-    evidence: str
-    remedy: str
 
     @property
-    def seen(self) -> str:
+    def since(self) -> int:
+        """The step at which it was first seen."""
+        return self.finding.seen or 0
+
+    @property
+    def where(self) -> str:
         """In how many batches, as a clause."""
         batches = f"{self.batches:,} batch{'' if self.batches == 1 else 'es'}"
         return f"broken in {self.count:,} of {batches} that were tested while the run trained, since step {self.since}"
 
 
-def results(evidence: PipelineEvidence) -> tuple[ClaimResult, ...]:
-    """What becomes of each claim, tested now and while the run trained."""
-    faults = broken(evidence.live)
-    return tuple(_with(one, faults.get(one.claim.name)) for one in judge(evidence))
+def claims(evidence: PipelineEvidence) -> Claims:
+    """What is found of each claim, now and while the run trained."""
+    earlier = broken(evidence.live)
+    return {proof: _with(findings, earlier, proof) for proof, findings in prove(evidence).items()}
 
 
-def broken(looks: Sequence[Mapping[str, Any]]) -> dict[str, LiveFault]:
-    """Claim -> its fault, for those that were broken at a look. looks: the rows of claims.jsonl, in order."""
-    found: dict[str, LiveFault] = {}
+def broken(looks: Sequence[Mapping[str, Any]]) -> dict[str, LiveFinding]:
+    """Claim -> what broke it, for those that were broken at a look. looks: the rows of claims.jsonl, in order."""
+    found: dict[str, LiveFinding] = {}
     for look in looks:
-        for name, one in look["claims"].items():
-            if one["status"] != "broken":
+        for name, row in look["claims"].items():
+            if row["status"] != "broken":
                 continue
-            fault = LiveFault(int(look["step"]), 0, len(looks), one["fault"], one["evidence"], one["remedy"])
-            before = found.setdefault(name, fault)
+            before = found.setdefault(name, LiveFinding(_finding(row, int(look["step"])), 0, len(looks)))
             found[name] = replace(before, count=before.count + 1)
     return found
 
 
-def _with(result: ClaimResult, fault: LiveFault | None) -> ClaimResult:
-    """What became of a claim, broken if it was while the run trained."""
-    if fault is None:
-        return result
-    now = result.told if result.status == "broken" else ()
-    same = next((test for test in now if test.fault == fault.fault), None)
-    evidence = f"{(same.evidence if same else fault.evidence).rstrip('.')}; {fault.seen}"
-    if same is not None:
-        since = fault.since if same.since is None else min(fault.since, same.since)
-        told = tuple(replace(test, evidence=evidence, since=since) if test is same else test for test in now)
-    else:
-        told = (*now, ClaimTest(fault.fault, True, evidence, "", "", fault.remedy, since=fault.since))
-    return ClaimResult(result.claim, "broken", told, result.untested)
+def _finding(row: Mapping[str, Any], step: int) -> Finding:
+    """The finding of a row of claims.jsonl; rows of earlier versions have its parts, under names of their own."""
+    if "finding" in row:
+        return of_document(row["finding"], f"claims.jsonl, step {step}")
+    return fact(True, row["evidence"], fault=row["fault"], remedy=row["remedy"], seen=step)
+
+
+def _with(findings: Sequence[Finding], earlier: Mapping[str, LiveFinding], proof: Proof) -> tuple[Finding, ...]:
+    """The findings of a claim with what broke it while the run trained, which is the first of them."""
+    if proof.name not in earlier:
+        return tuple(findings)
+    live = earlier[proof.name]
+    names = live.finding.fault, live.finding.brief
+    same = next((one for one in findings if one.present and (one.fault in names or one.brief in names)), None)
+    if same is None:
+        because = f"{live.finding.because.rstrip('.')}; {live.where}"
+        present = [finding for finding in findings if finding.present]
+        others = [finding for finding in findings if not finding.present]
+        return (*present, replace(live.finding, because=because, since=at(live.since)), *others)
+    because = f"{same.because.rstrip('.')}; {live.where}"
+    since = live.since if same.onset is None else min(live.since, same.onset)
+    whole = replace(same, because=because, since=at(since), seen=live.since)
+    return tuple(whole if finding is same else finding for finding in findings)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.verify.module_match import KINDS, ModuleMatch
 from grposcope.lab.policies import Policy
+from grposcope.signs.rollouts.module_match import KINDS, ModuleMatch
 
 NEAR = 0.01
 """Distance from the trainer's tensor, in units of what training moved, that rounding and merging may leave."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from grposcope.instruments.verify import stated as settings
-from grposcope.instruments.verify import stated_loss
-from grposcope.instruments.verify.evidence import Stated
-from grposcope.instruments.verify.stated_loss import StatedLoss
+from grposcope.signs.rollouts import stated as settings
+from grposcope.signs.rollouts import stated_loss
+from grposcope.signs.rollouts.evidence import Stated
+from grposcope.signs.rollouts.stated_loss import StatedLoss
 
 LOSS_NAMES: Mapping[str, str] = {
     "low": "epsilon", "high": "epsilon_high", "bound": "delta", "reduction": "loss_type", "entropy": "entropy_coef",

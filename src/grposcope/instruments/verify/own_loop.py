@@ -19,8 +19,16 @@ from grposcope.core.answer import Answer
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, turns_of
 from grposcope.core.run import Run
-from grposcope.instruments.verify import answer, judge
-from grposcope.instruments.verify.evidence import Grader, OptimizerEvidence, PipelineEvidence, ScoredTokens, Stated
+from grposcope.faults.judge import LEVEL
+from grposcope.faults.judge_rollouts import prove
+from grposcope.instruments.verify import answer
+from grposcope.signs.rollouts.evidence import (
+    Grader,
+    OptimizerEvidence,
+    PipelineEvidence,
+    ScoredTokens,
+    Stated,
+)
 
 
 def rows_of(
@@ -144,7 +152,7 @@ def verify_batch(
     grader: Grader | None = None,
     run: Run | None = None,
     filtered: bool | None = None,
-    error: float = judge.JOINT_ERROR,
+    error: float = LEVEL,
     source: str = "batch",
     optimizer: Sequence[OptimizerEvidence] = (),
     earlier: Mapping[int, frozenset[str]] | None = None,
@@ -169,7 +177,7 @@ def verify_batch(
         optimizer=tuple(optimizer),
         earlier=earlier or {},
     )
-    return answer.of(evidence, judge.judge(evidence, error=error))
+    return answer.of(evidence, prove(evidence, level=error))
 
 
 def _array(values: Any) -> Any:

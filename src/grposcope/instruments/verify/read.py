@@ -20,8 +20,6 @@ from grposcope.core.files import json_lines
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Run
 from grposcope.instruments.verify import overruled, row_file
-from grposcope.instruments.verify import stated as settings
-from grposcope.instruments.verify.evidence import PipelineEvidence, Stated
 from grposcope.instruments.verify.overruled import AskedSettings
 from grposcope.logs import read_rollouts
 from grposcope.logs.hints import Hints
@@ -29,6 +27,8 @@ from grposcope.logs.native import rollouts as recorded
 from grposcope.logs.rollout_columns import with_groups
 from grposcope.logs.rollout_rows import row_of
 from grposcope.logs.trainers import prime_rl_exports, rollout_files, rollout_lines, trl_completions
+from grposcope.signs.rollouts import stated as settings
+from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
 
 
 def evidence(

@@ -17,8 +17,8 @@ from typing import Any
 from grposcope.core.errors import UserError
 from grposcope.core.files import atomic, dumps, json_lines, json_object, typed, write_json
 from grposcope.core.rollouts import Rollout
-from grposcope.instruments.verify.evidence import OptimizerEvidence, Stated
 from grposcope.logs.trainers import trl_output
+from grposcope.signs.rollouts.evidence import OptimizerEvidence, Stated
 
 FOLDER = "verify"
 """Name of the folder in that of the record."""

@@ -19,9 +19,9 @@ from torch import Tensor
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout
 from grposcope.instruments import has
-from grposcope.instruments.verify.evidence import ScoredTokens
-from grposcope.instruments.verify.sampling_grids import POWERS, TOP_KS, TOP_PS
 from grposcope.lab.policies import Policy
+from grposcope.signs.rollouts.evidence import ScoredTokens
+from grposcope.signs.rollouts.sampling_grids import POWERS, TOP_KS, TOP_PS
 
 BUDGET = 2e8
 """Bytes of the logits of one forward pass."""

@@ -21,9 +21,9 @@ from grposcope.lab.train.update import TokenTerms, Update
 
 if TYPE_CHECKING:
     from grposcope.core.rollouts import Rollout
-    from grposcope.instruments.verify.evidence import OptimizerEvidence, ScoredTokens, Stated
     from grposcope.instruments.verify.in_training import TrainingVerifier
-    from grposcope.instruments.verify.stated_loss import StatedLoss
+    from grposcope.signs.rollouts.evidence import OptimizerEvidence, ScoredTokens, Stated
+    from grposcope.signs.rollouts.stated_loss import StatedLoss
 
 TASK, OVERLONG = "task", "overlong"
 """Names of the two rewards: the task's, and the penalty for length where the recipe has one."""
@@ -54,8 +54,8 @@ def verifier(folder: Path, setup: Setup, done: int) -> TrainingVerifier:
 
 def stated(setup: Setup) -> Stated:
     """What the settings of a run state."""
-    from grposcope.instruments.verify.evidence import Stated
-    from grposcope.instruments.verify.stated import own_schedule
+    from grposcope.signs.rollouts.evidence import Stated
+    from grposcope.signs.rollouts.stated import own_schedule
 
     config, objective = setup.config, setup.objective
     plain = chosen(config.credit).source.whole and config.correction is None and setup.critic is None
@@ -110,7 +110,7 @@ RATIOS: Mapping[Any, str] = {ratios.token: "token", ratios.sequence: "sequence",
 def _loss(setup: Setup) -> StatedLoss | None:
     """What is stated of the loss; None for one that has no words for it: a term to the old policy, groups that weigh
     differently, weights that a critic's warm-up holds at 0."""
-    from grposcope.instruments.verify.stated_loss import StatedLoss
+    from grposcope.signs.rollouts.stated_loss import StatedLoss
 
     config, objective = setup.config, setup.objective
     plain = objective.reduction.func if isinstance(objective.reduction, partial) else objective.reduction
@@ -140,7 +140,7 @@ def _loss(setup: Setup) -> StatedLoss | None:
 
 def optimizer_state(optimizer: torch.optim.Optimizer, step: int, lr: float = float("nan")) -> OptimizerEvidence | None:
     """What the state of Adam says after `step`; None for an optimiser that keeps no second moment."""
-    from grposcope.instruments.verify.evidence import OptimizerEvidence
+    from grposcope.signs.rollouts.evidence import OptimizerEvidence
 
     states = [state for state in optimizer.state.values() if "exp_avg_sq" in state]
     if not states:

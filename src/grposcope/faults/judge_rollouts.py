@@ -1,0 +1,77 @@
+"""All claims of a pipeline, weighed together: the tests of chance share an error of 5 % (Holm), exact ones need none.
+
+A claim is broken if one of its faults is present. It holds only where every test that it names could be made and none
+is near its limit: a reason why one could not makes it "cannot tell".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from grposcope.core.fault import Proof
+from grposcope.core.finding import STATUSES, Finding
+from grposcope.faults import catalogue, pages
+from grposcope.faults.judge import LEVEL, grade
+from grposcope.maths.holm import holm
+from grposcope.signs import run_outcome
+from grposcope.signs.outcome import Outcome
+from grposcope.signs.rollouts.evidence import PipelineEvidence
+from grposcope.signs.rollouts.findings import was_tested
+
+ClaimStatus = Literal["broken", "holds", "cannot tell"]
+
+Claims = Mapping[Proof, tuple[Finding, ...]]
+"""Claim -> what was found of its faults, those that are present first."""
+
+
+def prove(evidence: PipelineEvidence, proofs: Sequence[Proof] | None = None, level: float = LEVEL) -> Claims:
+    """What is found of the faults of each claim, of all of the catalogue by default.
+
+    level: chance of any present one on rollouts of a pipeline without faults.
+    """
+    asked = catalogue.proofs() if proofs is None else tuple(proofs)
+    results = [(proof, finding) for proof in asked for finding in proof.check(evidence)]
+    adjusted = holm([finding.p for _, finding in results])
+    outcome = Outcome("cannot tell") if evidence.run is None else run_outcome.of_run(evidence.run)
+    claims: dict[Proof, list[Finding]] = {proof: [] for proof in asked}
+    for (proof, finding), p in zip(results, adjusted, strict=True):
+        claims[proof].append(_weighed(replace(finding, adjusted=p), level, outcome))
+    return {proof: in_order(findings) for proof, findings in claims.items()}
+
+
+def _weighed(finding: Finding, level: float, outcome: Outcome) -> Finding:
+    """A finding with its status, and with the grade and source of its fault where it is present."""
+    if finding.status == "possible" and finding.adjusted <= level:
+        finding = replace(finding, status="present")
+    if not finding.present:
+        return finding
+    fault = catalogue.faults()[finding.fault]
+    return replace(
+        finding, grade=finding.grade or grade(fault, finding, outcome), effect=finding.effect or fault.effect,
+        remedy=finding.remedy or fault.remedy, decides=finding.decides or pages.page(fault).decides,
+        source=fault.source,
+    )  # fmt: skip
+
+
+def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Findings of one claim by their status, else in their order."""
+    return tuple(sorted(findings, key=lambda finding: STATUSES.index(finding.status)))
+
+
+def claim_status(findings: Sequence[Finding]) -> ClaimStatus:
+    """What became of a claim, from the findings of all of its faults."""
+    if any(finding.present for finding in findings):
+        return "broken"
+    return "holds" if findings and all(finding.status == "excluded" for finding in findings) else "cannot tell"
+
+
+def in_part(findings: Sequence[Finding]) -> bool:
+    """Whether some tests of a claim could be made and none is broken, but it cannot be told whether it holds."""
+    return claim_status(findings) == "cannot tell" and any(map(was_tested, findings))
+
+
+def reasons(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Why tests that a claim names could not be made."""
+    return tuple(finding.because for finding in findings if not was_tested(finding))

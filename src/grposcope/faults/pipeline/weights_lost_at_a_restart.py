@@ -1,0 +1,27 @@
+"""After a restart the run goes on from other weights.
+
+What it is
+    A checkpoint of an earlier step, the base model, or adapters that are not loaded.
+How it shows
+    The reward jumps at the restart by more than it changes elsewhere.
+What it does to the gradient
+    What was learned since that checkpoint is gone; steps and schedule go on as if it were not.
+What to do
+    Load the weights of the step at which the log goes on; compare a checksum.
+What decides
+    The held-out score of the checkpoint before the restart and after it.
+Sources
+    method of this project"""
+
+from __future__ import annotations
+
+from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.signs.rollouts.claims import resume
+
+FAULT = Fault(
+    name="weights lost at a restart",
+    rank=9.0,
+    remedy="load the weights of the step at which the run goes on, and compare their checksum with the checkpoint's",
+    source=OWN_METHOD,
+    rollouts=(resume.PROOF,),
+)

@@ -1,0 +1,29 @@
+"""The same text gets another reward when it is graded again.
+
+What it is
+    A judge that samples, a time limit that depends on the load, a random choice in the grader.
+How it shows
+    Two gradings of one batch in one order differ.
+What it does to the gradient
+    The noise of the grader is in every advantage: more rollouts are needed for the same gradient, and groups that
+    are dead in truth look alive.
+What to do
+    Fix the seed, set the judge's temperature to 0, or grade each text once and keep the result.
+What decides
+    One batch graded twice: grposcope verify FOLDER --reward FILE.py:FUNCTION.
+Sources
+    method of this project"""
+
+from __future__ import annotations
+
+from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.signs.rollouts.claims import rewards
+
+FAULT = Fault(
+    name="reward not repeatable",
+    rank=6.2,
+    remedy="fix the seed of the reward function, or grade each text once",
+    source=OWN_METHOD,
+    instead="warning",
+    rollouts=(rewards.PROOF,),
+)

@@ -1,0 +1,30 @@
+"""The reference of the KL term is no fixed policy.
+
+What it is
+    A reference that shares its weights with the policy, or is updated with it though nothing says so.
+How it shows
+    The reference's log-probabilities equal the policy's after the weights have moved, or are not those of the
+    starting weights; the KL stays 0.
+What it does to the gradient
+    The KL term has no gradient, or holds the policy near its last weights instead of its first: nothing limits how
+    far it goes.
+What to do
+    Keep a frozen copy of the starting weights; update it only where that is meant.
+What decides
+    The KL after some steps, or the reference's log-probabilities under the starting weights.
+Sources
+    method of this project"""
+
+from __future__ import annotations
+
+from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.signs.rollouts.claims import first_update, gradient
+
+FAULT = Fault(
+    name="reference moves along",
+    rank=7.8,
+    remedy="keep a frozen copy of the starting weights as the reference",
+    source=OWN_METHOD,
+    beside="warning",
+    rollouts=(gradient.PROOF, first_update.PROOF),
+)

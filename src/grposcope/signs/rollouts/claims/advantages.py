@@ -1,0 +1,323 @@
+"""Advantages are those of the settings: worked out again from rewards and groups, equal or not. Exact.
+
+The recipe that fits is named even where none is stated. Where one is stated and the numbers are others, what explains
+them is named: another recipe, weights, permuted rewards, other groups, a sign, a factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from grposcope.core.fault import Proof
+from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout
+from grposcope.core.run import Floats, Ints
+from grposcope.signs.rollouts import explained, recipe_fit, recipes
+from grposcope.signs.rollouts.evidence import PipelineEvidence
+from grposcope.signs.rollouts.explained import TrainedBatch
+from grposcope.signs.rollouts.findings import exact
+from grposcope.signs.rollouts.recipes import AdvantageRecipe
+
+USUAL = tuple(
+    AdvantageRecipe(*parts)
+    for parts in (
+        ("mean", "group", 1, 1e-4), ("mean", "none"), ("leave-one-out", "none"), ("mean", "group", 1, 1e-6),
+        ("mean", "batch", 1, 1e-4), ("mean", "group", 0, 1e-8),
+    )
+)  # fmt: skip
+"""Recipes whose faults are looked for where no recipe is stated and none fits."""
+
+FAULTS: Mapping[str, str] = {
+    "sign": "reversed sign", "factor": "scaled by a factor", "baseline": "wrong baseline",
+    "scale": "wrong divisor", "ddof": "wrong divisor", "epsilon": "wrong divisor", "weights": "wrong reward weights",
+    "shifted in the batch": "misplaced rewards", "shifted among siblings": "misplaced rewards",
+    "shuffled in the group": "misplaced rewards", "shuffled across the batch": "misplaced rewards",
+    "groups split": "split groups", "groups merged": "mixed prompts", "groups in another order": "mixed prompts",
+}  # fmt: skip
+"""What explains the advantages -> its fault; UNEXPLAINED where nothing does."""
+
+EFFECTS: Mapping[str, str] = {
+    "sign": "Bad rollouts become likelier and good ones less likely.",
+    "ddof": "Every step is scaled by a number that depends only on the group size.",
+    "epsilon": "The weight of groups whose rewards hardly differ is not the stated one.",
+    "scale": "The weights of prompts differ from those of the settings.",
+    "baseline": "The gradient is biased, or noisier than with the stated settings.",
+    "weights": "The policy is trained on a different reward from that of the settings.",
+    "factor": "Every step is scaled by this number.",
+    "shifted in the batch": "Rollouts get the reward of their neighbour: the gradient is noise.",
+    "shifted among siblings": "Rollouts get the reward of a sibling: the gradient is noise.",
+    "shuffled in the group": "Rollouts get the reward of a sibling: the gradient of these groups is noise.",
+    "shuffled across the batch": "Rollouts get rewards of other prompts: the gradient is noise.",
+    "groups split": (
+        "Baselines come from smaller groups: they are noisier, and a rollout alone in its group gets advantage 0."
+    ),
+    "groups merged": "Rollouts are compared with those of other prompts, so easy prompts win over hard ones.",
+    "groups in another order": "Rollouts are compared with those of other prompts, and the gradient is mostly noise.",
+}
+"""What explains the advantages -> what it does to the gradient."""
+
+REMEDIES: Mapping[str, str] = {
+    "sign": "Reverse the sign of the advantages, or of the loss, where they are computed.",
+    "ddof": "Correct the ddof of the standard deviation, or state the ddof that you intend.",
+    "epsilon": "Correct the ε added to the standard deviation, or state the ε that you intend.",
+    "scale": "Correct the divisor of the advantages (scale_rewards in TRL), or state the one that you intend.",
+    "baseline": "Correct the baseline of the advantages, or state the one you intend.",
+    "weights": "Check the weights of the reward functions and their order.",
+    "groups split": "Keep the rollouts of a prompt in one batch until advantages are computed.",
+    "groups merged": "Pass the group size of the rollouts to the function that computes advantages.",
+    "groups in another order": "Order rollouts by prompt before splitting them into groups.",
+    "factor": "Find where advantages or rewards are multiplied.",
+}
+"""What explains the advantages -> what to do; for permuted rewards as below, and else what the fault says."""
+
+REORDER = "Find where rewards are gathered or sorted separately from their rollouts, and match both by an id."
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """The stored advantages against those of the recipe."""
+    if not any(row.advantages is not None for row in evidence.rows):
+        yield cannot_tell("No rollout has an advantage; write the advantages that the loss used.")
+        return
+    made = _batches(evidence, kept=False)
+    if isinstance(made, Finding):
+        yield made
+        return
+    stated = evidence.stated
+    if evidence.whole is False and stated.scale in ("batch", "each"):
+        yield cannot_tell("Advantages are divided by the batch's standard deviation, but only part of the batch was "
+                          "written; write all rollouts of a step.")  # fmt: skip
+        return
+    candidates = [one for one in recipes.every(stated) if evidence.whole is not False or one.scale not in _OF_BATCH]
+    if not candidates:
+        yield cannot_tell(
+            f"No known recipe has ddof {stated.ddof} and ε {stated.epsilon}; correct them, or leave them out."
+        )
+        return
+    best, share = _best(candidates, made)
+    if share < 1 and any(row.dropped for row in evidence.rows):
+        again = _batches(evidence, kept=True)
+        if not isinstance(again, Finding) and _best(candidates, again)[1] > share:
+            made, (best, share) = again, _best(candidates, again)
+    if share < 1 and stated.weights is None and all(np.isnan(row.reward) for row in evidence.rows):
+        made, best, share = _weighted(best, candidates, made, share)
+    if share == 1:
+        yield from recipe_fit.told(best, candidates, made, evidence)
+        return
+    if recipes.states(stated) or share >= 0.5:
+        yield _broken(best, made, evidence)
+        return
+    for recipe in USUAL:
+        if (found := _explanation(recipe, made)) is not None:
+            yield _told(recipe, made, evidence, *found)
+            return
+    yield cannot_tell("The advantages fit no known recipe; state the recipe (scale, ddof, eps), or log the rewards "
+                      "they were computed from.")  # fmt: skip
+
+
+_OF_BATCH = ("batch", "each")
+
+
+def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Finding:
+    """The rows by step. kept: leave out rows that were dropped."""
+    usable = [place for place, row in enumerate(evidence.rows) if not (kept and row.dropped)]
+    if not any(evidence.rows[place].group is not None for place in usable):
+        return cannot_tell("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
+    if any(_varies(evidence.rows[place]) for place in usable):
+        return cannot_tell("Advantages differ between the tokens of a rollout, as with step-level or token-level "
+                           "credit; write the outcome advantage as well.")  # fmt: skip
+    values = np.array([_advantage(row) for row in evidence.rows])
+    functions = list(dict.fromkeys(name for row in evidence.rows for name in row.rewards))
+    rewards = np.array([row.reward for row in evidence.rows])
+    if np.isnan(rewards).all() and len(functions) > 1:
+        rewards = np.array([np.nansum(list(row.rewards.values())) if row.rewards else np.nan for row in evidence.rows])
+    if np.isnan(rewards).all():
+        return cannot_tell("No rollout has a reward; write the reward from which its advantage was computed.")
+    relative, absolute = precision(values)
+    weights = _weights(evidence, functions)
+    made = []
+    for step, places in evidence.steps.items():
+        here = np.array([place for place in places if place in set(usable) and evidence.rows[place].group is not None
+                         and np.isfinite(rewards[place])], np.int64)  # fmt: skip
+        if not len(here):
+            continue
+        names: dict[str, int] = {}
+        group = np.array([names.setdefault(str(evidence.rows[place].group), len(names)) for place in here], np.int64)
+        parts = None
+        if len(functions) > 1:
+            parts = np.array([[evidence.rows[place].rewards.get(name, np.nan) for place in here] for name in functions])
+        stored = _filled(values[here], here, evidence)
+        made.append(TrainedBatch(step, here, rewards[here], group, stored, parts, weights, relative, absolute))
+    return made or cannot_tell("No rollout has both a reward and a group; write both with each rollout.")
+
+
+def _filled(values: Floats, here: Ints, evidence: PipelineEvidence) -> Floats:
+    """NaN where the rollout has no advantage, or 0 because it was left out of the loss: not compared."""
+    masked = evidence.stated.masks_truncated
+    left = np.array([bool(evidence.rows[int(place)].dropped or evidence.rows[int(place)].failed
+                          or (masked and evidence.rows[int(place)].truncated)) for place in here])  # fmt: skip
+    return np.where(left & (values == 0), np.nan, values)
+
+
+def _weights(evidence: PipelineEvidence, functions: Sequence[str]) -> Floats | None:
+    if evidence.stated.weights is None:
+        return None
+    return np.array([evidence.stated.weights.get(name, 1.0) for name in functions])
+
+
+def _tokens(row: Rollout) -> Floats:
+    """The advantages of the trained tokens, NaN for none."""
+    if row.advantages is None or not len(row.advantages):
+        return np.full(1, np.nan)
+    if row.mask is not None and len(row.mask) == len(row.advantages) and row.mask.any():
+        return row.advantages[row.mask]
+    return row.advantages
+
+
+def _advantage(row: Rollout) -> float:
+    return float(_tokens(row)[0])
+
+
+def _varies(row: Rollout) -> bool:
+    values = _tokens(row)
+    known = values[np.isfinite(values)]
+    return bool(len(known)) and float(np.ptp(known)) > 1e-5 * max(1.0, float(np.abs(known).max()))
+
+
+def precision(values: Floats) -> tuple[float, float]:
+    """(relative, absolute) error of stored numbers: of bfloat16, float16, or of decimals where they have few."""
+    known = np.abs(values[np.isfinite(values) & (values != 0)])
+    if not len(known):
+        return 0.0, 0.0
+    for digits in (2, 3, 4, 5):
+        if np.abs(np.round(known, digits) - known).max() <= 1e-12 * max(1.0, known.max()):
+            few = digits == 2 and len(np.unique(known)) < 4
+            return 0.0, 0.51 * 10.0 ** -(3 if few else digits)
+    single = known.astype(np.float32)
+    if np.abs(single - known).max() <= 1e-12 * known.max():
+        if not (single.view(np.uint32) & 0xFFFF).any():
+            return 3 * 2.0**-9, 0.0
+        if (single.astype(np.float16).astype(np.float32) == single).all():
+            return 3 * 2.0**-12, 0.0
+    return 0.0, 0.0
+
+
+def _best(candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch]) -> tuple[AdvantageRecipe, float]:
+    """The recipe that fits most rows, the first of equals, and the share of rows."""
+    shares = [np.concatenate([batch.fits(one) for batch in made]).mean() for one in candidates]
+    place = int(np.argmax(shares))
+    return candidates[place], float(shares[place])
+
+
+def _weighted(
+    best: AdvantageRecipe, candidates: Sequence[AdvantageRecipe], made: list[TrainedBatch], share: float
+) -> tuple[list[TrainedBatch], AdvantageRecipe, float]:
+    """With the rewards of the weights that explain the batches, where no weights are stated and one set does."""
+    first = next((found for found in (explained.weights(best, batch) for batch in made) if found is not None), None)
+    if first is None:
+        return made, best, share
+    again = []
+    for batch in made:
+        total = first @ batch.parts if batch.parts is not None else batch.rewards
+        again.append(replace(batch, rewards=total, weights=first))
+    recipe, found = _best(candidates, again)
+    return (again, recipe, found) if found > share else (made, best, share)
+
+
+def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> Finding:
+    found = _explanation(recipe, made, functions=True)
+    return _told(recipe, made, evidence, *(found or ("advantages of no known recipe", "fit no known recipe")))
+
+
+def _explanation(
+    recipe: AdvantageRecipe, made: Sequence[TrainedBatch], functions: bool = False
+) -> tuple[str, str] | None:
+    """(fault, in words) that explains the wrong batches: a whole one first, else the one that explains most of them."""
+    wrong = [batch for batch in made if not batch.fits(recipe).all()]
+    for other in sorted(recipes.every(), key=lambda one: _apart(one, recipe)):
+        if other != recipe and all(batch.fits(other).all() for batch in wrong):
+            return _kind(recipe, other), f"are {other}"
+    if functions:
+        found = [explained.weights(recipe, batch) for batch in wrong]
+        known = [one for one in found if one is not None]
+        if known and len(known) == len(found) and not _parallel(known[0], wrong[0].weights):
+            return "weights", f"use the function weights {', '.join(f'{one:.3g}' for one in known[0])}"
+    shares: dict[str, float] = {}
+    words: dict[str, str] = {}
+    for batch in wrong:
+        right = batch.fits(recipe)
+        best: dict[str, float] = {}
+        for fault, said, rows in explained.faults(recipe, batch):
+            best[fault] = max(best.get(fault, 0.0), float(rows[~right].mean()))
+            words.setdefault(fault, said)
+        for fault, share in best.items():
+            shares[fault] = shares.get(fault, 0.0) + share / len(wrong)
+    if not shares or max(shares.values()) < 0.5:
+        return None
+    name = max(shares, key=lambda fault: round(shares[fault], 6))
+    return name, words[name]
+
+
+def _parallel(one: Floats, other: Floats | None) -> bool:
+    """Whether two sets of weights differ by a factor alone, be it negative."""
+    if other is None:
+        return False
+    size = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return bool(size) and abs(float(one @ other)) > (1 - 1e-6) * size
+
+
+def _apart(one: AdvantageRecipe, other: AdvantageRecipe) -> int:
+    """In how many ways two recipes differ."""
+    return sum(getattr(one, name) != getattr(other, name) for name in ("baseline", "scale", "ddof", "epsilon"))
+
+
+def _kind(recipe: AdvantageRecipe, other: AdvantageRecipe) -> str:
+    """The fault of one recipe in another's place."""
+    return next(
+        name for name in ("scale", "baseline", "ddof", "epsilon") if getattr(recipe, name) != getattr(other, name)
+    )
+
+
+def _told(
+    recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence, kind: str, words: str
+) -> Finding:
+    count = sum(len(batch.rewards) for batch in made)
+    wrong = sum(int((~batch.fits(recipe)).sum()) for batch in made)
+    batch = next(batch for batch in made if not batch.fits(recipe).all())
+    place = int(np.flatnonzero(~batch.fits(recipe))[0])
+    found, _ = batch.under(recipe)
+    where = evidence.rows[int(batch.places[place])].where
+    return exact(
+        fault=FAULTS.get(kind, recipe_fit.UNEXPLAINED),
+        brief=kind,
+        broken=True,
+        evidence=f"{wrong:,} of {count:,} advantages are not {recipe}: they {words}. The first, {where}, is "
+        f"{batch.advantages[place]:.6g}, but the rewards give {found[place]:.6g}",
+        held="",
+        effect=(
+            f"{EFFECTS.get(kind, 'The gradient does not use the advantages of the settings.')} {_size(recipe, made)}"
+        ),
+        remedy=REMEDIES.get(kind, REORDER if kind in FAULTS else ""),
+        onset=batch.step,
+    )
+
+
+def _size(recipe: AdvantageRecipe, made: Sequence[TrainedBatch]) -> str:
+    """How far the advantages are from the right ones, in their own size."""
+    right = np.concatenate([batch.under(recipe)[0] for batch in made])
+    given = np.concatenate([batch.advantages for batch in made])
+    there = np.isfinite(right) & np.isfinite(given)
+    size = float(np.linalg.norm(right[there]))
+    if not size:
+        return ""
+    return (
+        f"The advantages differ from the correct ones by {np.linalg.norm(given[there] - right[there]) / size:.0%} "
+        "of their size."
+    )
+
+
+PROOF = Proof(
+    "advantages", "Advantages follow from rewards and settings", "rewards, groups and advantages of rollouts", tests
+)

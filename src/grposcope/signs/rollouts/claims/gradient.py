@@ -1,0 +1,283 @@
+"""The gradient is the objective's: weights of the loss, its reference, and norms recomputed at a checkpoint. Exact.
+
+∂L/∂log π of every token, as the backward pass began from it, is compared with the closed form of the stated loss
+(`token_weights`): to 1e-4 of the batch's largest in float32 and to 2e-2 where numbers are in bfloat16. What they are
+instead is found by least squares over surrogate and KL term, w = a w_surrogate + b w_KL, and by other reductions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from grposcope.core.fault import Proof
+from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout
+from grposcope.core.run import Floats
+from grposcope.signs.rollouts import coverage, token_weights
+from grposcope.signs.rollouts.claims.first_update import EXACT, in_bfloat16
+from grposcope.signs.rollouts.evidence import GradientEvidence, PipelineEvidence
+from grposcope.signs.rollouts.findings import exact, was_tested
+from grposcope.signs.rollouts.stated_loss import StatedLoss
+from grposcope.signs.rollouts.token_weights import REDUCTIONS
+
+FLOAT32, BFLOAT16 = 1e-4, 2e-2
+"""Largest difference of weights that rounding explains, as a share of the batch's largest weight."""
+
+NORMS = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
+"""Number format -> relative difference of two norms of one gradient that rounding and the order of sums explain."""
+
+
+FAULTS = {
+    "KL sign": "wrong kl term", "KL left out": "wrong kl term", "KL coefficient": "wrong kl term",
+    "sign of the loss": "reversed sign", "another aggregation": "wrong aggregation",
+    "accumulation not scaled": "accumulation not scaled", "factor of the loss": "scaled by a factor",
+}  # fmt: skip
+"""How the weights differ from those of the loss -> its fault; "another loss" where nothing explains it."""
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """Token weights, or norms at checkpoints in their place; then the reference."""
+    both = [list(_weights(evidence)), list(_norms(evidence))]
+    made = [found for found in both if any(was_tested(one) for one in found)]
+    for found in made or both:
+        yield from found
+    yield from _reference(evidence)
+
+
+def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
+    loss, kl = evidence.stated.loss, evidence.stated.kl
+    if not any(row.loss_weights is not None for row in evidence.rows):
+        yield cannot_tell("The derivatives of the loss were not recorded; train with verify_every, or write "
+                          "loss_weights, the gradient of the loss with respect to the log-probabilities.")  # fmt: skip
+        return
+    if loss is None or kl is None:
+        yield cannot_tell("The loss is unknown: either the settings do not state it (loss_type, epsilon, beta), or "
+                          "verify does not know it.")  # fmt: skip
+        return
+    wrong: list[tuple[int, str, str]] = []
+    largest, tokens, taken, size, pulled = 0.0, 0, 0, 0.0, False
+    for step, places in evidence.steps.items():
+        rows = [evidence.rows[place] for place in places]
+        some = [rows[place] for place in token_weights.of_update(rows) if rows[place].loss_weights is not None]
+        if not some:
+            continue
+        given = np.concatenate([_given(row) for row in some])
+        found = _wanted(loss, kl, some, rows)
+        compared = np.isfinite(given) & np.isfinite(found)
+        if not compared.any():
+            continue
+        apart, scale = (
+            np.abs(given - found)[compared],
+            max(np.abs(given[compared]).max(), np.abs(found[compared]).max()),
+        )
+        if not scale:
+            continue  # no advantage and no KL term, so every loss has derivatives of 0
+        share = float(apart.max() / scale)
+        tolerance = BFLOAT16 if in_bfloat16(given) else FLOAT32
+        tokens += int(compared.sum())
+        taken += len(some)
+        pulled |= bool(kl) and _pulls(loss, kl, some, rows, tolerance * scale)
+        largest = max(largest, share)
+        if share > tolerance:
+            kind, words = _explained(loss, kl, some, rows, given, tolerance)
+            wrong.append((step, kind, words))
+            reach = float(np.linalg.norm(found[compared]))
+            size = size or float(np.linalg.norm((given - found)[compared])) / max(reach, 1e-300)
+    if not tokens:
+        yield cannot_tell("No batch has both derivatives of its loss that are not all 0 and what they are computed "
+                          "from: advantages, and log-probabilities of the policy and of the reference.")  # fmt: skip
+        return
+    first = wrong[0] if wrong else (0, "weights of another loss", "")
+    yield exact(
+        fault=FAULTS.get(first[1], "another loss"),
+        brief=first[1],
+        broken=bool(wrong),
+        evidence=f"The derivatives of the loss at step {first[0]} {first[2]}; their relative "
+        f"difference from the stated loss is {size:.2g}",
+        held=f"The derivatives of the loss match the settings at {tokens:,} tokens of "
+        f"{coverage.share(taken, len(evidence.rows), 'none, or only zeros')}, to {largest:.1g} of the largest; "
+        f"{FLOAT32:g} would have been detected ({BFLOAT16:g} in bfloat16).",
+        effect=f"The gradient is that of a different objective: the token weights are off by {size:.0%} of their size.",
+        remedy="Compare the sign and factor of each loss term with the settings, and check what the loss is divided by "
+        "in gradient accumulation.",
+        onset=first[0] if wrong else None,
+    )
+    if kl and not pulled:
+        yield cannot_tell(f"The KL term is too small in these batches to see its coefficient {kl:g}; record batches "
+                          "of later steps, at which the policy has left its reference.")  # fmt: skip
+
+
+def _pulls(loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], visible: float) -> bool:
+    """Whether the KL term of some rows is large enough for a wrong coefficient to be seen."""
+    found = token_weights.of(loss, some, [row for row in rows if not row.dropped])
+    pull = np.abs(np.concatenate(found.kl))
+    return bool((kl * pull[np.isfinite(pull)] > visible).any())
+
+
+def _given(row: Rollout) -> Floats:
+    return np.zeros(0) if row.loss_weights is None else row.loss_weights
+
+
+def _wanted(loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout]) -> Floats:
+    """Weights of all tokens of some rows, one after the other; without a KL term no reference is asked for."""
+    found = token_weights.of(loss, some, [row for row in rows if not row.dropped])
+    return np.concatenate(found.total(kl) if kl else found.policy)
+
+
+def _explained(
+    loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], given: Floats,
+    tolerance: float,
+) -> tuple[str, str]:  # fmt: skip
+    """What the weights are instead: a key of FAULTS, and words for it."""
+    parts = len({row.micro_batch for row in some})
+    for reduction in dict.fromkeys((loss.reduction, *REDUCTIONS)):
+        if reduction == "constant length" and not loss.length:
+            continue
+        found = token_weights.of(replace(loss, reduction=reduction), some, [row for row in rows if not row.dropped])
+        policy, pull = np.concatenate(found.policy), np.concatenate(found.kl)
+        columns = np.stack([policy, np.nan_to_num(pull)], 1)[:, : 2 if kl and np.isfinite(pull).any() else 1]
+        known = np.isfinite(given) & np.isfinite(columns).all(1)
+        (a, *b), *_ = np.linalg.lstsq(columns[known], given[known], rcond=None)
+        left = np.abs(columns[known] @ np.array([a, *b]) - given[known])
+        if left.max() > tolerance * np.abs(given[known]).max() or not np.abs(policy[known]).max() > 0:
+            continue
+        return _named(float(a), float(b[0]) if b else None, kl, reduction, loss.reduction, parts)
+    return "weights of another loss", "match none of the losses that were tried"
+
+
+def _named(a: float, b: float | None, kl: float, reduction: str, stated: str, parts: int) -> tuple[str, str]:
+    """What is wrong with weights that are a times those of the surrogate plus b times those of the KL term."""
+    if b is not None and abs(a) > 1e-6 and abs(b / a - kl) > 0.02 * abs(kl):
+        found = b / a
+        if abs(found + kl) <= 0.02 * abs(kl):
+            return "KL sign", f"have the KL term with the opposite sign ({found:.3g} instead of {kl:.3g})"
+        if abs(found) <= 0.02 * abs(kl):
+            return "KL left out", f"have no KL term, although its coefficient is {kl:.3g}"
+        return "KL coefficient", f"have the KL term with the coefficient {found:.3g} instead of {kl:.3g}"
+    if a < 0:
+        return "sign of the loss", "have the opposite sign"
+    if reduction != stated:
+        times = f"{a:.4g} × " if abs(a - 1) > 0.01 else ""
+        return "another aggregation", f"match {times}{REDUCTIONS[reduction]} instead of {REDUCTIONS[stated]}"
+    if parts > 1 and abs(a - parts) < 0.01 * parts:
+        return "accumulation not scaled", f"are {parts} times as large: {parts} passes are added up without division"
+    return "factor of the loss", f"are {a:.4g} times as large"
+
+
+def _norms(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """Logged norms of the gradient against those taken again."""
+    kl = evidence.stated.kl or 0.0
+    if not evidence.gradients:
+        yield cannot_tell("No gradient norm could be recomputed; give the checkpoint before a step, all rollouts of "
+                          "the step, and its logged norm.")  # fmt: skip
+        return
+    if not any(max(one.norm(1, kl), one.logged) > 0 for one in evidence.gradients):
+        yield cannot_tell("Every gradient is 0, logged and recomputed, as under any loss; give steps whose groups have "
+                          "different rewards.")  # fmt: skip
+        return
+    wrong = [one for one in evidence.gradients if abs(one.logged - one.norm(1, kl)) > _allowed(one, kl)]
+    far = max(abs(one.logged / one.norm(1, kl) - 1) if one.norm(1, kl) else 0.0 for one in evidence.gradients)
+    first = wrong[0] if wrong else evidence.gradients[0]
+    yield exact(
+        fault="another loss",
+        brief="gradient norm",
+        broken=bool(wrong),
+        evidence=f"The logged gradient norm at step {first.step} is {first.logged:.5g}, but recomputed at "
+        f"{first.checkpoint} from {first.rollouts:,} rollouts it is {first.norm(1, kl):.5g}"
+        f"{_instead(first, kl, evidence)}",
+        held=f"The gradient norm recomputed at {len(evidence.gradients):,} checkpoints agrees with the log to "
+        f"{far:.1g}; {NORMS.get(first.precision, 1e-3):g} would have been detected.",
+        effect="The optimiser follows a gradient that is not that of the stated loss.",
+        remedy="Compare the sign and factor of each loss term with the settings, and look for dropout, and for frozen "
+        "or unscaled parts.",
+        onset=first.step if wrong else None,
+    )
+
+
+def _allowed(one: GradientEvidence, kl: float) -> float:
+    return NORMS.get(one.precision, 1e-3) * max(one.norm(1, kl), one.logged) + 1e-7
+
+
+def _instead(one: GradientEvidence, kl: float, evidence: PipelineEvidence) -> str:
+    """What would explain the norm, as a clause."""
+    tried = [(1.0, -kl, "with the opposite sign of the KL term"), (1.0, 0.0, "without the KL term")] if kl else []
+    count = evidence.stated.accumulation or 1
+    if count > 1:
+        tried += [(float(count), count * kl, f"summed over {count} passes without division"),
+                  (1 / count, kl / count, f"divided twice by the number of passes ({count})")]  # fmt: skip
+    for a, b, words in tried:
+        if abs(one.logged - one.norm(a, b)) <= _allowed(one, kl):
+            return f"; the log has the norm of a gradient {words}"
+    return ""
+
+
+def _reference(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """The KL term is to the weights that the run began from, all along."""
+    places = [place for place, row in enumerate(evidence.rows) if row.reference is not None]
+    if not evidence.stated.kl:
+        return
+    if not places:
+        yield cannot_tell("The reference's log-probabilities are missing; write ref_logprobs.")
+        return
+    if evidence.stated.reference != "start":
+        yield cannot_tell("The settings do not say whether the reference stays fixed.")
+        return
+    start = next((one for one in evidence.scored if one.step == 0), None)
+    wrong: list[tuple[int, str]] = []
+    tested, far = 0, 0.0
+    for place in places:
+        row = evidence.rows[place]
+        if row.reference is None:
+            continue
+        if start is not None and len(start.logp[place]) == len(row.reference):
+            apart = np.abs(start.logp[place] - row.reference)
+            limit = 0.05 if in_bfloat16(row.reference) else EXACT
+            counted = np.isfinite(apart) & (True if row.mask is None else row.mask)
+            if counted.any():
+                tested, far = tested + 1, max(far, float(apart[counted].mean()))
+                if apart[counted].mean() > limit:
+                    near = [one.name for one in evidence.scored if one is not start and np.nanmean(
+                        np.abs(one.logp[place] - row.reference)[counted]) <= limit]  # fmt: skip
+                    words = f"; {near[0]} agrees with them" if near else ""
+                    wrong.append((row.step, f"At step {row.step} the reference's log-probabilities differ by "
+                                  f"{apart[counted].mean():.2g} nats per token from those of the starting weights"
+                                  f"{words}"))  # fmt: skip
+    for step, own in evidence.steps.items():
+        pairs = [(row.reference, row.current) for row in (evidence.rows[place] for place in own)
+                 if row.reference is not None and row.current is not None]  # fmt: skip
+        if start is not None or not pairs or not _moved(evidence, step):
+            continue
+        tested += len(pairs)
+        if all(np.array_equal(one, other, equal_nan=True) or np.nanmax(np.abs(one - other), initial=0) < 1e-6
+               for one, other in pairs):  # fmt: skip
+            wrong.append((step, f"At step {step} the reference's log-probabilities equal the policy's in all "
+                          f"{len(pairs):,} rollouts, although the weights have moved"))  # fmt: skip
+    if not tested:
+        yield cannot_tell("It is unknown whether the reference stays fixed; give the starting weights, or rollouts of "
+                          "a step at which the weights have moved.")  # fmt: skip
+        return
+    since, words = min(wrong, default=(0, ""))
+    yield exact(
+        fault="reference moves along",
+        broken=bool(wrong),
+        evidence=words,
+        held="The reference's log-probabilities of "
+        f"{coverage.share(tested, len(evidence.rows), 'none that could be compared')} agree with a fixed policy"
+        f"{f', to {far:.1g} nats' if start is not None else ''}; {EXACT:g} nats would have been detected.",
+        effect="The KL term holds the policy near its latest weights instead of its starting weights.",
+        remedy="Keep a frozen copy of the starting weights as the reference, and update it only if you intend to.",
+        onset=since if wrong else None,
+    )
+
+
+def _moved(evidence: PipelineEvidence, step: int) -> bool:
+    """Whether a gradient has moved the weights before a step."""
+    return any(one.step < step and one.second > 0 and one.lr > 0 for one in evidence.optimizer)
+
+
+PROOF = Proof("gradient", "The gradient is that of the stated loss",
+              "derivatives of the loss by log-probability; or the checkpoint before a step, its rollouts and its norm; "
+              "the reference's log-probabilities", tests)  # fmt: skip

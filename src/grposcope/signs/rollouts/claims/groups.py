@@ -1,0 +1,237 @@
+"""Groups are groups: one prompt, the stated size, no singletons, none split between steps, no copies.
+
+Sizes and prompts are exact. A sibling that repeats an earlier one is chance where the completion is likely: given what
+was drawn before, the next repeats it with the probability q = Σ μ(y) of the distinct earlier ones, whatever else
+happened. So Π (q'/q where it repeats, (1 − q')/(1 − q) where not) with q' = q + s(1 − q) has mean 1 for independent
+draws, and so has its mean over shares s of copies; its inverse bounds the p-value (Ville 1939). Without
+log-probabilities, copies at one distance in the group are told by permuting siblings, whose order means nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from grposcope.core.fault import Proof
+from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout
+from grposcope.core.run import Floats, Ints
+from grposcope.signs.rollouts import coverage
+from grposcope.signs.rollouts.evidence import PipelineEvidence
+from grposcope.signs.rollouts.findings import by_chance, exact
+
+SHARES = (0.02, 0.1, 0.3, 0.6, 0.95)
+"""Shares of copies among the rollouts that the test looks for."""
+
+PERMUTATIONS = 1999
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """Prompts, sizes, groups over several steps, and copies."""
+    if not evidence.groups:
+        yield cannot_tell("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
+        return
+    yield _prompts(evidence)
+    yield from _sizes(evidence)
+    yield from _copies(evidence)
+
+
+def _prompts(evidence: PipelineEvidence) -> Finding:
+    """One prompt in every group, of those in which two rollouts or more have one."""
+    mixed, known = [], 0
+    for key, places in evidence.groups.items():
+        prompts = [_prompt(evidence.rows[place]) for place in places if evidence.rows[place].named]
+        prompts = [prompt for prompt in prompts if prompt is not None]
+        known += len(prompts) > 1
+        if len(set(prompts)) > 1:
+            mixed.append((key, len(set(prompts))))
+    if not known:
+        return cannot_tell(_no_prompts(evidence))
+    first = min(mixed, default=None)
+    return exact(
+        fault="mixed prompts",
+        broken=bool(mixed),
+        evidence="" if first is None else (
+            f"{len(mixed):,} of {known:,} groups have several prompts; the first, {first[0][1]} at step {first[0][0]}, "
+            f"has {first[1]}"
+        ),
+        held=f"One prompt stands in each of {coverage.share(known, len(evidence.groups), 'no two prompts', 'group')}.",
+        effect="Rollouts are compared with those of other prompts, so easy prompts win over hard ones.",
+        remedy="Order rollouts by prompt before splitting them into groups.",
+        onset=None if first is None else first[0][0],
+    )  # fmt: skip
+
+
+def _no_prompts(evidence: PipelineEvidence) -> str:
+    """Why no group can be seen to have one prompt."""
+    if not any(row.named for row in evidence.rows):
+        return (
+            "The rollouts do not name their groups, which were formed by prompt here, so each has one; write the "
+            "group id that the advantages were computed with."
+        )
+    return "No group has two rollouts with a prompt; write the prompt with each rollout."
+
+
+def _prompt(row: Rollout) -> str | None:
+    if row.prompt_ids is not None and len(row.prompt_ids):
+        return row.prompt_ids.tobytes().hex()
+    return None if row.prompt is None else str(row.prompt)
+
+
+def _sizes(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """Every group has the stated size, or without one the size of most."""
+    sizes = {key: len(places) for key, places in evidence.groups.items()}
+    size = evidence.stated.group
+    stated = size is not None
+    if size is None:
+        usual, times = Counter(sizes.values()).most_common(1)[0]
+        if usual < 2 or times < 0.5 * len(sizes):
+            yield cannot_tell("The settings do not state the group size; give them, or the log of the run.")
+            return
+        size = usual
+    wrong = {key: count for key, count in sizes.items() if count != size}
+    first = min(wrong, default=None)
+    alone = sum(row.group is None for row in evidence.rows)
+    fault, brief, words = "wrong group size", "group size", f"do not have {size} rollouts"
+    at_steps: dict[str, list[tuple[int, str]]] = {}
+    for key in wrong:
+        at_steps.setdefault(key[1], []).append(key)
+    apart = [keys for keys in at_steps.values() if len(keys) > 1 and sum(sizes[key] for key in keys) % size == 0
+             and evidence.rows[evidence.groups[keys[0]][0]].named]  # fmt: skip
+    if apart:
+        fault, brief = "split groups", "groups split between steps"
+        words = f"are parts of groups of {size} that are split between steps"
+    elif wrong and all(count == 1 for count in wrong.values()):
+        brief, words = "singletons", "are single rollouts"
+    elif wrong and not stated:
+        words = f"do not have {size} rollouts like the others"
+    yield exact(
+        fault=fault,
+        brief=brief,
+        broken=bool(wrong),
+        evidence="" if first is None else (
+            f"{len(wrong):,} of {len(sizes):,} groups {words}; the first, {_shown(first[1])} at step {first[0]}, has "
+            f"{wrong[first]}"
+        ),
+        held=f"All {len(sizes):,} groups have {size} rollouts{'' if stated else ' (the settings state no size)'}."
+        + (f" {alone:,} rollouts have no group." if alone else ""),
+        effect="A group of one rollout has no baseline, and a smaller group has a noisier one.",
+        remedy="Find where rollouts are lost or split between the sampler and the trainer.",
+        onset=None if first is None else first[0],
+    )  # fmt: skip
+    if not stated:
+        yield cannot_tell("The settings do not state the group size, so groups were compared with each other only; "
+                          "state it (num_generations).")  # fmt: skip
+
+
+def _shown(group: str) -> str:
+    text = " ".join(group.split("\x1f")[0].split())
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _copies(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """Siblings that are copies of each other."""
+    keys = [_completion(row) for row in evidence.rows]
+    several = [list(places) for places in evidence.groups.values() if len(places) > 1]
+    groups = [places for places in several if all(keys[place] is not None for place in places)]
+    if not groups:
+        yield cannot_tell("No group of several rollouts has all its completions, so copies among siblings were not "
+                          "looked for; write the completion with each rollout.")  # fmt: skip
+        return
+    of = coverage.share(len(groups), len(several), "rollouts without a completion", "group")
+    drawn = [evidence.rows[place].sampler for places in groups for place in places if keys[place]]
+    said = evidence.stated
+    plain = said.temperature == 1 and said.top_k is None and said.top_p in (None, 1.0)
+    if plain and all(one is not None and len(one) and np.isfinite(one).all() for one in drawn):
+        logp = {place: _total(evidence.rows[place]) for places in groups for place in places}
+        yield _by_probability([[str(keys[place]) for place in places] for places in groups],
+                              [[logp[place] for place in places] for places in groups], of)  # fmt: skip
+        return
+    yield _by_order([[str(keys[place]) for place in places] for places in groups], of)
+
+
+def _total(row: Rollout) -> float:
+    """log μ of the tokens that the model wrote; 0 for an empty completion, whose end was not recorded."""
+    if row.sampler is None:
+        return 0.0
+    written = row.written if row.written is not None else np.ones(len(row.sampler), bool)
+    return float(min(row.sampler[written].sum(), 0.0))
+
+
+def _completion(row: Rollout) -> str | None:
+    """What tells a completion from others, "" for an empty one and None for one that was not written down."""
+    if row.completion_ids is not None:
+        return row.completion_ids.tobytes().hex()
+    return None if row.completion is None else str(row.completion)
+
+
+def _by_probability(texts: Sequence[Sequence[str]], logp: Sequence[Sequence[float]], of: str = "") -> Finding:
+    """Repeats against their probabilities; an empty completion, whose probability is unknown, repeats none."""
+    logs = np.zeros(len(SHARES))
+    shares = np.array(SHARES)
+    repeated, expected, count = 0, 0.0, 0
+    for names, values in zip(texts, logp, strict=True):
+        before: dict[str, float] = {}
+        for place, (name, value) in enumerate(zip(names, values, strict=True)):
+            q = min(sum(math.exp(one) for one in before.values()), 1 - 1e-9)
+            if place:
+                again = bool(name) and name in before
+                repeated, expected, count = repeated + again, expected + q, count + 1
+                more = q + shares * (1 - q)
+                logs += np.log(more / max(q, 1e-300)) if again else np.log((1 - more) / (1 - q))
+            if name:
+                before.setdefault(name, value)
+    p = float(min(1.0, 1 / max(np.exp(np.clip(logs, -700, 700)).mean(), 1e-300)))
+    return _told(p, f"{repeated:,} of {count:,} rollouts repeat an earlier one of their group; their "
+                    f"probabilities predict {expected:.3g} (p = {p:.2g})",
+                 f"{repeated:,} rollouts{f' of {of}' if of else ''} repeat a sibling; {expected:.3g} are "
+                 "expected.")  # fmt: skip
+
+
+def _by_order(texts: Sequence[Sequence[str]], of: str = "") -> Finding:
+    """Copies at one distance, such as half a group where two processes have one seed, against permuted siblings."""
+    random = np.random.default_rng(0)
+    codes = [np.unique(np.array(names), return_inverse=True)[1] for names in texts]
+    if all(code.max() + 1 == len(code) for code in codes):
+        return _told(1.0, "", f"No rollout repeats a sibling{f', in {of}' if of else ''}.")
+    codes = [code for code in codes if len(code) > 2 and code.max() > 0 and code.max() + 1 < len(code)]
+    if not codes:
+        return cannot_tell("Equal siblings were found, but their order cannot show whether they are copies, since all "
+                           "of their group are equal; write the sampler's log-probabilities.")  # fmt: skip
+    seen = float(_at_one_distance([code[None] for code in codes])[0])
+    draws = _at_one_distance([random.permuted(np.tile(code, (PERMUTATIONS, 1)), axis=1) for code in codes])
+    p = (1 + int((draws >= seen).sum())) / (1 + PERMUTATIONS)
+    return _told(p, f"{seen:.0f} rollouts repeat the one that stands a fixed number of places before them in "
+                 f"their group; a random order would give {np.mean(draws):.3g} (p = {p:.2g})",
+                 f"Equal siblings{f' in {of}' if of else ''} do not stand at fixed distances, as copies "
+                 "would.")  # fmt: skip
+
+
+def _at_one_distance(codes: Sequence[Ints]) -> Floats:
+    """Most pairs of equal siblings at one distance (M,), of M orders of each group (M, G), copied as a whole."""
+    counts = np.zeros((len(codes[0]), max(code.shape[1] for code in codes)))
+    for code in codes:
+        for apart in range(1, code.shape[1]):
+            same = (code[:, apart:] == code[:, :-apart]).all(1)
+            counts[:, apart] += same * (code.shape[1] - apart)
+    most: Floats = counts.max(1)
+    return most
+
+
+def _told(p: float, evidence: str, held: str) -> Finding:
+    return by_chance(
+        fault="copied rollouts",
+        broken=p < 0.05,
+        evidence=evidence,
+        held=held,
+        effect="Copies count as independent rollouts: groups are smaller than they seem and the gradient is noisier.",
+        remedy="Give every sampling process its own seed.",
+        p=p,
+    )
+
+
+PROOF = Proof("groups", "Groups have one prompt and the stated size",
+              "rollouts with group and the stated size; for copies the sampler's log-probabilities", tests)  # fmt: skip

@@ -1,0 +1,244 @@
+"""Rewards are what the function gives: graded again, in order and out of it, and failures are no zeros. Exact.
+
+A reward that is logged with other digits is equal within 1e-5 of its size. Where the function has a time limit or asks
+a model, grading again is no exact test, and two gradings that differ are told as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.fault import Proof
+from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout, Text
+from grposcope.core.run import Bools, Floats
+from grposcope.signs.rollouts import coverage
+from grposcope.signs.rollouts.evidence import PipelineEvidence
+from grposcope.signs.rollouts.findings import exact
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """Sums of weighted functions, failures, and rewards graded again."""
+    if not evidence.rows:
+        yield cannot_tell("There are no rollouts; write them with their rewards.")
+        return
+    yield from _sums(evidence)
+    yield from _failures(evidence)
+    yield from _empty(evidence)
+    yield from _graded(evidence)
+
+
+def _near(one: Floats, other: Floats) -> Bools:
+    return (np.abs(one - other) <= 1e-5 * np.maximum(1.0, np.abs(other))) | (np.isnan(one) & np.isnan(other))
+
+
+def _sums(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """The reward is the weighted sum of its functions, where both were written."""
+    weights = evidence.stated.weights
+    rows = [row for row in evidence.rows if len(row.rewards) > 1 and np.isfinite(row.reward)]
+    if weights is None or not rows or any(set(row.rewards) - set(weights) for row in rows):
+        return
+    due = np.array([np.nansum([weights[name] * value for name, value in row.rewards.items()]) for row in rows])
+    given = np.array([row.reward for row in rows])
+    wrong = np.flatnonzero(~_near(given, due))
+    first = rows[wrong[0]] if len(wrong) else None
+    yield exact(
+        fault="wrong reward weights",
+        broken=bool(len(wrong)),
+        evidence="" if first is None else (
+            f"{len(wrong):,} of {len(rows):,} rewards are not the weighted sum of their functions; the first, "
+            f"{first.where}, is {given[wrong[0]]:.6g} instead of {due[wrong[0]]:.6g}"
+        ),
+        held=f"The rewards of {coverage.share(len(rows), len(evidence.rows), 'no reward of several functions')} are "
+        "the weighted sum of their functions.",
+        effect="The policy is trained on a different reward from that of the settings.",
+        remedy="Check the weights of the reward functions and their order.",
+        onset=None if first is None else first.step,
+    )  # fmt: skip
+
+
+def _failures(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """What failed while it was drawn or graded has no reward of its own."""
+    failed = [row for row in evidence.rows if row.failed]
+    if not failed:
+        return
+    counted = [row for row in failed if np.isfinite(row.reward) and not row.dropped
+               and (row.advantages is None or bool((np.nan_to_num(row.advantages) != 0).any()))]  # fmt: skip
+    value = len({row.reward for row in counted}) == 1
+    rest = np.array([row.reward for row in evidence.rows if not row.failed and np.isfinite(row.reward)])
+    bias = ""
+    if counted and len(rest):
+        whole = np.concatenate([rest, [row.reward for row in counted]])
+        bias = f" The mean reward is {whole.mean():.4g} with them and {rest.mean():.4g} without them."
+    where = sorted({row.environment for row in counted if row.environment})
+    named = f", in {', '.join(where[:3])}" if where else ""
+    yield exact(
+        fault="failures as zeros",
+        broken=bool(counted) and value,
+        evidence=f"{len(counted):,} of {len(failed):,} rollouts that failed ({_most(failed)}{named}) are trained on "
+        f"with the reward {counted[0].reward:g}; the first is {counted[0].where}" if counted else "",
+        held=f"{len(failed):,} rollouts failed, and none is trained on with one fixed reward.",
+        effect=f"A failure of the infrastructure counts as a bad answer and shifts all advantages of its group.{bias}",
+        remedy="Leave failed rollouts out of their groups, or draw them again.",
+        onset=min((row.step for row in counted), default=None),
+    )  # fmt: skip
+
+
+def _empty(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """An empty completion has written nothing that could be paid like the best of the others."""
+    empty = [row for row in evidence.rows if text_of(row) == "" and np.isfinite(row.reward) and not row.failed]
+    others = [row.reward for row in evidence.rows if text_of(row) != "" and np.isfinite(row.reward) and not row.failed]
+    if not empty or not others or min(others) == max(others):
+        return  # nothing is empty, or the others show no reward to compare with
+    paid = [row for row in empty if row.reward > 0 and row.reward >= max(others)]
+    first = paid[0] if paid else empty[0]
+    yield exact(
+        fault="empty completions paid",
+        broken=bool(paid),
+        evidence=f"{len(paid):,} of {len(empty):,} empty completions have the reward {first.reward:g}, as high as the "
+        f"best of the others; the first is {first.where}",
+        held=f"{len(empty):,} empty completions have rewards below {max(others):g}, the best of the others.",
+        effect="The policy is paid for writing nothing, so completions shrink to nothing.",
+        remedy="Check whether texts were lost between sampler and reward function, and give an empty completion no "
+        "reward.",
+        onset=min((row.step for row in paid), default=None),
+    )
+
+
+def text_of(row: Rollout) -> Text | None:
+    """The completion as it is graded: "" where it has no tokens, None where it was not written down."""
+    if row.completion is None and row.completion_ids is not None and not len(row.completion_ids):
+        return ""
+    return row.completion
+
+
+def _most(failed: Sequence[object]) -> str:
+    reasons = [getattr(row, "failed", "") for row in failed]
+    first = max(set(reasons), key=reasons.count)
+    return first if len(first) <= 40 else f"{first[:39]}…"
+
+
+def _graded(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """Grading again: twice in the order of the file, once in another."""
+    if evidence.grader is None:
+        yield cannot_tell("The rollouts were not graded again; give the reward function (--reward).")
+        return
+    places = [place for place, row in enumerate(evidence.rows)
+              if text_of(row) is not None and np.isfinite(row.reward) and not row.failed]  # fmt: skip
+    if not places:
+        yield cannot_tell("No rollout has both a text and a reward; write the completion as it was graded.")
+        return
+    rows = [evidence.rows[place] for place in places]
+    prompts, completions = [row.prompt or "" for row in rows], [text_of(row) or "" for row in rows]
+
+    def grade(order: Sequence[int]) -> Floats:
+        assert evidence.grader is not None
+        given = evidence.grader([prompts[place] for place in order], [completions[place] for place in order])
+        if len(given) != len(order):
+            raise UserError(f"the reward function returned {len(given):,} rewards for {len(order):,} completions")
+        made = np.empty(len(order))
+        made[np.array(order)] = np.array([np.nan if one is None else float(one) for one in given])
+        return made
+
+    once, again = grade(range(len(rows))), grade(range(len(rows)))
+    if not np.isfinite(once).any():
+        yield cannot_tell(f"The reward function gave none of {len(rows):,} rollouts a number; check what it takes.")
+        return
+    repeated = _near(again, once)
+    yield _test("reward not repeatable", "", ~repeated, evidence, places, again, once,
+                "get a different reward when graded again", "graded twice, all rewards are equal",
+                "The grader adds noise to the advantages.",
+                "Fix the seed of the reward function, or grade each text once.")  # fmt: skip
+    if len(rows) < 2:
+        yield cannot_tell("One rollout could be graded, so its order and neighbours do not show; write more.")
+    else:
+        other = grade(range(len(rows))[::-1])
+        moved = ~_near(other, once) & repeated
+        yield _test("reward depends on neighbours", "", moved, evidence, places, other, once,
+                    "get a different reward when the batch is reordered",
+                    "graded in another order, all rewards are equal",
+                    "A rollout's reward depends on its neighbours, so advantages are noise.",
+                    "Make each reward depend only on its own completion.")  # fmt: skip
+        if moved.any():
+            return
+    sure = np.flatnonzero(repeated & np.isfinite(once))
+    yield _logged(evidence, [places[place] for place in sure], once[sure])
+
+
+FAULTS = {
+    "shifted in the batch": "misplaced rewards", "shifted among siblings": "misplaced rewards",
+    "shuffled in the group": "misplaced rewards", "shuffled across the batch": "misplaced rewards",
+    "zeros": "failures as zeros",
+}  # fmt: skip
+"""How the logged rewards differ from the function's -> its fault; "wrong rewards" for any other way."""
+
+
+def _logged(evidence: PipelineEvidence, places: Sequence[int], once: Floats) -> Finding:
+    """The logged rewards of some rows against those that the function gives, once (N,)."""
+    given = np.array([evidence.rows[place].reward for place in places])
+    wrong = ~_near(given, once)
+    if not wrong.any() and (not len(once) or np.ptp(once) == 0):
+        return cannot_tell("The rewards that could be graded again are all equal, so rewards in the wrong place would "
+                           "not be seen; write rollouts with different rewards.")  # fmt: skip
+    kind, words = _kind(given, once, wrong, [str(evidence.rows[place].group) for place in places])
+    return _test(FAULTS.get(kind, "wrong rewards"), kind, wrong, evidence, places, given, once, words,
+                 "graded again, all rewards equal the logged ones",
+                 "Rollouts are rewarded for what they did not write.",
+                 "Find where rewards are gathered or sorted separately from their rollouts, and match both by an "
+                 "id.")  # fmt: skip
+
+
+def _kind(given: Floats, due: Floats, wrong: Bools, groups: Sequence[str]) -> tuple[str, str]:
+    """The fault of rewards that are not those of the function, in words."""
+    if not wrong.any():
+        return "rewards of another function", ""
+    for k in (1, -1):
+        if _near(np.roll(due, k), given).all():
+            return "shifted in the batch", f"have the reward of the rollout {'before' if k == 1 else 'after'} them"
+    places: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        places.setdefault(group, []).append(place)
+    parts = [np.array(part) for part in places.values()]
+    moves: tuple[tuple[str, str, Callable[[Floats], Floats]], ...] = (
+        ("shifted among siblings", "have the reward of the sibling before them", lambda part: np.roll(part, 1)),
+        ("shifted among siblings", "have the reward of the sibling after them", lambda part: np.roll(part, -1)),
+        ("shuffled in the group", "have the reward of a sibling", np.sort),
+    )
+    for fault, words, move in moves:
+        same = np.sort if move is np.sort else (lambda part: part)
+        if all(_near(move(due[part]), same(given[part])).all() for part in parts):
+            return fault, words
+    if (given[wrong] == 0).all():
+        return "zeros", "have the reward 0, although the function gives a different one"
+    if _near(np.sort(due), np.sort(given)).all():
+        return "shuffled across the batch", "have the reward of another rollout of the batch"
+    return "rewards of another function", "have a different reward from the function's"
+
+
+def _test(
+    fault: str, brief: str, wrong: Bools, evidence: PipelineEvidence, places: Sequence[int], given: Floats, due: Floats,
+    words: str, held: str, effect: str, remedy: str,
+) -> Finding:  # fmt: skip
+    first = int(np.flatnonzero(wrong)[0]) if wrong.any() else None
+    row = None if first is None else evidence.rows[places[first]]
+    return exact(
+        fault=fault,
+        brief=brief,
+        broken=bool(wrong.any()),
+        evidence="" if row is None or first is None else (
+            f"{int(wrong.sum()):,} of {len(wrong):,} rollouts {words}; the first, {row.where}, has {given[first]:.6g} "
+            f"instead of {due[first]:.6g}"
+        ),
+        held=f"Of {coverage.share(len(wrong), len(evidence.rows), 'no text or no reward')} {held}.",
+        effect=effect,
+        remedy=remedy,
+        onset=None if row is None else min(evidence.rows[places[int(place)]].step for place in np.flatnonzero(wrong)),
+    )  # fmt: skip
+
+
+PROOF = Proof("rewards", "Rewards are those that the function gives",
+              "texts and rewards of rollouts, the reward function; errors and time-outs where there were any",
+              tests)  # fmt: skip

@@ -1,0 +1,247 @@
+"""Which fault explains advantages that are not those of the recipe: other groups, permuted rewards, a sign, a factor.
+
+An explanation is a function of a batch that says which rows it explains (N,). Advantages see rewards only through the
+recipe, so a permutation that explains all of a batch's numbers is what happened to its rewards, up to ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from grposcope.core.run import Bools, Floats, Ints
+from grposcope.signs.rollouts import recipes
+from grposcope.signs.rollouts.recipes import AdvantageRecipe
+
+POOL, GROUPS, KEPT = 600, 3, 50
+"""Of the search for rewards of other groups: distinct rewards, groups looked at, and pairs followed up."""
+
+
+@dataclass(frozen=True)
+class TrainedBatch:
+    """The rows of a step, N of them: places in the evidence, rewards, groups from 0, advantages that were trained on.
+
+    parts (K, N), weights (K,): rewards by function. relative, absolute: precision at which advantages were stored.
+    """
+
+    step: int
+    places: Ints
+    rewards: Floats
+    group: Ints
+    advantages: Floats
+    parts: Floats | None
+    weights: Floats | None
+    relative: float
+    absolute: float
+
+    def under(self, recipe: AdvantageRecipe) -> tuple[Floats, Floats]:
+        """Advantages of the recipe and their tolerance, each (N,)."""
+        found, error = recipes.advantages(recipe, self.rewards, self.group, self.parts, self.weights)
+        return found, error + self.relative * np.abs(found) + self.absolute
+
+    def fits(self, recipe: AdvantageRecipe) -> Bools:
+        """Rows (N,) whose advantage is that of the recipe; one that is NaN is not compared."""
+        found, tolerance = self.under(recipe)
+        return (np.abs(self.advantages - found) <= tolerance) | np.isnan(self.advantages)
+
+    def of_rewards(self, rewards: Floats) -> TrainedBatch:
+        """With other rewards in the places of these."""
+        return replace(self, rewards=rewards, parts=None)
+
+
+def faults(recipe: AdvantageRecipe, batch: TrainedBatch) -> Iterator[tuple[str, str, Bools]]:
+    """(fault, in words, rows (N,) that it explains) of each fault that explains a batch, or groups of it."""
+    right = batch.fits(recipe)
+    found, tolerance = batch.under(recipe)
+    batch = replace(batch, advantages=np.where(np.isnan(batch.advantages), found, batch.advantages))
+    yield "sign", "have the opposite sign", _whole(np.abs(batch.advantages + found) <= tolerance)
+    factor = _factor(batch, found, tolerance)
+    if factor is not None:
+        yield "factor", f"are {factor:.4g} times as large", np.ones(len(right), bool)
+    many = len(np.unique(batch.group[~right])) >= 2  # one often fits by chance
+    if many:
+        yield from _in_the_batch(recipe, batch)
+    yield from _among_siblings(recipe, batch, right)
+    yield (
+        "shuffled in the group",
+        "match rewards shuffled within groups",
+        right | _sorted_in_group(batch, found, tolerance),
+    )
+    if not many:
+        yield from _in_the_batch(recipe, batch)
+    yield from _other_groups(recipe, batch, right)
+    if _shuffled_over_all(recipe, batch, right):
+        yield "shuffled across the batch", "match rewards shuffled across the batch", np.ones(len(right), bool)
+
+
+def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
+    """Weights (K,) of the reward functions, the largest 1, that explain a batch; None if none do.
+
+    With c_k the centred rewards of function k in a group, advantages are Σ_k w_k c_k over a number of the group's. What
+    is left of Σ_k w_k c_k beside the direction of the advantages is linear in w, and its null vector are the weights.
+    """
+    if batch.parts is None or len(batch.parts) < 2 or np.isnan(batch.parts).any() or np.isnan(batch.advantages).any():
+        return None
+    lines = []
+    for number in range(int(batch.group.max()) + 1):
+        here = batch.group == number
+        along = batch.advantages[here]
+        length = float(along @ along)
+        if length == 0:
+            continue
+        centred = batch.parts[:, here] - batch.parts[:, here].mean(1, keepdims=True)
+        lines.append(centred.T - np.outer(along, centred @ along) / length)
+    if not lines:
+        return None
+    stacked = np.concatenate(lines)
+    _, values, vectors = np.linalg.svd(stacked, full_matrices=False)
+    if len(values) < len(batch.parts) or values[-1] > 1e-3 * values[0] or values[-2] <= 1e-3 * values[0]:
+        return None
+    found = vectors[-1] / vectors[-1][np.argmax(np.abs(vectors[-1]))]
+    total = found @ batch.parts
+    if np.nansum(total * batch.advantages) < 0:
+        found, total = -found, -total
+    if recipe.scale == "none":
+        made, _ = batch.of_rewards(total).under(recipe)
+        found = found * float(made @ batch.advantages) / float(made @ made)
+        total = found @ batch.parts
+    return found if bool(batch.of_rewards(total).fits(recipe).mean() > 0.99) else None
+
+
+def _whole(rows: Bools) -> Bools:
+    """All rows or none."""
+    return np.full(len(rows), bool(rows.all()))
+
+
+def _factor(batch: TrainedBatch, found: Floats, tolerance: Floats) -> float | None:
+    """One number that all advantages are multiplied by."""
+    square = float(found @ found)
+    factor = float(found @ batch.advantages) / square if square else 0.0
+    near = np.abs(batch.advantages - factor * found) <= tolerance * max(abs(factor), 1e-12)
+    return factor if factor > 0 and bool(near.all()) else None
+
+
+def _in_the_batch(recipe: AdvantageRecipe, batch: TrainedBatch) -> Iterator[tuple[str, str, Bools]]:
+    """Rewards shifted by k places in the whole batch, at most 64 either way."""
+    count = len(batch.rewards)
+    for k in (*range(1, min(count, 65)), *range(max(count - 64, 65), count)):
+        shifted = np.roll(batch.rewards, k)
+        if batch.of_rewards(shifted).fits(recipe).all():
+            by = k if k <= count // 2 else k - count
+            yield "shifted in the batch", f"match rewards shifted by {by} in the batch", np.ones(count, bool)
+            return
+
+
+def _among_siblings(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) -> Iterator[tuple[str, str, Bools]]:
+    """Rewards shifted by k places in every wrong group, where there are two at least."""
+    places = _columns(batch.group)
+    wrong = np.unique(batch.group[~right])
+    if places is None or len(wrong) < 2 or places.shape[1] < 3:
+        return
+    for k in range(1, places.shape[1]):
+        rewards = batch.rewards.copy()
+        rewards[places[wrong]] = np.roll(batch.rewards[places[wrong]], k, axis=1)
+        if batch.of_rewards(rewards).fits(recipe).all():
+            by = k if k <= places.shape[1] // 2 else k - places.shape[1]
+            yield (
+                "shifted among siblings",
+                f"match rewards shifted by {by} among siblings",
+                np.ones(len(right), bool),
+            )
+            return
+
+
+def _columns(group: Ints) -> Ints | None:
+    """Places (P, G) of the rows of each group, None for groups of several sizes."""
+    counts = np.bincount(group)
+    if not len(counts) or counts.min() != counts.max():
+        return None
+    return np.argsort(group, kind="stable").reshape(len(counts), -1)
+
+
+def _sorted_in_group(batch: TrainedBatch, found: Floats, tolerance: Floats) -> Bools:
+    """Rows of groups that have the right advantages in another order."""
+    explained = np.zeros(len(found), bool)
+    order = np.lexsort((found, batch.group))
+    other = np.lexsort((batch.advantages, batch.group))
+    near = np.abs(found[order] - batch.advantages[other]) <= tolerance[order]
+    bad = np.bincount(batch.group[order], ~near) > 0
+    explained[:] = ~bad[batch.group]
+    return explained
+
+
+def _other_groups(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) -> Iterator[tuple[str, str, Bools]]:
+    """Groups that were split, merged or ordered otherwise."""
+    count = len(batch.group)
+    places = _columns(batch.group)
+    if places is None or recipe.baseline in ("none", "batch"):
+        return
+    prompts, size = places.shape
+    flat = np.empty(count, np.int64)
+    flat[places.ravel()] = np.arange(count)
+    for part in [part for part in range(size - 1, 0, -1) if size % part == 0]:
+        fits = replace(batch, group=flat // part).fits(recipe)
+        if fits.all():
+            yield "groups split", f"match groups of {part} instead of {size}", fits
+            return
+    for times in [times for times in range(2, prompts + 1) if prompts % times == 0]:
+        fits = replace(batch, group=flat // (size * times)).fits(recipe)
+        if fits.all():
+            yield "groups merged", f"match groups of {size * times:,} instead of {size}", fits
+            return
+    if prompts > 1 and size > 1:
+        fits = replace(batch, group=np.arange(count) % prompts).fits(recipe)
+        if fits.all() and (batch.group != np.arange(count) % prompts).any():
+            yield "groups in another order", "match groups formed across prompts", fits
+            return
+    explained = right.copy()
+    for number in np.unique(batch.group[~right]):
+        here = places[number]
+        for cut in range(1, size):
+            halves = (np.arange(size) >= cut).astype(np.int64)
+            small = TrainedBatch(batch.step, here, batch.rewards[here], halves, batch.advantages[here], None, None,
+                          batch.relative, batch.absolute)  # fmt: skip
+            if recipe.scale != "batch" and small.fits(recipe).all():
+                explained[here] = True
+                break
+    yield "groups split", "match groups that were split", explained
+
+
+def _shuffled_over_all(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) -> bool:
+    """Whether wrong groups have the advantages of rewards that others of the batch had."""
+    found, tolerance = batch.under(recipe)
+    if recipe.baseline in ("none", "batch"):
+        near = np.abs(np.sort(found) - np.sort(batch.advantages)) <= np.sort(tolerance)
+        return bool(near.all())
+    pool = np.unique(batch.rewards)
+    if not 2 <= len(pool) <= POOL or recipe.scale == "each":
+        return False
+    scaled = batch.advantages
+    if recipe.scale == "batch":
+        spread = float(np.std(batch.rewards, ddof=recipe.ddof)) + recipe.epsilon
+        scaled, recipe = batch.advantages * spread, AdvantageRecipe(recipe.baseline, "none")
+    live = [number for number in np.unique(batch.group[~right]) if np.ptp(scaled[batch.group == number]) > 0]
+    if not live:
+        wrong = scaled[~right]
+        return bool(len(wrong)) and bool((wrong == 0).all()) and len(np.unique(batch.group[~right])) > 1
+    return all(_from_pool(recipe, scaled[batch.group == number], pool, batch) for number in live[:GROUPS])
+
+
+def _from_pool(recipe: AdvantageRecipe, given: Floats, pool: Floats, batch: TrainedBatch) -> bool:
+    """Whether rewards of the pool give these advantages of a group."""
+    low, high = (one.ravel() for one in np.meshgrid(np.arange(len(pool)), np.arange(len(pool)), indexing="ij"))
+    low, high = low[low < high], high[low < high]
+    share = (given - given.min()) / np.ptp(given)
+    rewards = pool[low, None] + share * (pool[high] - pool[low])[:, None]
+    near = np.clip(np.searchsorted(pool, rewards), 1, len(pool) - 1)
+    nearest = np.where(rewards - pool[near - 1] < pool[near] - rewards, pool[near - 1], pool[near])
+    slack = (1e-4 + batch.relative + batch.absolute / np.ptp(given)) * (pool[high] - pool[low])[:, None]
+    good = np.flatnonzero((np.abs(nearest - rewards) <= slack).all(1))
+    if not len(good):
+        return False
+    group = np.repeat(np.arange(len(good[:KEPT])), len(given))
+    tried = TrainedBatch(batch.step, batch.places, nearest[good[:KEPT]].ravel(), group,
+                  np.tile(given, len(good[:KEPT])), None, None, batch.relative, batch.absolute)  # fmt: skip
+    return bool(tried.fits(recipe).reshape(-1, len(given)).all(1).any())

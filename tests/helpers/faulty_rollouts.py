@@ -1,0 +1,214 @@
+"""For every fault that rollouts can show: evidence that has it, and the same without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pipelines
+import toy_tokens
+from pipelines import Pipeline
+
+from grposcope.core.rollouts import Rollout
+from grposcope.core.run import Run
+from grposcope.instruments.verify import read
+from grposcope.signs.rollouts import token_weights
+from grposcope.signs.rollouts.evidence import OptimizerEvidence, PipelineEvidence, ScoredTokens, Stated
+from grposcope.signs.rollouts.stated_loss import StatedLoss
+
+Build = Callable[[bool], PipelineEvidence]
+"""Whether the fault is to be there -> evidence."""
+
+KL = 0.3
+
+
+def rows(change: pipelines.Fault, **pipeline: Any) -> Build:
+    """Rollouts of a sound pipeline, with a fault from step 2 on."""
+
+    def build(faulty: bool) -> PipelineEvidence:
+        sound = Pipeline(**{"seed": 1, "masks_truncated": True, **pipeline})
+        return read.of_rows(pipelines.with_fault(sound, change, 2) if faulty else sound.rows(), sound.settings)
+
+    return build
+
+
+def each(change: Callable[[pipelines.Row], dict[str, Any]], **pipeline: Any) -> Build:
+    """Rollouts of a sound pipeline, each with other columns."""
+    return rows(lambda made, part, random: [{**row, **change(row)} for row in part], **pipeline)
+
+
+def other_recipe(name: str, **pipeline: Any) -> Build:
+    """Advantages of another recipe than the pipeline's."""
+    return rows(lambda made, part, random: pipelines.with_advantages(made, part, recipe=name), **pipeline)
+
+
+def grader(wrong: Callable[[list[str]], list[float]], moved: Callable[[float], float] = float) -> Build:
+    """Rewards of a function of the text, graded again by another function, or logged otherwise."""
+
+    def build(faulty: bool) -> PipelineEvidence:
+        graded = pipelines.of_function(Pipeline(steps=1).rows())
+        logged = [{**row, "reward": moved(row["reward"]) if faulty else row["reward"]} for row in graded]
+        again = wrong if faulty else lambda texts: pipelines.graded(texts, texts)
+        return replace(read.of_rows(logged, {}), grader=lambda prompts, texts: again(list(map(str, texts))))
+
+    return build
+
+
+def noisy(texts: list[str]) -> list[float]:
+    """Another reward for the same text each time."""
+    return np.random.default_rng().random(len(texts)).tolist()
+
+
+def log(change: Callable[[Run], dict[str, Any]], settings: Mapping[str, Any] | None = None, **logged: Any) -> Build:
+    """Rollouts with their log, of which some columns are others."""
+
+    def build(faulty: bool) -> PipelineEvidence:
+        pipeline = Pipeline(steps=60, prompts=2, group=2)
+        made = pipeline.rows()
+        run = pipelines.log(made, 60, **logged)
+        if faulty:
+            run = pipelines.log(made, 60, **{**logged, **change(run)})
+        run = replace(run, config={"settings": {"kl": 0.1}})
+        return replace(read.of_rows(made, {**pipeline.settings, **(settings or {})}), run=run)
+
+    return build
+
+
+def loss(change: Callable[[token_weights.StatedWeights], list[np.ndarray]], stated: StatedLoss | None = None) -> Build:
+    """Derivatives of a loss with a KL term, which another loss may have written. stated: of the other loss."""
+
+    def build(faulty: bool) -> PipelineEvidence:
+        random = np.random.default_rng(4)
+        drawn = []
+        for i in range(8):
+            logp, size = -3 * random.random(6), int(random.integers(2, 7))
+            drawn.append(Rollout(
+                f"row {i}", 1, str(i // 4), completion_ids=np.arange(size), mask=np.ones(size, bool),
+                advantages=random.standard_normal(1), current=logp[:size], old=logp[:size], micro_batch=i // 2,
+                reference=logp[:size] + 0.4 * random.standard_normal(size),
+            ))  # fmt: skip
+        meant = token_weights.of(StatedLoss(), drawn)
+        written = meant.total(KL)
+        if faulty:
+            written = change(token_weights.of(stated or StatedLoss(), drawn))
+        given = tuple(replace(row, loss_weights=w) for row, w in zip(drawn, written, strict=True))
+        return PipelineEvidence("", rows=given, stated=Stated(loss=StatedLoss(), kl=KL, accumulation=4))
+
+    return build
+
+
+def writers(*wrong: int, checkpoints: int = 4) -> Build:
+    """Rollouts of four steps that these checkpoints drew, in place of the one before each step."""
+    right = tuple(range(checkpoints))
+    return lambda faulty: toy_tokens.evidence(96, wrong if faulty else right, checkpoints, 0.5, recorded=False)
+
+
+def sampler(change: toy_tokens.Change) -> Build:
+    """Rollouts that a sampler drew by other probabilities."""
+    return lambda faulty: toy_tokens.evidence(256, change=change if faulty else toy_tokens.unchanged)
+
+
+def dropped(faulty: bool) -> PipelineEvidence:
+    """Rollouts that are left out because they are right, or blindly."""
+    random = np.random.default_rng(0)
+    made = Pipeline(prompts=24).rows()
+    chance = [(0.4 if row["reward"] else 0.02) if faulty else 0.15 for row in made]
+    drawn = random.random(len(made))
+    return read.of_rows([{**row, "dropped": "late" if x < p else ""} for row, x, p in zip(made, drawn, chance,
+                                                                                       strict=True)], {})  # fmt: skip
+
+
+def emptied(faulty: bool) -> PipelineEvidence:
+    """Every ninth completion is empty, and paid like the best or not at all."""
+    lists = ("completion_ids", "mask", "sampling_logprobs", "old_logprobs", "logprobs")
+    empty = {"completion": "", "reward": float(faulty), **{name: [] for name in lists}}
+    made = Pipeline(steps=1, reward="steps").rows()
+    return read.of_rows([{**row, **empty} if place % 9 == 0 else row for place, row in enumerate(made)], {})
+
+
+def reference(faulty: bool) -> PipelineEvidence:
+    """The reference's log-probabilities are those of the first weights, or others."""
+    logp = [-np.random.default_rng(i).random(5) for i in range(4)]
+    none: Any = [np.full(5, np.nan)] * 4
+    start = ScoredTokens("step 0", 0, [one + 0.1 * faulty for one in logp], none, none, none, none, 9)
+    made = tuple(Rollout(f"row {i}", 5, reference=one) for i, one in enumerate(logp))
+    return PipelineEvidence("", rows=made, scored=(start,), stated=Stated(kl=KL, reference="start"))
+
+
+def optimizer(faulty: bool) -> PipelineEvidence:
+    """Adam's count of updates begins anew at step 3, or goes on."""
+    seen = tuple(OptimizerEvidence(step, updates, 1.0) for step, updates in ((1, 1), (2, 2), (3, 1 if faulty else 3)))
+    return PipelineEvidence("", stated=Stated(beta2=0.999), optimizer=seen)
+
+
+def prompts(faulty: bool) -> PipelineEvidence:
+    """The prompts of step 1 come again at step 3, within an epoch of twelve, or do not."""
+    batches = {1: "abcd", 2: "efgh", 3: "abcd" if faulty else "ijkl"}
+    made = tuple(Rollout("", step, prompt=name) for step, names in batches.items() for name in names)
+    return PipelineEvidence("", rows=made, stated=Stated(data=12, prompts=4, interval=1))
+
+
+def bfloat16(row: pipelines.Row) -> dict[str, Any]:
+    """Old log-probabilities in bfloat16."""
+    return {"old_logprobs": [pipelines.stored(one, "bfloat16") for one in row["old_logprobs"]]}
+
+
+def short_mask(row: pipelines.Row) -> dict[str, Any]:
+    """Tokens in the middle of long completions are left out."""
+    size = len(row["mask"])
+    return {"mask": [int(not 1 < place < 4) if size > 5 else one for place, one in enumerate(row["mask"])]}
+
+
+SCHEDULE = {"learning_rate": 1e-5, "lr_scheduler_type": "linear", "max_steps": 60, "warmup_steps": 0}
+
+FAULTY: Mapping[str, Build] = {
+    "sampler temperature differs": sampler(toy_tokens.tempered(0.8)),
+    "unlikely tokens": sampler(lambda chances: np.roll(chances, 1, -1)),
+    "truncated sampler": sampler(toy_tokens.top_k(4)),
+    "stale sampler": writers(0, 0, 1, 2),
+    "step numbers differ": writers(1, 2, 3, 3),
+    "weights never arrived": writers(0, 0, 0, 0),
+    "wrong weights at the sampler": writers(0, 1, 2, 2),
+    "misplaced rewards": rows(pipelines.shifted, reward="real"),
+    "wrong reward weights": rows(pipelines.forgotten_weights, reward="two", masks_truncated=False),
+    "reversed sign": rows(pipelines.other_sign),
+    "scaled by a factor": rows(pipelines.doubled),
+    "wrong baseline": other_recipe("rloo", recipe="dr_grpo", reward="real"),
+    "wrong divisor": rows(pipelines.of_batch),
+    "unexplained advantages": each(lambda row: {"advantage": row["advantage"] + 0.01 * len(row["mask"])}),
+    "mixed prompts": rows(pipelines.mixed_groups),
+    "split groups": rows(pipelines.split_groups, reward="real"),
+    "wrong group size": rows(pipelines.singletons),
+    "copied rollouts": rows(pipelines.copied, prompts=16),
+    "prompt trained on": rows(pipelines.prompt_trained),
+    "tool output trained on": rows(pipelines.tool_trained),
+    "mask off by one": rows(pipelines.off_by_one),
+    "end of text masked": rows(pipelines.end_masked),
+    "trained beyond the end": rows(pipelines.padding_trained),
+    "tokens left out": each(short_mask, masks_truncated=False),
+    "wrong truncation mask": rows(pipelines.truncated_trained),
+    "wrong truncation mark": each(lambda row: {"truncated": True}, masks_truncated=False),
+    "failures as zeros": rows(pipelines.failures_as_zeros),
+    "empty completions paid": emptied,
+    "reward not repeatable": grader(noisy),
+    "reward depends on neighbours": grader(lambda texts: pipelines.by_order(texts, texts)),
+    "wrong rewards": grader(lambda texts: pipelines.graded(texts, texts), lambda reward: reward + 0.1),
+    "selective dropping": dropped,
+    "wrong kl term": loss(lambda weights: weights.total(-KL)),
+    "wrong aggregation": loss(lambda weights: weights.total(KL), StatedLoss(reduction="token mean")),
+    "accumulation not scaled": loss(lambda weights: [4 * w for w in weights.total(KL)]),
+    "another loss": loss(lambda weights: [w * np.arange(1, len(w) + 1) for w in weights.total(KL)]),
+    "reference moves along": reference,
+    "wrong reference": log(lambda run: {"kl": np.full(60, 0.1)}, kl=np.linspace(0, 0.1, 60)),
+    "wrong old log-probabilities": each(bfloat16),
+    "learning rate off schedule": log(lambda run: {"lr": np.full(60, 1e-5)}, SCHEDULE),
+    "repeated data": prompts,
+    "optimiser state lost": optimizer,
+    "weights lost at a restart": log(
+        lambda run: {"reward": np.where(np.arange(60) < 30, 1.0, 0.0) + 0.01 * run.table["reward"]}, restart=31
+    ),
+    "metric logged wrongly": log(lambda run: {"dead_fraction": np.full(60, 0.93)}),
+}
+"""Fault -> evidence that has it, or the same without it."""

@@ -1,0 +1,177 @@
+"""Advantages by the plain loop of the helpers against the recipes, and every fault in them by its name."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pipelines
+import pytest
+import torch
+from pipelines import Pipeline
+
+from grposcope.core.run import Floats
+from grposcope.lab.objectives import advantages as objectives
+from grposcope.signs.rollouts import recipes, stated
+from grposcope.signs.rollouts.claims.advantages import precision
+from grposcope.signs.rollouts.recipes import AdvantageRecipe
+
+SIZES = ((1, 4, 4), (2, 6, 8), (1, 64, 8))
+"""Steps, prompts and rollouts per prompt; of fewer, a permutation often has several explanations."""
+
+
+@pytest.mark.parametrize(("recipe", "name", "arguments"), [
+    (AdvantageRecipe("mean", "group", 1, 1e-4), "standardized", {}),
+    (AdvantageRecipe("mean", "group", 0, 1e-6), "standardized", {"ddof": 0, "eps": 1e-6}),
+    (AdvantageRecipe("mean", "batch", 1, 1e-4), "batch_standardized", {}),
+    (AdvantageRecipe("mean", "none"), "centered", {}),
+    (AdvantageRecipe("leave-one-out", "none"), "leave_one_out", {}),
+    (AdvantageRecipe("none", "none"), "none", {}),
+    (AdvantageRecipe("batch", "batch", 1, 1e-4), "whitened", {}),
+    (AdvantageRecipe("mean", "mean", 1, 1e-6), "mean_normalized", {}),
+])  # fmt: skip
+def test_recipes_are_those_of_the_objectives(recipe: AdvantageRecipe, name: str, arguments: dict[str, float]) -> None:
+    """Against the functions that our own loop trains with, in double precision, also with rewards that are absent."""
+    random = np.random.default_rng(0)
+    rewards = random.random((6, 5))
+    rewards[1] = 0.3
+    rewards[2, 1] = np.nan
+    due = getattr(objectives, name)(torch.from_numpy(rewards), **arguments).numpy().ravel()
+    made, error = recipes.advantages(recipe, rewards.ravel(), np.repeat(np.arange(6), 5))
+    there = ~np.isnan(made)
+    assert there.tolist() == (~np.isnan(rewards)).ravel().tolist()
+    np.testing.assert_allclose(made[there], due[there], atol=1e-12)
+    assert (error[there] >= 0).all()
+    assert (error[there & (np.abs(made) > 0.1)] < 1e-3).all()
+
+
+def test_each_function_by_itself() -> None:
+    """normalize_then_sum of TRL, written as its source does."""
+    random = np.random.default_rng(1)
+    parts, weights = random.random((2, 24)), np.array([1.0, 0.3])
+    grouped = torch.from_numpy(parts.T).view(-1, 4, 2)
+    alone = (grouped - grouped.mean(1, keepdim=True)) / (grouped.std(1, keepdim=True) + 1e-4)
+    total = (alone.view(-1, 2) * torch.from_numpy(weights)).sum(1)
+    due = (total - total.mean()) / (total.std() + 1e-4)
+    made, _ = recipes.advantages(
+        AdvantageRecipe("mean", "each", 1, 1e-4), parts.sum(0), np.repeat(np.arange(6), 4), parts, weights
+    )
+    np.testing.assert_allclose(made, due.numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("recipe", ["grpo", "batch", "dr_grpo", "rloo"])
+def test_sound_advantages_hold(recipe: str) -> None:
+    """With and without the settings, for every kind of reward and of stored numbers; the recipe is named."""
+    for reward, stored in itertools.product(("binary", "steps", "real", "two"), ("float32", "bfloat16", "decimals")):
+        pipeline = Pipeline(recipe=recipe, reward=reward, stored=stored, steps=1)
+        rows = pipeline.rows()
+        for settings in (pipeline.settings, {}):
+            result = pipelines.judged(rows, settings)["advantages"]
+            assert result.status == ("holds" if settings else "cannot tell"), (reward, stored, result)
+            assert not result.told[0].present
+        if stored == "float32" and reward != "binary":
+            words = {"grpo": "of the group with ddof 1 + 0.0001", "batch": "of the batch with ddof 1 + 0.0001",
+                     "dr_grpo": "are r − group mean", "rloo": "mean of the others"}[recipe]  # fmt: skip
+            assert words in result.told[0].because
+            assert "do not state" in result.told[0].because
+
+
+FAULTS = {
+    pipelines.shuffled_in_group: {"shuffled in the group", "shifted among siblings"},
+    pipelines.shuffled_across: {"shuffled across the batch"},
+    pipelines.shifted: {"shifted in the batch"},
+    pipelines.shifted_among_siblings: {"shifted among siblings", "shuffled in the group"},
+    pipelines.of_batch: {"scale"},
+    pipelines.other_ddof: {"ddof"},
+    pipelines.other_epsilon: {"epsilon"},
+    pipelines.other_sign: {"sign"},
+    pipelines.doubled: {"factor"},
+    pipelines.split_groups: {"groups split"},
+    pipelines.interleaved_groups: {"groups in another order"},
+    pipelines.unscaled: {"scale"},
+}
+
+
+@pytest.mark.parametrize("sizes", [SIZES[1:2], pytest.param(SIZES, marks=pytest.mark.slow)], ids=["small", "all"])
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_every_fault_is_seen_and_named(fault: pipelines.Fault, sizes: tuple[tuple[int, int, int], ...]) -> None:
+    """At several sizes and for three kinds of reward: always broken, named in 80 % and more, since the right step."""
+    named, count = 0, 0
+    for (steps, prompts, group), reward in itertools.product(sizes, ("binary", "real", "two")):
+        pipeline = Pipeline(seed=prompts, steps=steps, prompts=prompts, group=group, reward=reward)
+        rows = pipelines.with_fault(pipeline, fault, since=steps)
+        if _same([row["advantage"] for row in rows], [row["advantage"] for row in pipeline.rows()]):
+            continue  # a permutation of equal rewards is no fault
+        result = pipelines.judged(rows, pipeline.settings)["advantages"]
+        assert result.status == "broken", (steps, prompts, group, reward)
+        assert result.told[0].onset == steps
+        count += 1
+        named += result.told[0].brief in FAULTS[fault]
+    assert count >= 2
+    assert named >= 0.8 * count, (named, count)
+
+
+def _same(one: list[float], other: list[float]) -> bool:
+    return bool(np.allclose(one, other, atol=1e-5))
+
+
+def test_forgotten_weights() -> None:
+    """Advantages of the plain sum of two functions: the weights that explain them are found and said."""
+    pipeline = Pipeline(reward="two", steps=1)
+    rows = pipelines.with_fault(pipeline, pipelines.forgotten_weights)
+    told = pipelines.judged(rows, pipeline.settings)["advantages"].told[0]
+    assert told.present
+    assert told.fault == "wrong reward weights"
+    assert "weights 1, 1" in told.because
+
+
+def test_weights_that_are_not_stated_are_found() -> None:
+    """Two functions, no reward and no weights: the advantages hold, since one set of weights explains them."""
+    pipeline = Pipeline(reward="two", steps=1)
+    rows = [{**row, "reward": None} for row in pipeline.rows()]
+    settings = {name: value for name, value in pipeline.settings.items() if name != "reward_weights"}
+    assert pipelines.judged(rows, settings)["advantages"].status == "holds"
+
+
+def test_one_wrong_row_of_many() -> None:
+    """A single advantage is off: the row is named with both numbers."""
+    pipeline = Pipeline(reward="real", steps=1)
+    rows = pipeline.rows()
+    right = rows[20]["advantage"]
+    rows[20]["advantage"] = right + 0.01
+    told = pipelines.judged(rows, pipeline.settings)["advantages"].told[0]
+    assert told.present
+    assert "row 21" in told.because
+    assert f"{right + 0.01:.6g}" in told.because
+    assert f"{right:.4g}"[:6] in told.because
+
+
+@pytest.mark.parametrize(("values", "relative", "absolute"), [
+    (np.array([0.123456789, 1.987654321]), 0.0, 0.0),
+    (np.array([0.5, 0.71, -1.25, 0.33, 2.01]), 0.0, 0.51e-2),
+    (np.array([0.7071, -0.7071]), 0.0, 0.51e-4),
+    (np.array([0.70703125, -1.4140625]), 3 * 2.0**-9, 0.0),
+])  # fmt: skip
+def test_precision(values: Floats, relative: float, absolute: float) -> None:
+    """Doubles, decimals and bfloat16."""
+    assert precision(values) == pytest.approx((relative, absolute))
+
+
+@pytest.mark.parametrize(("settings", "engine", "shape"), [
+    ({"scale_rewards": "group"}, "trl", ("mean", "group", 1, 1e-4)),
+    ({"scale_rewards": True}, "trl", ("mean", "group", 1, 1e-4)),
+    ({"scale_rewards": False}, "trl", ("mean", "none", None, None)),
+    ({"scale_rewards": "batch"}, "trl", ("mean", "batch", 1, 1e-4)),
+    ({"scale_rewards": "group", "multi_objective_aggregation": "normalize_then_sum"}, "trl", ("mean", "each", 1, 1e-4)),
+    ({"algorithm.adv_estimator": "grpo"}, "verl", ("mean", "group", 1, 1e-6)),
+    ({"algorithm.adv_estimator": "grpo", "algorithm.norm_adv_by_std_in_grpo": False}, "verl",
+     ("mean", "none", None, None)),
+    ({"algorithm.adv_estimator": "rloo"}, "verl", ("leave-one-out", "none", None, None)),
+    ({"algorithm.adv_estimator": "gae"}, "verl", (None, None, None, None)),
+    ({"objective.advantage": "mean_normalized"}, "grposcope", ("mean", "mean", None, 1e-6)),
+    ({}, "", (None, None, None, None)),
+])  # fmt: skip
+def test_settings_say_the_recipe(settings: dict[str, object], engine: str, shape: tuple[object, ...]) -> None:
+    """In the words of each trainer; what they do not say stays None."""
+    said = stated.of_settings(settings, engine)
+    assert (said.baseline, said.scale, said.ddof, said.epsilon) == shape
