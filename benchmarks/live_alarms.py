@@ -26,7 +26,7 @@ from labelled_curves import SCENARIOS, Made, make
 from labelled_suite import arguments, percent
 
 from grposcope.core.run import Evaluations, Meta, Run, no_groups
-from grposcope.faults.catalogue import minor_modes
+from grposcope.faults import catalogue
 from grposcope.instruments.diagnosis import diagnose
 from grposcope.signs.quantities import LEAST
 from grposcope.watch.alarms import GROWTH
@@ -64,7 +64,7 @@ def looks(made: Made) -> Looks:
     taken, rows = [], LEAST
     while True:
         findings = diagnose(prefix(made, rows))
-        flagged = [f for f in findings if f.adjusted < LEVEL and f.fault not in minor_modes()]
+        flagged = [f for f in findings if f.adjusted < LEVEL and f.fault not in catalogue.minor()]
         taken.append((rows, {f.fault: f.adjusted for f in flagged}))
         if rows == ROWS:
             return taken

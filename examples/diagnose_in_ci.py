@@ -22,7 +22,7 @@ from grposcope.watch.wording import exceeds
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("log", help="file or folder of a run")
-    parser.add_argument("--fail-on", nargs="+", default=["failing"], help="grades or modes")
+    parser.add_argument("--fail-on", nargs="+", default=["failing"], help="grades or faults")
     arguments = parser.parse_args()
     try:
         run, limit = read(arguments.log), wanted(arguments.fail_on)
@@ -34,8 +34,8 @@ def main() -> int:
     failed = exceeds(judged, findings, limit)
     print(f"::{'error' if failed else 'notice'} title={judged.word}::{judged}")
     for finding in findings:
-        if finding.status == "flagged":
-            print(f"{finding.grade}: {finding.mode}, because {finding.because}; do: {finding.advice}")
+        if finding.present:
+            print(f"{finding.grade}: {finding.fault}, because {finding.because}; do: {finding.remedy}")
     return int(failed)
 
 

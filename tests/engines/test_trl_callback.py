@@ -306,7 +306,7 @@ def test_resumed_it_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
     killed.run(25, end=False, evaluate=(10, 20))
     killed.callback._record.close()
     (first,) = lines(folder / "alarms.jsonl")
-    assert first["step"] < 15
+    assert first["seen"] < 15
     with (folder / "steps.jsonl").open("a") as file:
         file.write('{"step": 25, "rew')
     with (folder / "alarms.jsonl").open("a") as file:
@@ -316,7 +316,7 @@ def test_resumed_it_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
     assert run.table["step"].tolist() == list(range(1, 31))
     assert run.evaluations.of("reward").step.tolist() == [10, 20]
     assert [(alarm["fault"], alarm["seen"]) for alarm in lines(folder / "alarms.jsonl")] == [
-        ("non-finite", first["step"])
+        ("non-finite", first["seen"])
     ]
     assert not (tmp_path / "grposcope-1").exists()
 

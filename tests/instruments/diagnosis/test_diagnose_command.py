@@ -67,7 +67,21 @@ def test_failing_and_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert call(capsys, path)[0] == 0
 
 
-TOY = '''"""Toy: the reward is a toy."""
+TOY = '''"""The reward is a toy.
+
+What it is
+    A fault of a test.
+How it shows
+    Always.
+What it does to the gradient
+    Nothing.
+What to do
+    Put it away.
+What decides
+    Looking again.
+Sources
+    a test
+"""
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Sign, fact
 

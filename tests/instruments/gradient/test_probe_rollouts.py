@@ -161,7 +161,7 @@ def test_what_verl_wrote(version: str, batch: Batch, tmp_path: Path, capsys: pyt
     record = probes.read(tmp_path / "p")
     assert (record.prompts, record.group, record.solved) == (4, 4, pytest.approx(float(batch.rollouts.rewards.mean())))
     assert record.source is not None
-    assert (record.source.engine, record.source.step, record.source.weights) == ("verl", 7, {"score": 1.0})
+    assert (record.source.engine, record.source.step, record.source.weights) == ("verl", 7, {"reward": 1.0})
     assert not record.source.foreign
 
 

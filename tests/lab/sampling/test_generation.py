@@ -127,8 +127,8 @@ def test_the_record_has_the_continuations(policy: Policy, tmp_path: Path, watche
     assert sum(len(one.continuations) for one in recorded) == 3 * len(drawn.row)
     for one in recorded:
         for other in one.continuations:
-            assert 0 < other.place < len(one.tokens)
-            assert other.tokens >= 1
+            assert 0 < other.shared < len(one.tokens)
+            assert other.length >= 1
             assert 0 <= other.reward <= 1
 
 
