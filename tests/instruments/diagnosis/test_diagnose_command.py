@@ -17,6 +17,7 @@ from asked import asked
 
 from grposcope import cli
 from grposcope.core.errors import UserError
+from grposcope.faults import pages
 from grposcope.instruments.diagnosis import answer, diagnose, screen
 from grposcope.instruments.diagnosis.verdict import verdict
 from grposcope.logs import read
@@ -67,7 +68,11 @@ def test_failing_and_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert call(capsys, path)[0] == 0
 
 
-TOY = '''"""Toy: the reward is a toy."""
+PAGE = "\n".join(f"{heading}\n    A toy." for heading in pages.HEADINGS[1:])
+
+TOY = f'''"""The reward is a toy.
+
+{PAGE}"""
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Sign, fact
 

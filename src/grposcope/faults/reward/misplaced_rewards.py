@@ -12,7 +12,7 @@ What to do
     Match rewards and rollouts by an id; look at every gather, sort and filter between the reward function and the
     advantages.
 What decides
-    Rewards graded again: grposcope verify FOLDER --reward FILE.py:FUNCTION.
+    Rewards graded again: grposcope verify FOLDER --reward MODULE:FUNCTION.
 Sources
     TRL #6673, completions of another rollout in tool loops: https://github.com/huggingface/trl/pull/6673
     method of this project"""

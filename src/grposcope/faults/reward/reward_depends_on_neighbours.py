@@ -9,7 +9,7 @@ What it does to the gradient
 What to do
     Let each reward depend on its own completion alone.
 What decides
-    One batch graded in two orders: grposcope verify FOLDER --reward FILE.py:FUNCTION.
+    One batch graded in two orders: grposcope verify FOLDER --reward MODULE:FUNCTION.
 Sources
     method of this project"""
 

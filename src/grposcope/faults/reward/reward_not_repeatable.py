@@ -10,7 +10,7 @@ What it does to the gradient
 What to do
     Fix the seed, set the judge's temperature to 0, or grade each text once and keep the result.
 What decides
-    One batch graded twice: grposcope verify FOLDER --reward FILE.py:FUNCTION.
+    One batch graded twice: grposcope verify FOLDER --reward MODULE:FUNCTION.
 Sources
     method of this project"""
 

@@ -10,7 +10,7 @@ What it does to the gradient
 What to do
     Log the text as it was graded, and the reward as the function gave it.
 What decides
-    Rewards graded again: grposcope verify FOLDER --reward FILE.py:FUNCTION.
+    Rewards graded again: grposcope verify FOLDER --reward MODULE:FUNCTION.
 Sources
     method of this project"""
 
