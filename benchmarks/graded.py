@@ -90,13 +90,13 @@ def summary(rows: Sequence[Judged]) -> list[str]:
     sources = by_source(rows)
     mean = float(np.mean([right / n for right, n in sources.values()])) if sources else float("nan")
     failing, healthy = ([row for row in rows if row.accepted == (word,)] for word in ("failing", "healthy"))
+    pairs = (("failing", failing), ("healthy", healthy))
+    said = [rate(sum(row.word == word for row in of), len(of)) for word, of in pairs]
     return [
         f"right: {rate(sum(row.right for row in rows), len(rows))}",
         f"mean over {len(sources)} sources: {mean:.0%}",
-        f"failing, nothing else accepted: called failing {rate(sum(r.word == 'failing' for r in failing), len(failing))}, "
-        f"healthy {sum(row.word == 'healthy' for row in failing)}",
-        f"healthy, nothing else accepted: called healthy {rate(sum(r.word == 'healthy' for r in healthy), len(healthy))}, "
-        f"failing {sum(row.word == 'failing' for row in healthy)}",
+        f"failing, nothing else accepted: called failing {said[0]}, healthy {sum(r.word == 'healthy' for r in failing)}",
+        f"healthy, nothing else accepted: called healthy {said[1]}, failing {sum(r.word == 'failing' for r in healthy)}",
     ]
 
 

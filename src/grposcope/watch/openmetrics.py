@@ -14,7 +14,7 @@ from typing import Any, get_args
 from grposcope.core.errors import UserError
 from grposcope.core.text import visible
 from grposcope.instruments.diagnosis.findings import Status
-from grposcope.instruments.diagnosis.verdict import Word
+from grposcope.instruments.diagnosis.words import Word
 from grposcope.watch.alerts import SEVERITIES
 from grposcope.watch.changes import WatchedState
 from grposcope.watch.follow import Watcher

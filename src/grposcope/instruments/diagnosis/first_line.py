@@ -14,9 +14,10 @@ import math
 from collections.abc import Sequence
 
 from grposcope.core.text import apart, brief, percent, visible
-from grposcope.instruments.diagnosis import heldout
+from grposcope.instruments.diagnosis import heldout, words
 from grposcope.instruments.diagnosis.findings import Finding
 from grposcope.instruments.diagnosis.outcome import Outcome
+from grposcope.instruments.diagnosis.words import Logged, Word
 
 MOST = 110
 """Characters of a first line, at most."""
@@ -54,30 +55,17 @@ def of_finding(word: str, outcome: Outcome, finding: Finding, steps: int) -> str
     return fitted(*(f"{word}: {one}" for one in said))
 
 
-def of_outcome(word: str, outcome: Outcome, steps: int, judged: int, rules: int) -> str:
-    """The line where nothing is failing or a warning. judged: the number of rules that could judge, of so many."""
+def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent: Sequence[str]) -> str:
+    """The line where nothing is failing or a warning, by the table of `words`. absent: nouns of what is not logged."""
     became = levels(outcome, steps)
     if not became:
         return fitted(f"{word}: {outcome.missing or 'the log has no metric to judge the run by'}")
-    if word == "healthy":
-        return fitted(f"{word}: {became}" if outcome.heldout else f"{word}: {became}; held-out not logged")
-    if outcome.well or outcome.direction == "up":
-        few = f"no failure found, but the log has enough data for only {judged} of {rules} rules"
-        return fitted(
-            f"{word}: {became}; {few}", f"{word}: {became}; the log has enough data for only {judged} of {rules} rules"
-        )
-    return fitted(f"{word}: {became}{doubts(outcome)}", f"{word}: {became}")
-
-
-def doubts(outcome: Outcome) -> str:
-    """Why nothing can be told, in a few words."""
-    if outcome.direction == "down":
-        return ""
-    if outcome.missing:
-        return ", too short to judge"
-    if outcome.doubt == "lost":
-        return ", may have lost its gain"
-    return ", no gain shown and no cause found" if outcome.no_gain or outcome.fate == "flat" else ", gain not certain"
+    tails = words.tails(outcome.state, logged) if not outcome.missing else (", too short to judge",)
+    if outcome.state == "undecided" and outcome.doubt == "lost":
+        tails = (", may have lost its gain", "")
+    reward = ""
+    said = [tail.format(absent=", ".join(absent), reward=reward) for tail in tails]
+    return fitted(*(f"{word}: {became}{tail}" for tail in said), f"{word}: {became}")
 
 
 def levels(outcome: Outcome, steps: int) -> str:
@@ -118,8 +106,3 @@ def fitted(*variants: str) -> str:
     line = next((one for one in variants if len(visible(one)) <= MOST), variants[-1])
     line = visible(line, 400)
     return line if len(line) <= MOST else line[: MOST - 1] + "…"
-
-
-def judged(findings: Sequence[Finding]) -> int:
-    """How many rules could judge."""
-    return sum(finding.status != "cannot tell" for finding in findings)

@@ -7,7 +7,7 @@ levels, so a constant bonus in the reward changes nothing. How much a score shou
 leaves to gain: a score near its ceiling has little room.
 
 Where a log gives no standard error, that of one evaluation is estimated from second differences of neighbouring
-evaluations (`instruments.diagnosis.outcome.second_difference_variance`); n is 0 then, and the flag says so.
+evaluations (`instruments.diagnosis.outcome_tests.second_difference_variance`); n is 0 then, and the flag says so.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ import numpy as np
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Evaluations, Floats, Run
 from grposcope.core.text import number, percent, visible
-from grposcope.instruments.diagnosis.outcome import FEWEST, Direction, second_difference_variance
+from grposcope.instruments.diagnosis.outcome import Direction
+from grposcope.instruments.diagnosis.outcome_tests import second_difference_variance
 from grposcope.instruments.diagnosis.quantities import EVALUATIONS, MetricSeries, Quantities
+from grposcope.instruments.diagnosis.thresholds import FEWEST
 from grposcope.maths.intervals import ENOUGH, Z, interval, shown_interval, trusted
 from grposcope.maths.timeseries.change import EARLY
 from grposcope.maths.timeseries.shares import sampling_variance

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from grposcope.core.run import Run
-from grposcope.instruments.diagnosis import run_outcome
+from grposcope.instruments.diagnosis import run_outcome, words
 from grposcope.instruments.diagnosis.findings import GRADES, Finding, Grade, Rule, RuleResult, Status, cannot_tell
 from grposcope.instruments.diagnosis.outcome import Outcome
 from grposcope.instruments.diagnosis.quantities import NotLoggedError, Quantities
@@ -84,19 +84,19 @@ def _result(rule: Rule, quantities: Quantities) -> RuleResult:
 
 
 def grade(rule: Rule, result: RuleResult, outcome: Outcome) -> Grade:
-    """The grade of a flagged finding, from what became of the run.
+    """The grade of a flagged finding, from what became of the run: by the table of `words`.
 
-    Beside learning that goes well it is the rule's `beside`; where learning stopped, never was, or no gain was shown,
-    its `instead`. Where neither can be told, what fails whatever became of the run, or is proved by the record, stays
-    what it is, and anything else is at most a warning.
+    What no reward shows keeps its grade where only the reward says the outcome. What fails beside learning too fails
+    whatever became of the run.
     """
     beside, instead = result.beside or rule.beside, result.instead or rule.instead
     if rule.gamed and not outcome.heldout:
         return instead
-    if outcome.well and not (result.proof and outcome.fate == "solved"):
+    proved = rule.proof or result.proof
+    weighed = words.weighed(outcome.state, "fact" if proved or beside == "failing" else "shown")
+    if weighed == "beside":
         return beside
-    sure = outcome.fate != "cannot tell" or outcome.no_gain or rule.proof or result.proof or beside == "failing"
-    return instead if sure else max(instead, "warning", key=GRADES.index)
+    return instead if weighed == "instead" else max(instead, "warning", key=GRADES.index)
 
 
 def _place(finding: Finding, findings: Sequence[Finding], order: Sequence[str]) -> tuple[int, int, float]:

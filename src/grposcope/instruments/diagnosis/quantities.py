@@ -12,8 +12,8 @@ from grposcope.core import metrics
 from grposcope.core.run import Run
 from grposcope.core.text import apart, visible
 from grposcope.instruments.diagnosis import present, sampling_noise
-from grposcope.instruments.diagnosis.outcome import SOLVED
 from grposcope.instruments.diagnosis.present import Present
+from grposcope.instruments.diagnosis.thresholds import SOLVED
 from grposcope.maths import dead_groups
 from grposcope.maths.timeseries import change
 from grposcope.maths.timeseries import level as levels

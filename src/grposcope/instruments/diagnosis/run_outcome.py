@@ -8,10 +8,11 @@ import numpy as np
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Evaluations, Run, once
-from grposcope.instruments.diagnosis import outcome
+from grposcope.instruments.diagnosis import outcome_tests
 from grposcope.instruments.diagnosis.heldout import UNNAMED, counts_answers, heldout_scores, score_rank
 from grposcope.instruments.diagnosis.outcome import Outcome
 from grposcope.instruments.diagnosis.quantities import LEAST, SHORT, MetricSeries, Quantities
+from grposcope.instruments.diagnosis.thresholds import STILL
 from grposcope.maths.intervals import Z, trusted, wilson
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
@@ -46,9 +47,9 @@ def of_heldout(quantities: Quantities) -> Outcome:
     held = scored[0].score
     rows = quantities.run.evaluations.of(held.name)
     shares = held.values.min() >= 0 and held.values.max() <= 1
-    ends, margin = ((0.0, 1.0), outcome.STILL) if shares else (None, None)
+    ends, margin = ((0.0, 1.0), STILL) if shares else (None, None)
     errors = _errors(rows, shares)[np.isfinite(rows.value)]
-    found = outcome.of_evaluations(held.steps, held.values, errors, ends, margin, held.name)
+    found = outcome_tests.of_evaluations(held.steps, held.values, errors, ends, margin, held.name)
     current = _is_current(held, _reward(quantities))
     stale = Outcome("cannot tell", held.name, heldout=True, missing="no evaluation lies in the last fifth of the run")
     return found if current else stale
@@ -60,7 +61,7 @@ def of_answers(quantities: Quantities) -> Outcome | None:
         series = quantities.column(name) if counts_answers(name) else None
         if series is None or len(series) < SHORT or series.values.min() < 0 or series.values.max() > 1:
             continue
-        found = outcome.of_few(series.steps, series.values, series.present, outcome.STILL, name, "")
+        found = outcome_tests.of_few(series.steps, series.values, series.present, STILL, name, "")
         if found.direction == "down":
             return found
     return None
@@ -74,12 +75,12 @@ def of_reward(quantities: Quantities) -> Outcome:
         return Outcome("cannot tell", missing=missing)
     if len(reward) < level.LEAST:
         return Outcome("cannot tell", reward.name, missing=quantities.absence("reward"))
-    margin = quantities.reward_margin(outcome.STILL)
+    margin = quantities.reward_margin(STILL)
     if len(reward) < LEAST:
-        return outcome.of_few(
+        return outcome_tests.of_few(
             reward.steps, reward.values, reward.present, margin, reward.name, quantities.absence("reward")
         )
-    found = outcome.of_reward(
+    found = outcome_tests.of_reward(
         reward.steps, reward.values, reward.curve, reward.line, reward.present, quantities.reward_range, margin,
         reward.name,
     )  # fmt: skip

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Run, once
-from grposcope.instruments.diagnosis import first_line, learning, run_outcome
+from grposcope.instruments.diagnosis import first_line, learning, run_outcome, words
 from grposcope.instruments.diagnosis.findings import Finding
 from grposcope.instruments.diagnosis.judge import diagnose
 from grposcope.instruments.diagnosis.outcome import Outcome
 from grposcope.instruments.diagnosis.quantities import Quantities
-
-Word = Literal["failing", "warning", "healthy", "cannot tell"]
-"""The first word of a verdict: the worst grade; healthy where the run gained or held what it had, and enough is logged
-to see a failure; cannot tell otherwise."""
+from grposcope.instruments.diagnosis.thresholds import ENOUGH
+from grposcope.instruments.diagnosis.words import AREAS, Logged, Word, Worst
 
 FEW = 3
 """Modes that cannot be told which are named; the list of rules has all of them."""
 
-AREAS = (("dead_fraction", "reward_std"), ("entropy", "kl"), ("length", "truncated"), ("grad_norm", "loss", "clip"))
-"""Where failures are seen: in the groups, the policy, the completions, the update."""
-
-ENOUGH = 2
-"""Areas that must be logged before a run is called healthy; one less where a held-out score says that it learned."""
-
+CLOCK = re.compile(r"(?:step|epoch|lr|time|timing|timing_s|seconds|tokens|perf|system|progress|runtime)(?:$|[_/])")
+"""Names of columns that say how far a run is and how fast, and nothing of what it does."""
 
 NEAR = "near the limit: "
 """How a remark on a mode begins that is near its limit."""
@@ -93,16 +88,16 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     notes = tuple(_note(finding) for finding in flagged if finding.grade == "note")
     near = tuple(f"{finding.mode}, {finding.because}" for finding in findings if finding.status == "near the limit")
     said = learning.clause(outcome, steps)
+    worst: Worst = "none" if not bad else "failing" if bad[0].grade == "failing" else "warning"
+    word = words.word(outcome.state, worst)
     if bad:
         first = bad[0]
-        word: Word = "failing" if first.grade == "failing" or outcome.lost else "warning"
         line = first_line.of_finding(word, outcome, first, steps)
         return Verdict(
             word, line, first.mode, first.because, first.advice, len(bad) - 1, said, notes, near=near
         )  # fmt: skip
     untold = () if flagged else tuple(finding.mode for finding in findings if finding.status == "cannot tell")
-    word = _without_findings(run, outcome)
-    line = first_line.of_outcome(word, outcome, steps, first_line.judged(findings), len(findings))
+    line = first_line.of_outcome(word, outcome, steps, *what_is_logged(run, outcome))
     advice = BACK if word in ("failing", "warning") else ""
     return Verdict(word, line, advice=advice, outcome=said, notes=notes, untold=untold, near=near)
 
@@ -111,19 +106,17 @@ BACK = "go back to the checkpoint with the highest score, and find out what chan
 """What to do where the outcome fell and no rule says why."""
 
 
-def _without_findings(run: Run, outcome: Outcome) -> Word:
-    """The first word by what became of the run alone."""
-    if outcome.direction == "down":
-        return "failing" if outcome.lost else "warning"
-    gained = outcome.well or outcome.direction == "up"
-    return "healthy" if gained and enough_is_logged(run, outcome) else "cannot tell"
-
-
-def enough_is_logged(run: Run, outcome: Outcome) -> bool:
-    """Whether failures would be seen, so that a run without any is healthy."""
+def what_is_logged(run: Run, outcome: Outcome) -> tuple[Logged, tuple[str, ...]]:
+    """How much is logged that would show a failure, and the nouns of what is not."""
     quantities = Quantities(run)
-    areas = sum(any(quantities.logged(name) for name in area) for area in AREAS)
-    return areas >= (ENOUGH - 1 if outcome.by_heldout else ENOUGH)
+    seen = [noun for noun, area in AREAS.items() if any(quantities.logged(name) for name in area)]
+    absent = tuple(noun for noun in ("held-out", *AREAS) if noun not in seen)
+    if outcome.heldout:
+        return "held-out", absent[1:]
+    if len(seen) >= ENOUGH:
+        return "failures", absent
+    beside = [name for name in run.table if name not in VARIANTS["reward"] and not CLOCK.match(name)]
+    return "few" if seen or beside or len(run.evaluations) else "reward only", absent
 
 
 def _few(modes: Sequence[str]) -> str:

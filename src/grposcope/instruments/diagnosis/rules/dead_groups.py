@@ -11,8 +11,8 @@ from functools import partial
 from grposcope.instruments.diagnosis import run_outcome
 from grposcope.instruments.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell, late_level, least_of
 from grposcope.instruments.diagnosis.group_signal import signal
-from grposcope.instruments.diagnosis.outcome import SOLVED
 from grposcope.instruments.diagnosis.quantities import SHORT, MetricSeries, Quantities
+from grposcope.instruments.diagnosis.thresholds import SOLVED
 from grposcope.maths.timeseries.change import EARLY, LATE
 
 DEAD = 0.85

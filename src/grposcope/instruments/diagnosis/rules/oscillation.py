@@ -12,8 +12,8 @@ import numpy as np
 
 from grposcope.instruments.diagnosis import run_outcome
 from grposcope.instruments.diagnosis.findings import Evidence, Grade, Rule, RuleResult, cannot_tell
-from grposcope.instruments.diagnosis.outcome import STILL
 from grposcope.instruments.diagnosis.quantities import Quantities
+from grposcope.instruments.diagnosis.thresholds import STILL
 from grposcope.maths.timeseries import periodogram, spectral_peak
 from grposcope.maths.timeseries.periodogram import SEEN, Oscillation
 
@@ -68,8 +68,8 @@ def grades(amplitude: float, growing: bool, quantities: Quantities) -> tuple[Gra
     """Grades of swings of this amplitude beside learning that goes well, and where it does not.
 
     Peak to trough is compared with what the run gained, or with half the reward's range where it gained less than
-    outcome.STILL of it. A swing that takes back all of that fails, one that takes back half or grows is a warning, and
-    one that takes back less than an eighth is a note whatever became of the run; at most a warning where it grows.
+    STILL of it. A swing that takes back all of that fails, one that takes back half or grows is a warning, and one that
+    takes back less than an eighth is a note whatever became of the run; at most a warning where it grows.
     """
     outcome, span = run_outcome.of_run(quantities.run), quantities.reward_margin(1.0) or 0.0
     gained = outcome.gain if outcome.gain > STILL * span and not outcome.heldout else span / 2
