@@ -95,8 +95,8 @@ def summary(rows: Sequence[Judged]) -> list[str]:
     return [
         f"right: {rate(sum(row.right for row in rows), len(rows))}",
         f"mean over {len(sources)} sources: {mean:.0%}",
-        f"failing, nothing else accepted: called failing {said[0]}, healthy {sum(r.word == 'healthy' for r in failing)}",
-        f"healthy, nothing else accepted: called healthy {said[1]}, failing {sum(r.word == 'failing' for r in healthy)}",
+        f"failing alone accepted: called failing {said[0]}, healthy {sum(r.word == 'healthy' for r in failing)}",
+        f"healthy alone accepted: called healthy {said[1]}, failing {sum(r.word == 'failing' for r in healthy)}",
     ]
 
 

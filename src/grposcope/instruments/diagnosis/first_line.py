@@ -63,9 +63,14 @@ def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent:
     tails = words.tails(outcome.state, logged) if not outcome.missing else (", too short to judge",)
     if outcome.state == "undecided" and outcome.doubt == "lost":
         tails = (", may have lost its gain", "")
-    reward = ""
-    said = [tail.format(absent=", ".join(absent), reward=reward) for tail in tails]
+    said = [tail.format(absent=", ".join(absent), answers=_stayed(outcome)) for tail in tails]
     return fitted(*(f"{word}: {became}{tail}" for tail in said), f"{word}: {became}")
+
+
+def _stayed(outcome: Outcome) -> str:
+    """That right answers did not follow the reward, with their levels; empty where no outcome says so."""
+    name, first, last = outcome.answers
+    return f"{short(name)} stayed {' → '.join(_ends(first.value, last.value, told=False))}" if name else ""
 
 
 def levels(outcome: Outcome, steps: int) -> str:
@@ -79,9 +84,7 @@ def levels(outcome: Outcome, steps: int) -> str:
     last = outcome.end.value
     shares = outcome.heldout and heldout.are_shares([first, last, outcome.best.value])
     told = outcome.direction in ("up", "down")
-    a, b = (
-        (percent(first, 0), percent(last, 0)) if shares else apart(first, last) if told else (brief(first), brief(last))
-    )
+    a, b = (percent(first, 0), percent(last, 0)) if shares else _ends(first, last, told)
     if a == b and shares and told:
         a, b = percent(first, 1), percent(last, 1)
     if down and outcome.collapse is not None:
@@ -89,6 +92,11 @@ def levels(outcome: Outcome, steps: int) -> str:
     if down and outcome.before != outcome.start:
         return f"{what} {a} → {b} in the last {outcome.last - outcome.best_step:,} steps"
     return f"{what} {a} → {b} in {steps:,} step{'s' * (steps != 1)}"
+
+
+def _ends(first: float, last: float, told: bool) -> tuple[str, str]:
+    """Two levels in few characters; with as many digits as tell them apart where they differ beyond chance."""
+    return apart(first, last) if told else (brief(first), brief(last))
 
 
 def short(metric: str) -> str:

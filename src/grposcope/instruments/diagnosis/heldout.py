@@ -22,6 +22,7 @@ import numpy as np
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Evaluations, Floats, Run
 from grposcope.core.text import number, percent, visible
+from grposcope.instruments.diagnosis.answers import pays_for_answers, words
 from grposcope.instruments.diagnosis.outcome import Direction
 from grposcope.instruments.diagnosis.outcome_tests import second_difference_variance
 from grposcope.instruments.diagnosis.quantities import EVALUATIONS, MetricSeries, Quantities
@@ -50,12 +51,6 @@ _NOT_SCORES = re.compile(
 
 _SCORES = ("pass@1", "pass1", "accuracy", "acc", "correct", "success", "mean@", "reward", "score", "maj@")
 """Parts of the names of scores, the one that is looked at first standing first."""
-
-_RIGHT = re.compile(
-    r"acc\w*|correct\w*|right|exact\w*|match\w*|answers?|solved?|success|outcome|verif\w*|math\w*|gsm8k"
-)
-"""Words in the names of components that pay for right answers."""
-
 
 WHOLE = frozenset(("all", "agg", "overall", "total", "average", "avg"))
 """Parts of the path of a score that is over all data sets."""
@@ -100,7 +95,8 @@ def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[Hel
             candidates.append(((rank, stays_at_top(series.values), -len(series), of_part, metric), series))
     if not candidates:
         return []
-    meant = min(candidates, key=lambda candidate: candidate[0])[1]
+    named = quantities.run.setting("outcome")
+    meant = min(candidates, key=lambda candidate: (candidate[1].name != named, candidate[0]))[1]
     same = next((series for _, series in candidates if series.name == "reward" and series is not meant), None)
     return [
         HeldOut(series, _variance(quantities, series), *_followed(quantities, series))
@@ -131,29 +127,12 @@ def _variance(quantities: Quantities, score: MetricSeries) -> float:
     return sampling_variance(score.values)
 
 
-def _words(name: str) -> list[str]:
-    """The words of a name, in lower case."""
-    return re.split(r"[/_\-. ]+", name.lower())
-
-
 def _is_score(metric: str) -> bool:
     """Whether an evaluated metric is a score, by its name; a component is one if it pays for right answers."""
     kind, _, rest = metric.partition("/")
     if kind in ("component", "component_std"):
         return kind == "component" and pays_for_answers(rest)
-    return not any(_NOT_SCORES.fullmatch(word) for word in _words(metric))
-
-
-def counts_answers(column: str) -> bool:
-    """Whether a column of a run is the share of right answers, by its name."""
-    if column.startswith("component/"):
-        return pays_for_answers(column.partition("/")[2])
-    return column.rpartition("/")[2].lower() in ("accuracy", "acc", "correct", "correctness", "success_rate", "pass@1")
-
-
-def pays_for_answers(component: str) -> bool:
-    """Whether the name of a component says that it pays for right answers."""
-    return any(_RIGHT.fullmatch(word) for word in _words(component))
+    return not any(_NOT_SCORES.fullmatch(word) for word in words(metric))
 
 
 def _followed(quantities: Quantities, score: MetricSeries) -> tuple[MetricSeries | None, float]:
@@ -161,7 +140,7 @@ def _followed(quantities: Quantities, score: MetricSeries) -> tuple[MetricSeries
     same = quantities.get("reward") if score.name == "reward" else None
     if score.name.startswith("component/"):
         same = quantities.components().get(score.name.partition("/")[2])
-    if same is None and {"reward", "score"} & set(_words(score.name)) and score.name.startswith("val"):
+    if same is None and {"reward", "score"} & set(words(score.name)) and score.name.startswith("val"):
         same = quantities.get("reward")  # verl grades both with one function
     if same is not None:
         top = max(float(score.values.max()), float(same.values.max()), _largest(quantities, same))

@@ -67,8 +67,9 @@ class Outcome:
     fate is "cannot tell". sampled: whether the noise of drawing rollouts is known. missing: what is not logged, or on
     too few rows, where nothing could be tested, as a clause. rose: the end is above the start, by however little.
     no_gain: no gain was shown, where one should be seen by now. plain: the eye sees plainly that it fell. collapse:
-    step at which the metric fell at once and for good, None where it did not. proxy: the reward rose all the same.
-    small: a gain that is certain, but little of the range.
+    step at which the metric fell at once and for good, None where it did not. proxy: the reward rose, and right
+    answers beside it did not; answers: the column of those, and its first and last level. small: a gain that is
+    certain, but little of the range.
     """
 
     fate: Fate
@@ -91,6 +92,7 @@ class Outcome:
     plain: bool = False
     collapse: int | None = None
     proxy: bool = False
+    answers: tuple[str, Estimate, Estimate] = ("", NOTHING, NOTHING)
     small: bool = False
 
     @property
@@ -99,10 +101,10 @@ class Outcome:
         states: dict[Fate, State] = {"learned": "up", "stalled": "stalled", "solved": "top", "lost": "lost"}
         if self.fate == "fell":
             return "lost" if self.plain else "down"
-        if self.fate in states:
-            return "small" if self.small else states[self.fate]
         if self.proxy:
             return "proxy"
+        if self.fate in states:
+            return "small" if self.small else states[self.fate]
         return "level" if self.fate == "flat" or self.no_gain else "undecided"
 
     @property
@@ -118,7 +120,7 @@ class Outcome:
     @property
     def well(self) -> bool:
         """Whether the run learned, or had nothing left to learn, and held it."""
-        return self.fate in ("learned", "solved")
+        return self.fate in ("learned", "solved") and not self.proxy
 
     @property
     def by_heldout(self) -> bool:

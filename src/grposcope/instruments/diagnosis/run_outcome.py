@@ -1,4 +1,5 @@
-"""What became of a run: by its held-out score if that was evaluated to the end, else by its reward."""
+"""What became of a run: by its held-out score if that was evaluated to the end, else by right answers on the rows of
+training where they are logged beside the reward, else by its reward."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ import numpy as np
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Evaluations, Run, once
-from grposcope.instruments.diagnosis import outcome_tests
-from grposcope.instruments.diagnosis.heldout import UNNAMED, counts_answers, heldout_scores, score_rank
+from grposcope.instruments.diagnosis import answers, outcome_tests
+from grposcope.instruments.diagnosis.heldout import UNNAMED, heldout_scores, score_rank
 from grposcope.instruments.diagnosis.outcome import Outcome
 from grposcope.instruments.diagnosis.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.instruments.diagnosis.thresholds import STILL
@@ -24,9 +25,10 @@ TWO = 2
 
 @once
 def of_run(run: Run) -> Outcome:
-    """What became of the run; by its reward where evaluations cannot tell, unless right answers plainly became fewer.
+    """What became of the run: by its held-out score, else by right answers on the rows of training, else by its reward.
 
-    Where neither has levels, `missing` says what is not logged.
+    A held-out score that says little (near the top, level) gives way to a reward that fell. Where nothing has levels,
+    `missing` says what is not logged.
     """
     quantities = Quantities(run)
     by_score, by_reward = of_heldout(quantities), of_reward(quantities)
@@ -35,8 +37,18 @@ def of_run(run: Run) -> Outcome:
         return by_reward
     if by_score.fate != "cannot tell" or (by_score.known and not by_reward.known):
         return by_score
-    by_answers = None if by_reward.direction == "down" else of_answers(quantities)
-    return by_answers or by_reward
+    return _before_the_sum(of_answers(quantities), by_reward)
+
+
+def _before_the_sum(right: Outcome | None, reward: Outcome) -> Outcome:
+    """The outcome by right answers where they decide it, else by the reward, which may have risen without them."""
+    if right is None:
+        return reward
+    if right.direction in ("up", "down") or not reward.known:
+        return right
+    if right.fate == "flat" and reward.direction == "up":
+        return replace(reward, proxy=True, answers=(right.name, right.start, right.end))
+    return reward
 
 
 def of_heldout(quantities: Quantities) -> Outcome:
@@ -56,15 +68,19 @@ def of_heldout(quantities: Quantities) -> Outcome:
 
 
 def of_answers(quantities: Quantities) -> Outcome | None:
-    """That right answers plainly became fewer, by the share of them on the rows of training; None where it does not."""
-    for name in quantities.run.table:
-        series = quantities.column(name) if counts_answers(name) else None
-        if series is None or len(series) < SHORT or series.values.min() < 0 or series.values.max() > 1:
-            continue
-        found = outcome_tests.of_few(series.steps, series.values, series.present, STILL, name, "")
-        if found.direction == "down":
-            return found
-    return None
+    """What right answers on the rows of training say; None where no column counts them apart from the reward."""
+    series = answers.of_run(quantities)
+    if series is None or len(series) < SHORT:
+        return None
+    shares = answers.is_share(series)
+    spread = quantities.column(series.name.replace("component/", "component_std/", 1))
+    margin = STILL if shares else None if spread is None else 2 * STILL * float(spread.values.mean())
+    if len(series) < LEAST:
+        return outcome_tests.of_few(series.steps, series.values, series.present, margin, series.name, "")
+    return outcome_tests.of_reward(
+        series.steps, series.values, series.curve, series.line, series.present, (0.0, 1.0) if shares else None,
+        margin or None, series.name,
+    )  # fmt: skip
 
 
 def of_reward(quantities: Quantities) -> Outcome:

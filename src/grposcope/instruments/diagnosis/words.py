@@ -76,7 +76,7 @@ GAMED = "gaming cannot be excluded"
 
 Tails = tuple[str, ...]
 """What a first line says after the levels, the longest first: what does not fit gives way to the next. {absent} stands
-for what is not logged, {reward} for the levels of the reward."""
+for what is not logged, {answers} for right answers that stayed, with their levels."""
 
 _GAIN: Mapping[Logged, Tails] = {
     "held-out": ("",),
@@ -92,7 +92,7 @@ _LEVEL: Mapping[Logged, Tails] = {
     "reward only": (", no gain shown; no cause can be seen: only the reward is logged", ", no gain shown"),
 }
 _UNSURE: Mapping[Logged, Tails] = dict.fromkeys(LOGGED, (", gain not certain", ""))
-_PROXY: Mapping[Logged, Tails] = dict.fromkeys(LOGGED, (" while the reward rose {reward}", " while the reward rose"))
+_PROXY: Mapping[Logged, Tails] = dict.fromkeys(LOGGED, (" while {answers}", " while right answers did not follow"))
 _FALL: Mapping[Logged, Tails] = dict.fromkeys(LOGGED, ("",))
 
 SAYS: Mapping[State, Mapping[Logged, Tails]] = {

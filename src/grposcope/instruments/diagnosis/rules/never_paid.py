@@ -1,45 +1,101 @@
-"""Never paid: a component of the reward that is 0 in every row."""
+"""Never paid: a component of the reward, or a score of right answers, that is 0 in every row, or in nearly all."""
 
 from __future__ import annotations
 
 import re
 
+from grposcope.core.metrics import VARIANTS
 from grposcope.core.text import listed, visible
+from grposcope.instruments.diagnosis.answers import counts_answers, is_judged
 from grposcope.instruments.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, cannot_tell
-from grposcope.instruments.diagnosis.heldout import pays_for_answers
-from grposcope.instruments.diagnosis.quantities import LEAST, SHORT, Quantities
+from grposcope.instruments.diagnosis.quantities import LEAST, SHORT, MetricSeries, Quantities
+from grposcope.maths.timeseries import level
+from grposcope.maths.timeseries.change import LATE
 
 _PENALTY = re.compile(r"penal|overlong|repet|length|cost|kl", re.I)
 """Names of components that are best at 0."""
 
+HARDLY = 0.75
+"""Share of the rows in which a score is 0 that is hardly ever paid."""
+
+LITTLE = 0.05
+"""A late mean below this share of the largest row, or of 1, is that of a score that is hardly ever paid."""
+
 
 def check(quantities: Quantities) -> RuleResult:
-    """Components that are exactly 0 in SHORT rows or more, and in every row that has them."""
-    parts = quantities.components()
+    """Parts of the reward, and scores of right answers, that are exactly 0 in every row; and the reward, or such a
+    score, that hardly ever is not."""
+    parts = {series.name: series for series in quantities.components().values()}
+    scored = {name: one for name in quantities.run.table if _is_score(name) and (one := quantities.column(name))}
+    seen = {name: one for name, one in (parts | scored).items() if len(one) >= SHORT}
+    zero = {name: series for name, series in seen.items() if not series.values.any()}
+    spreads = quantities.components("component_std")
+    spread = {f"component/{name}": one.values.any() for name, one in spreads.items()}
+    zero = {name: one for name, one in zero.items() if not spread.get(name, False)}
+    if zero and (len(zero) < len(parts) or not zero.keys() <= parts.keys()):
+        return _never(zero, quantities)
+    reward = quantities.get("reward", SHORT)
+    hardly = [one for one in (reward, *(scored[name] for name in scored if name in seen)) if one and _hardly(one)]
+    if hardly:
+        return _hardly_ever(hardly[0], quantities)
     if not parts:
         return cannot_tell(quantities.absent_components(), "components")
-    zero = {name: series for name, series in parts.items() if not series.values.any()}
-    spreads = quantities.components("component_std")
-    zero = {name: one for name, one in zero.items() if name not in spreads or not spreads[name].values.any()}
-    if not zero or len(zero) == len(parts):
-        which = "all components" if zero else "no component"
-        return RuleResult(1.0, f"{which} of the reward {'are' if zero else 'is'} 0 in every row")
-    answers = [name for name in zero if pays_for_answers(name)]
-    named = [visible(name, 40) for name in answers or zero]
-    rows = len(next(iter(zero.values())))
+    which = "all components" if zero else "no component"
+    return RuleResult(1.0, f"{which} of the reward {'are' if zero else 'is'} 0 in every row")
+
+
+def _is_score(column: str) -> bool:
+    """Whether a column that is no part of the reward says how many answers are right, or a judge's score of them."""
+    return not column.startswith("component") and (counts_answers(column) or is_judged(column))
+
+
+def _never(zero: dict[str, MetricSeries], quantities: Quantities) -> RuleResult:
+    """That these columns are 0 in every row: a warning beside learning where they are right answers."""
+    answers = [name for name in zero if counts_answers(name) or is_judged(name)]
+    named = [_called(name) for name in answers or zero]
+    rows = len(zero[(answers or [*zero])[0]])
     because = f"{listed(named)} {'is' if len(named) == 1 else 'are'} 0 in all {rows} rows"
-    evidence = tuple(Evidence(f"{name}, every row", 0.0, 0.0, column=series.name) for name, series in zero.items())
+    evidence = tuple(Evidence(f"{_called(name)}, every row", 0.0, 0.0, column=name) for name in zero)
     brief = f"{visible(named[0], 34)} is 0 in all {rows} steps"
     if not answers and (rows < LEAST or all(_PENALTY.search(name) for name in zero)):
         return RuleResult(0.0, because, evidence, beside="note", instead="note", brief=brief)
     return RuleResult(0.0, because, evidence, beside="warning" if answers else "note", brief=brief)
 
 
+def _hardly(series: MetricSeries) -> bool:
+    """Whether a score, never negative, is 0 in HARDLY of its rows, and at last below LITTLE of its largest row."""
+    values = series.values
+    largest = max(float(values.max()), 1.0)
+    late = values[level.rows(len(values), LATE)]
+    few = (values == 0).mean() >= HARDLY and (late == 0).mean() >= HARDLY / 2
+    return bool(len(values) >= LEAST and values.min() >= 0 and values.max() > 0 and few
+                and late.mean() < LITTLE * largest)  # fmt: skip
+
+
+def _hardly_ever(series: MetricSeries, quantities: Quantities) -> RuleResult:
+    """That a score is 0 in nearly all rows."""
+    zeros, rows = int((series.values == 0).sum()), len(series)
+    name = "the reward" if series.name in VARIANTS["reward"] else _called(series.name)
+    because = f"{name} is 0 in {zeros} of {rows} rows"
+    evidence = (Evidence(f"rows in which {name} is 0", float(zeros), column=series.name),)
+    brief = f"{name} is 0 in {zeros} of {rows} steps"
+    return RuleResult(0.0, because, evidence, beside="warning", brief=brief)
+
+
+def _called(column: str) -> str:
+    """The name of a column in a sentence."""
+    return visible(column.removeprefix("component/"), 40)
+
+
 RULE = Rule(
     mode="never paid",
     needs=("components",),
-    statistic="components of the reward that are exactly 0 in every row",
-    threshold=(f"every row of at least {SHORT} rows; for components that do not reward answers, of at least {LEAST}"),
+    statistic="components of the reward, right answers and scores of judges that are exactly 0 in every row; rows in "
+    "which the reward, or such a score, is exactly 0",
+    threshold=(
+        f"every row of at least {SHORT} rows; for components that do not reward answers, of at least {LEAST}; or "
+        f"{HARDLY:g} of at least {LEAST} rows, and a late mean below {LITTLE:g}"
+    ),
     source=OWN_METHOD,
     advice="run this reward function by hand on a right answer and check that it is not 0; if it is not, "
     "use easier prompts or partial credit",
