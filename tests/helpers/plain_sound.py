@@ -201,7 +201,9 @@ def parts_that_spread(rng: Generator, n: int) -> Plain:
     for name, rewards in (("correctness", right), ("format", form)):
         table[f"component/{name}"] = rewards.mean((1, 2))
         table[f"component_std/{name}"] = rewards.reshape(n, -1).std(1, ddof=1)
-    return plain(replace(w, high=2.0), table, HEALTHY, keep=("reward_std",), false=(r"cancel",))
+    made = plain(replace(w, high=2.0), table, HEALTHY, keep=("reward_std",), false=(r"cancel",))
+    last = table["component/correctness"][-max(5, n // 5) :]
+    return replace(made, now=(float(last.min()), float(last.max())))
 
 
 def repeated_batches(rng: Generator, n: int) -> Plain:

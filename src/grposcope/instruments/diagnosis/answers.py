@@ -22,8 +22,8 @@ _RIGHT = re.compile(
 """Words in the names of components that pay for right answers."""
 
 _BESIDE = re.compile(
-    r"format\w*|tags?|json|xml|styles?|structure\w*|len|length|penal\w*|tokens?|tools?|calls?|pars\w*|valid\w*|err\w*"
-    r"|fail\w*|retr\w*|costs?|counts?|num|time\w*|entropy|loss|std|min|max|rates?_of|wrong|incorrect\w*"
+    r"format\w*|int|integers?|numeric|tags?|json|xml|styles?|structure\w*|len|length|penal\w*|tokens?|tools?|calls?|pars\w*|valid\w*|err\w*"
+    r"|fail\w*|retr\w*|costs?|counts?|num|time\w*|entropy|loss|std|min|max|wrong|incorrect\w*"
 )
 """Words in the names of what is no right answer, whatever else the name says."""
 
@@ -47,8 +47,7 @@ def words(name: str) -> list[str]:
 
 def pays_for_answers(component: str) -> bool:
     """Whether the name of a component says that it pays for right answers."""
-    said = words(component)
-    return any(_RIGHT.fullmatch(word) for word in said) and not any(_BESIDE.fullmatch(word) for word in said)
+    return any(_RIGHT.fullmatch(word) for word in words(component)) and not is_beside(component)
 
 
 def counts_answers(column: str) -> bool:
@@ -56,13 +55,17 @@ def counts_answers(column: str) -> bool:
     if column.startswith("component/"):
         return pays_for_answers(column.partition("/")[2])
     last = column.rpartition("/")[2].lower()
-    return bool(_COUNTED.fullmatch(last)) and not any(_BESIDE.fullmatch(word) for word in words(column))
+    return bool(_COUNTED.fullmatch(last)) and not is_beside(column)
 
 
 def is_judged(column: str) -> bool:
     """Whether a column is what a judge other than the trained reward says of answers, by its name."""
-    said = words(column)
-    return any(_JUDGED.fullmatch(word) for word in said) and not any(_BESIDE.fullmatch(word) for word in said)
+    return any(_JUDGED.fullmatch(word) for word in words(column)) and not is_beside(column)
+
+
+def is_beside(name: str) -> bool:
+    """Whether a name says that something else is paid for than a right answer: its format, length or the like."""
+    return any(_BESIDE.fullmatch(word) for word in words(name))
 
 
 def of_run(quantities: Quantities) -> MetricSeries | None:

@@ -31,6 +31,9 @@ SHORT = 10
 EVALUATIONS = 4
 """Held-out evaluations below which they are not tested."""
 
+NO_SPREAD = 1e-9
+"""A spread of the rewards of a batch that is none but for rounding."""
+
 KEY = 34
 """Characters of a log's key that a first line has room for."""
 
@@ -234,6 +237,9 @@ class Quantities:
     def _dead_at_least(self) -> MetricSeries | None:
         """Lower bound: 1 where a whole batch had one reward; for 0/1 rewards also the larger of two bounds.
 
+        A batch had one reward where its extremes agree, where its rewards do not spread, or where its mean is an end of
+        all means that SHORT rows or more have to the last digit.
+
         p^G + (1 − p)^G, by convexity the least there can be at mean reward p; and 1 − √G std, since a live group of
         0/1 rewards has at least the spread √(1/G) (ddof 1).
         """
@@ -242,6 +248,12 @@ class Quantities:
         if "reward_max" in table and "reward_min" in table:
             spread = table["reward_max"] - table["reward_min"]
             bounds.append(np.where(np.isfinite(spread), (spread == 0).astype(np.float64), np.nan))
+        spread = self.get("reward_std", SHORT)
+        if spread is not None:
+            values = table[spread.name]
+            bounds.append(np.where(np.isfinite(values), (np.abs(values) <= NO_SPREAD).astype(np.float64), np.nan))
+        if "reward" in table:
+            bounds.append(_at_an_end(table["reward"]))
         if self.binary_rewards and self.group_size and "reward" in table:
             p = np.clip(table["reward"], 0, 1)
             bounds.append(p**self.group_size + (1 - p) ** self.group_size)
@@ -279,3 +291,15 @@ class Quantities:
             return share * (self.reward_range[1] - self.reward_range[0])
         spread = self.get("reward_std", SHORT)
         return None if spread is None else 2 * share * spread.level(EARLY).value
+
+
+def _at_an_end(means: Array) -> Array:
+    """1 in rows (n,) whose mean reward is the least or the largest of all and is so in SHORT rows or more, else 0.
+
+    A mean of drawn rewards comes back to the last digit only where every rollout has one reward. NaN without a mean.
+    """
+    found = np.where(np.isfinite(means), 0.0, np.nan)
+    for end in (np.nanmin(means), np.nanmax(means)) if np.isfinite(means).any() else ():
+        same = means == end
+        found[same] = float(same.sum() >= SHORT)
+    return found

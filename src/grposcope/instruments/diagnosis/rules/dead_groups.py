@@ -45,7 +45,7 @@ def check(quantities: Quantities, solved: bool) -> RuleResult:
     if reward is None:
         return cannot_tell(quantities.absence("reward", SHORT), "reward")
     if dead is None or quantities.dead_fraction_is_bound:
-        return _from_bounds(quantities, dead, reward, solved)
+        return _from_bounds(quantities, dead, reward, solved, limit)
     if dead.values.max() > 1:
         return cannot_tell(f"{quantities.key(dead.name)} reaches {dead.values.max():.3g}, so it cannot be a share")
     late, early = dead.level(LATE, limit), dead.level(EARLY, limit)
@@ -76,17 +76,20 @@ def _brief(dead: MetricSeries, early: float, late: float) -> str:
     return f"groups with equal rewards {early:.0%} → {late:.0%}"
 
 
-def _from_bounds(quantities: Quantities, dead: MetricSeries | None, reward: MetricSeries, solved: bool) -> RuleResult:
+def _from_bounds(
+    quantities: Quantities, dead: MetricSeries | None, reward: MetricSeries, solved: bool, limit: float
+) -> RuleResult:
     """Result from a lower bound of the share of dead groups, or, for 0/1 rewards, from what is left to gain."""
     at_ceiling, place = _place(quantities, reward)
     tests: list[RuleResult] = []
     evidence = _levels(dead, reward)
     if dead is not None:
-        late = dead.level(LATE, DEAD)
-        because = f"at least {late.value + DEAD:.0%} of groups have equal rewards, at a {place}"
+        late = dead.level(LATE, limit)
+        because = f"at least {late.value + limit:.0%} of groups have equal rewards, at a {place}"
         p = late.p_up if at_ceiling == solved else 1.0
-        brief = f"at least {late.value + DEAD:.0%} of groups have equal rewards"
-        tests.append(RuleResult(p, because, evidence, dead.first_above(DEAD), missing=("dead_fraction",), brief=brief))
+        brief = f"at least {late.value + limit:.0%} of groups have equal rewards"
+        onset = None if dead.level(EARLY, limit).value > 0 else dead.first_above(limit)
+        tests.append(RuleResult(p, because, evidence, onset, missing=("dead_fraction",), brief=brief))
     if solved and quantities.binary_rewards:
         top = reward.level(LATE, 1 - LEFT)
         because = f"at most {LEFT - top.value:.1%} of rollouts can still improve, at a {place}"

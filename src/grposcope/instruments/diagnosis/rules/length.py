@@ -12,6 +12,7 @@ from grposcope.instruments.diagnosis.findings import (
     Evidence,
     Rule,
     RuleResult,
+    any_of,
     cannot_tell,
     early_level,
     late_level,
@@ -21,7 +22,7 @@ from grposcope.instruments.diagnosis.findings import (
 from grposcope.instruments.diagnosis.quantities import SHORT, MetricSeries, Quantities
 from grposcope.instruments.diagnosis.rules.dead_groups import HALF
 from grposcope.maths.timeseries import level
-from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import Contrast
 
 CUT = 0.25
@@ -55,12 +56,7 @@ def check(quantities: Quantities) -> RuleResult:
         evidence += [early_level(length.name, *early), late_level(length.name, *late, limit)]
         because = f"completions went from {number(early[0])} to {number(late[0])} tokens"
         went = quantities.went(length.name, early[0], late[0], " tokens")
-        tests.append(RuleResult(
-            length.logs.change(EARLY, LATE, minus=math.log(SHORTER)).p_down,
-            because + ", less than a fifth" * (late[0] < SHORTER * early[0]),
-            onset=length.first_below(SHORTER * early[0]),
-            advice=_why_shorter(quantities), brief=went,
-        ))  # fmt: skip
+        tests.append(any_of([_shrank(quantities, length, part, late[0]) for part in (EARLY, FIRST)]))
         reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
         if reward is not None and margin is not None:
             gain, unpaid = reward.change(EARLY, LATE), reward.change(EARLY, LATE, minus=margin).p_down
@@ -86,6 +82,18 @@ def check(quantities: Quantities) -> RuleResult:
     return replace(
         result, evidence=tuple(evidence), missing=() if length is not None else ("length",),
         explains=("saturated", "starved", "constant reward", "empty steps") if kills_groups else (),
+    )  # fmt: skip
+
+
+def _shrank(quantities: Quantities, length: MetricSeries, first: level.Span, late: float) -> RuleResult:
+    """That completions shrank to a stub since the part `first` of the run; late: their late length."""
+    assert length.logs is not None
+    early = length.geometric_mean(first)[0]
+    return RuleResult(
+        length.logs.change(first, LATE, minus=math.log(SHORTER)).p_down,
+        f"completions went from {number(early)} to {number(late)} tokens" + ", less than a fifth" * (late < SHORTER * early),
+        onset=length.first_below(SHORTER * early),
+        advice=_why_shorter(quantities), brief=quantities.went(length.name, early, late, " tokens"),
     )  # fmt: skip
 
 

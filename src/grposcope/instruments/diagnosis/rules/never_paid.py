@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from grposcope.core.metrics import VARIANTS
-from grposcope.core.text import listed, visible
-from grposcope.instruments.diagnosis.answers import counts_answers, is_judged
-from grposcope.instruments.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult, cannot_tell
+from grposcope.core.text import apart, listed, visible
+from grposcope.instruments.diagnosis.answers import counts_answers, is_beside, is_judged
+from grposcope.instruments.diagnosis.findings import (
+    OWN_METHOD,
+    Evidence,
+    Rule,
+    RuleResult,
+    cannot_tell,
+    early_level,
+    late_level,
+)
 from grposcope.instruments.diagnosis.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.maths.timeseries import level
-from grposcope.maths.timeseries.change import LATE
+from grposcope.maths.timeseries.change import EARLY, LATE
 
 _PENALTY = re.compile(r"penal|overlong|repet|length|cost|kl", re.I)
 """Names of components that are best at 0."""
@@ -20,6 +30,9 @@ HARDLY = 0.75
 
 LITTLE = 0.05
 """A late mean below this share of the largest row, or of 1, is that of a score that is hardly ever paid."""
+
+RARELY = 0.01
+"""A part of the reward whose mean is below this from first to last pays in one of a hundred rollouts at most."""
 
 
 def check(quantities: Quantities) -> RuleResult:
@@ -38,6 +51,9 @@ def check(quantities: Quantities) -> RuleResult:
     hardly = [one for one in (reward, *(scored[name] for name in scored if name in seen)) if one and _hardly(one)]
     if hardly:
         return _hardly_ever(hardly[0], quantities)
+    unpaid = [one for one in parts.values() if _is_unpaid(one)]
+    if unpaid and len(unpaid) < len(parts):
+        return _rarely(unpaid[0])
     if not parts:
         return cannot_tell(quantities.absent_components(), "components")
     which = "all components" if zero else "no component"
@@ -63,13 +79,29 @@ def _never(zero: dict[str, MetricSeries], quantities: Quantities) -> RuleResult:
 
 
 def _hardly(series: MetricSeries) -> bool:
-    """Whether a score, never negative, is 0 in HARDLY of its rows, and at last below LITTLE of its largest row."""
+    """Whether a score, never negative, is 0 in HARDLY of its rows and below LITTLE of its largest one at both ends."""
     values = series.values
-    largest = max(float(values.max()), 1.0)
-    late = values[level.rows(len(values), LATE)]
-    few = (values == 0).mean() >= HARDLY and (late == 0).mean() >= HARDLY / 2
-    return bool(len(values) >= LEAST and values.min() >= 0 and values.max() > 0 and few
-                and late.mean() < LITTLE * largest)  # fmt: skip
+    ends = [values[level.rows(len(values), part)] for part in (EARLY, LATE)]
+    few = np.mean(values == 0) >= HARDLY and all(np.mean(part == 0) >= HARDLY / 2 for part in ends)
+    small = max(float(part.mean()) for part in ends) < LITTLE * max(float(values.max()), 1.0)
+    return bool(len(values) >= LEAST and values.min() >= 0 and values.any() and few and small)
+
+
+def _is_unpaid(series: MetricSeries) -> bool:
+    """Whether a part in [0, 1] that is not named as the format or the like stays below RARELY from first to last."""
+    values, name = series.values, series.name.partition("/")[2]
+    shares = values.min() >= 0 and 0 < values.max() <= 1 and len(values) >= LEAST
+    ends = (values[level.rows(len(values), part)].mean() for part in (EARLY, LATE))
+    return bool(shares and not is_beside(name) and max(ends) < RARELY)
+
+
+def _rarely(series: MetricSeries) -> RuleResult:
+    """That a part of the reward is next to nothing all along: what is meant may be just that part."""
+    first, last = (series.level(part) for part in (EARLY, LATE))
+    name, went = _called(series.name), " → ".join(apart(first.value, last.value))
+    because = f"{name}, a part of the reward or logged beside it, hardly ever pays: {went} of 1"
+    evidence = (early_level(series.name, first.value, first.se), late_level(series.name, last.value, last.se))
+    return RuleResult(0.0, because, evidence, beside="warning", instead="warning", brief=f"{name} {went} of 1")
 
 
 def _hardly_ever(series: MetricSeries, quantities: Quantities) -> RuleResult:
