@@ -560,17 +560,26 @@ def _evaluation_rows(
         ]
     trained = _any(columns, [key for key in training if key not in CLOCKS], len(step)) & chosen & ~held_out
     sources = _of_training(_once(sources, columns, notes), step, trained, notes)
-    values: dict[tuple[float, str], float] = {}
+    values: dict[tuple[float, str], list[float]] = {}
     for one in sources:
         for row in np.flatnonzero(one.rows):
-            values[float(step[row]), one.metric] = float(columns[one.key][row])
-    count = sum(int(one.rows.sum()) for one in sources)
-    if count > len(values):
-        notes.append(f"{count - len(values)} evaluations repeat a step; the last of each step is kept")
-    flag = "no standard error in the log"
-    return Evaluations.of_rows([
-        (int(at), name, value, math.nan, 0, flag) for (at, name), value in sorted(values.items())
-    ])  # fmt: skip
+            values.setdefault((float(step[row]), one.metric), []).append(float(columns[one.key][row]))
+    again = sum(len(repeated) - 1 for repeated in values.values())
+    if again:
+        which = "their mean" if held_out.any() else "the last of each step"
+        notes.append(f"{again} evaluations repeat a step; {which} is kept")
+    rows = [(int(at), name, *_of_step(repeated, held_out.any())) for (at, name), repeated in sorted(values.items())]
+    return Evaluations.of_rows([(*row, "" if row[-1] else "no standard error in the log") for row in rows])
+
+
+def _of_step(repeated: Sequence[float], one_each: bool) -> tuple[float, float, int]:
+    """The value of a step with its standard error and n, from what was logged for it.
+
+    one_each: every row has one problem or game, so that the step has their mean; else a later value replaces the first.
+    """
+    if not one_each or len(repeated) == 1:
+        return repeated[-1], math.nan, 0
+    return float(np.mean(repeated)), float(np.std(repeated, ddof=1)) / math.sqrt(len(repeated)), len(repeated)
 
 
 def _evaluated_metric(trainer: Trainer, key: str, name: str) -> str:

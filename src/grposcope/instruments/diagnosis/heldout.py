@@ -22,7 +22,7 @@ import numpy as np
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Evaluations, Floats, Run
 from grposcope.core.text import number, percent, visible
-from grposcope.instruments.diagnosis.answers import pays_for_answers, words
+from grposcope.instruments.diagnosis.answers import counts_answers, pays_for_answers, words
 from grposcope.instruments.diagnosis.outcome import Direction
 from grposcope.instruments.diagnosis.outcome_tests import second_difference_variance
 from grposcope.instruments.diagnosis.quantities import EVALUATIONS, MetricSeries, Quantities
@@ -111,7 +111,8 @@ def score_rank(metric: str) -> int | None:
         return None
     if metric.startswith("component/"):  # of those, only what pays for answers is a score
         return 0
-    return next((i for i, part in enumerate(_SCORES) if part in metric.lower()), UNNAMED)
+    rank = next((i for i, part in enumerate(_SCORES) if part in metric.lower()), UNNAMED)
+    return min(rank, _SCORES.index("correct")) if counts_answers(metric) else rank
 
 
 def stays_at_top(values: Floats) -> bool:

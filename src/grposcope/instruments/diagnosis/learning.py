@@ -14,7 +14,7 @@ import numpy as np
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run
-from grposcope.core.text import capitalised, plain
+from grposcope.core.text import apart, capitalised, percent, plain, visible
 from grposcope.instruments.diagnosis import heldout, run_outcome
 from grposcope.instruments.diagnosis.heldout import Evaluated
 from grposcope.instruments.diagnosis.outcome import Direction, Fate, Outcome
@@ -34,6 +34,13 @@ CHANGED: dict[Fate, str] = {
     "cannot tell": "cannot tell",
 }
 """What became of a run, as a word in a table."""
+
+
+HALF_DEAD = 0.5
+"""Share of late groups without signal that is worth a word beside any outcome."""
+
+PARTS = 4
+"""Parts of the reward whose levels are said, those that moved most."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +106,48 @@ def clause(outcome: Outcome, steps: int) -> str:
     fell = f"{what} fell from {best} ({around}) to {end}"
     if outcome.before == outcome.start:
         fell = f"{what} fell from {start} to {end} {over}, more {explains}"
+    top = f"; its best was {best} {around}" if outcome.heldout and best != end and outcome.gain > 0 else ""
     return {
-        "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}",
+        "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}{top}",
         "stalled": f"{what} rose from {start} to {end}{since}",
         "solved": f"{what} was near the top of its range from the start and ended at {end}",
         "lost": f"{what} rose from {start} to {best} {around} and then fell to {end}",
         "fell": fell,
         "flat": f"{what} stayed at {end} {over}" + ("" if start == end else f", no gain shown over {start} at first"),
     }[outcome.fate]
+
+
+def other_falls(run: Run, outcome: Outcome) -> tuple[str, ...]:
+    """A clause for every other held-out score that lost a quarter of what it had: from where to where."""
+    said = []
+    for one in run_outcome.other_falls(run, outcome):
+        levels = (one.before.value, one.end.value)
+        first, last = (heldout.shown(level, heldout.are_shares(levels)) for level in levels)
+        said.append(f"held-out {heldout.name(one.name)} fell from {first} to {last}")
+    return tuple(said)
+
+
+def parts(run: Run) -> str:
+    """From where to where the parts of the reward went that moved most, as a clause; empty for fewer than two."""
+    series = Quantities(run).components()
+    if len(series) < 2:
+        return ""
+    seen = {name: one.present for name, one in series.items()}
+    moved = sorted(seen, key=lambda name: -abs(seen[name].rise.value))[:PARTS]
+    went = (f"{visible(name, 40)} {' → '.join(apart(seen[name].first.value, seen[name].last.value))}" for name in moved)
+    return f"parts of the reward: {', '.join(went)}"
+
+
+def dead_groups(run: Run) -> str:
+    """How many groups have equal rewards at last, as a clause, where it is half of them or more; else empty."""
+    quantities = Quantities(run)
+    dead = quantities.dead_fraction
+    if dead is None or dead.values.max() > 1 or dead.values.min() < 0:
+        return ""
+    first, last = dead.present.first.value, dead.present.last.value
+    least = "at least " if quantities.dead_fraction_is_bound else ""
+    went = f"{least}{percent(last)} of groups have equal rewards in the last fifth, and teach nothing"
+    return f"{went} ({percent(first)} at first)" if last >= HALF_DEAD else ""
 
 
 def _untold(outcome: Outcome, start: str, best: str, end: str, over: str, around: str) -> str:

@@ -78,6 +78,7 @@ def of_reward(
 
     scale = _scale(values, seen, margin)
     found = _outcome(compare, steps, ends, margin, name, heldout=False)
+    found = replace(found, plain=_is_plain(found, ends))
     found = _by_eye(replace(found, start=seen.first, end=seen.last, best=seen.best), steps, seen, scale)
     if found.doubt != "chance":
         return found
@@ -152,8 +153,15 @@ def of_evaluations(
         return contrast(value, error, df)
 
     found = _outcome(compare, steps, ends, margin, name, heldout=True)
-    fell = found.direction == "down" and ends is not None and -found.change.value >= PLAIN * (ends[1] - ends[0])
-    return replace(found, plain=fell)
+    return replace(found, plain=_is_plain(found, ends))
+
+
+def _is_plain(found: Outcome, ends: Ends | None) -> bool:
+    """Whether a fall that is shown is plain to see: PLAIN of the range, or LOST of a level that is above 0."""
+    if found.direction != "down" or ends is None:
+        return False
+    loss = -found.change.value
+    return loss >= PLAIN * (ends[1] - ends[0]) or (ends[0] == 0 and loss >= LOST * found.before.value)
 
 
 def _outcome(

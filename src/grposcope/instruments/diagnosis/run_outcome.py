@@ -3,6 +3,7 @@ training where they are logged beside the reward, else by its reward."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,16 +12,21 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.run import Evaluations, Run, once
 from grposcope.instruments.diagnosis import answers, outcome_tests
 from grposcope.instruments.diagnosis.heldout import UNNAMED, heldout_scores, score_rank
+from grposcope.instruments.diagnosis.heldout import of_run as of_scores
 from grposcope.instruments.diagnosis.outcome import Outcome
 from grposcope.instruments.diagnosis.quantities import LEAST, SHORT, MetricSeries, Quantities
-from grposcope.instruments.diagnosis.thresholds import STILL
+from grposcope.instruments.diagnosis.thresholds import FEWEST, PROBLEMS, STILL
 from grposcope.maths.intervals import Z, trusted, wilson
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
 from grposcope.maths.timeseries.noise import Array
+from grposcope.maths.timeseries.shares import sampling_variance
 
 TWO = 2
 """Evaluations that are enough where each has its standard error."""
+
+OTHERS = 12
+"""Held-out scores beside that of the outcome that are looked at for a fall, at most."""
 
 
 @once
@@ -56,15 +62,32 @@ def of_heldout(quantities: Quantities) -> Outcome:
     scored = heldout_scores(quantities, TWO)
     if not scored:
         return Outcome("cannot tell", heldout=True)
-    held = scored[0].score
+    return _of_score(quantities, scored[0].score, scored[0].variance)
+
+
+def _of_score(quantities: Quantities, held: MetricSeries, variance: float) -> Outcome:
+    """What one held-out score says. variance: of one of its values where its digits or errors show it, else NaN."""
     rows = quantities.run.evaluations.of(held.name)
     shares = held.values.min() >= 0 and held.values.max() <= 1
     ends, margin = ((0.0, 1.0), STILL) if shares else (None, None)
     errors = _errors(rows, shares)[np.isfinite(rows.value)]
+    if shares and len(held) < FEWEST and not np.isfinite(errors).all():
+        errors = _assumed(held.values, variance)
     found = outcome_tests.of_evaluations(held.steps, held.values, errors, ends, margin, held.name)
     current = _is_current(held, _reward(quantities))
     stale = Outcome("cannot tell", held.name, heldout=True, missing="no evaluation lies in the last fifth of the run")
     return found if current else stale
+
+
+def other_falls(run: Run, outcome: Outcome) -> list[Outcome]:
+    """Held-out scores beside the one of the outcome that lost a quarter of their gain or level, in their order."""
+    quantities = Quantities(run)
+    names = [name for name in of_scores(run) if name != outcome.name][:OTHERS]
+    held = [(name, run.evaluations.of(name)) for name in names]
+    series = [MetricSeries(name, rows.step[keep].astype(np.float64), rows.value[keep])
+              for name, rows in held if (keep := np.isfinite(rows.value)).sum() >= TWO]  # fmt: skip
+    found = [_of_score(quantities, one, sampling_variance(one.values)) for one in series]
+    return [one for one in found if one.state == "lost"]
 
 
 def of_answers(quantities: Quantities) -> Outcome | None:
@@ -117,6 +140,14 @@ def _errors(rows: Evaluations, shares: bool) -> Array:
             low, high = wilson(float(value), int(n))
             errors[i] = max(high - value, value - low) / Z
     return errors
+
+
+def _assumed(values: Array, variance: float) -> Array:
+    """Standard errors (E,) of a few shares without any in the log: by their digits, else those of PROBLEMS problems."""
+    if np.isfinite(variance) and variance > 0:
+        return np.full(len(values), math.sqrt(variance))
+    p = np.clip(values, 1 / PROBLEMS, 1 - 1 / PROBLEMS)
+    return np.asarray(np.sqrt(p * (1 - p) / PROBLEMS))
 
 
 def _is_current(held: MetricSeries, reward: MetricSeries | None) -> bool:

@@ -57,6 +57,10 @@ FEW = 10
 FEWEST = 4
 """Evaluations without a standard error below which nothing is told: three second differences are too few."""
 
+PROBLEMS = 100
+"""Problems that an evaluation is taken to have where a log of fewer than FEWEST evaluations does not say: a share of
+right answers is then known to about five points. Held-out sets are seldom smaller."""
+
 HALVES = 4
 """Values from which on the second half of a run has more than its end."""
 

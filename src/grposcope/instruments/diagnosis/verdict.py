@@ -19,6 +19,9 @@ from grposcope.instruments.diagnosis.words import AREAS, Logged, Word, Worst
 FEW = 3
 """Modes that cannot be told which are named; the list of rules has all of them."""
 
+SIGNAL = ("saturated", "starved", "dead after a fall", "empty steps", "constant reward")
+"""Modes that say themselves how many groups or steps teach nothing."""
+
 CLOCK = re.compile(r"(?:step|epoch|lr|time|timing|timing_s|seconds|tokens|perf|system|progress|runtime)(?:$|[_/])")
 """Names of columns that say how far a run is and how fast, and nothing of what it does."""
 
@@ -33,7 +36,9 @@ class Verdict:
     word: the worst grade. line: begins with it and says the outcome and one cause (`first_line`). mode: the failure
     mode of the headline, empty where there is none. because, advice: of that mode. others: number of modes that are
     failing or a warning besides it. outcome: what became of the run, in a clause. notes: a clause per mode that is a
-    note. near: a clause per mode that is near its limit. untold: modes that cannot be told, if none is flagged.
+    note. near: a clause per mode that is near its limit. beside: clauses on what stands beside the outcome: other
+    held-out scores that fell, groups without signal, how the parts of the reward went. untold: modes that cannot be
+    told, if none is flagged.
     """
 
     word: Word
@@ -46,6 +51,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
     @property
     def do(self) -> str:
@@ -59,6 +65,7 @@ class Verdict:
         untold = "the log has too little data for" if self.word == "cannot tell" else "cannot tell"
         return (
             *(f"note: {note}" for note in self.notes),
+            *self.beside,
             *(f"{NEAR}{finding}" for finding in self.near),
             *([f"{untold}: {_few(self.untold)}"] if self.untold else []),
         )
@@ -88,18 +95,21 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     notes = tuple(_note(finding) for finding in flagged if finding.grade == "note")
     near = tuple(f"{finding.mode}, {finding.because}" for finding in findings if finding.status == "near the limit")
     said = learning.clause(outcome, steps)
+    told = any(finding.mode in SIGNAL for finding in flagged)
+    clauses = (*learning.other_falls(run, outcome), "" if told else learning.dead_groups(run), learning.parts(run))
+    beside = tuple(clause for clause in clauses if clause)
     worst: Worst = "none" if not bad else "failing" if bad[0].grade == "failing" else "warning"
     word = words.word(outcome.state, worst)
     if bad:
         first = bad[0]
         line = first_line.of_finding(word, outcome, first, steps)
         return Verdict(
-            word, line, first.mode, first.because, first.advice, len(bad) - 1, said, notes, near=near
+            word, line, first.mode, first.because, first.advice, len(bad) - 1, said, notes, near=near, beside=beside
         )  # fmt: skip
     untold = () if flagged else tuple(finding.mode for finding in findings if finding.status == "cannot tell")
     line = first_line.of_outcome(word, outcome, steps, *what_is_logged(run, outcome))
     advice = BACK if word in ("failing", "warning") else ""
-    return Verdict(word, line, advice=advice, outcome=said, notes=notes, untold=untold, near=near)
+    return Verdict(word, line, advice=advice, outcome=said, notes=notes, untold=untold, near=near, beside=beside)
 
 
 BACK = "go back to the checkpoint with the highest score, and find out what changed after it"

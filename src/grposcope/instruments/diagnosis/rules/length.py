@@ -89,9 +89,10 @@ def _shrank(quantities: Quantities, length: MetricSeries, first: level.Span, lat
     """That completions shrank to a stub since the part `first` of the run; late: their late length."""
     assert length.logs is not None
     early = length.geometric_mean(first)[0]
+    stub = ", less than a fifth" if late < SHORTER * early else ""
     return RuleResult(
         length.logs.change(first, LATE, minus=math.log(SHORTER)).p_down,
-        f"completions went from {number(early)} to {number(late)} tokens" + ", less than a fifth" * (late < SHORTER * early),
+        f"completions went from {number(early)} to {number(late)} tokens{stub}",
         onset=length.first_below(SHORTER * early),
         advice=_why_shorter(quantities), brief=quantities.went(length.name, early, late, " tokens"),
     )  # fmt: skip
