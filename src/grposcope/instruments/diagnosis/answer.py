@@ -13,7 +13,7 @@ from grposcope.core.metrics import COMPONENT
 from grposcope.core.outline import outline
 from grposcope.core.run import Run, labels
 from grposcope.core.text import capitalised, number, plain, visible
-from grposcope.instruments.diagnosis import group_signal, heldout, learning
+from grposcope.instruments.diagnosis import group_signal, heldout, learning, levels
 from grposcope.instruments.diagnosis.findings import Finding, Status
 from grposcope.instruments.diagnosis.judge import LEVEL, diagnose_together
 from grposcope.instruments.diagnosis.rules import RULES
@@ -197,6 +197,7 @@ def learned(runs: Sequence[Run]) -> Answer | None:
         label: {
             "reward": outline(run.table["reward"]) if "reward" in run.table else None,
             "heldout": learning.ends(run),
+            "levels": None if (seen := levels.of_run(run)) is None else seen.document(),
         }
         for label, run in zip(labels(runs), runs, strict=True)
     }

@@ -15,11 +15,14 @@ import numpy as np
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run
 from grposcope.core.text import apart, capitalised, percent, plain, visible
-from grposcope.instruments.diagnosis import heldout, run_outcome
+from grposcope.instruments.diagnosis import heldout, levels, run_outcome
 from grposcope.instruments.diagnosis.heldout import Evaluated
+from grposcope.instruments.diagnosis.levels import Levels
 from grposcope.instruments.diagnosis.outcome import Direction, Fate, Outcome
 from grposcope.instruments.diagnosis.quantities import Quantities
-from grposcope.maths.intervals import interval, shown_interval, trusted
+from grposcope.maths.intervals import shown_interval, trusted
+from grposcope.maths.timeseries import level
+from grposcope.maths.timeseries.change import LATE
 
 NOISE = {False: "noise", True: "chance"}
 """What explains a change that is none, of the training reward and of held-out scores."""
@@ -85,7 +88,7 @@ def of_run(run: Run) -> Learning:
     if found.direction == "up" and not found.heldout:
         held = "its held-out evaluations cannot" if len(evaluated) > 1 else "only held-out evaluations would"
         sentence = f"{capitalised(said)}; {held} show whether this holds on other problems."
-    return Learning(found, evaluated, said, sentence, _details(found, evaluated, said))
+    return Learning(found, evaluated, said, sentence, _details(found, evaluated, levels.of_heldout(run), said))
 
 
 def clause(outcome: Outcome, steps: int) -> str:
@@ -178,15 +181,11 @@ def score(run: Run) -> str:
 
 
 def ends(run: Run) -> dict[str, Any] | None:
-    """First and last accuracy with intervals, and what became of the score; None without evaluations."""
-    evaluated = evaluations(run)
-    if not evaluated:
+    """First and last level of the held-out score with intervals, and what became of it; None without evaluations."""
+    evaluated, seen = evaluations(run), levels.of_heldout(run)
+    if not evaluated or seen is None:
         return None
-    (first_step, first), (last_step, last) = evaluated[0], evaluated[-1]
-    said: dict[str, Any] = {
-        "first": {"step": first_step, **asdict(first), "interval": list(interval(first))},
-        "last": {"step": last_step, **asdict(last), "interval": list(interval(last))},
-    }
+    said: dict[str, Any] = {name: level for name, level in seen.document().items() if name in ("first", "last")}
     if len(evaluated) > 1:
         outcome = run_outcome.of_heldout(Quantities(run))
         change = replace(outcome.change, flag=outcome.missing)
@@ -201,19 +200,23 @@ def steps(run: Run) -> int:
     return int(step[-1] - step[0]) + run.window if len(step) else run.steps
 
 
-def _details(outcome: Outcome, evaluated: Evaluated, clause: str) -> tuple[str, ...]:
+def _details(outcome: Outcome, evaluated: Evaluated, seen: Levels | None, clause: str) -> tuple[str, ...]:
     """Sentences about single evaluations beside `clause`, and the change behind the outcome; none without two."""
     if len(evaluated) < 2:
         return ()
-    first, last = evaluated[0][1], evaluated[-1][1]
+    last = evaluated[-1][1]
     shares = heldout.are_shares(value.value for _, value in evaluated)
     said = []
-    if math.isfinite(first.se + last.se):
-        basis = f"over {last.n:,} problems" if last.n else "estimated from neighbouring evaluations"
-        ends = f"{shown_interval(first, shares)} at the first evaluation, {shown_interval(last, shares)} at the last"
+    if seen is not None and math.isfinite(seen.first.se + seen.last.se):
+        basis = f"over {seen.last.n:,} problems" if seen.last.n else "estimated from neighbouring evaluations"
+        count = len(evaluated[level.rows(len(evaluated), LATE, least=1)])
+        which = "at the last" if count == 1 else f"for the mean of the last {count}"
+        ends = (
+            f"{shown_interval(seen.first, shares)} at the first evaluation, {shown_interval(seen.last, shares)} {which}"
+        )
         wilson = (
             ""
-            if trusted(first) and trusted(last)
+            if trusted(seen.first) and trusted(seen.last)
             else (" These are Wilson intervals, because there are few problems or all have the same score.")
         )
         said = [f"95% intervals: {ends}, {basis}.{wilson}{_change(outcome, shares)}"]

@@ -69,7 +69,8 @@ class Outcome:
     no_gain: no gain was shown, where one should be seen by now. plain: the eye sees plainly that it fell. collapse:
     step at which the metric fell at once and for good, None where it did not. proxy: the reward rose, and right
     answers beside it did not; answers: the column of those, and its first and last level. small: a gain that is
-    certain, but little of the range.
+    certain, but little of the range. above: what was lost is less than half of the gain, and the end is above the
+    start.
     """
 
     fate: Fate
@@ -94,11 +95,14 @@ class Outcome:
     proxy: bool = False
     answers: tuple[str, Estimate, Estimate] = ("", NOTHING, NOTHING)
     small: bool = False
+    above: bool = False
 
     @property
     def state(self) -> State:
         """What it is to the table of words."""
         states: dict[Fate, State] = {"learned": "up", "stalled": "stalled", "solved": "top", "lost": "lost"}
+        if self.fate == "lost" and self.above:
+            return "down"
         if self.fate == "fell":
             return "lost" if self.plain else "down"
         if self.proxy:

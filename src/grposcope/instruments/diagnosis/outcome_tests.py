@@ -77,7 +77,7 @@ def of_reward(
         return Contrast(found.value, found.se, up, down)
 
     scale = _scale(values, seen, margin)
-    found = _outcome(compare, steps, ends, margin, name, heldout=False)
+    found = _outcome(compare, steps, ends, margin, name, False, CERTAIN if seen.smoothed else RISES)
     found = replace(found, plain=_is_plain(found, ends))
     found = _by_eye(replace(found, start=seen.first, end=seen.last, best=seen.best), steps, seen, scale)
     if found.doubt != "chance":
@@ -119,9 +119,10 @@ def _by_eye(found: Outcome, steps: Array, seen: Present, scale: float) -> Outcom
     if gained and loss < LOST * gain:
         return found
     fate: Fate = "lost" if gained else "fell"
+    above = gained and loss < HALF * gain and seen.rise.p_up < RISES
     return replace(
-        found, fate=fate, doubt="", best_step=_middle_step(steps, seen.best_part), before=seen.best, plain=True,
-        change=_estimate(seen.loss, len(steps)), no_gain=True,
+        found, fate=fate, doubt="", above=above, best_step=_middle_step(steps, seen.best_part),
+        before=seen.best, plain=True, change=_estimate(seen.loss, len(steps)), no_gain=True,
         collapse=None if seen.fall is None else int(steps[seen.fall]),
     )  # fmt: skip
 
@@ -141,7 +142,7 @@ def of_evaluations(
     n, known = len(values), bool(np.isfinite(errors).all() and (errors > 0).any())
     if n < (2 if known else FEWEST):
         missing = f"only {n} evaluation{'s' * (n != 1)} and no standard errors; at least {FEWEST} are needed"
-        return Outcome("cannot tell", name, heldout=True, missing=missing)
+        return _of_hardly_any(steps, values, errors, name, missing)
     variances = np.square(errors) if known else np.full(n, second_difference_variance(values))
     df = math.inf if known else max(0.51 * (n - 2), 1.0)
 
@@ -156,6 +157,16 @@ def of_evaluations(
     return replace(found, plain=_is_plain(found, ends))
 
 
+def _of_hardly_any(steps: Array, values: Array, errors: Array, name: str, missing: str) -> Outcome:
+    """The levels of evaluations that are too few to be compared; missing: why, as a clause."""
+    top, n = int(np.argmax(values)), len(values)
+    start, best, end = (Estimate(float(values[i]), float(errors[i]), n) for i in (0, top, -1))
+    return Outcome(
+        "cannot tell", name, heldout=True, start=start, end=end, best=best, best_step=int(steps[top]),
+        first=int(steps[0]), last=int(steps[-1]), before=start, missing=missing,
+    )  # fmt: skip
+
+
 def _is_plain(found: Outcome, ends: Ends | None) -> bool:
     """Whether a fall that is shown is plain to see: PLAIN of the range, or LOST of a level that is above 0."""
     if found.direction != "down" or ends is None:
@@ -165,16 +176,17 @@ def _is_plain(found: Outcome, ends: Ends | None) -> bool:
 
 
 def _outcome(
-    compare: Compare, steps: Array, ends: Ends | None, margin: float | None, name: str, heldout: bool
-) -> Outcome:
-    """The outcome by any way to compare parts of a run."""
+    compare: Compare, steps: Array, ends: Ends | None, margin: float | None, name: str, heldout: bool,
+    rises: float = RISES,
+) -> Outcome:  # fmt: skip
+    """The outcome by any way to compare parts of a run. rises: p-value below which a gain is shown."""
     first = BEGIN if heldout else EARLY
     start, end = compare(None, first, 0.0), compare(None, LATE, 0.0)
     part = max(PARTS, key=lambda span: compare(None, span, 0.0).value)
     best = compare(None, part, 0.0)
     best = best if best.value > end.value else end
     rise, loss = compare(first, LATE, 0.0), compare(part, LATE, 0.0)
-    rose, sank = rise.p_up < RISES, rise.p_down < FALLS
+    rose, sank = rise.p_up < rises, rise.p_down < FALLS
     gained = math.nan
     if ends is not None and ends[1] > start.value:
         gained = (end.value - start.value) / (ends[1] - start.value)
@@ -224,6 +236,7 @@ def _outcome(
         rose=rose,
         no_gain=none,
         small=small and fate in ("learned", "stalled"),
+        above=not heldout and fate == "lost" and rose and -loss.value < HALF * gain.value,
     )
 
 

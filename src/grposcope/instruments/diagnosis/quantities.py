@@ -31,6 +31,11 @@ SHORT = 10
 EVALUATIONS = 4
 """Held-out evaluations below which they are not tested."""
 
+SHARES = frozenset(
+    name for quantity in ("truncated", "dead_fraction", "clip") for name in metrics.VARIANTS.get(quantity, (quantity,))
+)
+"""Columns that are shares, by their definition."""
+
 NO_SPREAD = 1e-9
 """A spread of the rewards of a batch that is none but for rounding."""
 
@@ -128,6 +133,11 @@ class MetricSeries:
         return MetricSeries(self.name, self.steps, -self.values).first_above(-limit)
 
 
+def _are_percent(values: Array) -> bool:
+    """Whether shares (n,) were logged in per cent: some are above 1, none above 100, and they are no counts."""
+    return bool(values.min() >= 0 and 1 < values.max() <= 100 and (values.max() == 100 or (values % 1).any()))
+
+
 class Quantities:
     """Quantities of a run, each looked up and fitted once."""
 
@@ -153,7 +163,8 @@ class Quantities:
             self._columns[name] = None
             if values is not None and finite.any():
                 known = sampling_noise.of_reward(self.run).variance if name == "reward" else None
-                self._columns[name] = MetricSeries(name, self.run.table["step"][finite], values[finite], known)
+                shown = values[finite] / (100 if name in SHARES and _are_percent(values[finite]) else 1)
+                self._columns[name] = MetricSeries(name, self.run.table["step"][finite], shown, known)
         return self._columns[name]
 
     def get(self, quantity: str, least: int = LEAST) -> MetricSeries | None:

@@ -11,11 +11,11 @@ import numpy as np
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Evaluations, Run, once
 from grposcope.instruments.diagnosis import answers, outcome_tests
-from grposcope.instruments.diagnosis.heldout import UNNAMED, heldout_scores, score_rank
+from grposcope.instruments.diagnosis.heldout import ESTIMATED, UNNAMED, heldout_scores, score_rank
 from grposcope.instruments.diagnosis.heldout import of_run as of_scores
 from grposcope.instruments.diagnosis.outcome import Outcome
 from grposcope.instruments.diagnosis.quantities import LEAST, SHORT, MetricSeries, Quantities
-from grposcope.instruments.diagnosis.thresholds import FEWEST, PROBLEMS, STILL
+from grposcope.instruments.diagnosis.thresholds import CERTAIN, FEWEST, PROBLEMS, RISES, STILL
 from grposcope.maths.intervals import Z, trusted, wilson
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
@@ -43,7 +43,9 @@ def of_run(run: Run) -> Outcome:
         return by_reward
     if by_score.fate != "cannot tell" or (by_score.known and not by_reward.known):
         return by_score
-    return _before_the_sum(of_answers(quantities), by_reward)
+    found = _before_the_sum(of_answers(quantities), by_reward)
+    gained = found.fate == "cannot tell" and found.no_gain and _a_part_gained(quantities)
+    return replace(found, no_gain=False) if gained else found
 
 
 def _before_the_sum(right: Outcome | None, reward: Outcome) -> Outcome:
@@ -57,15 +59,28 @@ def _before_the_sum(right: Outcome | None, reward: Outcome) -> Outcome:
     return reward
 
 
-def of_heldout(quantities: Quantities) -> Outcome:
-    """What the held-out score says, whatever the reward does; "cannot tell" where it was not evaluated to the end."""
-    scored = heldout_scores(quantities, TWO)
+def _a_part_gained(quantities: Quantities) -> bool:
+    """Whether a part of the reward certainly rose, so that something was learned whatever its sum shows.
+
+    It is higher by the noise of its rows, and wandering does not explain it either.
+    """
+    parts = [part for part in quantities.components().values() if len(part) >= LEAST]
+    certain = [part for part in parts if part.present.rise.p_up * len(parts) < CERTAIN]
+    return len(parts) > 1 and any(part.curve.change().p_up < RISES for part in certain)
+
+
+def of_heldout(quantities: Quantities, least: int = TWO, stale: bool = False) -> Outcome:
+    """What the held-out score says, whatever the reward does; "cannot tell" where it was not evaluated to the end.
+
+    least: evaluations below which a score is none. stale: it need not have been evaluated to the end.
+    """
+    scored = heldout_scores(quantities, least)
     if not scored:
         return Outcome("cannot tell", heldout=True)
-    return _of_score(quantities, scored[0].score, scored[0].variance)
+    return _of_score(quantities, scored[0].score, scored[0].variance, stale)
 
 
-def _of_score(quantities: Quantities, held: MetricSeries, variance: float) -> Outcome:
+def _of_score(quantities: Quantities, held: MetricSeries, variance: float, stale: bool = False) -> Outcome:
     """What one held-out score says. variance: of one of its values where its digits or errors show it, else NaN."""
     rows = quantities.run.evaluations.of(held.name)
     shares = held.values.min() >= 0 and held.values.max() <= 1
@@ -74,9 +89,14 @@ def _of_score(quantities: Quantities, held: MetricSeries, variance: float) -> Ou
     if shares and len(held) < FEWEST and not np.isfinite(errors).all():
         errors = _assumed(held.values, variance)
     found = outcome_tests.of_evaluations(held.steps, held.values, errors, ends, margin, held.name)
-    current = _is_current(held, _reward(quantities))
-    stale = Outcome("cannot tell", held.name, heldout=True, missing="no evaluation lies in the last fifth of the run")
-    return found if current else stale
+    n, flag = int(rows.n[-1]), "" if np.isfinite(rows.se).any() else ESTIMATED
+    start, best, end, before = (
+        replace(level, n=n, flag=flag) for level in (found.start, found.best, found.end, found.before)
+    )
+    found = replace(found, start=start, best=best, end=end, before=before)
+    if stale or _is_current(held, _reward(quantities)):
+        return found
+    return Outcome("cannot tell", held.name, heldout=True, missing="no evaluation lies in the last fifth of the run")
 
 
 def other_falls(run: Run, outcome: Outcome) -> list[Outcome]:

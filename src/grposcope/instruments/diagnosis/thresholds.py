@@ -24,7 +24,8 @@ LOST = 0.25
 """Share of a gain that is lost at least where a run lost it: what graders call failing (benchmarks/corpus.md)."""
 
 HALF = 0.5
-"""Share of what there was to gain, at or below which a run that stands still has stalled."""
+"""Share of what there was to gain, at or below which a run that stands still has stalled; and share of its gain that a
+training reward may lose and still be a warning, where it ends above its start."""
 
 SOLVED = 0.8
 """Share of the range above which there is little left to gain: a run that begins and ends there held the top."""

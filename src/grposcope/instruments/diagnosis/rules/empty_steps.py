@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grposcope.core.text import apart_shares
+from grposcope.instruments.diagnosis import run_outcome
 from grposcope.instruments.diagnosis.findings import Evidence, Rule, RuleResult
 from grposcope.instruments.diagnosis.quantities import SHORT, Quantities
 from grposcope.instruments.diagnosis.rules.gradient_spikes import live
@@ -11,6 +12,9 @@ from grposcope.maths.timeseries.change import EARLY, LATE
 
 MANY = 0.4
 """Share of late steps without a gradient that is worth a word."""
+
+MOST = 0.85
+"""Share of late steps without a gradient that leaves nothing to learn from, whatever the outcome may be."""
 
 
 def check(quantities: Quantities) -> RuleResult:
@@ -23,7 +27,9 @@ def check(quantities: Quantities) -> RuleResult:
     if last < MANY:
         return RuleResult(1.0, f"{last:.0%} of late steps have no gradient", evidence)
     because = f"{apart_shares(first, last)} of steps have no gradient: {count} of {len(empty)} over the whole run"
-    return RuleResult(0.0, because, evidence, brief=f"{key} is 0 in {count} of {len(empty)} steps")
+    undecided = run_outcome.of_run(quantities.run).state == "undecided" and last < MOST
+    brief = f"{key} is 0 in {count} of {len(empty)} steps"
+    return RuleResult(0.0, because, evidence, instead="warning" if undecided else None, brief=brief)
 
 
 RULE = Rule(

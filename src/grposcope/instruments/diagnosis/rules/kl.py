@@ -76,12 +76,16 @@ def _exploded(kl: MetricSeries, rows: NDArray[np.int64], key: str) -> RuleResult
     largest, usual = float(kl.values[rows].max()), float(np.median(kl.values))
     because = (
         f"the KL to the starting policy reaches {largest:.3g} nats per token on {len(rows)} "
-        f"row{'s' * (len(rows) != 1)}; its median is {usual:.3g}"
+        f"row{'s' * (len(rows) != 1)}, first at step {int(kl.steps[rows[0]]):,}; its median is {usual:.3g}"
     )
-    evidence = (Evidence(f"largest {kl.name}", largest, limit=f"{IMPOSSIBLE:g} nats", column=kl.name),)
+    evidence = (
+        Evidence(
+            f"largest {kl.name}", largest, limit=f"{IMPOSSIBLE:g} nats and {TIMES:g} × the median", column=kl.name
+        ),
+    )
     advice = "read the completions of that step: one token that became nearly impossible makes the estimate explode"
     brief = f"{key} up to {largest:.2g} in {len(rows)} of {len(kl)} steps"
-    return RuleResult(0.0, because, evidence, int(kl.steps[rows[0]]), advice=advice, brief=brief)
+    return RuleResult(0.0, because, evidence, advice=advice, brief=brief)
 
 
 RULE = Rule(

@@ -44,6 +44,7 @@ def check(quantities: Quantities) -> RuleResult:
     This explains dead groups where most completions are cut, so that they are paid alike, or where they grew.
     """
     length, cut = quantities.get("length", SHORT), quantities.get("truncated", SHORT)
+    cut = None if cut is not None and cut.values.max() > 1 else cut  # a count of completions
     tests: list[RuleResult] = []
     evidence: list[Evidence] = []
     if cut is not None:
@@ -89,10 +90,9 @@ def _shrank(quantities: Quantities, length: MetricSeries, first: level.Span, lat
     """That completions shrank to a stub since the part `first` of the run; late: their late length."""
     assert length.logs is not None
     early = length.geometric_mean(first)[0]
-    stub = ", less than a fifth" if late < SHORTER * early else ""
     return RuleResult(
         length.logs.change(first, LATE, minus=math.log(SHORTER)).p_down,
-        f"completions went from {number(early)} to {number(late)} tokens{stub}",
+        f"completions went from {number(early)} to {number(late)} tokens",
         onset=length.first_below(SHORTER * early),
         advice=_why_shorter(quantities), brief=quantities.went(length.name, early, late, " tokens"),
     )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from grposcope.instruments.diagnosis import run_outcome
 from grposcope.instruments.diagnosis.findings import OWN_METHOD, Evidence, Rule, RuleResult
 from grposcope.instruments.diagnosis.quantities import LEAST, Quantities
 from grposcope.maths.timeseries.noise import Array
@@ -42,7 +43,10 @@ def check(quantities: Quantities) -> RuleResult:
         return RuleResult(1.0, "no logged setting is provably wrong")
     because, advice = ("; ".join(part) for part in zip(*faults, strict=True))
     evidence = (Evidence("settings that the record proves wrong", float(len(faults))),)
-    return RuleResult(0.0, because, evidence, None, advice=advice, brief=faults[0][0])
+    learns = run_outcome.of_run(run).direction == "up"  # it did work, however badly
+    return RuleResult(
+        0.0, because, evidence, None, advice=advice, brief=faults[0][0], instead="warning" if learns else None
+    )  # fmt: skip
 
 
 def _advantages_are_rewards(table: Mapping[str, Array]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from grposcope.instruments.diagnosis import run_outcome
 from grposcope.instruments.diagnosis.findings import Evidence, Grade, Rule, RuleResult, cannot_tell
-from grposcope.instruments.diagnosis.quantities import Quantities
+from grposcope.instruments.diagnosis.quantities import MetricSeries, Quantities
 from grposcope.instruments.diagnosis.thresholds import STILL
 from grposcope.maths.timeseries import periodogram, spectral_peak
 from grposcope.maths.timeseries.periodogram import SEEN, Oscillation
@@ -29,7 +29,7 @@ SURE = 0.01
 
 def check(quantities: Quantities) -> RuleResult:
     """Swings of the reward that last; their mode is "growing oscillation" where they surely grow."""
-    reward = quantities.require("reward")
+    reward = _before_a_fall(quantities.require("reward"))
     sinusoid, any_shape = periodogram.oscillation(reward.values), spectral_peak.oscillation(reward.values)
     if sinusoid is None or any_shape is None:
         return cannot_tell("the reward is constant, or the log has too few rows to show an oscillation")
@@ -62,6 +62,12 @@ def check(quantities: Quantities) -> RuleResult:
     mode = "growing oscillation" if growing else ""
     brief = f"reward swings by ± {swing.amplitude:.2g} every {period:.2g} steps"
     return RuleResult(p, because, evidence, onset, mode, beside=beside, instead=instead, brief=brief)
+
+
+def _before_a_fall(reward: MetricSeries) -> MetricSeries:
+    """The reward before a sudden fall that lasts, which is no swing; the whole of it where there is none."""
+    fall = reward.present.fall
+    return reward if fall is None else MetricSeries(reward.name, reward.steps[:fall], reward.values[:fall])
 
 
 def grades(amplitude: float, growing: bool, quantities: Quantities) -> tuple[Grade, Grade]:
