@@ -16,6 +16,7 @@ from pkgutil import resolve_name
 from grposcope.cli import parser
 from grposcope.commands import PURPOSES, known
 from grposcope.core.metrics import LOGGED, METRICS, Metric
+from grposcope.instruments.diagnosis import words
 from grposcope.instruments.lint.checks import CHECKS
 from grposcope.instruments.lint.dialects import DIALECTS
 from grposcope.lab.credit import SOURCES
@@ -324,6 +325,13 @@ def _keys(metrics: Mapping[str, Metric]) -> list[str]:
     return lines
 
 
+def diagnosis() -> str:
+    """diagnosis.md with the table of words as it stands in the code."""
+    text = (HERE / "diagnosis.md").read_text()
+    head, rest = text.split("<!-- words -->\n")
+    return f"{head}<!-- words -->\n{words.markdown()}\n<!-- /words -->{rest.partition('<!-- /words -->')[2]}"
+
+
 def signature(name: str, value: object) -> str:
     """A name with its parameters; mappings, errors and what has more than eight have none worth showing."""
     if not callable(value) or (inspect.isclass(value) and issubclass(value, BaseException)):
@@ -357,4 +365,5 @@ if __name__ == "__main__":
     (HERE / "checks.md").write_text(checks())
     (HERE / "formulas.md").write_text(formulas())
     (HERE / "readers.md").write_text(readers())
+    (HERE / "diagnosis.md").write_text(diagnosis())
     print(f"{sum(words_by_hand().values()):,} words written by hand")

@@ -564,11 +564,14 @@ def _evaluation_rows(
     for one in sources:
         for row in np.flatnonzero(one.rows):
             values.setdefault((float(step[row]), one.metric), []).append(float(columns[one.key][row]))
+    one_each = bool(held_out.any())
     again = sum(len(repeated) - 1 for repeated in values.values())
     if again:
-        which = "their mean" if held_out.any() else "the last of each step"
+        which = "their mean" if one_each else "the last of each step"
         notes.append(f"{again} evaluations repeat a step; {which} is kept")
-    rows = [(int(at), name, *_of_step(repeated, held_out.any())) for (at, name), repeated in sorted(values.items())]
+    rows = [
+        (int(at), name, *_of_step(repeated, bool(held_out.any()))) for (at, name), repeated in sorted(values.items())
+    ]
     return Evaluations.of_rows([(*row, "" if row[-1] else "no standard error in the log") for row in rows])
 
 

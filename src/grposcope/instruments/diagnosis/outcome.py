@@ -35,10 +35,8 @@ Doubt = Literal["", "chance", "wandering", "lost"]
 """Why it cannot be told: chance explains the change, or slow wandering does, or it may have lost what it had gained."""
 
 
-State = Literal["up", "small", "stalled", "top", "proxy", "lost", "down", "level", "undecided"]
-"""What an outcome is to the table of words: shown up, up by little, up and standing still since, held near its top, not
-up while the reward that should show it is, a gain lost, down, level or without a gain where one should be seen by now,
-and not decided."""
+State = Literal["up", "small", "stalled", "top", "proxy", "hump", "lost", "down", "level", "undecided"]
+"""What an outcome is to the table of words; `words.MEANING` says what each means."""
 
 NOTHING = Estimate(math.nan, math.nan, 0)
 """A level that is not known."""
@@ -102,7 +100,7 @@ class Outcome:
         """What it is to the table of words."""
         states: dict[Fate, State] = {"learned": "up", "stalled": "stalled", "solved": "top", "lost": "lost"}
         if self.fate == "lost" and self.above:
-            return "down"
+            return "hump"
         if self.fate == "fell":
             return "lost" if self.plain else "down"
         if self.proxy:

@@ -259,9 +259,9 @@ class Quantities:
         if "reward_max" in table and "reward_min" in table:
             spread = table["reward_max"] - table["reward_min"]
             bounds.append(np.where(np.isfinite(spread), (spread == 0).astype(np.float64), np.nan))
-        spread = self.get("reward_std", SHORT)
-        if spread is not None:
-            values = table[spread.name]
+        scatter = self.get("reward_std", SHORT)
+        if scatter is not None:
+            values = table[scatter.name]
             bounds.append(np.where(np.isfinite(values), (np.abs(values) <= NO_SPREAD).astype(np.float64), np.nan))
         if "reward" in table:
             bounds.append(_at_an_end(table["reward"]))

@@ -39,7 +39,7 @@ def of_run(run: Run) -> Outcome:
     quantities = Quantities(run)
     by_score, by_reward = of_heldout(quantities), of_reward(quantities)
     says_little = by_score.fate in ("solved", "flat") or score_rank(by_score.name) == UNNAMED
-    if says_little and by_reward.direction == "down":
+    if by_score.known and says_little and by_reward.direction == "down":
         return by_reward
     if by_score.fate != "cannot tell" or (by_score.known and not by_reward.known):
         return by_score

@@ -37,6 +37,7 @@ MEANING: Mapping[State, str] = {
     "stalled": "a gain is shown, half of what there was or less, and none since the middle",
     "top": "held in the upper fifth of its range",
     "proxy": "right answers did not gain while the reward did",
+    "hump": "less than half of the gain of the reward is lost, and its end is above its start",
     "lost": "a quarter of the gain is lost, or a fall is plain to see",
     "down": "a fall is shown",
     "level": "no change, or no gain where one should be seen by now",
@@ -50,6 +51,7 @@ GRADED: Mapping[State, Mapping[Basis, Weighed]] = {
     "stalled": {"fact": "instead", "shown": "instead"},
     "top": {"fact": "beside", "shown": "beside"},
     "proxy": {"fact": "instead", "shown": "instead"},
+    "hump": {"fact": "instead", "shown": "instead, at most a warning"},
     "lost": {"fact": "instead", "shown": "instead"},
     "down": {"fact": "instead", "shown": "instead"},
     "level": {"fact": "instead", "shown": "instead"},
@@ -63,6 +65,7 @@ WORDS: Mapping[State, Mapping[Worst, Word]] = {
     "stalled": {"failing": "failing", "warning": "warning", "none": "healthy"},
     "top": {"failing": "failing", "warning": "warning", "none": "healthy"},
     "proxy": {"failing": "failing", "warning": "warning", "none": "warning"},
+    "hump": {"failing": "failing", "warning": "warning", "none": "warning"},
     "lost": {"failing": "failing", "warning": "failing", "none": "failing"},
     "down": {"failing": "failing", "warning": "warning", "none": "warning"},
     "level": {"failing": "failing", "warning": "warning", "none": "cannot tell"},
@@ -88,7 +91,7 @@ _NO_CAUSE = ", no gain shown and no cause found"
 _LEVEL: Mapping[Logged, Tails] = {
     "held-out": (_NO_CAUSE, ", no gain shown"),
     "failures": (_NO_CAUSE, ", no gain shown"),
-    "few": (_NO_CAUSE + "; not logged: {absent}", _NO_CAUSE, ", no gain shown"),
+    "few": (", no gain shown; not logged: {absent}", _NO_CAUSE, ", no gain shown"),
     "reward only": (", no gain shown; no cause can be seen: only the reward is logged", ", no gain shown"),
 }
 _UNSURE: Mapping[Logged, Tails] = dict.fromkeys(LOGGED, (", gain not certain", ""))
@@ -101,6 +104,7 @@ SAYS: Mapping[State, Mapping[Logged, Tails]] = {
     "stalled": _GAIN,
     "top": _GAIN,
     "proxy": _PROXY,
+    "hump": _FALL,
     "lost": _FALL,
     "down": _FALL,
     "level": _LEVEL,
@@ -131,3 +135,26 @@ def word(state: State, worst: Worst) -> Word:
 def tails(state: State, logged: Logged) -> Tails:
     """What the first line says after the levels where no fault is named, the longest first."""
     return SAYS[state][logged]
+
+
+def markdown() -> str:
+    """The table of words as Markdown, for docs/diagnosis.md."""
+    head = ("outcome", "no fault, a note, or near a limit", "a warning", "failing", "a fault that is shown is graded")
+    rows = [
+        (MEANING[state], row["none"], row["warning"], row["failing"],
+         GRADED[state]["shown"].replace("beside", "beside a gain").replace("instead", "in place of one"))
+        for state, row in WORDS.items()
+    ]  # fmt: skip
+    logged = {
+        "held-out": "a held-out score to the end", "failures": f"two or more of {', '.join(AREAS)}",
+        "few": "fewer of these, but some other metric", "reward only": "the reward alone",
+    }  # fmt: skip
+    tails = [(logged[what], *(_cell(SAYS[state][what][0]) for state in ("up", "level"))) for what in LOGGED]
+    tables = [(head, rows), (("what is logged", "after a gain", "after none"), tails)]
+    lines = [[f"| {' | '.join(cells)} |" for cells in (names, ("---",) * len(names), *rows)] for names, rows in tables]
+    return "\n\n".join("\n".join(table) for table in lines)
+
+
+def _cell(tail: str) -> str:
+    """A tail of a first line in a table."""
+    return "“…" + tail.format(absent="…", answers="…") + "”" if tail else "nothing"

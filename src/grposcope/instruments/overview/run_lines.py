@@ -29,8 +29,8 @@ class RunLine:
 
     path: where the run is. word: first word of its verdict: failing, warning, healthy or cannot tell. heldout: the last
     level of its held-out score, None without one; shown_heldout: the same with its 95 % interval, as text. reward: the
-    last level of its training reward (`diagnosis.levels`). curve: means of the reward over up to POINTS equal parts of the run, NaN where none is
-    recorded. began: when it began, ISO 8601, empty if not known.
+    last level of its training reward (`diagnosis.levels`). curve: means of the reward over up to POINTS equal parts of
+    the run, NaN where none is recorded. began: when it began, ISO 8601, empty if not known.
     """
 
     path: Path

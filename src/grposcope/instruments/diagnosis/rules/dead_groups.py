@@ -12,7 +12,7 @@ from grposcope.instruments.diagnosis import run_outcome
 from grposcope.instruments.diagnosis.findings import Evidence, Rule, RuleResult, cannot_tell, late_level, least_of
 from grposcope.instruments.diagnosis.group_signal import signal
 from grposcope.instruments.diagnosis.quantities import SHORT, MetricSeries, Quantities
-from grposcope.instruments.diagnosis.thresholds import SOLVED
+from grposcope.instruments.diagnosis.thresholds import RISES, SOLVED
 from grposcope.maths.timeseries.change import EARLY, LATE
 
 DEAD = 0.85
@@ -85,9 +85,10 @@ def _from_bounds(
     evidence = _levels(dead, reward)
     if dead is not None:
         late = dead.level(LATE, limit)
-        because = f"at least {late.value + limit:.0%} of groups have equal rewards, at a {place}"
+        which = "all groups" if late.value + limit >= 1 else f"at least {late.value + limit:.0%} of groups"
+        because = f"{which} have equal rewards, at a {place}"
         p = late.p_up if at_ceiling == solved else 1.0
-        brief = f"at least {late.value + limit:.0%} of groups have equal rewards"
+        brief = f"{which} have equal rewards"
         onset = None if dead.level(EARLY, limit).value > 0 else dead.first_above(limit)
         tests.append(RuleResult(p, because, evidence, onset, missing=("dead_fraction",), brief=brief))
     if solved and quantities.binary_rewards:
@@ -109,7 +110,7 @@ def _place(quantities: Quantities, reward: MetricSeries) -> tuple[bool, str]:
     """Whether the late reward is at its ceiling, and the late reward in words."""
     level, ends = reward.level(LATE).value, quantities.reward_range
     if ends is None:
-        return level > reward.level(EARLY).value, f"reward of {level:.3g}"
+        return reward.change(EARLY, LATE).p_up < RISES, f"reward of {level:.3g}"
     return quantities.at_ceiling(level), f"reward of {level:.3g} out of {ends[1]:.3g}"
 
 
