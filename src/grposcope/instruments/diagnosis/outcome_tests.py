@@ -77,7 +77,7 @@ def of_reward(
         return Contrast(found.value, found.se, up, down)
 
     scale = _scale(values, seen, margin)
-    found = _outcome(compare, steps, ends, margin, name, False, CERTAIN if seen.smoothed else RISES)
+    found = _outcome(compare, steps, ends, margin, name, heldout=False)
     found = replace(found, plain=_is_plain(found, ends))
     found = _by_eye(replace(found, start=seen.first, end=seen.last, best=seen.best), steps, seen, scale)
     if found.doubt != "chance":
@@ -176,17 +176,16 @@ def _is_plain(found: Outcome, ends: Ends | None) -> bool:
 
 
 def _outcome(
-    compare: Compare, steps: Array, ends: Ends | None, margin: float | None, name: str, heldout: bool,
-    rises: float = RISES,
-) -> Outcome:  # fmt: skip
-    """The outcome by any way to compare parts of a run. rises: p-value below which a gain is shown."""
+    compare: Compare, steps: Array, ends: Ends | None, margin: float | None, name: str, heldout: bool
+) -> Outcome:
+    """The outcome by any way to compare parts of a run."""
     first = BEGIN if heldout else EARLY
     start, end = compare(None, first, 0.0), compare(None, LATE, 0.0)
     part = max(PARTS, key=lambda span: compare(None, span, 0.0).value)
     best = compare(None, part, 0.0)
     best = best if best.value > end.value else end
     rise, loss = compare(first, LATE, 0.0), compare(part, LATE, 0.0)
-    rose, sank = rise.p_up < rises, rise.p_down < FALLS
+    rose, sank = rise.p_up < RISES, rise.p_down < FALLS
     gained = math.nan
     if ends is not None and ends[1] > start.value:
         gained = (end.value - start.value) / (ends[1] - start.value)

@@ -8,7 +8,7 @@ cell, and docs/diagnosis.md prints them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from grposcope.instruments.diagnosis.outcome import State
@@ -150,9 +150,13 @@ def markdown() -> str:
         "few": "fewer of these, but some other metric", "reward only": "the reward alone",
     }  # fmt: skip
     tails = [(logged[what], *(_cell(SAYS[state][what][0]) for state in ("up", "level"))) for what in LOGGED]
-    tables = [(head, rows), (("what is logged", "after a gain", "after none"), tails)]
-    lines = [[f"| {' | '.join(cells)} |" for cells in (names, ("---",) * len(names), *rows)] for names, rows in tables]
-    return "\n\n".join("\n".join(table) for table in lines)
+    return f"{_table(head, rows)}\n\n{_table(('what is logged', 'after a gain', 'after none'), tails)}"
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with this header."""
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def _cell(tail: str) -> str:
