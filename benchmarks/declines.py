@@ -23,8 +23,8 @@ import numpy as np
 from labelled_curves import Array, noise
 
 from grposcope.core.run import Meta, Run, no_evaluations, no_groups
-from grposcope.instruments.diagnosis.quantities import Quantities
-from grposcope.instruments.diagnosis.rules import reward_decline
+from grposcope.faults.reward import reward_decline
+from grposcope.signs.quantities import Quantities
 
 NOISE, MEAN, PROMPTS, GROUP = 0.08, 0.7, 8, 4
 LEVELS = (0.05, 0.005)

@@ -156,8 +156,8 @@ def healthy(kind: str, seed: int) -> Made:
 
 def found(made: Made, metric: str = "reward") -> dict[str, float]:
     """p of each of MODES, as its rule gives it, negative where it is flagged."""
-    findings = {f.mode: f for f in diagnose(run_of(made, metric)) if f.mode in MODES}
-    return {mode: -f.p - 1e-300 if f.status == "flagged" else f.p for mode, f in findings.items()}
+    findings = {f.fault: f for f in diagnose(run_of(made, metric)) if f.fault in MODES}
+    return {mode: -f.p - 1e-300 if f.status == "present" else f.p for mode, f in findings.items()}
 
 
 def share(count: int, of: int) -> str:

@@ -101,7 +101,7 @@ def rlwatch(made: Made, form: str, seed: int) -> set[str]:
 
 def grposcope_modes(made: Made, form: str, seed: int) -> set[str]:
     """Modes that `diagnose` flags."""
-    return {finding.mode for finding in diagnosed(made, form, seed) if finding.status == "flagged"}
+    return {finding.fault for finding in diagnosed(made, form, seed) if finding.status == "present"}
 
 
 TOOLS: dict[str, Callable[[Made, str, int], set[str]]] = {

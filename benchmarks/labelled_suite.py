@@ -42,15 +42,15 @@ def diagnosed(made: Made, form: str, seed: int) -> tuple[Finding, ...]:
 
 def cell(form: str, name: str, phi: float, seeds: range, rows: int) -> Cell:
     """Diagnose one run per seed and count the verdicts."""
-    counts: dict[str, Counter[str]] = {key: Counter() for key in ("flagged", "single", "headline", "untold")}
+    counts: dict[str, Counter[str]] = {key: Counter() for key in ("present", "single", "headline", "untold")}
     false = 0
     for seed in seeds:
         findings = diagnosed(make(name, seed, phi, rows), form, seed)
-        flagged = [f.mode for f in findings if f.status == "flagged"]
-        counts["flagged"].update(flagged)
+        flagged = [f.fault for f in findings if f.status == "present"]
+        counts["present"].update(flagged)
         counts["headline"][flagged[0] if flagged else "-"] += 1
-        counts["single"].update(f.mode for f in findings if f.p < 0.05)
-        counts["untold"].update(f.mode for f in findings if f.status == "cannot tell")
+        counts["single"].update(f.fault for f in findings if f.p < 0.05)
+        counts["untold"].update(f.fault for f in findings if f.status == "cannot tell")
         false += any(mode != "no learning" or name != "flat null" for mode in flagged)
     return {"runs": len(seeds), "any": false, **counts}
 
@@ -102,7 +102,7 @@ def tables(documents: list[dict[str, Any]]) -> dict[str, Any]:
     """Print detection by scenario and form and false alarms by rule and form, and return them as a document."""
     by_phi = {d["phi"]: d for d in documents}
     phis = sorted(by_phi)
-    result: dict[str, Any] = {"detection": {}, "single": {}, "flagged": {}, "any": {}, "headlines": {}}
+    result: dict[str, Any] = {"detection": {}, "single": {}, "present": {}, "any": {}, "headlines": {}}
     forms = [form for form in FORMS if any(f"{form} | healthy" in d["cells"] for d in documents)]
     print("flagged as the right mode, % [95 % interval]; headline: it is the first line\n")
     print("| failure | log |" + "".join(f" φ = {phi:g} |" for phi in phis) + " headline |")
@@ -112,7 +112,7 @@ def tables(documents: list[dict[str, Any]]) -> dict[str, Any]:
             cells = [by_phi[phi]["cells"].get(f"{form} | {name}") for phi in phis]
             if any(c is None for c in cells):
                 continue
-            counts = [(c["flagged"].get(mode, 0), c["runs"]) for c in cells]
+            counts = [(c["present"].get(mode, 0), c["runs"]) for c in cells]
             untold = [c["untold"].get(mode, 0) for c in cells]
             first = sum(c["headline"].get(mode, 0) for c in cells)
             texts = [
@@ -122,7 +122,7 @@ def tables(documents: list[dict[str, Any]]) -> dict[str, Any]:
             print(f"| {name} | {form} | " + " | ".join(texts) + f" | {first}/{sum(of for _, of in counts)} |")
             result["detection"][f"{name} | {form}"] = [counts, first]
             result["headlines"][f"{name} | {form}"] = sum((Counter(c["headline"]) for c in cells), Counter())
-    for kind, title in (("single", "p < 0.05 of the rule alone"), ("flagged", "flagged after Holm")):
+    for kind, title in (("single", "p < 0.05 of the rule alone"), ("present", "flagged after Holm")):
         print(f"\nfalse alarms on {', '.join(NULLS)}, %: {title}; rules that are not listed had none\n")
         print("| rule | log |" + "".join(f" φ = {phi:g} |" for phi in phis))
         print("|---|---|" + "---|" * len(phis))
@@ -138,7 +138,7 @@ def tables(documents: list[dict[str, Any]]) -> dict[str, Any]:
                 if any(k for k, _ in counts):
                     print(f"| {mode} | {form} | " + " | ".join(percent(*c) for c in counts) + " |")
                     result[kind][f"{mode} | {form}"] = counts
-            if kind == "flagged":
+            if kind == "present":
                 whole = [
                     (sum(c["any"] for c in nulls[p].values()), sum(c["runs"] for c in nulls[p].values())) for p in phis
                 ]

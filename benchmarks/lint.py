@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.lint import lint
+from grposcope.faults.judge_settings import lint, word
 from grposcope.instruments.lint.read import read
 
 FILES = re.compile(r"(grpo|rloo|gspo|cispo|dapo)[^/]*(/[^/]*)*\.(sh|yaml|py|ipynb)$", re.I)
@@ -36,10 +36,11 @@ def main() -> None:
                 print(f"| {name} | not read | | {str(error).removeprefix(str(path)).strip(': ')[:90]} |")
                 grades["not read"] += 1
                 continue
-            result = lint(config)
-            told = "; ".join(f"{finding.grade}: {finding.what}" for finding in result.findings)
-            grades[result.grade] += 1
-            print(f"| {name} | {config.form.partition(' in line')[0]} | {result.grade} | {told} |")
+            findings = lint(config)
+            told = "; ".join(f"{finding.grade}: {finding.brief}" for finding in findings if finding.present)
+            grade = word(findings, config)
+            grades[grade] += 1
+            print(f"| {name} | {config.form.partition(' in line')[0]} | {grade} | {told} |")
     print(f"\n{sum(grades.values())} files: {', '.join(f'{n} {grade}' for grade, n in grades.most_common())}")
 
 

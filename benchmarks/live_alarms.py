@@ -26,9 +26,9 @@ from labelled_curves import SCENARIOS, Made, make
 from labelled_suite import arguments, percent
 
 from grposcope.core.run import Evaluations, Meta, Run, no_groups
+from grposcope.faults.catalogue import minor_modes
 from grposcope.instruments.diagnosis import diagnose
-from grposcope.instruments.diagnosis.quantities import LEAST
-from grposcope.instruments.diagnosis.rules import minor_modes
+from grposcope.signs.quantities import LEAST
 from grposcope.watch.alarms import GROWTH
 
 ROWS = 300
@@ -64,8 +64,8 @@ def looks(made: Made) -> Looks:
     taken, rows = [], LEAST
     while True:
         findings = diagnose(prefix(made, rows))
-        flagged = [f for f in findings if f.adjusted < LEVEL and f.mode not in minor_modes()]
-        taken.append((rows, {f.mode: f.adjusted for f in flagged}))
+        flagged = [f for f in findings if f.adjusted < LEVEL and f.fault not in minor_modes()]
+        taken.append((rows, {f.fault: f.adjusted for f in flagged}))
         if rows == ROWS:
             return taken
         rows = min(ROWS, math.ceil(GROWTH * rows))

@@ -84,19 +84,19 @@ def judged(path: Path, known: Known) -> dict[str, Any]:
             "agrees": "wrong",
             "evidence": "",
             "onset": None,
-            "flagged": [],
+            "present": [],
         }
     findings = diagnose(run)
-    flagged = [f for f in findings if f.status == "flagged"]
+    flagged = [f for f in findings if f.status == "present"]
     said = verdict(run, findings)
-    head = said.mode or said.word
-    modes = [f.mode for f in flagged]
+    head = said.fault or said.word
+    modes = [f.fault for f in flagged]
     right = head in known.agrees and set(known.rules) <= set(modes)
     return {
         "rows": run.steps,
         "verdict": str(said),
         "head": head,
-        "flagged": modes,
+        "present": modes,
         "onset": flagged[0].onset if flagged else None,
         "evidence": said.line,
         "agrees": UNTOLD if head == UNTOLD else "right" if right else "wrong",
@@ -108,7 +108,7 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     lines = ["| file | what it shows | verdict | first line | since step | |", "|---|---|---|---|---|---|"]
     for name, row in rows.items():
         short = name.replace("unslothai__notebooks__", "").replace("rohunagrawal__reward-hacking-entropy__", "")
-        others = [mode for mode in row["flagged"] if mode != row["head"]]
+        others = [mode for mode in row["present"] if mode != row["head"]]
         head = row["head"] + (f" (also {', '.join(others)})" if others else "")
         since = "" if row["onset"] is None else row["onset"]
         lines.append(f"| {short} | {OUTCOMES[name].outcome} | {head} | {row['evidence']} | {since} | {row['agrees']} |")

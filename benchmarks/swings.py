@@ -22,8 +22,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 from labelled_curves import Array, noise
 
-from grposcope.instruments.diagnosis.rules import oscillation
 from grposcope.maths.timeseries import periodogram, spectral_peak
+from grposcope.signs import swings as oscillation
 
 LEVEL, NOISE = 0.004, 0.5
 ROWS = (40, 60, 100, 140, 200, 400)

@@ -91,7 +91,7 @@ def cause(run: Run) -> tuple[str, str]:
     """The first word, and what it rests on: the first mode, or the fate where no mode says it."""
     findings = diagnose(run)
     said = verdict(run, findings)
-    return said.word, said.mode or said.line.partition(": ")[2][:40]
+    return said.word, said.fault or said.line.partition(": ")[2][:40]
 
 
 def main() -> None:

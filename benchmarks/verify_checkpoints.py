@@ -23,8 +23,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from grposcope.core.files import dumps
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments.verify import row_file
-from grposcope.instruments.verify.evidence import EvidenceRow
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.sampling.rollouts import collect
@@ -56,7 +56,7 @@ def main() -> None:
         rows = zip(batch.prompt_ids, batch.prompt_mask, batch.tokens, batch.mask, strict=True)
         with (folder / "rollouts.jsonl").open("w") as file:
             for i, (prompt, seen, ids, kept) in enumerate(rows):
-                row = EvidenceRow("", 2, str(i // given.group), prompt_ids=prompt[seen].numpy(),
+                row = Rollout("", 2, str(i // given.group), prompt_ids=prompt[seen].numpy(),
                                   completion_ids=ids[kept].numpy())  # fmt: skip
                 file.write(dumps(row_file.document(row)) + "\n")
         checkpoints = [str(folder / f"step-{number}") for number in range(3)]
@@ -67,7 +67,7 @@ def main() -> None:
         if said.returncode == 2:
             raise SystemExit(said.stderr)
         document = json.loads(said.stdout)
-    told = {claim["claim"]: claim["status"] for claim in document["claims"] if claim["status"] != "cannot tell"}
+    told = {claim["claim"]: claim["status"] for claim in document["claims"] if claim["tests"]}
     tokens = int(batch.mask.sum())
     evidence = [t["evidence"] for c in document["claims"] if c["claim"] == "checkpoints" for t in c["tests"]][:1]
     print(

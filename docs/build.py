@@ -1,4 +1,5 @@
-"""Write cli.md, api.md, formulas.md, checks.md and the keys in readers.md from the code; a test compares them.
+"""Write cli.md, api.md, formulas.md, checks.md, faults.md, questions.md and the keys in readers.md from the code; a
+test compares them.
 
 python docs/build.py
 """
@@ -16,12 +17,11 @@ from pkgutil import resolve_name
 from grposcope.cli import parser
 from grposcope.commands import PURPOSES, known
 from grposcope.core.metrics import LOGGED, METRICS, Metric
-from grposcope.instruments.diagnosis import words
-from grposcope.instruments.lint.checks import CHECKS
+from grposcope.faults import catalogue, pages
 from grposcope.instruments.lint.dialects import DIALECTS
 from grposcope.lab.credit import SOURCES
-from grposcope.logs.defects import DEFECTS
-from grposcope.logs.trainers import TRAINERS
+from grposcope.logs.trainers import DEFECTS, TRAINERS
+from grposcope.signs import words
 
 HERE = Path(__file__).parent
 
@@ -63,12 +63,15 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "grposcope": ("", {
         "read": '>>> run = read("docs/example.jsonl")\n>>> run.meta.engine, run.steps\n(\'verl\', 200)',
         "Run": '>>> float(run.table["reward"][-1].round(1))\n0.9\n>>> run.setting("kl") is None  # not logged\nTrue',
-        "diagnose": ">>> worst = diagnose(run)[0]\n>>> worst.mode, worst.grade, worst.onset\n"
+        "diagnose": ">>> worst = diagnose(run)[0]\n>>> worst.fault, worst.grade, worst.onset\n"
                     "('reward hacking', 'failing', 80)",
         "Finding": ">>> worst.because[:29]\n'held-out val-core/gsm8k/acc/m'",
+        "lint": 'lint("train.py").grade  # the worst of all findings; nothing in the file is run',
+        "explain": '>>> explain("reward hacking").sentence\n'
+                   "'The training reward rises while a score that it stands for falls, or does not follow.'",
         "report": 'report(run, "run.html")  # or report([run, other], "both.html")',
-        "verify": ">>> rows = [{'group': 0, 'reward': r, 'advantage': r - 0.5} for r in (0.0, 1.0)]\n"
-                  ">>> verify(rows, {'num_generations': 2}).word\n'healthy'",
+        "verify": ">>> rows = [{'group': g, 'reward': r, 'advantage': r - g / 2} for g in (1, 2) for r in (0, g)]\n"
+                  ">>> verify(rows, {'scale_rewards': 'none'}).word\n'healthy'",
         "Estimate": ">>> print(Estimate.mean([0.2, 0.3, 0.4]))\n0.3 ± 0.058 (n=3)",
         "Answer": '>>> Answer("mine", "Is it enough?", "healthy", "Yes.", because="3 of 3 passed").paragraphs\n'
                   "('Yes.', 'Because 3 of 3 passed.')",
@@ -83,8 +86,8 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
                      'record.step({"step": 1, "reward": 0.3})',
     }),
     "grposcope.diagnosis": ("grposcope.instruments.diagnosis", {
-        "diagnose": '>>> from grposcope import read\n>>> [found.mode for found in diagnose(read("docs/example.jsonl"))'
-                    ' if found.status == "flagged"][0]\n\'reward hacking\'',
+        "diagnose": '>>> from grposcope import read\n>>> [found.fault for found in diagnose(read("docs/example.jsonl"))'
+                    ' if found.status == "present"][0]\n\'reward hacking\'',
         "Finding": "the class that `grposcope.Finding` is",
     }),
     "grposcope.objectives": ("grposcope.lab.objectives", {
@@ -266,20 +269,62 @@ def _of_sources() -> list[str]:
     return [name.removeprefix("grposcope.") for name in modules if name != "grposcope.lab.credit"]
 
 
+def faults() -> str:
+    """The catalogue: the page of every fault with its picture, by family."""
+    lines = [
+        "# Faults",
+        "",
+        "Made by `python docs/build.py` from the files of `faults/`, one for each; `grposcope explain FAULT` prints",
+        "the same. Pictures are simulated runs (`docs/failures.py`) on which `grposcope diagnose` names the fault;",
+        "dashed: the onset. [How a verdict comes about](diagnosis.md), [questions](questions.md).",
+        "",
+    ]
+    for family, members in catalogue.by_family().items():
+        lines += [f"## {family.capitalize()}", ""]
+        for fault in members:
+            picture = f"pictures/failures/{fault.name.replace(' ', '-')}.svg"
+            heading, rest = pages.markdown(fault).split("\n\n", 1)
+            lines += [heading, "", *([f"![{fault.name}]({picture})", ""] if (HERE / picture).exists() else []), rest]
+    return "\n".join(lines)
+
+
+def questions() -> str:
+    """Frequent questions, from the sections "Asked as" of the faults that answer them."""
+    lines = [
+        "# Frequent questions",
+        "",
+        "Made by `python docs/build.py` from the files of `faults/`: what people ask in the trackers of TRL, verl and",
+        "others. `LOG` is the log of your run, of [any trainer](readers.md).",
+        "",
+    ]
+    for fault in catalogue.faults().values():
+        read = pages.page(fault)
+        for question in read.asked:
+            lines += [
+                f"## {question}", "", read.sections[pages.IS], "", f"**How it shows.** {read.sections[pages.SHOWS]}",
+                "", f"**What to do.** {read.sections[pages.DO]}", "",
+                f"**What decides.** {read.sections[pages.DECIDES]} More: [{fault.name}]"
+                f"(faults.md#{fault.name.replace(' ', '-')}).", "",
+            ]  # fmt: skip
+    return "\n".join(lines)
+
+
 def checks() -> str:
     """Every check of `grposcope lint`, as Markdown."""
     titles = {dialect.name: dialect.title for dialect in reversed(DIALECTS)}
     lines = [
         "# What lint checks",
         "",
-        "Made by `python docs/build.py` from the table of checks. [How to use it](howto/before-a-run.md).",
+        "Made by `python docs/build.py` from the catalogue of faults. [How to use it](howto/before-a-run.md).",
         "",
-        "| check | looks for | reads | grades | source |",
+        "| fault | looks for | reads | grades | source |",
         "|---|---|---|---|---|",
     ]
-    for check in CHECKS:
+    for check in catalogue.settings_checks():
+        faults = [name for name, fault in catalogue.faults().items() if fault.settings is check]
         trainers = ", ".join(titles[name] for name in check.trainers)
-        cells = (check.name, check.finds, trainers, ", ".join(check.grades), check.source)
+        source = check.source or catalogue.faults()[check.fault].source
+        cells = (", ".join(faults), check.finds, trainers, ", ".join(check.grades), source)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join([*lines, ""])
 
@@ -296,7 +341,7 @@ def readers() -> str:
 
 def words_by_hand() -> dict[str, int]:
     """Words of each page that people write: all but the pages and tables that are made of code."""
-    made = {HERE / f"{name}.md" for name in ("cli", "api", "checks", "formulas", "failures")}
+    made = {HERE / f"{name}.md" for name in ("cli", "api", "checks", "formulas", "faults", "questions")}
     pages = [HERE.parent / "README.md", HERE.parent / "CONTRIBUTING.md", *sorted(HERE.rglob("*.md"))]
     texts = {page: page.read_text() for page in pages if page not in made}
     texts[HERE / "readers.md"] = re.sub(r"^\| `.*\n", "", texts[HERE / "readers.md"], flags=re.M)
@@ -364,6 +409,8 @@ if __name__ == "__main__":
     (HERE / "api.md").write_text(api())
     (HERE / "checks.md").write_text(checks())
     (HERE / "formulas.md").write_text(formulas())
+    (HERE / "faults.md").write_text(faults())
+    (HERE / "questions.md").write_text(questions())
     (HERE / "readers.md").write_text(readers())
     (HERE / "diagnosis.md").write_text(diagnosis())
     print(f"{sum(words_by_hand().values()):,} words written by hand")

@@ -1,6 +1,6 @@
-"""Write the gallery of failures, failures.md and its pictures, from simulated runs that `diagnose` has to name.
+"""Draw the pictures of faults.md from simulated runs that `diagnose` has to name.
 
-python docs/failures.py            # the page and the pictures
+python docs/failures.py            # the pictures
 python docs/failures.py --check    # only that diagnose names each mode on its run
 
 A run is a record of 200 steps: smooth curves of the metrics of a healthy run, with what the failure changes, and noise.
@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from grposcope.core.finding import Finding
 from grposcope.core.run import Run
-from grposcope.core.text import capitalised, number, visible
+from grposcope.core.text import number
+from grposcope.faults.catalogue import faults
 from grposcope.instruments.diagnosis import diagnose
-from grposcope.instruments.diagnosis.findings import Finding
-from grposcope.instruments.diagnosis.rules import RULES
 from grposcope.logs import read
 
 HERE = Path(__file__).parent
@@ -37,12 +37,10 @@ Columns = dict[str, Any]
 
 
 class Failure(NamedTuple):
-    "A mode in the gallery: what changes in a healthy run, the metrics that are drawn, what it looks like and means."
+    "A fault in the gallery: what changes in a healthy run, and the metrics that are drawn."
 
     change: Callable[[np.random.Generator], Columns]
     drawn: tuple[str, ...]
-    looks: str
-    means: str
 
 
 def ramp(begin: float, end: float = 1.0) -> np.ndarray:
@@ -114,6 +112,10 @@ def _muted(rng: np.random.Generator) -> Columns:
     }
 
 
+def _mismatch(rng: np.random.Generator, kl: np.ndarray) -> Columns:
+    return {"mismatch/k3": np.abs(kl * np.exp(around(0.0, 0.05, rng)) + 1e-5)}
+
+
 def _parts(one: np.ndarray, other: np.ndarray) -> Columns:
     return {"component/right": one, "component/form": other, "reward": one + other}
 
@@ -127,20 +129,14 @@ FAILURES: Mapping[str, Failure] = {
     "misconfiguration": Failure(
         lambda rng: {"lr": np.zeros(ROWS), "reward": around(0.3, 0.025, rng), "heldout": 0.3 + 0 * U},
         ("lr", "reward"),
-        "The learning rate, the gradient or the group size has a value with which nothing can be learned.",
-        "A setting is wrong, and the record proves it: a learning rate of 0, frozen parameters, groups of one rollout.",
     ),
     "non-finite": Failure(
         _nan,
         ("grad_norm", "reward"),
-        "Loss, gradient norm or reward is NaN or infinite at some steps.",
-        "An update overflowed, log(0) was taken, or the grader returned no number. Later weights may be NaN too.",
     ),
     "growing oscillation": Failure(
         lambda rng: _swings(rng, 0.3),
         ("reward",),
-        "The reward swings with one period, and the swings grow.",
-        "Updates overshoot: rollouts are too old, or step and momentum too large, for the curvature.",
     ),
     "reward hacking": Failure(
         lambda rng: {
@@ -148,8 +144,6 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": 0.3 + 0.25 * ramp(0, 0.4) - 0.3 * ramp(0.4),
         },
         ("reward", "heldout"),
-        "The training reward rises while a held-out score, a component or the task reward falls.",
-        "The policy found something that the reward pays for and nobody wants.",
     ),
     "kl blow-up": Failure(
         lambda rng: {
@@ -158,14 +152,10 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": 0.5 - 0.3 * ramp(0.6),
         },
         ("kl", "reward"),
-        "The KL to the starting policy grows to several nats per token, or single steps explode.",
-        "The policy left the region where the starting model was competent, or one token became nearly impossible.",
     ),
     "constant reward": Failure(
         lambda rng: {"reward": np.where(U < 0.5, around(0.4, 0.025, rng), 1.0), "heldout": 0.4 - 0.2 * ramp(0.5)},
         ("reward", "heldout"),
-        "From some step on every row has exactly the same reward.",
-        "The reward function no longer tells answers apart: a grader that fails, a cache, a loophole.",
     ),
     "saturated": Failure(
         lambda rng: {
@@ -174,8 +164,6 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": 0.9 + 0 * U,
         },
         ("dead_fraction", "reward"),
-        "Nearly all groups have equal rewards, and the reward is near its maximum.",
-        "The prompts are solved; further steps on them have no gradient.",
     ),
     "entropy collapse": Failure(
         lambda rng: {
@@ -184,8 +172,6 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": 0.45 - 0.1 * U,
         },
         ("entropy", "reward"),
-        "The entropy falls to a small fraction of its early value.",
-        "The policy writes nearly the same answer every time, so groups agree and exploration ends.",
     ),
     "entropy explosion": Failure(
         lambda rng: {
@@ -194,8 +180,6 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": 0.5 - 0.35 * ramp(0.3),
         },
         ("entropy", "reward"),
-        "The entropy grows to a multiple of its early value.",
-        "The policy dissolves into noise: too large steps or too strong an entropy bonus.",
     ),
     "starved": Failure(
         lambda rng: {
@@ -204,8 +188,6 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": 0.02 + 0 * U,
         },
         ("dead_fraction", "reward"),
-        "Nearly all groups have equal rewards, and the reward is near its minimum.",
-        "The prompts are too hard, or the verifier rejects right answers.",
     ),
     "dead after a fall": Failure(
         lambda rng: {
@@ -215,20 +197,14 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": None,
         },
         ("reward", "dead_fraction"),
-        "The reward drops, and from then on all groups have equal rewards.",
-        "The policy collapsed to answers that earn nothing; without a gradient it cannot return.",
     ),
     "never paid": Failure(
         lambda rng: {**_parts(around(0.3 + 0.3 * U, 0.025, rng), np.zeros(ROWS))},
         ("component/form", "component/right"),
-        "One reward function returns 0 in every row.",
-        "It never accepts an answer, because it is broken or the task is too hard; its weight is wasted.",
     ),
     "oscillation": Failure(
         lambda rng: _swings(rng, 0.0),
         ("reward",),
-        "The reward swings with one period, and the swings do not die out.",
-        "Rollouts are reused too long for the learning rate and momentum.",
     ),
     "length": Failure(
         lambda rng: {
@@ -237,14 +213,10 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": 0.4 + 0 * U,
         },
         ("length", "reward"),
-        "Completions grow, shrink or are cut at the token limit, without a gain in reward.",
-        "The loss or the reward favours length itself, or answers do not end before the limit.",
     ),
     "cancelling components": Failure(
         _cancelling,
         ("component/right", "component/form"),
-        "Two reward components move in opposite directions, and their sum hardly moves.",
-        "The components work against each other: a wrong sign, or weights that cancel.",
     ),
     "empty steps": Failure(
         lambda rng: {
@@ -253,8 +225,6 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": 0.3 + 0 * U,
         },
         ("grad_norm",),
-        "Many steps have a gradient norm of 0.",
-        "All groups of such a step have equal rewards, so it costs rollouts and changes nothing.",
     ),
     "gradient explosion": Failure(
         lambda rng: {
@@ -263,14 +233,10 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": 0.5 - 0.2 * ramp(0.6),
         },
         ("grad_norm", "reward"),
-        "The gradient norm grows by orders of magnitude and stays there.",
-        "Training diverges: too large a learning rate, or ratios far from 1.",
     ),
     "gradient spikes": Failure(
         _spikes,
         ("grad_norm",),
-        "Single steps have a gradient norm many times the usual one.",
-        "A few batches dominate the run: outlier rewards, near-zero spreads, impossible tokens.",
     ),
     "clip saturation": Failure(
         lambda rng: {
@@ -278,35 +244,35 @@ FAILURES: Mapping[str, Failure] = {
             "clip_high": np.clip(around(0.15 + 0.15 * U, 0.01, rng), 0, 1),
         },
         ("clip_high", "clip_low"),
-        "A large share of tokens is clipped.",
-        "The policy moves far within a batch, or sampler and trainer disagree; held tokens teach nothing.",
     ),
     "held-out decline": Failure(
         lambda rng: {"reward": around(0.5, 0.025, rng), "heldout": 0.6 - 0.3 * ramp(0.3)},
         ("heldout", "reward"),
-        "A held-out score falls while the training reward holds.",
-        "The policy overfits the training problems, or loses skills they do not exercise.",
     ),
     "reward decline": Failure(
         lambda rng: {"reward": around(0.6 - 0.35 * ramp(0.4), 0.025, rng), "heldout": 0.6 - 0.35 * ramp(0.4)},
         ("reward", "heldout"),
-        "The reward falls from the middle of the run on.",
-        "The policy became worse at its prompts, or the prompts became harder.",
     ),
-    "sampler mismatch": Failure(
+    "weights never arrived": Failure(lambda rng: _mismatch(rng, 0.05 * U**1.5), ("mismatch/k3",)),
+    "wrong weights at the sampler": Failure(
+        lambda rng: _mismatch(rng, np.where(U < 0.6, 2e-4, 0.04)), ("mismatch/k3",)
+    ),
+    "growing lag": Failure(
+        lambda rng: _mismatch(rng, 2e-4 * 300 ** ramp(0.3)) | {"staleness/mean": around(1 + 7 * ramp(0.3), 0.1, rng)},
+        ("mismatch/k3", "staleness/mean"),
+    ),
+    "truncated sampler": Failure(
         lambda rng: {
-            "mismatch/k3": np.abs(around(2e-4 * 300**U, 1e-5, rng)),
-            "mismatch/abs": np.abs(around(0.01 * 17**U, 1e-4, rng)),
+            "mismatch/k1": np.full(ROWS, -math.log(0.7)),
+            "mismatch/k3": around(0.7 - 1 - math.log(0.7), 1e-4, rng),
         },
-        ("mismatch/k3",),
-        "The distance between the sampler's and the trainer's probabilities grows.",
-        "The engine that samples is not the policy that is trained: stale weights, FP8, truncation, other kernels.",
+        ("mismatch/k1", "mismatch/k3"),
     ),
+    "sampler mismatch": Failure(lambda rng: _mismatch(rng, 2e-4 * 300**U), ("mismatch/k3",)),
+    "sampler numerics differ": Failure(lambda rng: _mismatch(rng, np.full(ROWS, 0.03)), ("mismatch/k3",)),
     "muted component": Failure(
         _muted,
         ("reward",),
-        "A reward has far less of the weight in the advantage than it was given.",
-        "Within groups it hardly varies, so the policy hardly learns from it.",
     ),
     "zero loss": Failure(
         lambda rng: {
@@ -316,23 +282,19 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": 0.3 + 0 * U,
         },
         ("loss", "grad_norm"),
-        "The loss is 0, and so are the gradients.",
-        "There is no signal. (A loss near 0 with a gradient is normal in GRPO: advantages of a group sum to 0.)",
     ),
     "no learning": Failure(
         lambda rng: {"reward": around(0.4, 0.012, rng), "heldout": 0.4 + 0 * U},
         ("reward", "heldout"),
-        "Reward and held-out score stay where they began.",
-        "Updates do not reach the policy, are too small, or the prompts give no signal.",
     ),
 }
 """Mode -> its simulated failure, in the order of the rules."""
 
 
 def record(folder: Path, name: str, seed: int = 0) -> Path:
-    """Write the simulated run of a mode as a record that every command reads."""
+    """Write the simulated run of a fault, or a healthy one by any other name, as a record that every command reads."""
     rng = np.random.default_rng(seed)
-    columns = healthy(rng) | FAILURES[name].change(rng)
+    columns = healthy(rng) | (FAILURES[name].change(rng) if name in FAILURES else {})
     groups, heldout = columns.pop("groups", []), columns.pop("heldout")
     settings = {"steps": ROWS, "group": 8, "prompts": 8} | (
         {"reward_weights": w} if (w := columns.pop("weights", None)) else {}
@@ -353,13 +315,13 @@ def record(folder: Path, name: str, seed: int = 0) -> Path:
     return folder
 
 
-def named(folder: Path, name: str) -> tuple[Run, Finding]:
-    """The run of a mode and its finding; SystemExit where `diagnose` does not flag the mode."""
-    run = read(record(folder, name))
-    found = {finding.mode: finding for finding in diagnose(run)}
-    if name not in found or found[name].status != "flagged":
-        flagged = [mode for mode, finding in found.items() if finding.status == "flagged"]
-        raise SystemExit(f"{name} is not named on its run; flagged: {', '.join(flagged) or 'nothing'}")
+def named(folder: Path, name: str, of: str = "") -> tuple[Run, Finding]:
+    """The run of a fault and its finding; SystemExit where `diagnose` does not name the fault. of: another's run."""
+    run = read(record(folder, of or name))
+    found = {finding.fault: finding for finding in diagnose(run)}
+    if name not in found or found[name].status != "present":
+        flagged = [mode for mode, finding in found.items() if finding.status == "present"]
+        raise SystemExit(f"{name} is not named on its run; present: {', '.join(flagged) or 'nothing'}")
     return run, found[name]
 
 
@@ -403,33 +365,17 @@ def _curve(run: Run, name: str) -> tuple[np.ndarray, np.ndarray]:
     return run.table["step"][::2], run.table[name][::2]
 
 
-def page(found: Mapping[str, Finding]) -> str:
-    """failures.md: an entry for each mode."""
-    entries = [
-        f"## {capitalised(mode)}\n\n![{mode}](pictures/failures/{slug(mode)}.svg)\n\n"
-        f"**Looks like**: {FAILURES[mode].looks}\nOn this run: {visible(finding.because, 300)}.\n\n"
-        f"**Means**: {FAILURES[mode].means}\n\n**Do**: {finding.advice}.\n"
-        for mode, finding in found.items()
-    ]
-    return (
-        "# Gallery of failures\n\n<!-- made by docs/failures.py -->\n\n"
-        "One simulated run for each failure that `grposcope diagnose` names, with what it looks like, what it means "
-        "and what to do. Dashed: the onset. "
-        "[Rules and limits](diagnosis.md).\n\n" + "\n".join(entries)
-    )
-
-
 def slug(mode: str) -> str:
     """The name of a mode's picture."""
     return mode.replace(" ", "-")
 
 
 def main() -> None:
-    """Check every mode, then write the page and the pictures."""
-    parser = argparse.ArgumentParser(description="write the gallery of failures")
+    """Check every fault, then draw the pictures."""
+    parser = argparse.ArgumentParser(description="draw the gallery of faults")
     parser.add_argument("--check", action="store_true", help="only check that diagnose names each mode")
     check = parser.parse_args().check
-    if missing := set(RULES) - set(FAILURES):
+    if missing := {name for name, fault in faults().items() if fault.log is not None} - set(FAILURES):
         raise SystemExit(f"no run for {', '.join(sorted(missing))}")
     found, pictures = {}, HERE / "pictures" / "failures"
     with TemporaryDirectory() as folder:
@@ -438,8 +384,6 @@ def main() -> None:
             if not check:
                 pictures.mkdir(parents=True, exist_ok=True)
                 (pictures / f"{slug(mode)}.svg").write_text(picture(run, failure.drawn, found[mode].onset))
-    if not check:
-        (HERE / "failures.md").write_text(page(found))
 
 
 if __name__ == "__main__":

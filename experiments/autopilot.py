@@ -33,8 +33,9 @@ import torch
 from scipy import stats
 
 from grposcope.core.estimate import Estimate
+from grposcope.core.files import dumps
 from grposcope.instruments.autopilot import events
-from grposcope.instruments.autopilot.pilot import Pilot, Situation
+from grposcope.instruments.autopilot.pilot import Pilot, Situation, decision_document
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 from grposcope.lab.train import loop
 from grposcope.lab.train.allocate import Allocated, RolloutAllocation
@@ -209,14 +210,13 @@ def run(name: str, settings: Mapping[str, Any], seed: int, autopilot: str, place
         rows = [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
         accuracy = {row["step"]: float(row["pass@1"]["value"]) for row in rows}
         tokens = [json.loads(line)["tokens_generated"] for line in (folder / "steps.jsonl").read_text().splitlines()]
-        decisions = [vars(one) for one in story.decisions]
+        decisions = [json.loads(dumps(decision_document(one))) for one in story.decisions]
     finally:
         shutil.rmtree(folder.parent, ignore_errors=True)
     return {
         "cell": name, "settings": dict(settings), "seed": seed, "autopilot": autopilot, "steps": result.steps,
         "accuracy": {str(step): value for step, value in accuracy.items()}, "tokens": sum(tokens),
-        "decisions": [{key: str(v) if isinstance(v, float) and not math.isfinite(v) else v for key, v in one.items()}
-                      for one in decisions],
+        "decisions": decisions,
     }  # fmt: skip
 
 
@@ -373,7 +373,7 @@ def simulated(runs: int = 1000, steps: int = 300, prompts: int = 16) -> list[dic
                 right = draw.random(128) < own
                 pilot.evaluation(step, Estimate.mean(right.astype(float).tolist()))
             if (alarm := pilot.alarm(step)) is not None:
-                decided.append(pilot.decide(alarm, Situation(step)).monitor)
+                decided.append(pilot.decide(alarm, Situation(step)).fault)
         rows.append({"kind": kind, "decided": decided})
     return rows
 

@@ -312,18 +312,18 @@ def judged(name: str, folder: Path) -> dict[str, Any]:
     """What was caused, whether it occurred, and what is diagnosed today."""
     cause, run = CAUSES[name], read(folder)
     effect, findings = cause.effect(run), diagnose(run)
-    flagged = [f.mode for f in findings if f.status == "flagged"]
-    names = SAME.get(cause.mode, (cause.mode,))
-    wanted = next((f for f in findings if f.mode in names), None)
+    flagged = [f.fault for f in findings if f.status == "present"]
+    names = SAME.get(cause.fault, (cause.fault,))
+    wanted = next((f for f in findings if f.fault in names), None)
     return {
         "cause": name,
         "seed": int(folder.name.removeprefix("seed-")),
-        "mode": cause.mode,
+        "mode": cause.fault,
         "effect": {"occurred": effect.occurred, **effect.numbers},
-        "flagged": flagged,
+        "present": flagged,
         "main": flagged[0] if flagged else NONE,
         "detected": any(mode in names for mode in flagged),
-        "named": (flagged[0] in names) if flagged else cause.mode == NONE,
+        "named": (flagged[0] in names) if flagged else cause.fault == NONE,
         "wanted": None if wanted is None else {
             "status": wanted.status, "p": wanted.p, "adjusted": wanted.adjusted, "because": wanted.because,
             "onset": wanted.onset, "evidence": [str(e) for e in wanted.evidence],
@@ -345,7 +345,7 @@ def report(out: Path) -> dict[str, Any]:
     files = [f for f in sorted(out.glob("*/seed-*/summary.json")) if f.parts[-3] in place]
     verdicts = [judged(place[f.parts[-3]], f.parent) for f in files]
     verdicts = [row for row in verdicts if row["seed"] < 100]  # pilots have seed 100 and above
-    modes = list(dict.fromkeys([NONE, *(c.mode for c in CAUSES.values()), *(row["main"] for row in verdicts)]))
+    modes = list(dict.fromkeys([NONE, *(c.fault for c in CAUSES.values()), *(row["main"] for row in verdicts)]))
     modes = [mode for mode in modes if any(row["main"] == mode for row in verdicts)]
     print("| caused | runs | occurred | detected | named | diagnosed first |\n|---|---|---|---|---|---|")
     for name, cause in CAUSES.items():
@@ -354,18 +354,18 @@ def report(out: Path) -> dict[str, Any]:
         if not rows:
             continue
         mains = ", ".join(f"{m} {n}" for m in modes if (n := sum(row["main"] == m for row in real)))
-        detected = "-" if cause.mode == NONE else share([row["detected"] for row in real])
+        detected = "-" if cause.fault == NONE else share([row["detected"] for row in real])
         cells = (name, len(rows), len(real), detected, share([row["named"] for row in real]), mains)
         print(f"| {' | '.join(map(str, cells))} |")
     real = [row for row in verdicts if row["effect"]["occurred"]]
     failing, fine = ([row for row in real if (row["mode"] == NONE) is none] for none in (False, True))
     print(f"\ndetected {share([r['detected'] for r in failing])}, named {share([r['named'] for r in failing])}, "
-          f"controls with any flag {share([bool(r['flagged']) for r in fine])}")  # fmt: skip
+          f"controls with any flag {share([bool(r['present']) for r in fine])}")  # fmt: skip
     for row in verdicts:
         if not row["effect"]["occurred"]:
             print(f"took no effect: {row['cause']}, seed {row['seed']}: {_numbers(row['effect'])}; {row['main']}")
         elif not row["named"]:
-            print(f"{row['cause']}, seed {row['seed']}: flagged {row['flagged']}; wanted {row['wanted']}; "
+            print(f"{row['cause']}, seed {row['seed']}: flagged {row['present']}; wanted {row['wanted']}; "
                   f"{_numbers(row['effect'])}")  # fmt: skip
     return {"runs": verdicts}
 

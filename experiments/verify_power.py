@@ -44,9 +44,10 @@ import torch
 from scipy.special import ndtr
 
 from grposcope.core.files import write_json
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments.verify import drawn_tokens, numerics, scoring
 from grposcope.instruments.verify.claims import checkpoints, sampling, weights
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence, Stated
+from grposcope.instruments.verify.evidence import PipelineEvidence, Stated
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
@@ -72,13 +73,13 @@ def trained(out: Path) -> dict[int, str]:
     return {**folders, 0: "tiny", NOW: str(out / "run" / "model")}  # a run's last model is no checkpoint
 
 
-def drawn(policy: Policy, settings: Sampling, prompts: int, seed: int) -> tuple[EvidenceRow, ...]:
+def drawn(policy: Policy, settings: Sampling, prompts: int, seed: int) -> tuple[Rollout, ...]:
     """Rollouts of a sampler, as of the step after NOW."""
     task = tasks.load("arithmetic", None)
     batch = collect(policy, task, task.problems("train"), recipes.GRPO, settings, (prompts, GROUP), seed, 0).rollouts
     rows = zip(batch.prompt_ids, batch.prompt_mask, batch.tokens, batch.mask, batch.logp, strict=True)
     return tuple(
-        EvidenceRow(f"row {i}", NOW + 1, str(i // GROUP), prompt_ids=prompt[seen].numpy(),
+        Rollout(f"row {i}", NOW + 1, str(i // GROUP), prompt_ids=prompt[seen].numpy(),
                     completion_ids=ids[kept].numpy(), sampler=logp[kept].double().numpy())
         for i, (prompt, seen, ids, kept, logp) in enumerate(rows)
     )  # fmt: skip

@@ -6,13 +6,15 @@ import importlib
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from grposcope import aliases
 
 PROMISED = (
-    "from grposcope import Answer, Estimate, Finding, Run, UserError, diagnose, read, report, __version__",
+    "from grposcope import Answer, Estimate, Finding, Run, UserError, __version__",
+    "from grposcope import diagnose, lint, read, report, verify",
     "from grposcope.objectives import recipes, advantages; recipes.ALL['grpo'], advantages.ALL['leave_one_out']",
     "from grposcope.geometry import *; spectrum.ranks([1.0]), probe.probe",
     "from grposcope.ustat import moments, mse, planning, limit; moments.from_gram, planning.optimal_group",
@@ -22,7 +24,11 @@ PROMISED = (
     "from grposcope.runs import read; from grposcope.logs import read as same; assert read is same",
     "from grposcope.diagnosis import diagnose, Finding",
     "from grposcope.training.loop import train; from grposcope.training.config import TrainConfig",
-    "from grposcope.engines.trl import GRPOscopeCallback",
+    "from grposcope.engines.trl import GRPOscopeCallback, GRPOscopeTrainer",
+    "from grposcope.runs.run import Run; from grposcope.runs import Run as same, read; assert Run is same",
+    "from grposcope.records import Rollouts, Estimate, rows_of_groups",
+    "import grposcope as g; g.geometry, g.ustat, g.dynamics, g.runs.read, g.training, g.engines, g.objectives",
+    "import grposcope.lint as l; from grposcope import lint; assert l is lint and callable(lint), lint.Settings",
     "import grposcope.geometry.spectrum as s; s.ranks",
     "import grposcope.ustat.mse as m, grposcope.ustat as u; m.budget, u.__all__",
     "import grposcope.dynamics.refresh, grposcope.runs; grposcope.dynamics.refresh.threshold, grposcope.runs.read",
@@ -69,9 +75,9 @@ def test_an_earlier_path_is_the_very_module_of_today(earlier: str, now: str) -> 
 
 
 def test_below_a_renamed_package_every_module_is_found_and_is_not_loaded_twice() -> None:
-    from grposcope.instruments.diagnosis.rules import kl
+    from grposcope.instruments.diagnosis import verdict
 
-    assert importlib.import_module("grposcope.diagnosis.rules.kl") is kl
+    assert importlib.import_module("grposcope.diagnosis.verdict") is verdict
     with pytest.raises(ModuleNotFoundError, match=r"grposcope\.diagnosis\.nothing"):
         importlib.import_module("grposcope.diagnosis.nothing")
 
@@ -104,3 +110,41 @@ def test_a_module_runs_by_its_earlier_name() -> None:
     code = aliases.Aliases().get_code("grposcope.training.pretrain")
     assert code is not None
     assert code.co_filename == pretrain.__file__
+
+
+LIGHT = """
+import sys
+import grposcope
+names = {"read", "diagnose", "verify", "lint", "report"}
+packages = {"objectives", "geometry", "ustat", "dynamics", "runs", "diagnosis", "training", "engines"}
+assert names | packages | set(grposcope.__all__) <= set(dir(grposcope))
+assert all(callable(getattr(grposcope, name)) for name in names)
+from grposcope.runs.run import Run
+from grposcope.records import Estimate
+assert Run is grposcope.Run and Estimate is grposcope.Estimate
+assert "torch" not in sys.modules
+"""
+
+
+def test_the_promised_names_are_listed_and_found_without_torch() -> None:
+    subprocess.run([sys.executable, "-c", LIGHT], check=True)
+
+
+def test_a_module_whose_names_went_to_several_has_them_and_no_other() -> None:
+    records = importlib.import_module("grposcope.records")
+    assert records.__all__ == ["Estimate", "Rollouts", "rows_of_groups"]
+    with pytest.raises(AttributeError, match=r"grposcope\.records.*nothing"):
+        records.nothing  # noqa: B018
+
+
+def test_lint_is_a_package_and_a_function_of_a_file(tmp_path: Path) -> None:
+    from grposcope.lint import Settings, read
+
+    from grposcope import lint
+
+    (tmp_path / "config.yaml").write_text("num_generations: 1\n")
+    result = lint(tmp_path / "config.yaml")
+    assert result[0].grade == "failing"
+    config = read.read(tmp_path / "config.yaml")
+    assert isinstance(config, Settings)
+    assert lint(config) == result

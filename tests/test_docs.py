@@ -35,7 +35,7 @@ EXAMPLES = {"rewards.py", "path/to/file.py", "train.py"}
 ROOMS = "|".join(path.parent.name for path in (ROOT / "src" / "grposcope").glob("*/__init__.py"))
 
 
-@pytest.mark.parametrize("page", ["cli", "api", "formulas", "checks", "readers", "diagnosis"])
+@pytest.mark.parametrize("page", ["cli", "api", "faults", "formulas", "checks", "diagnosis", "questions", "readers"])
 def test_generated_pages_are_current(build: ModuleType, page: str) -> None:
     assert (ROOT / "docs" / f"{page}.md").read_text() == getattr(build, page)(), "run: python docs/build.py"
 

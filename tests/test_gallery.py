@@ -1,4 +1,4 @@
-"""The gallery of failures: a run for every mode, named by `diagnose`; pictures small; pages in step."""
+"""The gallery: a simulated run for every fault that a log shows, named by `diagnose`; pictures small; page in step."""
 
 from __future__ import annotations
 
@@ -8,34 +8,33 @@ from typing import Any
 
 import pytest
 
-from grposcope.instruments.diagnosis.rules import RULES
+from grposcope.faults.catalogue import faults
 
 ROOT = Path(__file__).parents[1]
 GALLERY: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "failures.py"))
+SHOWN = [name for name, fault in faults().items() if fault.log is not None]
 
 
-def test_every_mode_has_an_entry_and_a_small_picture() -> None:
-    page = (ROOT / "docs" / "failures.md").read_text()
-    assert list(GALLERY["FAILURES"]) == list(RULES)
-    for mode in RULES:
-        picture = ROOT / "docs" / "pictures" / "failures" / f"{mode.replace(' ', '-')}.svg"
+def test_every_fault_of_a_log_has_a_run_and_a_small_picture() -> None:
+    page = (ROOT / "docs" / "faults.md").read_text()
+    assert set(GALLERY["FAILURES"]) == set(SHOWN)
+    for name in SHOWN:
+        picture = ROOT / "docs" / "pictures" / "failures" / f"{name.replace(' ', '-')}.svg"
         assert picture.stat().st_size < 30_000
         assert f"pictures/failures/{picture.name})" in page
-        assert f"## {mode[0].upper()}{mode[1:]}\n" in page
 
 
-@pytest.mark.slow
-def test_every_mode_is_named_and_the_page_is_current(tmp_path: Path) -> None:
-    found = {mode: GALLERY["named"](tmp_path / mode.replace(" ", "-"), mode)[1] for mode in RULES}
-    assert GALLERY["page"](found) == (ROOT / "docs" / "failures.md").read_text(), "run: python docs/failures.py"
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_fault_is_named_on_the_run_that_has_it_and_not_on_the_healthy_one(tmp_path: Path, name: str) -> None:
+    GALLERY["named"](tmp_path / "faulty", name)
+    with pytest.raises(SystemExit, match="is not named"):
+        GALLERY["named"](tmp_path / "healthy", name, "healthy")
 
 
-@pytest.mark.slow
 def test_a_healthy_run_has_no_failure(tmp_path: Path) -> None:
-    """The same columns without any change: only then is a flag of a mode due to its change."""
+    """The same columns without any change: only then is a finding due to its change."""
     from grposcope.instruments.diagnosis import diagnose
     from grposcope.logs import read
 
-    GALLERY["FAILURES"]["healthy"] = GALLERY["Failure"](lambda rng: {}, (), "", "")
     run = read(GALLERY["record"](tmp_path, "healthy"))
-    assert not [finding.mode for finding in diagnose(run) if finding.status == "flagged" and finding.grade != "note"]
+    assert not [finding.fault for finding in diagnose(run) if finding.status == "present" and finding.grade != "note"]

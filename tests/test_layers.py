@@ -21,18 +21,25 @@ LEVEL = {
     "logs": 2, "lab": 2, "lab.objectives": 3, "lab.tasks": 3, "lab.policies": 3, "lab.allocation": 3,
     "lab.credit": 4, "lab.cpu": 4,
     "lab.sampling": 5,
+    "signs": 5,
     "instruments": 6,
-    "watch": 7,
-    "lab.train": 8,
-    "lab.sweeps": 9, "engines": 9,
-    "commands": 10,
-    "cli": 11, "aliases": 0,
-    "__main__": 12,
+    "faults": 7,
+    "judging": 8,
+    "watch": 9,
+    "lab.train": 10,
+    "lab.sweeps": 11, "engines": 11,
+    "commands": 12,
+    "cli": 13, "aliases": 0,
+    "__main__": 14,
 }  # fmt: skip
 """Room -> its level; a room imports those below it. The commands of instruments, of the loop and of `watch` belong to
 the room of commands."""
 
-TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instruments", "lab.allocation")
+JUDGING = ("diagnosis", "lint", "verify", "autopilot", "overview", "compare", "reference", "page")
+"""What asks the catalogue of faults, and what shows its verdicts: a room of its own above the other instruments."""
+
+TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instruments", "judging", "signs", "faults",
+             "lab.allocation")  # fmt: skip
 """Rooms that do without torch, but for the modules in MEASURING."""
 
 MEASURING = (
@@ -44,7 +51,8 @@ MEASURING = (
     "instruments/verify/module_differences.py", "instruments/verify/command_model.py",
     "instruments/verify/gradient_norm.py",
     "commands/probe_model.py",
-    "watch/live.py", "watch/loggers.py", "watch/receivers.py", "lab/train/command.py", "lab/sweeps/command.py",
+    "watch/live.py", "watch/loggers.py", "watch/receivers/tensorboard.py", "lab/train/command.py",
+    "lab/sweeps/command.py",
 )  # fmt: skip
 """What measures models, and so needs torch; the light modules among them are those that `test_without_torch` runs."""
 
@@ -55,6 +63,8 @@ def room_of(parts: tuple[str, ...]) -> str:
     """The room of a module from the parts of its name below the package."""
     if parts[-1].startswith("command") and parts[0] in ("instruments", "lab", "watch"):
         return "commands"
+    if parts[0] == "instruments" and len(parts) > 1 and parts[1] in JUDGING:
+        return "judging"
     return ".".join(parts[:2]) if parts[0] == "lab" and ".".join(parts[:2]) in LEVEL else parts[0]
 
 
@@ -229,13 +239,16 @@ OTHER_PROGRAMS = ("logs/trainers", "lab/train/pretrain.py", "lab/policies/smollm
 
 
 def test_only_commands_name_flags() -> None:
-    """What lies below `commands` names quantities in its messages; the same message also reaches users of Python."""
+    """What lies below `commands` names quantities in its messages; the same message also reaches users of Python. The
+    page of a fault, which `explain` prints, may say which command decides."""
     naming = []
     for file in FILES:
         place = file.relative_to(SOURCE).as_posix()
         if room(file) in FLAGS_BELONG or place.startswith(OTHER_PROGRAMS):
             continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        tree = ast.parse(file.read_text())
+        page = ast.get_docstring(tree, clean=False) if place.startswith("faults/") else None
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != page:
                 naming += [f"{place}: {flag}" for flag in re.findall(r"(?<![\w(-])--[a-z][a-z-]+", node.value)]
     assert not naming

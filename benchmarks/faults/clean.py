@@ -97,10 +97,10 @@ def trained(engine: str, settings: dict[str, Any], folder: Path) -> None:
 
 
 def tested(evidence: Any) -> list[str]:
-    """The claims that could be tested."""
+    """The claims that could be tested, if in part."""
     from grposcope.instruments.verify import judge
 
-    return [one.claim.name for one in judge.judge(evidence) if one.status != "cannot tell"]
+    return [one.claim.name for one in judge.judge(evidence) if one.told]
 
 
 def told(results: dict[str, Any]) -> None:

@@ -225,19 +225,19 @@ def needs(evidence: Any, levels: dict[str, Any]) -> str | None:
 def diagnosed(folder: Path) -> list[str]:
     """Modes of failure that the diagnosis flags."""
     from grposcope import diagnose, read
-    from grposcope.instruments.diagnosis.verdict import flagged_modes
+    from grposcope.instruments.diagnosis.verdict import present_faults
 
-    return list(flagged_modes(diagnose(read(folder))))
+    return list(present_faults(diagnose(read(folder))))
 
 
 def linted(folder: Path) -> list[str]:
-    """Checks of the settings that find something."""
+    """Faults that the settings show, beyond notes."""
     from grposcope.core.errors import UserError
-    from grposcope.instruments.lint import lint
+    from grposcope.faults.judge_settings import lint
     from grposcope.instruments.lint.read import read
 
     try:
-        return [one.check for one in lint(read(folder / "config.json")).findings if one.grade in ("failing", "warning")]
+        return [one.fault for one in lint(read(folder / "config.json")) if one.grade in ("failing", "warning")]
     except UserError:
         return []
 

@@ -12,13 +12,18 @@ if TYPE_CHECKING:
     from grposcope.core.errors import UserError
     from grposcope.core.estimate import Estimate
     from grposcope.core.run import Run
+    from grposcope.faults.pages import explain
     from grposcope.instruments.diagnosis import Finding, diagnose
+    from grposcope.instruments.lint import lint
     from grposcope.instruments.page import report
     from grposcope.instruments.verify import verify
     from grposcope.logs import read
 
 __version__ = "0.1.0"
-__all__ = ["Answer", "Estimate", "Finding", "Run", "UserError", "__version__", "diagnose", "read", "report", "verify"]
+__all__ = [
+    "Answer", "Estimate", "Finding", "Run", "UserError", "__version__", "diagnose", "explain", "lint", "read", "report",
+    "verify",
+]  # fmt: skip
 
 PLACES = {
     "Answer": "grposcope.core.answer",
@@ -27,19 +32,30 @@ PLACES = {
     "Run": "grposcope.core.run",
     "UserError": "grposcope.core.errors",
     "diagnose": "grposcope.instruments.diagnosis",
+    "explain": "grposcope.faults.pages",
     "read": "grposcope.logs",
     "report": "grposcope.instruments.page",
     "verify": "grposcope.instruments.verify",
 }
 """Promised name -> the module that has it, imported when it is asked for."""
 
+PACKAGES = ("diagnosis", "dynamics", "engines", "geometry", "lint", "objectives", "runs", "training", "ustat")
+"""Promised packages, imported when they are asked for; `lint` is a function too."""
+
 aliases.install()
 
 
 def __getattr__(name: str) -> Any:
+    if name in PACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What is there, and the promised names, of which none is imported for it."""
+    return sorted({*globals(), *PLACES, *PACKAGES})
 
 
 def load_ipython_extension(shell: Any) -> None:

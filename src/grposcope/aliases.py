@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any, cast
@@ -30,6 +30,7 @@ ALIASES = {
     "grposcope.objectives": "grposcope.lab.objectives",
     "grposcope.policies": "grposcope.lab.policies",
     "grposcope.runs": "grposcope.logs",
+    "grposcope.runs.run": "grposcope.core.run",
     "grposcope.tasks": "grposcope.lab.tasks",
     "grposcope.training": "grposcope.lab.train",
     "grposcope.ustat.limit": "grposcope.instruments.group_size.limit",
@@ -40,7 +41,16 @@ ALIASES = {
 }
 """Earlier name of a module or package -> its name now; what lies below a package is found below its new name."""
 
-PACKAGES = frozenset(name.rpartition(".")[0] for name in ALIASES if name.count(".") > 1)
+SCATTERED = {
+    "grposcope.records": {
+        "Estimate": "grposcope.core.estimate",
+        "Rollouts": "grposcope.lab.rollout_arrays",
+        "rows_of_groups": "grposcope.lab.rollout_arrays",
+    },
+}
+"""Earlier modules whose names went to several: name -> the module that has it, imported when it is asked for."""
+
+PACKAGES = frozenset(name.rpartition(".")[0] for name in ALIASES if name.count(".") > 1) - ALIASES.keys()
 """Earlier packages whose modules went to several places."""
 
 
@@ -53,6 +63,17 @@ def renamed(name: str) -> str | None:
         head, _, last = head.rpartition(".")
         rest = f".{last}{rest}"
     return None
+
+
+def _scattered(module: str) -> Callable[[str], Any]:
+    """`__getattr__` of an earlier module whose names went to several."""
+
+    def ask(name: str) -> Any:
+        if name not in SCATTERED[module]:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(SCATTERED[module][name]), name)
+
+    return ask
 
 
 class Aliases:
@@ -70,6 +91,8 @@ class Aliases:
         """The place of a module of ours by its earlier name; None for any other."""
         if name in PACKAGES:
             return importlib.util.spec_from_loader(name, cast(Any, self), is_package=True)
+        if name in SCATTERED:
+            return importlib.util.spec_from_loader(name, cast(Any, self))
         now = renamed(name) if name.startswith("grposcope.") else None
         there = importlib.util.find_spec(now) if now is not None else None
         return None if there is None else importlib.util.spec_from_loader(name, cast(Any, self), origin=there.origin)
@@ -93,6 +116,10 @@ class Aliases:
             listed = "\n".join(f"{part:16} {now}" for part, now in parts.items())
             module.__doc__ = f"Modules of earlier versions and their places now.\n\n{listed}"
             module.__dict__["__all__"] = sorted(parts)
+        if named in SCATTERED:
+            places = SCATTERED[named]
+            module.__doc__ = f"Names of earlier versions and their places now: {places}"
+            module.__dict__.update(__all__=sorted(places), __getattr__=_scattered(named))
 
     def get_code(self, name: str) -> CodeType | None:
         """The code of the module of today, for `python -m` with an earlier name."""

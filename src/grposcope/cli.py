@@ -25,6 +25,7 @@ os.environ.setdefault("MKL_DISABLE_FAST_MM", "1")
 from grposcope import __version__, instruments
 from grposcope.commands import generic, known, listing
 from grposcope.commands.flags import FlagParser
+from grposcope.commands.output import silence
 from grposcope.core.deferred import deferred
 from grposcope.core.errors import UserError, lost_device
 from grposcope.core.installing import install
@@ -42,6 +43,9 @@ EXTRAS = {
     "trl": "trl",
 }
 """Package that a part of GRPOscope needs -> the extra of GRPOscope that installs it."""
+
+UNREAD = 141
+"""Exit status where the reader of standard output has left, as shells give it for other programs."""
 
 SLOW = ("torch", "transformers", "jaxtyping", "huggingface_hub", "safetensors", "scipy", "tqdm")
 """Packages that flags are declared and checked without: they take seconds to import, or are not installed."""
@@ -124,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status.
 
     0; 1 for what --fail-on names and for failed runs of a sweep; 2 for what the user can mend; 70 for a fault of
-    GRPOscope; 130 for Ctrl-C.
+    GRPOscope; 130 for Ctrl-C; UNREAD where all was done but not all was read.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     if "_ARGCOMPLETE" in os.environ:
@@ -137,7 +141,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return logs.dry_run(arguments)
         if arguments.instrument is not None and (lacking := instruments.lacking(arguments.instrument)):
             raise UserError(lacking)
-        return int(arguments.run(arguments))
+        status = int(arguments.run(arguments))
+        return status or (UNREAD if getattr(arguments, "unread", False) else 0)
     except UserError as error:
         said = visible(str(error), 10_000)  # names of files and keys may hold anything
         print(f"grposcope: error: {said}", file=sys.stderr)
@@ -156,8 +161,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     except BrokenPipeError:  # the reader of our output, such as head, has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        silence()
+        return UNREAD
     except KeyboardInterrupt:
         print("grposcope: interrupted", file=sys.stderr)
         return 130
@@ -181,6 +186,11 @@ def program() -> int:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence()
+        return status or UNREAD
     return status
 
 

@@ -117,7 +117,7 @@ def test_what_is_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     ("given", "said"),
     [
         ("grop=8", "there is no setting 'grop'; did you mean group?"),
-        ("foo=1", "there is no setting 'foo'; choose one of advantage, aggregation, allocate, "),
+        ("foo=1", "there is no setting 'foo'; choose one of accumulation, advantage, aggregation, "),
         ("group=abc", "group must be a whole number of at least 1; write for example --set group=8"),
         ("group=-5", "group must be a whole number of at least 1"),
         ("interval=0", "interval must be a whole number of at least 1"),

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from grposcope.cli import main
 from grposcope.commands import known, output
@@ -41,3 +46,25 @@ def test_every_command_has_the_flag(name: str, capsys: pytest.CaptureFixture) ->
 def test_a_document_is_one_line(capsys: pytest.CaptureFixture) -> None:
     output.finish(argparse.Namespace(json=True), {"text": "one\ntwo"})
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.needs("diagnosis", "overview")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [(["report"], "log.jsonl.html"), (["diagnose", "--html", "verdict.html"], "verdict.html"), (["diagnose"], "")],
+)
+def test_files_are_written_where_the_reader_of_the_output_has_left(
+    words: list[str], written: str, unbuffered: str, tmp_path: Path
+) -> None:
+    """Whether Python writes each line at once or all at the end."""
+    shutil.copy(ROOT / "docs" / "example.jsonl", tmp_path / "log.jsonl")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "grposcope", words[0], "log.jsonl", *words[1:]], cwd=tmp_path, stdout=writer,
+        stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": unbuffered}, timeout=120,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+    assert not written or (tmp_path / written).stat().st_size > 10_000

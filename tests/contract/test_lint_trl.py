@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from grposcope.instruments.lint import Known, TrainerConfig, lint
-from grposcope.instruments.lint.checks.names import KNOWN, misspelt
+from grposcope.core.settings import Settings
+from grposcope.faults.judge_settings import lint, word
+from grposcope.faults.known import Known
+from grposcope.faults.pipeline import misspelt_setting
 from grposcope.instruments.lint.dialects import RLOO, TRL
 
 trl = pytest.importorskip("trl", reason="needs TRL")
@@ -33,8 +35,8 @@ def test_batches_are_refused_where_trl_refuses_them(tmp_path: Path) -> None:
             refuses = False
         except ValueError:
             refuses = True
-        result = lint(TrainerConfig(Path("x.py"), "a call", TRL, given), Known(world=1))
-        assert (result.grade == "failing") is refuses, given
+        settings = Settings(Path("x.py"), "a call", TRL, given)
+        assert (word(lint(settings, Known(world=1)), settings) == "failing") is refuses, given
         refused += refuses
     assert 0 < refused < len(list(product(*SIZES.values())))
 
@@ -52,6 +54,7 @@ def test_defaults_are_those_of_trl(dialect: object, config: str, tmp_path: Path)
 
 def test_no_setting_of_trl_is_taken_for_a_misspelt_one() -> None:
     names = {field.name for config in (trl.GRPOConfig, trl.RLOOConfig) for field in dataclasses.fields(config)}
-    config = TrainerConfig(Path("x.py"), "a call", TRL, dict.fromkeys(names, 1))
-    assert not list(misspelt(config, Known()))
-    assert names & KNOWN
+    for dialect in (TRL, RLOO):
+        settings = Settings(Path("x.py"), "a call", dialect, dict.fromkeys(names, 1))
+        assert not list(misspelt_setting.settings(settings, Known()))
+    assert names & misspelt_setting.FURTHER

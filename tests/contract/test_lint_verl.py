@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from grposcope.instruments.lint import TrainerConfig, lint
+from grposcope.core.settings import Settings
+from grposcope.faults.judge_settings import lint
 from grposcope.instruments.lint.dialects import VERL
 
 if find_spec("verl") is None:
@@ -23,6 +24,7 @@ SIZES = {
     ACTOR + "ppo_micro_batch_size_per_gpu": (None, 2),
     ACTOR + "use_dynamic_bsz": (False, True),
 }
+SIZES_AMISS = ("indivisible batches", "indivisible gpus", "refused settings")
 LATER = ("the first update fails", "of a replica", "of one replica")
 """What fails after the validation, in words of the findings."""
 
@@ -55,8 +57,8 @@ def test_batches_are_refused_where_verl_refuses_them() -> None:
             refuses = False
         except Exception:  # hydra wraps what it raises
             refuses = True
-        findings = lint(TrainerConfig(Path("run.sh"), "a script", VERL, given)).findings
-        failing = [one.why for one in findings if one.grade == "failing" and one.check == "batches of verl"]
+        findings = lint(Settings(Path("run.sh"), "a script", VERL, given))
+        failing = [one.because for one in findings if one.grade == "failing" and one.fault in SIZES_AMISS]
         at_once = [why for why in failing if not any(word in why for word in LATER)]
         assert bool(at_once) is refuses, (given, failing)
         refused += refuses

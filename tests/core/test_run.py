@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import dumps
-from grposcope.core.run import Groups, Rollout
+from grposcope.core.rollouts import Rollout
+from grposcope.core.run import Groups
 from grposcope.logs import read
 from grposcope.logs.native import reader
 from grposcope.logs.native.reader import Lines
@@ -85,17 +86,17 @@ def test_rollouts_are_loaded_when_asked_for(folder: Path) -> None:
     rollouts = run.rollouts[20]
     assert len(rollouts) == 24
     one = rollouts[9]
-    assert (one.problem, one.prompt, one.rollout) == ("train-1", "41-1+20=", 1)
+    assert (one.problem, one.prompt, one.index) == ("train-1", "41-1+20=", 1)
     assert one.completion == "".join(one.tokens)
-    assert len(one.logp) == len(one.entropy) == len(one.tokens)
-    assert one.weight is not None
-    assert (one.logp < 0).all()
+    assert len(one.sampler) == len(one.entropy) == len(one.tokens)
+    assert one.loss_weights is not None
+    assert (one.sampler < 0).all()
 
 
 def test_rollouts_may_lack_weights(tmp_path: Path) -> None:
     table = pa.parquet.read_table(synthetic.make(tmp_path / "run", steps=10) / "rollouts" / "step-000010.parquet")
     pa.parquet.write_table(table.drop_columns("weight"), tmp_path / "run" / "rollouts" / "step-000010.parquet")
-    assert read(tmp_path / "run").rollouts[10][0].weight is None
+    assert read(tmp_path / "run").rollouts[10][0].loss_weights is None
 
 
 def test_a_broken_rollout_file_is_named(tmp_path: Path) -> None:
@@ -119,7 +120,10 @@ def test_the_first_format_is_read(tmp_path: Path) -> None:
 def test_what_the_writer_writes_is_read(tmp_path: Path) -> None:
     row = {"step": 1, "reward": 0.5, "kl": math.nan, "grad_norm": math.inf, "probe_stable_rank": 1.9}
     logp, entropy, weight = np.array([-0.5, -1.5]), np.array([0.1, 0.2]), np.array([0.0, -0.25])
-    sample = Rollout("p", "1+1=", 0, "2\x1b", 1.0, False, ("2", "\x1b"), logp, entropy, weight)
+    sample = Rollout(
+        problem="p", prompt="1+1=", index=0, completion="2\x1b", reward=1.0, truncated=False, tokens=("2", "\x1b"),
+        sampler=logp, entropy=entropy, loss_weights=weight,
+    )  # fmt: skip
     with RunWriter.create(tmp_path / "run", RunConfig(settings={"steps": 1})) as record:
         record.phase("sampling", 0, 1)
         assert read(tmp_path / "run").meta.status == "running"
@@ -138,7 +142,7 @@ def test_what_the_writer_writes_is_read(tmp_path: Path) -> None:
     assert run.meta.status == "finished"
     (one,) = run.rollouts[1]
     assert (one.problem, one.completion, one.tokens) == ("p", "2\x1b", ("2", "\x1b"))
-    assert (one.logp.tolist(), one.weight.tolist()) == ([-0.5, -1.5], [0.0, -0.25])
+    assert (one.sampler.tolist(), one.loss_weights.tolist()) == ([-0.5, -1.5], [0.0, -0.25])
 
 
 values = st.one_of(st.floats(width=64), st.integers(-(2**53), 2**53), st.booleans())

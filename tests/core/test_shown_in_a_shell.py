@@ -19,7 +19,7 @@ def test_a_finding_says_what_was_seen_and_what_to_do() -> None:
     worst, *_, last = diagnose(read(ROOT / "docs" / "example.jsonl"))
     assert repr(worst).startswith("<Finding failing: reward hacking, since step 80, held-out val-core")
     assert "; what to do: stop and read completions" in repr(worst)
-    assert repr(last).startswith("<Finding ok: ")
+    assert repr(last).startswith("<Finding excluded: ")
     assert "what to do" not in repr(last)
 
 

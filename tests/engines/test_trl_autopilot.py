@@ -19,13 +19,14 @@ from engines import tiny_trl
 from grposcope.core.errors import UserError
 from grposcope.engines.trl import GRPOscopeTrainer, steering
 from grposcope.instruments.autopilot import events
-from grposcope.instruments.autopilot.pilot import Pilot, PilotAlarm
+from grposcope.instruments.autopilot.alarm import fall
+from grposcope.instruments.autopilot.pilot import Pilot
 
 
 def falling(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """The pilot raises an alarm after optimiser step `at`, where a checkpoint of step 1 is shown to be sound."""
     monkeypatch.setattr(
-        Pilot, "alarm", lambda self, step: PilotAlarm("reward", step, 99.0, at, 0.7, 0.6, 0.2) if step == at else None
+        Pilot, "alarm", lambda self, step: fall("reward", step, 4.6, at, 0.7, 0.6, 0.2) if step == at else None
     )
     monkeypatch.setattr(Pilot, "sound", lambda self, alarm, steps: 1 if 1 in steps else -1)
 

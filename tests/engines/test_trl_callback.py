@@ -253,9 +253,9 @@ def test_it_warns_once_per_onset(
     )
     assert capsys.readouterr().err.count(warned[0]) == 1
     (alarm,) = lines(tmp_path / "grposcope" / "alarms.jsonl")
-    assert (alarm["mode"], alarm["step"], alarm["onset"]) == ("non-finite", 10, 10)
+    assert (alarm["fault"], alarm["seen"], alarm["since"]["step"]) == ("non-finite", 10, 10)
     summary = json.loads((tmp_path / "grposcope" / "summary.json").read_text())
-    assert "non-finite" in summary["flagged"]
+    assert "non-finite" in summary["present"]
     assert summary["verdict"].startswith("failing: grad_norm is not finite in 3 of 60 steps; reward ")
 
 
@@ -310,12 +310,12 @@ def test_resumed_it_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
     with (folder / "steps.jsonl").open("a") as file:
         file.write('{"step": 25, "rew')
     with (folder / "alarms.jsonl").open("a") as file:
-        file.write(json.dumps({**lines(folder / "alarms.jsonl")[0], "mode": "length", "step": 24}) + "\n{")
+        file.write(json.dumps({**lines(folder / "alarms.jsonl")[0], "fault": "length", "seen": 24}) + "\n{")
     Play(GRPOscopeCallback(), tmp_path, log).run(30, since=15, evaluate=(20,))
     run = read(folder)
     assert run.table["step"].tolist() == list(range(1, 31))
     assert run.evaluations.of("reward").step.tolist() == [10, 20]
-    assert [(alarm["mode"], alarm["step"]) for alarm in lines(folder / "alarms.jsonl")] == [
+    assert [(alarm["fault"], alarm["seen"]) for alarm in lines(folder / "alarms.jsonl")] == [
         ("non-finite", first["step"])
     ]
     assert not (tmp_path / "grposcope-1").exists()
@@ -485,7 +485,7 @@ def check(folder: Path, history: list[dict[str, Any]], count: int) -> None:
     means = [groups.rewards[np.repeat(groups.step == step, groups.sizes)].mean() for step in run.table["step"]]
     np.testing.assert_allclose(means, run.table["reward"], atol=1e-6)
     assert run.meta.status == "finished"
-    assert {finding.status for finding in diagnose(run)} <= {"ok", "cannot tell", "flagged"}
+    assert {finding.status for finding in diagnose(run)} <= {"excluded", "cannot tell", "present"}
 
 
 @pytest.mark.slow
@@ -579,14 +579,14 @@ def test_a_receiver_that_hangs_does_not_slow_the_training(
 )
 def test_what_is_told_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alert_on: Any, sent: int) -> None:
     told: list[Any] = []
-    monkeypatch.setattr("grposcope.watch.alerts.Sender.send", lambda _, alert: told.append(alert.mode))
+    monkeypatch.setattr("grposcope.watch.alerts.Sender.send", lambda _, alert: told.append(alert.fault))
     Play(GRPOscopeCallback(alert_to="https://example.org", alert_on=alert_on), tmp_path, nan_from_10).run(30)
     assert told.count("non-finite") == sent
 
 
 def test_what_ends_the_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    monkeypatch.setattr("grposcope.watch.alerts.Sender.send", lambda _, alert: told.append(alert.mode))
+    monkeypatch.setattr("grposcope.watch.alerts.Sender.send", lambda _, alert: told.append(alert.fault))
     callback = GRPOscopeCallback(stop_on="non-finite", alert_to="https://example.org", alert_on="length")
     Play(callback, tmp_path, nan_from_10).run(30)
     assert told == ["non-finite"]

@@ -76,7 +76,8 @@ def test_the_probe_is_of_the_gradient_that_all_ranks_take_together(case: tuple[P
     for row in rows[::2]:
         record = probes.read(folder / "probes" / f"step-{row['step'] - 1:06d}")
         assert (record.prompts, record.group) == (3, 4)
-        u = np.array([rollout.weight[0] if rollout.weight else 0.0 for rollout in record.read_rollouts()])
+        weights = [rollout.loss_weights for rollout in record.read_rollouts()]
+        u = np.array([own[0] if own is not None and len(own) else 0.0 for own in weights])
         assert row["grad_norm"] > 1e-3
         assert math.sqrt(u @ record.read_gram().gram @ u) == pytest.approx(
             row["grad_norm"], rel=0.01 if "bfloat16" in case[1] else 1e-4

@@ -54,7 +54,7 @@ def vowels(completions: list[str], **_: Any) -> list[list[tuple[int, float]]]:
 def gradient_norm(folder: Path, step: int = 0) -> float:
     """‖Σ u_i s_i‖ from a recorded probe alone: the weights of its rollouts and the Gram matrix of their scores."""
     record = probes.read(folder / "grposcope" / "probes" / f"step-{step:06d}")
-    u = np.array([rollout.weight[0] if rollout.weight else 0.0 for rollout in record.read_rollouts()])
+    u = np.array([rollout.loss_weights[0] if len(rollout.loss_weights) else 0.0 for rollout in record.read_rollouts()])
     return math.sqrt(u @ record.read_gram().gram @ u)
 
 
@@ -200,7 +200,7 @@ def test_credit_per_token_changes_what_is_learned(tmp_path: Path) -> None:
     trainer.train()
     (row,) = rows(tmp_path)
     record = probes.read(tmp_path / "grposcope" / "probes" / "step-000000")
-    assert len({w for rollout in record.read_rollouts() for w in rollout.weight}) >= 8
+    assert len({w for rollout in record.read_rollouts() for w in rollout.loss_weights.tolist()}) >= 8
     squares = sum(layer.spectra[record.recipe].frobenius ** 2 for layer in record.layers)
     assert math.sqrt(squares) == pytest.approx(row["grad_norm"], rel=0.02)  # without the vectors of norms
 

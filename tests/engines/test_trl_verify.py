@@ -84,7 +84,10 @@ def test_evidence_is_what_the_loss_took_and_the_run_stays_the_same(tmp_path: Pat
     assert not [one for one in judge.judge(found) if one.status == "broken"]
     claims = [json.loads(line) for line in (tmp_path / "1/grposcope/verify/claims.jsonl").read_text().splitlines()]
     assert [row["step"] for row in claims] == [1, 3]
-    assert claims[0]["claims"]["sampling"]["status"] == "holds"
+    assert claims[0]["claims"]["sampling"] == {"status": "cannot tell"}  # weights so flat that any temperature fits
+    assert claims[0]["claims"]["advantages"]["status"] == "holds"
+    outer = read.evidence(tmp_path / "1")  # TRL's output folder, in which the record lies
+    assert (len(outer.rows), len(outer.live)) == (32, 2)
 
 
 def test_a_fault_is_told_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from closeness import within_ulps
 from places import ROOT
 from small_runs import config, rows, timeless, weights
 
@@ -87,7 +88,8 @@ def test_advantages_of_a_padded_group_are_those_of_the_group_alone(drawing: Modu
     for p, size in enumerate([2, 5, 3, 4]):
         alone = batch.rewards[p : p + 1, :size]
         if name != "batch_standardized":  # whose scale is the batch's
-            assert torch.equal(found[p, :size], advantages.ALL[name].function(alone)[0])
+            exact = name != "exponential"  # vectorized exponentials differ with the place in the array
+            assert within_ulps(found[p, :size], advantages.ALL[name].function(alone)[0], ulps=0 if exact else 4)
         assert (found[p, size:] == 0).all()
 
 

@@ -72,7 +72,8 @@ class Pipeline:
         return {
             "step": step, "group": f"{step}-{prompt}", "prompt": f"problem {step} {prompt}",
             "prompt_ids": [5, 6, 1 + prompt % 8], "completion": " ".join(map(str, ids)), "completion_ids": ids,
-            "mask": [int(trained)] * len(ids), "sampling_logprobs": logp, "old_logprobs": logp, "logprobs": logp,
+            "mask": [int(trained)] * len(ids), "prompt_trained": [0, 0, 0],
+            "sampling_logprobs": logp, "old_logprobs": logp, "logprobs": logp,
             **rewards, "truncated": truncated,
         }  # fmt: skip
 

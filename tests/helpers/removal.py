@@ -18,16 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import hiding
+import numpy as np
 import synthetic
 import synthetic_probe
 from imports import SOURCE, imports, instrument_of
 from places import ROOT
 
 from grposcope.commands import known
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments import NAMES, all_instruments, ask, instrument
 from grposcope.instruments.credit import record as credit
 from grposcope.instruments.credit.error import BASE, EXACT, Ranged
-from grposcope.instruments.credit.record import CreditRecord, CreditRollout, SourceRecord
+from grposcope.instruments.credit.record import CreditRecord, SourceRecord
 from grposcope.logs import read
 
 NEEDED = "Cannot tell: this needs the instrument"
@@ -48,8 +50,11 @@ def subject(folder: Path) -> Path:
         for name, s in ((BASE, 1.0), (EXACT, 2.0))
     ]  # fmt: skip
     record = CreditRecord(model="tiny", task="t", prompts=1, group=2, sources=tuple(sources))
-    given = {BASE: (0.5, 0.5), EXACT: (0.0, 1.0)}
-    rollouts = [CreditRollout("p", "1+1=", "2.", reward, ("2", "."), given) for reward in (1.0, 0.0)]
+    given = {BASE: np.array([0.5, 0.5]), EXACT: np.array([0.0, 1.0])}
+    rollouts = [
+        Rollout(problem="p", prompt="1+1=", completion="2.", reward=reward, tokens=("2", "."), measures=given)
+        for reward in (1.0, 0.0)
+    ]
     credit.write(run / credit.FOLDER / "step-000020", record, rollouts)
     (folder / "trl.py").write_text(LINT)
     judged = [{"group": i // 4, "rewards": {"right": i % 2, "form": i % 3}} for i in range(16)]

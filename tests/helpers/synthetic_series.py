@@ -20,7 +20,7 @@ U = np.arange(120) / 120
 
 def flagged(columns: Columns, accuracy: np.ndarray | None = None, **settings: object) -> list[str]:
     """The modes flagged in a run with these columns."""
-    return [f.mode for f in diagnose(run(columns, accuracy, **settings)) if f.status == "flagged"]
+    return [f.fault for f in diagnose(run(columns, accuracy, **settings)) if f.status == "present"]
 
 
 def ar1(rng: np.random.Generator, n: int, phi: float) -> np.ndarray:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments.verify import scoring
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence, ScoredTokens, Stated
+from grposcope.instruments.verify.evidence import PipelineEvidence, ScoredTokens, Stated
 from grposcope.instruments.verify.sampling_grids import POWERS, TOP_KS
 
 VOCABULARY, LENGTH, GROUP = 24, 6, 8
@@ -68,7 +69,7 @@ def evidence(
         log = np.log(drawn_by[np.arange(LENGTH), picked])
         tokens.append(picked)
         made.append(
-            EvidenceRow(
+            Rollout(
                 f"row {number}", step=number // rows + 1, group=str(number // GROUP), prompt_ids=np.array([1]),
                 completion_ids=picked, sampler=log if recorded else None, reward=float(random.random() < 0.9),
             )

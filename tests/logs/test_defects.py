@@ -11,13 +11,13 @@ import pytest
 from engine_logs import written
 from trainer_logs import trainer_state, trl_row
 
+from grposcope.core.finding import Finding
 from grposcope.core.run import Run
-from grposcope.instruments.lint import Known, lint
+from grposcope.faults.judge_settings import lint
+from grposcope.faults.known import Known
 from grposcope.instruments.lint import read as lint_read
-from grposcope.instruments.lint.findings import LintFinding
 from grposcope.logs import read
-from grposcope.logs.defects import DEFECTS
-from grposcope.logs.trainers import TRAINERS
+from grposcope.logs.trainers import DEFECTS, TRAINERS
 
 STEPS = 30
 
@@ -121,13 +121,13 @@ def test_lint_names_them_for_the_version_of_a_run(tmp_path: Path) -> None:
     )
     config = lint_read.read(script)
 
-    def of(run: Run | None) -> list[LintFinding]:
-        return [one for one in lint(config, Known(run=run)).findings if one.check == "metrics of the version"]
+    def of(run: Run | None) -> list[Finding]:
+        return [one for one in lint(config, Known(run=run)) if one.present and one.fault == "metric logged wrongly"]
 
     (found,) = of(verl(tmp_path, [0.01] * STEPS, MOVES))
     assert found.grade == "note"
-    assert "response_length/clip_ratio is logged wrongly" in found.what
-    assert "longest completion of the batch" in found.why
+    assert "response_length/clip_ratio is logged wrongly" in found.brief
+    assert "longest completion of the batch" in found.because
     assert not of(verl(tmp_path, [0.01] * STEPS, LIMIT))
     assert not of(None)
     assert not np.isnan(verl(tmp_path, [0.01] * STEPS, LIMIT).table["at_limit"]).any()

@@ -18,7 +18,7 @@ from trap_logs import TRAPS
 
 from grposcope.core.errors import UserError
 from grposcope.core.run import Run
-from grposcope.instruments.diagnosis.judge import diagnose, diagnose_together
+from grposcope.faults.judge import diagnose, diagnose_together
 from grposcope.logs import Hints, read
 from grposcope.logs.find import find
 from grposcope.logs.trainers import prime_rl, trainer_named

@@ -229,7 +229,7 @@ def test_rows_of_one_step(tmp_path: Path) -> None:
 
 def test_interleaved_runs_are_hardly_ever_taken_for_micro_batches(tmp_path: Path) -> None:
     """Runs whose levels wander apart are told from micro-batches, and micro-batches are asked about 1 time in 1000."""
-    from grposcope.logs.same_step import _micro_batches
+    from grposcope.logs.per_step import _micro_batches
 
     rng = np.random.default_rng(4)
     sizes = np.full(61, 4)

@@ -12,17 +12,29 @@ import pyarrow.parquet as pq
 import pytest
 
 from grposcope.core.errors import UserError
-from grposcope.logs.logged_rollouts import LoggedRows, choose, grouped
-from grposcope.logs.trainers import trl_completions, verl
+from grposcope.core.rollouts import Rollout, RolloutRows
+from grposcope.logs.logged_rollouts import advantages as advantages_of
+from grposcope.logs.logged_rollouts import choose, grouped
+from grposcope.logs.trainers import trl_completions, verl_rollouts
 
 PLACE = Path("completions")
 
 
-def rows(keys: str, rewards: dict[str, list[float]], advantages: list[float] | None = None) -> LoggedRows:
-    texts = tuple(f"{key}{i}" for i, key in enumerate(keys))
-    parts = {name: np.array(values) for name, values in rewards.items()}
-    given = None if advantages is None else np.array(advantages)
-    return LoggedRows("trl", PLACE, 7, tuple(keys), tuple(keys), texts, parts, given)
+def rows(keys: str, rewards: dict[str, list[float]], advantages: list[float] | None = None) -> RolloutRows:
+    made = tuple(
+        Rollout(
+            step=7, group=key, prompt=key, completion=f"{key}{i}",
+            rewards={name: values[i] for name, values in rewards.items()},
+            advantages=None if advantages is None else np.array(advantages[i : i + 1]),
+        )
+        for i, key in enumerate(keys)
+    )  # fmt: skip
+    return RolloutRows(made, "trl", PLACE)
+
+
+def prompts(made: RolloutRows) -> list[object]:
+    """The prompt of each group."""
+    return [made[places[0]].prompt for places in made.groups.values()]
 
 
 @pytest.mark.parametrize(
@@ -44,22 +56,22 @@ def test_a_step_that_is_not_there_is_named_with_those_that_are() -> None:
 
 def test_neighbours_with_one_prompt_are_groups() -> None:
     made = grouped(rows("aabbaa", {"r": [0, 1, 2, 3, 4, 5]}), None, None)
-    assert made.prompts == ("a", "b", "a")
-    assert made.rewards.tolist() == [[0, 1], [2, 3], [4, 5]]
-    assert made.completions[2:4] == ("b2", "b3")
+    assert prompts(made) == ["a", "b", "a"]
+    assert made.group_rewards.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert [row.completion for row in made[2:4]] == ["b2", "b3"]
 
 
 def test_a_prompt_drawn_twice_in_a_row_is_two_groups_of_the_known_or_smallest_size() -> None:
     for size in (2, None):
         made = grouped(rows("aaaabb", {"r": [0, 1, 2, 3, 4, 5]}), size, None)
-        assert made.rewards.tolist() == [[0, 1], [2, 3], [4, 5]]
+        assert made.group_rewards.tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_shuffled_rows_are_brought_together() -> None:
     made = grouped(rows("abcbac", {"r": [0, 1, 2, 3, 4, 5]}), None, None)
-    assert made.prompts == ("a", "b", "c")
-    assert made.rewards.tolist() == [[0, 4], [1, 3], [2, 5]]
-    assert made.completions == ("a0", "a4", "b1", "b3", "c2", "c5")
+    assert prompts(made) == ["a", "b", "c"]
+    assert made.group_rewards.tolist() == [[0, 4], [1, 3], [2, 5]]
+    assert [row.completion for row in made] == ["a0", "a4", "b1", "b3", "c2", "c5"]
 
 
 @pytest.mark.parametrize(("keys", "size"), [("aaabb", None), ("aabb", 3), ("aaabbb", 2)])
@@ -75,16 +87,16 @@ def test_a_rollout_per_prompt_is_no_group() -> None:
 
 def test_weights_are_applied_by_function_and_absent_rewards_left_out() -> None:
     made = grouped(rows("aa", {"r": [1, np.nan], "s": [10, 20]}), None, [2, 0.5])
-    assert made.rewards.tolist() == [[7, 10]]
-    assert (made.functions, made.weights) == (("r", "s"), (2, 0.5))
+    assert made.group_rewards.tolist() == [[7, 10]]
+    assert made.weights == {"r": 2, "s": 0.5}
     nothing = grouped(rows("aa", {"r": [1, np.nan]}), None, None)
-    assert nothing.rewards.tolist() == [[1, 0]]
+    assert nothing.group_rewards.tolist() == [[1, 0]]
     assert nothing.notes == ("1 rollouts have no reward and count as 0, as in the trainer",)
 
 
 def test_weights_that_contradict_the_advantages_are_refused() -> None:
     given = rows("aaa", {"r": [0, 1, 0], "s": [2, 0, 0]}, [0.1, 0.9, -1])  # weights 1, 0.3
-    assert grouped(given, None, [1, 0.3]).rewards.tolist() == [[0.6, 1, 0]]
+    assert grouped(given, None, [1, 0.3]).group_rewards.tolist() == [[0.6, 1, 0]]
     with pytest.raises(
         UserError, match=r"the plain sum of the reward functions \(r, s\) does not order .* 1 of 1 group"
     ):
@@ -109,10 +121,11 @@ def test_conversations_lose_the_fields_that_parquet_adds(tmp_path: Path) -> None
         note=[1, 2],
     )  # fmt: skip
     made = trl_completions.logged(path, ["reward_a"])
-    assert made.prompts[0] == [{"role": "user", "content": "2+2", "name": "x"}, {"role": "user", "content": "now"}]
-    assert list(made.rewards) == ["reward_a"]
-    assert made.advantages is not None
-    assert made.advantages.tolist() == [0.7, -0.7]
+    assert made[0].prompt == [{"role": "user", "content": "2+2", "name": "x"}, {"role": "user", "content": "now"}]
+    assert made.functions == ("reward_a",)
+    given = advantages_of(made)
+    assert given is not None
+    assert given.tolist() == [0.7, -0.7]
     assert made.step == 4
 
 
@@ -126,14 +139,19 @@ def test_the_step_may_be_text_as_older_versions_of_trl_write_it(tmp_path: Path) 
     assert (groups.step.tolist(), notes) == ([12], [])
 
 
+def of_verl(path: Path) -> RolloutRows:
+    """The rollouts of step 3 in a file of verl."""
+    found = verl_rollouts.find(path)
+    assert found is not None
+    return found.logged(3)
+
+
 def test_verl_is_grouped_by_uid_and_by_input_without(tmp_path: Path) -> None:
     lines = [{"input": "q", "output": f"o{i}", "score": i, "step": 3, "gts": "1"} for i in range(4)]
     path = tmp_path / "3.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert grouped(verl.logged(path, 3), None, None).rewards.tolist() == [[0, 1, 2, 3]]
+    assert grouped(of_verl(path), None, None).group_rewards.tolist() == [[0, 1, 2, 3]]
     path.write_text("".join(json.dumps({**line, "uid": f"u{i % 2}"}) + "\n" for i, line in enumerate(lines)))
-    made = grouped(verl.logged(path, 3), None, None)
-    assert made.rewards.tolist() == [[0, 2], [1, 3]]
-    assert made.completions == ("o0", "o2", "o1", "o3")
-    with pytest.raises(UserError, match="has no rollouts of step 4"):
-        grouped(verl.logged(path, 4), None, None)
+    made = grouped(of_verl(path), None, None)
+    assert made.group_rewards.tolist() == [[0, 2], [1, 3]]
+    assert [row.completion for row in made] == ["o0", "o2", "o1", "o3"]

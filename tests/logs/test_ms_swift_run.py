@@ -15,7 +15,7 @@ import pytest
 from places import ROOT
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.diagnosis.judge import diagnose
+from grposcope.faults.judge import diagnose
 from grposcope.instruments.verify import judge
 from grposcope.instruments.verify.read import evidence
 from grposcope.logs import read
@@ -75,9 +75,10 @@ def test_the_completions_are_the_groups() -> None:
 
 def test_nothing_is_broken() -> None:
     """Advantages, groups, rewards and metrics are those of the settings, in an engine that we did not write."""
-    found = {one.claim.name: one.status for one in judge.judge(evidence(FOLDER))}
-    assert found["advantages"] == found["groups"] == found["rewards"] == "holds"
-    assert "broken" not in found.values()
+    found = {one.claim.name: one for one in judge.judge(evidence(FOLDER))}
+    assert found["advantages"].status == found["groups"].status == "holds"
+    assert "weighted sum" in found["rewards"].told[0].held  # which were not graded again
+    assert not [name for name, one in found.items() if one.status == "broken"]
 
 
 def test_an_advantage_that_is_not_that_of_its_group(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_bad_completions(tmp_path: Path, change: dict[str, object], words: str |
     path = tmp_path / "completions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     if words is None:  # a column behind the advantages is none of the rewards
-        assert {name for one in ms_swift_completions.rollouts(path) for name in one.components} == {"Letters", "Digits"}
+        assert {name for one in ms_swift_completions.rollouts(path) for name in one.rewards} == {"Letters", "Digits"}
     else:
         with pytest.raises(UserError, match=words):
             list(ms_swift_completions.rollouts(path))

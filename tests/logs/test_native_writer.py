@@ -17,7 +17,7 @@ import pytest
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps, write_json
-from grposcope.core.run import Rollout
+from grposcope.core.rollouts import Rollout
 from grposcope.logs.native.schema import FORMAT, RunConfig
 from grposcope.logs.native.writer import RunWriter
 
@@ -151,7 +151,10 @@ def test_a_record_shorter_than_its_checkpoint_is_named(folder: Path) -> None:
 
 def sample() -> Rollout:
     logp, entropy, weight = np.array([-0.5, math.nan]), np.array([0.1, 0.2]), np.zeros(2)
-    return Rollout("p1", "1+1=", 0, "</script>\x1b[31m2", 1.0, False, ("</", "2"), logp, entropy, weight)
+    return Rollout(
+        problem="p1", prompt="1+1=", index=0, completion="</script>\x1b[31m2", reward=1.0, truncated=False,
+        tokens=("</", "2"), sampler=logp, entropy=entropy, loss_weights=weight,
+    )  # fmt: skip
 
 
 def test_sampled_rollouts_are_parquet(folder: Path) -> None:

@@ -202,7 +202,7 @@ def test_output_folder_with_checkpoints_and_completions(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run.groups.rewards, rewards.ravel(), err_msg="extra columns are no rewards")
     assert run.groups.step.tolist() == [1, 1, 2, 2, 3, 3, 4, 4]
     assert run.setting("group") == 3
-    assert [r.rollout for r in run.rollouts[2]] == [0, 1, 2, 0, 1, 2]
+    assert [r.index for r in run.rollouts[2]] == [0, 1, 2, 0, 1, 2]
     assert run.rollouts[2][4].completion == "answer 4"
     note(run, "1 of earlier checkpoints")
     assert read(tmp_path / "checkpoint-4").steps == 4
@@ -611,7 +611,7 @@ def test_values_whose_squares_overflow_are_infinite_and_said_to_be(tmp_path: Pat
     assert set(run.table["reward"]) == {math.inf, -math.inf}
     assert (run.table["loss"] == 0.1).all()
     assert "reward: 40 values beyond 1e+100" in note(run, "infinite")
-    assert diagnose(run)[0].mode == "non-finite"
+    assert diagnose(run)[0].fault == "non-finite"
 
 
 def test_folders_of_several_logs_are_refused(tmp_path: Path) -> None:
@@ -667,7 +667,7 @@ def test_a_new_trainer_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "out.log").write_text("hello\n" + text)
     run = read(tmp_path / "out.log")
     assert (run.meta.engine, run.steps, run.setting("eps"), run.keys["reward"]) == ("toy", 100, 0.5, "toy_reward")
-    assert "entropy collapse" in {finding.mode for finding in diagnose(run) if finding.status == "flagged"}
+    assert "entropy collapse" in {finding.fault for finding in diagnose(run) if finding.status == "present"}
     assert "Toy: toy --kl" in how_to_log("kl")
     lines(tmp_path / "metrics.jsonl", [{"step": s, "toy_reward": 0.1 * s} for s in (1, 2)])
     assert read(tmp_path / "metrics.jsonl").meta.engine == "toy", "by its keys, in a format that is known"
@@ -691,7 +691,7 @@ def test_a_new_format_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert run.meta.engine == "trl", "formats know nothing of trainers: those are found by the keys"
     np.testing.assert_array_equal(run.table["reward"], table[:, 1])
     assert run.table["length"][0] == 30.0
-    assert {finding.status for finding in diagnose(run)} == {"ok", "cannot tell"}
+    assert {finding.status for finding in diagnose(run)} == {"excluded", "cannot tell"}
 
 
 def test_parquet_without_pyarrow_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

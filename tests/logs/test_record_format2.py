@@ -33,9 +33,9 @@ def test_its_tables_and_rollouts_are_read() -> None:
     assert (accuracy.step.tolist(), accuracy.value.tolist(), accuracy.n.tolist()) == ([0, 2, 3], [0.375] * 3, [20] * 3)
     first = run.rollouts[1][0]
     assert (first.completion, first.tokens[-1], len(run.rollouts[1])) == ("43+2-2=45-2=43", "<eos>", 8)
-    assert first.weight is not None
-    np.testing.assert_allclose(first.weight, 0.00416583, rtol=1e-5)
-    assert first.logp[0] == pytest.approx(-0.25052312)
+    assert first.loss_weights is not None
+    np.testing.assert_allclose(first.loss_weights, 0.00416583, rtol=1e-5)
+    assert first.sampler[0] == pytest.approx(-0.25052312)
 
 
 def test_its_documents_are_read() -> None:

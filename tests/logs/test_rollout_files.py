@@ -25,6 +25,7 @@ from grposcope.instruments.offpolicy import read as offpolicy
 from grposcope.instruments.verify import judge
 from grposcope.instruments.verify.read import evidence
 from grposcope.logs import read
+from grposcope.logs.logged_rollouts import advantages as advantages_of
 from grposcope.logs.logged_rollouts import grouped
 from grposcope.logs.trainers import art_trajectories, rollout_files, traces
 
@@ -56,16 +57,16 @@ def test_tokens_of_a_trace() -> None:
     one = list(traces.rollouts(EFFECTIVE))[1]
     assert one.prompt_ids is not None
     assert one.completion_ids is not None
-    assert one.trained is not None
+    assert one.mask is not None
     ids = [token for node in row["traces"][0]["nodes"] for token in node["token_ids"]]
     assert [*one.prompt_ids.tolist(), *one.completion_ids.tolist()] == ids
-    assert one.trained.tolist() == [True, True, False, False, False, True]
+    assert one.mask.tolist() == [True, True, False, False, False, True]
     assert one.sampler is not None
     assert one.advantages is not None
     given = [value for node in row["traces"][0]["nodes"] for value in node["logprobs"]]
-    assert one.sampler[one.trained].tolist() == given
-    assert np.isnan(one.sampler[~one.trained]).all()
-    np.testing.assert_allclose(one.advantages, np.where(one.trained, 0.25 - 0.625, 0.0))
+    assert one.sampler[one.mask].tolist() == given
+    assert np.isnan(one.sampler[~one.mask]).all()
+    np.testing.assert_allclose(one.advantages, np.where(one.mask, 0.25 - 0.625, 0.0))
     assert (one.version, one.environment, one.group, one.step) == (11.0, "math", "g24", 12)
 
 
@@ -78,9 +79,11 @@ def test_a_failed_rollout_has_no_reward() -> None:
 
 @pytest.mark.parametrize("place", [TRACES, FIXTURES / "prime_rl", EFFECTIVE])
 def test_what_holds_of_traces(place: Path) -> None:
-    found = {one.claim.name: one.status for one in judge.judge(evidence(place))}
-    assert found["advantages"] == found["groups"] == found["tokens"] == "holds"
-    assert "broken" not in found.values()
+    found = {one.claim.name: one for one in judge.judge(evidence(place))}
+    assert found["advantages"].told
+    assert found["groups"].told
+    assert any("write tool_mask" in one for one in found["tokens"].untested)  # the mask is all that says who wrote
+    assert not [name for name, one in found.items() if one.status == "broken"]
 
 
 def changed(path: Path, line: int, change: Callable[[dict[str, Any]], Any], to: Path) -> Path:
@@ -194,10 +197,10 @@ def test_rows_for_a_probe() -> None:
         found = rollout_files.find(place)
         assert found is not None
         made = grouped(found.logged(step), None, None)
-        assert made.rewards.shape == shape
+        assert made.group_rewards.shape == shape
     found = rollout_files.find(TRACES)
     assert found is not None
-    advantages = found.logged(12).advantages
+    advantages = advantages_of(found.logged(12))
     assert advantages is not None
     np.testing.assert_allclose(advantages[:4], np.array([1.0, 0.25, 0.0, 1.25]) - 0.625)
 
@@ -226,4 +229,3 @@ def test_others_are_left_alone(tmp_path: Path) -> None:
     shutil.copy(FIXTURES / "ms_swift" / "logging.jsonl", tmp_path / "0001.jsonl")
     assert rollout_files.find(tmp_path) is None
     assert rollout_files.find(tmp_path / "0001.jsonl") is None
-    assert rollout_files.find(FIXTURES / "verl_rollouts" / "v1") is None

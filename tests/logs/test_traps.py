@@ -11,7 +11,7 @@ from trap_logs import TRAPS, N, lines, rewards
 
 from grposcope.core.errors import UserError
 from grposcope.logs import Hints, read
-from grposcope.logs.staircase import copies
+from grposcope.logs.per_step import copies
 from grposcope.logs.trainers import TRAINERS
 
 

@@ -21,12 +21,12 @@ import synthetic_series
 import trainer_logs
 
 from grposcope.core.files import WRITTEN_NAN, dumps
+from grposcope.core.finding import Finding
 from grposcope.core.not_finite import is_written_nan
 from grposcope.core.run import Run
+from grposcope.faults.record.non_finite import FAULT, OF_REWARD
 from grposcope.instruments.diagnosis import diagnose
-from grposcope.instruments.diagnosis.findings import Finding
-from grposcope.instruments.diagnosis.rules.non_finite import OF_REWARD, RULE
-from grposcope.logs import read
+from grposcope.logs import Hints, read
 from grposcope.logs.formats.log_file import json_row
 from grposcope.logs.native.schema import RunConfig
 from grposcope.logs.native.writer import RunWriter
@@ -119,7 +119,7 @@ def written(folder: Path, form: str, table: Table) -> Run:
 
 def lost(run: Run) -> Finding:
     """What the rule of values that are not finite finds."""
-    return next(finding for finding in diagnose(run) if finding.source and finding.mode == "non-finite")
+    return next(finding for finding in diagnose(run) if finding.source and finding.fault == "non-finite")
 
 
 @pytest.mark.parametrize("form", [*FORMS, "our own record"])
@@ -128,7 +128,7 @@ def test_every_reader_keeps_a_written_nan(tmp_path: Path, form: str, metric: str
     table = broken(metric, at_the_end(10))
     table["length"][50] = None
     finding = lost(written(tmp_path, form, table))
-    assert (finding.status, finding.onset) == ("flagged", ROWS - 9)
+    assert (finding.status, finding.onset) == ("present", ROWS - 9)
     assert finding.grade == "failing"
     assert "on 10 rows" in finding.because
 
@@ -138,7 +138,7 @@ def test_a_healthy_log_with_gaps_is_not_flagged(tmp_path: Path, form: str) -> No
     table = healthy()
     for name, row in itertools.product(("kl", "entropy"), (20, 41, 42, 99)):
         table[name][row] = "" if form.endswith((".csv", ".ipynb")) else None
-    assert lost(written(tmp_path, form, table)).status == "ok"
+    assert lost(written(tmp_path, form, table)).status == "excluded"
 
 
 @pytest.mark.parametrize("where", [at_the_end, scattered])
@@ -149,7 +149,7 @@ def test_any_share_of_nan_is_flagged(
 ) -> None:
     rows = where(share)
     finding = lost(written(tmp_path, "literal.jsonl", broken(metric, rows)))
-    assert (finding.status, finding.onset) == ("flagged", rows[0] + 1)
+    assert (finding.status, finding.onset) == ("present", rows[0] + 1)
     lasting = where is at_the_end and (share > 1 or metric in ("loss", "grad_norm", "reward"))
     assert finding.grade == ("failing" if lasting else "warning")
 
@@ -163,15 +163,15 @@ def test_watch_fails_at_the_first_row(tmp_path: Path) -> None:
             watcher, alarms = Watcher(place), []
             for row in rows[: first + 3]:
                 record.step(row)
-                alarms += [alarm for alarm in watcher.look(0.0) if alarm.mode == "non-finite"]
-        assert [(alarm.step, alarm.onset, alarm.grade) for alarm in alarms] == [(first + 1, first + 1, "failing")]
+                alarms += [alarm for alarm in watcher.look(0.0) if alarm.fault == "non-finite"]
+        assert [(alarm.seen, alarm.onset, alarm.grade) for alarm in alarms] == [(first + 1, first + 1, "failing")]
         log = place.with_suffix(".jsonl")
         watcher, alarms = Watcher(log), []
         watcher._pace = Pace(1.0)
         for end in range(first - 2, first + 3):
             log.write_text("".join(json.dumps(row) + "\n" for row in rows[:end]))
-            alarms += [alarm for alarm in watcher.look(0.0) if alarm.mode == "non-finite"]
-        assert [(alarm.step, alarm.onset, alarm.grade) for alarm in alarms] == [(first + 1, first + 1, "failing")]
+            alarms += [alarm for alarm in watcher.look(0.0) if alarm.fault == "non-finite"]
+        assert [(alarm.seen, alarm.onset, alarm.grade) for alarm in alarms] == [(first + 1, first + 1, "failing")]
 
 
 def test_lost_entropy_warns_at_once_and_fails_once_it_lasts(tmp_path: Path) -> None:
@@ -181,21 +181,56 @@ def test_lost_entropy_warns_at_once_and_fails_once_it_lasts(tmp_path: Path) -> N
         path.write_text("".join(json.dumps(row) + "\n" for row in rows[:end]))
         run = read(path)
         if alarms.urgent(run) or alarms.due(run.steps):
-            looks += [(alarm.step, alarm.grade) for alarm in alarms.look(run) if alarm.mode == "non-finite"]
+            looks += [(alarm.seen, alarm.grade) for alarm in alarms.look(run) if alarm.fault == "non-finite"]
     assert looks[0] == (71, "warning")
     assert looks[1][1] == "failing"
 
 
+def twinkle_events(folder: Path, lost: Callable[[dict[str, Any]], object]) -> Run:
+    """A run of Twinkle in lines of several kinds, of which the updates alone count steps; `lost` changes the last."""
+    path, lines = folder / "metrics.jsonl", []
+    for step in range(1, 61):
+        update = {
+            "loss": f"{0.01 * (step % 5):.4f}", "grad_norm": f"{0.02 + 0.001 * (step % 7):.6f}", "optimizer_step": step,
+            "learning rate(param group 1)": "1.7e-05", "reward": 0.4 + 0.005 * step + 0.01 * (step % 3),
+        }  # fmt: skip
+        if step > 46:
+            lost(update)
+        for event, metrics in (("rollout_done", {"output_tokens": 1672}), ("train_step_done", update)):
+            lines.append(json.dumps({"event": event, "policy_version": step - 1, "metrics": metrics}))
+    path.write_text("\n".join(lines) + "\n")
+    return read(path, Hints(columns={"step": "metrics/optimizer_step"}))
+
+
+def test_a_key_that_is_no_longer_in_the_rows_is_no_nan(tmp_path: Path) -> None:
+    run = twinkle_events(tmp_path, lambda update: update.pop("grad_norm"))
+    assert (run.steps, run.nonfinite) == (60, {})
+    assert lost(run).status == "excluded"
+    assert lost(twinkle_events(tmp_path, lambda update: update.update(grad_norm=None))).grade == "failing"
+    assert lost(twinkle_events(tmp_path, lambda update: update.update(grad_norm="nan"))).grade == "failing"
+
+
+def test_a_null_is_no_nan_where_no_value_is_due(tmp_path: Path) -> None:
+    """Nulls in rows of other kinds, and between rows at a regular interval."""
+    table = healthy()
+    table["grad_norm"] = [value if step % 5 == 0 else None for step, value in enumerate(table["grad_norm"])]
+    assert lost(written(tmp_path, "literal.jsonl", table)).status == "excluded"
+    table = broken("grad_norm", at_the_end(20))
+    table["grad_norm"] = [None if math.isnan(value) else value for value in table["grad_norm"]]
+    finding = lost(written(tmp_path, "literal.jsonl", table))
+    assert (finding.status, finding.onset) == ("present", ROWS - 19)
+
+
 def test_a_metric_that_is_nan_from_the_start_is_not_measured(tmp_path: Path) -> None:
     for metric in ("kl", "entropy"):
-        assert lost(written(tmp_path, "string.jsonl", broken(metric, list(range(ROWS))))).status == "ok"
+        assert lost(written(tmp_path, "string.jsonl", broken(metric, list(range(ROWS))))).status == "excluded"
     for metric in ("loss", "grad_norm", "reward"):
         assert lost(written(tmp_path, "string.jsonl", broken(metric, list(range(ROWS))))).grade == "failing"
 
 
 def test_a_metric_at_a_regular_interval_with_nan_between(tmp_path: Path) -> None:
     table = broken("kl", [row for row in range(ROWS) if row % 10])
-    assert lost(written(tmp_path, "table.csv", table)).status == "ok"
+    assert lost(written(tmp_path, "table.csv", table)).status == "excluded"
     table["kl"][60:] = [math.nan] * 40
     assert lost(written(tmp_path, "table.csv", table)).grade == "failing"
 
@@ -203,11 +238,11 @@ def test_a_metric_at_a_regular_interval_with_nan_between(tmp_path: Path) -> None
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_a_reward_that_is_not_finite_has_its_own_advice(tmp_path: Path, value: float) -> None:
     table = broken("reward", [50], value)
-    assert lost(written(tmp_path, "literal.jsonl", table)).advice == OF_REWARD
+    assert lost(written(tmp_path, "literal.jsonl", table)).remedy == OF_REWARD
     table["grad_norm"][51:] = [math.nan] * 49
-    assert lost(written(tmp_path, "literal.jsonl", table)).advice == OF_REWARD
+    assert lost(written(tmp_path, "literal.jsonl", table)).remedy == OF_REWARD
     table["grad_norm"][49] = math.nan
-    assert lost(written(tmp_path, "literal.jsonl", table)).advice == RULE.advice, "the optimiser was first"
+    assert lost(written(tmp_path, "literal.jsonl", table)).remedy == FAULT.remedy, "the optimiser was first"
 
 
 def trl_state(folder: Path, rows: Mapping[int, Mapping[str, Any]]) -> Path:
@@ -225,10 +260,10 @@ def test_metrics_of_trl_without_a_term_are_excepted(tmp_path: Path) -> None:
     }  # fmt: skip
     no_token = {"completions/clipped_ratio": 1.0, "loss": 0.0, "kl": math.nan, "entropy": math.nan}
     path = trl_state(tmp_path, {7: never, 12: no_token, 40: {**never, **no_token}})
-    assert lost(read(path)).status == "ok"
+    assert lost(read(path)).status == "excluded"
     lost_kl = trl_state(tmp_path, {12: {"kl": math.nan}})
-    assert lost(read(lost_kl)).status == "flagged"
-    assert lost(read(lost_kl, {"kl": 0.0})).status == "ok", "no KL with beta = 0"
+    assert lost(read(lost_kl)).status == "present"
+    assert lost(read(lost_kl, {"kl": 0.0})).status == "excluded", "no KL with beta = 0"
     garbage = {step: {**no_token, "loss": math.nan, "grad_norm": math.nan} for step in range(30, 41)}
     finding = lost(read(trl_state(tmp_path, garbage)))
     assert (finding.grade, finding.onset) == ("failing", 30)
@@ -285,7 +320,7 @@ def test_rewards_of_rollouts_alone(tmp_path: Path, value: float) -> None:
         rows = [{"input": f"p{k // 2}", "output": "x", "score": scores[k], "step": step} for k in range(4)]
         (tmp_path / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     finding = lost(read(tmp_path))
-    assert (finding.onset, finding.advice, finding.grade) == (4, OF_REWARD, "warning")
+    assert (finding.onset, finding.remedy, finding.grade) == (4, OF_REWARD, "warning")
 
 
 def test_completions_of_trl_without_a_reward_of_one_function(tmp_path: Path) -> None:
@@ -293,7 +328,7 @@ def test_completions_of_trl_without_a_reward_of_one_function(tmp_path: Path) -> 
     rewards = np.array([0.0, 1.0, 0.5, 1.0])
     columns = {"prompt": ["a", "a", "b", "b"], "completion": ["x"] * 4, "advantage": [0.1] * 4, "form": [0.5] * 4}
     path = tmp_path / "completions_00001.parquet"
-    for value, status in ((math.nan, "ok"), (math.inf, "flagged")):
+    for value, status in ((math.nan, "excluded"), (math.inf, "present")):
         rewards[2] = value
         pyarrow.parquet.write_table(pa.table({"step": [1] * 4, **columns, "right": rewards}), path)
         assert lost(read(path)).status == status

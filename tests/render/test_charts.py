@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from grposcope.core.answer import Figure
 from grposcope.core.errors import UserError
+from grposcope.core.files import WRITTEN_NAN
 from grposcope.instruments.page import document
 from grposcope.logs import Run, read
 from grposcope.render import charts as base
@@ -82,7 +83,7 @@ def test_averages_are_means_of_windows() -> None:
 def test_not_finite_is_marked_and_counted(run: Run) -> None:
     broken = dict(run.table)
     broken["grad_norm"] = run.table["grad_norm"].copy()
-    broken["grad_norm"][[10, 50]] = [math.nan, math.inf]
+    broken["grad_norm"][[10, 50]] = [WRITTEN_NAN, math.inf]
     found = curve("grad_norm", [_with(run, broken)])
     assert found is not None
     assert found.data["gaps"] == {"step": [11.0, 51.0], "value": ["NaN", "infinite"], "run": ["one", "one"]}

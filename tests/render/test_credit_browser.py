@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import synthetic
 from browsing import Browser, needed
 
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments import page as runs_page
 from grposcope.instruments.credit import record as credit
 from grposcope.instruments.credit.error import BASE, EXACT, Ranged
-from grposcope.instruments.credit.record import CreditRecord, CreditRollout, SourceRecord
+from grposcope.instruments.credit.record import CreditRecord, SourceRecord
 from grposcope.logs import read
 from grposcope.render import page
 
@@ -34,10 +36,10 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]  # fmt: skip
     record = CreditRecord(model="tiny", task="t", prompts=1, group=2, sources=tuple(sources))
     tokens = ("1+1", "=", HOSTILE)
-    given = {BASE: (0.5, 0.5, 0.5), EXACT: (0.0, 1.0, -1.0), HOSTILE: (-1.0, 0.0, 1.0)}
-    other = {name: tuple(-value for value in values) for name, values in given.items()}
+    given = {BASE: np.full(3, 0.5), EXACT: np.array([0.0, 1.0, -1.0]), HOSTILE: np.array([-1.0, 0.0, 1.0])}
+    other = {name: -values for name, values in given.items()}
     rollouts = [
-        CreditRollout("p", "1+1", "".join(tokens), reward, tokens, values)
+        Rollout(problem="p", prompt="1+1", completion="".join(tokens), reward=reward, tokens=tokens, measures=values)
         for reward, values in ((1.0, given), (0.0, other))
     ]
     credit.write(folder, record, rollouts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,10 @@ import numpy as np
 import pytest
 
 from grposcope.core.errors import UserError
+from grposcope.core.finding import Finding, Grade, at
 from grposcope.core.run import Meta, Run, no_evaluations, no_groups
-from grposcope.instruments.diagnosis import Finding
-from grposcope.instruments.diagnosis.findings import Grade
 from grposcope.watch import alarms
-from grposcope.watch.alarms import Alarm, Alarms, Wanted, wanted
+from grposcope.watch.alarms import Alarms, Wanted, wanted
 from grposcope.watch.wording import alarm_line
 
 
@@ -25,7 +25,7 @@ def run(rows: int) -> Run:
 
 def finding(mode: str, flagged: bool, onset: int | None = None, p: float = 1e-9, grade: Grade = "failing") -> Finding:
     return Finding(
-        mode, "flagged" if flagged else "ok", "why", (), "do", "ours", p, p, 1 - p, onset, (),
+        mode, "present" if flagged else "excluded", because="why", remedy="do", p=p, adjusted=p, since=at(onset),
         grade=grade if flagged else None,
     )  # fmt: skip
 
@@ -82,9 +82,9 @@ def test_what_is_news(judge: dict[str, Any]) -> None:
     ]
     for rows, flagged, onset in looks:
         judge["findings"] = [finding("length", flagged, onset)]
-        seen += [(alarm.step, alarm.onset) for alarm in watched.look(run(rows))]
+        seen += [(alarm.seen, alarm.onset) for alarm in watched.look(run(rows))]
     assert seen == [(30, 10), (80, 65)]
-    assert watched.raised[0] == Alarm("length", "failing", 30, 10, 1 - 1e-9, "why", "do")
+    assert watched.raised[0] == replace(finding("length", True, 10), seen=30)
     assert alarm_line(watched.raised[0]) == "step 30: failing: length, since step 10, because why; what to do: do"
 
 
@@ -102,8 +102,8 @@ def test_a_run_that_goes_back_is_judged_anew(judge: dict[str, Any]) -> None:
 
 def test_minor_modes_are_raised_if_asked_for(judge: dict[str, Any]) -> None:
     judge["findings"] = [finding("no learning", True), finding("length", True)]
-    assert [alarm.mode for alarm in Alarms().look(run(50))] == ["length"]
-    assert [alarm.mode for alarm in Alarms(minor={"no learning"}).look(run(50))] == ["no learning", "length"]
+    assert [alarm.fault for alarm in Alarms().look(run(50))] == ["length"]
+    assert [alarm.fault for alarm in Alarms(minor={"no learning"}).look(run(50))] == ["no learning", "length"]
 
 
 def test_nothing_to_judge() -> None:
@@ -118,7 +118,7 @@ def test_a_note_that_becomes_a_failure_is_news(judge: dict[str, Any]) -> None:
     seen = []
     for rows, grade in zip(range(30, 90, 10), grades, strict=True):
         judge["findings"] = [finding("length", True, 10, grade=grade)]  # type: ignore[arg-type]
-        seen += [(alarm.step, alarm.grade) for alarm in watched.look(run(rows))]
+        seen += [(alarm.seen, alarm.grade) for alarm in watched.look(run(rows))]
     assert seen == [(30, "note"), (50, "failing")]
 
 

@@ -15,6 +15,7 @@ from grposcope.commands import watch_flags
 from grposcope.core.errors import UserError
 from grposcope.watch import alerts, webhook
 from grposcope.watch.alerts import Alert, Sender
+from grposcope.watch.receivers import tensorboard
 
 HOSTILE = Alert(
     "runs/<!channel>", "failing: length", "it grew & grew <https://example.org|here> @everyone", "failing", "length", 7,
@@ -42,7 +43,7 @@ def test_a_receiver_that_fails_gets_the_next_alert_all_the_same() -> None:
     got: list[str] = []
 
     def receive(alert: Alert) -> None:
-        got.append(alert.mode)
+        got.append(alert.fault)
         raise KeyError("nobody")
 
     sender = Sender("wandb", receive)
@@ -94,7 +95,7 @@ def test_tensorboard_shows_when_and_how_bad() -> None:
     writer = SimpleNamespace(
         add_text=lambda *a: calls.append(a), add_scalar=lambda *a: calls.append(a), flush=lambda: calls.append("flush")
     )
-    alerts.to_tensorboard(writer, Alert("r", "warning: kl blow-up", "it rose", "warning", "kl blow-up", 9))
+    tensorboard.alert_of(writer, Alert("r", "warning: kl blow-up", "it rose", "warning", "kl blow-up", 9))
     tag = "grposcope/alarm/kl_blow-up"
     assert calls == [(tag, "warning: kl blow-up: it rose", 9), (tag, 2.0, 9), "flush"]
 

@@ -15,57 +15,62 @@ import pytest
 from asked import asked
 
 from grposcope import cli
-from grposcope.instruments.diagnosis.findings import Finding, Status
+from grposcope.core.finding import Finding, Status, at
 from grposcope.instruments.diagnosis.verdict import Verdict
 from grposcope.watch import command as watch
 from grposcope.watch import follow
-from grposcope.watch.changes import WatchedState, between
+from grposcope.watch.changes import Change, WatchedState, between
 from grposcope.watch.follow import Watcher
 
-FINDING = Finding("length", "ok", "it fits", (), "cut it", "", 0.5, 1.0, math.nan, None, ())
+FINDING = Finding("length", because="it fits", remedy="cut it", p=0.5, adjusted=1.0)
 
 
-def finding(mode: str, status: Status, grade: Any = None, onset: int | None = None) -> Finding:
-    return replace(FINDING, mode=mode, status=status, grade=grade, onset=onset)
+def finding(fault: str, status: Status, grade: Any = None, onset: int | None = None) -> Finding:
+    return replace(FINDING, fault=fault, status=status, grade=grade, since=at(onset))
+
+
+def name(change: Change) -> str:
+    return change.finding.fault if change.finding else ""
 
 
 def test_each_change_once_in_order() -> None:
     healthy = WatchedState(
-        10, Verdict("healthy", "healthy: fine"), [finding("length", "ok"), finding("zero loss", "ok")]
+        10, Verdict("healthy", "healthy: fine"), [finding("length", "excluded"), finding("zero loss", "excluded")]
     )
-    flagged = [finding("length", "flagged", "warning", 12), finding("zero loss", "near the limit")]
-    bad = WatchedState(20, Verdict("warning", "warning: length", "length", advice="cut it"), flagged)
+    flagged = [finding("length", "present", "warning", 12), finding("zero loss", "possible")]
+    bad = WatchedState(20, Verdict("warning", "warning: length", "length", remedy="cut it"), flagged)
     changes = between(healthy, bad)
-    assert [(c.event, c.rule, c.before, c.after, c.onset) for c in changes] == [
-        ("verdict", "length", "healthy", "warning", 12), ("rule", "length", "ok", "warning", 12),
-        ("rule", "zero loss", "ok", "near the limit", None),
+    assert [(c.event, c.finding, c.before, c.after) for c in changes] == [
+        ("verdict", flagged[0], "healthy", "warning"), ("fault", flagged[0], "excluded", "warning"),
+        ("fault", flagged[1], "excluded", "possible"),
     ]  # fmt: skip
-    assert changes[0].advice == changes[1].advice == "cut it"
-    assert changes[2].advice == ""
+    assert [c.text for c in changes] == ["warning: length; what to do: cut it", "", ""]
+    sent = changes[0].document("run", 1.0)
+    assert (sent["finding"]["fault"], sent["finding"]["since"]["step"]) == ("length", 12)
     later = replace(bad, step=30, verdict=Verdict("warning", "warning: other numbers", "length"))
     assert between(bad, later) == []
-    assert [c.after for c in between(bad, replace(healthy, step=40))] == ["healthy", "ok", "ok"]
+    assert [c.after for c in between(bad, replace(healthy, step=40))] == ["healthy", "excluded", "excluded"]
 
 
 def test_a_first_look_names_only_what_is_wrong() -> None:
     first = WatchedState(10, Verdict("cannot tell", "cannot tell"), [FINDING, finding("kl blow-up", "cannot tell")])
     assert [c.event for c in between(WatchedState(), first)] == ["verdict"]
-    worse = replace(first, findings=[FINDING, finding("kl blow-up", "flagged", "failing")])
-    assert [(c.event, c.rule) for c in between(WatchedState(), worse)] == [("verdict", ""), ("rule", "kl blow-up")]
+    worse = replace(first, findings=[FINDING, finding("kl blow-up", "present", "failing")])
+    assert [(c.event, name(c)) for c in between(WatchedState(), worse)] == [("verdict", ""), ("fault", "kl blow-up")]
 
 
 def test_a_failure_that_gets_another_name_is_closed() -> None:
-    one = WatchedState(10, None, [finding("saturated", "flagged", "warning")])
-    other = WatchedState(11, None, [finding("constant reward", "flagged", "failing")])
-    assert [(c.rule, c.before, c.after) for c in between(one, other)] == [
-        ("constant reward", "", "failing"), ("saturated", "warning", "ok"),
+    one = WatchedState(10, None, [finding("saturated", "present", "warning")])
+    other = WatchedState(11, None, [finding("constant reward", "present", "failing")])
+    assert [(name(c), c.before, c.after) for c in between(one, other)] == [
+        ("constant reward", "", "failing"), ("saturated", "warning", "excluded"),
     ]  # fmt: skip
 
 
 def test_stalled_and_unreadable_come_and_go() -> None:
     going = WatchedState(10)
     stuck = replace(going, stalled="nothing was written for 5 min", problem="line 3 is broken")
-    assert [(c.event, c.cause) for c in between(going, stuck)] == [
+    assert [(c.event, c.text) for c in between(going, stuck)] == [
         ("stalled", "nothing was written for 5 min"), ("unreadable", "line 3 is broken"),
     ]  # fmt: skip
     assert between(stuck, replace(stuck, stalled="nothing was written for 6 min")) == []
@@ -126,11 +131,11 @@ def test_the_stream_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     assert told[-1] == document
     assert (document["event"], document["reason"], document["status"]) == ("ended", "left by Ctrl-C", 0)
     assert document["grade"] == "failing"
-    (collapse,) = [one for one in told if one.get("rule") == "entropy collapse" and one["event"] == "rule"]
-    assert (collapse["from"], collapse["to"]) == ("ok", "failing")
-    assert 55 <= collapse["onset"] <= 62 < collapse["step"]
-    assert "entropy" in collapse["cause"]
-    assert collapse["advice"]
+    (collapse,) = [one for one in told if one["event"] == "fault" and one["finding"]["fault"] == "entropy collapse"]
+    assert (collapse["from"], collapse["to"]) == ("excluded", "failing")
+    assert 55 <= collapse["finding"]["since"]["step"] <= 62 < collapse["step"]
+    assert "entropy" in collapse["finding"]["because"]
+    assert collapse["finding"]["remedy"]
     grades = [one["to"] for one in told if one["event"] == "verdict"]
     assert grades[-1] == "failing"
     assert all(set(one) == set(collapse) for one in told[:-1])

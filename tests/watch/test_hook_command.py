@@ -13,14 +13,16 @@ from grposcope.core.errors import UserError
 from grposcope.watch import alerts, hook_command
 from grposcope.watch.alerts import Alert
 
-ALERT = Alert("runs/a b", "failing: length", "because", "failing", "length", 7, {"mode": "length", "odd": "$(touch x)"})
+ALERT = Alert(
+    "runs/a b", "failing: length", "because", "failing", "length", 7, {"fault": "length", "odd": "$(touch x)"}
+)
 WRITE = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.argv[2] + sys.stdin.read())"
 
 
 def test_a_command_gets_the_document_and_the_words(tmp_path: Path) -> None:
     """A run's name with spaces stays one word, and nothing is read by a shell."""
     out = tmp_path / "out file"
-    sender = hook_command.command(f"{sys.executable} -c '{WRITE}' '{out}' '{{run}};{{mode}}@{{step}} '")
+    sender = hook_command.command(f"{sys.executable} -c '{WRITE}' '{out}' '{{run}};{{fault}}@{{step}} '")
     sender.send(ALERT)
     assert alerts.wait([sender]) == []
     words, _, document = out.read_text().partition(" {")

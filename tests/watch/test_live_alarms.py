@@ -38,10 +38,10 @@ def test_loggers_are_told_once_also_after_a_resume(tmp_path: Path) -> None:
         alarms = LiveAlarms(folder, [logger], done, said.append)
         alarms.step({})
         alarms.end()
-    assert [(alert.mode, alert.grade) for alert in told if alert.mode == "non-finite"] == [("non-finite", "failing")]
+    assert [(alert.fault, alert.grade) for alert in told if alert.fault == "non-finite"] == [("non-finite", "failing")]
     assert {alert.grade for alert in told} <= {"failing", "warning"}
     assert sum("failing: non-finite, since step 10" in line for line in said) == 1
-    assert '"mode": "non-finite"' in (folder / "alarms.jsonl").read_text()
+    assert '"fault": "non-finite"' in (folder / "alarms.jsonl").read_text()
     LiveAlarms(folder, [logger], 5, said.append)
     assert (folder / "alarms.jsonl").read_text() == ""  # taken back to a step before any of them
 

@@ -78,8 +78,8 @@ def test_what_a_run_exposes(watched: Watcher) -> None:
     assert found["grposcope_verdict", "failing"] == 1
     assert sum(value for key, value in found.items() if key[0] == "grposcope_verdict") == 1
     assert found["grposcope_verdict_cause_info", "entropy_collapse"] == 1
-    assert found["grposcope_rule_status", "flagged", "entropy_collapse"] == 1
-    assert found["grposcope_rule_status", "ok", "entropy_collapse"] == 0
+    assert found["grposcope_rule_status", "present", "entropy_collapse"] == 1
+    assert found["grposcope_rule_status", "excluded", "entropy_collapse"] == 0
     assert found["grposcope_rule_severity", "entropy_collapse"] == 3
     assert found["grposcope_rule_severity", "length"] == 0
     assert 55 <= found["grposcope_rule_onset_step", "entropy_collapse"] <= 62

@@ -263,8 +263,8 @@ def test_a_log_of_any_kind(
     out = capsys.readouterr().out
     said = document
     assert said["step"] == 80
-    assert said["flagged"] == ["entropy collapse"]
-    assert [alarm["mode"] for alarm in said["alarms"]] == ["entropy collapse"]
+    assert said["present"] == ["entropy collapse"]
+    assert [alarm["fault"] for alarm in said["alarms"]] == ["entropy collapse"]
     assert out.count("✗ step 80: failing: entropy collapse, since step ") == 1
     assert "failing: entropy collapse" in out
     assert any(line.startswith("Reward ") for line in out.splitlines())
@@ -289,8 +289,8 @@ def test_a_growing_log_and_the_exit_status(
     out = capsys.readouterr().out
     said = document
     assert "not begun; waiting for it" in out
-    assert 60 < said["alarms"][0]["step"] == written[0]
-    assert 55 <= said["alarms"][0]["onset"] <= 62
+    assert 60 < said["alarms"][0]["seen"] == written[0]
+    assert 55 <= said["alarms"][0]["since"]["step"] <= 62
 
 
 def test_each_onset_is_said_once(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_each_onset_is_said_once(tmp_path: Path) -> None:
     modes = []
     for end in range(20, 201, 10):
         path.write_text(jsonl(whole[:end]))
-        modes += [alarm.mode for alarm in seen.look(0.0)]
+        modes += [alarm.fault for alarm in seen.look(0.0)]
     assert modes == ["entropy collapse"]
 
 
@@ -310,7 +310,7 @@ def test_another_run_in_the_same_file_is_judged_anew(tmp_path: Path) -> None:
     seen = Watcher(path)
     seen._pace = tail.Pace(1.0)
     path.write_text(jsonl(rows(100, collapse_from=60)))
-    assert [alarm.mode for alarm in seen.look(0.0)] == ["entropy collapse"]
+    assert [alarm.fault for alarm in seen.look(0.0)] == ["entropy collapse"]
     path.replace(tmp_path / "run.jsonl.1")
     assert seen.look(0.0) == []
     path.write_text("")
@@ -323,7 +323,7 @@ def test_another_run_in_the_same_file_is_judged_anew(tmp_path: Path) -> None:
     assert seen.log.run is not None
     assert seen.log.run.steps == 60
     path.write_text(jsonl(rows(90, collapse_from=50)))
-    assert [alarm.mode for alarm in seen.look(0.0)] == ["entropy collapse"]
+    assert [alarm.fault for alarm in seen.look(0.0)] == ["entropy collapse"]
 
 
 def test_reading_rests_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,7 +368,7 @@ def test_a_run_of_ours_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture) 
     status, document = asked("watch", run, "--fail-on", "failing")
     assert status == 1
     out = capsys.readouterr().out
-    assert "non-finite" in document["flagged"]
+    assert "non-finite" in document["present"]
     assert "failing: non-finite" in out
 
 
@@ -385,7 +385,7 @@ def test_minor_modes_are_raised_only_if_asked_for(tmp_path: Path, capsys: pytest
     status, document = asked("watch", path, "--once", "--fail-on", "note")
     assert status == 0
     said = document
-    assert (said["flagged"], said["alarms"]) == (["no learning"], [])
+    assert (said["present"], said["alarms"]) == (["no learning"], [])
     assert call(path, "--once", "--fail-on", "no learning") == 1
 
 
@@ -451,7 +451,7 @@ def test_webhook(tmp_path: Path, hook: tuple[str, list[dict[str, Any]], list[int
     assert call(path, "--once", "--webhook", url) == 0
     assert len(sent) == 2  # the first was answered with 500
     assert sent[0] == sent[1]
-    assert (sent[0]["mode"], sent[0]["step"], sent[0]["run"]) == ("entropy collapse", 80, str(path))
+    assert (sent[0]["fault"], sent[0]["seen"], sent[0]["run"]) == ("entropy collapse", 80, str(path))
     assert sent[0]["text"].startswith(f"{path}: step 80: failing: entropy collapse, since step ")
 
 
@@ -465,12 +465,12 @@ def test_a_message_to_slack(tmp_path: Path, hook: tuple[str, list[dict[str, Any]
     assert list(said) == ["text"]
     assert said["text"].startswith("*failing: entropy collapse, since step ")
     assert f"\n{path}: step 80, because " in said["text"]
-    assert document["mode"] == "entropy collapse"
+    assert document["fault"] == "entropy collapse"
     sent.clear()
     assert call(path, "--once", "--webhook", url, "--alert-on", "kl blow-up") == 0
     assert sent == []
     assert call(path, "--once", "--webhook", url, "--alert-on", "kl blow-up", "--fail-on", "failing") == 1
-    assert [document["mode"] for document in sent] == ["entropy collapse"]
+    assert [document["fault"] for document in sent] == ["entropy collapse"]
 
 
 @pytest.mark.usefixtures("quick")
@@ -492,7 +492,7 @@ def test_a_webhook_that_fails_is_said_and_no_more(
     assert "webhook: " in said.err
     assert str(status or "refused") in said.err
     assert len(sent) == (2 if status else 0)
-    assert document["flagged"] == ["entropy collapse"]
+    assert document["present"] == ["entropy collapse"]
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://a/b", "http://", "a b", "http://a:x/", "data:,x"])

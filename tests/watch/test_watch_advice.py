@@ -11,9 +11,11 @@ import pytest
 
 from grposcope.cli import main
 from grposcope.core.errors import UserError
+from grposcope.core.finding import Finding, at
 from grposcope.logs import read
 from grposcope.watch import advice
 from grposcope.watch.changes import WatchedState, between
+from grposcope.watch.wording import advice_alert
 
 
 def log(path: Path, steps: int) -> Path:
@@ -33,9 +35,9 @@ def test_advice_is_said_once_and_never_taken_back(tmp_path: Path) -> None:
         said = now
         states.append(WatchedState(steps, advice=now))
     told = [one for old, new in itertools.pairwise(states) for one in between(old, new)]
-    assert [(one.event, one.rule) for one in told[:1]] == [("advice", "reward")]
+    assert [(one.event, one.finding.fault) for one in told[:1]] == [("advice", "reward decline")]
     assert len(told) == len(said)
-    assert told[0].advice.startswith("Go back to the weights of step")
+    assert told[0].text.startswith("Go back to the weights of step")
     assert 60 < told[0].step < 90
 
 
@@ -45,7 +47,7 @@ def test_on_the_screen_and_in_json(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["watch", str(path), "--once", "--autopilot", "advise"]) == 0
     assert "→ step " in capsys.readouterr().out
     assert main(["watch", str(path), "--once", "--autopilot", "advise", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["advice"][0]["monitor"] == "reward"
+    assert json.loads(capsys.readouterr().out)["advice"][0]["finding"]["fault"] == "reward decline"
 
 
 @pytest.mark.needs("autopilot")
@@ -56,7 +58,9 @@ def test_a_watched_run_is_never_acted_on() -> None:
 
 @pytest.mark.needs("autopilot")
 def test_a_webhook_gets_the_whole_line() -> None:
-    one = advice.Advice(70, "reward", "rollback", 61, "the policy got worse: why", "Go back")
-    sent = advice.alert(one, "run")
+    finding = Finding("reward decline", "present", because="why", brief="the policy got worse", since=at(61),
+                      grade="warning", seen=70)  # fmt: skip
+    sent = advice_alert(advice.Advice(finding, "rollback", "Go back"), "run")
     assert sent.document["text"] == "run: step 70: the policy got worse: why. Go back"
-    assert sent.document["since"] == 61
+    assert sent.document["finding"]["since"]["step"] == 61
+    assert (sent.fault, sent.grade, sent.step) == ("reward decline", "warning", 70)

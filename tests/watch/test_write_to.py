@@ -19,7 +19,9 @@ from grposcope.core.errors import UserError
 from grposcope.logs import read
 from grposcope.watch import alerts, destinations, write_to
 from grposcope.watch.alerts import Alert
-from grposcope.watch.destinations import Destination, RefusedError, destination
+from grposcope.watch.destinations import Destination, destination
+from grposcope.watch.receivers.program import RefusedError
+from grposcope.watch.receivers.wandb import parts_of
 from grposcope.watch.write_to import Writer
 
 PLACE = Destination("tensorboard", "somewhere")
@@ -130,7 +132,7 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_addresses_of_wandb_runs() -> None:
-    parts = destinations._wandb_parts
+    parts = parts_of
     assert parts("team/math/3f2k9q1x") == parts("https://wandb.ai/team/math/runs/3f2k9q1x?nw=1")
     assert parts("math/3f2k9q1x") == ["math", "3f2k9q1x"]
 
@@ -146,7 +148,7 @@ def test_the_watch_writes_each_change_once(tmp_path: Path, monkeypatch: pytest.M
     assert asked("watch", path, "--once")[0] == 0
     assert sent == []
     asked("watch", path, "--once", "--write-to", f"tensorboard:{tmp_path}")
-    assert [(alert.mode, alert.grade, alert.step) for alert in sent] == [
+    assert [(alert.fault, alert.grade, alert.step) for alert in sent] == [
         ("entropy collapse", "failing", 80), ("", "failing", 80),
     ]  # fmt: skip
     assert "since step" in sent[0].title
@@ -163,7 +165,7 @@ def test_a_fall_without_a_rule_is_an_alarm_of_its_own(tmp_path: Path, monkeypatc
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, document = asked("watch", path, "--once", "--write-to", f"tensorboard:{tmp_path}")
     assert document["grade"] == "failing"
-    raised = [alert for alert in sent if alert.mode]
+    raised = [alert for alert in sent if alert.fault]
     assert len(raised) == 1
     assert raised[0].grade == "failing"
 

@@ -15,6 +15,7 @@ PURPOSES = ("look at a run", "plan the next one", "train")
 OWN = (
     Command("report", PURPOSES[0], "draw one page about one or several runs", "grposcope.commands.report"),
     Command("watch", PURPOSES[0], "follow a running run in the terminal", "grposcope.watch.command"),
+    Command("explain", PURPOSES[0], "say what a fault is, and what to do about it", "grposcope.commands.explain"),
     Command(
         "train", PURPOSES[2], "train a model with GRPO or a relative from verifiable rewards",
         "grposcope.lab.train.command",
@@ -28,11 +29,24 @@ OWN = (
 
 
 def known() -> dict[str, tuple[Command, Instrument | None]]:
-    """Every command by its name, with the instrument that it belongs to."""
-    of_instruments = [(command, one) for one, command in instruments.commands().values()]
-    every = [*of_instruments, *((command, None) for command in OWN)]
-    every.sort(key=lambda pair: PURPOSES.index(pair[0].purpose))
-    return {command.name: (command, one) for command, one in every}
+    """Every command by its name, with the instrument that it belongs to, sorted by purpose.
+
+    ValueError for a name that two declare, and for a purpose that is none of PURPOSES.
+    """
+    own: dict[str, tuple[Command, Instrument | None]] = {command.name: (command, None) for command in OWN}
+    of_instruments = {}
+    for instrument in instruments.all_instruments():
+        for command in instrument.commands:
+            if command.name in own or command.name in of_instruments:
+                raise ValueError(f"instrument {instrument.name}: there is a command {command.name}; name it otherwise")
+            if command.purpose not in PURPOSES:
+                raise ValueError(
+                    f"instrument {instrument.name}: command {command.name} has the purpose {command.purpose!r}, which "
+                    f"is none of {', '.join(PURPOSES)}"
+                )
+            of_instruments[command.name] = (command, instrument)
+    listed = {**of_instruments, **own}
+    return dict(sorted(listed.items(), key=lambda entry: PURPOSES.index(entry[1][0].purpose)))
 
 
 def listing() -> str:

@@ -1,40 +1,64 @@
-"""The command of an instrument whose settings say it all: reads runs, asks the instrument, renders what it answers."""
+"""The command of an instrument whose settings say it all: reads runs, asks the instrument, renders what it answers.
+
+Each field of the settings is a flag, by its type: int, float, str or a Literal takes a value; bool is a switch with a
+`--no-` form; a list or tuple takes values with commas between them; what may be None takes `none` where that is not
+the default. The help is what the docstring of the settings says as “name: …”, or `metadata["help"]` of the field.
+"""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import MISSING, fields
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from grposcope.commands import log_flags
 from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
 from grposcope.core.instrument import Instrument
 
+METAVARS: Mapping[type, str] = {int: "N", float: "X", str: "TEXT"}
+"""What stands for a value of each type in the help."""
+
+DESTINATION = "setting "
+"""Beginning of the attribute of the arguments that has a setting, which no other flag can have."""
+
 
 def add_flags(command: argparse.ArgumentParser, instrument: Instrument) -> None:
-    """Declare a flag per setting, and those of all commands that read logs."""
+    """Declare a flag per setting, and those of all commands that read logs.
+
+    ValueError for a setting that has the name of one of those; TypeError for one of a type that no flag can give.
+    """
     command.add_argument("runs", nargs="+", metavar="RUN", help="folder or log of a run, of any supported trainer")
-    for field in fields(instrument.settings):
-        default = None if field.default is MISSING else field.default
-        command.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            type=type(default),
-            default=default,
-            metavar=field.metadata.get("metavar", "X"),
-            help=f"{field.metadata['help']} (default: {default})",
-        )
     add_json(command)
     log_flags.add_flags(command, "runs")
+    types, explained = get_type_hints(instrument.settings), _explained(instrument.settings)
+    for field in fields(instrument.settings):
+        flag = f"--{field.name.replace('_', '-')}"
+        text = field.metadata.get("help") or explained.get(field.name) or field.name.replace("_", " ")
+        dest, shown = DESTINATION + field.name, _help(text, _default(field))
+        try:
+            command.add_argument(flag, dest=dest, help=shown, **_form(field, types[field.name]))
+        except argparse.ArgumentError:
+            raise ValueError(
+                f"instrument {instrument.name}: every command has a flag {flag}; give the setting {field.name} another "
+                "name"
+            ) from None
+        except TypeError as error:
+            raise TypeError(f"instrument {instrument.name}, setting {field.name}: {error}") from None
 
 
 def settings(instrument: Instrument, arguments: argparse.Namespace) -> Any:
-    """The settings of an instrument from its flags; UserError for those that it refuses."""
-    given = {field.name: getattr(arguments, field.name) for field in fields(instrument.settings)}
+    """The settings of an instrument from its flags; UserError, naming the flag, for those that it refuses."""
+    chosen = {field.name: getattr(arguments, DESTINATION + field.name) for field in fields(instrument.settings)}
     try:
-        return instrument.settings(**given)
+        return instrument.settings(**chosen)
     except ValueError as error:
-        raise UserError(str(error)) from None
+        name, space, rest = str(error).partition(" ")
+        flag = f"--{name.replace('_', '-')}" if name in chosen else name
+        raise UserError(f"{flag}{space}{rest}") from None
 
 
 def run(arguments: argparse.Namespace, instrument: Instrument) -> int:
@@ -42,11 +66,99 @@ def run(arguments: argparse.Namespace, instrument: Instrument) -> int:
     from grposcope.instruments import ask
     from grposcope.render import document, terminal
 
+    chosen = settings(instrument, arguments)
     runs = [log_flags.read(path, arguments) for path in arguments.runs]
-    answers = ask(instrument, runs, settings(instrument, arguments))
+    answers = ask(instrument, runs, chosen)
     if not answers:
         raise UserError(f"{arguments.runs[0]} has nothing that answers “{instrument.question}”")
     for answer in answers:
         say(arguments, terminal.text(answer))
     finish(arguments, {answer.name: document.of_answer(answer) for answer in answers})
     return 0
+
+
+def _default(field: Field[Any]) -> Any:
+    """What a setting is by default."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _form(field: Field[Any], kind: Any) -> dict[str, Any]:
+    """What argparse has to know of a setting of this type; TypeError for one that a flag cannot give."""
+    default = _default(field)
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    options = [member for member in members if member is not NoneType]
+    kind = options[0] if len(options) == 1 else None
+    if kind is bool:
+        return {"action": argparse.BooleanOptionalAction, "default": default}
+    convert, metavar = _value(kind)
+    if len(members) > len(options) and default is not None:
+        convert = _or_none(convert)
+    return {"type": convert, "default": default, "metavar": field.metadata.get("metavar", metavar)}
+
+
+def _value(kind: Any) -> tuple[Callable[[str], Any], str]:
+    """What makes a value of this type of a text, and what stands for it in the help."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind in METAVARS:
+        return kind, METAVARS[kind]
+    if origin is Literal:
+        return _one_of(arguments), "|".join(map(str, arguments))
+    members = [member for member in arguments if member is not Ellipsis]
+    if origin in (list, tuple, Sequence) and len(members) == 1 and members[0] in METAVARS:
+        metavar = METAVARS[members[0]]
+        return _several(members[0], list if origin is list else tuple), f"{metavar},{metavar},…"
+    raise TypeError(
+        f"no flag gives a {getattr(kind, '__name__', kind)}; use int, float, str, bool, a Literal, one of these or "
+        "None, or a list or tuple[…, ...] of them"
+    )
+
+
+def _one_of(choices: Sequence[Any]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        """The choice that is written so; argparse's error for any other text."""
+        if (choice := next((one for one in choices if str(one) == text), None)) is None:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(map(str, choices))}")
+        return choice
+
+    return read
+
+
+def _several(kind: type, container: type) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        """The values between commas; argparse's error where one is none."""
+        try:
+            return container(kind(value.strip()) for value in text.split(",") if value.strip())
+        except ValueError:
+            words = {int: "whole numbers such as 2,4,8", float: "numbers such as 0.5,1"}[kind]
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of {words}") from None
+
+    return read
+
+
+def _or_none(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        """The value, or None for the word none."""
+        return None if text.lower() == "none" else convert(text)
+
+    read.__name__ = getattr(convert, "__name__", "value")  # which argparse names in its error
+    return read
+
+
+def _help(text: str, default: Any) -> str:
+    """The help of a flag, with its default where there is one to name."""
+    if isinstance(default, list | tuple):
+        default = ",".join(map(str, default))
+    shown = "" if default in (None, "") or isinstance(default, bool) else f" (default: {default})"
+    return f"{text}{shown}".replace("%", "%%")
+
+
+def _explained(settings: type) -> dict[str, str]:
+    """What the docstring of settings says of each field, as in “budget: what it may cost. first, last: steps.”."""
+    name = f"(?:{'|'.join(field.name for field in fields(settings))})"
+    text = " ".join((settings.__doc__ or "").split())
+    _, *pieces = re.split(rf"(?:^|(?<=\. ))({name}(?:, {name})*): ", text)
+    return {
+        one: said.strip().removesuffix(".")
+        for names, said in zip(pieces[::2], pieces[1::2], strict=True)
+        for one in names.split(", ")
+    }

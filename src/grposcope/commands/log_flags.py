@@ -143,7 +143,9 @@ def known_settings() -> frozenset[str]:
     """Every name that --set takes: the settings of all trainers, what instruments ask for, and versions."""
     from grposcope.logs.trainers import TRAINERS
 
-    names = {name for one in TRAINERS.values() for name in (*one.config_keys, *one.conventions)}
+    names = {
+        name for one in TRAINERS.values() for name in (*(s.name for s in one.settings if s.name), *one.conventions)
+    }
     versions = {f"{name.replace('-', '_')}_version" for name in TRAINERS}
     return frozenset(names | versions | set(OTHER_SETTINGS))
 

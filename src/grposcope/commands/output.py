@@ -1,8 +1,14 @@
-"""What a command prints: text for people, or with `--json` one JSON document for programs and nothing else."""
+"""What a command prints: text for people, or with `--json` one JSON document for programs and nothing else.
+
+Whoever reads it, such as head, may leave: the command still does and writes to files what it was asked for.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from grposcope.core.text import printable
@@ -13,10 +19,10 @@ def add_json(command: Any, help: str = "print only the JSON document") -> None:
     command.add_argument("--json", action="store_true", help=help)
 
 
-def say(arguments: argparse.Namespace, text: str) -> None:
-    """Print text for people, unless --json asks for the document alone."""
+def say(arguments: argparse.Namespace, text: str, coloured: Callable[[str], str] = str) -> None:
+    """Print text for people, as `coloured` makes it, unless --json asks for the document alone."""
     if not arguments.json:
-        print(printable(text))
+        _print(arguments, coloured(printable(text)))
 
 
 def finish(arguments: argparse.Namespace, document: Any) -> None:
@@ -25,4 +31,18 @@ def finish(arguments: argparse.Namespace, document: Any) -> None:
     if arguments.json:
         from grposcope.core.files import dumps
 
-        print(dumps(document))
+        _print(arguments, dumps(document))
+
+
+def _print(arguments: argparse.Namespace, text: str) -> None:
+    """Print a text; where nobody reads it any more, this and what follows is lost, and `arguments.unread` is true."""
+    try:
+        print(text)
+    except BrokenPipeError:
+        silence()
+        arguments.unread = True
+
+
+def silence() -> None:
+    """Let nothing more that is printed go anywhere, as its reader has left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,7 +11,7 @@ from grposcope.core.metrics import LOGGED, METRICS
 from grposcope.core.run import Run, Texts
 from grposcope.core.text import number, table
 from grposcope.logs.hints import Seen
-from grposcope.logs.normalize import CLOCKS
+from grposcope.logs.keys import CLOCKS
 
 OWN_NAMES = 40
 """Most metrics without a known meaning, and keys of a log that was not read, that are listed."""

@@ -30,6 +30,9 @@ R tells NA from NaN in the same way. Copies, selections and joins of columns kee
 several values, whoever computes it says which of the two it is. `core.not_finite.is_written_nan` finds it.
 """
 
+WRITTEN_NULL: float = struct.unpack("<d", (0x7FF800000000002A).to_bytes(8, "little"))[0]
+"""The NaN that stands for a null of JSON: a key that is in the row without a number, be it absent or a lost NaN."""
+
 NAMED: Mapping[str, float] = {"NaN": WRITTEN_NAN, "Infinity": math.inf, "-Infinity": -math.inf}
 """Strings that stand for the numbers JSON does not have: `dumps` writes them, `finite_or_named` reads them back."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,11 @@ class Instrument:
 
     name: the folder's. question: what it answers. answers: module with `answers(runs, settings)`, which returns what
     the page, the terminal and JSON show of these runs, nothing where there is nothing to show; empty for an instrument
-    that the page does not have. settings: a frozen dataclass whose fields are the flags of its command. uses: the
-    instruments without which it cannot answer.
+    that the page does not have. settings: a frozen dataclass whose fields, each with the default that the page asks
+    with, are the flags of its command (`commands.generic` has the types); it may refuse values with a ValueError that
+    begins with the name of the field. uses: the instruments without which it cannot answer.
+
+    ValueError for settings without a default.
     """
 
     name: str
@@ -41,3 +44,8 @@ class Instrument:
     settings: type = NoSettings
     commands: tuple[Command, ...] = ()
     uses: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for setting in fields(self.settings):
+            if setting.default is MISSING and setting.default_factory is MISSING:
+                raise ValueError(f"instrument {self.name}: the page needs a default of the setting {setting.name}")

@@ -1,8 +1,9 @@
 """Values of a table that are not finite, each told from one that nobody logged.
 
 Both are NaN in a column. One that a trainer wrote has bits of its own (`core.files.WRITTEN_NAN`), which every reader
-gives it; JSON's null, an empty cell and a key that is not in the row are absent. Some writers have only null for NaN,
-so that a gap in the quantities of the update counts as well where a value is due.
+gives it; an empty cell and a key that is not in the row are absent. JSON's null has bits of its own, too
+(`WRITTEN_NULL`): many writers have no other way to write NaN, so that a null counts in the quantities of the update
+where a value is due, and is absent elsewhere.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grposcope.core.files import WRITTEN_NAN, json_number
+from grposcope.core.files import WRITTEN_NAN, WRITTEN_NULL, json_number
 from grposcope.core.metrics import VARIANTS
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 UPDATE = (*VARIANTS["loss"], "grad_norm")
-"""Columns of the update, of which a missing value counts as not finite, where one is due."""
+"""Columns of the update, of which a null counts as not finite, where a value is due."""
 
 REWARD = VARIANTS["reward"]
 """Columns of the reward."""
@@ -33,14 +34,20 @@ COUNTED = frozenset((*UPDATE, *REWARD, *MEASURED))
 """Columns of which a NaN that was written counts as not finite."""
 
 STOPPED = 5
-"""Rows up to the end without a value from which on a column of the update has stopped."""
+"""Rows up to the end with nulls from which on a column of the update has stopped."""
 
-_BITS = np.array([WRITTEN_NAN]).view(np.int64)[0]
+_NAN, _NULL = (np.array([value]).view(np.int64)[0] for value in (WRITTEN_NAN, WRITTEN_NULL))
 
 
 def is_written_nan(column: Floats) -> Bools:
     """Whether each value (N,) is NaN because a trainer wrote it so."""
-    written: Bools = np.ascontiguousarray(column).view(np.int64) == _BITS
+    written: Bools = np.ascontiguousarray(column).view(np.int64) == _NAN
+    return written
+
+
+def is_written_null(column: Floats) -> Bools:
+    """Whether each value (N,) is NaN because a trainer wrote null in its place."""
+    written: Bools = np.ascontiguousarray(column).view(np.int64) == _NULL
     return written
 
 
@@ -55,25 +62,25 @@ def not_finite_in(row: Mapping[str, Any]) -> set[str]:
 
 
 def not_finite(table: Mapping[str, Floats]) -> dict[str, Bools]:
-    """Rows (N,) whose value is infinite, was written as NaN, or is missing where one is due, for each metric with any.
+    """Rows (N,) whose value is infinite, was written as NaN, or as null where one is due, for each metric with any.
 
     A NaN that was written counts in the columns COUNTED, unless it stands for a value that was not measured: of
     MEASURED in all rows, of any column in all but rows at a regular interval of two or more.
     A value is due in a row that has every column that is usually logged, in a column of UPDATE that has a value from
     some row on in at least half of the rows and at no regular interval; and where such a column stops for good, for
-    STOPPED rows or more, while the reward goes on.
+    STOPPED rows or more, while the reward goes on. A row that lacks the key says nothing.
     """
     if not len(table["step"]):
         return {}
     found, complete = {}, None
     for name, column in table.items():
         wrong = np.isinf(column)
-        if name in COUNTED and (nan := np.isnan(column)).any():
+        if name in COUNTED and np.isnan(column).any():
             if (written := is_written_nan(column)).any() and not _stands_for_absent(name, column):
                 wrong |= written
-            if name in UPDATE:
+            if name in UPDATE and (null := is_written_null(column)).any():
                 complete = _complete_rows(table) if complete is None else complete
-                wrong |= (nan & complete & _due(column)) | _stopped(column, table)
+                wrong |= null & ((complete & _due(column)) | _stopped(column, table))
         if wrong.any():
             found[name] = wrong
     return found

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grposcope.core.not_finite import not_finite
+from grposcope.core.rollouts import Bools as Bools
+from grposcope.core.rollouts import Floats as Floats
+from grposcope.core.rollouts import Ints as Ints
+from grposcope.core.rollouts import Rollout
 from grposcope.core.text import listed, plain, visible
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 T = TypeVar("T")
 
 
@@ -49,6 +49,7 @@ class Groups:
     rewards[offsets[i]:offsets[i + 1]]. truncated (M,) likewise, None if it was not recorded. components: the rewards of
     single functions by name, (M,) each, NaN where a function did not judge; empty where there is one or none is known.
     lengths (M,): of the completions, in tokens, or in characters where the log has texts only; None if not recorded.
+    summed: whether `rewards` are plain sums of the components, because the log has no total.
     """
 
     step: Ints
@@ -59,6 +60,7 @@ class Groups:
     truncated: Bools | None = None
     components: Mapping[str, Floats] = field(default_factory=dict)
     lengths: Floats | None = None
+    summed: bool = False
 
     @staticmethod
     def of(
@@ -157,49 +159,6 @@ class Evaluations:
         return Evaluations.of_rows([row for row in rows if row[1] == metric])
 
 
-@dataclass(frozen=True)
-class Continued:
-    """What the policy wrote from a place inside a rollout, after `place` of its tokens, and the reward of the whole.
-
-    text: without what stands before. tokens: how many it has.
-    """
-
-    place: int
-    text: str
-    reward: float
-    tokens: int
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """One completion, with the sampling distribution at each of its tokens where that was recorded.
-
-    rollout: index in its group. tokens (T,) as text; logp and entropy (T,), in nats, when the completion was sampled;
-    weight (T,) = ∂L/∂log π, None if it was not recorded. T is 0 for logs of texts only. components: parts of the
-    reward, where they were recorded. parent, of a leaf of a tree: the rollout of its group that it branched from, whose
-    first `shared` tokens it has; None for one that has a beginning of its own. continuations: what else the policy
-    wrote from places inside it. trainer_logp (T,): log-probabilities of the policy that trains, where another may have
-    sampled; version: optimiser steps that made the weights which sampled, where these were not the current ones.
-    """
-
-    problem: str
-    prompt: str
-    rollout: int
-    completion: str
-    reward: float
-    truncated: bool
-    tokens: tuple[str, ...]
-    logp: Floats
-    entropy: Floats
-    weight: Floats | None = None
-    components: Mapping[str, float] = field(default_factory=dict)
-    parent: int | None = None
-    shared: int = 0
-    continuations: tuple[Continued, ...] = ()
-    trainer_logp: Floats | None = None
-    version: int | None = None
-
-
 class RolloutFiles(Mapping[int, tuple[Rollout, ...]]):
     """Step -> rollouts, read from the file of the step when they are asked for."""
 
@@ -237,7 +196,7 @@ class Reading:
 
     step: what was taken as the step, where that is no key of its own. rows: how many were used, evaluations too.
     left_out: lines of a text that are no rows, and examples of the first. defects: names of the metrics that this
-    version of the engine logs wrongly (`logs.defects`).
+    version of the engine logs wrongly (`logs.trainers`).
     """
 
     step: str = ""
@@ -271,7 +230,8 @@ class Run:
     config:   engine, settings (under our names) and logged (the configuration as the trainer logged it); for a record
               of our own, the content of its config.json.
     table:    metric name -> float64 column, all of one length and aligned on table["step"];
-              NaN where a value is absent, `core.files.WRITTEN_NAN` where it was recorded as NaN (`core.not_finite`).
+              NaN where a value is absent; where it was recorded as NaN or null, WRITTEN_NAN or WRITTEN_NULL of
+              `core.files` (`core.not_finite`).
     rollouts: step -> the rollouts sampled then, loaded when asked for.
     phase:    what the trainer last said it was doing; summary: the outcome. None if absent.
     keys:     metric name -> its key in the log, where the two differ.

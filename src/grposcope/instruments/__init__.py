@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from grposcope.core.instrument import Command, Instrument
+from grposcope.core.instrument import Instrument
 
 if TYPE_CHECKING:  # the list of commands does not wait for NumPy
     from grposcope.core.answer import Answer
@@ -57,11 +57,6 @@ def instrument(name: str) -> Instrument:
 def all_instruments() -> tuple[Instrument, ...]:
     """All instruments that are there, in the order of NAMES."""
     return tuple(instrument(name) for name in NAMES if has(name))
-
-
-def commands() -> dict[str, tuple[Instrument, Command]]:
-    """The commands of all instruments, with the instrument of each."""
-    return {command.name: (one, command) for one in all_instruments() for command in one.commands}
 
 
 def lacking(one: Instrument) -> str:

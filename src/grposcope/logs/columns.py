@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import WRITTEN_NAN, json_number
+from grposcope.core.files import WRITTEN_NAN, WRITTEN_NULL, json_number
 from grposcope.core.not_finite import is_written_nan
-from grposcope.core.run import Floats, Groups, Ints, Rollout, Sparse, Texts
+from grposcope.core.rollouts import Rollout
+from grposcope.core.run import Floats, Groups, Ints, Sparse, Texts
 from grposcope.core.text import visible
 from grposcope.logs.text_numbers import written_number
 from grposcope.maths import dead_groups
@@ -315,7 +316,7 @@ def _column(values: Sequence[Any]) -> Floats | None:
     if not _NUMBERS.issuperset(map(type, values)):
         return None
     try:
-        return np.array(values, np.float64)
+        return np.array(_with_nulls(values) if None in values else values, np.float64)
     except OverflowError:
         return None
 
@@ -334,16 +335,21 @@ def _row(values: Mapping[str, Any]) -> Floats | None:
     except struct.error:  # a null, or no number
         numbers = _NUMBERS.issuperset(map(type, values.values()))
     try:
-        return np.fromiter(values.values(), np.float64, len(values)) if numbers else None
+        return np.fromiter(_with_nulls(values.values()), np.float64, len(values)) if numbers else None
     except OverflowError:
         return None
+
+
+def _with_nulls(values: Iterable[Any]) -> list[Any]:
+    """The values with WRITTEN_NULL for null."""
+    return [WRITTEN_NULL if value is None else value for value in values]
 
 
 def _number(name: str, value: Any) -> float | None:
     """A JSON value as a number, also one in quotes; None for anything else, and for the name of a run."""
     if isinstance(value, str) and name not in RUNS and (written := written_number(value)) is not None:
         return written
-    return json_number(value)
+    return WRITTEN_NULL if value is None else json_number(value)
 
 
 def _brief(value: Any) -> Any:

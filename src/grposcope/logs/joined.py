@@ -20,10 +20,10 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.run import Floats, Ints
 from grposcope.core.text import listed
-from grposcope.logs import interleaved
 from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats.log_file import LogFile, json_row
-from grposcope.logs.normalize import CLOCKS, STEPS, TIMES
+from grposcope.logs.keys import CLOCKS, STEPS, TIMES
+from grposcope.logs.per_step import last_attempts
 from grposcope.logs.trainers import generic, trainer_named, trainer_of
 
 OVERLAP = 0.5
@@ -150,7 +150,7 @@ def _part(log: RawLog) -> LogFilePart:
     step = columns[key]
     rows = np.flatnonzero(np.isfinite(step))
     metrics = {name: column[rows] for name, column in columns.items() if not is_clock(name)}
-    kept = rows[interleaved.last_attempts({"step": step[rows], **metrics}, ("step",))]
+    kept = rows[last_attempts({"step": step[rows], **metrics}, ("step",))]
     of_kept = {int(row): place for place, row in enumerate(kept)}
     rest = {name: column[kept] for name, column in columns.items() if name != key}
     named = {

@@ -1,4 +1,4 @@
-"""Rollouts of one step as another trainer wrote them, texts and rewards, to be looked into after the run.
+"""Rollouts of one step as another trainer wrote them, texts and rewards, in groups to be looked into after the run.
 
 TRL writes them to OUTPUT_DIR/completions (log_completions=True), verl to rollout_data_dir. Neither writes token ids:
 `instruments.gradient.retokenize` makes them anew.
@@ -9,51 +9,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.run import Floats
-
-Text = str | list[dict[str, Any]]
-"""A text, or a conversation as a list of messages."""
-
-
-@dataclass(frozen=True)
-class LoggedRows:
-    """Rollouts in the order of the file, N of them.
-
-    engine: who wrote them. keys (N,): what tells groups apart, unless neighbours do. rewards: each (N,), by function.
-    advantages: (N,) as the trainer computed them, where it wrote them.
-    """
-
-    engine: str
-    path: Path
-    step: int
-    keys: tuple[str, ...]
-    prompts: tuple[Text, ...]
-    completions: tuple[Text, ...]
-    rewards: Mapping[str, Floats]
-    advantages: Floats | None = None
-
-
-@dataclass(frozen=True)
-class LoggedRollouts:
-    """Whole groups, prompt-major: prompts (P,), completions (P·G,), rewards (P, G) of the weighted functions."""
-
-    engine: str
-    path: Path
-    step: int
-    prompts: tuple[Text, ...]
-    completions: tuple[Text, ...]
-    rewards: Floats
-    functions: tuple[str, ...]
-    weights: tuple[float, ...]
-    notes: tuple[str, ...] = ()
+from grposcope.core.rollouts import Floats, RolloutRows
 
 
 def choose(steps: Sequence[int], wanted: int | None, checkpoint: int | None, place: Path) -> int:
@@ -83,53 +46,63 @@ def choose(steps: Sequence[int], wanted: int | None, checkpoint: int | None, pla
 
 
 def grouped(
-    rows: LoggedRows, size: int | None, weights: Sequence[float] | Mapping[str, float] | None, limit: int | None = None
-) -> LoggedRollouts:
-    """The rows as whole groups of one size.
+    rows: RolloutRows, size: int | None, weights: Sequence[float] | Mapping[str, float] | None, limit: int | None = None
+) -> RolloutRows:
+    """The rollouts of a step as whole groups of one size, group after group, rewarded by the weighted functions.
 
-    size: rollouts per group, where known; else neighbours with one key are a group, and the smallest such group is the
-    size. weights: of the reward functions, in order or by name; None: all 1, which the order of the advantages has to
-    confirm where there are several. limit: the largest number of groups. UserError where groups are not of one size,
-    or the weights do not fit.
+    size: rollouts per group, where known; else neighbours of one group are one, and the smallest is the size. weights:
+    of the reward functions, in order or by name; None: all 1, which the order of the advantages has to confirm where
+    there are several. Rollouts that have a reward of their own have that one function, `reward`. limit: the largest
+    number of groups. UserError where groups are not of one size, or the weights do not fit.
     """
     order, size = _order(rows, size)
     prompts = len(order) // size
-    names = tuple(rows.rewards)
+    parts = _rewards(rows)
+    names = tuple(parts)
     scale = _weights(rows, names, weights)
-    parts = np.array([rows.rewards[name] for name in names], np.float64).reshape(len(names), -1)
-    rewards = np.nansum(parts * np.array(scale)[:, None], 0)[order].reshape(prompts, size)
-    notes = []
-    absent = int(np.isnan(parts).all(0).sum())
-    if absent:
-        notes.append(f"{absent} rollouts have no reward and count as 0, as in the trainer")
-    if rows.advantages is not None and len(names) > 1:
-        _check_order(rows, names, weights, rewards, rows.advantages[order].reshape(prompts, size))
+    table = np.array(list(parts.values()), np.float64).reshape(len(names), -1)
+    rewards = np.nansum(table * np.array(scale)[:, None], 0)[order].reshape(prompts, size)
+    absent = int(np.isnan(table).all(0).sum())
+    notes = [f"{absent} rollouts have no reward and count as 0, as in the trainer"] if absent else []
+    given = advantages(rows)
+    if given is not None and len(names) > 1:
+        _check_order(rows, names, weights, rewards, given[order].reshape(prompts, size))
     kept = prompts if limit is None else min(limit, prompts)
-    return LoggedRollouts(
-        engine=rows.engine,
-        path=rows.path,
-        step=rows.step,
-        prompts=tuple(rows.prompts[i] for i in order[: kept * size : size]),
-        completions=tuple(rows.completions[i] for i in order[: kept * size]),
-        rewards=rewards[:kept],
-        functions=names,
-        weights=scale,
-        notes=tuple(notes),
-    )
+    chosen = [
+        replace(rows[i], group=str(place // size), index=place % size, reward=float(rewards.flat[place]))
+        for place, i in enumerate(order[: kept * size])
+    ]
+    return replace(rows, rows=tuple(chosen), weights=dict(zip(names, scale, strict=True)), notes=tuple(notes))
 
 
-def _order(rows: LoggedRows, size: int | None) -> tuple[list[int], int]:
+def _rewards(rows: RolloutRows) -> dict[str, Floats]:
+    """Rewards (N,) by function, or the reward where the rollouts have one."""
+    total = np.array([row.reward for row in rows], np.float64)
+    if rows.functions and np.isnan(total).all():
+        return {name: np.array([row.rewards.get(name, math.nan) for row in rows]) for name in rows.functions}
+    return {"reward": total} if not np.isnan(total).all() else {}
+
+
+def advantages(rows: RolloutRows) -> Floats | None:
+    """The advantage (N,) of each rollout; None where one has none, or several over its tokens."""
+    each = [None if row.advantages is None or not len(row.advantages) else row.advantages for row in rows]
+    alike = [float(own[0]) for own in each if own is not None and len(set(own[own != 0].tolist())) <= 1]
+    return np.array(alike) if rows and len(alike) == len(rows) else None
+
+
+def _order(rows: RolloutRows, size: int | None) -> tuple[list[int], int]:
     """The rows so that groups stand together, and the size of the groups."""
-    if not rows.keys:
-        raise UserError(f"{rows.path} has no rollouts of step {rows.step}; choose another step")
-    runs = [(key, len(list(same))) for key, same in groupby(rows.keys)]
-    order = list(range(len(rows.keys)))
+    keys = [str(row.group) for row in rows]
+    if not keys:
+        raise UserError(f"{rows.path} has no rollouts of this step; choose another step")
+    runs = [(key, len(list(same))) for key, same in groupby(keys)]
+    order = list(range(len(keys)))
     if len({key for key, _ in runs}) < len(runs) and min(count for _, count in runs) == 1:
         first: dict[str, int] = {}  # shuffled rows: those with one key are a group
-        for key in rows.keys:
+        for key in keys:
             first.setdefault(key, len(first))
-        order.sort(key=lambda i: first[rows.keys[i]])
-        runs = list(Counter(rows.keys).items())
+        order.sort(key=lambda i: first[keys[i]])
+        runs = list(Counter(keys).items())
     counts = [count for _, count in runs]
     each = size or min(counts)
     if any(count % each for count in counts):
@@ -146,7 +119,7 @@ def _order(rows: LoggedRows, size: int | None) -> tuple[list[int], int]:
 
 
 def _weights(
-    rows: LoggedRows, names: tuple[str, ...], given: Sequence[float] | Mapping[str, float] | None
+    rows: RolloutRows, names: tuple[str, ...], given: Sequence[float] | Mapping[str, float] | None
 ) -> tuple[float, ...]:
     if not names:
         raise UserError(f"{rows.path} holds no reward; give the files of another step")
@@ -162,7 +135,7 @@ def _weights(
 
 
 def _check_order(
-    rows: LoggedRows,
+    rows: RolloutRows,
     names: tuple[str, ...],
     given: Sequence[float] | Mapping[str, float] | None,
     rewards: Floats,
@@ -185,8 +158,3 @@ def agree(rewards: Floats, advantages: Floats) -> bool:
     with np.errstate(over="ignore"):
         rises = np.diff(rewards[order]) > 1e-9
         return bool((np.diff(advantages[order])[rises] > -1e-6).all())
-
-
-def number_or_nan(value: Any) -> float:
-    """A JSON value as a number, NaN for any other."""
-    return float(value) if isinstance(value, int | float) else math.nan

@@ -1,8 +1,12 @@
-"""Environments, domains or agents of one run, each as a run by itself: told by their keys, or by a text of each row.
+"""Parts of a log: several runs, of which one is read, and environments, domains or agents, each a run by itself.
 
-By keys: a trainer logs what it logs of the whole once more for each environment, under other names (`Trainer.scoped`).
-By rows: several rows of a step, one for each text of a column such as `env`. The whole is then the mean of the rows
-of a step, each environment counting alike.
+Several runs are told apart by a label such as run_id, or by steps that begin anew; the user says which. A step that
+falls back to the first one begins another run, unless less than FEWEST steps came before it, which were a false start.
+A step that falls back to a later one goes on from a checkpoint, and is the same run.
+
+Environments are told by their keys, or by a text of each row. By keys: a trainer logs what it logs of the whole once
+more for each environment, under other names (`Trainer.scoped`). By rows: several rows of a step, one for each text of a
+column such as `env`. The whole is then the mean of the rows of a step, each environment counting alike.
 """
 
 from __future__ import annotations
@@ -13,9 +17,11 @@ from dataclasses import replace
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.run import Evaluations, Floats, Run
+from grposcope.core.run import Bools, Evaluations, Floats, Ints, Run
 from grposcope.core.text import listed, visible
-from grposcope.logs.columns import ColumnBuilder, RawLog
+from grposcope.logs.columns import RUNS, ColumnBuilder, RawLog
+from grposcope.logs.hints import LAST, UndecidedError
+from grposcope.logs.table import LogTable
 from grposcope.logs.trainers.trainer import Settings, Trainer
 
 NAMES = frozenset(
@@ -26,6 +32,14 @@ NAMES = frozenset(
 
 MOST = 50
 """Parts of a run."""
+
+NUMBERED = (*RUNS, "seed", "trial", "fold")
+"""Keys whose number, or text for those of RUNS, names the run of a row."""
+
+FEWEST = 12
+"""Steps below which a beginning is a false start: nothing could be said of it anyway."""
+
+_SHOWN = 6
 
 
 def of_columns(run: Run, trainer: Trainer, table: Mapping[str, Floats], settings: Settings) -> dict[str, Run]:
@@ -100,3 +114,68 @@ def chosen(run: Run, name: str) -> Run:
         raise UserError(f"{run.meta.source} does not log environments separately, so there is no {visible(name, 60)!r}")
     some = listed([visible(one, 40) for one in list(run.scopes)[:12]])
     raise UserError(f"{run.meta.source} has no environment {visible(name, 60)!r}; it has {some}")
+
+
+def one_run(table: LogTable) -> LogTable:
+    """The rows of the run that the user says; UndecidedError, which lists the runs, where there are several."""
+    log, run = table.log, table.hints.run
+    of_row, names = _labelled(table)
+    if len(names) < 2:
+        of_row = _begun_anew(table.step, table.busy)
+        names = [""] * (int(of_row.max(initial=0)) + 1)
+    if len(names) < 2 and (log.numbered or run in (None, LAST, 1)):
+        return replace(table, chosen=np.ones(len(table.step), bool))
+    told = [_told(table, k, name, of_row == k) for k, name in enumerate(names)]
+    which = len(names) - 1 if run == LAST else -1 if run is None else run - 1
+    if not 0 <= which < len(names):
+        more = f"; and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+        many = f"{len(names)} runs" if len(names) > 1 else "one run only"
+        raise UndecidedError(f"{log.source}: {many} in it: {'; '.join(told[:_SHOWN])}{more}", "run")
+    chosen = of_row == which
+    own = {name: getattr(table, name) & chosen for name in ("busy", "scored", "held_out")}
+    return table.noting(f"of {len(names)} runs in this log, this is {told[which]}", chosen=chosen, **own)
+
+
+def _told(table: LogTable, number: int, name: str, rows: Bools) -> str:
+    """A run in words: its number and label, its steps, and where it stands."""
+    own = np.flatnonzero(rows & table.busy & np.isfinite(table.step))
+    label = f" ({visible(name, 60)})" if name else ""
+    if not len(own):
+        return f"{number + 1}{label}: no steps"
+    first, last = table.step[own].min(), table.step[own].max()
+    return f"{number + 1}{label}: steps {first:g} to {last:g}, from {table.log.place} {table.lines[own[0]]}"
+
+
+def _labelled(table: LogTable) -> tuple[Ints, list[str]]:
+    """Run of each row by a label, and the labels in order; rows without one belong to the run before them."""
+    count = len(table.step)
+    for key in NUMBERED:
+        texts: Mapping[int, str] = table.log.rows.labels.get(key, {}) if key in RUNS else {}
+        if not texts and key in table.columns:
+            numbers = table.columns[key]
+            texts = {int(row): f"{key} {numbers[row]:g}" for row in np.flatnonzero(np.isfinite(numbers))}
+            if len(set(texts.values())) * FEWEST > len(texts):  # a number that changes all the time is no label
+                continue
+        names = list(dict.fromkeys(texts.values()))
+        if len(names) > 1:
+            of_row, now = np.zeros(count, np.int64), 0
+            places = {name: k for k, name in enumerate(names)}
+            for row in range(count):
+                now = places[texts[row]] if row in texts else now
+                of_row[row] = now
+            return of_row, names
+    return np.zeros(count, np.int64), [""]
+
+
+def _begun_anew(step: Floats, training: Bools) -> Ints:
+    """Run of each row by its steps; rows that are not of training belong to the run before them."""
+    rows = np.flatnonzero(training & np.isfinite(step))
+    of_row = np.zeros(len(step), np.int64)
+    falls = rows[1:][np.diff(step[rows]) < 0]
+    begin, run = 0, 0
+    for fall in falls.tolist():
+        before = step[rows[(rows >= begin) & (rows < fall)]]
+        if len(before) and step[fall] <= before.min() and len(np.unique(before)) >= FEWEST:
+            run, begin = run + 1, fall
+            of_row[fall:] = run
+    return of_row

@@ -24,7 +24,7 @@ from grposcope.logs.formats.log_file import LogFile, LogKind, PrintedText
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import reader
 from grposcope.logs.normalize import normalize
-from grposcope.logs.trainers import in_order, key_value_log, trl_output
+from grposcope.logs.trainers import in_order, key_value_log, rollout_lines, trl_output
 
 ENDINGS = (".jsonl", ".json", ".log", ".txt", ".out", ".csv", ".tsv", ".ipynb", ".ndjson")
 """Endings of files in a folder that may be its one log."""
@@ -211,6 +211,7 @@ def _in_order() -> Iterator[LogKind]:
     yield from (kind for kind in _of_trainers() if kind.printed is not None)  # before text is parsed as a document
     yield key_value_log.KIND  # such lines may have the commas of CSV, or the first bracket of JSON
     yield from (kind for kind in _of_trainers() if kind.printed is None)
+    yield rollout_lines.KIND
     yield from (kind for kind in FORMATS.values() if kind.generic)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,65 +14,49 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_number
-from grposcope.core.run import Bools, Floats, Groups, Ints, Rollout, RolloutFiles
-from grposcope.core.text import visible
+from grposcope.core.not_finite import is_written_nan
+from grposcope.core.rollouts import Rollout, RolloutRows, plain_text
+from grposcope.core.run import Groups, RolloutFiles
+from grposcope.core.text import listed, visible
 from grposcope.logs.columns import RawLog, log_of_groups
 from grposcope.logs.formats.log_file import LogFile, LogKind
 from grposcope.logs.hints import Hints
-from grposcope.logs.logged_rollouts import LoggedRows, Text
 
-
-@dataclass(frozen=True)
-class WrittenRollout:
-    """One rollout; None or NaN for what the engine did not write.
-
-    where: file and line, for messages. group: what tells its siblings of the step apart from others. reward: the one
-    that was trained on. components: its parts, or what was measured beside it. advantages: (T,), or (1,) where all
-    tokens have one. prompt_ids (S,), completion_ids (T,). trained (T,): tokens that the policy wrote. sampler,
-    trainer (T,): log-probabilities when it was drawn, NaN where a token was not drawn. version: of the sampler's
-    weights. failed: what went wrong, empty for nothing.
-    """
-
-    where: str
-    step: int
-    group: str
-    prompt: Text
-    completion: Text
-    reward: float = math.nan
-    components: Mapping[str, float] = field(default_factory=dict)
-    advantages: Floats | None = None
-    prompt_ids: Ints | None = None
-    completion_ids: Ints | None = None
-    trained: Bools | None = None
-    sampler: Floats | None = None
-    trainer: Floats | None = None
-    truncated: bool | None = None
-    version: float = math.nan
-    environment: str = ""
-    failed: str = ""
-
-    @property
-    def length(self) -> float:
-        """Tokens that the policy wrote; characters of the completion where there are no tokens."""
-        if self.trained is not None:
-            return float(self.trained.sum())
-        return float(len(plain(self.completion)))
+UNNAMED = (
+    "rollouts have no id of their group, so they are grouped by their prompt; a prompt drawn twice in a step counts as "
+    "one group"
+)
+"""Note on files without ids of groups."""
 
 
 @dataclass(frozen=True)
 class WrittenFiles:
-    """The files of an engine's rollouts: the path of each step, and what reads one, a rollout at a time."""
+    """The files of an engine's rollouts: the path of each step, and what reads one, a rollout at a time.
+
+    paths: by step; or one path, of which the rows say their steps.
+    sums: whether the reward is the plain sum of those of the functions where no rollout has one. notes: what `read` has
+    left out so far.
+    """
 
     engine: str
-    paths: Mapping[int, Path]
-    read: Callable[[Path], Iterator[WrittenRollout]]
+    paths: Mapping[int, Path] | Path
+    read: Callable[[Path], Iterator[Rollout]]
+    sums: bool = False
+    notes: list[str] = field(default_factory=list)
 
-    def rollouts(self) -> Iterator[WrittenRollout]:
+    @cached_property
+    def by_step(self) -> Mapping[int, Path]:
+        """Step -> its path, in order of the steps."""
+        if not isinstance(self.paths, Path):
+            return self.paths
+        return dict.fromkeys(sorted({row.step for row in self.read(self.paths)}), self.paths)
+
+    def rollouts(self) -> Iterator[Rollout]:
         """The rollouts of all files, in the order of the steps."""
-        for path in dict.fromkeys(self.paths.values()):
+        for path in (self.paths,) if isinstance(self.paths, Path) else dict.fromkeys(self.paths.values()):
             yield from self.read(path)
 
-    def of_step(self, path: Path, step: int) -> tuple[WrittenRollout, ...]:
+    def of_step(self, path: Path, step: int) -> tuple[Rollout, ...]:
         """The rollouts of a step in a file."""
         return tuple(one for one in self.read(path) if one.step == step)
 
@@ -82,72 +67,79 @@ class WrittenFiles:
 
     def groups(self) -> tuple[Groups, Mapping[int, Path], list[str]]:
         """The groups of rollouts that have a reward, the file of each step, and what is to be said of them."""
-        members: dict[tuple[int, str], list[WrittenRollout]] = {}
+        members: dict[tuple[int, str], list[Rollout]] = {}
         where: dict[int, Path] = {}
-        lost = 0
-        for path in dict.fromkeys(self.paths.values()):
-            for one in self.read(path):
-                where.setdefault(one.step, path)
-                if math.isnan(one.reward):
-                    lost += 1
-                else:
-                    members.setdefault((one.step, one.group), []).append(one)
+        for path in (self.paths,) if isinstance(self.paths, Path) else dict.fromkeys(self.paths.values()):
+            for row in self.read(path):
+                where.setdefault(row.step, path)
+                if row.group is None:
+                    raise UserError(f'{row.where} has no group; add a column "group"')
+                members.setdefault((row.step, row.group), []).append(row)
+        every = [row for group in members.values() for row in group]
+        summed = self.sums and all(math.isnan(row.reward) for row in every) and any(row.rewards for row in every)
+        if summed:
+            members = {key: [_with_sum(row) for row in group] for key, group in members.items()}
+        rewarded = {key: [row for row in group if _is_rewarded(row)] for key, group in members.items()}
+        members = {key: group for key, group in rewarded.items() if group}
         groups = list(members.values())
-        names = [dict.fromkeys(name for one in group for name in one.components) for group in groups]
-        flags = [[bool(one.truncated) for one in group] for group in groups]
+        lost = len(every) - sum(map(len, groups))
+        names = [dict.fromkeys(name for row in group for name in row.rewards) for group in groups]
+        flags = [[bool(row.truncated) for row in group] for group in groups]
+        lengths = [[row.size for row in group] for group in groups]
         found = Groups.of(
             [step for step, _ in members],
-            [label(plain(group[0].prompt) or group[0].group) for group in groups],
-            [[one.reward for one in group] for group in groups],
-            truncated=flags if all(one.truncated is not None for group in groups for one in group) else None,
+            [label(plain_text(group[0].prompt or "") or group[0].problem or str(group[0].group)) for group in groups],
+            [[row.reward for row in group] for group in groups],
+            truncated=flags if all(row.truncated is not None for group in groups for row in group) else None,
             components=[
-                {name: [one.components.get(name, math.nan) for one in group] for name in present}
+                {name: [row.rewards.get(name, math.nan) for row in group] for name in present}
                 for group, present in zip(groups, names, strict=True)
             ],
-            lengths=[[one.length for one in group] for group in groups],
+            lengths=None if any(math.isnan(length) for own in lengths for length in own) else lengths,
         )
-        notes = [f"{lost} rollouts have no reward and were left out"] if lost else []
+        found = replace(found, summed=summed)
+        notes = list(dict.fromkeys(self.notes))
+        if not all(row.named for row in every):
+            notes.append(UNNAMED)
+        notes += [f"{lost} rollouts have no reward and were left out"] if lost else []
+        if summed and (several := listed(list(dict.fromkeys(name for own in names for name in own)))):
+            notes.append(f"the reward of a rollout is the plain sum of {several}")
         sizes = {len(group) for group in groups}
         if len(sizes) > 1:
             notes.append(f"groups have {min(sizes)} to {max(sizes)} rollouts")
         return found, where, notes
 
-    def logged(self, step: int) -> LoggedRows:
-        """The rollouts of a step for a probe, with one reward; UserError, with the line, for what does not fit."""
-        path = self.paths[step]
-        rows = self.of_step(path, step)
-        each = [None if one.advantages is None or not len(one.advantages) else one.advantages for one in rows]
-        alike = [float(one[0]) for one in each if one is not None and len(set(one[one != 0].tolist())) <= 1]
-        return LoggedRows(
-            engine=self.engine,
-            path=path,
-            step=step,
-            keys=tuple(one.group for one in rows),
-            prompts=tuple(one.prompt for one in rows),
-            completions=tuple(one.completion for one in rows),
-            rewards={"reward": np.array([one.reward for one in rows], np.float64)},
-            advantages=np.array(alike) if rows and len(alike) == len(rows) else None,
-        )
+    def logged(self, step: int) -> RolloutRows:
+        """The rollouts of a step for a probe; UserError, with the line, for what does not fit."""
+        path = self.by_step[step]
+        return RolloutRows(self.of_step(path, step), self.engine, path)
 
     def texts(self, paths: Mapping[int, Path]) -> RolloutFiles:
         """The texts of the rollouts by step, read when they are asked for."""
         return RolloutFiles(paths, self._texts)
 
     def _texts(self, path: Path, step: int) -> tuple[Rollout, ...]:
-        """The rollouts of a step, texts only, without tokens."""
-        counts: dict[str, int] = {}
-        none = np.empty(0)
+        """The rollouts of a step, with their place in the group."""
+        counts: dict[str | None, int] = {}
         made = []
-        for one in self.of_step(path, step):
-            text = plain(one.prompt)
-            count = counts[one.group] = counts.get(one.group, -1) + 1
-            made.append(
-                Rollout(
-                    label(text or one.group), text, count, plain(one.completion), one.reward, bool(one.truncated), (),
-                    none, none, components=one.components,
-                )
-            )  # fmt: skip
+        for row in self.of_step(path, step):
+            text = plain_text(row.prompt or "")
+            count = counts[row.group] = counts.get(row.group, -1) + 1
+            name = label(text or row.problem or str(row.group))
+            answer = plain_text(row.completion or "")
+            made.append(replace(row, problem=name, prompt=text, completion=answer, index=count))
         return tuple(made)
+
+
+def _is_rewarded(row: Rollout) -> bool:
+    """Whether a rollout has a reward; one that was written as NaN is a reward that was lost."""
+    return not math.isnan(row.reward) or bool(is_written_nan(np.array([row.reward]))[0])
+
+
+def _with_sum(row: Rollout) -> Rollout:
+    """The rollout with the sum of its rewards; those of functions that did not judge it count nothing."""
+    values = [value for value in row.rewards.values() if not math.isnan(value)]
+    return replace(row, reward=sum(values) if values else math.nan)
 
 
 def kind(find: Callable[[Path], WrittenFiles | None], recognises: Callable[[LogFile], bool]) -> LogKind:
@@ -167,19 +159,6 @@ def label(text: str) -> str:
     if len(text) <= 200:
         return text
     return f"{text[:180]}… {hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}"
-
-
-def plain(text: Text) -> str:
-    """A text, or the contents of a conversation, a line each."""
-    if isinstance(text, str):
-        return text
-    return "\n".join(content for one in text if (content := _content(one.get("content"))))
-
-
-def _content(value: Any) -> str:
-    if isinstance(value, list):  # parts, of which those of text count
-        return "".join(str(one.get("text", "")) for one in value if isinstance(one, dict))
-    return "" if value is None else str(value)
 
 
 def number(value: Any, what: str, where: str) -> float:

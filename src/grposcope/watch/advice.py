@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from grposcope.core.errors import UserError
+from grposcope.core.finding import Finding, document
 from grposcope.core.run import Run
 from grposcope.instruments import has, needed
-from grposcope.watch.alerts import Alert
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One decision of an autopilot at `step`. since: the step from which it counts, None if not known.
+    """What an autopilot would do about a finding. action: "tell", "change", "rollback" or "stop"; do: the same in
+    words."""
 
-    action: "tell", "change", "rollback" or "stop". cause, advice: why and what to do, in words.
-    """
-
-    step: int
-    monitor: str
+    finding: Finding
     action: str
-    since: int | None
-    cause: str
-    advice: str
+    do: str
+
+    def document(self) -> dict[str, Any]:
+        """The advice as a JSON object."""
+        return {"action": self.action, "do": self.do, "finding": document(self.finding)}
+
+    def __str__(self) -> str:
+        finding = self.finding
+        return f"step {finding.seen or 0:,}: {finding.brief}: {finding.because}. {self.do}"
 
 
 Adviser = Callable[[Run], tuple[Advice, ...]]
@@ -45,22 +49,15 @@ def adviser(policy: str) -> Adviser:
     def advise(run: Run) -> tuple[Advice, ...]:
         decisions = replay(run, read).decisions
         return tuple(
-            Advice(one.step, one.monitor, one.action, one.since if one.since >= 0 else None,
-                   f"{one.cause}: {wording.evidence(one)}", wording.action(one))
-            for one in decisions
-        )  # fmt: skip
+            Advice(decision.why, decision.action, wording.action(decision))
+            for decision in decisions
+            if isinstance(decision.why, Finding)
+        )
 
     return advise
 
 
 def fresh(before: Sequence[Advice], now: Sequence[Advice]) -> list[Advice]:
     """What was not said before; a look at more of a run never takes earlier advice back."""
-    said = {(one.step, one.monitor) for one in before}
-    return [one for one in now if (one.step, one.monitor) not in said]
-
-
-def alert(one: Advice, source: str) -> Alert:
-    """What the receivers of alerts are told of advice about the run `source`."""
-    line = f"step {one.step:,}: {one.cause}. {one.advice}"
-    document = {"text": f"{source}: {line}", "run": source, **vars(one)}
-    return Alert(source, f"advice: {one.advice}", one.cause, "warning", f"autopilot {one.monitor}", one.step, document)
+    said = {(advice.finding.seen, advice.finding.fault) for advice in before}
+    return [advice for advice in now if (advice.finding.seen, advice.finding.fault) not in said]

@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import append as append_whole
-from grposcope.core.files import dumps, json_object, typed
-from grposcope.watch.alarms import Alarm
+from grposcope.core.files import dumps, json_object
+from grposcope.core.finding import Finding, document, of_document
 
 ALARMS = "alarms.jsonl"
 """Name of the file."""
 
 
-def append(folder: Path, alarms: Sequence[Alarm]) -> None:
+def append(folder: Path, alarms: Sequence[Finding]) -> None:
     """Append alarms to the record; UserError where the disk refuses, and then none of them is there."""
     if not alarms:
         return
@@ -31,7 +30,7 @@ def append(folder: Path, alarms: Sequence[Alarm]) -> None:
         raise UserError(f"cannot write {folder / ALARMS}: {error.strerror or error}; make room") from None
 
 
-def cut_back(folder: Path, step: int) -> list[Alarm]:
+def cut_back(folder: Path, step: int) -> list[Finding]:
     """The alarms that were raised up to `step`, when a run goes on from there; later ones are taken out of the file.
 
     Lines that hold no alarm, such as a half-written one, are left out.
@@ -40,11 +39,11 @@ def cut_back(folder: Path, step: int) -> list[Alarm]:
     with contextlib.suppress(FileNotFoundError):
         for line in path.read_text("utf-8", "replace").split("\n"):
             with contextlib.suppress(UserError, TypeError):
-                alarms.append(typed(Alarm, json_object(line, str(path))))
-        alarms = [alarm for alarm in alarms if alarm.step <= step]
+                alarms.append(of_document(json_object(line, str(path)), str(path)))
+        alarms = [alarm for alarm in alarms if (alarm.seen or 0) <= step]
         path.write_text("".join(map(_line, alarms)), "utf-8")
     return alarms
 
 
-def _line(alarm: Alarm) -> str:
-    return dumps(asdict(alarm)) + "\n"
+def _line(alarm: Finding) -> str:
+    return dumps(document(alarm)) + "\n"

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grposcope.core.errors import UserError
+from grposcope.core.finding import GRADES, Finding, Grade
 from grposcope.core.run import Run
-from grposcope.instruments.diagnosis.findings import GRADES, Finding, Grade
-from grposcope.instruments.diagnosis.judge import LEVEL, diagnose
-from grposcope.instruments.diagnosis.quantities import LEAST
-from grposcope.instruments.diagnosis.rules import RULES, minor_modes
+from grposcope.faults import catalogue
+from grposcope.faults.judge import LEVEL, diagnose
+from grposcope.signs.quantities import LEAST
 
 GROWTH = 1.1
 """Rows at a look over rows at the look before."""
@@ -37,19 +37,6 @@ FIRST = 0.2
 """Seconds that the first diagnosis is assumed to cost, so that it waits until it fits the budget."""
 
 
-@dataclass(frozen=True)
-class Alarm:
-    """A mode that is newly flagged. step: the last of the run when it was; onset: where it began, None if unknown."""
-
-    mode: str
-    grade: Grade
-    step: int
-    onset: int | None
-    confidence: float
-    because: str
-    advice: str
-
-
 class Alarms:
     """Looks at a run while it grows.
 
@@ -57,12 +44,14 @@ class Alarms:
     minor: minor modes that are raised nevertheless. findings, rows: those of the last look.
     """
 
-    def __init__(self, raised: Iterable[Alarm] = (), rows: int = 0, minor: Collection[str] = (), level: float = LEVEL):
+    def __init__(
+        self, raised: Iterable[Finding] = (), rows: int = 0, minor: Collection[str] = (), level: float = LEVEL
+    ):
         self.raised = list(raised)
         self.level = level
-        self._silent = minor_modes() - set(minor)
+        self._silent = catalogue.minor() - set(minor)
         self.findings: tuple[Finding, ...] = ()
-        self._active = {alarm.mode for alarm in self.raised}
+        self._active = {alarm.fault for alarm in self.raised}
         self._looks = math.ceil(math.log(rows / LEAST) / math.log(GROWTH)) + 1 if rows >= LEAST else 0
         self.rows, self._last = 0, 0
         self._odd: set[str] = set()
@@ -75,7 +64,7 @@ class Alarms:
         """Whether a metric of the run is not finite that was finite at the last look: to be looked at at once."""
         return not run.nonfinite.keys() <= self._odd
 
-    def look(self, run: Run) -> list[Alarm]:
+    def look(self, run: Run) -> list[Finding]:
         """Diagnose the run at the level of this look; returns the new alarms."""
         if not run.steps:
             return []
@@ -86,28 +75,29 @@ class Alarms:
         share = 1 / ((self._looks + 1) * (self._looks + 2))
         self.findings = diagnose(run, self.level * share)
         self._looks += any(finding.p > 0 for finding in self.findings)
-        flagged = [f for f in self.findings if f.status == "flagged" and f.mode not in self._silent]
+        flagged = [f for f in self.findings if f.status == "present" and f.fault not in self._silent]
         new = [
-            Alarm(finding.mode, finding.grade, step, finding.onset, finding.confidence, finding.because, finding.advice)
+            replace(finding, seen=step)
             for finding in flagged
             if finding.grade is not None and self._is_new(finding, finding.grade)
         ]
-        self._active = {finding.mode for finding in flagged}
+        self._active = {finding.fault for finding in flagged}
         self.raised += new
         return new
 
     def _is_new(self, finding: Finding, grade: Grade) -> bool:
-        before = [alarm for alarm in self.raised if alarm.mode == finding.mode]
-        if before and at_least(grade, before[-1].grade) and grade != before[-1].grade:
+        before = [alarm for alarm in self.raised if alarm.fault == finding.fault]
+        last = before[-1].grade if before else None
+        if last is not None and at_least(grade, last) and grade != last:
             return True
-        if finding.mode in self._active:
+        if finding.fault in self._active:
             return False
-        return not before or (finding.onset is not None and finding.onset > before[-1].step)
+        return not before or (finding.onset is not None and finding.onset > (before[-1].seen or 0))
 
     def _forget(self, step: int) -> None:
         """Drop alarms after `step`: the run went back to it, or is another one, and they may be raised anew."""
-        self.raised = [alarm for alarm in self.raised if alarm.step <= step]
-        self._active &= {alarm.mode for alarm in self.raised}
+        self.raised = [alarm for alarm in self.raised if (alarm.seen or 0) <= step]
+        self._active &= {alarm.fault for alarm in self.raised}
         self._looks = 0
 
 
@@ -124,11 +114,13 @@ class Wanted:
     def __bool__(self) -> bool:
         return bool(self.modes) or self.grade is not None
 
-    def covers(self, mode: str, grade: Grade) -> bool:
-        """Whether a flag of this mode and grade is wanted."""
-        if mode in self.modes:
+    def covers(self, fault: str, grade: Grade | None) -> bool:
+        """Whether a fault that is present with this grade is wanted."""
+        if fault in self.modes:
             return True
-        return self.grade is not None and at_least(grade, self.grade) and mode not in minor_modes()
+        if self.grade is None or grade is None:
+            return False
+        return at_least(grade, self.grade) and fault not in catalogue.minor()
 
 
 def at_least(grade: Grade, limit: Grade) -> bool:
@@ -139,9 +131,10 @@ def at_least(grade: Grade, limit: Grade) -> bool:
 def wanted(names: Iterable[str]) -> Wanted:
     """Modes and grades by name, of which the mildest grade counts; UserError for a name that is neither."""
     given = set(names)
-    unknown = sorted(given - {*RULES, *GRADES})
+    names_of_faults = catalogue.seen_in_logs()
+    unknown = sorted(given - {*names_of_faults, *GRADES})
     if unknown:
-        known = f"{', '.join(GRADES)}, or one of: {', '.join(RULES)}"
+        known = f"{', '.join(GRADES)}, or one of: {', '.join(names_of_faults)}"
         raise UserError(f"{unknown[0]!r} is neither a grade nor a mode of failure; give {known}")
     mildest = [grade for grade in GRADES if grade in given][-1:]
     return Wanted(frozenset(given - {*GRADES}), mildest[0] if mildest else None)

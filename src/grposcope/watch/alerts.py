@@ -1,7 +1,7 @@
 """Alerts, what others are told of an alarm, and threads that deliver them, so that no training waits for a receiver.
 
-A receiver is a function of an alert that may take its time, hang or fail: W&B, TensorBoard, trackio (below), or a URL
-(`watch.webhook`).
+A receiver is a function of an alert that may take its time, hang or fail: a program that shows the run
+(`watch.receivers`), or a URL (`watch.webhook`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,10 @@ WAITING = 100
 PATIENCE = 11.0
 """Seconds that the end of a program waits for all receivers together."""
 
-LEVELS = {"failing": "ERROR", "warning": "WARN"}
-"""Grade -> level of an alert in W&B and trackio; INFO for others."""
-
-SEVERITIES = {"failing": 3.0, "warning": 2.0, "note": 1.0}
-"""Grade -> height of the point that TensorBoard shows."""
-
 
 @dataclass(frozen=True)
 class Alert:
-    """What a receiver is told. title: the grade, the mode and since when. text: why, and what to do.
+    """What a receiver is told. title: the grade, the fault and since when. text: why, and what to do.
 
     run: which run it is about. document: all of it for programs, `text` in it being the whole alert in one line.
     """
@@ -38,7 +32,7 @@ class Alert:
     title: str
     text: str
     grade: str
-    mode: str = ""
+    fault: str = ""
     step: int = 0
     document: Mapping[str, Any] = field(default_factory=dict)
 
@@ -119,22 +113,3 @@ def wait(senders: Sequence[Delivers], seconds: float = PATIENCE) -> list[str]:
 def failures(senders: Sequence[Delivers]) -> list[str]:
     """A line for each alert that has not arrived at one of the senders' receivers; each line once."""
     return [line for sender in senders for line in sender.failures()]
-
-
-def to_wandb(run: Any, alert: Alert) -> None:
-    """Raise an alert of a run of W&B, which passes it on by mail or to Slack as its user has chosen."""
-    run.alert(title=alert.title[:63], text=f"{alert.run}: {alert.text}", level=LEVELS.get(alert.grade, "INFO"))
-
-
-def to_trackio(library: Any, alert: Alert) -> None:
-    """Raise an alert of the current run of trackio."""
-    level = getattr(library.AlertLevel, LEVELS.get(alert.grade, "INFO"))
-    library.alert(title=alert.title, text=alert.text, level=level)
-
-
-def to_tensorboard(writer: Any, alert: Alert) -> None:
-    """Write a text and a point, higher for a worse grade, at the step of the alarm: `grposcope/alarm/<mode>`."""
-    tag = f"grposcope/alarm/{alert.mode.replace(' ', '_')}"
-    writer.add_text(tag, f"{alert.title}: {alert.text}", alert.step)
-    writer.add_scalar(tag, SEVERITIES.get(alert.grade, 0.0), alert.step)
-    writer.flush()

@@ -16,7 +16,8 @@ from grposcope.commands.watch_flags import add_webhook, add_write_to, senders, w
 from grposcope.core.errors import UserError
 
 if TYPE_CHECKING:
-    from grposcope.watch.alarms import Alarm, Wanted
+    from grposcope.core.finding import Finding
+    from grposcope.watch.alarms import Wanted
     from grposcope.watch.alerts import Delivers
     from grposcope.watch.changes import Change, WatchedState
     from grposcope.watch.follow import Watcher
@@ -44,7 +45,7 @@ examples:
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    from grposcope.instruments.diagnosis.rules import RULES
+    from grposcope.faults.catalogue import seen_in_logs
 
     what = command.add_argument_group("what")
     what.add_argument(
@@ -74,7 +75,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="GRADE|MODE",
         help="leave with exit status 1 when this mode, or any mode of this grade or worse (failing, warning, note), is "
         "first flagged; a grade leaves out no learning and zero loss, which any run shows at first; may be given "
-        "more than once. Modes: " + ", ".join(RULES),
+        "more than once. Modes: " + ", ".join(seen_in_logs()),
     )
     alarm.add_argument("--autopilot", default="off", metavar="advise[:LIMITS]",
                        help="also say what an autopilot would do, on the screen, in the stream, to webhooks and "
@@ -82,7 +83,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     add_webhook(alarm, "each new flag")
     alarm.add_argument("--run-command", action="append", default=[], metavar="COMMAND",
                        help="run this for each new flag that --webhook would tell of, without a shell, with the JSON "
-                            "document on its standard input; {run}, {mode}, {grade} and {step} are replaced. It has "
+                            "document on its standard input; {run}, {fault}, {grade} and {step} are replaced. It has "
                             "10 s. May be given more than once")  # fmt: skip
     add_write_to(alarm)
 
@@ -91,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Look again and again until the run has ended, something of --fail-on is flagged, Ctrl-C, or once."""
     from grposcope.core.text import visible
     from grposcope.logs.hints import LAST
-    from grposcope.watch import advice, alerts, changes, hook_command
+    from grposcope.watch import advice, alerts, changes, hook_command, wording
     from grposcope.watch.follow import Watcher
 
     if not arguments.every > 0:
@@ -115,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     stream = bool(arguments.json and not arguments.once)
     shown, reason, state = "", "left by Ctrl-C", changes.WatchedState()
     begin: Sequence[Change] = (changes.Change("start"),)
-    ending: list[Alarm] = []
+    ending: list[Finding] = []
     try:
         while True:
             now = time.time()
@@ -131,12 +132,12 @@ def run(arguments: argparse.Namespace) -> int:
             _stream(stream, place, changed)
             if server is not None:
                 levels = levels_of(watcher, now)
-            ending = [alarm for alarm in new if fatal.covers(alarm.mode, alarm.grade)]
-            wanted = [alarm for alarm in new if alarm in ending or told.covers(alarm.mode, alarm.grade)]
+            ending = [alarm for alarm in new if fatal.covers(alarm.fault, alarm.grade)]
+            wanted = [alarm for alarm in new if alarm in ending or told.covers(alarm.fault, alarm.grade)]
             receivers: list[Delivers] = [*hooks, *written]
             for one in advice.fresh(before.advice, state.advice):
                 for receiver in receivers:
-                    receiver.send(advice.alert(one, str(place)))
+                    receiver.send(wording.advice_alert(one, str(place)))
             _tell(wanted, changed, state, told, str(place), hooks, written)
             for line in alerts.failures(written):
                 print(visible(line, 1000), file=sys.stderr)
@@ -166,7 +167,7 @@ def _stream(stream: bool, place: Path, changed: Sequence[Change]) -> None:
 
 
 def _tell(
-    alarms: Sequence[Alarm],
+    alarms: Sequence[Finding],
     changed: Sequence[Change],
     state: WatchedState,
     told: Wanted,
@@ -184,14 +185,14 @@ def _tell(
     if verdict is not None and any(change.event == "verdict" for change in changed):
         for writer in written:
             writer.send(verdict_alert(verdict, findings, source, step))
-            if not verdict.mode and verdict.word in ("failing", "warning") and told.covers("outcome", verdict.word):
+            if not verdict.fault and verdict.word in ("failing", "warning") and told.covers("outcome", verdict.word):
                 writer.send(verdict_alert(verdict, findings, source, step, "outcome"))
 
 
-def _reason(ending: Sequence[Alarm], watcher: Watcher) -> str:
+def _reason(ending: Sequence[Finding], watcher: Watcher) -> str:
     """Why the watch is over, in words."""
     if ending:
-        return f"--fail-on: {ending[0].grade}: {ending[0].mode}"
+        return f"--fail-on: {ending[0].grade}: {ending[0].fault}"
     return "the run has ended" if watcher.ended else "--once"
 
 
@@ -204,4 +205,6 @@ def _show(watcher: Watcher, now: float, shown: str, arguments: argparse.Namespac
     elif news != shown:
         say(arguments, screen)
         sys.stdout.flush()
+        if getattr(arguments, "unread", False):  # nobody sees what comes
+            raise BrokenPipeError
     return news

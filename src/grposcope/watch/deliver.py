@@ -10,7 +10,8 @@ import json
 import sys
 
 from grposcope.watch.alerts import Alert
-from grposcope.watch.destinations import Destination, RefusedError, deliver
+from grposcope.watch.destinations import Destination, deliver
+from grposcope.watch.receivers.program import RefusedError
 
 REFUSED = 3
 """Exit status where to try again would not help."""

@@ -21,13 +21,13 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import MEND, is_whole, json_number
+from grposcope.core.finding import Finding, document
 from grposcope.core.metrics import VARIANTS, metric, variant
 from grposcope.core.not_finite import not_finite_in
 from grposcope.core.run import Floats, Run
 from grposcope.core.text import duration, number, percent, span, sparkline, visible
-from grposcope.instruments.diagnosis import heldout, learning
-from grposcope.instruments.diagnosis.findings import Finding
-from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, flagged_modes, verdict
+from grposcope.instruments.diagnosis import learning
+from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, present_faults, verdict
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import schema
 from grposcope.logs.native.schema import ENDED, RunConfig, RunPhase
@@ -35,8 +35,9 @@ from grposcope.logs.sources import with_overflow
 from grposcope.logs.tail import READING, RESTING, GrowingLog, Pace, Tail
 from grposcope.logs.trainers.trl_output import RECORD
 from grposcope.maths.intervals import interval
+from grposcope.signs import heldout
 from grposcope.watch.advice import Advice, Adviser
-from grposcope.watch.alarms import Alarm, Alarms
+from grposcope.watch.alarms import Alarms
 from grposcope.watch.changes import WatchedState
 from grposcope.watch.wording import alarm_line
 
@@ -136,7 +137,7 @@ class Watcher:
             return self.record.ended
         return self.log.run is not None and not self.problem and self.log.run.meta.status in ENDED
 
-    def look(self, now: float) -> list[Alarm]:
+    def look(self, now: float) -> list[Finding]:
         """Read what is new, and diagnose it if it is time; returns the new alarms.
 
         `problem` says why a log of another trainer cannot be read now. UserError for a broken record of GRPOscope.
@@ -152,7 +153,7 @@ class Watcher:
             raise UserError(f"there is no folder {self.path.parent}; give the path of a run, which may begin later")
         return self._diagnose()
 
-    def _diagnose(self, rows: int | None = None, ended: bool = False) -> list[Alarm]:
+    def _diagnose(self, rows: int | None = None, ended: bool = False) -> list[Finding]:
         """Diagnose a record of `rows` rows, or a log, whose rows are known only once it is read."""
         odd = set() if self.record is None else self.record.not_finite
         urgent, self._odd = not odd <= self._odd, odd
@@ -164,7 +165,7 @@ class Watcher:
         run, self.problem = self.log.run, self.log.problem
         if self.problem and rows is not None:
             raise UserError(self.problem)
-        new: list[Alarm] = []
+        new: list[Finding] = []
         if run is not None and not self.problem:
             ended = run.meta.status in ENDED and run.steps > self.alarms.rows
             if self.alarms.due(run.steps) or ended or self.alarms.urgent(run):
@@ -209,8 +210,7 @@ class Watcher:
         for alarm in self.alarms.raised[-ALARMS_SHOWN:]:
             rows += textwrap.wrap(f"✗ {visible(alarm_line(alarm), 600)}", width, subsequent_indent="  ")
         for one in self.advice[-ALARMS_SHOWN:]:
-            said = f"→ step {one.step:,}: {one.cause}. {one.advice}"
-            rows += textwrap.wrap(visible(said, 600), width, subsequent_indent="  ")
+            rows += textwrap.wrap(visible(f"→ {one}", 600), width, subsequent_indent="  ")
         warning = run.stalled or run.problem
         if warning:
             rows += ["", *textwrap.wrap(f"! {visible(warning, 500)}", width)]
@@ -243,9 +243,9 @@ class Watcher:
             "problem": run.problem or None,
             "verdict": str(self.verdict) if self.verdict else None,
             "grade": self.verdict.word if self.verdict else None,
-            "flagged": flagged_modes(self.findings),
-            "alarms": self.alarms.raised,
-            "advice": [vars(one) for one in self.advice],
+            "present": present_faults(self.findings),
+            "alarms": [document(alarm) for alarm in self.alarms.raised],
+            "advice": [one.document() for one in self.advice],
         }
 
 

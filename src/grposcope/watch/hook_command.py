@@ -19,7 +19,7 @@ TIMEOUT = 10.0
 def command(line: str) -> Sender:
     """A sender to this command line; UserError where it cannot be read or names no program.
 
-    {run}, {mode}, {grade} and {step} in its words are what the alert says; a word with one stays one word.
+    {run}, {fault}, {grade} and {step} in its words are what the alert says; a word with one stays one word.
     """
     try:
         words = shlex.split(line)
@@ -32,7 +32,7 @@ def command(line: str) -> Sender:
 
 
 def _run(words: list[str], alert: Alert) -> None:
-    said = {"run": alert.run, "mode": alert.mode, "grade": alert.grade, "step": str(alert.step)}
+    said = {"run": alert.run, "fault": alert.fault, "grade": alert.grade, "step": str(alert.step)}
     for name, value in said.items():
         words = [word.replace(f"{{{name}}}", value) for word in words]
     document = json.dumps(dict(alert.document))

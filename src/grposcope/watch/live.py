@@ -16,7 +16,7 @@ from grposcope.logs.native import reader
 from grposcope.logs.tail import Pace
 from grposcope.watch import alarm_file, alerts
 from grposcope.watch.alarms import BUDGET, FIRST, Alarms, wanted
-from grposcope.watch.loggers import MetricLogger
+from grposcope.watch.receivers.program import MetricLogger
 from grposcope.watch.wording import alarm_alert, alarm_line
 
 SENT = wanted(["warning"])
@@ -62,7 +62,7 @@ class LiveAlarms:
             alarm_file.append(self._folder, new)
             for alarm in new:
                 self._say(visible(alarm_line(alarm), 1000))
-                if SENT.covers(alarm.mode, alarm.grade):
+                if SENT.covers(alarm.fault, alarm.grade):
                     alert = alarm_alert(alarm, str(self._folder))
                     for sender in self._senders:
                         sender.send(alert)

@@ -1,4 +1,4 @@
-"""Loggers of metrics and alarms, besides the record: TensorBoard, Weights & Biases, trackio, and the progress bar.
+"""Loggers of metrics and alarms, besides the record, by name: those of `watch.receivers`, and the progress bar.
 
 A logger is a function in LOGGERS that opens it; each uses its own library, imported only when asked for.
 """
@@ -8,93 +8,21 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tqdm import tqdm
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.logs.native.schema import StepRow
-from grposcope.watch.alerts import Alert, Receiver, to_tensorboard, to_trackio, to_wandb
-
-
-class MetricLogger(Protocol):
-    """Takes the metrics of every optimiser step, and what goes wrong. name: of LOGGERS."""
-
-    name: str
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Log the metrics of an optimiser step."""
-        ...
-
-    def alert(self, alert: Alert) -> None:
-        """Tell of an alarm; it may take its time, or fail."""
-        ...
-
-    def close(self) -> None:
-        """Flush and close."""
-        ...
-
-
-class TensorBoard:
-    """Event files under `tensorboard/` in the run's folder. After a resume, what was logged later is purged."""
-
-    name = "tensorboard"
-
-    def __init__(self, folder: Path, config: Mapping[str, Any], done: int):
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=done + 1)
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Write a scalar for every metric of a step."""
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)
-
-    def alert(self, alert: Alert) -> None:
-        """Write the alarm as a text."""
-        to_tensorboard(self._writer, alert)
-
-    def close(self) -> None:
-        """Write what is left and close the file."""
-        self._writer.close()
-
-
-class _ProjectRun:
-    """A run of Weights & Biases or trackio, whose interfaces are the same but for alerts, which `told` raises."""
-
-    def __init__(self, name: str, run: Any, told: Receiver):
-        self.name, self._run, self.alert = name, run, told
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        self._run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-def _wandb(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
-    import wandb
-
-    name = folder.resolve().name
-    run = wandb.init(project="grposcope", name=name, id=name, resume="allow", dir=str(folder), config=dict(config))
-    return _ProjectRun("wandb", run, partial(to_wandb, run))
-
-
-def _trackio(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
-    import trackio
-
-    name = folder.resolve().name
-    run = trackio.init(project="grposcope", name=name, resume="allow", config=dict(config))
-    return _ProjectRun("trackio", run, partial(to_trackio, trackio))
-
+from grposcope.watch.receivers import tensorboard, trackio, wandb
+from grposcope.watch.receivers.program import MetricLogger
 
 LOGGERS: dict[str, Callable[[Path, Mapping[str, Any], int], MetricLogger]] = {
-    "tensorboard": TensorBoard,
-    "wandb": _wandb,
-    "trackio": _trackio,
+    "tensorboard": tensorboard.TensorBoard,
+    "wandb": wandb.logger,
+    "trackio": trackio.logger,
 }
 """Name of a setting -> how to open it, from the run's folder, its settings and the steps already logged."""
 

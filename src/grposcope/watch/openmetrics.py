@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from grposcope.core.errors import UserError
+from grposcope.core.finding import Status
 from grposcope.core.text import visible
-from grposcope.instruments.diagnosis.findings import Status
-from grposcope.instruments.diagnosis.words import Word
-from grposcope.watch.alerts import SEVERITIES
+from grposcope.signs.words import Word
 from grposcope.watch.changes import WatchedState
 from grposcope.watch.follow import Watcher
+from grposcope.watch.receivers.program import SEVERITIES
 
 NEEDED = "the package prometheus_client is not installed; pip install 'grposcope[metrics]'"
 
@@ -110,7 +110,7 @@ def _families(run: RunLevels, now: float) -> Iterator[Any]:
     if state.verdict is not None:
         words = {_word(word): word == state.verdict.word for word in get_args(Word)}
         yield StateSetMetricFamily("grposcope_verdict", "grade of the verdict on the run as a whole", words)
-        cause = {"rule": _word(state.verdict.mode) or "none"}
+        cause = {"rule": _word(state.verdict.fault) or "none"}
         yield InfoMetricFamily("grposcope_verdict_cause", "failure mode that the verdict names first", cause)
     statuses = StateSetMetricFamily("grposcope_rule_status", "status of each rule at the last look", labels=["rule"])
     grades = GaugeMetricFamily(
@@ -118,7 +118,7 @@ def _families(run: RunLevels, now: float) -> Iterator[Any]:
     )
     onsets = GaugeMetricFamily("grposcope_rule_onset_step", "step at which a flagged failure began", labels=["rule"])
     for finding in state.findings:
-        rule = [_word(finding.mode)]
+        rule = [_word(finding.fault)]
         statuses.add_metric(rule, {_word(one): one == finding.status for one in get_args(Status)})
         grades.add_metric(rule, SEVERITIES.get(finding.grade or "", 0.0))
         if finding.grade is not None and finding.onset is not None:

@@ -4,11 +4,11 @@ enough."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
-from grposcope.instruments.diagnosis.findings import GRADES, Finding
-from grposcope.instruments.diagnosis.verdict import Verdict, conclusion, flagged_modes
-from grposcope.watch.alarms import Alarm, Wanted, at_least
+from grposcope.core.finding import GRADES, Finding, document
+from grposcope.instruments.diagnosis.verdict import Verdict, conclusion, present_faults
+from grposcope.watch.advice import Advice
+from grposcope.watch.alarms import Wanted, at_least
 from grposcope.watch.alerts import Alert
 
 
@@ -17,25 +17,33 @@ def exceeds(verdict: Verdict, findings: Sequence[Finding], wanted: Wanted) -> bo
     grades = [finding.grade for finding in findings if finding.grade is not None]
     grades += [grade for grade in GRADES if grade == verdict.word]
     too_bad = any(at_least(grade, wanted.grade) for grade in grades) if wanted.grade is not None else False
-    return too_bad or bool(wanted.modes.intersection(flagged_modes(findings)))
+    return too_bad or bool(wanted.modes.intersection(present_faults(findings)))
 
 
-def alarm_line(alarm: Alarm) -> str:
+def alarm_line(alarm: Finding) -> str:
     """An alarm in one line."""
-    what = conclusion(alarm.grade, alarm.mode, alarm.onset)
-    return f"step {alarm.step:,}: {what}, {_why_and_what_to_do(alarm)}"
+    what = conclusion(str(alarm.grade), alarm.fault, alarm.onset)
+    return f"step {alarm.seen or 0:,}: {what}, {_why_and_what_to_do(alarm)}"
 
 
-def alarm_alert(alarm: Alarm, source: str) -> Alert:
+def alarm_alert(alarm: Finding, source: str) -> Alert:
     """What the receivers of alerts are told of an alarm in the run `source`."""
-    title = conclusion(alarm.grade, alarm.mode, alarm.onset)
-    text = f"step {alarm.step:,}, {_why_and_what_to_do(alarm)}"
-    document = {"text": f"{source}: {alarm_line(alarm)}", "run": source, **asdict(alarm)}
-    return Alert(source, title, text, alarm.grade, alarm.mode, alarm.step, document)
+    title = conclusion(str(alarm.grade), alarm.fault, alarm.onset)
+    text = f"step {alarm.seen or 0:,}, {_why_and_what_to_do(alarm)}"
+    content = {"text": f"{source}: {alarm_line(alarm)}", "run": source, **document(alarm)}
+    return Alert(source, title, text, str(alarm.grade), alarm.fault, alarm.seen or 0, content)
 
 
-def _why_and_what_to_do(alarm: Alarm) -> str:
-    return f"because {alarm.because}; what to do: {alarm.advice}"
+def advice_alert(advice: Advice, source: str) -> Alert:
+    """What the receivers of alerts are told of what an autopilot would do about the run `source`."""
+    finding = advice.finding
+    content = {"text": f"{source}: {advice}", "run": source, **advice.document()}
+    text = f"{finding.brief}: {finding.because}"
+    return Alert(source, f"advice: {advice.do}", text, str(finding.grade), finding.fault, finding.seen or 0, content)
+
+
+def _why_and_what_to_do(alarm: Finding) -> str:
+    return f"because {alarm.because}; what to do: {alarm.remedy}"
 
 
 def verdict_alert(verdict: Verdict, findings: Sequence[Finding], source: str, step: int = 0, mode: str = "") -> Alert:
@@ -44,6 +52,6 @@ def verdict_alert(verdict: Verdict, findings: Sequence[Finding], source: str, st
     mode: a name under which the verdict itself is raised as an alarm, where no rule is flagged.
     """
     text = "; ".join((verdict.line, *verdict.clauses[:2]))
-    document = {"text": f"{source}: {text}", "source": source, "grade": verdict.word,
-                "flagged": flagged_modes(findings)}  # fmt: skip
-    return Alert(source, verdict.line, "; ".join(verdict.clauses), verdict.word, mode, step, document)
+    content = {"text": f"{source}: {text}", "source": source, "grade": verdict.word,
+                "present": present_faults(findings)}  # fmt: skip
+    return Alert(source, verdict.line, "; ".join(verdict.clauses), verdict.word, mode, step, content)

@@ -22,7 +22,8 @@ from pathlib import Path
 from grposcope.core.files import atomic, dumps
 from grposcope.watch.alerts import Alert
 from grposcope.watch.deliver import REFUSED
-from grposcope.watch.destinations import Destination, RefusedError
+from grposcope.watch.destinations import Destination
+from grposcope.watch.receivers.program import RefusedError
 
 TIMEOUT = 90.0
 """Seconds that one delivery may take."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,14 @@ import pytest
 import synthetic
 
 from grposcope.cli import main
+from grposcope.core.finding import Finding
+from grposcope.faults.judge import diagnose
 from grposcope.instruments.autopilot import answer, events
-from grposcope.instruments.autopilot.pilot import Decision
+from grposcope.instruments.autopilot.alarm import explained, fall
+from grposcope.instruments.autopilot.pilot import Calm, Decision
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 from grposcope.instruments.autopilot.replay import replay
+from grposcope.instruments.diagnosis.verdict import verdict
 from grposcope.logs import read
 
 
@@ -70,8 +75,69 @@ def test_a_problem_that_only_the_diagnosis_finds_is_told(tmp_path: Path, capsys:
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert main(["advise", str(tmp_path / "log.jsonl")]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("An autopilot would have done nothing")
-    assert "grposcope diagnose does find a problem: failing" in said
+    assert said.startswith("The run is failing, and an autopilot would have done nothing about it.")
+    assert "grposcope diagnose says of the whole run: failing" in said
+    assert re.search(r"Entropy collapse since step \d+: an autopilot has no monitor and no action", said)
+
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "example.jsonl"
+
+
+def failing_logs(tmp_path: Path) -> Iterator[Path]:
+    """The log of the README, and made-up ones that fail in ways that monitors see, see too late, or do not see."""
+    yield EXAMPLE
+    yield log(tmp_path / "fall.jsonl", np.r_[np.full(60, 0.7), np.full(60, 0.2)])
+    yield log(tmp_path / "late.jsonl", np.r_[np.full(100, 0.7), np.full(8, 0.4)])
+    yield log(tmp_path / "slow.jsonl", np.linspace(0.7, 0.6, 200))
+    for name, columns in {
+        "cut": {"completions/clipped_ratio": 0.9}, "dead": {"frac_reward_zero_std": 0.97}, "norm": {"grad_norm": "NaN"},
+        "entropy": {"entropy": 0.001},
+    }.items():  # fmt: skip
+        path = log(tmp_path / f"{name}.jsonl", np.full(120, 0.2))
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        later = [row | columns if row["step"] > 60 else row | dict.fromkeys(columns, 0.3) for row in rows]
+        path.write_text("".join(json.dumps(row) + "\n" for row in later))
+        yield path
+
+
+def test_no_failing_fault_is_passed_over(tmp_path: Path) -> None:
+    """Whatever `diagnose` calls failing is named by `advise`, with what is done about it or why nothing is."""
+    failing = 0
+    for path in failing_logs(tmp_path):
+        run = read(path)
+        judged = verdict(run, diagnose(run))
+        said = answer.of_run(run)
+        text = "\n".join(said.paragraphs).lower()
+        worst = [finding for finding in diagnose(run) if finding.grade == "failing"]
+        failing += bool(worst)
+        assert judged.word not in ("failing", "warning") or said.word == judged.word, path.name
+        for finding in worst:
+            (told,) = [
+                line for line in text.splitlines() if re.search(rf"(^|and ){finding.fault}( since step|:)", line)
+            ]
+            assert re.search(r"an autopilot would react at step|because|hindsight|no action|waits for", told), told
+        if worst and not said.tables:
+            assert said.sentence.startswith("The run is failing"), path.name
+            assert said.do
+    assert failing >= 5
+
+
+def test_the_log_of_the_readme() -> None:
+    said = answer.of_run(read(EXAMPLE))
+    assert said.word == "failing"
+    assert said.sentence == "The run is failing, and an autopilot would have done nothing about it."
+    assert any(
+        line.startswith("Reward hacking since step 80")
+        and line.endswith("the log does not say on how many problems its held-out scores are.")
+        for line in said.text
+    )
+
+
+def test_a_decision_about_a_failing_fault_is_named(tmp_path: Path) -> None:
+    said = answer.of_run(read(log(tmp_path / "log.jsonl", np.r_[np.full(60, 0.7), np.full(60, 0.2)])))
+    (decision,) = said.document["decisions"]
+    assert decision["finding"]["fault"] == "reward decline"
+    assert any(f"an autopilot would react at step {decision['step']}" in line for line in said.text)
 
 
 def test_a_gradient_that_is_not_finite(tmp_path: Path) -> None:
@@ -99,10 +165,40 @@ def test_a_log_without_rewards(tmp_path: Path) -> None:
 def test_the_page_tells_the_story(tmp_path: Path) -> None:
     folder = synthetic.make(tmp_path / "run", steps=40)
     assert answer.section([read(folder)]) is None
-    events.append(folder, Decision(20, "rollback", "<b>the policy got worse</b>", "reward", 1e4, 17, 0.7, 0.6, 0.2, 10,
-                                   1, 0.25, 0.6, True))  # fmt: skip
+    alarm = explained(fall("reward", 20, 9.2, 17, 0.7, 0.6, 0.2), "<b>the policy got worse</b>")
+    events.append(folder, Decision(20, "rollback", alarm, 10, 1, 0.25, 0.6, True))
     assert main(["report", str(folder)]) == 0
     page = (folder / "page.html").read_text()
     assert "The autopilot acted once." in page
     assert "<b>The policy" not in page
     assert "<b>the policy" not in page
+
+
+def test_events_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    """Decisions that carry monitor, cause and numbers of their own, before they carried the finding."""
+    shared = {"kind": "decision", "step": 20, "action": "rollback", "to": 10, "interval": 1, "factor": 0.25,
+              "expected": 0.6, "done": True, "setting": "rate", "tokens": 0, "correction": ""}  # fmt: skip
+    rows = [
+        {"cause": "the policy got worse", "monitor": "reward", "e": 1e4, "since": 17, "level": 0.7, "limit": 0.6,
+         "value": 0.2},
+        {"cause": "cut", "monitor": "cut", "e": 300.0, "since": -1, "level": "NaN", "limit": "NaN", "value": "NaN"},
+        {"cause": "c", "monitor": "not_finite", "e": "Infinity", "since": 18, "level": "NaN", "limit": "NaN",
+         "value": "NaN"},
+        {"cause": "held", "monitor": "calm", "e": "NaN", "since": 12, "level": "NaN", "limit": 0.6, "value": 0.7},
+    ]  # fmt: skip
+    (tmp_path / events.EVENTS).write_text("".join(json.dumps(shared | row) + "\n" for row in rows))
+    story = events.read(tmp_path)
+    assert story is not None
+    assert [one.fault for one in story.decisions] == ["reward decline", "length", "non-finite", ""]
+    first = story.decisions[0].why
+    assert isinstance(first, Finding)
+    assert (first.onset, first.seen, first.brief) == (17, 20, "the policy got worse")
+    assert first.p == pytest.approx(1e-4)
+    assert "was at least 0.7 and has been 0.2 since step 17, below the limit of 0.6" in first.because
+    assert isinstance(story.decisions[3].why, Calm)
+    (tmp_path / "again").mkdir()
+    for one in story.decisions:
+        events.append(tmp_path / "again", one)
+    again = events.read(tmp_path / "again")
+    assert again is not None
+    assert repr(again.decisions) == repr(story.decisions)

@@ -10,8 +10,13 @@ import pytest
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps
-from grposcope.instruments.autopilot import monitors
+from grposcope.faults import catalogue
+from grposcope.faults.length import length
+from grposcope.faults.record import non_finite
+from grposcope.instruments.autopilot import alarm, hindsight, monitors
 from grposcope.instruments.autopilot.monitors import Fall, HeldoutFall, Share
+from grposcope.instruments.autopilot.policy import MONITORS
+from grposcope.signs import dead_groups
 
 
 def course(levels: np.ndarray, seed: int, prompts: int = 16) -> Fall:
@@ -108,3 +113,31 @@ def test_a_share_above_its_limit(level: float, loud: bool) -> None:
     draw, found = np.random.default_rng(2), Share(0.5)
     most = max(found.take((draw.random(32) < level).astype(float)) for _ in range(60))
     assert (most > math.log(200)) == loud
+
+
+def test_limits_are_those_of_the_faults_at_three_times_the_odds() -> None:
+    def odds(share: float) -> float:
+        return share / (1 - share)
+
+    for limit, at_the_end in ((monitors.CUT, length.CUT), (monitors.DEAD, dead_groups.DEAD)):
+        assert odds(limit) == pytest.approx(3 * odds(at_the_end))
+    assert pytest.approx(0.5) == monitors.CUT
+    assert monitors.NOT_FINITE == non_finite.LASTING
+
+
+def test_every_monitor_watches_for_a_fault_of_the_catalogue() -> None:
+    assert set(alarm.FAULTS) == set(MONITORS)
+    assert set(alarm.FAULTS.values()) <= catalogue.faults().keys()
+    assert len(set(alarm.FAULTS.values())) == len(MONITORS)
+    assert hindsight.ALSO.keys() <= catalogue.faults().keys()
+
+
+def test_p_of_an_alarm_allows_for_the_share_of_its_monitor() -> None:
+    """Adjusted, it is below alpha exactly where the e-value is above the monitor's limit."""
+    share = 0.2
+    limit = math.log(1 / (0.05 * share))
+    below, above = (alarm.too_many("cut", 9, limit + by, share) for by in (-0.01, 0.01))
+    assert below.adjusted > 0.05 > above.adjusted
+    assert (above.status, above.seen, above.fault) == ("present", 9, "length")
+    assert "more than 50% of the completions are cut" in above.because
+    assert alarm.too_many("cut", 9, 5000.0).p > 0

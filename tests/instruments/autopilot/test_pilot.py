@@ -10,7 +10,8 @@ import pytest
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps
-from grposcope.instruments.autopilot.pilot import Decision, Pilot, PilotAlarm, Situation
+from grposcope.core.finding import Finding
+from grposcope.instruments.autopilot.pilot import CHANGED, WORSE, Calm, Decision, Pilot, Situation
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 
 CHECKPOINTS = (0, 10, 20, 30, 40)
@@ -38,15 +39,20 @@ def flown(
     return pilot, decisions
 
 
+def finding(decision: Decision) -> Finding:
+    assert isinstance(decision.why, Finding)
+    return decision.why
+
+
 FALL = np.r_[np.full(35, 0.7), np.full(15, 0.2)]
 
 
 def test_back_to_the_newest_checkpoint_before_the_fall() -> None:
     _, (first, *_) = flown(FALL)
-    assert (first.action, first.to, first.monitor) == ("rollback", 30, "reward")
+    assert (first.action, first.to, first.fault) == ("rollback", 30, "reward decline")
     assert first.factor == 0.25
     assert first.interval == 1
-    assert abs(first.since - 36) <= 1
+    assert abs((finding(first).onset or 0) - 36) <= 1
 
 
 def test_the_refresh_interval_is_cut_first() -> None:
@@ -77,19 +83,20 @@ def test_where_held_out_accuracy_held_nothing_is_changed() -> None:
     heldout = {10: 0.6, 20: 0.61, 30: 0.62, **dict.fromkeys(range(36, 60), 0.62)}
     pilot, (first, *_) = flown(FALL, heldout=heldout)
     assert first.action == "tell"
-    assert "reward function or the data changed" in first.cause
+    assert finding(first).brief == CHANGED
+    assert finding(first).remedy.startswith("compare the reward function")
     assert pilot.counts.rollbacks == 0
 
 
 def test_an_evaluation_before_the_fall_says_nothing_of_it() -> None:
     _, (first, *_) = flown(FALL, heldout={10: 0.6, 20: 0.61, 30: 0.62, 35: 0.62})
-    assert (first.action, first.cause) == ("rollback", "the policy got worse")
+    assert (first.action, finding(first).brief) == ("rollback", WORSE)
 
 
 def test_held_out_falls_while_the_reward_rises() -> None:
     heldout = {10: 0.6, 20: 0.61, 30: 0.62, 40: 0.3}
     _, (first, *_) = flown(np.full(50, 0.8), heldout=heldout)
-    assert (first.action, first.to, first.monitor) == ("stop", 30, "heldout")
+    assert (first.action, first.to, first.fault) == ("stop", 30, "held-out decline")
 
 
 def test_checkpoints_given_up_are_not_gone_back_to() -> None:
@@ -98,7 +105,7 @@ def test_checkpoints_given_up_are_not_gone_back_to() -> None:
     assert first.step > 36
     for step in range(50, 60):
         pilot.batch(step, np.ones((16, 4)))
-    assert pilot.sound(PilotAlarm("reward", 60, 1.0, 60, 0.7, 0.1), [20, 30, 36]) == 30
+    assert pilot.newest_sound([20, 30, 36], onset=60, limit=0.1) == 30
 
 
 def test_a_gradient_that_is_not_finite_is_seen_at_once() -> None:
@@ -171,7 +178,8 @@ def test_a_rate_is_raised_again_where_the_fault_has_passed() -> None:
     assert not first
     (back, up, *rest) = second
     assert (back.action, back.factor) == ("rollback", 0.25)
-    assert (up.action, up.setting, up.monitor, up.factor) == ("change", "rate", "calm", 1.0)
+    assert (up.action, up.setting, up.factor) == ("change", "rate", 1.0)
+    assert isinstance(up.why, Calm)
     assert up.step - back.step >= RAISING.raise_after
     (again,) = rest
     assert (again.action, again.factor, again.to) == ("rollback", 0.25, up.step)  # to where the raise began
@@ -186,7 +194,8 @@ def test_a_rate_that_was_found_too_high_is_not_tried_again() -> None:
 def test_a_raise_that_lowers_the_level_a_little_is_taken_back() -> None:
     """By 0.1, as much as may be lost in all: the raise is judged by the level just before it."""
     (_, *_, up, back) = steered(works=0.07, bad=0.6, steps=200)[:4]
-    assert (up.monitor, back.action, back.to) == ("calm", "rollback", up.step)
+    assert isinstance(up.why, Calm)
+    assert (back.action, back.to) == ("rollback", up.step)
     assert back.step - up.step <= 40
 
 
@@ -208,7 +217,7 @@ def test_cut_completions_and_dead_groups_are_told_once() -> None:
         pilot.batch(step, np.zeros((8, 4)) if step > 1 else np.eye(8, 4), np.ones((8, 4)))
         if (alarm := pilot.alarm(step)) is not None:
             told.append(pilot.decide(alarm, Situation(step)))
-    assert {one.monitor: one.action for one in told} == {"cut": "tell", "dead": "tell"}
+    assert {one.fault: one.action for one in told} == {"length": "tell", "starved": "tell"}
     assert len(told) == 2
 
 

@@ -154,7 +154,7 @@ def test_the_record_is_read_back_and_worded(found: Frontier, tmp_path: Path) -> 
     assert (read_back.paragraphs, read_back.tables) == (measured.paragraphs, measured.tables)
     rows = again.read_rollouts()
     assert len(rows) == 72
-    assert set(rows[0].credit) == {
+    assert set(rows[0].measures) == {
         one.name for one in found.record.sources if not one.name.startswith(("outcome:", "tree:"))
     }
     run = read(tmp_path)

@@ -12,8 +12,8 @@ import synthetic_series as made
 from places import ROOT
 from synthetic_series import Columns, U, flagged
 
+from grposcope.faults import catalogue
 from grposcope.instruments.diagnosis import diagnose
-from grposcope.instruments.diagnosis.rules import RULES, minor_modes
 from grposcope.instruments.diagnosis.verdict import verdict
 from grposcope.logs.trainers import how_to_log
 
@@ -21,9 +21,9 @@ from grposcope.logs.trainers import how_to_log
 def test_healthy_has_no_flag_and_says_so() -> None:
     run = made.run(made.healthy(), np.linspace(0.3, 0.6, 12))
     findings = diagnose(run)
-    assert not [f.mode for f in findings if f.status == "flagged"]
+    assert not [f.fault for f in findings if f.status == "present"]
     assert str(verdict(run, findings)).startswith("healthy: held-out accuracy 30% → 59% in 120 steps")
-    assert {f.mode for f in findings if f.status == "cannot tell"} == {
+    assert {f.fault for f in findings if f.status == "cannot tell"} == {
         "cancelling components", "never paid", "sampler mismatch",
     }  # fmt: skip
 
@@ -34,16 +34,16 @@ def test_what_is_logged_on_too_few_rows_is_counted_and_never_called_not_logged(r
     table = {name: values[:rows] for name, values in made.healthy().items()}
     parts = {f"{kind}/{name}": np.linspace(0, 1, rows) for kind in ("component", "component_std") for name in "ab"}
     table["mismatch/k3"] = np.full(rows, 1e-4)
-    findings = {f.mode: f for f in diagnose(made.run({**table, **parts}, np.array([0.3, 0.4])))}
+    findings = {f.fault: f for f in diagnose(made.run({**table, **parts}, np.array([0.3, 0.4])))}
     untold = [f for f in findings.values() if f.status == "cannot tell"]
     assert len(untold) >= 15
     have = f"only {rows} row{'s' * (rows != 1)} of .* logged; at least"
     for finding in untold:
-        assert re.search(rf"{have} (10|30) are needed$", finding.because), (finding.mode, finding.because)
-        assert not finding.missing, finding.mode
+        assert re.search(rf"{have} (10|30) are needed$", finding.because), (finding.fault, finding.because)
+        assert not finding.missing, finding.fault
     apart = {**table, "clip_low": table["clip_fraction"], "clip_high": table["clip_fraction"]}
     del apart["clip_fraction"]
-    (clip,) = [f for f in diagnose(made.run(apart)) if f.mode == "clip saturation"]
+    (clip,) = [f for f in diagnose(made.run(apart)) if f.fault == "clip saturation"]
     assert re.search(rf"{have} 10 are needed$", clip.because)
     bare = diagnose(made.run({"reward": table["reward"]}))
     assert {"loss", "entropy", "length", "clip_fraction"} <= {name for f in bare for name in f.missing}
@@ -110,8 +110,8 @@ def test_levels_are_told_of_short_runs() -> None:
     table = {name: column[:20] for name, column in made.healthy().items()}
     table["truncated"] = np.full(20, 0.9)
     findings = diagnose(made.run(table))
-    assert [f.mode for f in findings if f.status == "flagged"] == ["length"]
-    assert next(f for f in findings if f.mode == "reward decline").status == "cannot tell"
+    assert [f.fault for f in findings if f.status == "present"] == ["length"]
+    assert next(f for f in findings if f.fault == "reward decline").status == "cannot tell"
 
 
 def test_what_is_proved_is_not_counted_among_the_tests() -> None:
@@ -119,7 +119,7 @@ def test_what_is_proved_is_not_counted_among_the_tests() -> None:
     table = made.healthy()
     table["reward"] = table["reward"] + 0.05 * np.sin(2 * np.pi * 6 * U)
     findings = diagnose(made.run(table, np.linspace(0.3, 0.6, 12)))
-    tested = [f for f in findings if not math.isnan(f.p) and not RULES[f.mode].proof]
+    tested = [f for f in findings if not math.isnan(f.p)]
     least = min(tested, key=lambda f: f.p)
     assert 0 < least.p < 1 / len(tested)
     assert least.adjusted == pytest.approx(least.p * len(tested))
@@ -128,7 +128,7 @@ def test_what_is_proved_is_not_counted_among_the_tests() -> None:
 def test_missing_metrics_are_named_with_a_way_to_log_them() -> None:
     findings = diagnose(made.run({"reward": made.healthy()["reward"]}))
     untold = [f for f in findings if f.status == "cannot tell"]
-    assert {"entropy collapse", "kl blow-up", "length", "gradient spikes"} <= {f.mode for f in untold}
+    assert {"entropy collapse", "kl blow-up", "length", "gradient spikes"} <= {f.fault for f in untold}
     assert all("TRL: " in how_to_log(name) for f in untold for name in f.missing)
 
 
@@ -137,26 +137,28 @@ def test_short_runs_cannot_be_told() -> None:
     assert str(verdict(run, diagnose(run))) == "cannot tell: reward 0.31 → 0.31 in 12 steps, too short to judge"
 
 
-def test_every_rule_has_its_place_and_its_words() -> None:
-    for rule in RULES.values():
-        assert RULES[rule.mode] is rule
-        assert all((rule.statistic, rule.threshold, rule.source, rule.advice))
-    assert minor_modes() == {"no learning", "zero loss"}
+def test_every_fault_has_its_words() -> None:
+    for name, fault in catalogue.faults().items():
+        assert fault.name == name
+        assert fault.source
+        assert fault.remedy
+        assert fault.log is None or (fault.log.statistic and fault.log.threshold)
+    assert catalogue.minor() == {"no learning", "zero loss"}
 
 
-def test_every_mode_is_documented() -> None:
-    page = (ROOT / "docs" / "diagnosis.md").read_text("utf-8")
-    assert [mode for mode in RULES if f"\n| {mode} |" not in page] == []
+def test_every_fault_is_documented() -> None:
+    page = (ROOT / "docs" / "faults.md").read_text("utf-8")
+    assert [name for name in catalogue.faults() if f"\n### {name}\n" not in page] == []
 
 
 def test_ok_means_clearly_inside() -> None:
     """Dead groups at 84 % where the limit is 85 %, and at 40 %."""
     table = made.healthy()
     noise = 0.02 * made.ar1(np.random.default_rng(5), 120, 0.3)
-    for share, status in ((0.84, "near the limit"), (0.4, "ok")):
+    for share, status in ((0.84, "possible"), (0.4, "excluded")):
         table["dead_fraction"] = np.clip(share + noise, 0, 1)
         run = made.run(table)
         findings = diagnose(run)
-        assert next(f for f in findings if f.mode == "starved").status == status
+        assert next(f for f in findings if f.fault == "starved").status == status
         said = "; ".join(verdict(run, findings).clauses)
         assert ("near the limit: starved, 84% of groups" in said) == (share > 0.8)

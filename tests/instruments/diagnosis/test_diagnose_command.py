@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import toy_faults
 from asked import asked
 
 from grposcope import cli
 from grposcope.core.errors import UserError
 from grposcope.instruments.diagnosis import answer, diagnose, screen
-from grposcope.instruments.diagnosis.findings import Evidence, Rule, RuleResult
-from grposcope.instruments.diagnosis.quantities import Quantities
-from grposcope.instruments.diagnosis.rules import RULES
 from grposcope.instruments.diagnosis.verdict import verdict
 from grposcope.logs import read
 from grposcope.render import wrapping
@@ -47,7 +45,7 @@ def test_healthy_first_line_and_json(tmp_path: Path, capsys: pytest.CaptureFixtu
     status, out, document = call(capsys, log(tmp_path / "a.jsonl"), "--fail-on", "note")
     assert status == 0
     assert out.splitlines()[0] == "Healthy: reward 0.33 → 0.66 in 80 steps; held-out not logged"
-    assert document["flagged"] == []
+    assert document["present"] == []
     assert re.search(r"Not logged: .*\bkl\b.*\.", out)
     _, out, _ = call(capsys, tmp_path / "a.jsonl", "--verbose")
     assert "beta=1e-4 or more" in out, "how to log it is in the table"
@@ -63,31 +61,37 @@ def test_failing_and_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert second.startswith("What to do: raise the upper clip")
     assert document["verdict"] == "failing" + first[7:]
     assert document["because"].startswith("the entropy went from 0.8")
-    assert "entropy collapse" in document["flagged"]
+    assert "entropy collapse" in document["present"]
     assert call(capsys, path, "--fail-on", "entropy collapse")[0] == 1
     assert call(capsys, path, "--fail-on", "kl blow-up")[0] == 0
     assert call(capsys, path)[0] == 0
 
 
-def test_a_new_rule_is_one_entry(
+TOY = '''"""Toy: the reward is a toy."""
+from grposcope.core.fault import Fault, LogTest
+from grposcope.core.finding import Sign, fact
+
+def check(quantities):
+    reward = quantities.get("reward")
+    return fact(True, "the reward is a toy", (Sign("reward", reward.values[0]),), int(reward.steps[0]))
+
+FAULT = Fault("toy", 999, "put it away", "a test", beside="failing",
+              log=LogTest("toy", check, ("reward",), "none", "always"))
+'''
+
+
+def test_a_new_fault_is_one_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An entry of RULES is diagnosed, named by --fail-on and its help, and shown in verdict, JSON and page."""
-
-    def check(quantities: Quantities) -> RuleResult:
-        reward = quantities.get("reward")
-        assert reward is not None
-        return RuleResult(0.0, "the reward is a toy", (Evidence("reward", reward.values[0]),), int(reward.steps[0]))
-
-    rule = Rule("toy", ("reward",), "none", "always", "a test", "put it away", check, beside="failing")
-    monkeypatch.setitem(RULES, "toy", rule)
+    """It is diagnosed, named by --fail-on and its help, and shown in verdict, JSON and page."""
+    toy_faults.add(tmp_path / "more", monkeypatch, "reward", "toy", TOY)
     path, page = log(tmp_path / "a.jsonl"), tmp_path / "page.html"
     status, out, document = call(capsys, path, "--fail-on", "toy", "--html", page)
     assert status == 1
     assert out.startswith("Failing: toy; reward 0.33 → 0.66 in 80 steps\n")
     assert "Because the reward is a toy." in out
-    assert document["flagged"] == ["toy"]
-    assert document["rules"]["toy"]["threshold"] == "always"
+    assert document["present"] == ["toy"]
+    assert document["tests"]["toy"]["threshold"] == "always"
     assert "diagnosis-reward" in page.read_text()
     for command in ("diagnose", "watch"):
         with pytest.raises(SystemExit):
@@ -98,7 +102,7 @@ def test_a_new_rule_is_one_entry(
 def test_json_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, document = call(capsys, log(tmp_path / "a.jsonl"), "--json")
     assert len(out.splitlines()) == 1
-    assert {"statistic", "threshold", "needs"} == set(document["rules"]["length"])
+    assert {"statistic", "threshold", "needs"} == set(document["tests"]["length"])
 
 
 @pytest.mark.parametrize(
@@ -117,7 +121,7 @@ def test_what_the_user_can_mend(
 
 
 def test_settings_given_by_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "misconfiguration" in call(capsys, log(tmp_path / "a.jsonl"), "--set", "group=1")[2]["flagged"]
+    assert "misconfiguration" in call(capsys, log(tmp_path / "a.jsonl"), "--set", "group=1")[2]["present"]
 
 
 def test_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,7 +147,7 @@ def test_a_webhook_hears_of_flags_only(
     assert sent == []
     _, _, document = call(capsys, log(tmp_path / "b.jsonl", collapse=True), *url)
     (said,) = sent
-    assert said["flagged"] == ["entropy collapse", "reward decline"]
+    assert said["present"] == ["entropy collapse", "reward decline"]
     assert said["grade"] == "failing"
     assert said["text"].startswith(f"{tmp_path / 'b.jsonl'}: {document['verdict']}; what to do: raise the upper clip")
     with pytest.raises(UserError, match="not an http or https URL"):
@@ -174,11 +178,11 @@ def test_one_screen_whatever_is_found(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_what_the_record_proves_is_certain(tmp_path: Path) -> None:
     """Not "confidence 1.000 (p = 0)"."""
-    findings = {finding.mode: finding for finding in diagnose(read(log(tmp_path / "a.jsonl", collapse=True)))}
+    findings = {finding.fault: finding for finding in diagnose(read(log(tmp_path / "a.jsonl", collapse=True)))}
     found = findings["entropy collapse"]
-    assert screen.certainty(replace(found, p=0.0, confidence=1.0)) == "certain"
-    assert screen.certainty(replace(found, confidence=0.9999)) == "confidence\u00a0above\u00a00.999"
-    assert screen.certainty(replace(found, confidence=0.971)) == "confidence\u00a00.971"
+    assert screen.certainty(replace(found, basis="fact")) == "certain"
+    assert screen.certainty(replace(found, adjusted=0.0001)) == "confidence\u00a0above\u00a00.999"
+    assert screen.certainty(replace(found, adjusted=0.029)) == "confidence\u00a00.971"
 
 
 def test_colours_are_for_a_terminal_and_escapes_of_a_log_stay_text(

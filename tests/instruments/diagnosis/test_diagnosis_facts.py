@@ -7,28 +7,31 @@ import math
 import numpy as np
 import synthetic_series as made
 
+from grposcope.core.finding import GRADES, Finding, Sign, at
 from grposcope.instruments.diagnosis import answer, diagnose
-from grposcope.instruments.diagnosis.findings import GRADES, Evidence, Finding
-from grposcope.instruments.diagnosis.verdict import flagged_modes, verdict
-from grposcope.watch.alarms import Alarm, wanted
+from grposcope.instruments.diagnosis.verdict import present_faults, verdict
+from grposcope.watch.alarms import wanted
 from grposcope.watch.wording import alarm_alert, alarm_line, exceeds
 
 
-def finding(mode: str, status: str, *evidence: Evidence) -> Finding:
+def finding(mode: str, status: str, *evidence: Sign) -> Finding:
     grade = None if status not in GRADES else status
-    status = "flagged" if grade else status
-    return Finding(mode, status, "it fell", evidence, "do it", "", 0.01, 0.02, 0.98, 1234, ("kl",), grade=grade)  # type: ignore[arg-type]
+    status = "present" if grade else status
+    return Finding(
+        mode, status, because="it fell", evidence=evidence, remedy="do it", p=0.01, adjusted=0.02, since=at(1234),  # type: ignore[arg-type]
+        missing=("kl",), grade=grade,  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def test_the_sentence_is_the_conclusion_and_its_clauses() -> None:
     run = made.run(made.healthy())
     findings = [finding("length", "failing"), finding("kl blow-up", "warning"), finding("starved", "cannot tell")]
     said = verdict(run, findings)
-    assert (said.word, said.mode) == ("failing", "length")
+    assert (said.word, said.fault) == ("failing", "length")
     assert said.line == str(said) == "failing: reward 0.32 → 0.66 in 120 steps; length since step 1,234"
     assert said.clauses[:2] == ("what to do: do it. 1 more problem found", "because it fell")
     assert said.clauses[2].startswith("training reward rose from ")
-    assert flagged_modes(findings) == ["length", "kl blow-up"]
+    assert present_faults(findings) == ["length", "kl blow-up"]
     assert verdict(run, [finding("no learning", "warning")]).line.endswith("in 120 steps, no gain")
 
 
@@ -56,7 +59,7 @@ def test_a_grade_is_exceeded_by_findings_and_by_the_verdict() -> None:
 
 def test_without_a_flag_the_reward_decides_and_what_is_untold_is_named() -> None:
     table = made.healthy()
-    healthy = verdict(made.run(table), [finding("starved", "cannot tell"), finding("length", "ok")])
+    healthy = verdict(made.run(table), [finding("starved", "cannot tell"), finding("length", "excluded")])
     assert healthy.word == "healthy"
     assert healthy.clauses[0].startswith("training reward rose from ")
     assert healthy.clauses[1:] == ("cannot tell: starved",)
@@ -71,7 +74,7 @@ def test_without_a_flag_the_reward_decides_and_what_is_untold_is_named() -> None
 
 
 def test_findings_in_words() -> None:
-    numbers = (Evidence("kl, last tenth", 0.51234, 0.0123, "limit 0.5"), Evidence("spikes", 3.0, math.nan))
+    numbers = (Sign("kl, last tenth", 0.51234, 0.0123, "limit 0.5"), Sign("spikes", 3.0, math.nan))
     findings = [finding("kl blow-up", "failing", *numbers), finding("starved", "cannot tell")]
     said = answer.of_run(made.run(made.healthy()), findings)
     assert said.sentence == "Failing: reward 0.32 → 0.66 in 120 steps; kl blow-up since step 1,234"
@@ -88,10 +91,19 @@ def test_findings_in_words() -> None:
 
 
 def test_an_alarm_in_words() -> None:
-    alarm = Alarm("length", "warning", 2000, 1500, 0.99, "it grew", "cut it")
+    alarm = Finding(
+        "length",
+        "present",
+        because="it grew",
+        remedy="cut it",
+        adjusted=0.01,
+        grade="warning",
+        since=at(1500),
+        seen=2000,
+    )
     assert alarm_line(alarm) == "step 2,000: warning: length, since step 1,500, because it grew; what to do: cut it"
     alert = alarm_alert(alarm, "RUN")
-    assert (alert.title, alert.grade, alert.mode, alert.step) == (
+    assert (alert.title, alert.grade, alert.fault, alert.step) == (
         "warning: length, since step 1,500",
         "warning",
         "length",
@@ -100,4 +112,4 @@ def test_an_alarm_in_words() -> None:
     assert alert.text == "step 2,000, because it grew; what to do: cut it"
     message = alert.document
     assert message["text"] == f"RUN: {alarm_line(alarm)}"
-    assert (message["mode"], message["step"], message["onset"]) == ("length", 2000, 1500)
+    assert (message["fault"], message["seen"], message["since"]["step"]) == ("length", 2000, 1500)

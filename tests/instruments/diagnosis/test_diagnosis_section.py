@@ -56,9 +56,9 @@ def test_what_is_flagged_is_drawn_with_its_onset() -> None:
     assert flagged.rows[0][3] == "above 0.999"
     assert rest.folded
     assert how.folded
-    assert {row[1] for row in rest.rows} == {"? cannot tell", "✓ ok"}
+    assert {row[1] for row in rest.rows} == {"? cannot tell", "✓ excluded"}
     assert len(flagged.rows) + len(rest.rows) == len(diagnose(made()))
-    assert found.document["made up"]["flagged"] == ["entropy collapse", "reward decline"]
+    assert found.document["made up"]["present"] == ["entropy collapse", "reward decline"]
 
 
 def test_a_healthy_run_has_no_charts_and_says_what_is_missing() -> None:
@@ -131,7 +131,7 @@ def test_names_in_a_log_stay_text() -> None:
 
 
 def test_the_columns_that_a_finding_speaks_of() -> None:
-    findings = {finding.mode: finding for finding in diagnose(made())}
+    findings = {finding.fault: finding for finding in diagnose(made())}
     collapse = findings["entropy collapse"]
     assert figures.evident(collapse, made().table) == ["entropy"]
     assert figures.evident(collapse, {"step": 0, "entropy_loss": 0}) == ["entropy_loss"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from grposcope.core.estimate import Estimate
+from grposcope.core.finding import Finding
 from grposcope.instruments.diagnosis import first_line
-from grposcope.instruments.diagnosis.findings import Finding
-from grposcope.instruments.diagnosis.outcome import Outcome
+from grposcope.signs.outcome import Outcome
 
 START, END = Estimate(0.4, 0.01, 9), Estimate(0.45, 0.01, 9)
 OUTCOME = Outcome("stalled", "pass@1", heldout=True, start=START, end=END, best=END, before=START, last=60)
@@ -13,9 +13,7 @@ OUTCOME = Outcome("stalled", "pass@1", heldout=True, start=START, end=END, best=
 
 def line(cause: str) -> str:
     """The line of a run of 60 steps for a cause that is certain."""
-    proved = Finding(
-        "constant reward", "flagged", cause, (), "", "", 0.0, 0.0, 1.0, None, (), grade="failing", brief=cause
-    )  # fmt: skip
+    proved = Finding("constant reward", "present", "fact", cause, cause, grade="failing")
     return first_line.of_finding("failing", OUTCOME, proved, 60)
 
 

@@ -36,6 +36,6 @@ def test_harder_prompts_are_a_note_where_the_held_out_score_rose(seed: int) -> N
     u = np.arange(120) / 120
     table = graded.columns(rng, np.where(u < 0.5, 0.5 + 0.2 * u, 0.2 + 0.2 * u))
     run = series.run(table, 0.2 + 0.5 * np.linspace(0, 1, 12) + 0.01 * rng.normal(size=12))
-    findings = {finding.mode: finding for finding in diagnose(run)}
+    findings = {finding.fault: finding for finding in diagnose(run)}
     assert findings["reward decline"].grade == "note"
     assert verdict(run, tuple(findings.values())).word == "healthy"

@@ -10,12 +10,12 @@ import synthetic_series as made
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Evaluations, Run
-from grposcope.instruments.diagnosis import run_outcome
-from grposcope.instruments.diagnosis.heldout import difference
 from grposcope.instruments.diagnosis.learning import Learning, of_run
-from grposcope.instruments.diagnosis.outcome import Fate, direction
-from grposcope.instruments.diagnosis.quantities import Quantities
 from grposcope.maths.intervals import interval, wilson
+from grposcope.signs import run_outcome
+from grposcope.signs.heldout import difference
+from grposcope.signs.outcome import Fate, direction
+from grposcope.signs.quantities import Quantities
 
 
 def evaluation(rng: np.random.Generator, p: float, n: int) -> Estimate:

@@ -10,9 +10,10 @@ import synthetic_series as series
 
 from grposcope.core.errors import UserError
 from grposcope.core.run import Evaluations, Run
-from grposcope.instruments.diagnosis import diagnose, run_outcome
+from grposcope.instruments.diagnosis import diagnose
 from grposcope.instruments.diagnosis.verdict import Verdict, verdict
 from grposcope.logs import read
+from grposcope.signs import run_outcome
 
 N = 200
 U = np.arange(N) / N
@@ -30,7 +31,7 @@ def said(run: Run) -> Verdict:
 
 def grade(run: Run, mode: str) -> str:
     """Status and grade of a mode."""
-    found = next(finding for finding in diagnose(run) if finding.mode == mode)
+    found = next(finding for finding in diagnose(run) if finding.fault == mode)
     return str(found.grade or found.status)
 
 
@@ -112,7 +113,7 @@ def test_dead_groups_follow_from_rewards_without_spread() -> None:
     reward, dead = 1.3 + noise(0.05), np.random.default_rng(5).random(N) < 0.9
     run = series.run({"reward": reward, "reward_std": np.where(dead, 0.0, 0.4)})
     judged = said(run)
-    assert (judged.word, judged.mode) == ("failing", "starved")
+    assert (judged.word, judged.fault) == ("failing", "starved")
     assert said(series.run({"reward": reward, "reward_std": np.full(N, 0.4)})).word == "cannot tell"
 
 

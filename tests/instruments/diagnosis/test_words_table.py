@@ -10,9 +10,10 @@ import synthetic_series as series
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run
-from grposcope.instruments.diagnosis import diagnose, first_line, run_outcome, words
-from grposcope.instruments.diagnosis.outcome import Outcome, State
+from grposcope.instruments.diagnosis import diagnose, first_line
 from grposcope.instruments.diagnosis.verdict import verdict
+from grposcope.signs import run_outcome, words
+from grposcope.signs.outcome import Outcome, State
 
 N = 200
 U = np.arange(N) / N

@@ -66,8 +66,8 @@ def test_tokens_are_text_and_the_rest_numbers(tmp_path: Path) -> None:
     (place / "tokens.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     first = probes.read_rollouts(place)[0]
     assert first.tokens[2] == "NaN"
-    assert math.isnan(first.norm[0])
-    assert first.norm[2] == math.inf
+    assert math.isnan(first.measures["norm"][0])
+    assert first.measures["norm"][2] == math.inf
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import Rollout, RolloutRows
 from grposcope.instruments.gradient.retokenize import retokenize
 from grposcope.lab import policies
 from grposcope.lab.objectives import recipes
@@ -18,7 +19,6 @@ from grposcope.lab.policies import Policy
 from grposcope.lab.sampling.rollouts import Batch, collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.arithmetic import Arithmetic
-from grposcope.logs.logged_rollouts import LoggedRollouts
 
 LIMIT = 12
 TEMPLATE = (
@@ -27,10 +27,14 @@ TEMPLATE = (
 )
 
 
-def logged(prompts: Any, completions: Any, rewards: Any = None) -> LoggedRollouts:
+def logged(prompts: Any, completions: Any, rewards: Any = None) -> RolloutRows:
     size = len(completions) // len(prompts)
     given = np.arange(float(len(completions))).reshape(-1, size) if rewards is None else rewards
-    return LoggedRollouts("trl", Path("file"), 1, tuple(prompts), tuple(completions), given, ("r",), (1.0,))
+    rows = tuple(
+        Rollout(step=1, group=str(i // size), prompt=prompts[i // size], completion=text, reward=float(given.flat[i]))
+        for i, text in enumerate(completions)
+    )
+    return RolloutRows(rows, "trl", Path("file"), {"r": 1.0})
 
 
 @pytest.fixture(scope="module")

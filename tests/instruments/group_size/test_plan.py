@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -423,3 +424,26 @@ def test_planning_needs_neither_torch_nor_pyarrow_nor_distributions(tmp_path: Pa
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert math.isfinite(json.loads(done.stdout)["moments"]["delta"]["value"])
+
+
+def one_of_each(prompts: int, group: int) -> np.ndarray:
+    return np.eye(group)[np.zeros(prompts, int)]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"prompts": 2}, ["error not known", "too few prompts: no standard error", "too few informative groups"]),
+        ({"prompts": 3}, ["not known", "3 prompts: rough standard error"]),
+        ({"prompts": 16, "rewards": one_of_each(16, 6)}, ["not known", "too few informative groups"]),
+        ({"prompts": 64, "group": 4}, ["not known", "the probe has 4 rollouts per prompt, too few for groups of"]),
+    ],
+    ids=["two prompts", "three prompts", "a success in each group", "larger groups than probed"],
+)
+def test_what_a_probe_does_not_tell_is_said_to_be_not_known(
+    change: dict[str, Any], said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_probe(tmp_path, **change)
+    text, _ = call(capsys, tmp_path, "--layers", "--replicates", "100")
+    assert not re.search(r"\bnan\b", text, re.IGNORECASE)
+    assert all(words in text for words in said)

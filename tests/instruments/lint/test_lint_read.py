@@ -10,9 +10,10 @@ import pytest
 
 from grposcope.core import yaml_files
 from grposcope.core.errors import UserError
-from grposcope.instruments.lint.ask_checks import lint
+from grposcope.faults.judge_settings import UNREAD, lint
 from grposcope.instruments.lint.read import read
 from grposcope.instruments.lint.shell_script import parse
+from grposcope.signs.settings.names import by_our_names, group_size
 
 SCRIPT = """
 import os
@@ -42,7 +43,7 @@ def test_a_call_is_read_without_running_the_script(tmp_path: Path, monkeypatch: 
     config = read(tmp_path / "train.py")
     assert not (tmp_path / "RAN").exists()
     assert config.dialect.name == "trl"
-    assert config.group == 4
+    assert group_size(config) == 4
     assert config.lines["num_generations"] == 12
     assert config.number("learning_rate") == 2e-6
     assert config.get("max_completion_length") == 768
@@ -58,7 +59,7 @@ def test_several_calls_ask_which(tmp_path: Path) -> None:
     path.write_text("a = GRPOConfig(num_generations=4)\nb = GRPOConfig(num_generations=2)\n")
     with pytest.raises(UserError, match=r"2 sets of settings, in line 1 and line 2; give one of them, such as .*#1"):
         read(path)
-    assert read(path, 2).group == 2
+    assert group_size(read(path, 2)) == 2
     with pytest.raises(UserError, match="no #3"):
         read(path, 3)
 
@@ -67,7 +68,7 @@ def test_what_double_stars_add_takes_all_defaults_away(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text("GRPOConfig(num_generations=4, **common)\n")
     config = read(path)
-    assert config.group == 4
+    assert group_size(config) == 4
     assert config.get("temperature") is None
     assert "no default is assumed" in config.notes[0]
 
@@ -75,7 +76,7 @@ def test_what_double_stars_add_takes_all_defaults_away(tmp_path: Path) -> None:
 def test_a_dict_and_a_notebook(tmp_path: Path) -> None:
     path = tmp_path / "settings.py"
     path.write_text("SETTINGS = {'num_generations': 6, 'loss_type': 'grpo'}\n")
-    assert read(path).group == 6
+    assert group_size(read(path)) == 6
     cells = [
         {"cell_type": "markdown", "source": "words"},
         {"cell_type": "code", "source": ["!pip install trl\n", "n = 5\n"]},
@@ -84,7 +85,7 @@ def test_a_dict_and_a_notebook(tmp_path: Path) -> None:
     ]
     (tmp_path / "book.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
     config = read(tmp_path / "book.ipynb")
-    assert config.group == 5
+    assert group_size(config) == 5
     assert config.get("scale_rewards") is None  # RLOO divides by nothing
 
 
@@ -119,7 +120,7 @@ def test_overrides_in_a_script(tmp_path: Path) -> None:
     path.write_text(VERL)
     config = read(path)
     assert config.dialect.name == "verl"
-    assert config.group == 5
+    assert group_size(config) == 5
     assert config.whole("data.train_batch_size") == 64
     assert config.whole("data.max_prompt_length") == 100
     assert config.whole("data.max_response_length") == 800
@@ -127,7 +128,7 @@ def test_overrides_in_a_script(tmp_path: Path) -> None:
     assert config.get("trainer.logger") == ["console", "wandb"]
     assert config.number("actor_rollout_ref.actor.optim.lr") == 1e-6
     assert "actor_rollout_ref.actor.ppo_mini_batch_size" in config.opaque
-    assert config.settings["kl"] == 0.0
+    assert by_our_names(config)["kl"] == 0.0
     assert not config.partial
 
 
@@ -136,7 +137,7 @@ def test_a_variable_that_may_hold_anything_takes_all_defaults_away(tmp_path: Pat
     path.write_text("#!/bin/sh\nverl algorithm.adv_estimator=grpo $EXTRA\n")
     config = read(path)
     assert config.partial
-    assert config.group is None
+    assert group_size(config) is None
 
 
 def test_flags_of_a_script_and_of_its_docstring(tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_flags_of_a_script_and_of_its_docstring(tmp_path: Path) -> None:
     (tmp_path / "grpo.py").write_text(f'"""\nRun:\n\n{command}"""\nparser.parse()\n')
     for name in ("run.sh", "grpo.py"):
         config = read(tmp_path / name)
-        assert config.group == 8
+        assert group_size(config) == 8
         assert config.number("learning_rate") == 1e-5
         assert config.adapters is True
         assert config.get("lora_target_modules") == ["a", "b"]
@@ -155,13 +156,13 @@ def test_flags_of_a_script_and_of_its_docstring(tmp_path: Path) -> None:
 def test_yaml_json_and_saved_configurations(tmp_path: Path) -> None:
     (tmp_path / "trl.yaml").write_text("num_generations: 16\nlearning_rate: 1e-6\nreward_funcs: [a, b]\n")
     config = read(tmp_path / "trl.yaml")
-    assert (config.group, config.number("learning_rate"), config.reward_functions) == (16, 1e-6, 2)
+    assert (group_size(config), config.number("learning_rate"), config.reward_functions) == (16, 1e-6, 2)
     assert config.lines["learning_rate"] == 2
 
     (tmp_path / "config.yaml").write_text(
         "_wandb: {value: {}}\nnum_generations: {desc: null, value: 4}\nbeta: {value: 0.1}\n"
     )
-    assert read(tmp_path / "config.yaml").settings["kl"] == 0.1
+    assert by_our_names(read(tmp_path / "config.yaml"))["kl"] == 0.1
 
     record = {
         "format": 3,
@@ -170,19 +171,19 @@ def test_yaml_json_and_saved_configurations(tmp_path: Path) -> None:
         "resolved": {"logged": {"num_generations": 3, "loss_type": "x"}},
     }
     (tmp_path / "config.json").write_text(json.dumps(record))
-    assert read(tmp_path / "config.json").group == 3
+    assert group_size(read(tmp_path / "config.json")) == 3
 
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "overrides.yaml").write_text(
         "- algorithm.adv_estimator=grpo\n- actor_rollout_ref.rollout.n=7\n"
     )
-    assert read(tmp_path / ".hydra" / "overrides.yaml").group == 7
+    assert group_size(read(tmp_path / ".hydra" / "overrides.yaml")) == 7
 
     resolved = (
         "algorithm: {adv_estimator: grpo}\nactor_rollout_ref: {rollout: {n: '${many}', temperature: 1}}\nmany: 9\n"
     )
     (tmp_path / ".hydra" / "config.yaml").write_text(resolved)
-    assert read(tmp_path).group == 9  # the folder's most telling file
+    assert group_size(read(tmp_path)) == 9  # the folder's most telling file
 
 
 def test_a_yaml_file_builds_on_another(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_a_yaml_file_builds_on_another(tmp_path: Path) -> None:
     )
     (tmp_path / "own.yaml").write_text("defaults: base.yaml\ngrpo: {normalize_rewards: false}\npolicy: {b: 2}\n")
     config = read(tmp_path / "own.yaml")
-    assert config.group == 16
+    assert group_size(config) == 16
     assert config.get("grpo.normalize_rewards") is False
 
 
@@ -199,7 +200,7 @@ def test_what_hydra_composes_may_say_more(tmp_path: Path) -> None:
     text = "defaults: [ppo_trainer, _self_]\nalgorithm: {adv_estimator: grpo}\nactor_rollout_ref: {rollout: {n: 4}}\n"
     (tmp_path / "own.yaml").write_text(text)
     config = read(tmp_path / "own.yaml")
-    assert config.group == 4
+    assert group_size(config) == 4
     assert config.partial
 
 
@@ -218,12 +219,12 @@ def test_a_trainer_state_says_how_little_it_holds(tmp_path: Path) -> None:
     (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": [], "train_batch_size": 4}))
     config = read(tmp_path / "trainer_state.json")
     assert config.get("per_device_train_batch_size") == 4
-    assert config.group is None
+    assert group_size(config) is None
     assert "training_args.bin, a pickle that is not opened" in config.notes[0]
-    result = lint(config)
-    unread = [one.check for one in result.unchecked if one.reason == "none of the settings concerned could be read"]
-    assert {"reward weights", "reference", "coarse weights"} <= set(unread), "no defaults are judged"
-    assert set(unread).isdisjoint(result.passed)
+    findings = lint(config)
+    unread = {finding.fault for finding in findings if finding.because == UNREAD}
+    assert {"reward weights", "missing reference", "coarse weights"} <= unread, "no defaults are judged"
+    assert unread.isdisjoint(finding.fault for finding in findings if finding.status == "excluded")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from grposcope.instruments.offpolicy import kept, read
-from grposcope.logs import scopes
+from grposcope.logs import rollout_columns, scopes
 from grposcope.maths.corrections import named
 from grposcope.maths.importance import Ratios
 
@@ -88,4 +88,4 @@ def test_environments_of_a_file(tmp_path: Path, columns: dict[str, list[object]]
 
 
 def test_names_of_environments_are_those_of_logs() -> None:
-    assert set(read.ENVIRONMENT) == scopes.NAMES
+    assert set(rollout_columns.NAMES["environment"]) == scopes.NAMES

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import trainer_logs
 from asked import asked, call, last_json
 
 from grposcope.core.errors import UserError
@@ -155,9 +157,15 @@ def test_without_groups_and_rewards_it_says_what_is_missing(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"logprobs": [-1.0, -2.0], "rollout_logprobs": [-1.0]}, r"line 2: 2 log-prob.* 1 of the sampler"),
-        ({"logprobs": [-1.0, "-inf"], "rollout_logprobs": [-1.0, -1.0]}, "line 2: logprobs of token 1 is -inf"),
-        ({"logprobs": [-1.0], "rollout_logprobs": [float("-inf")]}, "rollout_logprobs of token 0 is -inf"),
+        (
+            {"logprobs": [-1.0, -2.0], "rollout_logprobs": [-1.0]},
+            r"line 2: columns .* differ in length \(sampler 1, current 2\)",
+        ),
+        (
+            {"logprobs": [-1.0, "-inf"], "rollout_logprobs": [-1.0, -1.0]},
+            "line 2: the trainer's log-probability of token 1 is -inf",
+        ),
+        ({"logprobs": [-1.0], "rollout_logprobs": [float("-inf")]}, "the sampler's log-probability of token 0 is -inf"),
         ({"logprobs": [0.5], "rollout_logprobs": [-1.0]}, "at most 0"),
         ({"logprobs": [], "rollout_logprobs": []}, "no tokens"),
         ({"logprobs": "abc"}, "not a list of numbers"),
@@ -193,7 +201,7 @@ def test_three_log_probabilities_split_mismatch_from_staleness(
     assert total == pytest.approx(found["distance"]["k1"]["value"])
     assert "part from staleness" in text
     short = [{**row, "old_per_token_logps": [-1.0]} for row in content]
-    with pytest.raises(UserError, match="old policy"):
+    with pytest.raises(UserError, match=r"differ in length \(sampler \d+, old 1"):
         asked("offpolicy", written(tmp_path / "r.jsonl", short))
 
 
@@ -205,3 +213,33 @@ def test_old_log_probabilities_alone_are_the_trainers(tmp_path: Path, capsys: py
     ]
     assert call("offpolicy", str(written(tmp_path / "r.jsonl", content))) == 0
     assert last_json(capsys)[0]["parts"] is None
+
+
+def printed_by_trl(path: Path) -> Path:
+    """What TRL prints: a dict a line, which begins as JSON does."""
+    rows = [trainer_logs.trl_row(step, **{"sampling/sampling_logp_difference/mean": 0.01}) for step in range(1, 6)]
+    path.write_text("".join(f"{row}\n" for row in rows))
+    return path
+
+
+def printed_by_verl(path: Path) -> Path:
+    path.write_text("".join(trainer_logs.verl_line(step, trainer_logs.verl_row(step)) + "\n" for step in range(1, 6)))
+    return path
+
+
+def rows_of_verl(path: Path) -> Path:
+    return written(path, [{"step": step, "data": trainer_logs.verl_row(step)} for step in range(1, 6)])
+
+
+@pytest.mark.parametrize(
+    ("write", "is_a"),
+    [(printed_by_trl, "(TRL, 5 steps, with sampling/sampling_logp_difference/mean, which grposcope diagnose judges)"),
+     (printed_by_verl, "(verl, 5 steps)"), (rows_of_verl, "(verl, 5 steps)")],
+)  # fmt: skip
+def test_a_log_without_rollouts_is_said_to_be_one(write: Callable[[Path], Path], is_a: str, tmp_path: Path) -> None:
+    log = write(tmp_path / "out.log")
+    with pytest.raises(UserError) as error:
+        call("offpolicy", str(log))
+    said = f"{log} is a log {is_a} and holds no rollouts; give a JSONL file with the log-probabilities of trainer"
+    assert said in str(error.value)
+    assert "delete" not in str(error.value)

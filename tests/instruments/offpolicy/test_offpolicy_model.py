@@ -109,9 +109,9 @@ def test_files_that_do_not_fit(trained: tuple[Policy, Rollouts, Tensor], tmp_pat
     rows = rows_of(trained[1])
     first = rows[0]
     for change, said in (
-        ({"completion_ids": [5]}, "log-probabilities of the sampler"),
-        ({"completion_ids": [10**6]}, "no tokens of the completion"),
-        ({"group": None}, "no group"),
+        ({"completion_ids": [5]}, r"differ in length \(sampler \d, completion_ids 1\)"),
+        ({"completion_ids": [10**6] * len(first["completion_ids"])}, "no tokens of the completion"),
+        ({"group": None, "prompt_ids": None}, "no group"),
         ({"reward": None}, "no reward"),
         ({"group": "of its own"}, "groups have 1, 3, 4"),
     ):

@@ -10,14 +10,15 @@ from places import ROOT
 
 from grposcope import logs as runs
 from grposcope.core.text import capitalised
-from grposcope.instruments.diagnosis import diagnose, run_outcome
-from grposcope.instruments.diagnosis.quantities import Quantities
+from grposcope.instruments.diagnosis import diagnose
 from grposcope.instruments.diagnosis.verdict import verdict
 from grposcope.instruments.forecast import summary as forecast_summary
 from grposcope.instruments.overview import answer
 from grposcope.instruments.overview.run_lines import of_run
 from grposcope.logs import Run
 from grposcope.logs.hints import LAST, Hints
+from grposcope.signs import run_outcome
+from grposcope.signs.quantities import Quantities
 
 DATA = ROOT.parent / "shared" / "data" / "runs"
 LOGS = sorted(path for path in DATA.glob("*/*") if path.suffix in (".log", ".json", ".jsonl", ".ipynb", ".wandb"))

@@ -14,10 +14,11 @@ from grposcope.core.run import Evaluations, Run
 from grposcope.core.text import number, percent
 from grposcope.instruments.compare import answer as compare
 from grposcope.instruments.diagnosis import answer as diagnosis_answer
-from grposcope.instruments.diagnosis import diagnose, learning, levels, run_outcome
+from grposcope.instruments.diagnosis import diagnose, learning
 from grposcope.instruments.diagnosis.verdict import verdict
 from grposcope.instruments.overview import answer as overview
 from grposcope.instruments.overview import run_lines
+from grposcope.signs import levels, run_outcome
 from grposcope.watch import wording
 
 N = 100

@@ -16,9 +16,8 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.run import Floats, Ints, Run
 from grposcope.instruments.compare import answer as compare
 from grposcope.instruments.diagnosis import answer as diagnosis_answer
-from grposcope.instruments.diagnosis import first_line, learning, run_outcome
+from grposcope.instruments.diagnosis import first_line, learning
 from grposcope.instruments.diagnosis import verdict as diagnosis
-from grposcope.instruments.diagnosis.quantities import Quantities
 from grposcope.instruments.overview import answer as overview_answer
 from grposcope.instruments.overview import notebook
 from grposcope.instruments.overview import run_lines as overview
@@ -26,6 +25,8 @@ from grposcope.lab.train import command as train_command
 from grposcope.lab.train.result import Totals
 from grposcope.logs import read
 from grposcope.render import terminal
+from grposcope.signs import run_outcome
+from grposcope.signs.quantities import Quantities
 from grposcope.watch.follow import Watcher
 
 SHAPES = {
@@ -200,7 +201,7 @@ def check(folder: Path) -> str:
     if word == "healthy":
         assert learned.verdict in ("up", "none"), said["verdict"]
     if run_outcome.of_reward(Quantities(run)).direction == "up":
-        assert "no learning" not in diagnosis.flagged_modes(diagnosis.findings_of(run)), said["verdict"]
+        assert "no learning" not in diagnosis.present_faults(diagnosis.findings_of(run)), said["verdict"]
     table = overview_answer.top([run, run]).tables[0]
     cell = str(table.rows[0][table.header.index("change")])
     assert CELLS[cell.removeprefix("reward ")] == learned.verdict, (cell, said["verdict"])

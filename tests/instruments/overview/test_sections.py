@@ -12,7 +12,8 @@ import pytest
 import synthetic
 
 from grposcope.core.metrics import metric
-from grposcope.core.run import Continued, labels
+from grposcope.core.rollouts import Rollout
+from grposcope.core.run import labels
 from grposcope.core.text import percent
 from grposcope.instruments import NAMES
 from grposcope.instruments.course import answer as curves
@@ -264,7 +265,8 @@ def test_the_viewer_has_who_branched_from_whom_and_what_else_was_written(tmp_pat
     run = read(synthetic.make(tmp_path / "run", steps=10, rollouts_every=5, prompts=1, group=2))
     step = min(run.rollouts)
     first, second = run.rollouts[step][:2]
-    written = [Continued(2, "4+5", 1.0, 3), Continued(2, "4-5", 0.0, 3), Continued(1, "x" * 400, 0.5, 400)]
+    each = [(2, "4+5", 1.0, 3), (2, "4-5", 0.0, 3), (1, "x" * 400, 0.5, 400)]
+    written = [Rollout(shared=at, completion=text, reward=reward, length=size) for at, text, reward, size in each]
     leaves = (replace(first, continuations=tuple(written)), replace(second, parent=0, shared=2))
     found = rollouts.section([replace(run, rollouts={step: leaves})])
     assert found is not None

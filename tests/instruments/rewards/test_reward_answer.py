@@ -16,7 +16,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.run import Run
 from grposcope.instruments import page
 from grposcope.instruments.diagnosis import diagnose
-from grposcope.instruments.rewards import RewardSettings, answer, found, rows, source
+from grposcope.instruments.rewards import RewardSettings, answer, found, source
 from grposcope.logs import Hints, read
 from grposcope.render.page import html
 
@@ -75,7 +75,7 @@ def faulty(kind: str, seed: int) -> dict[str, np.ndarray]:
 
 def named(kind: str, seed: int, tmp_path: Path) -> list[str]:
     """Faults that are said of such a run, one letter each."""
-    run = rows.read(reward_rows.jsonl(tmp_path / f"{kind}{seed}.jsonl", faulty(kind, seed), ONES), {})
+    run = read(reward_rows.jsonl(tmp_path / f"{kind}{seed}.jsonl", faulty(kind, seed), ONES))
     told = answer.of_run(run, RewardSettings(verified="right"))
     assert told is not None
     said_of = {"muted": "form should have", "dead": "form is 0.2 on every rollout", "gamed": "form is gamed"}
@@ -116,12 +116,13 @@ def test_over_the_run_and_on_the_page(tmp_path: Path) -> None:
 
 def test_diagnosis_names_the_muted_one(tmp_path: Path) -> None:
     """By the same decision; only where the weights are known."""
-    for kind, weights, status in (("muted", "1,1,1", "flagged"), ("muted", "", "ok"), ("healthy", "1,1,1", "ok")):
+    kinds = (("muted", "1,1,1", "present"), ("muted", "", "excluded"), ("healthy", "1,1,1", "excluded"))
+    for kind, weights, status in kinds:
         place = reward_rows.trl(tmp_path / f"{kind}{weights}", faulty(kind, 0), ONES)
         run = read(place, Hints(settings={"reward_weights": weights} if weights else {}))
-        (finding,) = [one for one in diagnose(run) if one.mode == "muted component"]
+        (finding,) = [one for one in diagnose(run) if one.fault == "muted component"]
         assert finding.status == status
-        assert ("form should have 33%" in finding.because) == (status == "flagged")
+        assert ("form should have 33%" in finding.because) == (status == "present")
 
 
 def log_of(spreads: dict[str, np.ndarray]) -> Run:
@@ -193,14 +194,14 @@ def test_bad_lines(line: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"rewards": {"a": 1, "b": 0}, "group": 1}\n' + line + "\n")
     with pytest.raises(UserError, match=words):
-        rows.read(path, {})
+        read(path)
 
 
 def test_rewards_that_nobody_judged_and_infinite_ones(tmp_path: Path) -> None:
     drawn = reward_rows.drawn(4, 4)
     drawn["judge"] = np.full_like(drawn["right"], np.nan)
     drawn["short"][0, 0, 0] = np.nan
-    run = rows.read(reward_rows.jsonl(tmp_path / "a.jsonl", drawn), {})
+    run = read(reward_rows.jsonl(tmp_path / "a.jsonl", drawn))
     run.groups.components["form"][3] = np.inf
     told = answer.of_run(run, RewardSettings())
     assert told is not None

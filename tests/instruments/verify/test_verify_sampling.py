@@ -56,7 +56,7 @@ def test_every_alternative_is_a_likelihood_ratio() -> None:
     for y in range(toy_tokens.VOCABULARY):
         tokens = [np.array([y])]
         scored = toy_tokens.scored(logits[:, :, :1], tokens)
-        row = toy_tokens.EvidenceRow("row", completion_ids=tokens[0])
+        row = toy_tokens.Rollout("row", completion_ids=tokens[0])
         evidence = PipelineEvidence("toy", rows=(row,), scored=scored)
         rows = drawn_tokens.rows_of(evidence)
         found = sampling.sums(evidence, rows, EXACT)

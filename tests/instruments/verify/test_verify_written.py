@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments.verify import in_training, read, row_file
-from grposcope.instruments.verify.evidence import EvidenceRow, Stated
+from grposcope.instruments.verify.evidence import Stated
 from grposcope.instruments.verify.own_loop import rows_of, verify_batch
 
 STATED = Stated(group=4, baseline="mean", scale="group", ddof=1, epsilon=1e-4, weights={"right": 1.0}, limit=5)
@@ -64,9 +65,12 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     odd[0] = math.nan  # of a token that the loss did not take
     rows[1] = replace(rows[1], failed="timed out", dropped="too long", environment="tool", prompt="a", completion="b")
     rows[2] = replace(rows[2], written=np.array([True, False] * 3)[: len(rows[2].completion_ids)])  # type: ignore[arg-type]
+    turns = np.array([0, -1, 1, 1, 1][: len(rows[3].completion_ids)])  # type: ignore[arg-type]
+    rows[3] = replace(rows[3], attended=turns >= 0, turns=turns, turn_rewards=np.array([0.5, math.nan]), stop="eos",
+                      anchors=("a", "b"), version_by_turn=np.array([1.0, 2.0]), length=3.0)  # fmt: skip
     found = read.rows(row_file.write(tmp_path, 7, rows))
     for before, after in zip(rows, found, strict=True):
-        for field in fields(EvidenceRow):
+        for field in fields(Rollout):
             if field.name != "where":
                 assert equal(getattr(before, field.name), getattr(after, field.name)), field.name
 
@@ -81,7 +85,7 @@ def test_padding_is_taken_off_and_lists_without_it_give_the_same() -> None:
     bare["prompt_ids"] = [row[keep] for row, keep in zip(np.asarray(given["prompt_ids"]), before, strict=True)]
     del bare["completion_mask"], bare["prompt_mask"]
     for one, other in zip(padded, rows_of(**bare), strict=True):  # type: ignore[arg-type]
-        assert all(equal(getattr(one, f.name), getattr(other, f.name)) for f in fields(EvidenceRow))
+        assert all(equal(getattr(one, f.name), getattr(other, f.name)) for f in fields(Rollout))
     assert [len(row.completion_ids) for row in padded] == kept.sum(1).tolist()  # type: ignore[arg-type]
 
 

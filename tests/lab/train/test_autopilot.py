@@ -13,8 +13,10 @@ import torch
 from small_runs import config, rows, start, stopped_at, timeless, weights
 
 from grposcope.core.errors import UserError
+from grposcope.core.finding import Finding
 from grposcope.instruments.autopilot import answer, events, pilot
-from grposcope.instruments.autopilot.pilot import Decision, PilotAlarm, Situation
+from grposcope.instruments.autopilot.alarm import explained, fall
+from grposcope.instruments.autopilot.pilot import Decision, Situation
 from grposcope.lab.policies import Policy
 from grposcope.lab.train import autopilot, checkpoint
 from grposcope.lab.train.config import TrainConfig
@@ -35,12 +37,12 @@ def settings(policy: Policy, tmp_path: Path) -> TrainConfig:
 def deciding(monkeypatch: pytest.MonkeyPatch, **what: Any) -> None:
     """The pilot raises an alarm after step AT, and decides `what`."""
     monkeypatch.setattr(
-        pilot.Pilot, "alarm", lambda self, step: PilotAlarm("heldout", step, 99.0) if step == AT else None
+        pilot.Pilot, "alarm", lambda self, step: fall("heldout", step, 4.6, None, 0.6, 0.5, 0.3) if step == AT else None
     )
 
-    def decide(self: pilot.Pilot, alarm: PilotAlarm, now: Situation) -> Decision:
+    def decide(self: pilot.Pilot, alarm: Finding, now: Situation) -> Decision:
         given = {"action": "rollback", "to": TO, "interval": now.interval, "factor": 0.5, "done": True, **what}
-        found = Decision(alarm.step, cause="c", monitor=alarm.monitor, e=alarm.e, **given)
+        found = Decision(alarm.seen or 0, why=explained(alarm, "c"), **given)
         self._counted(alarm, found)
         return found
 
@@ -230,7 +232,9 @@ def test_real_monitors_bring_a_run_back(policy: Policy, tmp_path: Path, monkeypa
     story = events.read(Path(settings.out or ""))
     assert story is not None
     (one,) = story.decisions
-    assert (one.action, one.monitor, one.since) == ("rollback", "reward", 15)
+    assert (one.action, one.fault) == ("rollback", "reward decline")
+    assert isinstance(one.why, Finding)
+    assert one.why.onset == 15
     assert one.to in (8, 12)  # two batches after the checkpoint of step 12 may be too few to show that it is sound
     assert 15 <= one.step <= 18
     (outcome,) = story.outcomes

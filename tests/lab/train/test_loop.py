@@ -55,6 +55,18 @@ def test_the_record_holds_every_step_group_and_evaluation(run) -> None:
     assert json.loads((outcome.folder / "summary.json").read_text())["steps"] == 4
 
 
+@pytest.mark.parametrize(("asked", "said"), [(3, False), (100, True)])
+def test_fewer_evaluated_problems_than_were_asked_for_are_said(
+    run, asked: int, said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """About a tenth of a file of problems is held out."""
+    outcome = run(steps=1, eval_problems=asked)
+    evaluated = outcome.heldout["last"].n
+    told = f"each evaluation is over {evaluated} problems, not {asked}: of 40 the task holds out no more"
+    assert (evaluated < asked) == said
+    assert (told in " ".join(capsys.readouterr().err.split())) == said
+
+
 def test_it_learns(run) -> None:
     """Reward is the share of letters; forty steps from about a half must leave it clearly higher."""
     outcome = run(steps=40, eval_every=0, eval_problems=0)

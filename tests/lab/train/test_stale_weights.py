@@ -17,8 +17,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.diagnosis.quantities import Quantities
-from grposcope.instruments.diagnosis.rules import off_policy
 from grposcope.instruments.offpolicy.read import read as read_offpolicy
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
@@ -29,6 +27,8 @@ from grposcope.lab.train import loop, stale_weights
 from grposcope.lab.train.stale_weights import Staleness, StaleWeights
 from grposcope.lab.train.update import TokenTerms
 from grposcope.logs import read
+from grposcope.signs import sampler_mismatch as off_policy
+from grposcope.signs.quantities import Quantities
 
 
 @dataclass
@@ -179,7 +179,7 @@ def test_runs_without_it_have_nothing_of_it(watched: Callable[..., Watched]) -> 
     assert not [name for row in rows(plain.folder) for name in row if "/" in name]
     assert not any("version" in row for row in rows(plain.folder, "groups"))
     assert plain.rollouts[0].versions is None
-    assert all(one.trainer_logp is None for some in read(plain.folder).rollouts.values() for one in some)
+    assert all(one.current is None for some in read(plain.folder).rollouts.values() for one in some)
 
 
 def test_the_sampler_of_a_correction_tells_what_it_drew_with(policy: Policy) -> None:

@@ -34,7 +34,7 @@ def test_evidence_of_a_run(policy: Policy, tmp_path: Path, monkeypatch: pytest.M
     assert [row.reward for row in found.rows] == pytest.approx(logged)
     for row in found.rows:
         assert row.version == row.step - 1
-        assert row.trained is not None
+        assert row.mask is not None
         assert row.sampler is not None
         if row.current is not None and np.isfinite(row.current).all():  # dead groups are not passed through the model
             assert row.current == pytest.approx(row.sampler, abs=1e-5)
@@ -58,8 +58,10 @@ def test_the_gradient_is_taken_again_and_a_loss_with_another_sign_is_named(
     assert [one.step for one in found.gradients] == [2, 3]
     for one in found.gradients:
         assert one.norm(1, 0.3) == pytest.approx(one.logged, rel=1e-4)
-    sound = {one.claim.name: one.status for one in judge.judge(found)}
-    assert (sound["gradient"], sound["resume"]) == ("holds", "holds")
+    sound = {one.claim.name: one for one in judge.judge(found)}
+    assert sound["gradient"].status == "holds"
+    assert sound["resume"].status == "cannot tell"  # the run was never restarted
+    assert "continues over 3 checks" in " ".join(one.held for one in sound["resume"].told)
 
     step = loop._Session.optimise
 

@@ -22,6 +22,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from grposcope.core.errors import UserError
+from grposcope.core.finding import Finding
 from grposcope.core.not_finite import not_finite_in
 from grposcope.core.run import Run
 from grposcope.core.text import visible
@@ -29,13 +30,13 @@ from grposcope.engines.trl import record as trl_record
 from grposcope.engines.trl import versions
 from grposcope.engines.trl.lines import RecordLines
 from grposcope.engines.trl.together import anywhere, say
-from grposcope.instruments.diagnosis.verdict import flagged_modes, verdict
+from grposcope.instruments.diagnosis.verdict import present_faults, verdict
 from grposcope.logs import RunWriter
 from grposcope.logs.native import reader
 from grposcope.logs.tail import Pace
 from grposcope.logs.trainers.trl_output import RECORD
 from grposcope.watch import alarm_file, alerts, receivers
-from grposcope.watch.alarms import BUDGET, FIRST, Alarm, Alarms, Wanted, wanted
+from grposcope.watch.alarms import BUDGET, FIRST, Alarms, Wanted, wanted
 from grposcope.watch.alerts import Sender
 from grposcope.watch.wording import alarm_alert, alarm_line
 
@@ -120,7 +121,7 @@ class GRPOscopeCallback(TrainerCallback):
         folder = self.folder or Path(args.output_dir) / RECORD
         self._settings = trl_record.settings(args, state)
         self._row, self._written, self._rows, self._stop = {}, state.global_step, 0, False
-        raised: list[Alarm] = []
+        raised: list[Finding] = []
         if state.global_step and (folder / "config.json").exists():
             self._record, raised, self._rows = trl_record.go_on(folder, state.global_step)
         else:
@@ -194,7 +195,7 @@ class GRPOscopeCallback(TrainerCallback):
         judged = verdict(run, findings) if findings else None
         said = str(judged) if judged else ""
         self._record.summary({
-            "verdict": said, "grade": judged.word if judged else "cannot tell", "flagged": flagged_modes(findings),
+            "verdict": said, "grade": judged.word if judged else "cannot tell", "present": present_faults(findings),
             "steps": state.global_step, "interrupted": not done, **self._closing,
         })  # fmt: skip
         self._record.phase("finished" if done else "interrupted", state.global_step, state.max_steps)
@@ -267,13 +268,13 @@ class GRPOscopeCallback(TrainerCallback):
                 f"grposcope: {visible(alarm_line(alarm), LINE)}",
                 logging.INFO if alarm.grade == "note" else logging.WARNING,
             )
-            ends = self.stop_on.covers(alarm.mode, alarm.grade)
-            if ends or self.alert_on.covers(alarm.mode, alarm.grade):
+            ends = self.stop_on.covers(alarm.fault, alarm.grade)
+            if ends or self.alert_on.covers(alarm.fault, alarm.grade):
                 for sender in self._senders:
                     sender.send(alarm_alert(alarm, str(run.meta.source)))
             if ends:
                 self._stop = True
-                say(f"grposcope: the run ends after the next step because of {alarm.mode} (stop_on)", logging.WARNING)
+                say(f"grposcope: the run ends after the next step because of {alarm.fault} (stop_on)", logging.WARNING)
         for line in alerts.failures(self._senders):
             say(f"grposcope: {visible(line, LINE)}")
         return run

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.core.environment import environment
+from grposcope.core.finding import Finding
 from grposcope.instruments import has
 from grposcope.logs import RunWriter
 from grposcope.logs.native.schema import LINES, ModelInfo, RunConfig
 from grposcope.logs.native.writer import check_unlocked
 from grposcope.logs.trainers.trl import TRL
 from grposcope.watch import alarm_file
-from grposcope.watch.alarms import Alarm
 
 _STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
@@ -36,7 +36,7 @@ def settings(args: Any, state: Any) -> dict[str, Any]:
         known["trl_version"] = version("trl")
     if state.max_steps and state.max_steps > 0:
         known["steps"] = state.max_steps
-    return TRL.settings(args.to_dict(), {}, known)
+    return TRL.settings_of(args.to_dict(), {}, known)
 
 
 def unseen(args: Any, state: Any) -> list[str]:
@@ -70,7 +70,7 @@ def begin(
     return RunWriter.create(folder, replace(config, **added), beside), renamed
 
 
-def go_on(folder: Path, step: int) -> tuple[RunWriter, list[Alarm], int]:
+def go_on(folder: Path, step: int) -> tuple[RunWriter, list[Finding], int]:
     """The record of a run that is resumed at `step`, cut back to it; its alarms and its number of rows up to then."""
     sizes, rows = _sizes(folder, step)
     return RunWriter.reopen(folder, sizes, step), alarm_file.cut_back(folder, step), rows

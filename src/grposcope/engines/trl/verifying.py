@@ -19,7 +19,8 @@ from grposcope.engines.trl import settings
 from grposcope.engines.trl.scored import Scored
 
 if TYPE_CHECKING:
-    from grposcope.instruments.verify.evidence import EvidenceRow, OptimizerEvidence, ScoredTokens, Stated
+    from grposcope.core.rollouts import Rollout
+    from grposcope.instruments.verify.evidence import OptimizerEvidence, ScoredTokens, Stated
 
 ROW = "grposcope_row"
 """Key of the row numbers in a batch."""
@@ -43,7 +44,7 @@ class PendingBatch:
     """
 
     step: int
-    rows: list[EvidenceRow]
+    rows: list[Rollout]
     kept: Tensor
     scored: tuple[ScoredTokens, ...]
     left: set[int]
@@ -59,7 +60,7 @@ class PendingBatch:
         for i, number in enumerate(numbers):
             own = self.kept[number].cpu().numpy()
             self.rows[number] = replace(
-                self.rows[number], loss_weights=_values(gradient[i])[own] / processes, part=self.part
+                self.rows[number], loss_weights=_values(gradient[i])[own] / processes, micro_batch=self.part
             )
 
     def take(self, inputs: Mapping[str, Any], logps: Tensor | None, step: int) -> None:
@@ -84,7 +85,7 @@ class PendingBatch:
             current = None if logps is None or step != self.step else _where(attended, _values(logps[i])[own])
             self.rows[number] = replace(
                 self.rows[number],
-                trained=trained[i].bool().cpu().numpy()[own],
+                mask=trained[i].bool().cpu().numpy()[own],
                 advantages=_values(advantages[i]).reshape(-1) if advantages.dim() == 1 else _values(advantages[i])[own],
                 current=current,
                 reference=None if reference is None else _where(attended, _values(reference[i])[own]),
@@ -111,6 +112,7 @@ def begin(trainer: Any, out: dict[str, Any], batch: Scored, step: int, ends: set
         prompt_mask=out["prompt_mask"],
         completion_mask=kept,
         mask=mask,
+        prompt_trained=torch.zeros_like(out["prompt_mask"]),  # the loss has tokens of completions alone
         written=out.get("tool_mask"),
         sampler=out.get("sampling_per_token_logps"),
         old=out.get("old_per_token_logps"),
@@ -128,7 +130,7 @@ def begin(trainer: Any, out: dict[str, Any], batch: Scored, step: int, ends: set
     return PendingBatch(step, list(rows), kept, _scored(trainer, rows, step, ends), set(range(count)))
 
 
-def together(trainer: Any, rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
+def together(trainer: Any, rows: Sequence[Rollout]) -> list[Rollout]:
     """The rows of all processes, in their order; all of them call this."""
     if trainer.accelerator.num_processes == 1:
         return list(rows)
@@ -226,7 +228,7 @@ def _values(tensor: Tensor) -> Any:
     return np.asarray(tensor.detach().float().cpu().numpy(), np.float64)
 
 
-def _scored(trainer: Any, rows: Sequence[EvidenceRow], step: int, ends: set[int]) -> tuple[ScoredTokens, ...]:
+def _scored(trainer: Any, rows: Sequence[Rollout], step: int, ends: set[int]) -> tuple[ScoredTokens, ...]:
     """The tokens of the first groups under the weights as they are, which drew them; () in several processes."""
     if trainer.accelerator.num_processes > 1:
         return ()
@@ -241,7 +243,7 @@ def _scored(trainer: Any, rows: Sequence[EvidenceRow], step: int, ends: set[int]
         return (scoring.score(policy, few(rows, trainer.num_generations), trainer.temperature, step=step - 1),)
 
 
-def few(rows: Sequence[EvidenceRow], group: int) -> list[EvidenceRow]:
+def few(rows: Sequence[Rollout], group: int) -> list[Rollout]:
     """The rows, of which only those of the first groups can be scored: about SCORED."""
     limit = max(1, SCORED // group) * group
     return [row if i < limit else replace(row, prompt_ids=None) for i, row in enumerate(rows)]

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from grposcope.core.answer import Answer, Table
+from grposcope.core.finding import Finding
+from grposcope.core.finding import document as document_of
 from grposcope.core.run import Run
-from grposcope.core.text import visible
-from grposcope.instruments import has
-from grposcope.instruments.autopilot import INSTRUMENT, AdviceSettings, events, wording
+from grposcope.instruments.autopilot import INSTRUMENT, AdviceSettings, events, hindsight, wording
 from grposcope.instruments.autopilot.events import Story
-from grposcope.instruments.autopilot.pilot import Decision
+from grposcope.instruments.autopilot.hindsight import JudgedWhole
+from grposcope.instruments.autopilot.pilot import Decision, decision_document
 from grposcope.instruments.autopilot.policy import AutopilotPolicy, document, parse
 from grposcope.instruments.autopilot.replay import replay
-
-OTHERS = (
-    "Its monitors look for falls, cut completions, dead groups and gradients that are not finite; grposcope diagnose "
-    "looks for more kinds of failure."
-)
-"""What an autopilot that found nothing may have missed."""
 
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
@@ -33,11 +28,13 @@ def section(runs: Sequence[Run]) -> Answer | None:
     """The recorded story of a run that was trained with an autopilot; None for others and for several runs."""
     if len(runs) != 1 or runs[0].folder is None:
         return None
+    run = runs[0]
     story = events.read(runs[0].folder)
     if story is None or not story.decisions:
         return None
-    told = runs[0].setting("autopilot")
-    return of_story(story, parse(told) if isinstance(told, str) and told != "off" else AutopilotPolicy())
+    told = run.config.get("settings", {}).get("autopilot")
+    policy = parse(told) if isinstance(told, str) and told != "off" else AutopilotPolicy()
+    return of_story(run, story, policy)
 
 
 def of_run(run: Run, settings: AdviceSettings | None = None) -> Answer:
@@ -51,7 +48,7 @@ def of_run(run: Run, settings: AdviceSettings | None = None) -> Answer:
             "Cannot tell: the run has no rewards.",
             missing=["Log the mean reward of every step, or better the rewards of every group."],
         )
-    found = of_story(replay(run, policy), policy, would=True)
+    found = of_story(run, replay(run, policy), policy, would=True)
     missing = []
     if len(run.evaluations) and not run.evaluations.n.any():
         missing.append(
@@ -62,28 +59,15 @@ def of_run(run: Run, settings: AdviceSettings | None = None) -> Answer:
         missing.append(
             "Only the mean reward of each step is known; log the rewards of every rollout to have a fall found earlier."
         )
-    text = found.text if found.tables else [*_diagnosed(run), *found.text]
-    return Answer(**{**vars(found), "text": text, "missing": [*found.missing, *missing]})
+    return replace(found, missing=[*found.missing, *missing])
 
 
-def _diagnosed(run: Run) -> list[str]:
-    """What the diagnosis says of a run that no monitor has anything on, where it finds a problem."""
-    if not has("diagnosis"):
-        return []
-    from grposcope.instruments.diagnosis.verdict import findings_of, verdict
+def of_story(run: Run, story: Story, policy: AutopilotPolicy, would: bool = False) -> Answer:
+    """The decisions in a run, and beside them what is failing in the whole of it.
 
-    judged = verdict(run, findings_of(run))
-    if judged.word not in ("failing", "warning"):
-        return []
-    return [
-        f"grposcope diagnose does find a problem: {visible(str(judged), 400)}. It judges the whole log once; an "
-        "autopilot needs stronger evidence, since it may look after every step."
-    ]
-
-
-def of_story(story: Story, policy: AutopilotPolicy, would: bool = False) -> Answer:
-    """would: whether it is what would have been done, not what was."""
-    decisions = story.decisions
+    would: whether they are what would have been done, not what was.
+    """
+    decisions, seen = story.decisions, hindsight.of_run(run)
     settings: list[tuple[int, float] | None] = [None]
     for one in decisions:
         settings.append((one.interval, one.factor))
@@ -91,27 +75,31 @@ def of_story(story: Story, policy: AutopilotPolicy, would: bool = False) -> Answ
         " ".join(filter(None, (wording.sentence(one, before), wording.became(one, story.outcome(one)))))
         for one, before in zip(decisions, settings, strict=False)
     ]
-    acted = [one for one in decisions if one.action != "tell"]
-    if not decisions:
-        sentence = (
-            "An autopilot would have done nothing: none of its monitors has enough evidence of a fault."
-            if would
-            else "The autopilot did nothing: none of its monitors had enough evidence of a fault."
-        )
-    elif would:
-        sentence = f"An autopilot would first have reacted at step {decisions[0].step:,}."
-    else:
-        times = {1: "once", 2: "twice"}.get(len(acted), f"{len(acted)} times")
-        sentence = f"The autopilot acted {times}." if acted else "The autopilot gave advice and changed nothing."
+    beside = hindsight.sentences(run, seen, story, policy, would)
     return Answer(
         "autopilot",
         INSTRUMENT.question,
-        "told",
-        sentence,
-        text=[*lines, wording.promise(policy), *([OTHERS] if would and not decisions else [])],
+        hindsight.word(seen, decisions),
+        _sentence(decisions, seen.word == "failing", would),
+        do="" if decisions else seen.do,
+        text=[*lines, *beside, wording.promise(policy)],
         tables=[_table(decisions, story)] if decisions else [],
-        document=_document(story, policy),
+        document=_document(story, policy, seen),
     )
+
+
+def _sentence(decisions: Sequence[Decision], failing: bool, would: bool) -> str:
+    """What was or would have been done, and that the run is failing where nothing was."""
+    acted = [one for one in decisions if one.action != "tell"]
+    if not decisions:
+        what = "an autopilot would have done nothing" if would else "the autopilot did nothing"
+        if failing:
+            return f"The run is failing, and {what} about it."
+        return f"{what[:1].upper()}{what[1:]}: none of its monitors has enough evidence of a fault."
+    if would:
+        return f"An autopilot would first have reacted at step {decisions[0].step:,}."
+    times = {1: "once", 2: "twice"}.get(len(acted), f"{len(acted)} times")
+    return f"The autopilot acted {times}." if acted else "The autopilot gave advice and changed nothing."
 
 
 def _table(decisions: Sequence[Decision], story: Story) -> Table:
@@ -120,15 +108,19 @@ def _table(decisions: Sequence[Decision], story: Story) -> Table:
         outcome = story.outcome(one)
         became = "" if outcome is None else ("yes" if outcome.came_true else "no")
         to = str(one.to) if one.to >= 0 else ""
-        since = str(one.since) if one.since >= 0 else ""
-        rows.append([str(one.step), one.monitor, since, one.action, to, f"{one.factor:.3g}", str(one.interval), became])
-    header = ("Step", "Monitor", "Since step", "Action", "Back to", "× rate", "Interval", "As expected")
+        onset = one.why.onset if isinstance(one.why, Finding) else one.why.since
+        since = "" if onset is None else str(onset)
+        rows.append(
+            [str(one.step), one.fault or "none", since, one.action, to, f"{one.factor:.3g}", str(one.interval), became]
+        )
+    header = ("Step", "Fault", "Since step", "Action", "Back to", "× rate", "Interval", "As expected")
     return Table("Decisions", header, rows, folded=True)
 
 
-def _document(story: Story, policy: AutopilotPolicy) -> dict[str, Any]:
+def _document(story: Story, policy: AutopilotPolicy, seen: JudgedWhole) -> dict[str, Any]:
     return {
         "policy": document(policy),
-        "decisions": [asdict(one) for one in story.decisions],
+        "decisions": [decision_document(one) for one in story.decisions],
         "outcomes": [asdict(one) for one in story.outcomes],
+        "failing": [document_of(finding) for finding in seen.failing],
     }

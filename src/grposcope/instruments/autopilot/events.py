@@ -10,7 +10,7 @@ from typing import Any
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import atomic, dumps, json_object
-from grposcope.instruments.autopilot.pilot import Decision, FollowUp, decision_of
+from grposcope.instruments.autopilot.pilot import Decision, FollowUp, decision_document, decision_of
 
 EVENTS = "autopilot.jsonl"
 """Name of the file."""
@@ -52,7 +52,7 @@ def read(folder: Path) -> Story | None:
         where = f"{path}, line {number}"
         row = json_object(line, where)
         try:
-            one = _event(row)
+            one = _event(row, where)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"{where} is not an event of an autopilot ({type(error).__name__}: {error}); delete it"
@@ -77,14 +77,15 @@ def cut_back(folder: Path, step: int) -> None:
 
 
 def _line(event: Decision | FollowUp) -> str:
-    kind = "decision" if isinstance(event, Decision) else "outcome"
-    return dumps({"kind": kind, **asdict(event)}) + "\n"
+    if isinstance(event, Decision):
+        return dumps({"kind": "decision", **decision_document(event)}) + "\n"
+    return dumps({"kind": "outcome", **asdict(event)}) + "\n"
 
 
-def _event(row: dict[str, Any]) -> Decision | FollowUp:
+def _event(row: dict[str, Any], where: str) -> Decision | FollowUp:
     content = {key: value for key, value in row.items() if key != "kind"}
     if row["kind"] == "decision":
-        return decision_of(content)
+        return decision_of(content, where)
     mean = content["mean"]
     estimate = Estimate(float(mean["value"]), float(mean["se"]), mean["n"], mean.get("flag", ""))
     return FollowUp(content["step"], content["of"], estimate, bool(content["came_true"]))

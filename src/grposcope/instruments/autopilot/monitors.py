@@ -13,7 +13,9 @@ more than δ is not such a run: how often a sound training is called back is mea
 1/(k(k + 1)). The problems are mostly the same each time, which makes a fall by chance rarer than by new ones.
 
 **Completions cut, groups dead.** *In each batch at most half of the completions are expected to be cut at the limit*,
-and *at most 95 % of the groups to have equal rewards below the highest seen*.
+and *at most 94 % of the groups to have equal rewards below the highest seen*. A diagnosis looks at the end of a run,
+these at all of it: on its way a sound run passes through shares that would be too much at its end. So each limit has
+ODDS times the odds of the limit of the fault.
 """
 
 from __future__ import annotations
@@ -27,9 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.core.estimate import Estimate
+from grposcope.faults.length import length
+from grposcope.faults.record.non_finite import LASTING
 from grposcope.maths import betting
 from grposcope.maths.betting import Bets
 from grposcope.maths.evalues import began
+from grposcope.signs import dead_groups
 
 Floats = NDArray[np.float64]
 
@@ -51,10 +56,20 @@ RISE = 0.02
 KEPT = 1000
 """Batches whose means are kept, to say when a fall began."""
 
-CUT, DEAD = 0.5, 0.95
-"""Shares of cut completions and of dead groups that are not yet too many."""
+ODDS = 3.0
+"""Odds of a share that a bet allows in each batch, over those of the share that is too much at the end of a run."""
 
-NOT_FINITE = 3
+
+def in_each_batch(share: float) -> float:
+    """The share that is allowed in each batch, where at the end of a run `share` is too much: ODDS times its odds."""
+    return ODDS * share / (1 - share + ODDS * share)
+
+
+CUT, DEAD = in_each_batch(length.CUT), in_each_batch(dead_groups.DEAD)
+"""Shares of cut completions and of dead groups that are not yet too many: 1/2 and 0.944."""
+
+
+NOT_FINITE = LASTING
 """Optimiser steps in a row whose gradient is not finite."""
 
 

@@ -22,14 +22,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.core.estimate import Estimate
+from grposcope.core.finding import Finding, document, of_document
+from grposcope.instruments.autopilot import alarm as alarms
 from grposcope.instruments.autopilot import monitors
+from grposcope.instruments.autopilot.alarm import FAULTS, LIMIT, explained, monitor_of, sign
 from grposcope.instruments.autopilot.monitors import Fall, HeldoutFall, Hypothesis, Share
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 from grposcope.maths import betting
@@ -42,26 +45,31 @@ PARTS = {"reward": 0.4, "heldout": 0.4, "cut": 0.1, "dead": 0.1, "not_finite": 0
 ONE_SIDED = 1.645
 """Standard errors below the mean of batches at a checkpoint that must stay above the limit."""
 
-CALM = "calm"
-"""Name of what is no alarm: the reward has held since the learning rate was cut."""
+CHANGED = "the reward function or the data changed, not the policy"
+FOLLOWED = "the reward changed and the policy follows it"
+APART = "held-out accuracy falls while the reward does not"
+WORSE = "the policy got worse"
+"""Causes that the monitors tell apart, in words."""
+
+COMPARE_REWARDS = "compare the reward function and the data before and after that step; the policy needs no change"
+COMPARE_TEXTS = (
+    "compare completions of the best and of the last checkpoint: what do the later ones do that is rewarded wrongly?"
+)
+"""What a person does about the first cause, and about the two after it."""
 
 FOLLOW = 8
 """Batches after which it is said whether what was expected came true."""
 
 
 @dataclass(frozen=True)
-class PilotAlarm:
-    """A monitor that has enough evidence. e: its e-value, infinite for what is seen. since: the step it began with,
-    -1 if unknown. level, limit: the best level, and what the mean fell below, NaN where there is none. value: the mean
-    since then."""
+class Calm:
+    """No alarm: the reward has held since step `since`, after the learning rate was cut. value: its mean since then;
+    limit: what it may not fall below."""
 
-    monitor: str
     step: int
-    e: float
-    since: int = -1
-    level: float = math.nan
-    limit: float = math.nan
-    value: float = math.nan
+    since: int
+    limit: float
+    value: float
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done at `step`, and why.
+    """What is done at `step` about a finding, or because the reward has held (`Calm`).
 
     action: "tell", "change", "rollback" or "stop". to: step of the checkpoint that is gone back to, -1 for none.
     setting: what is changed, "interval", "rate", "tokens", "correction", or empty. interval, factor: refresh interval
@@ -94,13 +102,7 @@ class Decision:
 
     step: int
     action: str
-    cause: str
-    monitor: str
-    e: float
-    since: int = -1
-    level: float = math.nan
-    limit: float = math.nan
-    value: float = math.nan
+    why: Finding | Calm
     to: int = -1
     interval: int = 1
     factor: float = 1.0
@@ -109,6 +111,11 @@ class Decision:
     setting: str = ""
     tokens: int = 0
     correction: str = ""
+
+    @property
+    def fault(self) -> str:
+        """The fault that it is about; empty where the reward has held."""
+        return self.why.fault if isinstance(self.why, Finding) else ""
 
 
 @dataclass(frozen=True)
@@ -207,16 +214,16 @@ class Pilot:
         self.accuracies[step] = found.value
         self._note("heldout", self.heldout.take(step, found))
 
-    def alarm(self, step: int) -> PilotAlarm | None:
-        """The alarm that holds now, None for none; the gravest first."""
+    def alarm(self, step: int) -> Finding | Calm | None:
+        """What holds now and asks for a decision, None for nothing; the gravest first."""
         if self.counts.ended:
             return None
         if "not_finite" in self.policy.watched and self.counts.bad_steps >= monitors.NOT_FINITE:
-            return PilotAlarm("not_finite", step, math.inf, step - self.counts.bad_steps + 1)
+            return alarms.not_finite(step, step - self.counts.bad_steps + 1)
         if self.trial is not None and self.trial.log_e >= -math.log(self.policy.alpha):
             one, since = self.trial, self.trial.step + 1
-            e = math.exp(min(one.log_e, 700.0))
-            return PilotAlarm("reward", step, e, since, one.level, one.limit, self.reward.mean(since).value)
+            now = self.reward.mean(since).value
+            return alarms.fall("reward", step, one.log_e, since, one.level, one.limit, now)
         for name in ("reward", "heldout", "cut", "dead"):
             if name in self.counts.told or (name in ("reward", "heldout") and not math.isnan(self.counts.advised)):
                 continue  # it is no news later
@@ -224,8 +231,8 @@ class Pilot:
                 return self._described(name, step)
         return self._calm(step)
 
-    def _calm(self, step: int) -> PilotAlarm | None:
-        """That a rate that was cut may be tried higher, as the reward has held since; no alarm, and None if not."""
+    def _calm(self, step: int) -> Calm | None:
+        """That a rate that was cut may be tried higher, as the reward has held since; None if not."""
         counts, patience = self.counts, self.policy.raise_after
         if not (self.policy.acts and patience and counts.factor < 1) or counts.ceiling or self.waiting is not None:
             return None
@@ -236,13 +243,19 @@ class Pilot:
         mean, limit = monitors.level_of(held), self._limit()
         if mean.value - ONE_SIDED * mean.se < limit:
             return None
-        return PilotAlarm(CALM, step, math.nan, held[0][0], limit=limit, value=mean.value)
+        return Calm(step, held[0][0], limit, mean.value)
 
-    def decide(self, alarm: PilotAlarm, now: Situation) -> Decision:
+    def decide(self, alarm: Finding | Calm, now: Situation) -> Decision:
         """What follows from an alarm. The monitor begins anew, with what is left of its chance of being wrong."""
-        found = self._decided(alarm, now)
-        self._counted(alarm, found)
-        return found
+        if isinstance(alarm, Calm):
+            factor = min(now.factor / self.policy.lr_cut, 1.0)
+            raised = Decision(alarm.step, "change", alarm, interval=now.interval, factor=factor, done=self.policy.acts,
+                              setting="rate")  # fmt: skip
+            self._raised(alarm, raised)
+            return raised
+        decision = self._decided(alarm, now)
+        self._counted(alarm, decision)
+        return decision
 
     def followed(self, step: int) -> FollowUp | None:
         """Whether what the last decision expected came true, once there are batches enough; said once."""
@@ -265,7 +278,7 @@ class Pilot:
             "dead": asdict(self.dead.bets),
             "trial": None if self.trial is None else asdict(self.trial),
             "counts": asdict(self.counts),
-            "waiting": None if self.waiting is None else asdict(self.waiting),
+            "waiting": None if self.waiting is None else decision_document(self.waiting),
             "loudest": dict(self._loudest),
             "highest": self._highest,
             "accuracies": {str(step): value for step, value in self.accuracies.items()},
@@ -291,59 +304,59 @@ class Pilot:
     def _note(self, name: str, log_e: float) -> None:
         self._loudest[name] = max(self._loudest.get(name, -math.inf), log_e)
 
-    def _threshold(self, name: str) -> float:
-        number = self.counts.alarms.get(name, 0) + 1
-        return -math.log(self.policy.alpha * PARTS[name] * betting.share(number))
+    def _share(self, name: str) -> float:
+        """Share of the chance of a needless alarm that the next alarm of a monitor has."""
+        return PARTS[name] * betting.share(self.counts.alarms.get(name, 0) + 1)
 
-    def _described(self, name: str, step: int) -> PilotAlarm:
-        e = math.exp(min(self._loudest[name], 700.0))
+    def _threshold(self, name: str) -> float:
+        return -math.log(self.policy.alpha * self._share(name))
+
+    def _described(self, name: str, step: int) -> Finding:
+        log_e, share = self._loudest[name], self._share(name)
         if name == "reward":
-            since, worst = self.reward.onset(), self.reward.worst
+            begun, worst = self.reward.onset(), self.reward.worst
             assert worst is not None
-            return PilotAlarm(name, step, e, since, worst.level, worst.limit, self.reward.mean(since).value)
+            now = self.reward.mean(begun).value
+            return alarms.fall(name, step, log_e, begun if begun >= 0 else None, worst.level, worst.limit, now, share)
         if name == "heldout" and self.heldout.now is not None:
             at, value, _, _ = self.heldout.now
-            return PilotAlarm(name, step, e, at, self.heldout.best, self.heldout.limit, value)
-        return PilotAlarm(name, step, e)
+            return alarms.fall(name, step, log_e, at, self.heldout.best, self.heldout.limit, value, share)
+        return alarms.too_many(name, step, log_e, share)
 
-    def _decided(self, alarm: PilotAlarm, now: Situation) -> Decision:
-        as_now = Decision(
-            alarm.step, "tell", "", alarm.monitor, alarm.e, alarm.since, alarm.level, alarm.limit, alarm.value,
-            interval=now.interval, factor=now.factor, done=self.policy.acts,
+    def _decided(self, alarm: Finding, now: Situation) -> Decision:
+        told = Decision(
+            alarm.seen or 0, "tell", alarm, interval=now.interval, factor=now.factor, done=self.policy.acts
         )  # fmt: skip
-        if alarm.monitor == CALM:
-            factor = min(now.factor / self.policy.lr_cut, 1.0)
-            cause = "the reward has held since the learning rate was cut"
-            return replace(as_now, cause=cause, action="change", setting="rate", factor=factor)
-        if alarm.monitor == "cut":
+        monitor = monitor_of(alarm.fault)
+        if monitor == "cut":
             longer = min(2 * now.tokens, now.tokens_most)
-            told = replace(as_now, cause="most completions are cut at the token limit")
+            told = replace(told, why=explained(alarm, "most completions are cut at the token limit"))
             return replace(told, action="change", setting="tokens", tokens=longer) if longer > now.tokens else told
-        if alarm.monitor == "dead":
-            return replace(as_now, cause="nearly all groups have equal rewards below the highest")
-        if alarm.monitor == "reward" and not self.counts.before and self._held_since(alarm.since):
-            return replace(as_now, cause="the reward function or the data changed, not the policy")
+        if monitor == "dead":
+            return replace(told, why=explained(alarm, "nearly all groups have equal rewards below the highest"))
+        if monitor == "reward" and not self.counts.before and self._held_since(alarm.onset or 0):
+            return replace(told, why=explained(alarm, CHANGED, COMPARE_REWARDS))
         sound = self.sound(alarm, now.checkpoints)
-        if alarm.monitor == "heldout":
+        if monitor == "heldout":
             changed = self.counts.changed
-            cause = (
-                "the reward changed and the policy follows it"
-                if changed
-                else "held-out accuracy falls while the reward does not"
-            )
             again = self.counts.rollbacks > 0 and len(self.reward.batches) <= FOLLOW
             fell_too = self.counts.worse or again or self.reward.log_e > 1
             if not fell_too or changed:
-                return self._ended(replace(as_now, cause=cause), self.best(sound, now.checkpoints))
-        cause = "the gradient is not finite" if alarm.monitor == "not_finite" else "the policy got worse"
+                why = explained(alarm, FOLLOWED if changed else APART, COMPARE_TEXTS)
+                return self._ended(replace(told, why=why), self.best(sound, now.checkpoints))
+        why = explained(alarm, "the gradient is not finite" if monitor == "not_finite" else WORSE)
+        return self._mended(replace(told, why=why), now, sound)
+
+    def _mended(self, told: Decision, now: Situation, sound: int) -> Decision:
+        """A policy that got worse: a setting is changed, with the weights of a sound checkpoint, or the run ends."""
         change = self._changed(now)
-        raised = self.counts.before > 0
-        allowed = raised or self.counts.rollbacks < self.policy.rollbacks
-        if sound >= 0 and allowed:
-            return replace(as_now, cause=cause, action="rollback", to=sound, expected=alarm.limit, **change)
-        if sound < 0 and change and allowed:
-            return replace(as_now, cause=cause, action="change", **change)
-        return self._ended(replace(as_now, cause=cause), self.best(sound, now.checkpoints))
+        if self.counts.before > 0 or self.counts.rollbacks < self.policy.rollbacks:
+            if sound >= 0:
+                expected = sign(told.why, LIMIT) if isinstance(told.why, Finding) else math.nan
+                return replace(told, action="rollback", to=sound, expected=expected, **change)
+            if change:
+                return replace(told, action="change", **change)
+        return self._ended(told, self.best(sound, now.checkpoints))
 
     def _held_since(self, since: int) -> bool:
         """Whether held-out accuracy was taken since the fall of the reward began, and has not fallen with it."""
@@ -375,9 +388,24 @@ class Pilot:
         factor = max(now.factor * cut, min(self.policy.lr_least, now.factor))
         return {"setting": "rate", "factor": factor} if factor < now.factor else {}
 
-    def sound(self, alarm: PilotAlarm, checkpoints: Sequence[int]) -> int:
-        """The newest checkpoint that is shown to be sound, -1 for none."""
-        before = [step for step in checkpoints if alarm.since < 0 or step < alarm.since]
+    def in_doubt(self, alarm: Finding | Calm) -> bool:
+        """Whether a held-out evaluation would tell what an alarm means: the reward fell, and perhaps it alone."""
+        return isinstance(alarm, Finding) and alarm.fault == FAULTS["reward"]
+
+    def sound(self, alarm: Finding, checkpoints: Sequence[int]) -> int:
+        """The newest checkpoint that is shown to be sound, in spite of an alarm; -1 for none."""
+        limit, by_scores = sign(alarm, LIMIT), alarm.fault == FAULTS["heldout"]
+        return self.newest_sound(checkpoints, alarm.onset, limit, by_scores)
+
+    def newest_sound(
+        self, checkpoints: Sequence[int], onset: int | None = None, limit: float = math.nan, by_scores: bool = False
+    ) -> int:
+        """The newest checkpoint that is shown to be sound, -1 for none.
+
+        onset: step from which the run is not. limit: what the mean after it must be above, NaN for that of the worst
+        hypothesis. by_scores: whether held-out accuracy alone can show it.
+        """
+        before = [step for step in checkpoints if onset is None or step < onset]
         before = [step for step in before if not any(first < step <= last for first, last in self.dropped)]
         highest = max(self.accuracies.values(), default=math.nan)
         lowest = highest - min(self.policy.fall, monitors.REACHED * highest)
@@ -388,11 +416,11 @@ class Pilot:
                 if self.accuracies[step] >= lowest:
                     return step
                 continue
-            if alarm.monitor == "heldout":
+            if by_scores:
                 continue
-            limit = alarm.limit if math.isfinite(alarm.limit) else self._limit()
-            shown = self.reward.mean(step + 1, alarm.since - 1 if alarm.since >= 0 else math.inf)
-            if shown.n >= 2 and shown.value - ONE_SIDED * shown.se >= limit:
+            lowest_mean = limit if math.isfinite(limit) else self._limit()
+            shown = self.reward.mean(step + 1, math.inf if onset is None else onset - 1)
+            if shown.n >= 2 and shown.value - ONE_SIDED * shown.se >= lowest_mean:
                 return step
         return -1
 
@@ -405,16 +433,18 @@ class Pilot:
         worst = self.reward.worst
         return [] if worst is None else [Hypothesis(step, worst.level, worst.limit, worst.low, worst.high)]
 
-    def _counted(self, alarm: PilotAlarm, found: Decision) -> None:
-        counts, name = self.counts, alarm.monitor
+    def _raised(self, calm: Calm, found: Decision) -> None:
+        """Take note that the rate is raised again, which is judged by the level just before."""
+        counts = self.counts
+        counts.before, counts.factor, counts.since = counts.factor, found.factor, found.step
+        self.shown.append(found.step)
+        reward, drop = self.reward, self.policy.fall * (self.reward.high - self.reward.low) / 2
+        drop = min(drop, monitors.REACHED * (calm.value - reward.low) / 2)
+        self.trial = Hypothesis(found.step, calm.value, calm.value - drop, reward.low, reward.high)
+
+    def _counted(self, alarm: Finding, found: Decision) -> None:
+        counts, name = self.counts, monitor_of(alarm.fault)
         back, changed = found.action == "rollback", found.action in ("rollback", "change")
-        if name == CALM:
-            counts.before, counts.factor, counts.since = counts.factor, found.factor, found.step
-            self.shown.append(found.step)
-            reward, drop = self.reward, self.policy.fall * (self.reward.high - self.reward.low) / 2
-            drop = min(drop, monitors.REACHED * (found.value - reward.low) / 2)
-            self.trial = Hypothesis(found.step, found.value, found.value - drop, reward.low, reward.high)
-            return
         for one in {name, "reward", "heldout"} if back else {name}:  # what begins anew has less of the chance of error
             counts.alarms[one] = counts.alarms.get(one, 0) + 1
         counts.bad_steps = 0
@@ -435,7 +465,7 @@ class Pilot:
             counts.factor = found.factor
         self.waiting = found if back else self.waiting
         if changed and not found.done and name == "reward":
-            counts.advised = found.limit
+            counts.advised = sign(alarm, LIMIT)
         self.trial = None
         if found.action == "rollback":
             self.dropped.append((found.to, found.step - 1))
@@ -450,7 +480,24 @@ class Pilot:
             self._loudest.pop("heldout", None)
 
 
-def decision_of(content: Mapping[str, Any]) -> Decision:
-    """The decision that JSON has, in which numbers that are not finite are strings."""
-    numbers = {name: float(content[name]) for name in ("e", "level", "limit", "value", "factor", "expected")}
-    return Decision(**{**content, **numbers})
+def decision_document(decision: Decision) -> dict[str, Any]:
+    """A decision as JSON has it: what is done, and the finding, or what has held."""
+    why = decision.why
+    content = {key: value for key, value in vars(decision).items() if key != "why"}
+    return {**content, **({"finding": document(why)} if isinstance(why, Finding) else {"calm": asdict(why)})}
+
+
+def decision_of(content: Mapping[str, Any], where: str = "decision") -> Decision:
+    """The decision that JSON has, in which numbers that are not finite are strings, or that of an earlier version."""
+    numbers = {name: float(content[name]) for name in ("factor", "expected")}
+    names = [field.name for field in fields(Decision) if field.name in content]
+    return Decision(**{**{name: content[name] for name in names}, **numbers, "why": _why(content, where)})
+
+
+def _why(content: Mapping[str, Any], where: str) -> Finding | Calm:
+    if "finding" in content:
+        return of_document(content["finding"], where)
+    calm = content.get("calm") or (content if content["monitor"] == "calm" else None)
+    if calm is None:
+        return alarms.of_earlier_version(content)
+    return Calm(calm["step"], calm["since"], float(calm["limit"]), float(calm["value"]))

@@ -4,52 +4,33 @@ from __future__ import annotations
 
 import math
 
+from grposcope.core.finding import Finding
 from grposcope.core.text import number, percent, span
-from grposcope.instruments.autopilot.pilot import CALM, Decision, FollowUp
+from grposcope.instruments.autopilot.pilot import Decision, FollowUp
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 
-SEEN = {
-    "reward": "the mean reward",
-    "heldout": "held-out accuracy",
-    "cut": "completions cut at the limit",
-    "dead": "groups with equal rewards",
-    "not_finite": "the gradient",
-}
-"""What each monitor looks at."""
+HELD = "the reward has held since the learning rate was cut"
+"""Why a rate is raised again."""
 
-REMEDIES = {
-    "cut": "Raise the token limit, or penalise length",
-    "dead": "Use easier problems or a larger group, or draw again until the rewards of a group "
-    "differ (--allocate resample)",
-    "reward": "Compare the reward function and the data before and after that step; the policy needs no change",
-    "heldout": "Compare completions of the best and of the last checkpoint: what do the later ones do that "
-    "is rewarded wrongly?",
-    "not_finite": "Look at the batch of that step",
-}
-"""What a person should do where the autopilot only tells."""
+
+def cause(one: Decision) -> str:
+    """Why something is done, in few words."""
+    return one.why.brief if isinstance(one.why, Finding) else HELD
 
 
 def evidence(one: Decision) -> str:
     """What the decision rests on, a clause."""
-    if one.monitor == CALM:
-        return f"the mean reward since step {one.since:,} is {number(one.value)}, and the limit is {number(one.limit)}"
-    if one.monitor == "not_finite":
-        return f"the gradient has not been finite since step {one.since:,}"
-    e = "over 1e9" if one.e > 1e9 else f"{one.e:.0f}"
-    if one.monitor in ("cut", "dead"):
-        share = "half of the completions are cut" if one.monitor == "cut" else "95% of the groups are dead"
-        return f"more than {share} (e-value {e})"
-    since = f" since step {one.since:,}" if one.since >= 0 else ""
-    return (
-        f"{SEEN[one.monitor]} was at least {number(one.level)} and has been {number(one.value)}{since}, below the "
-        f"limit of {number(one.limit)} (e-value {e})"
-    )
+    why = one.why
+    if isinstance(why, Finding):
+        return why.because
+    return f"the mean reward since step {why.since:,} is {number(why.value)}, and the limit is {number(why.limit)}"
 
 
 def action(one: Decision, settings: tuple[int, float] | None = None) -> str:
     """What to do, as a command; what the run does, where it was done. settings: interval and factor before."""
     if one.action == "tell":
-        return REMEDIES[one.monitor]
+        remedy = one.why.remedy if isinstance(one.why, Finding) else ""
+        return remedy[:1].upper() + remedy[1:]
     change, kept = _change(one, settings), f"the weights of step {one.to:,}"
     if one.action == "stop":
         keeps = f"The run ends and keeps {kept}" if one.to >= 0 else "The run ends"
@@ -64,8 +45,8 @@ def action(one: Decision, settings: tuple[int, float] | None = None) -> str:
 
 def sentence(one: Decision, settings: tuple[int, float] | None = None) -> str:
     """A decision as one line."""
-    cause = one.cause[:1].upper() + one.cause[1:]
-    return f"Step {one.step:,}: {cause}: {evidence(one)}. {action(one, settings)}."
+    why = cause(one)
+    return f"Step {one.step:,}: {why[:1].upper()}{why[1:]}: {evidence(one)}. {action(one, settings).rstrip('.')}."
 
 
 def became(one: Decision, outcome: FollowUp | None) -> str:

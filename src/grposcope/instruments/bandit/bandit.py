@@ -59,7 +59,7 @@ class Simulation:
 
 
 @dataclass(frozen=True)
-class Settings:
+class SweepSettings:
     """Settings that the runs of one call share; see `Bandit.simulate`."""
 
     group: int | None
@@ -167,7 +167,7 @@ class Bandit:
         its ddof and advantage_eps. binary: an arm pays 1 with probability r_k, else 0. every: record each
         so many steps. UserError for settings that cannot work.
         """
-        settings = Settings(group, advantage, ratio, clip_low, clip_high, optimizer, beta2, eps, kl_in, binary,
+        settings = SweepSettings(group, advantage, ratio, clip_low, clip_high, optimizer, beta2, eps, kl_in, binary,
                             ddof, advantage_eps)  # fmt: skip
         rates, betas, intervals, streams = (np.atleast_1d(np.asarray(a)) for a in (lr, momentum, interval, seeds))
         rates, betas, intervals, streams = np.broadcast_arrays(rates, betas, intervals, streams)
@@ -191,7 +191,7 @@ class Bandit:
     def _payoff(self, policy: Array) -> Array:
         return np.asarray(self.rewards - self.kl * np.log(policy / self.reference) if self.kl else self.rewards)
 
-    def _check(self, s: Settings, lr: Array, momentum: Array, interval: Array, steps: int, every: int) -> None:
+    def _check(self, s: SweepSettings, lr: Array, momentum: Array, interval: Array, steps: int, every: int) -> None:
         if not ((lr > 0) & np.isfinite(lr)).all():
             raise UserError("lr must be above 0 and finite")
         if not ((momentum >= 0) & (momentum < 1)).all():
@@ -216,7 +216,7 @@ class Bandit:
 class _Piece:
     """Some runs of a batch, as arrays with the runs last: (C, K, R)."""
 
-    def __init__(self, bandit: Bandit, s: Settings, logits: Array, lr: Array, momentum: Array, interval: Array,
+    def __init__(self, bandit: Bandit, s: SweepSettings, logits: Array, lr: Array, momentum: Array, interval: Array,
                  seeds: Array):  # fmt: skip
         self.bandit, self.s = bandit, s
         self.theta = np.ascontiguousarray(np.moveaxis(logits, 0, -1))

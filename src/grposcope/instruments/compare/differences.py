@@ -15,10 +15,10 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.run import Run
-from grposcope.instruments.diagnosis.quantities import LEAST
 from grposcope.maths.holm import holm
 from grposcope.maths.timeseries import change
 from grposcope.maths.timeseries.noise import Array
+from grposcope.signs.quantities import LEAST
 
 COMPARED = (
     "reward", "reward_after_kl", "reward_std", "dead_fraction", "entropy", "kl", "kl_loss", "length", "truncated",

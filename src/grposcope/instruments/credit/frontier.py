@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
 from grposcope.instruments.credit import error as credit_error
 from grposcope.instruments.credit.batch import CreditBudget, LearnedCritic, collected, products, timed, vectors
 from grposcope.instruments.credit.error import BASE
-from grposcope.instruments.credit.record import CreditRecord, CreditRollout, SourceRecord
+from grposcope.instruments.credit.record import CreditRecord, SourceRecord
 from grposcope.instruments.credit.sources import Credits, shares_of_squares, wrong_signs
 from grposcope.lab.credit.prefix import nodes
 from grposcope.lab.credit.state import places
@@ -39,7 +40,7 @@ class Frontier:
     """
 
     record: CreditRecord
-    rollouts: tuple[CreditRollout, ...]
+    rollouts: tuple[Rollout, ...]
     gram: np.ndarray
     sources: tuple[credit_error.GradientSource, ...]
 
@@ -117,7 +118,7 @@ def _source(
     )  # fmt: skip
 
 
-def _kept(policy: Policy, drawn: DrawnRollouts, rollouts: Rollouts, found: Credits) -> tuple[CreditRollout, ...]:
+def _kept(policy: Policy, drawn: DrawnRollouts, rollouts: Rollouts, found: Credits) -> tuple[Rollout, ...]:
     """Rollouts of some prompts, live groups first, with every credit to three digits."""
     prompts, group = rollouts.groups
     dead = advantages.dead(rollouts.rewards).tolist()
@@ -127,15 +128,18 @@ def _kept(policy: Policy, drawn: DrawnRollouts, rollouts: Rollouts, found: Credi
         for j in range(group):
             row, mask = p * group + j, rollouts.mask[p * group + j]
             columns = {
-                visible(name, 60): tuple(float(f"{value:.3g}") for value in given[row][mask].tolist())
+                visible(name, 60): np.array([float(f"{value:.3g}") for value in given[row][mask].tolist()])
                 for name, given in found.shown.items()
                 if not name.startswith(f"{BASE}:")
             }
             kept.append(
-                CreditRollout(
-                    drawn.problems[p].id, drawn.problems[p].prompt, drawn.texts[p * every + j],
-                    float(rollouts.rewards[p, j]),
-                    tuple(str(policy.tokenizer.decode([i])) for i in rollouts.tokens[row][mask].tolist()), columns,
+                Rollout(
+                    problem=drawn.problems[p].id,
+                    prompt=drawn.problems[p].prompt,
+                    completion=drawn.texts[p * every + j],
+                    reward=float(rollouts.rewards[p, j]),
+                    tokens=tuple(str(policy.tokenizer.decode([i])) for i in rollouts.tokens[row][mask].tolist()),
+                    measures=columns,
                 )
-            )  # fmt: skip
+            )
     return tuple(kept)

@@ -1,7 +1,7 @@
 """The folder that `grposcope credit` writes: the one module that knows its format, for reading and writing.
 
 credit.json           what every source of credit does to the gradient: a `CreditRecord` (format 1)
-credit-tokens.jsonl   a line per rollout of some prompts, with the credit of its tokens: a `CreditRollout` each
+credit-tokens.jsonl   a line per rollout of some prompts, with the credit of its tokens as `Rollout.measures`
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from grposcope.core.errors import UserError
 from grposcope.core.files import atomic, dumps, json_lines, json_number, typed, versioned_json, write_json
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Run, once
 from grposcope.instruments.credit.error import Ranged, SourceError
 
@@ -113,21 +116,9 @@ class CreditRecord:
             entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in ("folder", *absent)
         }
 
-    def read_rollouts(self) -> tuple[CreditRollout, ...]:
+    def read_rollouts(self) -> tuple[Rollout, ...]:
         """The rollouts in the folder, with the credit of each token; none without a folder."""
         return () if self.folder is None else read_rollouts(self.folder)
-
-
-@dataclass(frozen=True)
-class CreditRollout:
-    """One rollout: its texts, its reward, and by source the credit of each token (T,)."""
-
-    problem: str
-    prompt: str
-    completion: str
-    reward: float
-    tokens: tuple[str, ...]
-    credit: Mapping[str, tuple[float, ...]]
 
 
 def recognises(folder: Path) -> bool:
@@ -157,20 +148,20 @@ def read(folder: Path) -> CreditRecord:
     return replace(record, step=int(named[1])) if record.step is None and named else record
 
 
-def write(folder: Path, record: CreditRecord, rollouts: Sequence[CreditRollout]) -> dict[str, Path]:
+def write(folder: Path, record: CreditRecord, rollouts: Sequence[Rollout]) -> dict[str, Path]:
     """Write both files into `folder`, the record last; returns their paths by kind. UserError where that fails."""
     paths = {"credit": folder / RECORD, "tokens": folder / TOKENS}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with atomic(paths["tokens"]) as file:
-            file.writelines(f"{dumps(vars(rollout))}\n".encode() for rollout in rollouts)
+            file.writelines(f"{dumps(_line(rollout))}\n".encode() for rollout in rollouts)
         write_json(paths["credit"], record.summary())
     except OSError as error:
         raise UserError(f"cannot write {folder}: {error.strerror or error}; make room, or choose another") from None
     return paths
 
 
-def read_rollouts(folder: Path) -> tuple[CreditRollout, ...]:
+def read_rollouts(folder: Path) -> tuple[Rollout, ...]:
     """The rollouts in `folder`; none where it has no file of them. UserError for a broken file."""
     path = folder / TOKENS
     if not path.is_file():
@@ -181,14 +172,23 @@ def read_rollouts(folder: Path) -> tuple[CreditRollout, ...]:
         raise UserError(f"{path} was not written by grposcope credit, or was changed ({error}); {REMEDY}") from None
 
 
-def _rollout(row: Mapping[str, Any]) -> CreditRollout:
+def _line(rollout: Rollout) -> dict[str, Any]:
+    """A rollout as a line of the file."""
+    return {
+        "problem": rollout.problem, "prompt": rollout.prompt, "completion": rollout.completion,
+        "reward": rollout.reward, "tokens": rollout.tokens,
+        "credit": {name: values.tolist() for name, values in rollout.measures.items()},
+    }  # fmt: skip
+
+
+def _rollout(row: Mapping[str, Any]) -> Rollout:
     tokens = tuple(map(str, row["tokens"]))
     credit = {}
     for name, column in row["credit"].items():
         numbers = [json_number(value) for value in column]
         if None in numbers or len(numbers) != len(tokens):
             raise ValueError(f"{len(tokens)} tokens need as many numbers of credit {name}")
-        credit[str(name)] = tuple(math.nan if value is None else value for value in numbers)
+        credit[str(name)] = np.array(numbers, np.float64)
     reward = json_number(row["reward"])
-    texts = {name: str(row[name]) for name in ("problem", "prompt", "completion")}
-    return CreditRollout(**texts, reward=math.nan if reward is None else reward, tokens=tokens, credit=credit)
+    texts: dict[str, Any] = {name: str(row[name]) for name in ("problem", "prompt", "completion")}
+    return Rollout(**texts, reward=math.nan if reward is None else reward, tokens=tokens, measures=credit)

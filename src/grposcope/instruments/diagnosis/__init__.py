@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from grposcope.core.instrument import Command, Instrument
 
 if TYPE_CHECKING:
-    from grposcope.instruments.diagnosis.findings import Finding
-    from grposcope.instruments.diagnosis.judge import diagnose
+    from grposcope.core.finding import Finding
+    from grposcope.faults.judge import diagnose
 
 __all__ = ["INSTRUMENT", "Finding", "diagnose"]
 
@@ -28,11 +28,11 @@ INSTRUMENT = Instrument(
     ),
 )
 
-_PLACES = {"diagnose": "judge", "Finding": "findings"}
+_PLACES = {"diagnose": "grposcope.faults.judge", "Finding": "grposcope.core.finding"}
 """Public name -> the module that has it, imported when it is asked for: a declaration must be light."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(_PLACES[name]), name)

@@ -5,20 +5,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from grposcope.core.answer import Answer, Table
+from grposcope.core.finding import Finding, Status
+from grposcope.core.finding import document as finding_document
 from grposcope.core.metrics import COMPONENT
 from grposcope.core.outline import outline
 from grposcope.core.run import Run, labels
 from grposcope.core.text import capitalised, number, plain, visible
-from grposcope.instruments.diagnosis import group_signal, heldout, learning, levels
-from grposcope.instruments.diagnosis.findings import Finding, Status
-from grposcope.instruments.diagnosis.judge import LEVEL, diagnose_together
-from grposcope.instruments.diagnosis.rules import RULES
-from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, flagged_modes, verdict
+from grposcope.faults import catalogue
+from grposcope.faults.judge import LEVEL, diagnose_together
+from grposcope.faults.record import metric_logged_wrongly
+from grposcope.instruments.diagnosis import learning
+from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, present_faults, verdict
 from grposcope.logs.trainers import how_to_log
+from grposcope.signs import group_signal, heldout, levels
 
 LIMIT = 600
 """Characters of a sentence or a cell."""
@@ -29,7 +32,7 @@ EVALUATED = 400
 COMPONENTS = 6
 """Parts of the reward whose charts are shown at once; those of further ones are folded."""
 
-MARKS: dict[Status, str] = {"flagged": "✗", "near the limit": "≈", "cannot tell": "?", "ok": "✓"}
+MARKS: dict[Status, str] = {"present": "✗", "possible": "≈", "cannot tell": "?", "excluded": "✓"}
 
 CONFIDENCE = (
     "Confidence is 1 − p, adjusted for the number of rules: at confidence 0.99, at most 1% of runs without any "
@@ -94,7 +97,7 @@ def about(run: Run) -> tuple[str, ...]:
     """What was read: the log, its trainer, the number of rows, and the notes of the reader."""
     return (
         f"{run.meta.source} · {run.meta.engine} · {run.steps:,} rows",
-        *(f"Note: {note}." for note in run.meta.notes),
+        *(f"Note: {note}." for note in run.meta.notes if note not in metric_logged_wrongly.sentences(run)),
     )
 
 
@@ -113,30 +116,30 @@ def _how_to_log(run: Run, findings: Sequence[Finding]) -> list[Table]:
 
 def _tables(findings: Sequence[Finding]) -> list[Table]:
     """What is flagged, the evidence of it and what to do; and the other rules, folded."""
-    flagged = [finding for finding in findings if finding.status == "flagged"]
-    rest = [finding for finding in findings if finding.status != "flagged"]
-    others = [(finding.mode, _status(finding), visible(finding.because, LIMIT)) for finding in rest]
+    flagged = [finding for finding in findings if finding.status == "present"]
+    rest = [finding for finding in findings if finding.status != "present"]
+    others = [(finding.fault, _status(finding), visible(finding.because, LIMIT)) for finding in rest]
     tables = [Table("Rules that are not flagged", ("rule", "status", "what was seen"), others, folded=True)]
     if not flagged:
         return tables
     seen = [
-        (one.mode, _status(one), "" if one.onset is None else f"{one.onset:,}", _sure(one),
-         f"{one.p:.2g}" if one.p else "",
+        (one.fault, _status(one), "" if one.onset is None else f"{one.onset:,}", _sure(one),
+         f"{one.p:.2g}" if one.p > 0 else "",
          visible(one.because, LIMIT))
         for one in flagged
     ]  # fmt: skip
     measured = [
-        (one.mode, visible(evidence.what, LIMIT), number(evidence.value),
+        (one.fault, visible(evidence.what, LIMIT), number(evidence.value),
          plain(f"{evidence.se:.2g}") if math.isfinite(evidence.se) and evidence.se > 0 else "", evidence.limit)
         for one in flagged
         for evidence in one.evidence
     ]  # fmt: skip
-    advice = [(one.mode, visible(one.advice, LIMIT)) for one in flagged]
+    advice = [(one.fault, visible(one.remedy, LIMIT)) for one in flagged]
     header = ("rule", "status", "since step", "confidence", "p", "what was seen")
     return [
         Table("Flagged", header, seen, CONFIDENCE),
         *(
-            [Table("Evidence", ("rule", "measured", "value", "standard error", "limit"), measured, folded=True)]
+            [Table("Sign", ("rule", "measured", "value", "standard error", "limit"), measured, folded=True)]
             if measured
             else []
         ),
@@ -146,9 +149,14 @@ def _tables(findings: Sequence[Finding]) -> list[Table]:
 
 
 def _sure(finding: Finding) -> str:
-    if finding.p == 0:
+    if certain(finding):
         return "certain"
     return "above 0.999" if finding.confidence > 0.999 else f"{finding.confidence:.3f}"
+
+
+def certain(finding: Finding) -> bool:
+    """Whether a fault that is present is read off, or as sure as that."""
+    return finding.basis == "fact" or finding.adjusted == 0
 
 
 def _status(finding: Finding) -> str:
@@ -162,9 +170,9 @@ def mark(finding: Finding) -> str:
 
 def _document(run: Run, findings: Sequence[Finding], judged: Verdict, level: float) -> dict[str, Any]:
     """All of a diagnosis for programs."""
-    rules = {
-        rule.mode: {"needs": rule.needs, "statistic": rule.statistic, "threshold": rule.threshold}
-        for rule in RULES.values()
+    tests = {
+        test.fault: {"needs": test.needs, "statistic": test.statistic, "threshold": test.threshold}
+        for test in catalogue.log_tests()
     }
     return {
         "verdict": judged.line,
@@ -177,10 +185,10 @@ def _document(run: Run, findings: Sequence[Finding], judged: Verdict, level: flo
         "engine": run.meta.engine,
         "rows": run.steps,
         "level": level,
-        "flagged": flagged_modes(findings),
-        "findings": [asdict(finding) for finding in findings],
+        "present": present_faults(findings),
+        "findings": [finding_document(finding) for finding in findings],
         "groups": group_signal.document(run),
-        "rules": rules,
+        "tests": tests,
         "notes": run.meta.notes,
     }
 

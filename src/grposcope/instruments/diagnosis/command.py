@@ -14,7 +14,6 @@ from grposcope.commands.output import add_json, finish, say
 from grposcope.commands.watch_flags import add_webhook, senders, wanted_by
 from grposcope.core.answer import HEADLINE
 from grposcope.core.errors import UserError
-from grposcope.core.text import printable
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
@@ -49,7 +48,7 @@ MORE = "-v prints {left}every rule, and how to log what is missing; --html FILE 
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    from grposcope.instruments.diagnosis.rules import RULES
+    from grposcope.faults.catalogue import seen_in_logs
 
     command.add_argument("path", metavar="RUN", help="folder or file of a run, of any supported trainer")
     add_json(command, "print only the JSON document, with statistics, thresholds and sources")
@@ -67,7 +66,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="GRADE|MODE",
         help="exit with status 1 for this grade or worse (failing: learning stops or reverses; warning: it may, or "
         "most of the effort is wasted; note: anything flagged), or if this mode is flagged; may be given more than "
-        "once. Modes: " + ", ".join(RULES) + ". With --reference also divergence",
+        "once. Modes: " + ", ".join(seen_in_logs()) + ". With --reference also divergence",
     )
     command.add_argument(
         "--reference",
@@ -96,8 +95,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the verdict; exit status 1 for what --fail-on names."""
+    from grposcope.faults.judge import diagnose
     from grposcope.instruments.diagnosis import answer, screen
-    from grposcope.instruments.diagnosis.judge import diagnose
     from grposcope.instruments.diagnosis.verdict import verdict
     from grposcope.render import document, terminal, wrapping
     from grposcope.watch import alerts
@@ -122,9 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         shown = terminal.text(replace(found, text=(*found.text, *answer.about(read_run))), wrapping.width(), True)
     else:
         shown = screen.text(read_run, judged, findings, found, MORE, wrapping.width())
-    if not arguments.json:
-        shown = printable(shown)
-        print(wrapping.coloured(shown, found.word) if wrapping.has_colours() else shown)
+    say(arguments, shown, lambda text: wrapping.coloured(text, found.word) if wrapping.has_colours() else text)
     if compared is not None:
         said["reference"] = compared.document
         say(arguments, "\n" + terminal.text(compared))

@@ -9,16 +9,17 @@ from typing import Any
 import altair as alt
 
 from grposcope.core.answer import Figure
+from grposcope.core.finding import Finding
 from grposcope.core.metrics import VARIANTS, variant
 from grposcope.core.run import Run, labels
 from grposcope.core.text import visible
-from grposcope.instruments.diagnosis import heldout, learning
-from grposcope.instruments.diagnosis.findings import Finding
-from grposcope.instruments.diagnosis.rules import RULES
+from grposcope.faults import catalogue
+from grposcope.instruments.diagnosis import learning
 from grposcope.maths.intervals import interval, shown_interval
 from grposcope.render import charts as base
 from grposcope.render.curves import curve, marked
 from grposcope.render.thinning import extremes, joined, rounded
+from grposcope.signs import heldout
 
 DRAWN = 6
 """Charts of what is flagged, at most."""
@@ -34,17 +35,18 @@ def of_findings(run: Run, findings: Sequence[Finding]) -> list[Figure]:
     """A chart per metric that shows what is flagged, with the onset of each mode marked."""
     onsets: dict[str, dict[str, int | None]] = {}
     for finding in findings:
-        if finding.status == "flagged":
+        if finding.status == "present":
             for name in evident(finding, run.table):
-                onsets.setdefault(name, {})[finding.mode] = finding.onset
+                onsets.setdefault(name, {})[finding.fault] = finding.onset
     drawn = [marked(run, name, modes) for name, modes in list(onsets.items())[:DRAWN]]
     return [figure for figure in drawn if figure is not None]
 
 
 def evident(finding: Finding, table: Mapping[str, Any]) -> list[str]:
-    """The columns that show a finding: those that its evidence was measured on, and the others that its rule needs."""
+    """The columns that show a finding: those that its evidence was measured on, and the others that its test needs."""
     measured = [evidence.column for evidence in finding.evidence if evidence.column in table]
-    needed = [variant(quantity, table) for quantity in RULES[finding.mode].needs]
+    test = catalogue.faults()[finding.fault].log
+    needed = [variant(quantity, table) for quantity in (test.needs if test is not None else ())]
     related = {other for name in measured for names in VARIANTS.values() if name in names for other in names}
     return list(dict.fromkeys([*measured, *(name for name in needed if name is not None and name not in related)]))
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from grposcope.core.finding import Finding
 from grposcope.core.text import apart, brief, percent, visible
-from grposcope.instruments.diagnosis import heldout, words
-from grposcope.instruments.diagnosis.findings import Finding
-from grposcope.instruments.diagnosis.outcome import Outcome
-from grposcope.instruments.diagnosis.words import Logged, Word
+from grposcope.signs import heldout, words
+from grposcope.signs.outcome import Outcome
+from grposcope.signs.words import Logged, Word
 
 MOST = 110
 """Characters of a first line, at most."""
@@ -37,21 +37,21 @@ def of_finding(word: str, outcome: Outcome, finding: Finding, steps: int) -> str
     became = levels(outcome, steps)
     doubt = "" if outcome.fate != "cannot tell" else ", no gain shown" if outcome.no_gain else ""
     if not became:
-        return fitted(f"{word}: {finding.brief or finding.mode}")
-    if finding.mode == "no learning":
+        return fitted(f"{word}: {finding.brief or finding.fault}")
+    if finding.fault == "no learning":
         return fitted(f"{word}: {became}, no gain")
-    if finding.mode in OF_REWARD and outcome.direction == "down":
+    if finding.fault in OF_REWARD and outcome.direction == "down":
         return fitted(f"{word}: {became}")
-    cause = finding.brief or finding.mode
-    if finding.mode == "reward hacking" and outcome.heldout:
+    cause = finding.brief or finding.fault
+    if finding.fault == "reward hacking" and outcome.heldout:
         return fitted(f"{word}: {became} while the reward rose", f"{word}: {became}")
-    since = f" since step {finding.onset:,}" if finding.onset is not None and finding.mode in CROSSINGS else ""
+    since = f" since step {finding.onset:,}" if finding.onset is not None and finding.fault in CROSSINGS else ""
     if finding.confidence == 1 and not since and outcome.direction != "down":
         bare = became.rpartition(" in ")[0]
         said = (f"{cause}; {became}{doubt}", f"{cause}; {became}", f"{cause}; {bare}", cause)
         return fitted(*(f"{word}: {one}" for one in said))
     bare = became.rpartition(" in ")[0] or became
-    said = (f"{became}; {cause}{since}", f"{became}; {cause}", f"{bare}; {cause}", f"{became}; {finding.mode}")
+    said = (f"{became}; {cause}{since}", f"{became}; {cause}", f"{bare}; {cause}", f"{became}; {finding.fault}")
     return fitted(*(f"{word}: {one}" for one in said))
 
 

@@ -1,4 +1,4 @@
-"""Did it learn? What became of a run (`instruments.diagnosis.run_outcome`) in words, for the terminal, the page and
+"""Did it learn? What became of a run (`signs.run_outcome`) in words, for the terminal, the page and
 JSON alike.
 
 The single evaluations are quoted beside it, with the 95 % intervals of `maths.intervals`; nothing is judged by them.
@@ -15,14 +15,14 @@ import numpy as np
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run
 from grposcope.core.text import apart, capitalised, percent, plain, visible
-from grposcope.instruments.diagnosis import heldout, levels, run_outcome
-from grposcope.instruments.diagnosis.heldout import Evaluated
-from grposcope.instruments.diagnosis.levels import Levels
-from grposcope.instruments.diagnosis.outcome import Direction, Fate, Outcome
-from grposcope.instruments.diagnosis.quantities import Quantities
 from grposcope.maths.intervals import shown_interval, trusted
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
+from grposcope.signs import heldout, levels, run_outcome
+from grposcope.signs.heldout import Evaluated
+from grposcope.signs.levels import Levels
+from grposcope.signs.outcome import Direction, Fate, Outcome
+from grposcope.signs.quantities import Quantities
 
 NOISE = {False: "noise", True: "chance"}
 """What explains a change that is none, of the training reward and of held-out scores."""

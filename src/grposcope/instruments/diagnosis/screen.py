@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 from grposcope.core.answer import Answer
+from grposcope.core.finding import Finding, Sign
 from grposcope.core.run import Run
 from grposcope.core.text import capitalised, number, plain, visible
 from grposcope.instruments.diagnosis import answer
-from grposcope.instruments.diagnosis.findings import Evidence, Finding
 from grposcope.instruments.diagnosis.verdict import NEAR, Verdict, conclusion
 from grposcope.render import terminal
 
@@ -43,10 +43,10 @@ def evidence(findings: Sequence[Finding], judged: Verdict) -> list[list[str]]:
     """
     blocks = []
     for finding in findings:
-        if finding.status == "flagged":
-            named = conclusion(str(finding.grade), finding.mode, finding.onset)
+        if finding.status == "present":
+            named = conclusion(str(finding.grade), finding.fault, finding.onset)
             told = "" if finding.because == judged.because else f": {finding.because}"
-            costs = f"; {finding.costs}" if finding.grade == "note" and finding.costs else ""
+            costs = f"; {finding.effect}" if finding.grade == "note" and finding.effect else ""
             measured = "; ".join(map(_measured, finding.evidence))
             line = f"{answer.mark(finding)} {named}{told}{costs} ({certainty(finding)})"
             blocks.append([line, *([f"    {measured}"] if measured else [])])
@@ -55,18 +55,18 @@ def evidence(findings: Sequence[Finding], judged: Verdict) -> list[list[str]]:
 
 def certainty(finding: Finding) -> str:
     """How sure a flagged mode is: "certain" where the record proves it, else its confidence."""
-    if finding.p == 0:
+    if answer.certain(finding):
         return "certain"
     return "confidence\u00a0" + ("above\u00a00.999" if finding.confidence > 0.999 else f"{finding.confidence:.3f}")
 
 
-def _measured(one: Evidence) -> str:
+def _measured(one: Sign) -> str:
     error = f"\u00a0±\u00a0{one.se:.2g}" if math.isfinite(one.se) and one.se > 0 else ""
     return plain(f"{one.what}:\u00a0{number(one.value)}{error}" + (f" ({one.limit})" if one.limit else ""))
 
 
 def counted(findings: Sequence[Finding]) -> str:
     """How many rules found nothing, and how many could not tell."""
-    of = {status: sum(one.status == status for one in findings) for status in ("ok", "near the limit", "cannot tell")}
-    near = f", {of['near the limit']} near the limit" if of["near the limit"] else ""
-    return f"Of {len(findings)} rules, {of['ok']} found nothing{near}, {of['cannot tell']} cannot tell."
+    of = {status: sum(one.status == status for one in findings) for status in ("excluded", "possible", "cannot tell")}
+    near = f", {of['possible']} near the limit" if of["possible"] else ""
+    return f"Of {len(findings)} rules, {of['excluded']} found nothing{near}, {of['cannot tell']} cannot tell."

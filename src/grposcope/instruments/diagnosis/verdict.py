@@ -6,15 +6,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from grposcope.core.finding import Finding
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Run, once
-from grposcope.instruments.diagnosis import first_line, learning, run_outcome, words
-from grposcope.instruments.diagnosis.findings import Finding
-from grposcope.instruments.diagnosis.judge import diagnose
-from grposcope.instruments.diagnosis.outcome import Outcome
-from grposcope.instruments.diagnosis.quantities import Quantities
-from grposcope.instruments.diagnosis.thresholds import ENOUGH
-from grposcope.instruments.diagnosis.words import AREAS, Logged, Word, Worst
+from grposcope.faults.judge import diagnose
+from grposcope.instruments.diagnosis import first_line, learning
+from grposcope.signs import run_outcome, words
+from grposcope.signs.outcome import Outcome
+from grposcope.signs.quantities import Quantities
+from grposcope.signs.thresholds import ENOUGH
+from grposcope.signs.words import AREAS, Logged, Word, Worst
 
 FEW = 3
 """Modes that cannot be told which are named; the list of rules has all of them."""
@@ -43,9 +44,9 @@ class Verdict:
 
     word: Word
     line: str
-    mode: str = ""
+    fault: str = ""
     because: str = ""
-    advice: str = ""
+    remedy: str = ""
     others: int = 0
     outcome: str = ""
     notes: tuple[str, ...] = ()
@@ -57,7 +58,7 @@ class Verdict:
     def do(self) -> str:
         """The advice, and how many more modes are failing or a warning; empty without advice."""
         more = f". {self.others} more problem{'s' * (self.others > 1)} found" if self.others else ""
-        return self.advice + more
+        return self.remedy + more
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -90,12 +91,12 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
 def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     """The verdict on a run from its findings, in the order in which `diagnose` returns them."""
     outcome, steps = run_outcome.of_run(run), learning.steps(run)
-    flagged = [finding for finding in findings if finding.status == "flagged"]
+    flagged = [finding for finding in findings if finding.status == "present"]
     bad = [finding for finding in flagged if finding.grade != "note"]
     notes = tuple(_note(finding) for finding in flagged if finding.grade == "note")
-    near = tuple(f"{finding.mode}, {finding.because}" for finding in findings if finding.status == "near the limit")
+    near = tuple(f"{finding.fault}, {finding.because}" for finding in findings if finding.status == "possible")
     said = learning.clause(outcome, steps)
-    told = any(finding.mode in SIGNAL for finding in flagged)
+    told = any(finding.fault in SIGNAL for finding in flagged)
     clauses = (*learning.other_falls(run, outcome), "" if told else learning.dead_groups(run), learning.parts(run))
     beside = tuple(clause for clause in clauses if clause)
     worst: Worst = "none" if not bad else "failing" if bad[0].grade == "failing" else "warning"
@@ -104,12 +105,12 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
         first = bad[0]
         line = first_line.of_finding(word, outcome, first, steps)
         return Verdict(
-            word, line, first.mode, first.because, first.advice, len(bad) - 1, said, notes, near=near, beside=beside
+            word, line, first.fault, first.because, first.remedy, len(bad) - 1, said, notes, near=near, beside=beside
         )  # fmt: skip
-    untold = () if flagged else tuple(finding.mode for finding in findings if finding.status == "cannot tell")
+    untold = () if flagged else tuple(finding.fault for finding in findings if finding.status == "cannot tell")
     line = first_line.of_outcome(word, outcome, steps, *what_is_logged(run, outcome))
-    advice = BACK if word in ("failing", "warning") else ""
-    return Verdict(word, line, advice=advice, outcome=said, notes=notes, untold=untold, near=near, beside=beside)
+    remedy = BACK if word in ("failing", "warning") else ""
+    return Verdict(word, line, remedy=remedy, outcome=said, notes=notes, untold=untold, near=near, beside=beside)
 
 
 BACK = "go back to the checkpoint with the highest score, and find out what changed after it"
@@ -137,12 +138,12 @@ def _few(modes: Sequence[str]) -> str:
 
 def _note(finding: Finding) -> str:
     """A mode that is a note: what was seen, and what it may cost."""
-    return f"{finding.mode}: {finding.because}" + (f" ({finding.costs})" if finding.costs else "")
+    return f"{finding.fault}: {finding.because}" + (f" ({finding.effect})" if finding.effect else "")
 
 
-def flagged_modes(findings: Sequence[Finding]) -> list[str]:
+def present_faults(findings: Sequence[Finding]) -> list[str]:
     """The modes that are flagged, in the order of what to look at first."""
-    return [finding.mode for finding in findings if finding.status == "flagged"]
+    return [finding.fault for finding in findings if finding.status == "present"]
 
 
 def conclusion(word: str, mode: str, onset: int | None) -> str:

@@ -11,15 +11,16 @@ import altair as alt
 import numpy as np
 
 from grposcope.core.answer import Figure
+from grposcope.core.finding import Finding
 from grposcope.core.metrics import metric, variant
 from grposcope.core.run import Run
 from grposcope.core.text import visible
-from grposcope.instruments.diagnosis import figures, heldout, learning
-from grposcope.instruments.diagnosis.findings import Finding
+from grposcope.instruments.diagnosis import figures, learning
 from grposcope.maths.intervals import interval
 from grposcope.render import charts as base
 from grposcope.render import thinning
 from grposcope.render.thinning import rounded
+from grposcope.signs import heldout
 
 KEPT = 150
 """Evaluations that are drawn, at most about."""
@@ -58,14 +59,14 @@ class Curve:
 
 def of_run(run: Run, findings: Sequence[Finding]) -> Figure | None:
     """The chart of a run with its findings, the most important first; None where no outcome is logged."""
-    bad = next((one for one in findings if one.status == "flagged" and one.grade != "note"), None)
+    bad = next((one for one in findings if one.status == "present" and one.grade != "note"), None)
     cause = _cause(run, bad)
     outcome = [one for one in (_reward(run), _heldout(run)) if one is not None]
     curves = [*outcome[-1:], cause] if cause is not None else outcome
     if not curves:
         return None
     onset = None if bad is None else bad.onset
-    return _figure(curves, onset, bad.mode if bad is not None else "")
+    return _figure(curves, onset, bad.fault if bad is not None else "")
 
 
 def _reward(run: Run) -> Curve | None:

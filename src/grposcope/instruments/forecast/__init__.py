@@ -7,7 +7,11 @@ from grposcope.core.instrument import Command, Instrument
 
 @dataclass(frozen=True)
 class ForecastSettings:
-    """Steps to forecast, None for half of those seen; probability of the interval; the last step to be seen, or all."""
+    """What is forecast.
+
+    horizon: steps to forecast, None for half of those seen. coverage: probability of the interval. until: the last step
+    to be seen, None for all.
+    """
 
     horizon: float | None = None
     coverage: float = 0.9
@@ -27,5 +31,4 @@ INSTRUMENT = Instrument(
             "grposcope.instruments.forecast.command",
         ),
     ),
-    uses=("diagnosis",),
 )

@@ -18,12 +18,12 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.metrics import variant
 from grposcope.core.run import Run
 from grposcope.core.text import number
-from grposcope.instruments.diagnosis.quantities import Quantities
 from grposcope.instruments.forecast.curves import Fit, fit_series, noise_ceiling
 from grposcope.instruments.forecast.forecast import Forecast, forecast, last_level
 from grposcope.instruments.forecast.reward_curve import RewardCurve, averaged, clean, each_batch
 from grposcope.instruments.forecast.reward_range import RewardRange
 from grposcope.maths.timeseries.noise import Array
+from grposcope.signs.quantities import Quantities
 
 POINTS = 1000
 """Points that a curve is averaged to, at most."""

@@ -109,7 +109,7 @@ _TOKENS = (
 def token_sizes(record: ProbeRecord) -> tuple[Floats, Floats]:
     """Score norms and |weight| × score norm of all tokens, (tokens,) each; empty without tokens.jsonl."""
     rows = record.read_rollouts()
-    norms, masses = (np.array([v for row in rows for v in getattr(row, name)], float) for name in ("norm", "mass"))
+    norms, masses = (np.array([v for row in rows for v in row.measures[name]], float) for name in ("norm", "mass"))
     return norms[np.isfinite(norms)], masses[np.isfinite(masses)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from grposcope.core.text import number
 
 if TYPE_CHECKING:
     from grposcope.commands.probe_model import ModelSource
+    from grposcope.core.rollouts import RolloutRows
     from grposcope.core.run import Run
     from grposcope.instruments.gradient.rollout_source import RolloutSource
     from grposcope.lab.objectives import Objective
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts
     from grposcope.lab.tasks.base import Task
     from grposcope.lab.workers import Workers
-    from grposcope.logs.logged_rollouts import LoggedRollouts
 
 FOREIGN = -0.5
 """Nats per token below the policy's own rollouts from which on texts are refused as those of another policy.
@@ -57,7 +57,7 @@ def check_numbers(arguments: argparse.Namespace) -> None:
             raise UserError(f"--{name} {value} must be at least 1")
 
 
-def logged(arguments: argparse.Namespace, source: ModelSource) -> LoggedRollouts | None:
+def logged(arguments: argparse.Namespace, source: ModelSource) -> RolloutRows | None:
     """The rollouts of `--rollouts`, None without it; completes the numbers of prompts and rollouts."""
     if arguments.rollouts is None:
         for name in ("step", "reward_weights"):
@@ -70,14 +70,14 @@ def logged(arguments: argparse.Namespace, source: ModelSource) -> LoggedRollouts
         return None
     check_numbers(arguments)
     found = _read(arguments, source)
-    arguments.prompts, arguments.group = found.rewards.shape
+    arguments.prompts, arguments.group = found.group_rewards.shape
     return found
 
 
 def rollouts(
     arguments: argparse.Namespace,
     source: ModelSource,
-    logged: LoggedRollouts | None,
+    logged: RolloutRows | None,
     folder: Path | None,
     objective: Objective,
     say: Callable[[str], None],
@@ -197,42 +197,39 @@ def trained(arguments: argparse.Namespace, source: ModelSource) -> Objective:
     return found
 
 
-def _read(arguments: argparse.Namespace, source: ModelSource) -> LoggedRollouts:
+def _read(arguments: argparse.Namespace, source: ModelSource) -> RolloutRows:
     """The rollouts that `--rollouts` and `--step` name, in groups; completes the flags that depend on them."""
     from grposcope.logs import logged_rollouts
     from grposcope.logs.formats.log_file import LogFile
-    from grposcope.logs.trainers import rollout_files, trl_completions, verl
+    from grposcope.logs.trainers import rollout_files, trl_completions
 
     place = Path(arguments.rollouts)
     if not place.exists():
         raise UserError(f"--rollouts {place}: there is no such file or folder")
-    if (written := rollout_files.find(place)) is not None:
-        step = logged_rollouts.choose(sorted(written.paths), arguments.step, source.step, place)
+    files = {trl_completions.step_of(path): path for path in trl_completions.files(place)} if place.is_dir() else {}
+    if not files and (written := rollout_files.find(place)) is not None:
+        step = logged_rollouts.choose(sorted(written.by_step), arguments.step, source.step, place)
         rows = written.logged(step)
         arguments.task = f"rollouts of {rows.engine}, step {step}"
         size = arguments.group if arguments.group is not None else source.settings.get("group")
         return logged_rollouts.grouped(rows, size, None, arguments.prompts)
-    files = {trl_completions.step_of(path): path for path in trl_completions.files(place)} if place.is_dir() else {}
-    verls = {} if files or not place.is_dir() else verl.rollout_files(place)
-    if place.is_file():
-        of_trl = trl_completions.recognises(LogFile(place))
-        name = place.stem.rpartition("_")[2]
-        (files if of_trl else verls)[int(name) if name.isdigit() else 0] = place
-    found = files or verls
-    if not found:
+    if place.is_file() and trl_completions.recognises(LogFile(place)):
+        files = {trl_completions.step_of(place): place}
+    if not files:
         raise UserError(
             f"--rollouts {place} holds neither completions_N.parquet of TRL nor N.jsonl of verl, nor "
-            "the rollouts of ART, ms-swift, prime-rl or verifiers; give a folder or file with one of them"
+            "the rollouts of ART, ms-swift, prime-rl or verifiers, nor a rollout a line; give a folder or file with "
+            "one of them"
         )
-    step = logged_rollouts.choose(sorted(found), arguments.step, source.step, place)
-    rows = trl_completions.logged(found[step], _functions(source)) if files else verl.logged(found[step], step)
+    step = logged_rollouts.choose(sorted(files), arguments.step, source.step, place)
+    rows = trl_completions.logged(files[step], _functions(source))
     size = arguments.group if arguments.group is not None else source.settings.get("group")
     arguments.task = f"rollouts of {rows.engine}, step {step}"
-    return logged_rollouts.grouped(rows, size, _weights(arguments, source, rows.rewards), arguments.prompts)
+    return logged_rollouts.grouped(rows, size, _weights(arguments, source, rows.functions), arguments.prompts)
 
 
 def _take(
-    arguments: argparse.Namespace, policy: Policy, logged: LoggedRollouts, source: ModelSource
+    arguments: argparse.Namespace, policy: Policy, logged: RolloutRows, source: ModelSource
 ) -> tuple[DrawnRollouts, RolloutSource]:
     """The rollouts as token ids, with what was found of them; UserError where they are another policy's."""
     from grposcope.instruments.gradient.retokenize import origin, retokenize
@@ -292,10 +289,10 @@ def _run(output: Path | None) -> Run | None:
         return None
 
 
-def _weights(arguments: argparse.Namespace, source: ModelSource, rewards: Mapping[str, Any]) -> list[float] | None:
+def _weights(arguments: argparse.Namespace, source: ModelSource, functions: Sequence[str]) -> list[float] | None:
     if arguments.reward_weights is None:
         known = source.logged.get("reward_weights")
-        return list(known) if isinstance(known, list) and len(known) == len(rewards) else None
+        return list(known) if isinstance(known, list) and len(known) == len(functions) else None
     try:
         given = [float(part) for part in arguments.reward_weights.split(",")]
     except ValueError:

@@ -2,7 +2,7 @@
 
     probe.json     what was measured: a `ProbeRecord` (format 1)
     gram.npz       inner products of the rollouts' scores: a `ProbeGram`
-    tokens.jsonl   a line per rollout, prompt after prompt: a `ProbeRollout` each
+    tokens.jsonl   a line per rollout, prompt after prompt: a `Rollout` each, with MEASURES
 
 Arrays of gram.npz, with B = P·G rows, prompt-major:
 
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import NOT_MEASURED, Estimate
 from grposcope.core.files import atomic, dumps, json_key, json_lines, json_number, typed, versioned_json, write_json
+from grposcope.core.rollouts import Floats, Rollout
 from grposcope.core.run import Run, once
 from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.class_means import ClassMeanShares
@@ -48,8 +49,6 @@ GRAM, RECORD, TOKENS = "gram.npz", "probe.json", "tokens.jsonl"
 REMEDY = "make it again with grposcope probe"
 LARGEST = 1e60
 """Size of a number in gram.npz beyond which it is damaged; moments take fourth powers."""
-
-Floats = NDArray[np.float64]
 
 
 class Measures(dict[str, float]):
@@ -203,7 +202,7 @@ class ProbeRecord:
         path = self._place() / GRAM
         return path.stat().st_size if path.is_file() else 0
 
-    def read_rollouts(self) -> tuple[ProbeRollout, ...]:
+    def read_rollouts(self) -> tuple[Rollout, ...]:
         """The rollouts in the probe's folder, with what each token carries; UserError as `read_rollouts`."""
         return read_rollouts(self._place())
 
@@ -246,13 +245,13 @@ def read(folder: Path) -> ProbeRecord:
     return replace(record, step=int(named[1])) if record.step is None and named else record
 
 
-def write(folder: Path, record: ProbeRecord, gram: ProbeGram, rollouts: Sequence[ProbeRollout]) -> dict[str, Path]:
+def write(folder: Path, record: ProbeRecord, gram: ProbeGram, rollouts: Sequence[Rollout]) -> dict[str, Path]:
     """Write a probe into `folder`; returns the path of each file by its kind. UserError where that fails."""
     paths = {"gram": folder / GRAM, "probe": folder / RECORD, "tokens": folder / TOKENS}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with atomic(paths["tokens"]) as file:
-            file.writelines(f"{dumps(vars(rollout))}\n".encode() for rollout in rollouts)
+            file.writelines(f"{dumps(_line(rollout))}\n".encode() for rollout in rollouts)
         where = folder if record.complete else folder / "partial"
         paths["gram"] = write_gram(where, gram)
         baselines = [{"prompt": number, **vars(baseline)} for number, baseline in enumerate(record.baselines)]
@@ -270,27 +269,24 @@ def write(folder: Path, record: ProbeRecord, gram: ProbeGram, rollouts: Sequence
 # tokens.jsonl
 
 
-@dataclass(frozen=True)
-class ProbeRollout:
-    """One rollout of a probe: its texts, its reward, and a number per token (T,) of each kind.
-
-    weight: w = ∂L/∂log π of the recipe. norm: ‖e_y − π‖. mass: |w| · norm. sharers: rollouts of the group, itself
-    included, that wrote the same text up to and including this token. net: |Σ w over the sharers| · norm / sharers.
-    """
-
-    problem: str
-    prompt: str
-    completion: str
-    reward: float
-    tokens: tuple[str, ...]
-    weight: tuple[float, ...]
-    norm: tuple[float, ...]
-    mass: tuple[float, ...]
-    net: tuple[float, ...]
-    sharers: tuple[int, ...]
+MEASURES = ("norm", "mass", "net", "sharers")
+"""What a probe measured of every token, in `Rollout.measures`: norm ‖e_y − π‖; mass |w| · norm, of the recipe's weights
+w = ∂L/∂log π; sharers, rollouts of the group, itself included, that wrote the same text up to and including this token;
+net |Σ w over the sharers| · norm / sharers."""
 
 
-def read_rollouts(folder: Path) -> tuple[ProbeRollout, ...]:
+def _line(rollout: Rollout) -> dict[str, Any]:
+    """A rollout as a line of tokens.jsonl."""
+    weight = [] if rollout.loss_weights is None else rollout.loss_weights.tolist()
+    measures = {name: rollout.measures[name].tolist() for name in MEASURES}
+    return {
+        "problem": rollout.problem, "prompt": rollout.prompt, "completion": rollout.completion,
+        "reward": rollout.reward, "tokens": rollout.tokens, "weight": weight, **measures,
+        "sharers": list(map(int, measures["sharers"])),
+    }  # fmt: skip
+
+
+def read_rollouts(folder: Path) -> tuple[Rollout, ...]:
     """The rollouts in `folder`, prompt after prompt; none where it has no tokens.jsonl. UserError for a broken file."""
     path = folder / TOKENS
     if not path.is_file():
@@ -304,20 +300,22 @@ def read_rollouts(folder: Path) -> tuple[ProbeRollout, ...]:
         ) from None
 
 
-def _rollout(row: Mapping[str, Any]) -> ProbeRollout:
+def _rollout(row: Mapping[str, Any]) -> Rollout:
     tokens = tuple(map(str, row["tokens"]))
-    columns: dict[str, Any] = {}
-    for name in ("weight", "norm", "mass", "net", "sharers"):
+    columns: dict[str, Floats] = {}
+    for name in ("weight", *MEASURES):
         numbers = [json_number(value) for value in row[name]] if isinstance(row[name], list) else [None]
         if None in numbers:
             raise ValueError(f"{name} must be a list of numbers")
         if len(numbers) != len(tokens):
             raise ValueError(f"{len(tokens)} tokens but {len(numbers)} entries of {name}")
-        columns[name] = tuple(numbers)
-    columns["sharers"] = tuple(map(int, columns["sharers"]))
+        columns[name] = np.array(numbers, np.float64)
     texts: dict[str, Any] = {name: str(row[name]) for name in ("problem", "prompt", "completion")}
     reward = json_number(row["reward"])
-    return ProbeRollout(**texts, reward=math.nan if reward is None else reward, tokens=tokens, **columns)
+    return Rollout(
+        **texts, reward=math.nan if reward is None else reward, tokens=tokens, loss_weights=columns.pop("weight"),
+        measures=columns,
+    )  # fmt: skip
 
 
 # gram.npz

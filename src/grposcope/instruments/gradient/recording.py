@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments.gradient.layers import Layer
 from grposcope.instruments.gradient.probe import Probe
 from grposcope.instruments.gradient.probe_record import (
@@ -17,7 +18,6 @@ from grposcope.instruments.gradient.probe_record import (
     Measures,
     ProbeGram,
     ProbeRecord,
-    ProbeRollout,
     SpectrumRecord,
 )
 from grposcope.instruments.gradient.rollout_source import RolloutSource
@@ -71,29 +71,30 @@ def gram(probe: Probe) -> ProbeGram:
 
 def rollouts(
     probe: Probe, problems: Sequence[Problem], completions: Sequence[str], tokens: Sequence[Sequence[str]]
-) -> list[ProbeRollout]:
+) -> list[Rollout]:
     """The rollouts with their numbers per token.
 
     problems (P,), completions (B,) and tokens (B, length): the texts of the rollouts.
     """
-    columns = {
-        "weight": probe.weightings[probe.recipe].weights,
+    weights = probe.weightings[probe.recipe].weights
+    measures = {
         "norm": probe.token_scores.norms,
         "mass": probe.credit.mass,
         "net": probe.credit.net,
+        "sharers": probe.credit.sharers,
     }
     rows = []
     for row, completion in enumerate(completions):
         mask, problem = probe.mask[row], problems[row // probe.rewards.shape[1]]
         rows.append(
-            ProbeRollout(
+            Rollout(
                 problem=problem.id,
                 prompt=problem.prompt,
                 completion=completion,
                 reward=float(probe.rewards.flat[row]),
                 tokens=tuple(tokens[row]),
-                **{name: tuple(column[row][mask].tolist()) for name, column in columns.items()},
-                sharers=tuple(probe.credit.sharers[row][mask].tolist()),
+                loss_weights=np.asarray(weights[row][mask], np.float64),
+                measures={name: np.asarray(column[row][mask], np.float64) for name, column in measures.items()},
             )
         )
     return rows

@@ -25,11 +25,11 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
+from grposcope.core.rollouts import RolloutRows, Text
 from grposcope.instruments.gradient.policy_fit import excess, moments
 from grposcope.instruments.gradient.rollout_source import RolloutSource
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_arrays import Rollouts
-from grposcope.logs.logged_rollouts import LoggedRollouts, Text
 
 _SYSTEM, _USER = "Qsystemq", "Quserq"
 """Words that stand for the messages when the template's pattern is made; no template changes them."""
@@ -57,7 +57,7 @@ class Retokenized:
 
 def retokenize(
     policy: Policy,
-    logged: LoggedRollouts,
+    logged: RolloutRows,
     limit: int,
     temperature: float,
     template: Mapping[str, Any] | None = None,
@@ -65,15 +65,17 @@ def retokenize(
 ) -> Retokenized:
     """The rollouts as token ids, with log-probabilities and entropies under the policy at `temperature`.
 
-    limit: tokens that a completion may have had, its end token included. template: further arguments of the chat
-    template. mask_truncated: truncated completions have no tokens in the loss (TRL's mask_truncated_completions).
+    logged: whole groups of one size, as of `logged_rollouts.grouped`. limit: tokens that a completion may have had, its
+    end token included. template: further arguments of the chat template. mask_truncated: truncated completions have no
+    tokens in the loss (TRL's mask_truncated_completions).
     UserError for completions that are no plain text, and for prompts that do not fit.
     """
-    prompts = [prompt_ids(policy, prompt, template or {}) for prompt in logged.prompts]
-    for prompt, (ids, _, _) in zip(logged.prompts, prompts, strict=True):
+    asked = [logged[places[0]].prompt or "" for places in logged.groups.values()]
+    prompts = [prompt_ids(policy, prompt, template or {}) for prompt in asked]
+    for prompt, (ids, _, _) in zip(asked, prompts, strict=True):
         if not ids:
             raise UserError(f"{logged.path}: the prompt {prompt!r} has no tokens; choose another step")
-    texts = [_completion_text(completion, logged) for completion in logged.completions]
+    texts = [_completion_text(row.completion or "", logged) for row in logged]
     rows, same = [], 0
     for text in texts:
         rows.append(policy.tokenizer(text, add_special_tokens=False).input_ids)
@@ -88,7 +90,7 @@ def retokenize(
     forms = [form for _, form, _ in prompts]
     return Retokenized(
         rollouts=replace(rollouts, mask=mask, **kept),
-        prompts=tuple(_shown(prompt) for prompt in logged.prompts),
+        prompts=tuple(_shown(prompt) for prompt in asked),
         texts=tuple(texts),
         forms={form: forms.count(form) for form in dict.fromkeys(forms)},
         changed_prompts=sum(not spelled for _, _, spelled in prompts),
@@ -99,13 +101,13 @@ def retokenize(
     )
 
 
-def origin(logged: LoggedRollouts, made: Retokenized, length_logged: float = math.nan) -> RolloutSource:
+def origin(logged: RolloutRows, made: Retokenized, length_logged: float = math.nan) -> RolloutSource:
     """Where the rollouts came from and what was found of them. length_logged: mean length that the trainer logged."""
     return RolloutSource(
         engine=logged.engine,
         path=str(logged.path),
         step=logged.step,
-        weights=dict(zip(logged.functions, logged.weights, strict=True)),
+        weights=dict(logged.weights),
         forms=made.forms,
         changed_prompts=made.changed_prompts,
         changed_completions=made.changed_completions,
@@ -119,7 +121,7 @@ def origin(logged: LoggedRollouts, made: Retokenized, length_logged: float = mat
 
 
 def _rollouts(
-    policy: Policy, logged: LoggedRollouts, prompts: list[list[int]], rows: list[list[int]], truncated: Tensor
+    policy: Policy, logged: RolloutRows, prompts: list[list[int]], rows: list[list[int]], truncated: Tensor
 ) -> Rollouts:
     """The batch, without log-probabilities."""
     longest = max(map(len, prompts)) + max(map(len, rows))
@@ -128,7 +130,8 @@ def _rollouts(
             f"{logged.path}: a prompt and its completion have up to {longest} tokens, but the context of model "
             f"{policy.name} is {policy.context}; give the model that wrote them"
         )
-    device, size = policy.model.device, logged.rewards.shape[1]
+    device, rewards = policy.model.device, logged.group_rewards
+    size = rewards.shape[1]
     ids, prompt_mask = _padded(prompts, policy.pad, left=True)
     tokens, mask = _padded(rows, policy.pad)
     nothing = torch.zeros(tokens.shape, device=device)
@@ -140,7 +143,7 @@ def _rollouts(
         logp=nothing,
         entropy=nothing,
         truncated=truncated.to(device),
-        rewards=torch.from_numpy(logged.rewards.copy()).to(device),
+        rewards=torch.from_numpy(rewards).to(device),
     )
 
 
@@ -211,7 +214,7 @@ def _patterns(tokenizer: Any, template: Mapping[str, Any]) -> list[tuple[re.Patt
     return found
 
 
-def _completion_text(completion: Text, logged: LoggedRollouts) -> str:
+def _completion_text(completion: Text, logged: RolloutRows) -> str:
     """The text of a completion; UserError where it is more than one message of text."""
     if isinstance(completion, str):
         return completion

@@ -34,6 +34,9 @@ MEANING = {
 }
 """What the table of moments calls them."""
 
+NOT_KNOWN = "not known"
+"""What stands in a table for a number that the probe does not tell."""
+
 SCOPE = (
     "This holds for leave-one-out advantages (rloo) and the error of one gradient at equal cost; it "
     "ignores other effects of the group size (exploration, memory, batching)."
@@ -282,7 +285,7 @@ def _recipe_losses(trained: RecipeSize, groups: Sequence[int]) -> Table | None:
 def _errors(batch: Allocation, errors: Mapping[str, Estimate]) -> Table:
     """The error of each kind of gradient for the batch that the budget buys."""
     rows = [
-        (name, _plus_minus(error), number(error.value / batch.mse.value), error.flag) for name, error in errors.items()
+        (name, _plus_minus(error), _shown(error.value / batch.mse.value), error.flag) for name, error in errors.items()
     ]
     title = f"Error of the gradient of {batch.prompts} prompts × {batch.group} rollouts"
     return Table(title, ("gradient", "MSE ± s.e.", "÷ leave-one-out", ""), rows, folded=True)
@@ -293,8 +296,16 @@ def _layers(layers: Mapping[str, LayerSize]) -> Table:
     rows = []
     for name, layer in layers.items():
         parts = map(_plus_minus, (layer.norm, layer.sigma1, layer.delta, layer.prompt_variance))
-        rows.append((name, *parts, number(layer.best), span(*layer.interval)))
-    header = ("layer", "E‖s‖²", "Σ₁", "Δ", "V_p", "G*", "95%")
+        rows.append(
+            (
+                name,
+                *parts,
+                _shown(layer.best),
+                _interval(*layer.interval),
+                layer.reason,
+            )
+        )
+    header = ("layer", "E‖s‖²", "Σ₁", "Δ", "V_p", "G*", "95%", "")
     return Table(
         "By layer", header, rows, "Σ₁, Δ and V_p of the layers add up to those of the whole model.", folded=True
     )
@@ -305,16 +316,28 @@ def _moments(facts: GroupSize) -> Table:
     rows = []
     for name, meaning in MEANING.items():
         moment: Estimate = getattr(facts.moments, name)
-        rows.append((meaning, _plus_minus(moment), span(*facts.moment_interval(name)), moment.flag))
+        rows.append((meaning, _plus_minus(moment), _interval(*facts.moment_interval(name)), moment.flag))
     mean = facts.score_mean()
-    rows.append(("‖E s‖²/E‖s‖²  0 for true scores", f"{mean.value:.2g} ± {mean.se:.2g}", "", mean.flag))
+    rows.append(("‖E s‖²/E‖s‖²  0 for true scores", _plus_minus(mean), "", mean.flag))
     return Table("Moments of the gradient", ("", "value ± s.e.", "95%", ""), rows, folded=True)
 
 
 def _plus_minus(estimate: Estimate) -> str:
-    """A value with its standard error, both without powers of ten below 10,000."""
+    """A value with its standard error, both without powers of ten below 10,000, or which of them is not known."""
+    if math.isnan(estimate.value):
+        return NOT_KNOWN
+    if math.isnan(estimate.se):
+        return f"{number(estimate.value)}, error {NOT_KNOWN}"
     error = f"{estimate.se:.0f}" if 100 <= estimate.se < 1e4 else f"{estimate.se:.2g}"
     return f"{number(estimate.value)} ± {error}"
+
+
+def _shown(value: float) -> str:
+    return NOT_KNOWN if math.isnan(value) else number(value)
+
+
+def _interval(low: float, high: float) -> str:
+    return NOT_KNOWN if math.isnan(low) or math.isnan(high) else span(low, high)
 
 
 # Figures

@@ -13,7 +13,7 @@ from grposcope.core.answer import Answer, Table
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Floats, Groups, Run
-from grposcope.core.text import visible
+from grposcope.core.text import number, visible
 from grposcope.instruments.group_size import INSTRUMENT, PlanSettings
 from grposcope.instruments.group_size.planning import GROUPS
 from grposcope.logs.trainers import how_to_log
@@ -123,7 +123,7 @@ def _sizes(curve: Sequence[RewardPoint]) -> Table:
         dead, live = point.dead, point.live_per_rollout
         if math.isfinite(dead.value):
             cells = (f"{dead.value:.1%} ± {dead.se:.1%}", f"{1000 * live.value:.1f} ± {1000 * live.se:.1f}")
-            rows.append((str(point.group), *cells, f"{point.draws.value:.3g}", dead.flag))
+            rows.append((str(point.group), *cells, number(point.draws.value), dead.flag))
         else:
             rows.append((str(point.group), "cannot tell", "cannot tell", "cannot tell", dead.flag))
     header = ("G", "dead groups", "live groups per 1,000 rollouts", "groups drawn per live group", "")

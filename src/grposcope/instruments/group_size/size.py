@@ -43,6 +43,9 @@ SCORE_MEAN = 0.01
 LARGEST_LAYERS = 600e6
 """Bytes of a gram.npz up to which `by_block` reads the Grams of its layers."""
 
+NO_LIMIT = "no upper limit: V_p is not told apart from 0"
+"""Why a best group size is not known whose interval is open."""
+
 OUTSIDE = "outside of blocks"
 """Name for the layers that belong to no numbered block, in `by_block`."""
 
@@ -309,7 +312,10 @@ class RecipeSize:
 
 @dataclass(frozen=True)
 class LayerSize:
-    """The moments of one layer alone, and its G* (`best`, NaN where undecided) with a 95% interval; norm: E‖s‖²."""
+    """The moments of one layer alone, and its G* (`best`, NaN where undecided) with a 95% interval; norm: E‖s‖².
+
+    reason: why the best size is not known, empty where it is.
+    """
 
     norm: Estimate
     sigma1: Estimate
@@ -319,6 +325,7 @@ class LayerSize:
     mean2: Estimate
     best: float
     interval: tuple[float, float]
+    reason: str = ""
 
 
 def leads(facts: GroupSize, trained: RecipeSize) -> bool:
@@ -431,6 +438,7 @@ def by_layer(
             **{moment: getattr(moments, moment) for moment in MOMENTS},
             best=plan.continuous.value if plan.decided else math.nan,
             interval=plan.interval,
+            reason="" if plan.decided else plan.continuous.flag or NO_LIMIT,
         )
     return layers
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from grposcope.core.instrument import Command, Instrument
 
 if TYPE_CHECKING:
-    from grposcope.instruments.lint.ask_checks import lint
-    from grposcope.instruments.lint.config import Known, TrainerConfig
-    from grposcope.instruments.lint.findings import LintResult
+    from grposcope.core.finding import Finding
+    from grposcope.core.settings import Settings
+    from grposcope.faults.known import Known
+    from grposcope.instruments.lint.ask import lint
 
-__all__ = ["INSTRUMENT", "Known", "LintResult", "TrainerConfig", "lint"]
+__all__ = ["INSTRUMENT", "Known", "Settings", "lint"]
 
 INSTRUMENT = Instrument(
     "lint",
@@ -25,17 +29,30 @@ INSTRUMENT = Instrument(
             "grposcope.instruments.lint.command",
         ),
     ),
-    uses=(
-        "diagnosis",
-        "stability",
-    ),
+    uses=("stability",),
 )
 
-_PLACES = {"lint": "ask_checks", "Known": "config", "TrainerConfig": "config", "LintResult": "findings"}
+_PLACES = {
+    "lint": "grposcope.instruments.lint.ask",
+    "Known": "grposcope.faults.known",
+    "Settings": "grposcope.core.settings",
+}
 """Public name -> the module that has it, imported when it is asked for: a declaration must be light."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+class _Callable(ModuleType):
+    """This package as the function `lint` of it: `grposcope.lint` is promised as both, whichever is imported first."""
+
+    def __call__(self, config: str | Path | Settings, known: Known | None = None) -> tuple[Finding, ...]:
+        """All findings on a configuration or the file with it, the worst first; `known`: what is known beside it."""
+        result: tuple[Finding, ...] = self.lint(config, known)
+        return result
+
+
+sys.modules[__name__].__class__ = _Callable

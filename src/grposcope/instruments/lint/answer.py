@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
 
 from grposcope.core.answer import Answer, Table, Word
-from grposcope.instruments.lint.config import TrainerConfig
-from grposcope.instruments.lint.findings import LintFinding, LintResult
+from grposcope.core.finding import Finding, document
+from grposcope.core.settings import Settings
+from grposcope.faults.judge_settings import judged, untold, word
 
 QUESTION = "What will go wrong with these settings?"
 
@@ -18,58 +19,72 @@ CONCLUSIONS: dict[Word, str] = {
 }
 
 
-def answer(config: TrainerConfig, result: LintResult) -> Answer:
-    """The verdict with the worst finding, what could not be checked, and a table of each finding."""
-    worst = result.findings[0] if result.findings and result.grade != "healthy" else None
-    defaults = config.dialect.version and not config.partial
-    version = f", defaults of {config.dialect.version}" if defaults else ""
-    text = [f"Read: {config.source}, {config.form}, {config.dialect.title}{version}.", *config.notes]
-    if result.passed:
-        text.append(f"Checks that found nothing: {', '.join(result.passed)}.")
+def answer(settings: Settings, findings: Sequence[Finding]) -> Answer:
+    """The verdict with the worst finding, what could not be checked, and a table of each fault that is present."""
+    grade = word(findings, settings)
+    worst = findings[0] if findings and findings[0].present and grade != "healthy" else None
+    defaults = settings.dialect.version and not settings.partial
+    version = f", defaults of {settings.dialect.version}" if defaults else ""
     return Answer(
         "lint",
         QUESTION,
-        result.grade,
-        verdict(result),
-        because=worst.why if worst else "",
-        do=worst.change if worst else "",
-        text=text,
-        tables=[_of_finding(finding) for finding in result.findings],
-        missing=_unchecked(result),
+        grade,
+        verdict(settings, findings),
+        because=worst.because if worst else "",
+        do=worst.remedy if worst else "",
+        text=[
+            f"Read: {settings.source}, {settings.form}, {settings.dialect.title}{version}.",
+            *settings.notes,
+            *_excluded(findings),
+        ],
+        tables=[_of_finding(finding) for finding in findings if finding.present],
+        missing=_untold(findings),
         document={
-            "verdict": verdict(result),
-            "grade": result.grade,
-            "source": str(config.source),
-            "form": config.form,
-            "trainer": config.dialect.name,
-            "defaults_of": config.dialect.version,
-            "findings": [asdict(finding) for finding in result.findings],
-            "unchecked": [asdict(one) for one in result.unchecked],
-            "passed": result.passed,
-            "opaque": sorted(config.opaque),
-            "notes": config.notes,
+            "verdict": verdict(settings, findings),
+            "grade": grade,
+            "source": str(settings.source),
+            "form": settings.form,
+            "trainer": settings.dialect.name,
+            "defaults_of": settings.dialect.version,
+            "findings": [document(finding) for finding in findings],
+            "opaque": sorted(settings.opaque),
+            "notes": settings.notes,
         },
     )
 
 
-def _unchecked(result: LintResult) -> list[str]:
-    """What could not be checked, by reason."""
-    by_reason: dict[str, list[str]] = {}
-    for one in result.unchecked:
-        by_reason.setdefault(one.reason, []).append(one.check)
-    return [f"Not checked: {', '.join(checks)}: {reason}." for reason, checks in by_reason.items()]
-
-
-def verdict(result: LintResult) -> str:
+def verdict(settings: Settings, findings: Sequence[Finding]) -> str:
     """The conclusion in one sentence, with how much was found."""
-    grades = [finding.grade for finding in result.findings]
+    grades = [finding.grade for finding in findings if finding.present]
     counts = {grade: grades.count(grade) for grade in dict.fromkeys(grades)}
     told = ", ".join(f"{n} {grade}{'s' * (grade != 'failing' and n != 1)}" for grade, n in counts.items())
-    judged = f"{result.judged} of {result.judged + len(result.unchecked)} checks could judge"
-    return f"{CONCLUSIONS[result.grade]} ({told or 'no findings'}; {judged})"
+    checked = f"{judged(findings)} of {judged(findings) + untold(findings)} checks could judge"
+    return f"{CONCLUSIONS[word(findings, settings)]} ({told or 'no findings'}; {checked})"
 
 
-def _of_finding(finding: LintFinding) -> Table:
-    places = [("" if number else "set", place) for number, place in enumerate(finding.places)]
-    rows = [("why", finding.why), *places, ("change", finding.change), ("source", finding.source)]
-    return Table("", (finding.grade, f"{finding.what} ({finding.check})"), rows)
+def _excluded(findings: Sequence[Finding]) -> list[str]:
+    """The faults that are not there, in a sentence, and what was seen of them where that is worth one."""
+    excluded = [finding for finding in findings if finding.status == "excluded"]
+    names = ", ".join(dict.fromkeys(finding.fault for finding in excluded))
+    seen = [f"Not {finding.fault}: {finding.because}." for finding in excluded if finding.because]
+    return [f"Checks that found nothing: {names}.", *seen] if names else []
+
+
+def _untold(findings: Sequence[Finding]) -> list[str]:
+    """What could not be checked, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.status == "cannot tell":
+            by_reason.setdefault(finding.because, []).append(finding.fault)
+    return [f"Not checked: {_listed(faults)}: {reason}." for reason, faults in by_reason.items()]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+def _of_finding(finding: Finding) -> Table:
+    seen = [f"{sign.what}{', ' * bool(sign.where)}{sign.where}" for sign in finding.evidence]
+    places = [("" if number else "set", place) for number, place in enumerate(seen)]
+    rows = [("why", finding.because), *places, ("change", finding.remedy), ("source", finding.source)]
+    return Table("", (finding.grade or "", f"{finding.brief} ({finding.fault})"), rows)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import log_flags as logs
 from grposcope.commands.output import add_json, finish, say
@@ -12,10 +13,10 @@ from grposcope.core.errors import UserError
 from grposcope.instruments import has
 
 if TYPE_CHECKING:
+    from grposcope.core.finding import Finding
     from grposcope.core.run import Run
+    from grposcope.faults.known import Known
     from grposcope.instruments.gradient.probe_record import ProbeRecord
-    from grposcope.instruments.lint.config import Known
-    from grposcope.instruments.lint.findings import LintResult
 
 DESCRIPTION = (
     "Read the settings of a run of TRL, verl, NeMo-RL or GRPOscope before it begins, and say what "
@@ -29,6 +30,7 @@ examples:
   grposcope lint run_grpo.sh                    overrides a.b=c of verl, or flags of TRL, in a shell script
   grposcope lint outputs/.hydra/overrides.yaml  what verl was started with; a resolved YAML file works as well
   grposcope lint train.py#2                     the second of several sets of settings in a file
+  grposcope lint config.yaml --set beta=0.04    the same with another value, by the trainer's names
   grposcope lint config.yaml --success-rate 0.1 how many groups will be dead if a tenth of rollouts succeed
   grposcope lint config.yaml --run runs/before  lengths, rewards, dead groups and curvature of an earlier run
   grposcope lint config.yaml --run base.jsonl   what several rewards will weigh, from a few rollouts of the base model
@@ -38,9 +40,11 @@ examples:
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    from grposcope.instruments.lint.checks import CHECKS
+    from grposcope.faults import catalogue
 
-    command.add_argument("path", metavar="CONFIG", help="file with the settings: .py, .ipynb, .yaml, .json, .sh")
+    command.add_argument(
+        "path", metavar="CONFIG", help="file with the settings: .py, .ipynb, .yaml, .json, .sh; - for standard input"
+    )
     known = command.add_argument_group("facts that the settings do not contain")
     known.add_argument("--success-rate", type=float, metavar="P", help="share of rollouts that succeed at the start")
     known.add_argument("--probe", metavar="PROBE", help="folder of a probe of the model on the task")
@@ -50,60 +54,66 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     known.add_argument("--world", type=int, metavar="N", help="processes that will train, for TRL")
     logs.add_flags(command, "run_path")
     command.add_argument(
-        "--fail-on", action="append", default=[], metavar="GRADE|CHECK",
-        help="exit with status 1 for this grade or worse (failing, warning, note), or if this check finds anything; "
-        "may be "
-        "given more than once. Checks: " + ", ".join(check.name for check in CHECKS),
+        "--fail-on", action="append", default=[], metavar="GRADE|FAULT",
+        help="exit with status 1 for this grade or worse (failing, warning, note), or if this fault is found; may be "
+        "given more than once. Faults: " + ", ".join(catalogue.seen_in_settings()),
     )  # fmt: skip
     add_json(command, "print only the JSON document, with every finding, its source, and what was not checked")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the findings; exit status 1 for what --fail-on names."""
-    from grposcope.instruments.lint import lint, read
+    from grposcope.faults.judge_settings import lint
+    from grposcope.instruments.lint import overrides, read
     from grposcope.instruments.lint.answer import answer
     from grposcope.render import document, terminal
 
     _check_flags(arguments)
     place, number = logs.numbered(arguments.path)
-    config = read.read(place, number)
-    result = lint(config, _known(arguments))
-    found = answer(config, result)
-    say(arguments, terminal.text(found))
-    finish(arguments, document.of_answer(found))
-    return int(_exceeds(result, arguments.fail_on))
+    settings, changed = read.read(place, number), _of_config(arguments)
+    try:
+        settings = overrides.with_values(settings, changed)
+    except UserError as error:
+        raise UserError(f"--set {error}") from None
+    findings = lint(settings, _known(arguments))
+    said = answer(settings, findings)
+    say(arguments, terminal.text(said))
+    finish(arguments, document.of_answer(said))
+    return int(_exceeds(findings, arguments.fail_on))
 
 
 def _check_flags(arguments: argparse.Namespace) -> None:
-    from grposcope.instruments.diagnosis.findings import GRADES
-    from grposcope.instruments.lint.checks import CHECKS
+    from grposcope.core.finding import GRADES
+    from grposcope.faults import catalogue
 
     rate = arguments.success_rate
     if rate is not None and not 0 <= rate <= 1:
         raise UserError(f"--success-rate {rate:g} is not a share; give a number from 0 to 1, such as 0.3")
     if arguments.world is not None and arguments.world < 1:
         raise UserError(f"--world {arguments.world} is not a number of processes; give 1 or more")
-    names = (*GRADES, *(check.name for check in CHECKS))
+    names = (*GRADES, *catalogue.seen_in_settings())
     for name in arguments.fail_on:
         if name not in names:
-            raise UserError(f"--fail-on {name!r} is neither a grade nor a check; use one of {', '.join(names)}")
+            raise UserError(f"--fail-on {name!r} is neither a grade nor a fault; use one of {', '.join(names)}")
+
+
+def _of_config(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Values of --set for the settings in the file: all, or with --run those under names that no log has."""
+    of_log = logs.known_settings() if arguments.run_path else frozenset[str]()
+    values = {name: value for name, value in logs.named_values(arguments.set).items() if name not in of_log}
+    arguments.set = [text for text in arguments.set if text.partition("=")[0] in of_log]
+    return values
 
 
 def _run(arguments: argparse.Namespace) -> Run:
     """The earlier run, or a file of rollouts with the rewards of single functions, such as a few of the base model."""
-    place = Path(arguments.run_path)
-    if has("rewards"):
-        from grposcope.instruments.rewards import rows
-
-        if rows.recognises(place):
-            return rows.with_sums(rows.read(place, logs.settings(arguments.set)))
     return logs.read(arguments.run_path, arguments)
 
 
 def _known(arguments: argparse.Namespace) -> Known:
     """What the flags tell beside the settings."""
-    from grposcope.instruments.lint.ask_checks import update_rule
-    from grposcope.instruments.lint.config import Known
+    from grposcope.faults.known import Known
+    from grposcope.instruments.lint.earlier_run import update_rule
 
     run = _run(arguments) if arguments.run_path else None
     rule, source = (None, "") if run is None else update_rule(run)
@@ -122,9 +132,9 @@ def _probe(folder: Path) -> ProbeRecord:
     raise UserError("--probe needs the module instruments.gradient, which is not installed")
 
 
-def _exceeds(result: LintResult, fatal: list[str]) -> bool:
-    """Whether a finding is of a grade or check that --fail-on names."""
-    from grposcope.instruments.diagnosis.findings import GRADES
+def _exceeds(findings: Sequence[Finding], fatal: list[str]) -> bool:
+    """Whether a fault is present that is of a grade that --fail-on names, or named there itself."""
+    from grposcope.core.finding import GRADES
 
     bad = {name for given in fatal if given in GRADES for name in GRADES[: GRADES.index(given) + 1]} | set(fatal)
-    return any(finding.grade in bad or finding.check in bad for finding in result.findings)
+    return any(finding.present and (finding.grade in bad or finding.fault in bad) for finding in findings)

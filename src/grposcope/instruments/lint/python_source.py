@@ -23,7 +23,7 @@ CONFIGS = re.compile(r"\w*(?:GRPO|RLOO)Config")
 @dataclass
 class PythonSettings:
     """Settings found in a piece of Python. line: where they begin; call: name of the class that is called, empty for a
-    dict; the rest as in `TrainerConfig`.
+    dict; the rest as in `Settings`.
     """
 
     line: int

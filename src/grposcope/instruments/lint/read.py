@@ -10,16 +10,18 @@ import os
 import re
 import select
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from grposcope.core import yaml_files
 from grposcope.core.errors import UserError
 from grposcope.core.files import unreadable
+from grposcope.core.settings import Settings
 from grposcope.core.text import listed
 from grposcope.instruments.lint import python_source, shell_script
-from grposcope.instruments.lint.config import TrainerConfig
 from grposcope.instruments.lint.dialects import DIALECTS, RLOO, TRL, recognise
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
@@ -28,8 +30,8 @@ PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 ENTRIES = 20_000
 """Settings beyond which a file is none of settings, or repeats itself by aliases."""
 
-PATIENCE, LARGEST_PIPE = 10.0, 64 * 2**20
-"""Seconds without a byte, and bytes, after which a pipe is given up."""
+PATIENCE, LONGEST, LARGEST_PIPE = 10.0, 60.0, 64 * 2**20
+"""Seconds without a byte, seconds in all, and bytes, after which a pipe is given up."""
 
 IN_A_FOLDER = (".hydra/config.yaml", "files/config.yaml", "config.json", "trainer_state.json", "config.yaml")
 """Files of a folder that hold settings, the most telling first."""
@@ -37,10 +39,12 @@ IN_A_FOLDER = (".hydra/config.yaml", "files/config.yaml", "config.json", "traine
 _NAMES = listed([dialect.title for dialect in DIALECTS])
 
 
-def read(path: Path, number: int | None = None) -> TrainerConfig:
+def read(path: Path, number: int | None = None) -> Settings:
     """The settings in a file; `number` picks one of several in it, from 1. UserError where there are none."""
     if path.is_dir():
         path = _in_folder(path)
+    elif str(path) == "-" and not path.exists():
+        path = Path("/dev/stdin")
     if path.suffix in PICKLES:
         raise UserError(
             f"{path} is a pickle, and loading one runs code, so it is not opened; give the YAML file or script that "
@@ -66,10 +70,10 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     if not stat.S_ISFIFO(kind):
         raise UserError(f"{path} is a device or a socket; give a file with settings")
-    content = bytearray()
+    content, end = bytearray(), time.monotonic() + LONGEST
     pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else opening waits for a writer, who may have left
     try:
-        while select.select([pipe], [], [], PATIENCE)[0] and len(content) <= LARGEST_PIPE:
+        while select.select([pipe], [], [], PATIENCE)[0] and len(content) <= LARGEST_PIPE and time.monotonic() < end:
             if not (more := os.read(pipe, 1 << 16)):
                 break
             content += more
@@ -89,7 +93,7 @@ def _in_folder(folder: Path) -> Path:
     return found
 
 
-def _python(path: Path, text: str, number: int | None) -> TrainerConfig:
+def _python(path: Path, text: str, number: int | None) -> Settings:
     """A Python file or notebook; a script whose settings come from its command line may show that in its docstring."""
     found = python_source.read(path, text)
     if not found:
@@ -105,7 +109,7 @@ def _python(path: Path, text: str, number: int | None) -> TrainerConfig:
     one = found[(number or 1) - 1]
     dialect = RLOO if "RLOO" in one.call else TRL if one.call else recognise(one.given.keys() | one.opaque) or TRL
     given = one.given if one.call else _flat(one.given)
-    return TrainerConfig(path, one.form, dialect, given, one.lines, frozenset(one.opaque), one.partial,
+    return Settings(path, one.form, dialect, given, one.lines, frozenset(one.opaque), one.partial,
                          one.reward_functions, one.adapters, tuple(one.notes))  # fmt: skip
 
 
@@ -120,7 +124,7 @@ def _quoted_command(source: str) -> str | None:
     return chosen.partition("\n\n")[0]
 
 
-def _shell(path: Path, text: str, number: int | None) -> TrainerConfig:
+def _shell(path: Path, text: str, number: int | None) -> Settings:
     found = shell_script.read(path, text)
     opaque = frozenset(found.opaque)
     if found.overrides.keys() | {key for key in opaque if "." in key}:
@@ -131,17 +135,17 @@ def _shell(path: Path, text: str, number: int | None) -> TrainerConfig:
                 given = {"actor_rollout_ref.actor.strategy": "megatron"} | given
             notes = [f"line {line}: the value of the variable is unknown, so no default is assumed"
                      for line in found.unread[:1]]  # fmt: skip
-            return TrainerConfig(path, "the overrides in a command line", dialect, given, found.lines, opaque,
+            return Settings(path, "the overrides in a command line", dialect, given, found.lines, opaque,
                                  bool(found.unread), notes=tuple(notes))  # fmt: skip
     if recognise(found.flags.keys() | opaque) is TRL or "learning_rate" in found.flags:
         adapters = bool(found.flags.get("use_peft")) if "use_peft" in found.flags else None
         dialect = RLOO if re.search(r"\brloo(?:_\w+)?(?:\.py)?\b", text, re.I) else TRL
-        return TrainerConfig(path, "the flags of a command line", dialect, found.flags, found.lines, opaque,
+        return Settings(path, "the flags of a command line", dialect, found.flags, found.lines, opaque,
                              adapters=adapters)  # fmt: skip
     raise _unknown(path)
 
 
-def _yaml(path: Path, text: str, number: int | None) -> TrainerConfig:
+def _yaml(path: Path, text: str, number: int | None) -> Settings:
     document = yaml_files.parse(text, path)
     content = document.content
     if isinstance(content, list) and content and all(isinstance(entry, str) for entry in content):
@@ -156,7 +160,7 @@ def _quoted(override: str) -> str:
     return f"{key}{equals}'{content}'" if equals and "'" not in content else override
 
 
-def _json(path: Path, text: str, number: int | None) -> TrainerConfig:
+def _json(path: Path, text: str, number: int | None) -> Settings:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -170,13 +174,14 @@ def _json(path: Path, text: str, number: int | None) -> TrainerConfig:
     if isinstance(resolved, dict) and isinstance(resolved.get("logged"), dict):
         logged = resolved["logged"]
     if "format" in content and isinstance(logged, dict):
-        return _of_mapping(path, logged, {}, "the trainer's arguments in the record of a run")
+        config = _of_mapping(path, logged, {}, "the trainer's arguments in the record of a run")
+        return replace(config, resolved=True)
     if "format" in content and isinstance(content.get("settings"), dict):
         return _of_mapping(path, content["settings"], {}, "the settings in the record of a run")
     return _of_mapping(path, content, {}, "a JSON file")
 
 
-def _trainer_state(path: Path, content: Mapping[str, Any]) -> TrainerConfig:
+def _trainer_state(path: Path, content: Mapping[str, Any]) -> Settings:
     """The few settings of a trainer_state.json; the group size is not among them."""
     names = {
         "train_batch_size": "per_device_train_batch_size",
@@ -188,13 +193,14 @@ def _trainer_state(path: Path, content: Mapping[str, Any]) -> TrainerConfig:
         "trainer_state.json holds only the batch size of a process; the other arguments are in training_args.bin, a "
         "pickle that is not opened: give the YAML file or script, or the config.yaml of W&B"
     )
-    return TrainerConfig(path, "the state of a trainer", TRL, given, partial=True, notes=(note,))
+    return Settings(path, "the state of a trainer", TRL, given, partial=True, notes=(note,))
 
 
-def _of_mapping(path: Path, content: Mapping[str, Any], lines: Mapping[str, int], form: str) -> TrainerConfig:
+def _of_mapping(path: Path, content: Mapping[str, Any], lines: Mapping[str, int], form: str) -> Settings:
     """Settings of a nested mapping: as it is, or each wrapped as {value: …}, as W&B writes config.yaml."""
     wrapped = [entry for entry in content.values() if isinstance(entry, Mapping) and "value" in entry]
-    if wrapped and len(wrapped) >= len(content) - 2:  # W&B adds its version
+    saved = bool(wrapped) and len(wrapped) >= len(content) - 2  # W&B adds its version
+    if saved:
         content = {
             key: entry["value"] for key, entry in content.items() if isinstance(entry, Mapping) and "value" in entry
         }
@@ -209,9 +215,9 @@ def _of_mapping(path: Path, content: Mapping[str, Any], lines: Mapping[str, int]
     opaque = {key for key in opaque if isinstance(given[key], str) and "${" in given[key]}
     functions, adapters = given.get("reward_funcs"), given.get("use_peft")
     count = len(functions) if isinstance(functions, list) else None
-    return TrainerConfig(path, form, dialect, {k: v for k, v in given.items() if k not in opaque}, lines,
+    return Settings(path, form, dialect, {k: v for k, v in given.items() if k not in opaque}, lines,
                          frozenset(opaque), bool(missing), count, adapters if isinstance(adapters, bool) else None,
-                         missing)  # fmt: skip
+                         missing, resolved=saved)  # fmt: skip
 
 
 def _inherited(path: Path, content: Mapping[str, Any], depth: int = 0) -> tuple[Mapping[str, Any], tuple[str, ...]]:
@@ -271,7 +277,7 @@ def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _any(path: Path, text: str, number: int | None) -> TrainerConfig:
+def _any(path: Path, text: str, number: int | None) -> Settings:
     """A file whose ending says nothing: the first form that has settings in it."""
     for reader in (_json, _shell, _yaml, _python):
         try:
@@ -285,7 +291,7 @@ def _unknown(path: Path) -> UserError:
     return UserError(f"{path} holds no settings of a known trainer ({_NAMES}); give its config file or launch script")
 
 
-_READERS: Mapping[str, Callable[[Path, str, int | None], TrainerConfig]] = {
+_READERS: Mapping[str, Callable[[Path, str, int | None], Settings]] = {
     ".py": _python,
     ".ipynb": _python,
     ".yaml": _yaml,

@@ -26,7 +26,7 @@ _OPAQUE = "\x00"
 
 @dataclass
 class ShellSettings:
-    """Settings found in a script, as in `TrainerConfig`; overrides and flags apart.
+    """Settings found in a script, as in `Settings`; overrides and flags apart.
 
     unread: lines of the variables that may hold more settings and cannot be told.
     """

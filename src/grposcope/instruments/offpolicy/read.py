@@ -1,46 +1,35 @@
-"""Rollouts with both log-probabilities, the trainer's and the sampler's: JSONL with a row per rollout, prime-rl's
-token_exports, or our own record."""
+"""Rollouts with both log-probabilities, the trainer's and the sampler's, of whatever `logs.read_rollouts` reads."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from grposcope import logs
 from grposcope.core.errors import UserError
-from grposcope.core.files import json_lines, json_number
-from grposcope.core.text import visible
-from grposcope.logs.native import rollouts as recorded
-from grposcope.logs.trainers import prime_rl
+from grposcope.core.rollouts import Bools, Rollout, RolloutRows
+from grposcope.core.run import Run
+from grposcope.core.text import listed, visible
+from grposcope.logs import read_rollouts
+from grposcope.logs.rollout_columns import ENVIRONMENTS, NAMES
+from grposcope.logs.trainers import trainer_named
 from grposcope.maths.importance import Floats, Ratios
-
-CURRENT = ("logprobs", "trainer_logprobs", "log_probs", "per_token_logps")
-OLD = ("old_logprobs", "old_log_probs", "old_per_token_logps")
-TRAINER = (*CURRENT, *OLD)
-SAMPLER = (
-    "rollout_logprobs", "sampling_logprobs", "inference_logprobs", "rollout_log_probs", "sampling_per_token_logps",
-)  # fmt: skip
-GROUP = ("group", "group_id", "prompt_id", "problem", "prompt")
-VERSION = ("version", "weight_version", "policy_version")
-"""Names that a column may have, of which the first one that is there is taken."""
-
-ENVIRONMENT = (
-    "env", "environment", "env_name", "env_id", "data_source", "domain", "task_name", "dataset", "agent", "agent_name",
-    "task", "scope",
-)  # fmt: skip
-"""Columns whose text says which environment a rollout is of; the first one with 2 to MOST different texts is taken."""
-
-MOST = 50
-"""Environments of a file; a column with more texts is something else."""
 
 ROUNDING = 1e-3
 """What a log-probability may lie above 0 by rounding."""
+
+
+NEEDED = (
+    "give a JSONL file with the log-probabilities of trainer and sampler for each token of a rollout, or a record of "
+    "grposcope train; for mismatch metrics in a trainer's log, use grposcope diagnose"
+)
+"""What can be read here."""
 
 
 @dataclass(frozen=True)
@@ -94,147 +83,104 @@ class MismatchedRollouts:
         return self.rewards - (np.bincount(self.prompts, self.rewards) / np.bincount(self.prompts))[self.prompts]
 
 
-@dataclass(frozen=True)
-class _Row:
-    log_ratio: Floats
-    sampler: Floats
-    mismatch: Floats | None
-    absent: int
-    reward: float
-    version: float
-    prompt: str | None
-    texts: Mapping[str, str] = field(default_factory=dict)
-
-
 def read(path: Path) -> MismatchedRollouts:
-    """The rollouts of a file, of token exports, or of the record of a run, in its folder.
+    """The rollouts of a file, of a trainer's files, or of the record of a run, in its folder.
 
-    UserError, with the line, for rows that lack one of the two columns or do not fit, and for a record without both.
+    UserError, with the line, for rows that lack one of the two columns or do not fit, and for a place without both.
     """
-    exports = prime_rl.export_files(path) if path.is_dir() else {}
-    if path.is_file() and not _is_json_lines(path):
-        raise UserError(
-            f"{path} holds no rollouts; give a JSONL file with the log-probabilities of trainer and sampler for each "
-            "token, or a record of grposcope train; for mismatch metrics in a trainer's log, use grposcope diagnose"
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file; give the path of a JSONL file")
+    rows = read_rollouts.rollouts(path).rows
+    if path.is_dir():
+        rows = tuple(
+            row for row in rows if row.sampler is not None and len(row.sampler) and trainer_of(row) is not None
         )
-    rows = list(_exported(exports) if exports else _recorded(path) if path.is_dir() else _rows(path))
+    if path.is_file() and not rows:
+        raise UserError(f"{_subject(path)} holds no rollouts; {NEEDED}")
+    if not rows:
+        raise UserError(
+            f"{path} has no rollouts with the log-probabilities of the trainer beside those of the sampler; train with "
+            "a correction or staleness, and keep rollouts (rollouts_every, rollouts_groups), or give a JSONL file"
+        )
+    written = [(row, _drawn(row)) for row in rows]
+    return of_rows([row for row, drawn in written if drawn is None or drawn.any() or not len(drawn)], str(path))
+
+
+def of_rows(rows: Sequence[Rollout], source: str = "rollouts") -> MismatchedRollouts:
+    """What rollouts with both log-probabilities say; UserError, with the line, for one that does not fit."""
     if len(rows) < 2:
-        raise UserError(f"{path} has {len(rows)} rollout{'s' * (len(rows) != 1)}; give at least 2, preferably hundreds")
-    named = [row.prompt for row in rows]
-    grouped = None not in named
-    _, prompts = np.unique(np.array(named), return_inverse=True) if grouped else (None, np.arange(len(rows)))
+        raise UserError(
+            f"{source} has {len(rows)} rollout{'s' * (len(rows) != 1)}; give at least 2, preferably hundreds"
+        )
+    log_ratios, samplers, mismatches, absent = zip(*map(_ratios, rows), strict=True)
+    groups = RolloutRows(tuple(rows)).groups
+    grouped = sum(map(len, groups.values())) == len(rows)
+    prompts = np.arange(len(rows))
+    for number, members in enumerate(groups.values() if grouped else ()):
+        prompts[list(members)] = number
     return MismatchedRollouts(
-        [row.log_ratio for row in rows],
-        sum(row.absent for row in rows),
-        _column([row.reward for row in rows]),
-        _column([row.version for row in rows]),
+        log_ratios,
+        sum(absent),
+        _column([_finite(row.reward, "reward", row.where) for row in rows]),
+        _column([_finite(row.version, "version", row.where) for row in rows]),
         prompts.astype(np.int64),
         grouped,
-        [row.sampler for row in rows],
-        _every([row.mismatch for row in rows]),
-        environments=_environments([row.texts for row in rows]),
+        samplers,
+        _every(mismatches),
+        environments=_environments(rows),
     )
 
 
-def _is_json_lines(path: Path) -> bool:
-    """Whether the first line that is not blank begins an object."""
-    with path.open("rb") as file:
-        first = next((line for line in file if line.strip()), b"{")
-    return first.lstrip(b"\xef\xbb\xbf \t").startswith(b"{")
+def trainer_of(row: Rollout) -> Floats | None:
+    """The trainer's log-probabilities (T,): those that the loss was taken at, else those when it was drawn."""
+    return row.current if row.current is not None else row.old
 
 
-def _recorded(run: Path) -> Iterator[_Row]:
-    """The rollouts of a record that has both log-probabilities; those of one draw of a problem are a prompt's."""
-    known = False
-    for step, sampled in recorded.of_run(run).items():
-        for one in sampled:
-            if one.trainer_logp is None:
-                continue
-            known = True
-            if len(one.logp):
-                version = math.nan if one.version is None else float(one.version)
-                row = _Row(one.trainer_logp - one.logp, one.logp, None, 0, one.reward, version, f"{step} {one.problem}")
-                yield row
-    if not known:
-        raise UserError(
-            f"{run} has no rollouts with the log-probabilities of the trainer beside those of the sampler; train with "
-            "a correction or staleness, and keep rollouts (rollouts_every, rollouts_groups), or give a JSONL file"
-        )
+def _logged(path: Path) -> Run | None:
+    """The run of which this is a log; None where it is none."""
+    try:
+        run = logs.read(path)
+    except UserError:
+        return None
+    return run if run.steps else None
 
 
-def _exported(files: Mapping[int, Sequence[Path]]) -> Iterator[_Row]:
-    """The trained tokens of token exports; what stands before the first of them is the prompt."""
-    for step, paths in files.items():
-        for path in paths:
-            for line, row in json_lines(path, growing=True):
-                where = f"{path}, line {line}"
-                mask, ids = row.get("loss_mask"), row.get("token_ids")
-                if not isinstance(mask, list) or not isinstance(ids, list) or len(mask) != len(ids):
-                    raise UserError(
-                        f"{where}: loss_mask lacks a flag for each of token_ids; give the exports unchanged"
-                    )
-                if not any(mask):
-                    continue
-                names = ("trainer_logprobs", "inference_logprobs")
-                if lacking := next((n for n in names if len(row.get(n) or ()) != len(mask)), None):
-                    raise UserError(f"{where}: {lacking} has no value for each of {len(mask):,} tokens")
-                cut = {n: [one for one, kept in zip(row[n], mask, strict=True) if kept] for n in names}
-                env = row.get("env_name")
-                yield _row(
-                    {**cut, "prompt": f"{step} {ids[: mask.index(True)]}", **({"env": env} if env else {})}, where
-                )
+def _subject(path: Path) -> str:
+    """The file as the subject of a sentence, with what a log says of the mismatch."""
+    run = _logged(path)
+    if run is None:
+        return str(path)
+    measured = [visible(run.keys.get(name, name), 60) for name in run.table if name.startswith("mismatch/")]
+    title = trainer_named(run.meta.engine).title
+    has = f", with {listed(measured)}, which grposcope diagnose judges" if measured else ""
+    return f"{path} is a log ({title}, {run.steps} steps{has}) and"
 
 
-def _rows(path: Path) -> Iterator[_Row]:
-    for line, row in json_lines(path):
-        yield _row(row, f"{path}, line {line}")
-
-
-def _row(row: Mapping[str, Any], where: str) -> _Row:
-    trainer, sampler = (log_probabilities(row, names, where) for names in (TRAINER, SAMPLER))
-    if len(trainer) != len(sampler):
-        raise UserError(
-            f"{where}: {len(trainer):,} log-probabilities of the trainer and {len(sampler):,} of the sampler; give "
-            "both for the same tokens, those of the completion without prompt and padding"
-        )
-    if not len(trainer):
-        raise UserError(f"{where} has no tokens; leave empty completions out")
+def _ratios(row: Rollout) -> tuple[Floats, Floats, Floats | None, int]:
+    """log π/μ, log μ and log π_old/μ of the tokens that the policy wrote, and how many of them lack one."""
+    trainer = log_probabilities(row, "trainer")
+    sampler = log_probabilities(row, "sampler")
+    if not len(sampler):
+        raise UserError(f"{row.where} has no tokens; leave empty completions out")
+    old = row.old if row.current is not None else None
+    drawn = _drawn(row)
+    if drawn is not None and len(drawn) == len(sampler):
+        trainer, sampler, old = trainer[drawn], sampler[drawn], None if old is None else old[drawn]
     difference = trainer - sampler
-    old = log_probabilities(row, OLD, where) if _present(row, CURRENT) and _present(row, OLD) else None
-    if old is not None and len(old) != len(sampler):
-        raise UserError(f"{where}: {len(old):,} log-probabilities of the old policy and {len(sampler):,} others")
     absent = np.isnan(difference) | (np.isnan(old) if old is not None else False)
-    prompt = next((str(row[name]) for name in GROUP if row.get(name) is not None), None)
-    return _Row(
-        np.where(absent, 0.0, difference), np.nan_to_num(sampler),
-        None if old is None else np.where(absent, 0.0, old - sampler), int(absent.sum()),
-        number_in(row, ("reward",), where),
-        number_in(row, VERSION, where), prompt, _texts(row),
-    )  # fmt: skip
+    mismatch = None if old is None else np.where(absent, 0.0, old - sampler)
+    return np.where(absent, 0.0, difference), np.nan_to_num(sampler), mismatch, int(absent.sum())
 
 
-def _texts(row: Mapping[str, Any]) -> dict[str, str]:
-    """The texts of a row under the names of an environment; of a list, as one per token, the one that all are."""
-    found = {}
-    for name in ENVIRONMENT:
-        value = row.get(name)
-        if isinstance(value, list) and value and all(one == value[0] for one in value):
-            value = value[0]
-        if isinstance(value, str) and value:
-            found[name] = visible(value, 40)
-    return found
+def _drawn(row: Rollout) -> Bools | None:
+    """The tokens (T,) that the policy wrote, where others stand among them; by the mask where nothing else tells."""
+    return row.written if row.written is not None else row.mask
 
 
-def _environments(rows: Sequence[Mapping[str, str]]) -> list[str] | None:
-    """The environment of each rollout by the first column that tells 2 to MOST apart; None where there is none."""
-    for name in ENVIRONMENT:
-        if all(name in row for row in rows) and 2 <= len({row[name] for row in rows}) <= MOST:
-            return [row[name] for row in rows]
-    return None
-
-
-def _present(row: Mapping[str, Any], names: Sequence[str]) -> bool:
-    return any(row.get(name) is not None for name in names)
+def _environments(rows: Sequence[Rollout]) -> list[str] | None:
+    """The environment of each rollout; None where there are not several, or too many."""
+    names = [row.environment for row in rows]
+    return names if all(names) and 2 <= len(set(names)) <= ENVIRONMENTS else None
 
 
 def _every(rows: Sequence[Floats | None]) -> list[Floats] | None:
@@ -243,47 +189,32 @@ def _every(rows: Sequence[Floats | None]) -> list[Floats] | None:
     return known if len(known) == len(rows) else None
 
 
-def log_probabilities(row: Mapping[str, Any], names: Sequence[str], where: str) -> Floats:
-    """The column of log-probabilities (T,) that a row has under one of the names."""
-    name = next((name for name in names if row.get(name) is not None), None)
-    if name is None:
-        has = visible(", ".join(row)) or "nothing"
-        whose = "trainer" if names is TRAINER else "sampler"
-        raise UserError(
-            f"{where}: no log-probabilities of the {whose}; name the column one of {', '.join(names)} (the row has "
-            f"{has})"
-        )
-    try:
-        values = np.array(row[name], np.float64)
-    except (ValueError, TypeError):
-        values = np.empty((0, 0))
-    if values.ndim != 1:
-        raise UserError(f"{where}: {name} is not a list of numbers; give a log-probability per token")
-    _check(values, name, where)
-    return values
-
-
-def _check(values: Floats, name: str, where: str) -> None:
-    """UserError for what is no logarithm of a probability of a token that was drawn; NaN passes."""
+def log_probabilities(row: Rollout, whose: str) -> Floats:
+    """The log-probabilities (T,) of the "trainer" or the "sampler"; UserError where a rollout lacks them, or they are
+    none of a token that was drawn. NaN passes."""
+    values = row.sampler if whose == "sampler" else trainer_of(row)
+    if values is None:
+        names = NAMES["sampler"] if whose == "sampler" else (*NAMES["current"], *NAMES["old"])
+        raise UserError(f"{row.where}: no log-probabilities of the {whose}; name the column one of {', '.join(names)}")
     if np.isinf(values).any():
         place = int(np.flatnonzero(np.isinf(values))[0])
         raise UserError(
-            f"{where}: {name} of token {place} is {'-' if values[place] < 0 else ''}inf, which no token that was drawn "
-            "can have; log the values before top-k, top-p and other processing, and mask padding"
+            f"{row.where}: the {whose}'s log-probability of token {place} is {'-' if values[place] < 0 else ''}"
+            "inf, which no token that was drawn can have; log the values before top-k, top-p and other processing, and "
+            "mask padding"
         )
     if (values > ROUNDING).any():
         place = int(np.flatnonzero(values > ROUNDING)[0])
-        raise UserError(f"{where}: {name} of token {place} is {values[place]:g}; a log-probability is at most 0")
+        raise UserError(
+            f"{row.where}: the {whose}'s log-probability of token {place} is {values[place]:g}; a "
+            "log-probability is at most 0"
+        )
+    return values
 
 
-def number_in(row: Mapping[str, Any], names: Sequence[str], where: str) -> float:
-    """A number that a row has under one of the names; NaN where it has none."""
-    name = next((name for name in names if row.get(name) is not None), None)
-    if name is None:
-        return math.nan
-    value = json_number(row[name])
-    if value is None or math.isinf(value):
-        raise UserError(f"{where}: {name} is {visible(str(row[name]), 40)}; give a finite number, or leave it out")
+def _finite(value: float, name: str, where: str) -> float:
+    if math.isinf(value):
+        raise UserError(f"{where}: {name} is {value:g}; give a finite number, or leave it out")
     return value
 
 

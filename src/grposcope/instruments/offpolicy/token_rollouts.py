@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import json_lines
+from grposcope.core.rollouts import Ints, Rollout, Text
 from grposcope.instruments.offpolicy import read
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_arrays import Rollouts
-from grposcope.maths.importance import Floats
-
-PROMPT = ("prompt_ids", "prompt_token_ids", "prompt_tokens")
-COMPLETION = ("completion_ids", "completion_token_ids", "response_ids", "token_ids")
-"""Names that a column of token ids may have; without one the texts `prompt` and `completion` are encoded."""
-
-
-@dataclass(frozen=True)
-class _Row:
-    prompt: list[int]
-    completion: list[int]
-    logp: Floats
-    reward: float
-    group: str
+from grposcope.logs import read_rollouts
+from grposcope.logs.rollout_columns import NAMES
 
 
 def batches(path: Path, policy: Policy, prompts: int | None) -> list[Rollouts]:
@@ -35,11 +23,10 @@ def batches(path: Path, policy: Policy, prompts: int | None) -> list[Rollouts]:
 
     UserError, with the line, for rows that lack a column or do not fit, and for groups of several sizes.
     """
-    groups: dict[str, list[_Row]] = {}
-    for line, row in json_lines(path):
-        made = _row(row, policy, f"{path}, line {line}")
-        groups.setdefault(made.group, []).append(made)
-    sizes = {len(one) for one in groups.values()}
+    groups: dict[tuple[int, str | None], list[Rollout]] = {}
+    for row in read_rollouts.rollouts(path):
+        groups.setdefault((row.step, row.group), []).append(_with_ids(row, policy))
+    sizes = {len(rows) for rows in groups.values()}
     if len(sizes) != 1 or min(sizes) < 2:
         raise UserError(
             f"{path}: groups have {', '.join(map(str, sorted(sizes))) or 'no'} rollouts; errors of the gradient need "
@@ -51,49 +38,51 @@ def batches(path: Path, policy: Policy, prompts: int | None) -> list[Rollouts]:
     return [_batch(every[start : start + count], policy) for start in range(0, len(every) - count + 1, count)]
 
 
-def _row(row: Mapping[str, Any], policy: Policy, where: str) -> _Row:
-    logp = read.log_probabilities(row, read.SAMPLER, where)
-    completion = _ids(row, COMPLETION, "completion", policy, where)
+def _with_ids(row: Rollout, policy: Policy) -> Rollout:
+    """The rollout with the tokens of prompt and completion, encoded from their texts where it has none."""
+    logp = read.log_probabilities(row, "sampler")
+    if row.group is None or row.reward != row.reward:
+        lacking = "group" if row.group is None else "reward"
+        raise UserError(f"{row.where}: no {lacking}; errors of the gradient need both")
+    completion = _ids(row.completion_ids, row.completion, "completion", policy, row.where)
     if len(completion) == len(logp) - 1:  # a text does not show the token that ended it
-        completion = [*completion, int(policy.eos[0])]
-    if len(completion) != len(logp) or not completion:
+        completion = np.append(completion, int(policy.eos[0]))
+    if len(completion) != len(logp) or not len(completion):
         raise UserError(
-            f"{where}: {len(completion):,} tokens of the completion and {len(logp):,} log-probabilities of the "
-            f"sampler; give the ids of the tokens that were drawn, as {COMPLETION[0]}"
+            f"{row.where}: {len(completion):,} tokens of the completion and {len(logp):,} log-probabilities of the "
+            f"sampler; give the ids of the tokens that were drawn, as {NAMES['completion_ids'][0]}"
         )
-    group = next((str(row[name]) for name in read.GROUP if row.get(name) is not None), None)
-    reward = read.number_in(row, ("reward",), where)
-    if group is None or reward != reward:
-        raise UserError(f"{where}: no {'group' if group is None else 'reward'}; errors of the gradient need both")
-    return _Row(_ids(row, PROMPT, "prompt", policy, where), completion, logp, reward, group)
+    before = _ids(row.prompt_ids, row.prompt, "prompt", policy, row.where)
+    return replace(row, prompt_ids=before, completion_ids=completion)
 
 
-def _ids(row: Mapping[str, Any], names: Sequence[str], text: str, policy: Policy, where: str) -> list[int]:
-    """Token ids under one of the names, or of the text."""
-    name = next((name for name in names if row.get(name) is not None), None)
-    if name is None and isinstance(row.get(text), str):
-        return list(policy.tokenizer(row[text], add_special_tokens=text == "prompt").input_ids)
-    given = row.get(name) if name is not None else None
+def _ids(ids: Ints | None, text: Text | None, name: str, policy: Policy, where: str) -> Ints:
+    """Token ids, or those of the text."""
+    if ids is None and isinstance(text, str):
+        return np.array(policy.tokenizer(text, add_special_tokens=name == "prompt").input_ids, np.int64)
     vocabulary = int(getattr(policy.model.config, "vocab_size", 0) or 2**31)
-    if not isinstance(given, list) or not all(isinstance(one, int) and 0 <= one < vocabulary for one in given):
+    if ids is None or ((ids < 0) | (ids >= vocabulary)).any():
         raise UserError(
-            f"{where}: no tokens of the {text}; give a list of ids of {policy.name}, as {names[0]}, or its plain text "
-            f"as {text}"
+            f"{where}: no tokens of the {name}; give a list of ids of {policy.name}, as {NAMES[f'{name}_ids'][0]}, or "
+            f"its plain text as {name}"
         )
-    return list(given)
+    return ids
 
 
-def _batch(groups: Sequence[Sequence[_Row]], policy: Policy) -> Rollouts:
-    """Groups of rows as a batch."""
+def _batch(groups: Sequence[Sequence[Rollout]], policy: Policy) -> Rollouts:
+    """Groups of rollouts with tokens as a batch."""
     rows = [row for group in groups for row in group]
-    before, after = max(len(row.prompt) for row in rows), max(len(row.completion) for row in rows)
-    prompt_ids = torch.full((len(rows), before), policy.pad)
-    tokens, logp = torch.full((len(rows), after), policy.pad), torch.zeros(len(rows), after, dtype=torch.float64)
+    before = [row.prompt_ids for row in rows if row.prompt_ids is not None]
+    after = [row.completion_ids for row in rows if row.completion_ids is not None]
+    sizes = max(map(len, before)), max(map(len, after))
+    prompt_ids, tokens = (torch.full((len(rows), size), policy.pad) for size in sizes)
+    logp = torch.zeros(tokens.shape, dtype=torch.float64)
     prompt_mask, mask = (torch.zeros(array.shape, dtype=torch.bool) for array in (prompt_ids, tokens))
     for i, row in enumerate(rows):
-        start, end = before - len(row.prompt), len(row.completion)
-        prompt_ids[i, start:], prompt_mask[i, start:] = torch.tensor(row.prompt), True
-        tokens[i, :end], mask[i, :end], logp[i, :end] = torch.tensor(row.completion), True, torch.from_numpy(row.logp)
+        start, end = sizes[0] - len(before[i]), len(after[i])
+        prompt_ids[i, start:], prompt_mask[i, start:] = torch.from_numpy(before[i]), True
+        tokens[i, :end], mask[i, :end] = torch.from_numpy(after[i]), True
+        logp[i, :end] = torch.from_numpy(read.log_probabilities(row, "sampler"))
     rewards = torch.tensor([row.reward for row in rows], dtype=torch.float64).unflatten(0, (len(groups), -1))
     return Rollouts(
         prompt_ids, prompt_mask, tokens, mask, logp, torch.zeros_like(logp),

@@ -13,9 +13,10 @@ from grposcope.core.run import Run, labels
 from grposcope.core.text import duration, listed, percent
 from grposcope.instruments import has
 from grposcope.instruments.diagnosis import answer as diagnosis
-from grposcope.instruments.diagnosis import heldout, learning, levels
+from grposcope.instruments.diagnosis import learning
 from grposcope.instruments.diagnosis.verdict import findings_of, verdict
 from grposcope.maths.intervals import shown_interval
+from grposcope.signs import heldout, levels
 
 FIRST = 2
 """Sentences of the diagnosis that stand at the top: the reason and what became of the run; the others follow below."""

@@ -64,7 +64,7 @@ def _table(lines: Sequence[RunLine]) -> Table:
         (
             shortened(visible(line.name), 40),
             line.word,
-            line.verdict.mode if line.word in ("failing", "warning") else "",
+            line.verdict.fault if line.word in ("failing", "warning") else "",
             line.shown_heldout.partition(" (")[0],
             line.shown_reward,
             sparkline(line.curve, 16),

@@ -16,8 +16,8 @@ from grposcope.core.metrics import variant
 from grposcope.core.outline import outline
 from grposcope.core.run import Floats, Run
 from grposcope.core.text import number
-from grposcope.instruments.diagnosis import levels
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, verdict
+from grposcope.signs import levels
 
 POINTS = 40
 """Points of the small curve of a run's reward."""
@@ -29,7 +29,7 @@ class RunLine:
 
     path: where the run is. word: first word of its verdict: failing, warning, healthy or cannot tell. heldout: the last
     level of its held-out score, None without one; shown_heldout: the same with its 95 % interval, as text. reward: the
-    last level of its training reward (`diagnosis.levels`). curve: means of the reward over up to POINTS equal parts of
+    last level of its training reward (`signs.levels`). curve: means of the reward over up to POINTS equal parts of
     the run, NaN where none is recorded. began: when it began, ISO 8601, empty if not known.
     """
 

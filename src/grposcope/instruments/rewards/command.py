@@ -52,15 +52,11 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what the rewards weigh."""
-    from grposcope.instruments.rewards import RewardSettings, answer, arrays, rows
+    from grposcope.instruments.rewards import RewardSettings, answer, arrays
     from grposcope.render import document, terminal
 
     settings = RewardSettings(arguments.weights, arguments.aggregation, arguments.verified)
-    place = Path(arguments.place)
-    if rows.recognises(place):
-        made = rows.read(place, log_flags.settings(arguments.set))
-    else:
-        made = log_flags.read(arguments.place, arguments)
+    made = log_flags.read(arguments.place, arguments)
     said = answer.of_run(made, settings, None if arguments.gram is None else arrays.square(Path(arguments.gram)))
     if said is None:
         raise UserError(

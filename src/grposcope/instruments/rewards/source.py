@@ -117,7 +117,7 @@ def _weights(
         return np.array(in_order(logged, names)), True, []
     if isinstance(logged, list) and len(logged) == len(names) and all(isinstance(w, int | float) for w in logged):
         return np.array(logged, np.float64), True, []
-    if run.meta.engine != "trl" and (found := _that_make(rewards, total)) is not None:
+    if not run.groups.summed and run.meta.engine != "trl" and (found := _that_make(rewards, total)) is not None:
         shown = listed([f"{w:.3g} × {visible(name, 40)}" for w, name in zip(found, names, strict=True)])
         return found, True, [f"The weights were computed from the rewards: the total is {shown}."]
     default = ", TRL's default" if run.meta.engine == "trl" else ""

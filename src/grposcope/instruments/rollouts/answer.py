@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from grposcope.core.answer import Answer
 from grposcope.core.errors import UserError
-from grposcope.core.run import Continued, Rollout, Run, labels
+from grposcope.core.rollouts import Rollout, plain_text
+from grposcope.core.run import Run, labels
 from grposcope.core.text import CONTROLS, UNSEEN, number, visible
 from grposcope.instruments import has
 from grposcope.instruments.rollouts import INSTRUMENT
@@ -23,7 +25,7 @@ from grposcope.render.thinning import rounded
 
 if TYPE_CHECKING:
     from grposcope.instruments.credit.record import CreditRecord
-    from grposcope.instruments.gradient.probe_record import ProbeRecord, ProbeRollout
+    from grposcope.instruments.gradient.probe_record import ProbeRecord
 
 
 PLACES, EXAMPLES = 12, 4
@@ -169,27 +171,25 @@ def _step(step: int, rollouts: Sequence[Rollout]) -> dict[str, Any]:
         name = rollout.problem
         if name not in problems and len(problems) == PROBLEMS:
             continue
-        empty = {"problem": cut(name, NAME), "prompt": cut(rollout.prompt, PROMPT), "rollouts": []}
+        empty = {"problem": cut(name, NAME), "prompt": cut(plain_text(rollout.prompt or ""), PROMPT), "rollouts": []}
         problems.setdefault(name, empty)["rollouts"].append(
-            _answer(rollout.rollout, rollout.reward, rollout.truncated, rollout.completion, rollout.tokens)
-            | _columns(rollout)
-            | _components(rollout)
-            | _branches(rollout)
+            _answer(rollout) | _columns(rollout) | _components(rollout) | _branches(rollout)
         )
     left_out = len({rollout.problem for rollout in rollouts}) - len(problems)
     return {"step": step, "problems": list(problems.values()), "left_out": left_out}
 
 
-def _answer(index: int, reward: float, truncated: bool, completion: str, tokens: Sequence[str]) -> dict[str, Any]:
+def _answer(rollout: Rollout) -> dict[str, Any]:
     """One completion, as its first tokens or, where these are not recorded, as text."""
+    tokens = rollout.tokens
     about = {
-        "index": index,
-        "reward": reward if math.isfinite(reward) else number(reward),
-        "truncated": truncated,
+        "index": rollout.index,
+        "reward": rollout.reward if math.isfinite(rollout.reward) else number(rollout.reward),
+        "truncated": bool(rollout.truncated),
         "count": len(tokens),
     }
     if not tokens:
-        return {**about, "text": cut(completion, TEXT)}
+        return {**about, "text": cut(plain_text(rollout.completion or ""), TEXT)}
     first = _first(tokens)
     shown, whole = sum(map(len, first)), sum(map(len, tokens))
     note = {"cut": f"cut here: the first {shown:,} of {whole:,} characters"} if shown < whole else {}
@@ -209,15 +209,15 @@ def _first(tokens: Sequence[str]) -> list[str]:
 
 def _columns(rollout: Rollout) -> dict[str, Any]:
     """The recorded numbers of the tokens that are shown."""
-    columns = {name: getattr(rollout, name) for name in ("logp", "entropy", "weight")}
+    columns = {"logp": rollout.sampler, "entropy": rollout.entropy, "weight": rollout.loss_weights}
     shown = len(_first(rollout.tokens))
-    return {name: rounded(values[:shown], 3) for name, values in columns.items() if values is not None and len(values)}
+    return {name: rounded(values[:shown], 3) for name, values in columns.items() if shown and values is not None}
 
 
 def _components(rollout: Rollout) -> dict[str, Any]:
     """The recorded parts of the reward."""
-    parts = zip(rollout.components, rounded(rollout.components.values(), 4), strict=True)
-    return {"components": {visible(name, 60): value for name, value in parts}} if rollout.components else {}
+    values = zip(rollout.rewards, rounded(rollout.rewards.values(), 4), strict=True)
+    return {"components": {visible(name, 60): value for name, value in values}} if rollout.rewards else {}
 
 
 def _branches(rollout: Rollout) -> dict[str, Any]:
@@ -226,15 +226,18 @@ def _branches(rollout: Rollout) -> dict[str, Any]:
     if rollout.parent is not None:
         found["parent"], found["shared"] = rollout.parent, rollout.shared
     if rollout.continuations:
-        places: dict[int, list[Continued]] = {}
+        places: dict[int, list[Rollout]] = {}
         for one in rollout.continuations:
-            places.setdefault(one.place, []).append(one)
+            places.setdefault(one.shared, []).append(one)
         found["continued"] = [
             {
                 "place": place,
                 "count": len(some),
                 "mean": rounded([sum(one.reward for one in some) / len(some)], 3)[0],
-                "examples": [{"reward": number(one.reward), **cut(one.text, NAME)} for one in some[:EXAMPLES]],
+                "examples": [
+                    {"reward": number(one.reward), **cut(plain_text(one.completion or ""), NAME)}
+                    for one in some[:EXAMPLES]
+                ],
             }
             for place, some in sorted(places.items())[:PLACES]
         ]
@@ -284,41 +287,39 @@ def _of_credit(record: CreditRecord, budget: int) -> tuple[dict[str, Any], list[
         return {}, [str(error)]
     if not rows:
         return {}, []
-    names = list(rows[0].credit)
+    names = list(rows[0].measures)
     problems: dict[str, dict[str, Any]] = {}
     for row in rows:
         if row.problem not in problems and (len(problems) == PROBLEMS or budget < 0):
             continue
-        empty = {"problem": cut(row.problem, NAME), "prompt": cut(row.prompt, PROMPT), "rollouts": []}
+        empty = {"problem": cut(row.problem, NAME), "prompt": cut(plain_text(row.prompt or ""), PROMPT), "rollouts": []}
         own = problems.setdefault(row.problem, empty)["rollouts"]
         first = len(_first(row.tokens))
-        columns = [rounded(row.credit.get(name, ())[:first], 3) for name in names]
-        own.append(_answer(len(own), row.reward, False, row.completion, row.tokens) | {"credits": columns})
+        columns = [rounded(row.measures[name][:first] if name in row.measures else (), 3) for name in names]
+        own.append(_answer(replace(row, index=len(own))) | {"credits": columns})
         budget -= _size(own[-1])
     step = {"step": record.step, "problems": list(problems.values()), "left_out": record.prompts - len(problems)}
     return {"steps": [step], "notes": [], "credit": [visible(name, 60) for name in names]}, []
 
 
-def _problem_of_probe(rows: Sequence[ProbeRollout]) -> dict[str, Any]:
+def _problem_of_probe(rows: Sequence[Rollout]) -> dict[str, Any]:
     return {
         "problem": cut(rows[0].problem, NAME),
-        "prompt": cut(rows[0].prompt, PROMPT),
+        "prompt": cut(plain_text(rows[0].prompt or ""), PROMPT),
         "dead": len({row.reward for row in rows}) == 1,
-        "rollouts": [
-            _answer(i, row.reward, False, row.completion, row.tokens) | _columns_of_probe(row)
-            for i, row in enumerate(rows)
-        ],
+        "rollouts": [_answer(replace(row, index=i)) | _columns_of_probe(row) for i, row in enumerate(rows)],
     }
 
 
-def _columns_of_probe(row: ProbeRollout) -> dict[str, Any]:
+def _columns_of_probe(row: Rollout) -> dict[str, Any]:
     """Credit = weight × norm, net (credit that does not cancel), sharers and weight of the tokens that are shown."""
     shown = len(_first(row.tokens))
-    weight, norm, net = (np.array(column[:shown]) for column in (row.weight, row.norm, row.net))
+    weight = np.empty(0) if row.loss_weights is None else row.loss_weights[:shown]
+    norm, net, sharers = (row.measures[name][:shown] for name in ("norm", "net", "sharers"))
     return {
         "credit": rounded(weight * norm, 3),
         "net": rounded(net, 3),
-        "sharers": list(row.sharers[:shown]),
+        "sharers": sharers.astype(int).tolist(),
         "weight": rounded(weight, 3),
     }
 

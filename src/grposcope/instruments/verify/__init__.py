@@ -41,15 +41,16 @@ def verify(
     """
     from dataclasses import replace
 
-    from grposcope.instruments.verify import answer, evidence, graders, judge, read
+    from grposcope.instruments.verify import answer, evidence, graders, live, read
+    from grposcope.instruments.verify.overruled import AskedSettings
 
     if isinstance(source, str | Path):
-        given = stated if isinstance(stated, Mapping) else {}
-        found = read.evidence(Path(source), None if rollouts is None else Path(rollouts), given)
+        asked = AskedSettings(stated if isinstance(stated, Mapping) else {})
+        found = read.evidence(Path(source), None if rollouts is None else Path(rollouts), asked)
         if isinstance(stated, evidence.Stated):
             found = replace(found, stated=stated)
     else:
         found = read.of_rows(source, stated)
     if reward is not None:
         found = replace(found, grader=graders.of_function(reward, found.rows))
-    return answer.of(found, judge.judge(found))
+    return answer.of(found, live.results(found))

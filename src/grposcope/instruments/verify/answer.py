@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from grposcope.core.answer import Answer, Table, Word
-from grposcope.instruments.verify import stated
+from grposcope.core.answer import Answer, Table
+from grposcope.instruments.verify import coverage, stated
 from grposcope.instruments.verify.claim import ClaimResult, ClaimTest
 from grposcope.instruments.verify.evidence import PipelineEvidence
 
@@ -22,15 +22,15 @@ SHOWN = 3
 def of(evidence: PipelineEvidence, results: Sequence[ClaimResult]) -> Answer:
     """The answer of all claims: what is broken first, then what holds, then what to log."""
     broken = [one for one in results if one.status == "broken"]
-    tested = [one for one in results if one.status != "cannot tell"]
-    shown = [*broken, *(one for one in results if one.status == "holds")]
+    holds = [one for one in results if one.status == "holds"]
+    shown = [*broken, *holds, *filter(coverage.tested_in_part, results)]
     return Answer(
         name="verify",
         question="Does this pipeline do what it says?",
-        word=_word(len(broken), len(tested)),
-        sentence=_sentence(broken, len(tested), len(results), len(evidence.rows)),
+        word="failing" if broken else "healthy" if holds else "cannot tell",
+        sentence=_sentence(results, len(evidence.rows)),
         tables=(_table(shown),) if shown else (),
-        text=[_fault(one) for one in broken],
+        text=[*_differences(evidence), *map(_fault, broken)],
         missing=_missing(results) if evidence.rows else (NO_ROLLOUTS,),
         document={
             "source": evidence.source,
@@ -38,28 +38,43 @@ def of(evidence: PipelineEvidence, results: Sequence[ClaimResult]) -> Answer:
             "rollouts": len(evidence.rows),
             "checkpoints": [one.name for one in evidence.scored],
             "stated": stated.said(evidence.stated),
+            "differences": list(evidence.differences),
+            "tested live": len(evidence.live),
             "claims": [_document(one) for one in results],
             "notes": list(evidence.notes),
         },
     )
 
 
-def _word(broken: int, tested: int) -> Word:
-    if broken:
-        return "failing"
-    return "healthy" if tested else "cannot tell"
-
-
-def _sentence(broken: Sequence[ClaimResult], tested: int, count: int, rollouts: int) -> str:
-    of = f"{rollouts:,} rollout{'' if rollouts == 1 else 's'}"
-    if not rollouts and not broken:
-        return f"Cannot tell: there are no rollouts, and {tested} of {count} claims can be tested without them."
+def _sentence(results: Sequence[ClaimResult], rollouts: int) -> str:
+    """What is broken, then how many claims hold, were tested in part and could not be tested."""
+    broken = [one for one in results if one.status == "broken"]
+    holds = sum(one.status == "holds" for one in results)
+    in_part = sum(map(coverage.tested_in_part, results))
+    untested = len(results) - len(broken) - holds - in_part
+    if not rollouts and not broken and not holds:
+        return f"Cannot tell: there are no rollouts, and {in_part} of {len(results)} claims can be tested without them."
+    counts = [f"{holds} {'claim holds' if holds == 1 else 'claims hold'}"] if holds or not broken else []
+    counts += [f"{in_part} {'was' if in_part == 1 else 'were'} tested in part"] if in_part else []
+    counts += [f"{untested} could not be tested"] if untested else []
+    of = f"on {rollouts:,} rollout{'' if rollouts == 1 else 's'}"
     if broken:
         names = "; ".join(f"“{one.claim.title}”" for one in broken)
-        return f"Broken: {names}. {tested} of {count} claims could be tested, on {of}."
-    if not tested:
-        return f"Cannot tell: none of the {count} claims could be tested, on {of}."
-    return f"Nothing is broken: {tested} of {count} claims could be tested, on {of}."
+        return f"Broken: {names}. Of the other claims {', '.join(counts)}, {of}." if counts else f"Broken: {names}."
+    if holds:
+        return f"Nothing that could be tested is broken: {', '.join(counts)}, {of}."
+    if in_part:
+        return f"Cannot tell: no claim could be tested in full, {', '.join(counts[1:])}, {of}."
+    return f"Cannot tell: none of the {len(results)} claims could be tested, {of}."
+
+
+def _differences(evidence: PipelineEvidence) -> list[str]:
+    """Settings that were stated otherwise than the run says of itself: one paragraph, or none."""
+    if not evidence.differences:
+        return []
+    return [
+        f"The claims were tested against what was stated, not what the run says: {'; '.join(evidence.differences)}."
+    ]
 
 
 def _fault(result: ClaimResult) -> str:
@@ -81,8 +96,15 @@ def _table(results: Sequence[ClaimResult]) -> Table:
 
 
 def _shown(result: ClaimResult) -> str:
+    """What was seen of a claim; of one that was tested in part, also why the rest was not."""
     if result.status == "broken":
         return ", ".join(one.fault for one in result.told)
+    if coverage.tested_in_part(result):
+        return f"In part: {_held(result)} Not tested: {result.untested[0]}"
+    return _held(result)
+
+
+def _held(result: ClaimResult) -> str:
     held = [one.held for one in result.told if one.held]
     shown = " ".join(held[:2])
     more = len(held) - 2
@@ -91,7 +113,7 @@ def _shown(result: ClaimResult) -> str:
 
 def _missing(results: Sequence[ClaimResult]) -> tuple[str, ...]:
     """To test more: one paragraph, a reason of each claim that could not be tested at all, then the count of others."""
-    whole = [one for one in results if one.status == "cannot tell" and one.untested]
+    whole = [one for one in results if not one.told]
     reasons = list(dict.fromkeys(reason for one in whole for reason in one.untested[:1]))
     every = list(dict.fromkeys(reason for one in results for reason in one.untested))
     shown = (reasons or every)[:SHOWN]

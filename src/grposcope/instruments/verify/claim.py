@@ -35,7 +35,11 @@ class ClaimTest:
 
 @dataclass(frozen=True)
 class NotTestable:
-    """Why a claim, or one way of breaking it, cannot be tested, and what to log: a sentence."""
+    """Why a claim, or one way of breaking it, cannot be tested, and what to log: a sentence.
+
+    A test that saw no data is none, nor is one on data in which its fault could not show. What a pipeline does not
+    have, such as tools, needs no test and no reason.
+    """
 
     reason: str
 
@@ -59,9 +63,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """What became of a claim: broken if one of its tests is, held if all that could be made did, else cannot tell.
+    """What became of a claim: broken if one of its tests is; holds if all that it names were made; else cannot tell.
 
-    told: the tests that decide it, the broken ones first. untested: why others could not be made.
+    told: the tests that were made, the broken ones first. untested: why others that the claim names could not be made;
+    where there are both and none is broken, the claim was tested in part (`coverage.tested_in_part`).
     """
 
     claim: Claim

@@ -16,6 +16,7 @@ from grposcope.logs.native.schema import is_record, read_config
 
 if TYPE_CHECKING:
     from grposcope.instruments.verify.evidence import PipelineEvidence
+    from grposcope.instruments.verify.overruled import AskedSettings
     from grposcope.logs import Hints
 
 DESCRIPTION = (
@@ -23,7 +24,7 @@ DESCRIPTION = (
     "are those of the settings, no rollout was dropped because of its reward, and metrics are what their names say. "
     "Each claim holds, is broken, or cannot be tested (with what to log). At most 5% of correct "
     "pipelines are reported as broken in any claim. Exit status: 0, 1 where a claim is broken, 2 where "
-    "nothing can be read."
+    "nothing can be read or tested."
 )
 EXAMPLES = """\
 examples:
@@ -58,17 +59,16 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what becomes of each claim; 1 where one is broken."""
+    """Print what becomes of each claim; 1 where one is broken, 2 where nothing could be tested."""
     if arguments.dry_run:
         return log_flags.dry_run(arguments)
     from dataclasses import replace
 
-    from grposcope.instruments.verify import answer, graders, judge, read
+    from grposcope.instruments.verify import answer, graders, live, read
     from grposcope.render import document, terminal
 
-    engine, given = _settings(arguments)
     place, number = log_flags.numbered(arguments.place)
-    evidence = read.evidence(place, arguments.rollouts, given, _hints(arguments, number), engine)
+    evidence = read.evidence(place, arguments.rollouts, _settings(arguments), _hints(arguments, number))
     grader = graders.of_spec(arguments.reward, arguments.task, evidence.rows)
     if grader is not None:
         evidence = replace(evidence, grader=grader)
@@ -76,14 +76,16 @@ def run(arguments: argparse.Namespace) -> int:
         from grposcope.instruments.verify import command_model
 
         evidence = command_model.with_model(evidence, arguments)
-    results = judge.judge(evidence)
+    results = live.results(evidence)
     said = answer.of(evidence, results)
     say(arguments, terminal.text(said))
     untested = {one.claim.name for one in results if one.status == "cannot tell"}
     if further := _further(arguments, evidence, untested):
         say(arguments, "\n".join(["", "to test more:", *(f"  {command}" for command in further)]))
     finish(arguments, document.of_answer(said))
-    return 1 if said.word == "failing" else 0
+    if said.word == "failing":
+        return 1
+    return 0 if any(one.told for one in results) else 2
 
 
 def _further(arguments: argparse.Namespace, evidence: PipelineEvidence, untested: Collection[str]) -> list[str]:
@@ -133,12 +135,15 @@ def _check_names(given: Mapping[str, Any]) -> None:
             raise UserError(f"--set {name}: no setting has that name; {remedy}")
 
 
-def _settings(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """The engine and the settings that --config and --set say, the second before the first."""
+def _settings(arguments: argparse.Namespace) -> AskedSettings:
+    """What --config and --set say, the second before the first."""
+    from grposcope.instruments.verify.overruled import AskedSettings
+
     given = log_flags.named_values(arguments.set)
     _check_names(given)
+    by_hand = dict.fromkeys(given, "--set")
     if arguments.config is None:
-        return "", given
+        return AskedSettings(given, origin=by_hand)
     from grposcope.instruments import has
 
     if not has("lint"):
@@ -146,6 +151,8 @@ def _settings(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     from grposcope.instruments.lint import read as lint
 
     config = lint.read(arguments.config)
-    keys = {*config.given, *(() if config.partial else config.dialect.defaults)}
-    said = {key: config.get(key) for key in keys if config.get(key) is not None}
-    return config.dialect.name, {**said, **given}
+    said = {key: config.get(key) for key in config.given if config.get(key) is not None}
+    usual = {} if config.partial else {key: config.get(key) for key in config.dialect.defaults}
+    defaults = {**{key: value for key, value in usual.items() if value is not None}, **said}
+    origin = {**dict.fromkeys(said, str(arguments.config)), **by_hand}
+    return AskedSettings({**said, **given}, defaults, config.dialect.name, origin)

@@ -14,8 +14,9 @@ from transformers.utils import logging
 
 from grposcope.commands import probe_model
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments.verify import gradient_norm, module_differences, numerics, scoring
-from grposcope.instruments.verify.evidence import EvidenceRow, GradientEvidence, PipelineEvidence, ScoredTokens
+from grposcope.instruments.verify.evidence import GradientEvidence, PipelineEvidence, ScoredTokens
 from grposcope.instruments.verify.module_match import ModuleMatch
 from grposcope.lab import batch_memory, policies
 from grposcope.lab.policies import Policy, adapters
@@ -121,7 +122,7 @@ def _load(model: str, arguments: argparse.Namespace) -> Policy:
     return policies.load(model, torch.float32, policies.device(arguments.device), arguments.remote_code)
 
 
-def _named(model: str, rows: Sequence[EvidenceRow]) -> list[NamedCheckpoint]:
+def _named(model: str, rows: Sequence[Rollout]) -> list[NamedCheckpoint]:
     """The checkpoints that a name stands for: all of a run, or the one."""
     folder = Path(model)
     if (folder / "checkpoints").is_dir() and (steps := checkpoints.steps(folder)):
@@ -149,7 +150,7 @@ def _with_base(named: list[NamedCheckpoint]) -> list[NamedCheckpoint]:
     return [*named, base]
 
 
-def _chosen(every: list[NamedCheckpoint], rows: Sequence[EvidenceRow]) -> list[NamedCheckpoint]:
+def _chosen(every: list[NamedCheckpoint], rows: Sequence[Rollout]) -> list[NamedCheckpoint]:
     """At most MOST checkpoints: the first, and those that should have drawn rows, spread over training."""
     if len(every) <= MOST:
         return every
@@ -184,7 +185,7 @@ def _temperature(arguments: argparse.Namespace, evidence: PipelineEvidence) -> f
     return temperature
 
 
-def _absent(rows: Sequence[EvidenceRow]) -> list[str]:
+def _absent(rows: Sequence[Rollout]) -> list[str]:
     """A note on recorded log-probabilities that are no numbers."""
     absent = sum(int((row.sampler != row.sampler).sum()) for row in rows if row.sampler is not None)
     return [f"{absent:,} log-probabilities of the sampler are NaN or missing and were left out"] if absent else []

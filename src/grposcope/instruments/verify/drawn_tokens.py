@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Bools, Floats, Ints
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence, ScoredTokens
+from grposcope.instruments.verify.evidence import PipelineEvidence, ScoredTokens
 
 LEAST_GROUPS = 8
 """Groups from which on it is noticed that none of them has equal rewards."""
@@ -16,7 +17,7 @@ RARE = 1e-3
 """Chance of no group with equal rewards below which dead groups are taken to have been filtered out."""
 
 
-def sampled(row: EvidenceRow, scored: ScoredTokens, place: int, ends: tuple[int, ...] = ()) -> Bools:
+def sampled(row: Rollout, scored: ScoredTokens, place: int, ends: tuple[int, ...] = ()) -> Bools:
     """Which tokens (T,) of a row the sampler drew and the checkpoint scored: those that it wrote, where that is said.
 
     A mask that leaves out a part of a completion leaves out what it did not write, such as tool output; one that leaves
@@ -27,8 +28,8 @@ def sampled(row: EvidenceRow, scored: ScoredTokens, place: int, ends: tuple[int,
         known[_behind(row.completion_ids, ends) :] = False
     if row.written is not None and len(row.written) == len(known):
         return np.asarray(known & row.written)
-    if row.trained is not None and len(row.trained) == len(known) and row.trained.any():
-        return np.asarray(known & row.trained)
+    if row.mask is not None and len(row.mask) == len(known) and row.mask.any():
+        return np.asarray(known & row.mask)
     return np.asarray(known)
 
 

@@ -8,58 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from grposcope.core.run import Bools, Floats, Ints, Run
+from grposcope.core.rollouts import Floats, Ints, Rollout, RolloutRows, Text
+from grposcope.core.run import Run
 from grposcope.instruments.verify.module_match import ModuleMatch
 from grposcope.instruments.verify.stated_loss import StatedLoss
-from grposcope.logs.logged_rollouts import Text
 
 Grader = Callable[[Sequence[Text], Sequence[Text]], Sequence[float]]
 """Prompts and completions to rewards: the reward function of the run."""
-
-
-@dataclass(frozen=True)
-class EvidenceRow:
-    """One rollout as the pipeline drew and trained on it; None or NaN for what it did not write down.
-
-    where: file and line, for messages. step: the optimiser step that trained on it. group: what tells its siblings
-    apart from others. prompt_ids (S,), completion_ids (T,): tokens without padding. trained (T,): tokens with a weight
-    in the loss. sampler, old, current (T,): log-probabilities of the sampler, of the trainer's weights when it was
-    drawn, and of those that the loss was taken at. reference (T,): those of the policy that the KL term is to.
-    loss_weights (T,): ∂L/∂log π as the backward pass began from it, 0 for a rollout that no pass took. part: number of
-    the micro-batch that the loss took it in. rewards: by function, before weights. advantages (T,), or (1,) where
-    all tokens have one. truncated: whether the limit of length cut it. version: of the sampler's weights. failed: what
-    went wrong while it was drawn or graded, empty for nothing. dropped: why it was left out of training, empty if not.
-    written (T,): False for tokens that a tool or environment wrote. prompt_trained (S,): as `trained`, of the prompt.
-    named: whether `group` is an id of the pipeline's own and not made of prompts. columns: further values that a reward
-    function may take, such as the answer.
-    """
-
-    where: str
-    step: int = 0
-    group: str | None = None
-    prompt: Text | None = None
-    completion: Text | None = None
-    prompt_ids: Ints | None = None
-    completion_ids: Ints | None = None
-    trained: Bools | None = None
-    sampler: Floats | None = None
-    old: Floats | None = None
-    current: Floats | None = None
-    reference: Floats | None = None
-    loss_weights: Floats | None = None
-    part: int = 0
-    rewards: Mapping[str, float] = field(default_factory=dict)
-    reward: float = math.nan
-    advantages: Floats | None = None
-    truncated: bool | None = None
-    version: float = math.nan
-    environment: str = ""
-    failed: str = ""
-    dropped: str = ""
-    written: Bools | None = None
-    prompt_trained: Bools | None = None
-    named: bool = False
-    columns: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -181,11 +136,13 @@ class PipelineEvidence:
     whole: whether the rows of a step are all that it trained on, None if it is not known. arrived: the sampler's
     weights against the trainer's, by kind of module, where both were given. optimizer: its states, in the order of
     their steps. gradients: taken again at checkpoints. earlier: prompts of batches, by step, of which no rows are here.
+    differences: settings that the caller states otherwise than the run, a clause each. live: what became of the claims
+    while the run trained, by batch, as `row_file.read_claims` has it.
     """
 
     source: str
     engine: str = ""
-    rows: tuple[EvidenceRow, ...] = ()
+    rows: tuple[Rollout, ...] = ()
     stated: Stated = field(default_factory=Stated)
     run: Run | None = None
     scored: tuple[ScoredTokens, ...] = ()
@@ -197,20 +154,15 @@ class PipelineEvidence:
     optimizer: tuple[OptimizerEvidence, ...] = ()
     gradients: tuple[GradientEvidence, ...] = ()
     earlier: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
+    live: tuple[Mapping[str, Any], ...] = ()
 
     @cached_property
     def steps(self) -> Mapping[int, tuple[int, ...]]:
         """Step -> the places of its rows, in order."""
-        found: dict[int, list[int]] = {}
-        for place, row in enumerate(self.rows):
-            found.setdefault(row.step, []).append(place)
-        return {step: tuple(found[step]) for step in sorted(found)}
+        return RolloutRows(self.rows).steps
 
     @cached_property
     def groups(self) -> Mapping[tuple[int, str], tuple[int, ...]]:
         """Step and group -> the places of its rows; rows whose group is not known are left out."""
-        found: dict[tuple[int, str], list[int]] = {}
-        for place, row in enumerate(self.rows):
-            if row.group is not None:
-                found.setdefault((row.step, row.group), []).append(place)
-        return {key: tuple(places) for key, places in found.items()}
+        return RolloutRows(self.rows).groups

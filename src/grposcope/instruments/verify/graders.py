@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import Rollout, Text
 from grposcope.core.text import visible
-from grposcope.instruments.verify.evidence import EvidenceRow, Grader
-from grposcope.logs.logged_rollouts import Text
+from grposcope.instruments.verify.evidence import Grader
 
 
-def of_function(function: Callable[..., Any], rows: Sequence[EvidenceRow]) -> Grader:
+def of_function(function: Callable[..., Any], rows: Sequence[Rollout]) -> Grader:
     """A function of `completions`, `prompts` and what else stands in the rows, as TRL calls it.
 
     Columns are those of the prompt, such as its answer. UserError where the function takes a column that no row has.
@@ -43,7 +43,7 @@ def of_function(function: Callable[..., Any], rows: Sequence[EvidenceRow]) -> Gr
     return grade
 
 
-def of_spec(reward: str | None, task: str | None, rows: Sequence[EvidenceRow]) -> Grader | None:
+def of_spec(reward: str | None, task: str | None, rows: Sequence[Rollout]) -> Grader | None:
     """The grader that `module:function`, or a task by name, gives; None for neither. UserError for an unknown one."""
     if task is not None:
         return _of_task(task, reward, rows)
@@ -54,16 +54,16 @@ def of_spec(reward: str | None, task: str | None, rows: Sequence[EvidenceRow]) -
     return of_function(load_reward(reward), rows)
 
 
-def _of_task(name: str, reward: str | None, rows: Sequence[EvidenceRow]) -> Grader:
+def _of_task(name: str, reward: str | None, rows: Sequence[Rollout]) -> Grader:
     from grposcope.lab import tasks
 
     task = tasks.load(name, reward)
     problems = [*task.problems("train"), *task.problems("heldout")]
     by_id, by_prompt = {one.id: one for one in problems}, {one.prompt: one for one in problems}
 
-    def problem(row: EvidenceRow) -> Any:
+    def problem(row: Rollout) -> Any:
         text = plain(row.prompt)
-        found = by_id.get(str(row.columns.get("problem", ""))) or by_prompt.get(text)
+        found = by_id.get(row.problem) or by_prompt.get(text)
         return found or next((one for one in problems if one.prompt and one.prompt in text), None)
 
     known: Mapping[str, Any] = {key: problem(row) for key, row in {_key(row.prompt): row for row in rows}.items()}

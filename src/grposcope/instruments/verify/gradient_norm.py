@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats
 from grposcope.instruments.verify import token_weights
-from grposcope.instruments.verify.evidence import EvidenceRow, GradientEvidence, PipelineEvidence
+from grposcope.instruments.verify.evidence import GradientEvidence, PipelineEvidence
 from grposcope.lab.policies import Policy
 
 TOKENS = 4096
@@ -65,7 +66,7 @@ def measure(policy: Policy, evidence: PipelineEvidence, step: int) -> GradientEv
     )  # fmt: skip
 
 
-def _parts(rows: Sequence[EvidenceRow]) -> list[list[int]]:
+def _parts(rows: Sequence[Rollout]) -> list[list[int]]:
     """Places of the rows in passes of at most TOKENS."""
     lengths = [length(row) for row in rows]
     parts: list[list[int]] = []
@@ -76,12 +77,12 @@ def _parts(rows: Sequence[EvidenceRow]) -> list[list[int]]:
     return parts
 
 
-def length(row: EvidenceRow) -> int:
+def length(row: Rollout) -> int:
     """Tokens of a rollout with its prompt, of those whose ids are known."""
     return sum(len(one) for one in (row.prompt_ids, row.completion_ids) if one is not None)
 
 
-def _logps(policy: Policy, rows: Sequence[EvidenceRow], temperature: float) -> list[Tensor]:
+def _logps(policy: Policy, rows: Sequence[Rollout], temperature: float) -> list[Tensor]:
     """log π (T,) of the completion of each row."""
     width, device = max(map(length, rows)), policy.model.device
     ids = torch.full((len(rows), width), policy.pad, dtype=torch.long)
@@ -100,7 +101,7 @@ def _logps(policy: Policy, rows: Sequence[EvidenceRow], temperature: float) -> l
 
 
 def _gradient(
-    policy: Policy, rows: Sequence[EvidenceRow], parts: Sequence[Sequence[int]], temperature: float,
+    policy: Policy, rows: Sequence[Rollout], parts: Sequence[Sequence[int]], temperature: float,
     weights: Sequence[Floats],
 ) -> Tensor:  # fmt: skip
     """Σ w ∇log π over the trained weights, in one long row; `.grad` is left empty."""

@@ -25,36 +25,44 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
 
 def section(looks: Sequence[Mapping[str, Any]]) -> Answer:
     """looks: the rows of claims.jsonl, in order. A claim is broken from the first look at which it was."""
+    from grposcope.instruments.verify import live
     from grposcope.instruments.verify.claims import CLAIMS
 
     titles = {claim.name: claim.title for claim in CLAIMS}
-    broken: dict[str, tuple[int, Mapping[str, Any]]] = {}
-    held: dict[str, int] = {}
-    for look in looks:
-        for name, one in look["claims"].items():
-            if one["status"] == "broken":
-                broken.setdefault(name, (int(look["step"]), one))
-            held[name] = held.get(name, 0) + (one["status"] == "holds")
+    broken = live.broken(looks)
+    held = {name: sum(look["claims"].get(name, {}).get("status") == "holds" for look in looks)
+            for name in dict.fromkeys(name for look in looks for name in look["claims"])}  # fmt: skip
+    in_part = {name: sum(bool(look["claims"].get(name, {}).get("in_part")) for look in looks) for name in held}
     rows = []
     for name, count in held.items():
+        title = titles.get(name, name)
         if name in broken:
-            step, one = broken[name]
-            rows.append((titles.get(name, name), "broken", visible(f"{one['fault']}, at step {step}", 200)))
+            rows.append((title, "broken", visible(f"{broken[name].fault}, at step {broken[name].since}", 200)))
         elif count:
-            rows.append((titles.get(name, name), "holds", f"in {count:,} of {len(looks):,} checks"))
-    text = [
-        visible(f"Step {step}: {one['evidence'].rstrip('.')}. {one['remedy']}", 600) for step, one in broken.values()
-    ]
-    tested = len(rows)
-    sentence = (
-        f"{len(broken)} of the {tested} claims that could be tested during training "
-        f"{'is' if len(broken) == 1 else 'are'} broken."
-        if broken
-        else f"Nothing is broken: {tested} claims could be tested while the run trained."
-        if tested
-        else "None of the claims could be tested during training."
-    )
-    word: Word = "failing" if broken else "healthy" if tested else "cannot tell"
+            rows.append((title, "holds", f"in {count:,} of {len(looks):,} checks"))
+        elif in_part[name]:
+            rows.append((title, "cannot tell", f"tested in part, in {in_part[name]:,} of {len(looks):,} checks"))
+    text = [visible(f"Step {one.since}: {one.evidence.rstrip('.')}. {one.remedy}", 600) for one in broken.values()]
+    holds = sum(status == "holds" for _, status, _ in rows)
+    word: Word = "failing" if broken else "healthy" if holds else "cannot tell"
     tables = [Table("Claims", ("claim", "status", "what was seen"), rows)] if rows else []
-    return Answer("verify", INSTRUMENT.question, word, sentence, text=text, tables=tables,
-                  document={"looks": [dict(look) for look in looks]})  # fmt: skip
+    return Answer("verify", INSTRUMENT.question, word, _sentence(len(broken), holds, len(rows)), text=text,
+                  tables=tables, document={"looks": [dict(look) for look in looks]})  # fmt: skip
+
+
+def _sentence(broken: int, holds: int, tested: int) -> str:
+    """How many claims are broken, and how many of those that could be tested hold."""
+    if broken:
+        return (
+            f"{broken} of the {tested} claims that could be tested during training {'is' if broken == 1 else 'are'} "
+            "broken."
+        )
+    in_part = f"{tested - holds} {'was' if tested - holds == 1 else 'were'} tested in part"
+    if holds:
+        return (
+            f"Nothing that could be tested while the run trained is broken: {holds} "
+            f"{'claim holds' if holds == 1 else 'claims hold'}{f', {in_part}' if tested > holds else ''}."
+        )
+    if tested:
+        return f"No claim could be tested in full during training; {in_part}, and nothing is broken in them."
+    return "None of the claims could be tested during training."

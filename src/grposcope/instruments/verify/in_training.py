@@ -11,10 +11,11 @@ from typing import Any
 
 from grposcope.core.answer import Answer
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
 from grposcope.instruments.verify import judge, own_loop, read, row_file
 from grposcope.instruments.verify.claims.resume import prompts_of
-from grposcope.instruments.verify.evidence import EvidenceRow, Grader, OptimizerEvidence, ScoredTokens, Stated
+from grposcope.instruments.verify.evidence import Grader, OptimizerEvidence, ScoredTokens, Stated
 
 LINE = 400
 """Characters of a warning."""
@@ -53,7 +54,7 @@ class TrainingVerifier:
     def take(
         self,
         step: int,
-        rows: Sequence[EvidenceRow],
+        rows: Sequence[Rollout],
         scored: Sequence[ScoredTokens] = (),
         optimizer: OptimizerEvidence | None = None,
     ) -> list[str]:
@@ -97,8 +98,13 @@ def _prompts(folder: Path) -> dict[int, frozenset[str]]:
 
 
 def _row(step: int, found: Answer) -> dict[str, Any]:
-    claims = {claim["claim"]: {"status": claim["status"], **_broken(claim)} for claim in found.document["claims"]}
+    claims = {claim["claim"]: {"status": claim["status"], **_broken(claim), **_in_part(claim)}
+              for claim in found.document["claims"]}  # fmt: skip
     return {"step": step, "rollouts": found.document["rollouts"], "claims": claims}
+
+
+def _in_part(claim: dict[str, Any]) -> dict[str, Any]:
+    return {"in_part": True} if claim["status"] == "cannot tell" and claim["tests"] else {}
 
 
 def _broken(claim: dict[str, Any]) -> dict[str, Any]:

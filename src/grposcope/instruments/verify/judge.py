@@ -1,4 +1,7 @@
-"""All claims at once: the tests of chance share an error of 5 % (Holm), exact ones need none."""
+"""All claims at once: the tests of chance share an error of 5 % (Holm), exact ones need none.
+
+A claim holds only where every test that it names could be made: a reason why one could not makes it "cannot tell".
+"""
 
 from __future__ import annotations
 
@@ -34,4 +37,4 @@ def _result(claim: Claim, found: Sequence[ClaimTest | NotTestable], broken: set[
     wrong = [test for test in told if id(test) in broken]
     if wrong:
         return ClaimResult(claim, "broken", tuple(wrong), untested)
-    return ClaimResult(claim, "holds" if tests else "cannot tell", tuple(told), untested)
+    return ClaimResult(claim, "holds" if tests and not untested else "cannot tell", tuple(told), untested)

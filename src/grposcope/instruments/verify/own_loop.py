@@ -17,17 +17,10 @@ import numpy as np
 
 from grposcope.core.answer import Answer
 from grposcope.core.errors import UserError
-from grposcope.core.run import Bools, Floats, Ints, Run
+from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, turns_of
+from grposcope.core.run import Run
 from grposcope.instruments.verify import answer, judge
-from grposcope.instruments.verify.evidence import (
-    EvidenceRow,
-    Grader,
-    OptimizerEvidence,
-    PipelineEvidence,
-    ScoredTokens,
-    Stated,
-)
-from grposcope.logs.logged_rollouts import Text
+from grposcope.instruments.verify.evidence import Grader, OptimizerEvidence, PipelineEvidence, ScoredTokens, Stated
 
 
 def rows_of(
@@ -58,7 +51,7 @@ def rows_of(
     failed: Sequence[str] | None = None,
     dropped: Sequence[str] | None = None,
     where: str = "batch",
-) -> tuple[EvidenceRow, ...]:
+) -> tuple[Rollout, ...]:
     """The B rollouts of a batch as evidence.
 
     prompt_ids (B, S), completion_ids (B, T): with padding where their masks (B, S) and (B, T), 1 on every token that
@@ -70,7 +63,7 @@ def rows_of(
     of the micro-batch. rewards: by function (B,), before weights; reward (B,): their weighted sum.
     advantages: (B,) or (B, T). group: rollouts per prompt, siblings next to each other, or what tells the groups apart,
     (B,). truncated (B,): whether the limit of length cut it. version (B,): of the sampler's weights. step: of the
-    optimiser, one or (B,). The others are as in `EvidenceRow`. UserError for arrays of other sizes.
+    optimiser, one or (B,). The others are as in `Rollout`. UserError for arrays of other sizes.
     """
     tokens = _rows("completion_ids", completion_ids, None)
     count = len(tokens)
@@ -111,14 +104,15 @@ def rows_of(
         parts = {name: _kept_values(name, column[i], own) for name, column in lists.items()}
         trained, drawn = parts.pop("mask", None), parts.pop("written", None)
         rows.append(
-            EvidenceRow(
+            Rollout(
                 where=f"{where}, rollout {i + 1}",
                 step=int(steps[i]),
                 group=str(groups[i]),
                 prompt_ids=_ids(before[i])[kept_before[i]],
                 completion_ids=_ids(tokens[i])[own],
-                trained=None if trained is None else trained != 0,
+                mask=None if trained is None else trained != 0,
                 written=None if drawn is None else drawn != 0,
+                turns=None if drawn is None else turns_of(drawn != 0),
                 prompt_trained=_flags("prompt_trained", before_trained, i, kept_before[i]),
                 named=True,
                 rewards={name: float(column[i]) for name, column in by_function.items()},
@@ -136,14 +130,14 @@ def rows_of(
                 current=_known(parts.get("current")),
                 reference=_known(parts.get("reference")),
                 loss_weights=_known(parts.get("loss_weights")),
-                part=int(single["part"][i]) if "part" in single else 0,
+                micro_batch=int(single["part"][i]) if "part" in single else 0,
             )
         )
     return tuple(rows)
 
 
 def verify_batch(
-    rows: Sequence[EvidenceRow],
+    rows: Sequence[Rollout],
     stated: Stated,
     *,
     scored: Sequence[ScoredTokens] = (),

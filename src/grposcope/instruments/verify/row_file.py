@@ -1,7 +1,7 @@
 """The evidence that a training writes as it goes, in the folder of its record.
 
 verify/settings.json        what the settings say the pipeline does, as `Stated`
-verify/step-000050.jsonl    a batch: a rollout a line, with the names that `read.row_of` takes
+verify/step-000050.jsonl    a batch: a rollout a line, with the names that `rollout_rows.row_of` takes
 verify/claims.jsonl         what became of each claim at each of these batches
 verify/optimizer.jsonl      what the optimiser's state said at each of them, as `OptimizerEvidence`
 """
@@ -16,7 +16,9 @@ from typing import Any
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import atomic, dumps, json_lines, json_object, typed, write_json
-from grposcope.instruments.verify.evidence import EvidenceRow, OptimizerEvidence, Stated
+from grposcope.core.rollouts import Rollout
+from grposcope.instruments.verify.evidence import OptimizerEvidence, Stated
+from grposcope.logs.trainers import trl_output
 
 FOLDER = "verify"
 """Name of the folder in that of the record."""
@@ -31,12 +33,22 @@ OPTIMIZER = "optimizer.jsonl"
 """Name of the file with what the optimiser's state said."""
 
 _TEXTS = {"prompt": "prompt", "completion": "completion", "group": "group", "environment": "environment",
-          "failed": "error", "dropped": "dropped"}  # fmt: skip
+          "failed": "error", "dropped": "dropped", "stop": "stop", "problem": "problem"}  # fmt: skip
 _LISTS = {"prompt_ids": "prompt_ids", "completion_ids": "completion_ids", "sampler": "rollout_logprobs",
           "old": "old_logprobs", "current": "logprobs", "reference": "ref_logprobs",
-          "loss_weights": "loss_weights", "advantages": "advantages"}  # fmt: skip
+          "loss_weights": "loss_weights", "advantages": "advantages", "turns": "turns", "turn_rewards": "turn_rewards",
+          "version_by_turn": "version_by_turn"}  # fmt: skip
 
-_FLAGS = {"trained": "mask", "written": "tool_mask", "prompt_trained": "prompt_trained"}
+_FLAGS = {"mask": "mask", "attended": "attended", "written": "tool_mask", "prompt_trained": "prompt_trained"}
+
+
+def home(place: Path) -> Path:
+    """The folder that holds the evidence of a training: `place`, or the record in it where that has it and it has not.
+
+    TRL's output folder has the record in a folder of its own.
+    """
+    record = place / trl_output.RECORD
+    return record if (record / FOLDER).is_dir() and not (place / FOLDER).is_dir() else place
 
 
 def file_of(folder: Path, step: int) -> Path:
@@ -44,8 +56,9 @@ def file_of(folder: Path, step: int) -> Path:
     return folder / FOLDER / f"step-{step:06d}.jsonl"
 
 
-def document(row: EvidenceRow) -> dict[str, Any]:
-    """One rollout as `read.row_of` reads it back, equal but for `where` and `columns`; what is absent is left out."""
+def document(row: Rollout) -> dict[str, Any]:
+    """One rollout as `rollout_rows.row_of` reads it back, equal but for `where`, `columns` and
+    what only records of texts have; what is absent is left out."""
     found: dict[str, Any] = {"step": row.step}
     found |= {key: getattr(row, name) for name, key in _TEXTS.items() if getattr(row, name)}
     for name, key in _LISTS.items():
@@ -56,13 +69,15 @@ def document(row: EvidenceRow) -> dict[str, Any]:
             found[key] = flags.astype(int).tolist()
     if row.rewards:
         found["rewards"] = dict(row.rewards)
-    found |= {name: getattr(row, name) for name in ("reward", "version") if not math.isnan(getattr(row, name))}
-    if row.part:
-        found["part"] = row.part
+    found |= {name: value for name in ("reward", "version", "length") if not math.isnan(value := getattr(row, name))}
+    if row.anchors:
+        found["anchors"] = list(row.anchors)
+    if row.micro_batch:
+        found["part"] = row.micro_batch
     return found if row.truncated is None else {**found, "truncated": row.truncated}
 
 
-def write(folder: Path, step: int, rows: Sequence[EvidenceRow]) -> Path:
+def write(folder: Path, step: int, rows: Sequence[Rollout]) -> Path:
     """Write the rows of a batch into the folder of a record, whole or not at all. UserError where the disk refuses."""
     path = file_of(folder, step)
     try:
@@ -160,7 +175,7 @@ def read_optimizer(folder: Path) -> tuple[OptimizerEvidence, ...]:
 def read_claims(folder: Path) -> tuple[Mapping[str, Any], ...]:
     """What became of the claims at each batch, in order; () for a record without it."""
     path = folder / FOLDER / CLAIMS
-    return tuple(row for _, row in json_lines(path)) if path.exists() else ()
+    return tuple(row for _, row in json_lines(path, growing=True)) if path.exists() else ()
 
 
 def _append(path: Path, row: Mapping[str, Any]) -> None:

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import Rollout
 from grposcope.instruments import has
-from grposcope.instruments.verify.evidence import EvidenceRow, ScoredTokens
+from grposcope.instruments.verify.evidence import ScoredTokens
 from grposcope.instruments.verify.sampling_grids import POWERS, TOP_KS, TOP_PS
 from grposcope.lab.policies import Policy
 
@@ -34,7 +35,7 @@ LOG_0 = -1e4
 COLUMNS = 5 + len(POWERS) + len(TOP_KS) + len(TOP_PS)
 
 
-def with_ids(rows: Sequence[EvidenceRow], policy: Policy) -> tuple[tuple[EvidenceRow, ...], tuple[str, ...]]:
+def with_ids(rows: Sequence[Rollout], policy: Policy) -> tuple[tuple[Rollout, ...], tuple[str, ...]]:
     """The rows with token ids, of their text where they have none, and notes on what the text cannot show.
 
     UserError for ids that the model does not have.
@@ -62,7 +63,7 @@ def with_ids(rows: Sequence[EvidenceRow], policy: Policy) -> tuple[tuple[Evidenc
     return tuple(encoded), tuple(notes)
 
 
-def _encoded(row: EvidenceRow, policy: Policy) -> EvidenceRow:
+def _encoded(row: Rollout, policy: Policy) -> Rollout:
     """The row with ids made of its text where they are absent; the same object where nothing could be done."""
     changed: dict[str, Any] = {}
     if has("gradient"):
@@ -72,7 +73,7 @@ def _encoded(row: EvidenceRow, policy: Policy) -> EvidenceRow:
             changed["prompt_ids"] = np.array(retokenize.prompt_ids(policy, row.prompt, {})[0], np.int64)
         if row.completion_ids is None and isinstance(row.completion, str):
             ids = list(policy.tokenizer(row.completion, add_special_tokens=False).input_ids)
-            width = next((len(one) for one in (row.sampler, row.old, row.trained) if one is not None), None)
+            width = next((len(one) for one in (row.sampler, row.old, row.mask) if one is not None), None)
             if width == len(ids) + 1 or (width is None and row.truncated is not True):
                 ids.append(retokenize.end_token(policy))
             if width is None or width == len(ids):  # else its tokens were others, and nothing can be set beside them
@@ -96,7 +97,7 @@ class _Placed:
 @torch.no_grad()
 def score(
     policy: Policy,
-    rows: Sequence[EvidenceRow],
+    rows: Sequence[Rollout],
     temperature: float = 1.0,
     name: str | None = None,
     step: int | None = None,
@@ -142,9 +143,9 @@ def score(
     )
 
 
-def _width(row: EvidenceRow) -> int:
+def _width(row: Rollout) -> int:
     """Number of tokens of the completion; 0 where nothing says it."""
-    lists = (row.completion_ids, row.sampler, row.old, row.current, row.trained)
+    lists = (row.completion_ids, row.sampler, row.old, row.current, row.mask)
     return next((len(one) for one in lists if one is not None), 0)
 
 

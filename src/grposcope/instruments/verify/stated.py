@@ -16,6 +16,7 @@ from grposcope.core.run import Run
 from grposcope.core.text import visible
 from grposcope.instruments.verify import stated_loss
 from grposcope.instruments.verify.evidence import Stated
+from grposcope.logs.trainers import TRAINERS
 
 SCALES = {"group": "group", "batch": "batch", "none": "none", "true": "group", "false": "none", "mean": "mean"}
 """Words of settings for what advantages are divided by -> ours."""
@@ -49,29 +50,25 @@ VERL = {
 }
 """`algorithm.adv_estimator` of verl -> its shape."""
 
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    "group": ("group", "num_generations", "actor_rollout_ref.rollout.n", "group_size", "rollouts_per_example",
-              "grpo.num_generations_per_prompt"),
-    "temperature": ("temperature", "actor_rollout_ref.rollout.temperature", "sampling.temperature"),
-    "top_k": ("top_k", "sampling.top_k", "actor_rollout_ref.rollout.top_k"),
-    "top_p": ("top_p", "sampling.top_p", "actor_rollout_ref.rollout.top_p"),
-    "limit": ("limit", "max_completion_length", "max_tokens", "data.max_response_length", "sampling.max_tokens"),
-    "masks_truncated": ("masks_truncated", "mask_truncated_completions", "mask_truncated"),
-    "iterations": ("iterations", "num_iterations", "actor_rollout_ref.actor.ppo_epochs", "interval"),
-    "accumulation": ("accumulation", "gradient_accumulation_steps"),
-    "learning_rate": ("lr", "learning_rate", "actor_rollout_ref.actor.optim.lr", "optim.lr"),
-    "schedule": ("schedule", "lr_scheduler_type", "actor_rollout_ref.actor.optim.warmup_style", "scheduler.type"),
-    "kl": ("kl", "beta"),
-    "warmup": ("warmup_steps", "warmup", "actor_rollout_ref.actor.optim.lr_warmup_steps"),
-    "updates": ("max_steps", "steps", "trainer.total_training_steps"),
-    "ddof": ("ddof",),
-    "epsilon": ("eps",),
-    "baseline": ("baseline",),
-    "scale": ("scale",),
-    "pad": ("pad", "pad_token_id"),
-    "clip": ("max_grad_norm", "clip_grad", "actor_rollout_ref.actor.grad_clip"),
-    "beta2": ("adam_beta2", "beta2"),
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "group": ("group",), "temperature": ("temperature",), "top_k": ("top_k",), "top_p": ("top_p",),
+    "limit": ("limit", "max_tokens"), "masks_truncated": ("masks_truncated",), "iterations": ("iterations", "interval"),
+    "accumulation": ("accumulation",), "learning_rate": ("lr",), "schedule": ("schedule",), "kl": ("kl",),
+    "warmup": ("warmup",), "updates": ("steps",), "ddof": ("ddof",), "epsilon": ("eps",), "baseline": ("baseline",),
+    "scale": ("scale",), "pad": ("pad",), "clip": ("clip_grad",), "beta2": ("beta2",),
 }  # fmt: skip
+"""Field of Stated -> our names of the setting, the preferred one first."""
+
+
+def _keys(names: Sequence[str]) -> tuple[str, ...]:
+    """Our names, then the keys under which trainers have these settings (`logs.trainers`)."""
+    return (*names, *dict.fromkeys(
+        setting.key for trainer in TRAINERS.values() for setting in trainer.settings
+        if setting.name in names and setting.key not in names
+    ))  # fmt: skip
+
+
+ALIASES = {name: _keys(names) for name, names in FIELDS.items()}
 """Field of Stated -> keys that say it, "." between levels, the preferred one first."""
 
 NAMES = frozenset(
@@ -86,12 +83,12 @@ _REAL = ("temperature", "top_p", "learning_rate", "kl", "epsilon", "clip", "beta
 _WORDS = {"baseline": ("mean", "leave-one-out", "none", "batch"), "scale": ("group", "batch", "mean", "each", "none")}
 
 
-def of_run(run: Run, given: Mapping[str, Any]) -> Stated:
-    """What a run and `given` settings say; what is given counts before what was logged."""
+def of_run(run: Run) -> Stated:
+    """What the settings of a run say."""
     logged = flat(run.config.get("logged") or {})
     own = flat({key: value for key, value in run.config.items() if key not in ("logged", "settings", "engine")})
     settings = flat(run.config.get("settings") or {})
-    every = {**own, **logged, **settings, **flat(given)}
+    every = {**own, **logged, **settings}
     found = of_settings(every, run.meta.engine)
     return own_schedule(found) if "recipe" in every else found
 
@@ -206,6 +203,8 @@ def _value(name: str, key: str, value: Any) -> Any:
     if name == "schedule":
         return str(value)
     number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if name == "updates" and number <= 0:
+        return None  # TRL writes −1 where epochs say how many steps there are
     if name in _WHOLE:
         if name == "top_k" and number <= 0:
             return None  # engines write −1 or 0 for no limit

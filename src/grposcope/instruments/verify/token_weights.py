@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats
-from grposcope.instruments.verify.evidence import EvidenceRow
 from grposcope.instruments.verify.stated_loss import StatedLoss
 
 
@@ -30,7 +30,7 @@ class StatedWeights:
         return [one + kl * other for one, other in zip(self.policy, self.kl, strict=True)]
 
 
-def of_update(rows: Sequence[EvidenceRow]) -> list[int]:
+def of_update(rows: Sequence[Rollout]) -> list[int]:
     """Places of the rows of a batch that its first optimiser step took: those of which something of the loss is known.
 
     Where nothing of the loss was recorded, all that were not dropped.
@@ -45,8 +45,8 @@ def of_update(rows: Sequence[EvidenceRow]) -> list[int]:
 
 def of(
     loss: StatedLoss,
-    rows: Sequence[EvidenceRow],
-    every: Sequence[EvidenceRow] | None = None,
+    rows: Sequence[Rollout],
+    every: Sequence[Rollout] | None = None,
     current: Sequence[Floats | None] | None = None,
 ) -> StatedWeights:
     """The weights of the rows of an optimiser step, 0 on tokens that no mean counts.
@@ -70,15 +70,15 @@ def of(
     return StatedWeights(policy, kl, coefficients)
 
 
-def counted(row: EvidenceRow, loss: StatedLoss, width: int) -> Floats:
+def counted(row: Rollout, loss: StatedLoss, width: int) -> Floats:
     """1 on the tokens (T,) that the means of the loss count, else 0."""
-    if loss.counted == "all" or row.trained is None or len(row.trained) != width:
+    if loss.counted == "all" or row.mask is None or len(row.mask) != width:
         return np.ones(width)
-    return row.trained.astype(np.float64)
+    return row.mask.astype(np.float64)
 
 
 def _coefficients(
-    loss: StatedLoss, rows: Sequence[EvidenceRow], masks: Sequence[Floats], every: Sequence[EvidenceRow]
+    loss: StatedLoss, rows: Sequence[Rollout], masks: Sequence[Floats], every: Sequence[Rollout]
 ) -> list[Floats]:
     """c (T,) of each row."""
     count = max(len(rows), 1)
@@ -90,8 +90,8 @@ def _coefficients(
     if loss.reduction == "part token mean":
         sums: dict[int, float] = {}
         for row, mask in zip(rows, masks, strict=True):
-            sums[row.part] = sums.get(row.part, 0.0) + float(mask.sum())
-        return [mask / max(sums[row.part], 1.0) / len(sums) for row, mask in zip(rows, masks, strict=True)]
+            sums[row.micro_batch] = sums.get(row.micro_batch, 0.0) + float(mask.sum())
+        return [mask / max(sums[row.micro_batch], 1.0) / len(sums) for row, mask in zip(rows, masks, strict=True)]
     if loss.reduction == "constant length":
         return [mask / (max(loss.length, 1) * count) for mask in masks]
     if loss.reduction == "sequence sum":
@@ -99,12 +99,12 @@ def _coefficients(
     return [mask / max(float(mask.sum()), 1.0) / count for mask in masks]
 
 
-def _length(row: EvidenceRow) -> int:
-    lists = (row.completion_ids, row.trained, row.current, row.old)
+def _length(row: Rollout) -> int:
+    lists = (row.completion_ids, row.mask, row.current, row.old)
     return next((len(one) for one in lists if one is not None), 0)
 
 
-def _ratio(loss: StatedLoss, row: EvidenceRow, logp: Floats, mask: Floats) -> Floats:
+def _ratio(loss: StatedLoss, row: Rollout, logp: Floats, mask: Floats) -> Floats:
     """ρ (T,); 1 where there are no old log-probabilities."""
     old = row.sampler if loss.old == "sampler" else row.old
     if loss.ratio == "none" or old is None or len(old) != len(logp):
@@ -127,7 +127,7 @@ def _slope(loss: StatedLoss, ratio: Floats, credit: Floats) -> Floats:
     return np.where(held, 0.0, credit if loss.surrogate == "one-sided" else ratio * credit)
 
 
-def _pull(loss: StatedLoss, row: EvidenceRow, logp: Floats, ratio: Floats) -> Floats:
+def _pull(loss: StatedLoss, row: Rollout, logp: Floats, ratio: Floats) -> Floats:
     """∂ divergence / ∂ log π (T,), NaN without a reference."""
     if row.reference is None or len(row.reference) != len(logp):
         return np.full(len(logp), np.nan)

@@ -77,7 +77,7 @@ def mean_normalized(rewards: Float[Tensor, "*P G"], eps: float = 1e-6) -> Float[
     _needs_group(rewards)
     if bool((rewards < 0).any()):
         raise UserError("mean-normalised advantages need rewards ≥ 0; shift the rewards or use another recipe")
-    return _ratio(centered(rewards), _mean(rewards).nan_to_num(0.0) + eps)
+    return _ratio(centered(rewards), _mean(rewards) + eps)
 
 
 def exponential(rewards: Float[Tensor, "*P G"], temperature: float = 1.0) -> Float[Tensor, "*P G"]:
@@ -107,17 +107,26 @@ def _less_mean(rewards: Tensor) -> Tensor:
 
 
 def _mean(rewards: Tensor) -> Tensor:
-    """r̄ of the rewards that are present, over the last axis, which is kept; NaN where there is none."""
-    return rewards.nanmean(-1, keepdim=True) if bool(rewards.isnan().any()) else rewards.mean(-1, keepdim=True)
+    """r̄ of the rewards that are present, over the last axis, which is kept; 0 where there is none."""
+    return _of_present(rewards, lambda group: group.mean(-1, keepdim=True), least=1)
 
 
 def _deviation(rewards: Tensor, ddof: int) -> Tensor:
     """σ of the rewards that are present, over the last axis, which is kept; 0 where there are too few."""
-    if not bool(rewards.isnan().any()) and rewards.shape[-1] > ddof:
-        return rewards.std(-1, keepdim=True, correction=ddof)
-    count = (~rewards.isnan()).sum(-1, keepdim=True)
-    squares = (rewards - _mean(rewards)).square().nansum(-1, keepdim=True)
-    return (squares / (count - ddof).clamp(min=1)).sqrt()
+    return _of_present(rewards, lambda group: group.std(-1, keepdim=True, correction=ddof), least=ddof + 1)
+
+
+def _of_present(rewards: Tensor, statistic: Callable[[Tensor], Tensor], least: int) -> Tensor:
+    """A statistic over the last axis, which is kept, of the rewards that are present; 0 where fewer than `least` are.
+
+    A padded group goes through the operations of the group alone, so that both have the same number to the last bit.
+    """
+    size, present = rewards.shape[-1], ~rewards.isnan()
+    if size >= least and bool(present.all()):
+        return statistic(rewards)
+    groups = [row[here] for row, here in zip(rewards.reshape(-1, size), present.reshape(-1, size), strict=True)]
+    each = [statistic(group) if len(group) >= least else rewards.new_zeros(1) for group in groups]
+    return torch.stack(each).reshape(*rewards.shape[:-1], 1)
 
 
 def _ratio(numerator: Tensor, scale: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from grposcope.core.errors import UserError
-from grposcope.core.run import Continued
+from grposcope.core.rollouts import Rollout
 from grposcope.lab.objectives import Objective, shaping
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_arrays import Rollouts
@@ -70,13 +70,15 @@ class Continuations:
             raise UserError("two halves need at least two continuations per boundary, got K = 1; take K = 2 or more")
         return self.per_boundary[:, : k // 2].mean(-1), self.per_boundary[:, k // 2 :].mean(-1)
 
-    def of_rollout(self, row: int) -> tuple[Continued, ...]:
+    def of_rollout(self, row: int) -> tuple[Rollout, ...]:
         """The continuations of a rollout as they are recorded, in the order of their places."""
         found = []
         for n in (self.row == row).nonzero()[:, 0].tolist():
             place, u = int(self.place[n]), int(self.which[n])
             numbers = zip(self.texts[u], self.rewards[u].tolist(), self.lengths[u].tolist(), strict=True)
-            found += [Continued(place, text, reward, tokens) for text, reward, tokens in numbers]
+            found += [
+                Rollout(shared=place, completion=text, reward=reward, length=tokens) for text, reward, tokens in numbers
+            ]
         return tuple(found)
 
     def on_tokens(self, mask: Tensor, values: Tensor | None = None) -> Float[Tensor, "B T"]:

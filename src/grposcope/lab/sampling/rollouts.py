@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from grposcope.core.run import Rollout
+from grposcope.core.rollouts import Rollout
 from grposcope.lab.credit import trees
 from grposcope.lab.objectives import Objective, advantages, shaping
 from grposcope.lab.policies import Policy, encode
@@ -373,16 +373,16 @@ def _recorded(policy: Policy, batch: Batch, weights: Tensor, trainer: Tensor | N
     return Rollout(
         problem=batch.problems[p].id,
         prompt=batch.problems[p].prompt,
-        rollout=i,
+        index=i,
         completion=batch.texts[row],
         reward=float(batch.graded[p, i]),
         truncated=bool(rollouts.truncated[row]),
         tokens=tuple(str(policy.tokenizer.decode([token])) for token in rollouts.tokens[row, :n].tolist()),
-        logp=rollouts.logp[row, :n].double().cpu().numpy(),
+        sampler=rollouts.logp[row, :n].double().cpu().numpy(),
         entropy=rollouts.entropy[row, :n].double().cpu().numpy(),
-        weight=weights[row, :n].double().cpu().numpy(),
-        trainer_logp=None if trainer is None else trainer[row, :n].double().cpu().numpy(),
-        version=None if rollouts.versions is None else int(rollouts.versions[p]),
+        loss_weights=weights[row, :n].double().cpu().numpy(),
+        current=None if trainer is None else trainer[row, :n].double().cpu().numpy(),
+        version=math.nan if rollouts.versions is None else float(rollouts.versions[p]),
         parent=None if parent < 0 else parent,
         shared=shared,
         continuations=() if batch.continuations is None else batch.continuations.of_rollout(row),

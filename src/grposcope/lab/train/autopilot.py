@@ -92,9 +92,7 @@ class RunAutopilot:
 
     def anchor(self, step: int) -> int:
         """The newest checkpoint that is shown to be sound, which is kept; -1 for none."""
-        from grposcope.instruments.autopilot.pilot import PilotAlarm
-
-        return self.pilot.sound(PilotAlarm("reward", step, 0.0), checkpoint.steps(self.folder))
+        return self.pilot.newest_sound(checkpoint.steps(self.folder))
 
     def decide(self, step: int, evaluate: Callable[[], None], say: Callable[[str], None]) -> Decision | None:
         """What is to be done after the batch that ended with `step`, recorded and said; None for nothing.
@@ -110,7 +108,7 @@ class RunAutopilot:
         alarm = self.pilot.alarm(step)
         if alarm is None:
             return None
-        if alarm.monitor == "reward" and self.acts:  # advice must not change the run
+        if self.pilot.in_doubt(alarm) and self.acts:  # advice must not change the run
             evaluate()
         steps = [one for one in checkpoint.steps(self.folder) if one < step]
         parts, before = self.setup.config.minibatches, (self.interval, self.factor)

@@ -307,7 +307,8 @@ class TrainConfig:
     )
     eval_problems: int | None = option(
         None,
-        "held-out problems per evaluation, 0 for no evaluation (default: 200 below 10 M parameters, else 8)",
+        "held-out problems per evaluation, at most those that the task holds out (of a file about a tenth); 0 for "
+        "no evaluation (default: 200 below 10 M parameters, else 8)",
         group="evaluation",
         least=0,
         trl=FOLLOWED,

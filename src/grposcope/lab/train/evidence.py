@@ -20,7 +20,8 @@ from grposcope.lab.train.setup import Setup
 from grposcope.lab.train.update import TokenTerms, Update
 
 if TYPE_CHECKING:
-    from grposcope.instruments.verify.evidence import EvidenceRow, OptimizerEvidence, ScoredTokens, Stated
+    from grposcope.core.rollouts import Rollout
+    from grposcope.instruments.verify.evidence import OptimizerEvidence, ScoredTokens, Stated
     from grposcope.instruments.verify.in_training import TrainingVerifier
     from grposcope.instruments.verify.stated_loss import StatedLoss
 
@@ -172,7 +173,7 @@ def scored(setup: Setup, batch: Batch, step: int) -> tuple[ScoredTokens, ...]:
         return ()
 
 
-def _drawn(step: int, batch: Batch) -> tuple[EvidenceRow, ...]:
+def _drawn(step: int, batch: Batch) -> tuple[Rollout, ...]:
     """The ids of a batch alone."""
     from grposcope.instruments.verify.own_loop import rows_of
 
@@ -188,7 +189,7 @@ def _places(batch: Batch) -> Tensor:
     return torch.tensor([row for p in range(len(batch.problems)) for row in batch.rows(p)])
 
 
-def rows(step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Update) -> tuple[EvidenceRow, ...]:
+def rows(step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Update) -> tuple[Rollout, ...]:
     """The batch of `step` as the update `done` on the groups `prompts` took it.
 
     The rollouts of groups that later updates take have no log-probabilities of the loss.
@@ -221,6 +222,7 @@ def rows(step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Upda
         prompt_mask=rollouts.prompt_mask[drawn],
         completion_mask=rollouts.mask[drawn],
         mask=_weighted(rollouts.mask, terms.credit)[drawn],
+        prompt_trained=torch.zeros_like(rollouts.prompt_mask[drawn]),  # the loss has tokens of completions alone
         sampler=rollouts.logp[drawn],
         old=old[drawn],
         current=current[drawn],

@@ -1,8 +1,9 @@
 """The training loop: rollouts → credit → optimiser steps → record → held-out evaluation → checkpoint.
 
 Everything random is drawn from generators that depend on the seed and the place in the run alone,
-so the same seed gives the same run, bit for bit on a CPU with the same number of threads, and a
-run that was killed goes on from its last checkpoint as if nothing had happened.
+so the same seed gives the same run, bit for bit on the same CPU with the same versions and number of
+threads, and a run that was killed goes on from its last checkpoint as if nothing had happened.
+On another processor the draws are the same until rounding decides one of them otherwise.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ from grposcope.logs.native.schema import StepRow
 from grposcope.logs.native.writer import RunWriter
 from grposcope.maths.constraints import Dual
 from grposcope.watch import loggers
-from grposcope.watch.loggers import MetricLogger, Progress
+from grposcope.watch.loggers import Progress
+from grposcope.watch.receivers.program import MetricLogger
 
 if TYPE_CHECKING:
     from grposcope.instruments.gradient.probe import Probe
@@ -126,6 +128,8 @@ class _Session:
             with Progress(config.steps, self.state.step) as self.progress, termination.noticed() as self.termination:
                 if warning := chosen(config.credit).source.warning:
                     self.progress.say(f"warning: {warning}")
+                if fewer := self.setup.fewer_evaluated:
+                    self.progress.say(f"warning: {fewer}")
                 if told := self.allocation.said():
                     self.progress.say(told)
                 self.alarms = self.judge()

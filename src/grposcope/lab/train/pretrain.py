@@ -6,8 +6,8 @@
 A Llama of 1.3 M parameters with one token per character imitates the worked solutions of a pupil
 who forgets the carry or the borrow more often than not, and of a still more careless one. It comes
 to answer about three held-out problems in ten, so that GRPO has something to improve and something
-to improve on: its likeliest answer to a sum with a carry is the wrong one. Same seed, same threads,
-same file. For sums of another length the pupil makes as many errors per sum.
+to improve on: its likeliest answer to a sum with a carry is the wrong one. Same seed, same
+threads, same processor: same file. For sums of another length the pupil makes as many errors per sum.
 """
 
 from __future__ import annotations

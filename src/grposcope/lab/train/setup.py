@@ -71,6 +71,18 @@ class Setup:
         return self.annotator if isinstance(self.annotator, Critic) else None
 
     @property
+    def fewer_evaluated(self) -> str:
+        """That fewer problems are evaluated than `eval_problems` asks for, and why; empty where all are."""
+        asked, there = self.config.eval_problems, len(self.heldout)
+        if asked is None or there >= asked:
+            return ""
+        return (
+            f"each evaluation is over {there:,} problems, not {asked:,}: of {there + len(self.train_set):,} the task "
+            "holds out no more, and the others are trained on; add problems, or evaluate on a file of its own with "
+            "grposcope evaluate"
+        )
+
+    @property
     def needs_steps(self) -> bool:
         """Whether the rollouts must carry rewards of their steps."""
         return self.generation.credit.source.requires(STEP_ENDS)

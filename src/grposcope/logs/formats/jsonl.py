@@ -16,7 +16,7 @@ from grposcope.logs.columns import ColumnBuilder, RawLog, flat
 from grposcope.logs.formats.log_file import LogFile, LogKind, fast_json_row, first_few, json_row
 from grposcope.logs.hints import Hints
 from grposcope.logs.kept_rows import GrowingHints, KeptFile, KeptRows
-from grposcope.logs.rewards import is_reward
+from grposcope.logs.keys import is_reward
 
 Parser = Callable[[bytes], "dict[str, Any] | None"]
 

@@ -5,6 +5,7 @@ pyarrow is imported when a file is read or written.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.run import Continued, Floats, Rollout, RolloutFiles
+from grposcope.core.rollouts import Floats, Rollout
+from grposcope.core.run import RolloutFiles
 from grposcope.logs.formats import parquet
 
 if TYPE_CHECKING:
@@ -37,10 +39,7 @@ def write(file: IO[bytes], step: int, sampled: Sequence[Rollout]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [
-        {"step": step, **vars(rollout), "continuations": [vars(one) for one in rollout.continuations]}
-        for rollout in sampled
-    ]
+    rows = [{"step": step, **_columns(rollout)} for rollout in sampled]
     schema = pa.schema([("step", pa.int32()), *_kinds().items()])
     pq.write_table(pa.Table.from_pylist(rows, schema), file, compression="zstd")
 
@@ -75,7 +74,10 @@ def read(path: Path) -> tuple[Rollout, ...]:
         if name not in _MAY_LACK and column.null_count + inner.null_count:
             raise UserError(f"{path}: its column {name!r} has gaps; {REMEDY}")
         columns[name] = column
-    return tuple(map(_rollout, pa.table(columns).to_pylist()))
+    match = _NAME.fullmatch(path.name)
+    step = int(match[1]) if match else 0
+    rows = pa.table(columns).to_pylist()
+    return tuple(_rollout(row, step, f"{path}, row {place}") for place, row in enumerate(rows, 1))
 
 
 def _kinds() -> dict[str, pa.DataType]:
@@ -94,26 +96,49 @@ def _kinds() -> dict[str, pa.DataType]:
     }  # fmt: skip
 
 
-def _rollout(row: Mapping[str, Any]) -> Rollout:
+def _columns(rollout: Rollout) -> dict[str, Any]:
+    """A rollout in the columns of a file."""
+    return {
+        "problem": rollout.problem, "prompt": rollout.prompt, "rollout": rollout.index,
+        "completion": rollout.completion, "reward": rollout.reward, "truncated": rollout.truncated,
+        "tokens": rollout.tokens, "logp": rollout.sampler, "entropy": rollout.entropy, "weight": rollout.loss_weights,
+        "parent": rollout.parent, "shared": rollout.shared, "trainer_logp": rollout.current,
+        "version": None if math.isnan(rollout.version) else int(rollout.version),
+        "continuations": [
+            {"place": own.shared, "text": own.completion, "reward": own.reward, "tokens": int(own.length)}
+            for own in rollout.continuations
+        ],
+    }  # fmt: skip
+
+
+def _rollout(row: Mapping[str, Any], step: int, where: str) -> Rollout:
     def numbers(name: str) -> Floats | None:
         return None if row.get(name) is None else np.asarray(row[name], np.float64)
 
     absent = np.full(len(row["tokens"]), np.nan)
     logp, entropy = numbers("logp"), numbers("entropy")
     return Rollout(
+        where=where,
+        step=step,
+        group=row["problem"],
         problem=row["problem"],
         prompt=row["prompt"],
-        rollout=row["rollout"],
+        index=row["rollout"],
         completion=row["completion"],
-        reward=float("nan") if row.get("reward") is None else row["reward"],
+        reward=math.nan if row.get("reward") is None else row["reward"],
         truncated=row["truncated"],
         tokens=tuple(row["tokens"]),
-        logp=absent if logp is None else logp,
+        sampler=absent if logp is None else logp,
         entropy=absent if entropy is None else entropy,
-        weight=numbers("weight"),
+        loss_weights=numbers("weight"),
         parent=row.get("parent"),
         shared=row.get("shared") or 0,
-        continuations=tuple(Continued(**one) for one in row.get("continuations") or ()),
-        trainer_logp=numbers("trainer_logp"),
-        version=row.get("version"),
+        continuations=tuple(map(_continuation, row.get("continuations") or ())),
+        current=numbers("trainer_logp"),
+        version=math.nan if row.get("version") is None else float(row["version"]),
     )
+
+
+def _continuation(row: Mapping[str, Any]) -> Rollout:
+    """What was written from a place inside a rollout, and the reward of the whole."""
+    return Rollout(shared=row["place"], completion=row["text"], reward=row["reward"], length=float(row["tokens"]))

@@ -4,7 +4,7 @@
     steps.jsonl     a line per optimiser step                       appended                   StepRow
     groups.jsonl    a line per group of rollouts                    appended
     evals.jsonl     a line per held-out evaluation                  appended
-    rollouts/       a Parquet file per sampled step                 written whole              runs.run.Rollout
+    rollouts/       a Parquet file per sampled step                 written whole              core.rollouts.Rollout
     phase.json      what the run is doing now                       overwritten in place       RunPhase
     summary.json    what the run came to                            written once, last         Summary
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import append, atomic, dumps, write_json
-from grposcope.core.run import Rollout
+from grposcope.core.rollouts import Rollout
 from grposcope.logs.native import rollouts
 from grposcope.logs.native.schema import LINES, RunConfig, RunPhase
 

@@ -23,7 +23,7 @@ from grposcope.logs.trainers import (
     verifiers,
     verl,
 )
-from grposcope.logs.trainers.trainer import Trainer
+from grposcope.logs.trainers.trainer import Defect, Trainer
 
 TRAINERS: dict[str, Trainer] = {
     "trl": trl.TRL,
@@ -43,6 +43,15 @@ TRAINERS: dict[str, Trainer] = {
     "verifiers": verifiers.VERIFIERS,
 }
 """Trainers by name."""
+
+DEFECTS = tuple(defect for trainer in TRAINERS.values() for defect in trainer.defects)
+"""Every metric that a trainer is known to log wrongly."""
+
+
+def defect(name: str, engine: str) -> Defect:
+    """The defect of this name of an engine."""
+    return next(one for one in DEFECTS if (one.name, one.engine) == (name, engine))
+
 
 FIRST = ("ms-swift", "verifiers", "twinkle", "roll")
 """Those whose logs have keys of another trainer as well, and which are asked before it whether a log is theirs."""

@@ -8,7 +8,7 @@ that policy to the one that sampled and `behave_imp_weight` the mean ratio, both
 
 from __future__ import annotations
 
-from grposcope.logs.trainers.trainer import Columns, Made, Trainer
+from grposcope.logs.trainers.trainer import Columns, Defect, Made, Trainer, width_of_batch
 
 
 def _versions(which: str) -> tuple[str, ...]:
@@ -52,6 +52,19 @@ AREAL = Trainer(
         ),
     },
     made=made,
+    defects=(
+        Defect(
+            "share at the limit",
+            "areal",
+            ("ppo_actor/no_eos_ratios/avg",),
+            (0, 0),
+            None,
+            "compares lengths with the width of the padded batch, not with the limit",
+            "source of AReaL 1.0",
+            True,
+            width_of_batch("ppo_actor/no_eos_ratios/avg", "ppo_actor/seq_len/max"),
+        ),
+    ),
     how_to_log={
         "reward": "ppo_actor/task_reward/avg, always logged",
         "evaluation": "evaluator.freq_steps",

@@ -11,15 +11,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines
+from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
 from grposcope.logs.formats import parquet
 from grposcope.logs.formats.log_file import LogFile
-from grposcope.logs.written_rollouts import WrittenFiles, WrittenRollout, kind, messages, number, numbers
+from grposcope.logs.rollout_columns import STOP_WORDS
+from grposcope.logs.written_rollouts import WrittenFiles, kind, messages, number, numbers
 
 _NAME = re.compile(r"(?P<step>\d{1,15})\.(?:parquet|jsonl)(?:\.gz)?")
 _COLUMNS = frozenset(("group_index", "reward", "messages"))
@@ -50,7 +53,7 @@ def recognises(file: LogFile) -> bool:
     return not first or (isinstance(first[0], dict) and "messages_and_choices" in first[0])
 
 
-def rollouts(path: Path) -> Iterator[WrittenRollout]:
+def rollouts(path: Path) -> Iterator[Rollout]:
     """The trajectories of a file, in its order. UserError, with the row or line, for what does not fit."""
     if LogFile(path).head.startswith(parquet.MAGIC):
         yield from _of_parquet(path)
@@ -58,7 +61,7 @@ def rollouts(path: Path) -> Iterator[WrittenRollout]:
         yield from _of_lines(path)
 
 
-def _of_parquet(path: Path) -> Iterator[WrittenRollout]:
+def _of_parquet(path: Path) -> Iterator[Rollout]:
     table = parquet.table(path)
     if lacking := sorted(_COLUMNS - set(table.column_names)):
         raise UserError(f"{path} lacks the column {lacking[0]!r}; give trajectories as ART writes them")
@@ -71,7 +74,7 @@ def _of_parquet(path: Path) -> Iterator[WrittenRollout]:
         yield _rollout(where, step, row["group_index"], texts[:first], texts[first:], row, None)
 
 
-def _of_lines(path: Path) -> Iterator[WrittenRollout]:
+def _of_lines(path: Path) -> Iterator[Rollout]:
     step = _step_of(path)
     for line, row in json_lines(path, growing=True):
         where = f"{path}, line {line}"
@@ -87,26 +90,30 @@ def _of_lines(path: Path) -> Iterator[WrittenRollout]:
             texts = [part["message"] if isinstance(part.get("message"), dict) else part for part in said]
             ends = [part["finish_reason"] for part in said if "finish_reason" in part]
             cut = ends[-1] == "length" if ends else None
-            yield _rollout(each, step, line, texts[:first], texts[first:], one, cut)
+            yield replace(
+                _rollout(each, step, line, texts[:first], texts[first:], one, cut),
+                stop=STOP_WORDS.get(str(ends[-1]), str(ends[-1])) if ends else "",
+            )
 
 
 def _rollout(
     where: str, step: int, group: Any, prompt: Any, completion: Any, row: Mapping[str, Any], truncated: bool | None
-) -> WrittenRollout:
+) -> Rollout:
     beside = row.get("metrics")
     if isinstance(beside, str):
         try:
             beside = json.loads(beside)
         except ValueError as error:
             raise UserError(f"{where}: metrics is not valid JSON ({error}); give an object of numbers") from None
-    return WrittenRollout(
+    return Rollout(
         where=where,
         step=step,
         group=str(group),
+        named=True,
         prompt=prompt,
         completion=completion,
         reward=number(row.get("reward"), "reward", where),
-        components=numbers(beside, "metrics", where),
+        rewards=numbers(beside, "metrics", where),
         truncated=truncated,
     )
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from grposcope.logs.keys import words_of
 from grposcope.logs.trainers.trainer import Trainer
-from grposcope.logs.words import words_of
 
 USUAL: Mapping[str, tuple[str, ...]] = {
     "reward": ("reward/mean", "rewards/mean", "mean_reward", "reward_mean", "train/reward"),

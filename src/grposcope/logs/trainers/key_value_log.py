@@ -17,7 +17,7 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.run import Floats
 from grposcope.core.text import listed, visible
-from grposcope.logs import rewards, roles, row_kinds
+from grposcope.logs import keys
 from grposcope.logs.columns import RUNS, ColumnBuilder, LeftOut, RawLog
 from grposcope.logs.formats import step_counter
 from grposcope.logs.formats.key_values import Named, parse
@@ -49,7 +49,7 @@ def shown(part: bytes) -> bool:
     seen: set[tuple[str, ...]] = set()
     lines = [parse(text) for text in part.decode("utf-8", "replace").replace("\r", "\n").split("\n")]
     for names in (line.names for line in lines):
-        if sum(not name.startswith("#") for name in names) >= 2 and any(map(rewards.SIGNAL.search, names)):
+        if sum(not name.startswith("#") for name in names) >= 2 and any(map(keys.SIGNAL.search, names)):
             if names in seen:
                 return True
             seen.add(names)
@@ -108,10 +108,8 @@ def _rows(file: LogFile, left_out: LeftOut) -> list[Row]:
             file.notes.append(f"line {line} is unfinished; its last number was left out, because digits may be missing")
         names = [one.name for one in numbers if not one.name.startswith("#")]
         if names:
-            labels = {
-                key: value for key, value in parsed.texts.items() if key in RUNS or key.lower() in row_kinds.NAMES
-            }
-            marked = bool(parsed.tags & roles.WORDS)
+            labels = {key: value for key, value in parsed.texts.items() if key in RUNS or key.lower() in keys.KINDS}
+            marked = bool(parsed.tags & keys.WORDS)
             rows.append(Row(line, text[:200], numbers, labels, marked or all(map(_is_held_out, names)), marked))
         elif text.strip():
             left_out.add(line, text)
@@ -131,10 +129,10 @@ def _reward(file: LogFile, rows: Sequence[Row], hints: Hints) -> str:
     exact = [name for name in meant if name.lower() == "reward"]
     if len(meant) == 1 or len(exact) == 1:
         return (exact or meant)[0]
-    if (found := rewards.found(names)) is not None:
-        file.notes.append(rewards.taken(found, columns[found]))
+    if (found := keys.reward_among(names)) is not None:
+        file.notes.append(keys.taken_for_reward(found, columns[found]))
         return found
-    raise rewards.undecided(file.path, "number", rewards.seen(columns, rewards.candidates(names)))
+    raise keys.which_is_the_reward(file.path, "number", keys.seen(columns, keys.reward_candidates(names)))
 
 
 def _numbers(rows: Sequence[Row]) -> dict[str, Floats]:
@@ -192,7 +190,7 @@ def _values(row: Row, counter: Counter | None, hints: Hints) -> dict[str, float]
 
 
 def _is_held_out(name: str) -> bool:
-    return re.split(r"[\s_/.-]", name.lower(), maxsplit=1)[0] in roles.WORDS
+    return re.split(r"[\s_/.-]", name.lower(), maxsplit=1)[0] in keys.WORDS
 
 
 def _without_word(name: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from grposcope.logs import rewards
+from grposcope.logs import keys
 from grposcope.logs.formats import step_counter
 from grposcope.logs.formats.key_values import Line, Named
 from grposcope.logs.hints import UndecidedError
@@ -38,7 +38,7 @@ class Row:
 
 def may_be_spread(lines: Sequence[Line]) -> bool:
     """Whether of some lines two have the reward alone, and two others of one kind what is called the step."""
-    alone = [line for line in lines if len(line.names) == 1 and rewards.found(line.names) is not None]
+    alone = [line for line in lines if len(line.names) == 1 and keys.reward_among(line.names) is not None]
     counting = [line.names for line in lines if line not in alone and any(map(step_counter.is_step, line.names))]
     return len(alone) > 1 and len(set(counting)) < len(counting)
 

@@ -130,6 +130,7 @@ MS_SWIFT = replace(
         "importance/out_of_bounds": ("rollout_correction/clipped_frac",),
     },
     define=define,
+    defects=(),
     leaves_files_of="trl",
     logs=(
         LogKind(read_lines, file=_of_lines), LogKind(read_folder, folder=_is_output), ms_swift_completions.KIND,

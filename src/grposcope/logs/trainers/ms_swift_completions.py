@@ -19,9 +19,10 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines
+from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
 from grposcope.logs.formats.log_file import LogFile
-from grposcope.logs.written_rollouts import WrittenFiles, WrittenRollout, kind, number
+from grposcope.logs.written_rollouts import WrittenFiles, kind, number
 
 NAME = "completions.jsonl"
 """The file, in the output folder."""
@@ -56,7 +57,7 @@ def recognises(file: LogFile) -> bool:
     )
 
 
-def rollouts(path: Path) -> Iterator[WrittenRollout]:
+def rollouts(path: Path) -> Iterator[Rollout]:
     """The rollouts of a file, in its order. UserError, with the line, for what does not fit."""
     weights, size = _weights(path)
     for line, step, row in _lines(path):
@@ -73,14 +74,15 @@ def rollouts(path: Path) -> Iterator[WrittenRollout]:
             parts = {name: columns[name][place] for name in names}
             values = np.array(list(parts.values()))
             absent = not len(values) or bool(np.isnan(values).all())
-            yield WrittenRollout(
+            yield Rollout(
                 where=f"{where}, rollout {place + 1}",
                 step=step,
                 group=group,
+                named=True,
                 prompt=_text(row["prompt"][place]),
                 completion=_text(row["completion"][place]),
                 reward=float("nan") if absent else float(np.nansum(values * scale)),
-                components={name: value for name, value in parts.items() if not np.isnan(value)},
+                rewards={name: value for name, value in parts.items() if not np.isnan(value)},
                 advantages=np.array([columns["advantages"][place]]),
             )
 

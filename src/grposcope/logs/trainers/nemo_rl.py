@@ -7,7 +7,7 @@ sequence where sequence_level_importance_ratios is set. `policy_kl_error` and `j
 
 from __future__ import annotations
 
-from grposcope.logs.trainers.trainer import Trainer, with_prefix
+from grposcope.logs.trainers.trainer import Setting, Trainer, with_prefix
 
 _OWN = frozenset(
     form for key in ("token_mult_prob_error", "gen_kl_error", "mean_gen_tokens_per_sample") for form in with_prefix(key)
@@ -32,6 +32,15 @@ NEMO_RL = Trainer(
         "importance/ratio": with_prefix("sampling_importance_ratio"),
         "importance/out_of_bounds": with_prefix("is_oob_ratio"),
     },
+    version="of August 2026",
+    configured=lambda keys: any(key.startswith("grpo.") for key in keys) and any(k.startswith("policy.") for k in keys),
+    settings=(
+        Setting("grpo.num_generations_per_prompt", "group"),
+        Setting("policy.optimizer.kwargs.lr", "lr"),
+        Setting("loss_fn.reference_policy_kl_penalty", "kl"),
+        Setting("loss_fn.ratio_clip_min", "clip_low"),
+        Setting("policy.generation.temperature", "temperature"),
+    ),
     how_to_log={
         "reward": "train/reward, always logged",
         "evaluation": "grpo.val_period",

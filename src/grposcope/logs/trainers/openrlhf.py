@@ -17,7 +17,7 @@ from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.logs.formats.console import clean, printed_pairs
 from grposcope.logs.formats.log_file import LogFile, LogKind, first_few
 from grposcope.logs.hints import Hints
-from grposcope.logs.trainers.trainer import Trainer
+from grposcope.logs.trainers.trainer import Setting, Trainer
 
 _TRAIN = re.compile(r"Global step (?P<step>\d{1,15}): \{(?P<rest>.*)")
 _EVALUATION = re.compile(r"global_step (?P<step>\d{1,15}), eval_metrics: \{(?P<rest>.*)")
@@ -73,14 +73,14 @@ OPENRLHF = Trainer(
         "seconds_step": ("timing/step_total",),
     },
     conventions={"ddof": 1, "eps": 1e-9},
-    config_keys={
-        "group": ("n_samples_per_prompt",),
-        "kl": ("init_kl_coef",),
-        "divergence": ("kl_estimator",),
-        "lr": ("actor_learning_rate",),
-        "advantage": ("advantage_estimator",),
-        "temperature": ("temperature",),
-    },
+    settings=(
+        Setting("n_samples_per_prompt", "group"),
+        Setting("init_kl_coef", "kl"),
+        Setting("kl_estimator", "divergence"),
+        Setting("actor_learning_rate", "lr"),
+        Setting("advantage_estimator", "advantage"),
+        Setting("temperature", "temperature"),
+    ),
     logs=(
         LogKind(
             read_console,

@@ -24,7 +24,7 @@ from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats.jsonl import objects
 from grposcope.logs.formats.log_file import LogFile, LogKind
 from grposcope.logs.hints import Hints
-from grposcope.logs.trainers.trainer import Columns, Definitions, Made, Scoped, Settings, Trainer
+from grposcope.logs.trainers.trainer import Columns, Definitions, Made, Scoped, Setting, Settings, Trainer
 
 EXPORTS = "token_exports"
 """Folder of a run with a file of tokens per step and rank."""
@@ -187,6 +187,15 @@ PRIME_RL = Trainer(
     scoped=scoped,
     logs=(LogKind(read_exports, folder=lambda folder: folder.name == EXPORTS and bool(export_files(folder))),),
     without_reward="it has no reward: the orchestrator of prime-rl logs it in its own file; give that file as well",
+    settings=(
+        Setting("rollouts_per_example", "group"),
+        Setting("sampling.temperature", "temperature"),
+        Setting("sampling.top_k", "top_k"),
+        Setting("sampling.top_p", "top_p"),
+        Setting("sampling.max_tokens", "max_tokens"),
+        Setting("optim.lr", "lr"),
+        Setting("scheduler.type", "schedule"),
+    ),
     how_to_log={
         "reward": "the orchestrator logs it; give its metrics.jsonl",
         "evaluation": "orchestrator.eval.interval",

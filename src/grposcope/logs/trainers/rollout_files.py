@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from grposcope.logs.trainers import art_trajectories, ms_swift_completions, traces
+from grposcope.logs.trainers import art_trajectories, ms_swift_completions, rollout_lines, traces, verl_rollouts
 from grposcope.logs.written_rollouts import WrittenFiles
 
 FINDERS: tuple[Callable[[Path], WrittenFiles | None], ...] = (
-    art_trajectories.find, ms_swift_completions.find, traces.find,
+    art_trajectories.find, ms_swift_completions.find, traces.find, verl_rollouts.find, rollout_lines.find,
 )  # fmt: skip
 """What finds the files of an engine at a place; each gives None for those of others."""
 

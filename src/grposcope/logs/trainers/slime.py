@@ -17,7 +17,7 @@ from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.logs.formats.console import clean, printed_pairs
 from grposcope.logs.formats.log_file import LogFile, LogKind, first_few
 from grposcope.logs.hints import Hints
-from grposcope.logs.trainers.trainer import Trainer, with_prefix
+from grposcope.logs.trainers.trainer import Columns, Defect, Settings, Trainer, with_prefix
 
 _LINE = re.compile(r"\b(?P<kind>rollout|step|perf|eval) (?P<number>\d{1,15}): \{(?P<rest>['\"].*)")
 _COUNTERS = {"step": "train/step", "eval": "eval/step"}
@@ -41,6 +41,12 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
     if cut:
         file.notes.append(f"{len(cut)} lines are cut off: {first_few(cut, 8)}; the rest of each is missing")
     return RawLog(file.path, rows, "slime", notes=file.notes, left_out=left_out)
+
+
+def _above_one(columns: Columns, settings: Settings) -> bool:
+    """An effective share of the samples that is above 1."""
+    column = columns.get("train/ess_ratio", columns.get("ess_ratio"))
+    return column is not None and bool((column > 1 + 1e-6).any())
 
 
 SLIME = Trainer(
@@ -68,6 +74,19 @@ SLIME = Trainer(
         "importance/ratio": with_prefix("tis"),
         "importance/out_of_bounds": with_prefix("tis_clipfrac"),
     },
+    defects=(
+        Defect(
+            "effective samples",
+            "slime",
+            ("train/ess_ratio",),
+            (0, 0),
+            None,
+            "exceeds 1, so it cannot be a share of the samples",
+            "miles #3230",
+            True,
+            _above_one,
+        ),
+    ),
     counters=("train/step", "step", "rollout/step", "eval/step"),
     logs=(LogKind(read_console, printed=re.compile(rb"\b(?:rollout|step|perf) \d{1,15}: \{'(?:rollout|train|perf)/")),),
     without_reward="it has no reward: slime logs it with the rollouts, as rollout/raw_reward; give that log as well",

@@ -13,7 +13,7 @@ from collections.abc import Collection
 import numpy as np
 
 from grposcope.logs.trainers.generic import USUAL
-from grposcope.logs.trainers.trainer import Columns, Made, Scoped, Trainer
+from grposcope.logs.trainers.trainer import Columns, Made, Scoped, Setting, Trainer
 
 _TAG = re.compile(r"env/(?P<tag>(?!all/)[^/]+)/(?P<rest>.+)")
 
@@ -58,6 +58,7 @@ TINKER = Trainer(
         "staleness/mean": ("async/staleness_mean",),
         "staleness/max": ("async/staleness_max",),
     },
+    settings=(Setting("group_size", "group"),),
     usual_keys=USUAL,
 )
 """Everything that is known of Tinker."""

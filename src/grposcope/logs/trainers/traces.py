@@ -24,10 +24,12 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines
-from grposcope.core.run import Bools, Floats
+from grposcope.core.rollouts import Bools, Floats, Rollout, turns_of
 from grposcope.core.text import visible
 from grposcope.logs.formats.log_file import LogFile
-from grposcope.logs.written_rollouts import WrittenFiles, WrittenRollout, kind, messages, number, numbers
+from grposcope.logs.rollout_columns import STOP_WORDS
+from grposcope.logs.rollout_rows import row_of
+from grposcope.logs.written_rollouts import WrittenFiles, kind, messages, number, numbers
 
 TRACES, RESULTS = "traces.jsonl", "results.jsonl"
 """Files of episodes, and of rollouts before there were episodes."""
@@ -95,11 +97,11 @@ def _step_in(path: Path) -> int | None:
     return next((int(match[1]) for name in names if (match := _STEP.fullmatch(name))), None)
 
 
-def _stepped(path: Path) -> Iterator[WrittenRollout]:
+def _stepped(path: Path) -> Iterator[Rollout]:
     return rollouts(path, _step_in(path))
 
 
-def rollouts(path: Path, step: int | None = None) -> Iterator[WrittenRollout]:
+def rollouts(path: Path, step: int | None = None) -> Iterator[Rollout]:
     """The rollouts of the agents that are trained, in the order of the file.
 
     step: of all of them, by default the one at which each was drawn. UserError, with the line, for what does not fit.
@@ -117,7 +119,7 @@ def rollouts(path: Path, step: int | None = None) -> Iterator[WrittenRollout]:
             raise UserError(f"{where}: no traces, nodes or completion in it (it has {has}); give {TRACES} unchanged")
 
 
-def _of_episode(row: Mapping[str, Any], where: str, step: int | None) -> Iterator[WrittenRollout]:
+def _of_episode(row: Mapping[str, Any], where: str, step: int | None) -> Iterator[Rollout]:
     run, env, group = (_object(row, name, where) for name in ("run", "env", "group"))
     work = _object(run, "work", where)
     policy = _object(work, "policy", where)
@@ -129,15 +131,12 @@ def _of_episode(row: Mapping[str, Any], where: str, step: int | None) -> Iterato
             raise UserError(f"{each}: {visible(str(trace), 40)} is not a trace; give {TRACES} unchanged")
         if _object(trace, "agent", each).get("trainable", True) is not False:
             key = group.get("id")
-            yield _of_trace(
-                trace, each, at, str(key) if key is not None else _task(row["task"]),
-                number(policy.get("start"), "policy/start", each), environment,
-            )  # fmt: skip
+            version = number(policy.get("start"), "policy/start", each)
+            made = _of_trace(trace, each, at, _task(row["task"]), version, environment)
+            yield made if key is None else replace(made, group=str(key), named=True)
 
 
-def _of_trace(
-    trace: Mapping[str, Any], where: str, step: int, group: str, version: float, environment: str
-) -> WrittenRollout:
+def _of_trace(trace: Mapping[str, Any], where: str, step: int, group: str, version: float, environment: str) -> Rollout:
     path, branched = _path(trace.get("nodes") or [], where)
     first = next((k for k, node in enumerate(path) if node.get("sampled")), len(path))
     said = messages([node.get("message") for node in path], "message", where)
@@ -148,18 +147,19 @@ def _of_trace(
         last = errors[-1] if isinstance(errors, list) and errors else None
         failed = str(last.get("type")) if isinstance(last, dict) else str(trace.get("stop_condition") or "not ok")
     tokens: dict[str, Any] = {} if branched else _tokens(path, where)
-    return WrittenRollout(
+    return Rollout(
         where=where,
         step=step,
         group=group,
         prompt=said[:first],
         completion=said[first:],
         reward=math.nan if failed and not scores else reward,
-        components=scores,
+        rewards=scores,
         truncated=_truncated(trace),
         version=version,
         environment=environment,
         failed=failed,
+        stop=_stop(trace, failed),
         **tokens,
     )
 
@@ -206,9 +206,11 @@ def _tokens(path: Sequence[Mapping[str, Any]], where: str) -> dict[str, Any]:
     return {
         "prompt_ids": prompt,
         "completion_ids": completion,
-        "trained": drawn,
+        "mask": drawn,
+        "written": drawn,
+        "turns": turns_of(drawn),
         "sampler": known["logprobs"] if present["logprobs"] else None,
-        "trainer": known["trainer_logprobs"] if present["trainer_logprobs"] else None,
+        "current": known["trainer_logprobs"] if present["trainer_logprobs"] else None,
         "advantages": known["advantages"] if present["advantages"] else None,
     }
 
@@ -227,22 +229,20 @@ def _spread(node: Mapping[str, Any], name: str, mask: Bools, where: str) -> Floa
     return spread
 
 
-def _of_result(row: Mapping[str, Any], where: str, step: int | None) -> WrittenRollout:
+def _of_result(row: Mapping[str, Any], where: str, step: int | None) -> Rollout:
     prompt, completion = (_text(row[name], name, where) for name in ("prompt", "completion"))
     error = row.get("error")
     kind = error.get("error") if isinstance(error, dict) else error
-    cut = row.get("is_truncated")
-    return WrittenRollout(
-        where=where,
-        step=step or 0,
-        group=str(row["example_id"]),
+    made = row_of({**row, "metrics": numbers(row.get("metrics"), "metrics", where)}, where)
+    return replace(
+        made,
+        step=step if step is not None else made.step,
         prompt=prompt,
         completion=completion,
         reward=number(row["reward"], "reward", where),
-        components=numbers(row.get("metrics"), "metrics", where),
-        truncated=cut if isinstance(cut, bool) else None,
-        environment=str(row.get("task") or ""),
         failed=str(kind) if kind else "",
+        stop=_stop(row, str(kind or "")),
+        columns={},
     )
 
 
@@ -274,6 +274,13 @@ def _truncated(trace: Mapping[str, Any]) -> bool | None:
         return True
     calls = [call for call in trace.get("calls") or [] if isinstance(call, dict) and call.get("error") is None]
     return calls[-1].get("finish_reason") == "length" if calls else None
+
+
+def _stop(trace: Mapping[str, Any], failed: str) -> str:
+    """Why the rollout ended, in our words: by the agent's own account, else by its last call."""
+    calls = [call for call in trace.get("calls") or [] if isinstance(call, dict)]
+    reason = str(trace.get("stop_condition") or (calls[-1].get("finish_reason") if calls else "") or "")
+    return STOP_WORDS.get(reason, reason) or ("error" if failed else "")
 
 
 def _task(task: Mapping[str, Any]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from grposcope.core import metrics
 from grposcope.core.not_finite import made_absent
 from grposcope.core.run import Bools, Floats
@@ -15,6 +17,12 @@ from grposcope.logs.formats.log_file import LogKind
 
 Columns = Mapping[str, Floats]
 Settings = Mapping[str, Any]
+Seen = Callable[[Columns, Settings], bool | None]
+"""Whether the numbers and settings of a log prove a defect (True) or disprove it (False); None where they say
+nothing.
+"""
+
+
 Definitions = tuple[dict[str, str], list[str]]
 """Metric of each key that has one, and what had to be assumed or was proved, a sentence each."""
 
@@ -31,24 +39,94 @@ class Made:
 
 
 @dataclass(frozen=True)
+class Defect:
+    """A metric that an engine logs wrongly in some of its versions.
+
+    It counts where the version of the run lies in its range, or where the numbers of the log prove it; where they
+    disprove it, it does not, whatever the version. A key whose number is wrong is left out of its metric and keeps its
+    own name; one that is right but is another quantity than its name says is named in a note.
+
+    engine: as in `TRAINERS`. keys: those that are wrong. since, fixed: the first version that has it and the first that
+    has it no more, None for all and for none yet. what: what the number is instead, a clause. thread: where that is
+    known from. left_out: whether the keys are left out of their metrics. seen: what the log itself says.
+    """
+
+    name: str
+    engine: str
+    keys: tuple[str, ...]
+    since: tuple[int, ...]
+    fixed: tuple[int, ...] | None
+    what: str
+    thread: str
+    left_out: bool
+    seen: Seen
+
+    @property
+    def versions(self) -> str:
+        """The versions that have it, in words."""
+        first = ".".join(map(str, self.since))
+        if self.since == (0, 0) and self.fixed is None:
+            return "in every version so far"
+        return (
+            f"from {first}"
+            if self.fixed is None
+            else f"{first} up to, but not including, {'.'.join(map(str, self.fixed))}"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it, a clause."""
+        if self.fixed is None:
+            return "do not rely on it; no version logs it correctly yet"
+        return f"do not rely on it; use {'.'.join(map(str, self.fixed))} or later"
+
+    def in_version(self, text: object) -> bool:
+        """Whether this version of the engine has it; False for a version that cannot be read."""
+        found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", str(text))
+        if found is None:
+            return False
+        version = tuple(int(part) for part in found.groups() if part is not None)
+        return self.since <= version and (self.fixed is None or version < self.fixed)
+
+    def __str__(self) -> str:
+        done = "left out" if self.left_out else "keep that in mind"
+        return f"{self.keys[0]} {self.what} ({self.thread}, {self.engine} {self.versions}): {done}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting as a trainer writes it.
+
+    key: with "." between levels. name: ours, empty for one that only checks of the settings know, by its key. default:
+    the value where it is not given, in the version that the trainer names; None where that is not known.
+    """
+
+    key: str
+    name: str = ""
+    default: Any = None
+
+
+@dataclass(frozen=True)
 class Trainer:
     """All that is known of the logs of one trainer.
 
-    name: as in Meta.engine. title: as people write it. recognises: whether the keys of a log are those of this trainer.
-    keys: metric -> the keys under which it is logged, the preferred one first. component: pattern of the keys of single
-    reward components, with groups `name` and `what` ("std" or else the mean). define: (columns, settings, window) ->
-    metrics of the keys whose meaning depends on settings, version or values. no_term: (table, settings) -> rows (N,) of
-    metrics that have no term there, so that a NaN in them means nothing. made: metrics that follow from several keys,
-    where the log has none of their own. scoped: keys of single environments or agents. usual_keys: metric -> keys of
-    which only the usual meaning is known; where given, our own names count as keys too. usual_words: the metric that
-    a key usually means by its words, asked last. conventions: standardisation of advantages, (r − mean) / (std +
-    eps), where the settings do not say otherwise. config_keys: setting under our name -> its keys in the logged
-    configuration, the preferred one first. derive: further settings from the flat configuration and the settings
-    read so far. windowed: whether a row is the mean over all steps since the row before. counters: keys that count
-    the steps of rows of different kinds, that of the update first. leaves_files_of: another trainer whose files this
-    one leaves, told apart by their keys. without_reward: what to say of a log without a reward, empty where it is
-    refused. logs: kinds of logs that this trainer writes and
-    prints. how_to_log: quantity -> how to have this trainer log it.
+    name: as in Meta.engine. title: as people write it. recognises: whether the keys of a log are those of this
+    trainer. keys: metric -> the keys under which it is logged, the preferred one first. component: pattern of the
+    keys of single reward components, with groups `name` and `what` ("std" or else the mean). define: (columns,
+    settings, window) -> metrics of the keys whose meaning depends on settings, version or values. no_term: (table,
+    settings) -> rows (N,) of metrics that have no term there, so that a NaN in them means nothing. made: metrics
+    that follow from several keys, where the log has none of their own. scoped: keys of single environments or
+    agents. usual_keys: metric -> keys of which only the usual meaning is known; where given, our own names count as
+    keys too. usual_words: the metric that a key usually means by its words, asked last. conventions:
+    standardisation of advantages, (r − mean) / (std + eps), where the settings do not say otherwise. settings: what
+    it can be configured with, of several keys for one setting the preferred one first. version: whose defaults
+    these are. configured: whether the keys of a configuration, "." between levels, are this trainer's. derive:
+    further settings from the flat configuration and the settings read so far. defects: metrics that it logs
+    wrongly, by version. windowed: whether a row is the mean over all steps since the row before. counters: keys
+    that count the steps of rows of different kinds, that of the update first. leaves_files_of: another trainer
+    whose files this one leaves, told apart by their keys. without_reward: what to say of a log without a reward,
+    empty where it is refused. logs: kinds of logs that this trainer writes and prints. how_to_log: quantity -> how
+    to have this trainer log it.
     """
 
     name: str
@@ -64,8 +142,11 @@ class Trainer:
     usual_keys: Mapping[str, tuple[str, ...]] | None = None
     usual_words: Callable[[str], str | None] | None = None
     conventions: Settings = field(default_factory=dict)
-    config_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    settings: tuple[Setting, ...] = ()
+    version: str = ""
+    configured: Callable[[Collection[str]], bool] | None = None
     derive: Callable[[Settings, Settings], Settings] | None = None
+    defects: tuple[Defect, ...] = ()
     windowed: bool = False
     counters: tuple[str, ...] = ()
     leaves_files_of: str = ""
@@ -82,17 +163,22 @@ class Trainer:
             return ("component_std/" if match["what"] == "std" else "component/") + match["name"]
         return name
 
-    def settings(self, logged: Settings, measured: Settings, known: Settings) -> dict[str, Any]:
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The values of settings that are not given, by their keys."""
+        return {setting.key: setting.default for setting in self.settings if setting.default is not None}
+
+    def settings_of(self, logged: Settings, measured: Settings, known: Settings) -> dict[str, Any]:
         """Settings under our names: convention, then `measured`, then the configuration `logged`, then what is `known`.
 
         A setting that stands nowhere is absent, never a default.
         """
         configuration = flat(logged)
         settings: dict[str, Any] = {}
-        for name, keys in self.config_keys.items():
-            value = next((configuration[key] for key in keys if configuration.get(key) is not None), None)
-            if value is not None:
-                settings[name] = value
+        for setting in self.settings:
+            if setting.name and setting.name not in settings:
+                value = configuration.get(setting.key.replace(".", "/"))
+                settings |= {} if value is None else {setting.name: value}
         if self.derive is not None:
             settings.update(self.derive(configuration, settings))
         return {**self.conventions, **measured, **settings, **known}
@@ -119,6 +205,16 @@ class Trainer:
         if self.usual_keys and assumed:
             notes.append(f"the file does not define these; their usual meaning is assumed: {assumed}")
         return defined, notes
+
+    def defects_in(self, columns: Columns, settings: Settings) -> list[Defect]:
+        """What a log has of `defects`. columns: under the trainer's keys. settings: with NAME_version where known."""
+        version, defects = settings.get(f"{self.name.replace('-', '_')}_version"), []
+        for defect in self.defects:
+            if any(key in columns or key.removeprefix("train/") in columns for key in defect.keys):
+                seen = defect.seen(columns, settings)
+                if seen or (seen is None and defect.in_version(version)):
+                    defects.append(defect)
+        return defects
 
     def with_terms(self, table: Columns, settings: Settings) -> dict[str, Floats]:
         """The table with a NaN that was written for want of a term as an absent value (`no_term`)."""
@@ -152,3 +248,19 @@ class Trainer:
 def with_prefix(key: str) -> tuple[str, str]:
     """The keys of a metric that is logged below train/: as it stands there, and without that common prefix."""
     return f"train/{key}", key
+
+
+def width_of_batch(share: str, longest: str) -> Seen:
+    """A share of completions at the limit that is above 0 where even the longest one is shorter than others were."""
+
+    def seen(columns: Columns, settings: Settings) -> bool | None:
+        shares, lengths = columns.get(share), columns.get(longest)
+        if shares is None:
+            return False
+        if bool((shares == 0).any()):  # the longest of a batch is always as long as itself
+            return False
+        if lengths is None or not np.isfinite(lengths).any():
+            return None
+        return bool(((shares > 0) & (lengths < np.nanmax(lengths))).any())
+
+    return seen

@@ -34,7 +34,7 @@ from grposcope.logs.formats.console import clean, printed_pairs
 from grposcope.logs.formats.log_file import LogFile, LogKind
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import trl_completions
-from grposcope.logs.trainers.trainer import Columns, Definitions, Settings, Trainer
+from grposcope.logs.trainers.trainer import Columns, Defect, Definitions, Setting, Settings, Trainer
 
 COMPONENT = re.compile(r"rewards/(?P<name>.+?)(?:/(?P<what>mean|std))?")
 """Keys of single reward functions."""
@@ -315,6 +315,23 @@ def _recognises(keys: Set[str]) -> bool:
     return "completion_length" in keys or ("reward_std" in keys and any(key.startswith("rewards/") for key in keys))
 
 
+def _unweighted(columns: Columns, settings: Settings) -> bool | None:
+    """A reward that is the plain sum of its parts though they have weights."""
+    weights = settings.get("reward_weights")
+    parts = [columns[key] for key in columns if re.fullmatch(r"rewards/.+/mean", key)]
+    if not isinstance(weights, list) or set(weights) <= {1} or "reward" not in columns or len(parts) < 2:
+        return False
+    plain = np.allclose(columns["reward"], np.sum(parts, axis=0), rtol=1e-3, atol=1e-4, equal_nan=True)
+    return bool(plain)
+
+
+OWN_SETTINGS = frozenset({
+    "num_generations", "max_completion_length", "num_iterations", "epsilon_high", "steps_per_generation",
+    "generation_batch_size", "mask_truncated_completions", "scale_rewards", "loss_type", "reward_weights",
+    "max_prompt_length", "vllm_mode", "log_completions", "rloo_k",
+})  # fmt: skip
+"""Settings that only TRL's trainers of this family have."""
+
 TRL = Trainer(
     name="trl",
     title="TRL",
@@ -352,26 +369,58 @@ TRL = Trainer(
     define=define,
     no_term=no_term,
     conventions={"ddof": 1, "eps": 1e-4},
-    config_keys={
-        "group": ("num_generations",),
-        "kl": ("beta",),
-        "momentum": ("adam_beta1",),
-        "clip_grad": ("max_grad_norm",),
-        "lr": ("learning_rate",),
-        "interval": ("num_iterations",),
-        "logging_steps": ("logging_steps",),
-        "scale_rewards": ("scale_rewards",),
-        "multi_objective_aggregation": ("multi_objective_aggregation",),
-        "loss_type": ("loss_type",),
-        "temperature": ("temperature",),
-        "max_tokens": ("max_completion_length",),
-        "clip_low": ("epsilon",),
-        "steps": ("max_steps",),
-        "trl_version": ("trl_version",),
-        "reward_weights": ("reward_weights",),
-    },
+    version="1.16",
+    configured=lambda keys: bool(OWN_SETTINGS & set(keys)),
+    settings=(
+        Setting("num_generations", "group", 8),
+        Setting("beta", "kl", 0.0),
+        Setting("adam_beta1", "momentum", 0.9),
+        Setting("max_grad_norm", "clip_grad"),
+        Setting("learning_rate", "lr", 1e-06),
+        Setting("num_iterations", "interval", 1),
+        Setting("logging_steps", "logging_steps"),
+        Setting("scale_rewards", "scale_rewards", "group"),
+        Setting("multi_objective_aggregation", "multi_objective_aggregation", "sum_then_normalize"),
+        Setting("loss_type", "loss_type", "dapo"),
+        Setting("temperature", "temperature", 1.0),
+        Setting("max_completion_length", "max_tokens", 512),
+        Setting("epsilon", "clip_low", 0.2),
+        Setting("max_steps", "steps"),
+        Setting("trl_version", "trl_version"),
+        Setting("reward_weights", "reward_weights"),
+        Setting("gradient_accumulation_steps", "accumulation", 1),
+        Setting("top_k", "top_k"),
+        Setting("top_p", "top_p", 1.0),
+        Setting("lr_scheduler_type", "schedule"),
+        Setting("warmup_steps", "warmup"),
+        Setting("adam_beta2", "beta2"),
+        Setting("pad_token_id", "pad"),
+        Setting("mask_truncated_completions", "masks_truncated", False),
+        Setting("per_device_train_batch_size", default=8),
+        Setting("per_device_eval_batch_size", default=8),
+        Setting("sync_ref_model", default=False),
+        Setting("importance_sampling_level", default="token"),
+        Setting("eval_strategy", default="no"),
+        Setting("use_vllm", default=False),
+        Setting("vllm_importance_sampling_correction", default=True),
+        Setting("auto_find_batch_size", default=False),
+        Setting("optim", default="adamw_torch_fused"),
+    ),
     derive=lambda configuration, settings: (
         {"optimizer": "adamw"} if str(configuration.get("optim", "")).startswith("adamw_torch") else {}
+    ),
+    defects=(
+        Defect(
+            "weights of rewards",
+            "trl",
+            ("reward",),
+            (0, 27),
+            (1, 0),
+            "is the sum of its parts without reward_weights, although the advantages use them",
+            "TRL #5352",
+            False,
+            _unweighted,
+        ),
     ),
     windowed=True,
     logs=(
@@ -406,3 +455,19 @@ TRL = Trainer(
     },
 )
 """Everything that is known of TRL."""
+
+_NOT_RLOO = frozenset(
+    ("scale_rewards", "multi_objective_aggregation", "loss_type", "importance_sampling_level",
+     "vllm_importance_sampling_correction")
+)  # fmt: skip
+
+RLOO = replace(
+    TRL,
+    title="TRL (RLOO)",
+    settings=tuple(
+        replace(setting, default={"num_generations": 2, "beta": 0.05}.get(setting.key, setting.default))
+        for setting in TRL.settings
+        if setting.key not in _NOT_RLOO
+    ),
+)
+"""The settings of RLOOConfig: no deviation divides its advantages. Its logs are read as those of TRL."""

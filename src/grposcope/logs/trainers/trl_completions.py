@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,13 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import is_whole
-from grposcope.core.run import Floats, Groups, Rollout, RolloutFiles
+from grposcope.core.rollouts import Floats, Rollout, RolloutRows
+from grposcope.core.run import Groups, RolloutFiles
 from grposcope.logs.columns import RawLog, log_of_groups
 from grposcope.logs.formats import parquet
 from grposcope.logs.formats.log_file import LogFile, LogKind
 from grposcope.logs.hints import Hints
-from grposcope.logs.logged_rollouts import LoggedRows, agree
+from grposcope.logs.logged_rollouts import agree
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -135,21 +136,30 @@ def groups(
     return found, RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
 
 
-def logged(path: Path, components: Collection[str] = ()) -> LoggedRows:
+def logged(path: Path, components: Collection[str] = ()) -> RolloutRows:
     """The rollouts in a file as they were logged. components: as in `groups`. UserError where it cannot be read."""
+    return RolloutRows(tuple(rollouts(path, components)), "trl", path)
+
+
+def rollouts(path: Path, components: Collection[str] = ()) -> Iterator[Rollout]:
+    """The rollouts in a file, in its order; components: as in `groups`. UserError where it cannot be read."""
     table = _table(path)
+    step = _step_of(table, path)
     columns = parquet.number_columns(table, without=_NO_REWARDS)
-    prompts = tuple(_message_list(prompt) for prompt in table["prompt"].to_pylist())
-    return LoggedRows(
-        engine="trl",
-        path=path,
-        step=_step_of(table, path),
-        keys=tuple(_text(prompt) for prompt in prompts),
-        prompts=prompts,
-        completions=tuple(_message_list(completion) for completion in table["completion"].to_pylist()),
-        rewards={name: column for name, column in columns.items() if not components or name in components},
-        advantages=parquet.number_columns(table, without=()).get("advantage"),
-    )
+    functions = {name: column for name, column in columns.items() if not components or name in components}
+    advantages = parquet.number_columns(table, without=()).get("advantage")
+    texts = zip(table["prompt"].to_pylist(), table["completion"].to_pylist(), strict=True)
+    for place, (prompt, completion) in enumerate(texts):
+        said = _message_list(prompt)
+        yield Rollout(
+            where=f"{path}, row {place + 1}",
+            step=step,
+            group=_text(said),
+            prompt=said,
+            completion=_message_list(completion),
+            rewards={name: float(column[place]) for name, column in functions.items()},
+            advantages=None if advantages is None else advantages[place : place + 1],
+        )
 
 
 def _message_list(value: Any) -> Any:
@@ -223,17 +233,21 @@ def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
     table = _table(path)
     rewards, names = _rewards(table, components)
     columns = parquet.number_columns(table, without=_NO_REWARDS)
-    rollouts, count, before = [], 0, None
+    made, count, before = [], 0, None
     for i, (prompt, answer) in enumerate(
         zip(table["prompt"].to_pylist(), table["completion"].to_pylist(), strict=True)
     ):
         count = count + 1 if prompt == before else 0
         before = prompt
-        text, none = _text(prompt), np.empty(0)
+        text = _text(prompt)
         parts = {name: float(columns[name][i]) for name in names} if len(names) > 1 else {}
-        reward = float(rewards[i])
-        rollouts.append(Rollout(text, text, count, _text(answer), reward, False, (), none, none, components=parts))
-    return tuple(rollouts)
+        made.append(
+            Rollout(
+                where=f"{path}, row {i + 1}", problem=text, group=text, prompt=text, index=count,
+                completion=_text(answer), reward=float(rewards[i]), rewards=parts,
+            )
+        )  # fmt: skip
+    return tuple(made)
 
 
 def _rewards(table: pa.Table, components: Collection[str]) -> tuple[Floats, list[str]]:

@@ -98,7 +98,7 @@ def _with_settings(run: Run) -> Run:
     NaN of metrics that have no term under them are absent values.
     """
     logged = run.config.get("logged", {})
-    settings = trl.TRL.settings(logged if isinstance(logged, Mapping) else {}, {}, run.config.get("settings", {}))
+    settings = trl.TRL.settings_of(logged if isinstance(logged, Mapping) else {}, {}, run.config.get("settings", {}))
     table = trl.TRL.with_terms(run.table, settings)
     return replace(run, config={**run.config, "settings": settings}, table=table)
 

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Ints
-from grposcope.instruments.verify import explained, recipes
+from grposcope.instruments.verify import explained, recipe_fit, recipes
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence
+from grposcope.instruments.verify.evidence import PipelineEvidence
 from grposcope.instruments.verify.explained import TrainedBatch
 from grposcope.instruments.verify.recipes import AdvantageRecipe
 
@@ -91,9 +92,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             made, (best, share) = again, _best(candidates, again)
     if share < 1 and stated.weights is None and all(np.isnan(row.reward) for row in evidence.rows):
         made, best, share = _weighted(best, candidates, made, share)
-    count = sum(len(batch.rewards) for batch in made)
     if share == 1:
-        yield _holds(best, candidates, made, count, recipes.states(stated))
+        yield from recipe_fit.told(best, candidates, made, evidence)
         return
     if recipes.states(stated) or share >= 0.5:
         yield _broken(best, made, evidence)
@@ -156,20 +156,20 @@ def _weights(evidence: PipelineEvidence, functions: Sequence[str]) -> Floats | N
     return np.array([evidence.stated.weights.get(name, 1.0) for name in functions])
 
 
-def _tokens(row: EvidenceRow) -> Floats:
+def _tokens(row: Rollout) -> Floats:
     """The advantages of the trained tokens, NaN for none."""
     if row.advantages is None or not len(row.advantages):
         return np.full(1, np.nan)
-    if row.trained is not None and len(row.trained) == len(row.advantages) and row.trained.any():
-        return row.advantages[row.trained]
+    if row.mask is not None and len(row.mask) == len(row.advantages) and row.mask.any():
+        return row.advantages[row.mask]
     return row.advantages
 
 
-def _advantage(row: EvidenceRow) -> float:
+def _advantage(row: Rollout) -> float:
     return float(_tokens(row)[0])
 
 
-def _varies(row: EvidenceRow) -> bool:
+def _varies(row: Rollout) -> bool:
     values = _tokens(row)
     known = values[np.isfinite(values)]
     return bool(len(known)) and float(np.ptp(known)) > 1e-5 * max(1.0, float(np.abs(known).max()))
@@ -213,19 +213,6 @@ def _weighted(
         again.append(replace(batch, rewards=total, weights=first))
     recipe, found = _best(candidates, again)
     return (again, recipe, found) if found > share else (made, best, share)
-
-
-def _holds(
-    best: AdvantageRecipe, candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch], count: int, stated: bool
-) -> ClaimTest:
-    same = [one for one in candidates if one != best and all(batch.fits(one).all() for batch in made)]
-    alive = sum(int((np.abs(np.nan_to_num(batch.advantages)) > 0).sum()) for batch in made)
-    others = f" ({len(same)} other recipes would fit too)" if same else ""
-    words = f"All {count:,} advantages are {best}{others}"
-    if not alive:
-        words = f"All {count:,} advantages are 0, as they should be: every group is dead"
-    end = "" if stated else "; the settings do not state the recipe"
-    return ClaimTest("advantages", False, "", f"{words}{end}.", "", "")
 
 
 def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> ClaimTest:

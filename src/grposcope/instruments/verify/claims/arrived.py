@@ -18,8 +18,12 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             "checkpoints to compare by the tokens of rollouts."
         )
         return
-    wrong = [one for one in evidence.arrived if one.equal < one.tensors or one.absent]
     total, moved = sum(one.tensors for one in evidence.arrived), sum(one.moved for one in evidence.arrived)
+    wrong = [one for one in evidence.arrived if one.equal < one.tensors or one.absent]
+    if not wrong and not moved:
+        yield NotTestable(f"All {total} tensors of the sampler equal the trainer's, but it is unknown whether training "
+                          "moved any; give the weights from before training as well.")  # fmt: skip
+        return
     if any(one.earlier for one in wrong):
         remedy = "Merge or send every trained tensor: these still have their values from before training."
     else:
@@ -28,7 +32,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         fault=f"{listed([one.kind for one in wrong])} not arrived" if wrong else "weights not arrived",
         broken=bool(wrong),
         evidence="; ".join(_said(one) for one in wrong),
-        held=_held(total, moved),
+        held=f"All {total} tensors of the sampler equal the trainer's; training moved {moved} of them.",
         effect="The sampler's weights differ from the trainer's, so rollouts are off-policy, like stale ones.",
         remedy=remedy,
     )
@@ -43,15 +47,6 @@ def _said(one: ModuleMatch) -> str:
     if one.first:
         parts.append(f"the first is {one.first}, the largest difference {one.largest:.2g}")
     return "; ".join(parts)
-
-
-def _held(total: int, moved: int) -> str:
-    if not moved:
-        return (
-            f"All {total} tensors are equal; give the weights from before training as well to see whether training "
-            "moved them."
-        )
-    return f"All {total} tensors of the sampler equal the trainer's; training moved {moved} of them."
 
 
 CLAIM = Claim("arrived", "All trained weights reached the sampler", "the trainer's and the sampler's weights", tests)

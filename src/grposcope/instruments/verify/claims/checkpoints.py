@@ -26,7 +26,7 @@ import numpy as np
 
 from grposcope.core.run import Floats, Ints
 from grposcope.core.text import percent
-from grposcope.instruments.verify import drawn_tokens, numerics
+from grposcope.instruments.verify import coverage, drawn_tokens, numerics
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
 from grposcope.instruments.verify.claims import weights
 from grposcope.instruments.verify.drawn_tokens import RowTokens
@@ -122,17 +122,18 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     path = alternatives[seen.best]
     expected = np.array([_expected(one, stated, squares, tokens, allowed) for one in alternatives])
     visible = int((expected > math.log(20 * len(alternatives))).sum())
-    if not visible and seen.p > FAR:
+    recorded = _by_recorded(evidence, rows, alternatives)
+    if recorded is None and not visible and seen.p > FAR:
         yield NotTestable(
             f"The tokens of {len(rows):,} rollouts cannot tell the checkpoints apart: the most different one "
             f"gives {max(0.0, expected.max()):.2g} nats of evidence, and "
             f"{math.log(20 * len(alternatives)):.2g} are needed; give more rollouts, or log the sampler's "
             "log-probabilities."
         )
-    else:
+    elif visible or seen.p <= FAR:
         yield _test(evidence, rows, path, increments[seen.best], sums, stated, seen.p, (visible, len(alternatives)))
-    if (test := _by_recorded(evidence, rows, alternatives)) is not None:
-        yield test
+    if recorded is not None:
+        yield recorded
 
 
 def _test(
@@ -153,8 +154,9 @@ def _test(
             f"{_by_step(evidence, sums, rows)}"
         ),
         held=(
-            f"No other assignment of {len(evidence.scored)} checkpoints to {len(rows):,} rollouts is "
-            f"likelier; {visible[0]} of {visible[1]} alternatives differ enough to be detected."
+            f"No other assignment of {len(evidence.scored)} checkpoints to "
+            f"{coverage.share(len(rows), len(evidence.rows), 'no scored token')} is likelier; {visible[0]} of "
+            f"{visible[1]} alternatives differ enough to be detected."
         ),
         effect=(
             f"On average a rollout is {per_rollout:.3g} nats from the policy being trained, so about "
@@ -197,6 +199,8 @@ def _by_recorded(
         if not values:
             continue
         mean = weights.mean_of(values, groups)
+        if not mean.freedom:
+            continue  # one token, of which no error can be taken
         p = mean.p_above(0.0)
         if best is None or (p, -mean.value) < (best[0], -best[1]):
             best = (p, mean.value, path)

@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Bools, Floats
+from grposcope.instruments.verify import coverage
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence
+from grposcope.instruments.verify.evidence import PipelineEvidence
 
 PERMUTATIONS = 9999
 FEWEST = 5
@@ -24,8 +26,8 @@ FEWEST = 5
 def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Reward and length of what was dropped against its siblings', then whole groups."""
     if not any(row.dropped for row in evidence.rows):
-        if evidence.filtered is False:
-            yield ClaimTest("dropped by reward", False, "", "Nothing was dropped.", "", "")
+        if evidence.filtered is False and evidence.rows:
+            yield NotTestable("Nothing was dropped, so there is nothing to test.")
         else:
             yield NotTestable(
                 "No rollout is marked as dropped; also write the rollouts that were left out, with the reason "
@@ -42,15 +44,19 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         values = np.array([of(row) for row in evidence.rows])
         yield from _within(evidence, mixed, values, name)
     live = [places for places in whole if _live(evidence, places)]
-    if len(live) >= FEWEST and len(kept) >= FEWEST:
-        yield _between(evidence, live, [places for places in kept if _live(evidence, places)])
+    others = [places for places in kept if _live(evidence, places)]
+    if len(live) >= FEWEST and len(others) >= FEWEST:
+        yield _between(evidence, live, others)
+    elif live:
+        yield NotTestable(f"{len(live):,} whole groups with different rewards were dropped and {len(others):,} kept, "
+                          f"too few to compare; {FEWEST} of each are enough.")  # fmt: skip
 
 
-def _reward(row: EvidenceRow) -> float:
+def _reward(row: Rollout) -> float:
     return row.reward
 
 
-def _length(row: EvidenceRow) -> float:
+def _length(row: Rollout) -> float:
     if row.completion_ids is not None:
         return float(len(row.completion_ids))
     return float(len(row.completion)) if isinstance(row.completion, str) else float("nan")
@@ -73,6 +79,10 @@ def _within(
         yield NotTestable(f"{count} dropped rollouts have a {name} and kept siblings, too few to test whether dropping "
                           f"depends on it; write the {name} and group of every dropped rollout.")  # fmt: skip
         return
+    if not any(np.ptp(values[part]) > 0 for part in parts):
+        yield NotTestable(f"The {name} of every dropped rollout equals its siblings', so whether dropping depends on "
+                          f"it cannot be seen; write groups with different {name}s.")  # fmt: skip
+        return
     seen, p = _permuted([values[part] for part in parts], [out[part] for part in parts])
     step = min(evidence.rows[int(part[0])].step for part in parts)
     rewards = np.array([row.reward for row in evidence.rows])
@@ -81,6 +91,7 @@ def _within(
     if (known & ~out).any():
         kept, every = rewards[known & ~out].mean(), rewards[known].mean()
         bias = f" The mean reward of the kept rollouts is {kept:.4g}; that of all rollouts is {every:.4g}."
+    of = coverage.share(count, int(out.sum()), f"no {name} or no kept sibling", "dropped rollout")
     apart = f"{abs(seen):.3g} {'higher' if seen > 0 else 'lower'} in reward"
     if name == "length":
         apart = f"{abs(seen):.3g} tokens {'longer' if seen > 0 else 'shorter'}"
@@ -88,7 +99,7 @@ def _within(
         fault=f"dropped by {name}",
         broken=p < 0.05,
         evidence=f"{count:,} dropped rollouts are {apart} than their siblings (p = {p:.2g})",
-        held=f"{count:,} dropped rollouts do not differ measurably in {name} from their siblings (p = {p:.2g}).",
+        held=f"{of} do not differ measurably in {name} from their siblings (p = {p:.2g}).",
         effect=(
             "The remaining rollouts are not a random sample of the policy: their mean reward and gradient are "
             f"biased.{bias}"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from grposcope.core.run import Bools, Floats, Run
+from grposcope.instruments.verify import coverage
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
 from grposcope.instruments.verify.evidence import PipelineEvidence
 
@@ -43,14 +44,17 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             "old and current log-probabilities differ."
         )
         return
-    apart = [np.abs(row.current - row.old)[_of(row.trained, row.old)] for row in rows
+    apart = [np.abs(row.current - row.old)[_of(row.mask, row.old)] for row in rows
              if row.current is not None and row.old is not None]  # fmt: skip
     every = np.concatenate(apart)
     absent = int(np.isnan(every).sum())
     known = every[np.isfinite(every)]
     if not len(known):
-        yield NotTestable("All log-probabilities are NaN; check where they are computed.")
+        yield NotTestable("No trained token has both an old and a current log-probability that is a number; write both "
+                          "for the first update on a batch.")  # fmt: skip
         return
+    counted = sum(bool(np.isfinite(one).any()) for one in apart)
+    of = coverage.share(counted, sum(not row.dropped for row in evidence.rows), "not both on a trained token")
     mean = float(known.mean())
     rounded = in_bfloat16(np.concatenate([row.old for row in rows if row.old is not None]))
     first = next((row for row, one in zip(rows, apart, strict=True) if np.nanmax(one, initial=0.0) > EXACT), rows[0])
@@ -64,7 +68,7 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         broken=mean > EXACT,
         evidence=f"Old and current log-probabilities of the first update differ by {mean:.2g} nats on average "
         f"(largest {known.max():.2g}): {words}; the first is {first.where}",
-        held=f"Old and current log-probabilities of {len(rows):,} rollouts differ by {mean:.1g} nats on average"
+        held=f"Old and current log-probabilities of {of} differ by {mean:.1g} nats on average"
         f"{f', without {absent:,} NaN tokens' if absent else ''}; {EXACT:g} would have been detected.",
         effect="Ratios that should be 1 are not, so numerical noise clips and weights tokens.",
         remedy="Compute both with the same weights, in float32 and with dropout off.",
@@ -82,17 +86,17 @@ def in_bfloat16(values: Floats) -> bool:
     return bool(len(known)) and not bool((known.view(np.uint32) & 0xFFFF).any())
 
 
-def _kl(run: Run) -> Iterator[ClaimTest]:
+def _kl(run: Run) -> Iterator[ClaimTest | NotTestable]:
     """KL to the starting policy is 0 at the first step and not from then on."""
     if not run.setting("kl"):
         return
     name = next((name for name in ("kl", "kl_k1", "kl_loss") if name in run.table), None)
-    if name is None or run.window > 1:
+    known = np.zeros(0, bool) if name is None else np.isfinite(run.table[name])
+    if name is None or run.window > 1 or not known.any() or run.table["step"][known][0] != 1:
+        yield NotTestable("The log has no KL of step 1 by itself, so where the reference begins was not tested; log KL "
+                          "at every step from the first on (logging_steps=1).")  # fmt: skip
         return
-    known = np.isfinite(run.table[name])
     step, kl = run.table["step"][known], run.table[name][known]
-    if not len(step) or step[0] != 1:
-        return
     yield ClaimTest(
         fault=_LABEL,
         broken=abs(float(kl[0])) > 0.02,
@@ -149,21 +153,25 @@ def _schedule(evidence: PipelineEvidence, run: Run) -> Iterator[ClaimTest | NotT
     if said.updates is None and said.schedule in ("linear", "cosine"):
         yield NotTestable("The length of the learning-rate schedule is unknown; state max_steps.")
         return
-    if run.window > 1 or not len(step):
+    if run.window > 1 or len(step) < 2:
+        yield NotTestable("The log has too few learning rates of single steps to compare with the schedule; log the "
+                          "rate at every step (logging_steps=1).")  # fmt: skip
         return
     peak, updates, warmup = said.learning_rate, float(said.updates or 0), float(said.warmup or 0)
     due = [made(step - by, peak, warmup, updates) for by in (0.0, 1.0, -1.0)]
     wrong = min((np.abs(rate - one) > 1e-3 * peak for one in due), key=lambda one: int(one.sum()))
     first = int(np.flatnonzero(wrong)[0]) if wrong.any() else None
     place = 0 if first is None else first
+    if first is not None and said.warmup is None:
+        yield NotTestable("The learning rate does not follow the schedule without a warm-up, and the settings state "
+                          "none; state the warm-up (warmup_steps).")  # fmt: skip
+        return
     yield ClaimTest(
         fault="learning rate",
-        broken=first is not None and said.warmup is not None,
+        broken=first is not None,
         evidence=f"The learning rate at step {step[place]:.0f} is {rate[place]:.4g}, but the schedule "
         f"{said.schedule} gives {due[1][place]:.4g}; {int(wrong.sum()):,} of {len(step):,} rows differ",
-        held=f"The learning rate of {len(step):,} rows follows the schedule {said.schedule}."
-        if first is None
-        else "The learning rate may have a warm-up that is not stated.",
+        held=f"The learning rate of {len(step):,} rows follows the schedule {said.schedule}.",
         effect="Steps are larger or smaller than the settings state.",
         remedy="Step the scheduler once per optimiser step, and restore it with the checkpoint.",
         since=int(step[place]),

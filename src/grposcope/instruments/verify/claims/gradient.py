@@ -12,11 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats
-from grposcope.instruments.verify import token_weights
+from grposcope.instruments.verify import coverage, token_weights
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
 from grposcope.instruments.verify.claims.first_update import EXACT, in_bfloat16
-from grposcope.instruments.verify.evidence import EvidenceRow, GradientEvidence, PipelineEvidence
+from grposcope.instruments.verify.evidence import GradientEvidence, PipelineEvidence
 from grposcope.instruments.verify.stated_loss import StatedLoss
 from grposcope.instruments.verify.token_weights import REDUCTIONS
 
@@ -28,9 +29,11 @@ NORMS = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
-    """Token weights, then norms at checkpoints, then the reference."""
-    yield from _weights(evidence)
-    yield from _norms(evidence)
+    """Token weights, or norms at checkpoints in their place; then the reference."""
+    both = [list(_weights(evidence)), list(_norms(evidence))]
+    made = [found for found in both if any(isinstance(one, ClaimTest) for one in found)]
+    for found in made or both:
+        yield from found
     yield from _reference(evidence)
 
 
@@ -45,7 +48,7 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
                           "verify does not know it.")  # fmt: skip
         return
     wrong: list[tuple[int, str, str]] = []
-    largest, tokens, size = 0.0, 0, 0.0
+    largest, tokens, taken, size, pulled = 0.0, 0, 0, 0.0, False
     for step, places in evidence.steps.items():
         rows = [evidence.rows[place] for place in places]
         some = [rows[place] for place in token_weights.of_update(rows) if rows[place].loss_weights is not None]
@@ -60,9 +63,13 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             np.abs(given - found)[compared],
             max(np.abs(given[compared]).max(), np.abs(found[compared]).max()),
         )
-        share = float(apart.max() / scale) if scale else 0.0
+        if not scale:
+            continue  # no advantage and no KL term, so every loss has derivatives of 0
+        share = float(apart.max() / scale)
         tolerance = BFLOAT16 if in_bfloat16(given) else FLOAT32
         tokens += int(compared.sum())
+        taken += len(some)
+        pulled |= bool(kl) and _pulls(loss, kl, some, rows, tolerance * scale)
         largest = max(largest, share)
         if share > tolerance:
             fault, words = _explained(loss, kl, some, rows, given, tolerance)
@@ -70,8 +77,8 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             reach = float(np.linalg.norm(found[compared]))
             size = size or float(np.linalg.norm((given - found)[compared])) / max(reach, 1e-300)
     if not tokens:
-        yield NotTestable("No batch has both the token weights of its loss and what they are computed from: "
-                          "advantages, and log-probabilities of the policy and of the reference.")  # fmt: skip
+        yield NotTestable("No batch has both derivatives of its loss that are not all 0 and what they are computed "
+                          "from: advantages, and log-probabilities of the policy and of the reference.")  # fmt: skip
         return
     first = wrong[0] if wrong else (0, "weights of the loss", "")
     yield ClaimTest(
@@ -79,31 +86,42 @@ def _weights(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         broken=bool(wrong),
         evidence=f"The derivatives of the loss at step {first[0]} {first[2]}; their relative "
         f"difference from the stated loss is {size:.2g}",
-        held=f"The derivatives of the loss match the settings at {tokens:,} tokens, to {largest:.1g} of the largest; "
+        held=f"The derivatives of the loss match the settings at {tokens:,} tokens of "
+        f"{coverage.share(taken, len(evidence.rows), 'none, or only zeros')}, to {largest:.1g} of the largest; "
         f"{FLOAT32:g} would have been detected ({BFLOAT16:g} in bfloat16).",
         effect=f"The gradient is that of a different objective: the token weights are off by {size:.0%} of their size.",
         remedy="Compare the sign and factor of each loss term with the settings, and check what the loss is divided by "
         "in gradient accumulation.",
         since=first[0] if wrong else None,
     )
+    if kl and not pulled:
+        yield NotTestable(f"The KL term is too small in these batches to see its coefficient {kl:g}; record batches "
+                          "of later steps, at which the policy has left its reference.")  # fmt: skip
 
 
-def _given(row: EvidenceRow) -> Floats:
+def _pulls(loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], visible: float) -> bool:
+    """Whether the KL term of some rows is large enough for a wrong coefficient to be seen."""
+    found = token_weights.of(loss, some, [row for row in rows if not row.dropped])
+    pull = np.abs(np.concatenate(found.kl))
+    return bool((kl * pull[np.isfinite(pull)] > visible).any())
+
+
+def _given(row: Rollout) -> Floats:
     return np.zeros(0) if row.loss_weights is None else row.loss_weights
 
 
-def _wanted(loss: StatedLoss, kl: float, some: Sequence[EvidenceRow], rows: Sequence[EvidenceRow]) -> Floats:
+def _wanted(loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout]) -> Floats:
     """Weights of all tokens of some rows, one after the other; without a KL term no reference is asked for."""
     found = token_weights.of(loss, some, [row for row in rows if not row.dropped])
     return np.concatenate(found.total(kl) if kl else found.policy)
 
 
 def _explained(
-    loss: StatedLoss, kl: float, some: Sequence[EvidenceRow], rows: Sequence[EvidenceRow], given: Floats,
+    loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], given: Floats,
     tolerance: float,
 ) -> tuple[str, str]:  # fmt: skip
     """What the weights are instead: a fault, and words for it."""
-    parts = len({row.part for row in some})
+    parts = len({row.micro_batch for row in some})
     for reduction in dict.fromkeys((loss.reduction, *REDUCTIONS)):
         if reduction == "constant length" and not loss.length:
             continue
@@ -144,6 +162,10 @@ def _norms(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     if not evidence.gradients:
         yield NotTestable("No gradient norm could be recomputed; give the checkpoint before a step, all rollouts of "
                           "the step, and its logged norm.")  # fmt: skip
+        return
+    if not any(max(one.norm(1, kl), one.logged) > 0 for one in evidence.gradients):
+        yield NotTestable("Every gradient is 0, logged and recomputed, as under any loss; give steps whose groups have "
+                          "different rewards.")  # fmt: skip
         return
     wrong = [one for one in evidence.gradients if abs(one.logged - one.norm(1, kl)) > _allowed(one, kl)]
     far = max(abs(one.logged / one.norm(1, kl) - 1) if one.norm(1, kl) else 0.0 for one in evidence.gradients)
@@ -201,7 +223,7 @@ def _reference(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         if start is not None and len(start.logp[place]) == len(row.reference):
             apart = np.abs(start.logp[place] - row.reference)
             limit = 0.05 if in_bfloat16(row.reference) else EXACT
-            counted = np.isfinite(apart) & (True if row.trained is None else row.trained)
+            counted = np.isfinite(apart) & (True if row.mask is None else row.mask)
             if counted.any():
                 tested, far = tested + 1, max(far, float(apart[counted].mean()))
                 if apart[counted].mean() > limit:
@@ -230,7 +252,8 @@ def _reference(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         fault="reference updated",
         broken=bool(wrong),
         evidence=words,
-        held=f"The reference's log-probabilities of {tested:,} rollouts agree with a fixed policy"
+        held="The reference's log-probabilities of "
+        f"{coverage.share(tested, len(evidence.rows), 'none that could be compared')} agree with a fixed policy"
         f"{f', to {far:.1g} nats' if start is not None else ''}; {EXACT:g} nats would have been detected.",
         effect="The KL term holds the policy near its latest weights instead of its starting weights.",
         remedy="Keep a frozen copy of the starting weights as the reference, and update it only if you intend to.",

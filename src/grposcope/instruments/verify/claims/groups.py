@@ -15,9 +15,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Ints
+from grposcope.instruments.verify import coverage
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence
+from grposcope.instruments.verify.evidence import PipelineEvidence
 
 SHARES = (0.02, 0.1, 0.3, 0.6, 0.95)
 """Shares of copies among the rollouts that the test looks for."""
@@ -30,22 +32,22 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     if not evidence.groups:
         yield NotTestable("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
         return
-    if (found := _prompts(evidence)) is not None:
-        yield found
+    yield _prompts(evidence)
     yield from _sizes(evidence)
     yield from _copies(evidence)
 
 
-def _prompts(evidence: PipelineEvidence) -> ClaimTest | None:
-    """One prompt in every group; None where the groups were made of the prompts."""
+def _prompts(evidence: PipelineEvidence) -> ClaimTest | NotTestable:
+    """One prompt in every group, of those in which two rollouts or more have one."""
     mixed, known = [], 0
     for key, places in evidence.groups.items():
-        prompts = {_prompt(evidence.rows[place]) for place in places if evidence.rows[place].named} - {None}
-        known += bool(prompts)
-        if len(prompts) > 1:
-            mixed.append((key, len(prompts)))
+        prompts = [_prompt(evidence.rows[place]) for place in places if evidence.rows[place].named]
+        prompts = [prompt for prompt in prompts if prompt is not None]
+        known += len(prompts) > 1
+        if len(set(prompts)) > 1:
+            mixed.append((key, len(set(prompts))))
     if not known:
-        return None
+        return NotTestable(_no_prompts(evidence))
     first = min(mixed, default=None)
     return ClaimTest(
         fault="mixed prompts",
@@ -54,14 +56,24 @@ def _prompts(evidence: PipelineEvidence) -> ClaimTest | None:
             f"{len(mixed):,} of {known:,} groups have several prompts; the first, {first[0][1]} at step {first[0][0]}, "
             f"has {first[1]}"
         ),
-        held=f"All {known:,} groups have one prompt.",
+        held=f"One prompt stands in each of {coverage.share(known, len(evidence.groups), 'no two prompts', 'group')}.",
         effect="Rollouts are compared with those of other prompts, so easy prompts win over hard ones.",
         remedy="Order rollouts by prompt before splitting them into groups.",
         since=None if first is None else first[0][0],
     )  # fmt: skip
 
 
-def _prompt(row: EvidenceRow) -> str | None:
+def _no_prompts(evidence: PipelineEvidence) -> str:
+    """Why no group can be seen to have one prompt."""
+    if not any(row.named for row in evidence.rows):
+        return (
+            "The rollouts do not name their groups, which were formed by prompt here, so each has one; write the "
+            "group id that the advantages were computed with."
+        )
+    return "No group has two rollouts with a prompt; write the prompt with each rollout."
+
+
+def _prompt(row: Rollout) -> str | None:
     if row.prompt_ids is not None and len(row.prompt_ids):
         return row.prompt_ids.tobytes().hex()
     return None if row.prompt is None else str(row.prompt)
@@ -80,6 +92,7 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         size = usual
     wrong = {key: count for key, count in sizes.items() if count != size}
     first = min(wrong, default=None)
+    alone = sum(row.group is None for row in evidence.rows)
     fault, words = "group size", f"do not have {size} rollouts"
     at_steps: dict[str, list[tuple[int, str]]] = {}
     for key in wrong:
@@ -99,11 +112,15 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
             f"{len(wrong):,} of {len(sizes):,} groups {words}; the first, {_shown(first[1])} at step {first[0]}, has "
             f"{wrong[first]}"
         ),
-        held=f"All {len(sizes):,} groups have {size} rollouts{'' if stated else ' (the settings state no size)'}.",
+        held=f"All {len(sizes):,} groups have {size} rollouts{'' if stated else ' (the settings state no size)'}."
+        + (f" {alone:,} rollouts have no group." if alone else ""),
         effect="A group of one rollout has no baseline, and a smaller group has a noisier one.",
         remedy="Find where rollouts are lost or split between the sampler and the trainer.",
         since=None if first is None else first[0],
     )  # fmt: skip
+    if not stated:
+        yield NotTestable("The settings do not state the group size, so groups were compared with each other only; "
+                          "state it (num_generations).")  # fmt: skip
 
 
 def _shown(group: str) -> str:
@@ -114,35 +131,41 @@ def _shown(group: str) -> str:
 def _copies(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Siblings that are copies of each other."""
     keys = [_completion(row) for row in evidence.rows]
-    groups = [list(places) for places in evidence.groups.values() if len(places) > 1]
-    groups = [places for places in groups if all(keys[place] is not None for place in places)]
+    several = [list(places) for places in evidence.groups.values() if len(places) > 1]
+    groups = [places for places in several if all(keys[place] is not None for place in places)]
     if not groups:
+        yield NotTestable("No group of several rollouts has all its completions, so copies among siblings were not "
+                          "looked for; write the completion with each rollout.")  # fmt: skip
         return
-    drawn = [evidence.rows[place].sampler for places in groups for place in places]
+    of = coverage.share(len(groups), len(several), "rollouts without a completion", "group")
+    drawn = [evidence.rows[place].sampler for places in groups for place in places if keys[place]]
     said = evidence.stated
     plain = said.temperature == 1 and said.top_k is None and said.top_p in (None, 1.0)
     if plain and all(one is not None and len(one) and np.isfinite(one).all() for one in drawn):
         logp = {place: _total(evidence.rows[place]) for places in groups for place in places}
         yield _by_probability([[str(keys[place]) for place in places] for places in groups],
-                              [[logp[place] for place in places] for places in groups])  # fmt: skip
+                              [[logp[place] for place in places] for places in groups], of)  # fmt: skip
         return
-    yield _by_order([[str(keys[place]) for place in places] for places in groups])
+    yield _by_order([[str(keys[place]) for place in places] for places in groups], of)
 
 
-def _total(row: EvidenceRow) -> float:
-    """log μ of the tokens that the model wrote."""
-    assert row.sampler is not None
+def _total(row: Rollout) -> float:
+    """log μ of the tokens that the model wrote; 0 for an empty completion, whose end was not recorded."""
+    if row.sampler is None:
+        return 0.0
     written = row.written if row.written is not None else np.ones(len(row.sampler), bool)
     return float(min(row.sampler[written].sum(), 0.0))
 
 
-def _completion(row: EvidenceRow) -> str | None:
+def _completion(row: Rollout) -> str | None:
+    """What tells a completion from others, "" for an empty one and None for one that was not written down."""
     if row.completion_ids is not None:
-        return row.completion_ids.tobytes().hex() if len(row.completion_ids) else None
+        return row.completion_ids.tobytes().hex()
     return None if row.completion is None else str(row.completion)
 
 
-def _by_probability(texts: Sequence[Sequence[str]], logp: Sequence[Sequence[float]]) -> ClaimTest:
+def _by_probability(texts: Sequence[Sequence[str]], logp: Sequence[Sequence[float]], of: str = "") -> ClaimTest:
+    """Repeats against their probabilities; an empty completion, whose probability is unknown, repeats none."""
     logs = np.zeros(len(SHARES))
     shares = np.array(SHARES)
     repeated, expected, count = 0, 0.0, 0
@@ -151,30 +174,36 @@ def _by_probability(texts: Sequence[Sequence[str]], logp: Sequence[Sequence[floa
         for place, (name, value) in enumerate(zip(names, values, strict=True)):
             q = min(sum(math.exp(one) for one in before.values()), 1 - 1e-9)
             if place:
-                again = name in before
+                again = bool(name) and name in before
                 repeated, expected, count = repeated + again, expected + q, count + 1
                 more = q + shares * (1 - q)
                 logs += np.log(more / max(q, 1e-300)) if again else np.log((1 - more) / (1 - q))
-            before.setdefault(name, value)
+            if name:
+                before.setdefault(name, value)
     p = float(min(1.0, 1 / max(np.exp(np.clip(logs, -700, 700)).mean(), 1e-300)))
     return _told(p, f"{repeated:,} of {count:,} rollouts repeat an earlier one of their group; their "
                     f"probabilities predict {expected:.3g} (p = {p:.2g})",
-                 f"{repeated:,} rollouts repeat a sibling; {expected:.3g} are expected.")  # fmt: skip
+                 f"{repeated:,} rollouts{f' of {of}' if of else ''} repeat a sibling; {expected:.3g} are "
+                 "expected.")  # fmt: skip
 
 
-def _by_order(texts: Sequence[Sequence[str]]) -> ClaimTest:
+def _by_order(texts: Sequence[Sequence[str]], of: str = "") -> ClaimTest | NotTestable:
     """Copies at one distance, such as half a group where two processes have one seed, against permuted siblings."""
     random = np.random.default_rng(0)
     codes = [np.unique(np.array(names), return_inverse=True)[1] for names in texts]
+    if all(code.max() + 1 == len(code) for code in codes):
+        return _told(1.0, "", f"No rollout repeats a sibling{f', in {of}' if of else ''}.")
     codes = [code for code in codes if len(code) > 2 and code.max() > 0 and code.max() + 1 < len(code)]
     if not codes:
-        return _told(1.0, "", "Rollouts do not repeat siblings at fixed distances, as copies would.")
+        return NotTestable("Equal siblings were found, but their order cannot show whether they are copies, since all "
+                           "of their group are equal; write the sampler's log-probabilities.")  # fmt: skip
     seen = float(_at_one_distance([code[None] for code in codes])[0])
     draws = _at_one_distance([random.permuted(np.tile(code, (PERMUTATIONS, 1)), axis=1) for code in codes])
     p = (1 + int((draws >= seen).sum())) / (1 + PERMUTATIONS)
     return _told(p, f"{seen:.0f} rollouts repeat the one that stands a fixed number of places before them in "
                  f"their group; a random order would give {np.mean(draws):.3g} (p = {p:.2g})",
-                 "Equal siblings do not stand at fixed distances, as copies would.")  # fmt: skip
+                 f"Equal siblings{f' in {of}' if of else ''} do not stand at fixed distances, as copies "
+                 "would.")  # fmt: skip
 
 
 def _at_one_distance(codes: Sequence[Ints]) -> Floats:

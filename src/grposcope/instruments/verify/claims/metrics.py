@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from grposcope.core.run import Floats, Run
+from grposcope.core.rollouts import Rollout
+from grposcope.core.run import Bools, Floats, Run
+from grposcope.instruments.verify import coverage
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence
-from grposcope.logs import defects
+from grposcope.instruments.verify.evidence import PipelineEvidence
+from grposcope.logs.trainers import DEFECTS
 
 FEWEST = 2
 """Steps below which nothing is compared."""
 
 Groups = Sequence[Floats]
-Definition = Callable[[Sequence[EvidenceRow], Groups], float]
+Definition = Callable[[Sequence[Rollout], Groups], float]
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
@@ -29,7 +31,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield NotTestable("There is no log of the run to compare with; give it together with the rollouts.")
         return
     for name in run.reading.defects if run.reading is not None else ():
-        known = [one for one in defects.DEFECTS if one.name == name and one.engine == run.meta.engine]
+        known = [one for one in DEFECTS if one.name == name and one.engine == run.meta.engine]
         if known and known[0].left_out:
             yield NotTestable(f"Not used, because of a known defect of this engine: {known[0]}.")
     steps = _steps(evidence, run)
@@ -45,19 +47,22 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield from _other_reward(run, steps)
         return
     same = {step: part for step, part in steps.items() if _near(_at(run, "reward", step + offset), _mean(*part))}
-    yield ClaimTest(
-        "mean reward", False, "", f"The logged mean reward agrees with the rollouts in {len(same):,} steps.", "", ""
-    )
+    of = coverage.share(len(same), len(logged_steps(run)), "no rollouts, or others", "step")
+    yield ClaimTest("mean reward", False, "", f"The logged mean reward agrees with the rollouts of {of}.", "", "")
     for name, definitions in METRICS.items():
-        replaced = name == "dead_fraction" and evidence.filtered  # which is of all groups that were drawn
-        if name in run.table and not replaced:
-            yield from _compared(run, name, definitions, same, offset)
+        if name not in run.table:
+            continue
+        if name == "dead_fraction" and evidence.filtered:
+            yield NotTestable(f"{run.keys.get(name, name)} is of all groups that were drawn, but some were left out "
+                              "before they were written; write all of them.")  # fmt: skip
+            continue
+        yield _compared(run, name, definitions, same, offset)
 
 
-def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[EvidenceRow], Groups]]:
+def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[Rollout], Groups]]:
     """Step -> rows and rewards by group; of a record that keeps all rewards apart, those."""
-    found: dict[int, tuple[Sequence[EvidenceRow], Groups]] = {}
-    logged = set(run.table["step"][np.isfinite(run.table["step"])].astype(int).tolist())
+    found: dict[int, tuple[Sequence[Rollout], Groups]] = {}
+    logged = logged_steps(run)
     if evidence.whole is False:
         parts = np.split(run.groups.rewards, run.groups.offsets[1:-1]) if len(run.groups) else []
         for step in logged:
@@ -75,6 +80,11 @@ def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[
     return found
 
 
+def logged_steps(run: Run) -> set[int]:
+    """The steps that have a row in the log."""
+    return set(run.table["step"][np.isfinite(run.table["step"])].astype(int).tolist())
+
+
 def _at(run: Run, name: str, step: int) -> float:
     place = np.flatnonzero(run.table["step"] == step)
     return float(run.table[name][place[-1]]) if len(place) else float("nan")
@@ -84,21 +94,19 @@ def _near(one: float, other: float) -> bool:
     return abs(one - other) <= 1e-3 * abs(other) + 6e-5
 
 
-def _mean(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _mean(rows: Sequence[Rollout], groups: Groups) -> float:
     return float(np.concatenate(groups).mean())
 
 
-def _plain_sum(rows: Sequence[EvidenceRow]) -> float:
+def _plain_sum(rows: Sequence[Rollout]) -> float:
     return float(np.mean([np.nansum(list(row.rewards.values())) for row in rows]))
 
 
-def _agreeing(run: Run, steps: Mapping[int, tuple[Sequence[EvidenceRow], Groups]], offset: int) -> float:
+def _agreeing(run: Run, steps: Mapping[int, tuple[Sequence[Rollout], Groups]], offset: int) -> float:
     return float(np.mean([_near(_at(run, "reward", step + offset), _mean(*part)) for step, part in steps.items()]))
 
 
-def _other_reward(
-    run: Run, steps: Mapping[int, tuple[Sequence[EvidenceRow], Groups]]
-) -> Iterator[ClaimTest | NotTestable]:
+def _other_reward(run: Run, steps: Mapping[int, tuple[Sequence[Rollout], Groups]]) -> Iterator[ClaimTest | NotTestable]:
     """The logged reward is no mean of the rollouts' rewards: a plain sum of functions, or other rollouts."""
     plain = [
         (step, _at(run, "reward", step), _plain_sum(rows), _mean(rows, parts))
@@ -106,7 +114,7 @@ def _other_reward(
     ]  # fmt: skip
     if plain and np.mean([_near(logged, summed) for _, logged, summed, _ in plain]) > 0.9:
         step, logged, _, mean = plain[0]
-        known = next(one for one in defects.DEFECTS if one.name == "weights of rewards")
+        known = next(one for one in DEFECTS if one.name == "weights of rewards")
         yield ClaimTest(
             "reward without weights", True,
             f"The logged reward is the unweighted sum of its functions: {logged:.4g} at step {step}, but the weighted "
@@ -121,20 +129,27 @@ def _other_reward(
 
 def _compared(
     run: Run, name: str, definitions: Mapping[str, Definition],
-    steps: Mapping[int, tuple[Sequence[EvidenceRow], Groups]], offset: int,
-) -> Iterator[ClaimTest]:  # fmt: skip
+    steps: Mapping[int, tuple[Sequence[Rollout], Groups]], offset: int,
+) -> ClaimTest | NotTestable:  # fmt: skip
+    """One metric of the log against its definition, in the steps whose mean reward agrees."""
     (own, due), *others = definitions.items()
     logged = np.array([_at(run, name, step + offset) for step in steps])
     made = np.array([due(*part) for part in steps.values()])
     known = np.isfinite(logged) & np.isfinite(made)
-    if known.sum() < FEWEST:
-        return
     key = run.keys.get(name, name)
+    if known.sum() < FEWEST:
+        return NotTestable(f"{key} was not compared: fewer than {FEWEST} steps have both its value and rollouts that "
+                           "it can be taken from.")  # fmt: skip
     wrong = known & np.array([not _near(a, b) for a, b in zip(logged, made, strict=True)])
+    if not wrong.any():
+        if others and np.ptp(made[known]) == 0 and not _differs(others, steps, made, known):
+            return NotTestable(f"{key} is {made[known][0]:g} in all {int(known.sum()):,} steps under every definition; "
+                               "write steps whose rollouts differ.")  # fmt: skip
+        of = coverage.share(int(known.sum()), len(logged_steps(run)), "nothing to compare with", "step")
+        return ClaimTest(f"metric {name}", False, "", f"{key} is {own} to within 0.1%, in {of}.", "", "")
     if wrong.sum() < max(FEWEST, 2 / 3 * known.sum()):
-        yield ClaimTest(f"metric {name}", False, "", f"{key} is {own} to within 0.1%, in "
-                        f"{int((known & ~wrong).sum()):,} of {int(known.sum()):,} steps.", "", "")  # fmt: skip
-        return
+        return NotTestable(f"{key} is {own} in {int((known & ~wrong).sum()):,} of {int(known.sum()):,} steps only, so "
+                           "some rollouts may be of other steps; write all rollouts of a step.")  # fmt: skip
     fits = ""
     for words, other in others:
         values = [other(*part) for part in steps.values()]
@@ -143,7 +158,7 @@ def _compared(
             break
     first = int(np.flatnonzero(wrong)[0])
     step = list(steps)[first]
-    yield ClaimTest(
+    return ClaimTest(
         fault=f"metric {name}",
         broken=True,
         evidence=f"{key} is not {own} in {int(wrong.sum()):,} of {int(known.sum()):,} steps: {logged[first]:.4g} at "
@@ -155,6 +170,15 @@ def _compared(
     )
 
 
+def _differs(
+    others: Sequence[tuple[str, Definition]], steps: Mapping[int, tuple[Sequence[Rollout], Groups]], made: Floats,
+    known: Bools,
+) -> bool:  # fmt: skip
+    """Whether another definition has another value than `made` (S,) in a step that is known (S,)."""
+    values = np.array([[other(*part) for part in steps.values()] for _, other in others])
+    return any(not _near(a, b) for row in values for a, b, here in zip(row, made, known, strict=True) if here)
+
+
 def _within(ddof: int) -> Definition:
     return lambda rows, groups: float(np.mean([part.std(ddof=ddof) for part in groups if len(part) > ddof] or [np.nan]))
 
@@ -163,40 +187,40 @@ def _over_all(ddof: int) -> Definition:
     return lambda rows, groups: float(np.concatenate(groups).std(ddof=ddof))
 
 
-def _dead(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _dead(rows: Sequence[Rollout], groups: Groups) -> float:
     return float(np.mean([np.ptp(part) < 1e-8 for part in groups]))
 
 
-def _unpaid(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _unpaid(rows: Sequence[Rollout], groups: Groups) -> float:
     return float(np.mean([not part.any() for part in groups]))
 
 
-def _lengths(rows: Sequence[EvidenceRow]) -> Floats:
+def _lengths(rows: Sequence[Rollout]) -> Floats:
     if not rows or any(row.completion_ids is None for row in rows):
         return np.full(1, np.nan)
     return np.array([_length(row) for row in rows], np.float64)
 
 
-def _length(row: EvidenceRow) -> int:
+def _length(row: Rollout) -> int:
     """Tokens that the model wrote: TRL counts those of tools in no length."""
     if row.written is not None:
         return int(row.written.sum())
     return 0 if row.completion_ids is None else len(row.completion_ids)
 
 
-def _cut(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _cut(rows: Sequence[Rollout], groups: Groups) -> float:
     if not rows or any(row.truncated is None for row in rows):
         return float("nan")
     return float(np.mean([bool(row.truncated) for row in rows]))
 
 
-def _ended(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+def _ended(rows: Sequence[Rollout], groups: Groups) -> float:
     ended = [float(length) for row, length in zip(rows, _lengths(rows), strict=False) if row.truncated is False]
     return float(np.mean(ended)) if ended else float("nan")
 
 
 def _k3(sign: float) -> Definition:
-    def made(rows: Sequence[EvidenceRow], groups: Groups) -> float:
+    def made(rows: Sequence[Rollout], groups: Groups) -> float:
         parts = [
             sign * (row.current - row.sampler) for row in rows if row.current is not None and row.sampler is not None
         ]

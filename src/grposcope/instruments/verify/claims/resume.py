@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Run
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import EvidenceRow, OptimizerEvidence, PipelineEvidence
+from grposcope.instruments.verify.evidence import OptimizerEvidence, PipelineEvidence
 
 FEWEST = 20
 """Changes from row to row that a jump is compared with."""
@@ -25,33 +26,40 @@ DEGREES = 4
 
 def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Prompts of the rollouts, then what the log says at each restart."""
-    prompts = prompts_of(evidence.rows)
-    yield from _drawn_again(evidence, prompts)
-    yield from _optimizer(evidence)
-    yield from _epochs(evidence, prompts)
-    run = evidence.run
-    if run is None:
-        yield NotTestable("There is no log, so restarts are unknown; give the log of the run.")
+    prompts, run = prompts_of(evidence.rows), evidence.run
+    data = [*_drawn_again(evidence, prompts), *_epochs(evidence, prompts)]
+    state = list(_optimizer(evidence))
+    if run is None or len(run.segments) < 2:
+        yield from (*data, *state)
+        yield NotTestable("There is no log, so restarts are unknown; give the log of the run." if run is None
+                          else "The log shows no restart.")  # fmt: skip
         return
-    if len(run.segments) < 2:
-        yield NotTestable("The log shows no restart.")
-        return
+    norms: list[ClaimTest | NotTestable] = []
     for segment in run.segments[1:]:
         at = int(segment.table["step"][0])
-        yield from _order(evidence, prompts, at)
-        yield from _rate(run, at)
-        for name, fault, effect in (
-            (
-                "grad_norm",
-                "optimiser state lost",
-                "The optimiser restarts without its moments, so its first steps are too large.",
-            ),
-            ("reward", "level lost", "The run continues from different weights."),
-        ):
-            yield from _jump(run, name, at, fault, effect)
+        data += _order(evidence, prompts, at)
+        norms.append(_jump(run, "grad_norm", at, "optimiser state lost", "The optimiser restarts without its moments, "
+                           "so its first steps are too large."))  # fmt: skip
+        yield _rate(run, at)
+        yield _jump(run, "reward", at, "level lost", "The run continues from different weights.")
+    yield from data
+    if not data:
+        yield NotTestable(
+            "The order of the data was not tested; write the prompts of all rollouts around each restart."
+        )
+    yield from _either(norms, state)
 
 
-def prompts_of(rows: Sequence[EvidenceRow]) -> dict[int, frozenset[str]]:
+def _either(
+    norms: Sequence[ClaimTest | NotTestable], state: Sequence[ClaimTest | NotTestable]
+) -> Iterator[ClaimTest | NotTestable]:
+    """Both looks at the optimiser's state; why one could not be had is told only where the other could not either."""
+    whole = [all(isinstance(one, ClaimTest) for one in found) for found in (norms, state)]
+    for found, other in ((norms, whole[1]), (state, whole[0])):
+        yield from (one for one in found if isinstance(one, ClaimTest) or not other)
+
+
+def prompts_of(rows: Sequence[Rollout]) -> dict[int, frozenset[str]]:
     """Step -> its prompts."""
     found: dict[int, set[str]] = {}
     for row in rows:
@@ -96,11 +104,13 @@ def _drawn_again(
         return
     seen: dict[tuple[int, str], int] = {}
     again: list[tuple[int, int]] = []
+    inside: Counter[int] = Counter()
     for step in sorted(every):
         first = (step - 1) // interval * size
         epoch = first // data
         if (first + size - 1) // data != epoch:
             continue  # a batch across the end of an epoch has prompts of both
+        inside[epoch] += 1
         for prompt in every[step]:
             before = seen.setdefault((epoch, prompt), step)
             if (before - 1) // interval != (step - 1) // interval and step in prompts:
@@ -108,13 +118,16 @@ def _drawn_again(
     if again and not in_order(again, prompts):
         yield EQUAL_PROMPTS
         return
+    compared = sum(count for count in inside.values() if count > 1)
+    if not compared:
+        return
     step, before = min(again, default=(0, 0))
     yield ClaimTest(
         fault="data order repeated",
         broken=bool(again),
         evidence=f"{len(again):,} prompts are repeated within an epoch of {data:,}; the first appears at step {before} "
         f"and again at step {step}",
-        held=f"No prompt is repeated in {len(every):,} batches within an epoch of {data:,}; a single repeat would have "
+        held=f"No prompt is repeated in {compared:,} batches within an epoch of {data:,}; a single repeat would have "
         "been seen.",
         effect="Some prompts are trained on twice and others never.",
         remedy="Restore the position in the data with the checkpoint.",
@@ -124,12 +137,14 @@ def _drawn_again(
 
 def _optimizer(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Adam's state goes on: its count of updates grows with the steps, its second moments decay no faster than β₂."""
-    known = [one for one in evidence.optimizer if one.updates == one.updates or one.second == one.second]
-    if not known:
-        yield NotTestable("The optimiser's state was not recorded; save it with the checkpoints, or train with "
-                          "verify_every.")  # fmt: skip
-        return
     beta2 = evidence.stated.beta2
+    known = [one for one in evidence.optimizer
+             if one.updates == one.updates or (one.second == one.second and beta2 is not None)]  # fmt: skip
+    if not known:
+        yield NotTestable("The optimiser's state was not recorded, or its β₂ is not stated; save it with the "
+                          "checkpoints, or train with verify_every.")  # fmt: skip
+        return
+    counts = all(one.updates == one.updates for one in known)
     lost: list[tuple[int, str]] = []
     before = OptimizerEvidence(0, 0.0, 0.0)
     for one in known:
@@ -147,8 +162,10 @@ def _optimizer(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         fault="optimiser state lost",
         broken=bool(lost),
         evidence=f"The optimiser's state was reset: {lost[0][1]} ({known[0].where or 'in training'})" if lost else "",
-        held=f"The optimiser's state continues over {len(known):,} checks: it counts {before.updates:.0f} updates "
-        f"after step {before.step}; a reset of its moments or count would have been detected.",
+        held=f"The optimiser's state continues over {len(known):,} checks"
+        + (f": it counts {before.updates:.0f} updates after step {before.step}" if counts else "")
+        + f"; a reset of its {'count' if beta2 is None else 'moments or count' if counts else 'moments'} would have "
+        "been detected.",
         effect="The optimiser restarts without its moments, so its first steps are too large.",
         remedy="Restore the optimiser's state with the checkpoint, and create the optimiser only once.",
         since=lost[0][0] if lost else None,
@@ -221,15 +238,15 @@ def _order(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]], at
     )
 
 
-def _rate(run: Run, at: int) -> Iterator[ClaimTest | NotTestable]:
+def _rate(run: Run, at: int) -> ClaimTest | NotTestable:
     """The learning rate goes on where it was, and does not begin anew."""
     if "lr" not in run.table:
-        yield NotTestable("The log has no learning rate; log it at every step.")
-        return
+        return NotTestable("The log has no learning rate; log it at every step.")
     step, rate = _column(run, "lr")
     before, after = np.flatnonzero(step < at), np.flatnonzero(step >= at)
     if len(before) < 3 or len(after) < 2:
-        return
+        return NotTestable(f"The learning rate was logged too seldom around the restart at step {at}; log it at every "
+                           "step.")  # fmt: skip
     changes = np.abs(np.diff(rate[before]) / np.maximum(np.diff(step[before]), 1))
     gap = max(step[after[0]] - step[before[-1]], 1)
     jump = abs(rate[after[0]] - rate[before[-1]])
@@ -237,7 +254,7 @@ def _rate(run: Run, at: int) -> Iterator[ClaimTest | NotTestable]:
     count = min(len(after), len(before))
     anew = bool(np.allclose(rate[after[:count]], rate[before[:count]], rtol=1e-6, atol=0)) and jump > least
     wrong = anew or jump > 3 * gap * changes.max() + least
-    yield ClaimTest(
+    return ClaimTest(
         fault="learning rate restarted" if anew else "learning rate jumps",
         broken=wrong,
         evidence=f"The learning rate jumps from {rate[before[-1]]:.4g} to {rate[after[0]]:.4g} at the restart at step "
@@ -249,22 +266,24 @@ def _rate(run: Run, at: int) -> Iterator[ClaimTest | NotTestable]:
     )
 
 
-def _jump(run: Run, name: str, at: int, fault: str, effect: str) -> Iterator[ClaimTest | NotTestable]:
+def _jump(run: Run, name: str, at: int, fault: str, effect: str) -> ClaimTest | NotTestable:
     """The change of a metric across the restart among its changes elsewhere; p by rank."""
     if name not in run.table:
-        yield NotTestable(f"The log has no {name}; log it at every step.")
-        return
+        return NotTestable(f"The log has no {name}; log it at every step.")
     step, values = _column(run, name)
     if name == "grad_norm":
         step, values = step[values > 0], np.log(values[values > 0])
     place = int(np.searchsorted(step, at))
     width = 3 if name == "reward" else 1
     if place < width or place + width > len(values) or len(values) < FEWEST + 2 * width:
-        yield NotTestable(
+        return NotTestable(
             f"{len(values)} rows of {name} are too few to detect a jump at the restart at step {at}; about "
             f"{FEWEST + 2 * width} are enough, and more rows reveal smaller jumps."
         )
-        return
+    if not np.ptp(values) > 0:
+        return NotTestable(
+            f"{name} is {values[0]:.3g} in every row, so what a restart changes would not be seen in it."
+        )
 
     def change(where: int) -> float:
         return float(values[where : where + width].mean() - values[where - width : where].mean())
@@ -277,7 +296,7 @@ def _jump(run: Run, name: str, at: int, fault: str, effect: str) -> Iterator[Cla
         from scipy import stats
 
         p = min(p, 2 * float(stats.t.sf(abs(seen) / usual, DEGREES)))
-    yield ClaimTest(
+    return ClaimTest(
         fault=fault,
         broken=p < 0.05,
         evidence=f"{name} changes by {np.expm1(seen):+.0%} at the restart at step {at}, more than elsewhere "

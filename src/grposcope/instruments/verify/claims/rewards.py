@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import Rollout, Text
 from grposcope.core.run import Bools, Floats
+from grposcope.instruments.verify import coverage
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
 from grposcope.instruments.verify.evidence import PipelineEvidence
 
@@ -23,6 +25,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         return
     yield from _sums(evidence)
     yield from _failures(evidence)
+    yield from _empty(evidence)
     yield from _graded(evidence)
 
 
@@ -47,7 +50,8 @@ def _sums(evidence: PipelineEvidence) -> Iterator[ClaimTest]:
             f"{len(wrong):,} of {len(rows):,} rewards are not the weighted sum of their functions; the first, "
             f"{first.where}, is {given[wrong[0]]:.6g} instead of {due[wrong[0]]:.6g}"
         ),
-        held=f"All {len(rows):,} rewards are the weighted sum of their functions.",
+        held=f"The rewards of {coverage.share(len(rows), len(evidence.rows), 'no reward of several functions')} are "
+        "the weighted sum of their functions.",
         effect="The policy is trained on a different reward from that of the settings.",
         remedy="Check the weights of the reward functions and their order.",
         since=None if first is None else first.step,
@@ -81,6 +85,34 @@ def _failures(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     )  # fmt: skip
 
 
+def _empty(evidence: PipelineEvidence) -> Iterator[ClaimTest]:
+    """An empty completion has written nothing that could be paid like the best of the others."""
+    empty = [row for row in evidence.rows if text_of(row) == "" and np.isfinite(row.reward) and not row.failed]
+    others = [row.reward for row in evidence.rows if text_of(row) != "" and np.isfinite(row.reward) and not row.failed]
+    if not empty or not others or min(others) == max(others):
+        return  # nothing is empty, or the others show no reward to compare with
+    paid = [row for row in empty if row.reward > 0 and row.reward >= max(others)]
+    first = paid[0] if paid else empty[0]
+    yield ClaimTest(
+        fault="empty completions paid",
+        broken=bool(paid),
+        evidence=f"{len(paid):,} of {len(empty):,} empty completions have the reward {first.reward:g}, as high as the "
+        f"best of the others; the first is {first.where}",
+        held=f"{len(empty):,} empty completions have rewards below {max(others):g}, the best of the others.",
+        effect="The policy is paid for writing nothing, so completions shrink to nothing.",
+        remedy="Check whether texts were lost between sampler and reward function, and give an empty completion no "
+        "reward.",
+        since=min((row.step for row in paid), default=None),
+    )
+
+
+def text_of(row: Rollout) -> Text | None:
+    """The completion as it is graded: "" where it has no tokens, None where it was not written down."""
+    if row.completion is None and row.completion_ids is not None and not len(row.completion_ids):
+        return ""
+    return row.completion
+
+
 def _most(failed: Sequence[object]) -> str:
     reasons = [getattr(row, "failed", "") for row in failed]
     first = max(set(reasons), key=reasons.count)
@@ -93,12 +125,12 @@ def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield NotTestable("The rollouts were not graded again; give the reward function (--reward).")
         return
     places = [place for place, row in enumerate(evidence.rows)
-              if row.completion is not None and np.isfinite(row.reward) and not row.failed]  # fmt: skip
+              if text_of(row) is not None and np.isfinite(row.reward) and not row.failed]  # fmt: skip
     if not places:
         yield NotTestable("No rollout has both a text and a reward; write the completion as it was graded.")
         return
     rows = [evidence.rows[place] for place in places]
-    prompts, completions = [row.prompt or "" for row in rows], [row.completion or "" for row in rows]
+    prompts, completions = [row.prompt or "" for row in rows], [text_of(row) or "" for row in rows]
 
     def grade(order: Sequence[int]) -> Floats:
         assert evidence.grader is not None
@@ -109,45 +141,43 @@ def _graded(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         made[np.array(order)] = np.array([np.nan if one is None else float(one) for one in given])
         return made
 
-    forward = list(range(len(rows)))
-    once, again = grade(forward), grade(forward)
-    repeated = _near(again, once)
-    yield _test(
-        "not repeatable",
-        ~repeated,
-        evidence,
-        places,
-        again,
-        once,
-        "get a different reward when graded again",
-        "graded twice, all rewards are equal",
-        "The grader adds noise to the advantages.",
-        "Fix the seed of the reward function, or grade each text once.",
-    )
-    other = grade(forward[::-1])
-    moved = ~_near(other, once) & repeated
-    yield _test("depends on the order", moved, evidence, places, other, once,
-                "get a different reward when the batch is reordered", "graded in another order, all rewards are equal",
-                "A rollout's reward depends on its neighbours, so advantages are noise.",
-                "Make each reward depend only on its own completion.")  # fmt: skip
-    if moved.any():
+    once, again = grade(range(len(rows))), grade(range(len(rows)))
+    if not np.isfinite(once).any():
+        yield NotTestable(f"The reward function gave none of {len(rows):,} rollouts a number; check what it takes.")
         return
-    given = np.array([row.reward for row in rows])
-    sure = repeated & np.isfinite(once)
-    wrong = ~_near(given, once) & sure
-    fault, words = _kind(given, once, wrong, [str(row.group) for row in rows])
-    yield _test(
-        fault,
-        wrong,
-        evidence,
-        places,
-        given,
-        once,
-        words,
-        "graded again, all rewards equal the logged ones",
-        "Rollouts are rewarded for what they did not write.",
-        "Find where rewards are gathered or sorted separately from their rollouts, and match both by an id.",
-    )
+    repeated = _near(again, once)
+    yield _test("not repeatable", ~repeated, evidence, places, again, once,
+                "get a different reward when graded again", "graded twice, all rewards are equal",
+                "The grader adds noise to the advantages.",
+                "Fix the seed of the reward function, or grade each text once.")  # fmt: skip
+    if len(rows) < 2:
+        yield NotTestable("One rollout could be graded, so its order and neighbours do not show; write more.")
+    else:
+        other = grade(range(len(rows))[::-1])
+        moved = ~_near(other, once) & repeated
+        yield _test("depends on the order", moved, evidence, places, other, once,
+                    "get a different reward when the batch is reordered",
+                    "graded in another order, all rewards are equal",
+                    "A rollout's reward depends on its neighbours, so advantages are noise.",
+                    "Make each reward depend only on its own completion.")  # fmt: skip
+        if moved.any():
+            return
+    sure = np.flatnonzero(repeated & np.isfinite(once))
+    yield _logged(evidence, [places[place] for place in sure], once[sure])
+
+
+def _logged(evidence: PipelineEvidence, places: Sequence[int], once: Floats) -> ClaimTest | NotTestable:
+    """The logged rewards of some rows against those that the function gives, once (N,)."""
+    given = np.array([evidence.rows[place].reward for place in places])
+    wrong = ~_near(given, once)
+    if not wrong.any() and (not len(once) or np.ptp(once) == 0):
+        return NotTestable("The rewards that could be graded again are all equal, so rewards in the wrong place would "
+                           "not be seen; write rollouts with different rewards.")  # fmt: skip
+    fault, words = _kind(given, once, wrong, [str(evidence.rows[place].group) for place in places])
+    return _test(fault, wrong, evidence, places, given, once, words, "graded again, all rewards equal the logged ones",
+                 "Rollouts are rewarded for what they did not write.",
+                 "Find where rewards are gathered or sorted separately from their rollouts, and match both by an "
+                 "id.")  # fmt: skip
 
 
 def _kind(given: Floats, due: Floats, wrong: Bools, groups: Sequence[str]) -> tuple[str, str]:
@@ -190,7 +220,7 @@ def _test(
             f"{int(wrong.sum()):,} of {len(wrong):,} rollouts {words}; the first, {row.where}, has {given[first]:.6g} "
             f"instead of {due[first]:.6g}"
         ),
-        held=f"Of {len(wrong):,} rollouts {held}.",
+        held=f"Of {coverage.share(len(wrong), len(evidence.rows), 'no text or no reward')} {held}.",
         effect=effect,
         remedy=remedy,
         since=None if row is None else min(evidence.rows[places[int(place)]].step for place in np.flatnonzero(wrong)),

@@ -19,7 +19,7 @@ from scipy.interpolate import CubicSpline
 
 from grposcope.core.run import Floats
 from grposcope.core.text import percent
-from grposcope.instruments.verify import drawn_tokens, numerics
+from grposcope.instruments.verify import coverage, drawn_tokens, numerics
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
 from grposcope.instruments.verify.drawn_tokens import RowTokens
 from grposcope.instruments.verify.evidence import PipelineEvidence
@@ -127,9 +127,11 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         return
     allowed = numerics.of(evidence.stated.precision)
     found = sums(evidence, rows, allowed)
-    if not found.variance.sum() > 0:
+    _, low, high = fitted_power(found)
+    if not found.variance.sum() > 0 or (low <= min(POWERS) and high >= max(POWERS)):
         yield NotTestable(
-            "The policy gives every token a probability near 1, so its rollouts do not show the sampler's settings."
+            f"{_tokens(found)} fit every temperature, since they are few or have probabilities near 1; give more "
+            "rollouts."
         )
         return
     seen = evalues.mixture(found.ratios, _PRIOR)
@@ -140,12 +142,21 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         fault=told.fault,
         broken=not told.stated,
         evidence=f"{told.evidence} (log π + H drifts by z = {z:+.1f}; {seen.each[seen.best]:,.1f} nats of evidence)",
-        held=told.held if told.stated else _held(evidence, found, z),
+        held=told.held if told.stated else _held(evidence, found, z, len(rows)),
         effect=told.effect,
         remedy=told.remedy,
         p=seen.p,
         since=evidence.rows[rows[began].place].step if len(evidence.steps) > 1 else None,
     )
+    if not told.stated and not _visible(found):
+        yield NotTestable(f"{_tokens(found)} are too few to see a top-k or top-p that cuts off the tail, since the "
+                          "policy itself would hardly draw from it; give more rollouts.")  # fmt: skip
+
+
+def _visible(found: DrawnSums) -> list[int]:
+    """The top-k cuts that would be seen, each beyond which the policy would draw enough tokens."""
+    enough = math.log(20 * len(ALTERNATIVES))  # log(1/(1 - tail)) ≥ tail, so this many expected tokens would be seen
+    return [k for column, k in enumerate(TOP_KS) if found.expected[column].sum() > enough]
 
 
 @dataclass(frozen=True)
@@ -210,15 +221,15 @@ def _temperature(found: DrawnSums, stated: float) -> _Told:
     )  # fmt: skip
 
 
-def _held(evidence: PipelineEvidence, found: DrawnSums, z: float) -> str:
+def _held(evidence: PipelineEvidence, found: DrawnSums, z: float, rows: int) -> str:
     stated = evidence.stated.temperature or 1.0
     _, low, high = fitted_power(found)
-    enough = math.log(20 * len(ALTERNATIVES))  # log(1/(1 - tail)) ≥ tail, so this many expected tokens would be seen
-    visible = [k for column, k in enumerate(TOP_KS) if found.expected[column].sum() > enough]
+    visible = _visible(found)
     cut = f" and a top-k of {visible[-1]} or less" if visible else ""
     return (
-        f"{_tokens(found)} fit a temperature of {stated / high:.3g} to {stated / low:.3g} "
-        f"(stated: {stated:g}; z = {z:+.1f}); other temperatures{cut} would have been detected."
+        f"{_tokens(found)} of {coverage.share(rows, len(evidence.rows), 'no scored token')} fit a temperature of "
+        f"{stated / high:.3g} to {stated / low:.3g} (stated: {stated:g}; z = {z:+.1f}); other temperatures{cut} would "
+        "have been detected."
     )
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Bools
+from grposcope.instruments.verify import coverage
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
-from grposcope.instruments.verify.evidence import EvidenceRow, PipelineEvidence, Stated
+from grposcope.instruments.verify.evidence import PipelineEvidence, Stated
 
 REMEDY = "Print the tokens and the mask of the named rollout side by side, and correct the mask where it is built."
 
@@ -22,20 +24,37 @@ class _Masked:
     ended: place of the end of text, None where there is none.
     """
 
-    row: EvidenceRow
+    row: Rollout
     trained: Bools
     due: Bools
     ended: int | None
 
 
-Wrong = Callable[[_Masked], bool]
+Rollouts = Callable[[_Masked], bool]
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """One way in which masks go wrong.
+
+    shows: rollouts in which it could be seen. wrong: those of them that have it. lacking: what the others lack, as
+    words after "have". reason: why it cannot be tested where no rollout shows it; empty where it then needs no test.
+    """
+
+    fault: str
+    shows: Rollouts
+    wrong: Rollouts
+    words: str
+    held: str
+    effect: str
+    lacking: str
+    reason: str
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
     """Each way in which a mask goes wrong, the most telling first."""
-    rows = [
-        row for row in evidence.rows if row.trained is not None and row.completion_ids is not None and not row.dropped
-    ]
+    every = [row for row in evidence.rows if not row.dropped]
+    rows = [row for row in every if row.mask is not None and row.completion_ids is not None]
     if not rows:
         yield NotTestable("No rollout has token ids and a mask of the trained tokens; write completion_ids and mask.")
         return
@@ -45,114 +64,121 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         yield NotTestable("No end token was recognised; state the ids of the tokens that end a completion (ends).")
     masked = [_masked(row, ends, stated) for row in rows]
     live = [one for one in masked if one.trained.any()]
-    several = _several_turns(rows, ends)
-    found = list(_faults(live, bool(ends), several))
-    broken = [test for test in found if test.broken]
-    yield from (broken or found)
+    if live:
+        found = list(_faults(live, kinds(bool(ends)), len(every)))
+        broken = [test for test in found if isinstance(test, ClaimTest) and test.broken]
+        yield from (broken or found)
+    else:
+        yield NotTestable(f"No token is trained on: the masks of all {len(rows):,} rollouts are 0 throughout; write "
+                          "the mask that the loss used.")  # fmt: skip
     yield from _truncation(masked, stated, ends)
 
 
-def _faults(live: list[_Masked], ends: bool, several: bool) -> Iterator[ClaimTest]:
-    """One fault each; a row belongs to the first that fits it."""
-    kinds: list[tuple[str, Wrong, str, str, str]] = []
-    kinds.append(
-        (
-            "prompt trained on",
-            lambda one: (
-                one.row.prompt_trained is not None
-                and bool(one.row.prompt_trained[: len(one.row.prompt_trained) - int(_shifted_left(one))].any())
-            ),
-            "train on tokens of the prompt",
-            "no prompt token is trained on",
-            "The policy learns to write prompts, or to avoid them, by the sign of the advantage.",
-        )
-    )
-    if any(one.row.written is not None for one in live):
-        kinds.append(
-            (
-                "tool output trained on",
-                lambda one: one.row.written is not None and bool((one.trained & ~one.row.written).any()),
-                "train on tokens that a tool wrote",
-                "no token of a tool is trained on",
-                "The policy learns to write the tool's answers itself.",
-            )
-        )
+def kinds(ends: bool) -> Iterator[_Kind]:
+    """The ways to go wrong; ends: whether the tokens that end a completion are known."""
+    yield _Kind(
+        "prompt trained on",
+        lambda one: one.row.prompt_trained is not None and bool(len(one.row.prompt_trained)),
+        lambda one: one.row.prompt_trained is not None
+        and bool(one.row.prompt_trained[: len(one.row.prompt_trained) - int(_shifted_left(one))].any()),
+        "train on tokens of the prompt", "no prompt token is trained on",
+        "The policy learns to write prompts, or to avoid them, by the sign of the advantage.",
+        "no trained token or no mask of the prompt",
+        "The masks are of completions alone, so whether prompt tokens are trained on was not seen; write the mask over "
+        "prompt and completion, or prompt_trained.",
+    )  # fmt: skip
+    yield _Kind(
+        "tool output trained on",
+        lambda one: not _own_mask(one) and one.row.written is not None and bool((~one.row.written).any()),
+        lambda one: one.row.written is not None and bool((one.trained & ~one.row.written).any()),
+        "train on tokens that a tool wrote", "no token of a tool is trained on",
+        "The policy learns to write the tool's answers itself.", "no tool output", "",
+    )  # fmt: skip
     if ends:
-        kinds.append(
-            (
-                "mask off by one",
-                lambda one: _shifted_right(one) or _shifted_left(one),
-                "have a mask that is shifted by one token",
-                "no mask is shifted",
-                "Every token gets the weight of its neighbour: the end, or the first token, is never learned.",
-            )
-        )
-        kinds.append(
-            (
-                "end of text masked",
-                lambda one: (
-                    one.ended is not None
-                    and not one.trained[one.ended]
-                    and bool(one.trained[: one.ended].all())
-                    and one.ended > 0
-                ),
-                "do not train on the token that ends them",
-                "every token that ends a completion is trained on",
-                "The policy never learns when to stop, so completions grow until they reach the token limit.",
-            )
-        )
-        kinds.append(
-            (
-                "end of text twice",
-                _end_twice,
-                "train more than once on the token that ends them",
-                "no completion ends twice",
-                "The policy learns to write a superfluous second end token.",
-            )
-        )
-        kinds.append(
-            (
-                "padding trained on",
-                lambda one: not several and one.ended is not None and bool(one.trained[one.ended + 1 :].any()),
-                "train on tokens after their end, such as padding",
-                "no token after the end is trained on",
-                "Tokens that were never drawn get a gradient.",
-            )
-        )
-        kinds.append(("tokens left out", lambda one: not several and bool((one.due & ~one.trained).any()),
-                      "leave out tokens that the policy drew", "all tokens that were drawn are trained on",
-                      "Part of the completion gets no gradient."))  # fmt: skip
-    else:
-        kinds.append(
-            (
-                "tokens left out",
-                lambda one: not several and bool((one.due & ~one.trained)[:-1].any()),
-                "leave out tokens that the policy drew",
-                "all tokens that were drawn are trained on",
-                "Part of the completion gets no gradient.",
-            )
-        )
-    rest = list(range(len(live)))
-    for fault, wrong, words, held, effect in kinds:
-        here = [place for place in rest if wrong(live[place])]
-        rest = [place for place in rest if place not in set(here)]
+        yield from _at_the_end()
+    yield _Kind(
+        "tokens left out",
+        _turns_told,
+        lambda one: bool((one.due & ~one.trained)[: None if ends else -1].any()),
+        "leave out tokens that the policy drew", "all tokens that were drawn are trained on",
+        "Part of the completion gets no gradient.", "no trained token, or tokens that tools may have written",
+        "The mask alone says which tokens the policy wrote; write tool_mask, 0 on what tools and environments wrote.",
+    )  # fmt: skip
+
+
+def _at_the_end() -> Iterator[_Kind]:
+    """Faults that are seen by the token that ends a completion."""
+    yield _Kind(
+        "mask off by one", lambda one: bool(one.due.sum() >= 2), lambda one: _shifted_right(one) or _shifted_left(one),
+        "have a mask that is shifted by one token", "no mask is shifted",
+        "Every token gets the weight of its neighbour: the end, or the first token, is never learned.",
+        "no trained token or only one",
+        "No completion has two tokens, so a shifted mask would not be seen; write longer completions.",
+    )  # fmt: skip
+    no_end = "No completion has a token that ends it, so whether ends are trained on was not seen; write some that end."
+    yield _Kind(
+        "end of text masked", lambda one: one.ended is not None and one.ended > 0, _end_masked,
+        "do not train on the token that ends them", "every token that ends a completion is trained on",
+        "The policy never learns when to stop, so completions grow until they reach the token limit.",
+        "no trained token before an end", no_end,
+    )  # fmt: skip
+    yield _Kind(
+        "end of text twice", lambda one: one.ended is not None, _end_twice,
+        "train more than once on the token that ends them", "no completion ends twice",
+        "The policy learns to write a superfluous second end token.", "no trained token or no end", no_end,
+    )  # fmt: skip
+    yield _Kind(
+        "padding trained on", lambda one: one.ended is not None and _turns_told(one),
+        lambda one: one.ended is not None and bool(one.trained[one.ended + 1 :].any()),
+        "train on tokens after their end, such as padding", "no token after the end is trained on",
+        "Tokens that were never drawn get a gradient.", "no trained token or no end", no_end,
+    )  # fmt: skip
+
+
+def _faults(live: list[_Masked], each: Iterator[_Kind], whole: int) -> Iterator[ClaimTest | NotTestable]:
+    """One fault each; a row belongs to the first that fits it. whole: rollouts, those without a mask among them."""
+    rest = set(range(len(live)))
+    for kind in each:
+        shown = [place for place, one in enumerate(live) if kind.shows(one)]
+        if not shown:
+            if kind.reason:
+                yield NotTestable(kind.reason)
+            continue
+        here = [place for place in shown if place in rest and kind.wrong(live[place])]
+        rest -= set(here)
         first = live[here[0]].row if here else None
         yield ClaimTest(
-            fault=fault,
+            fault=kind.fault,
             broken=bool(here),
             evidence=""
             if first is None
-            else f"{len(here):,} of {len(live):,} rollouts {words}; the first is {first.where}",
-            held=f"In {len(live):,} rollouts {held}.",
-            effect=effect,
+            else f"{len(here):,} of {len(live):,} rollouts {kind.words}; the first is {first.where}",
+            held=f"In {coverage.share(len(shown), whole, kind.lacking)} {kind.held}.",
+            effect=kind.effect,
             remedy=REMEDY,
             since=None if first is None else min(live[place].row.step for place in here),
         )
 
 
-def _masked(row: EvidenceRow, ends: tuple[int, ...], stated: Stated) -> _Masked:
+def _own_mask(one: _Masked) -> bool:
+    """Whether nothing but the mask itself says which tokens the policy wrote."""
+    return one.row.written is not None and one.row.written is one.row.mask
+
+
+def _turns_told(one: _Masked) -> bool:
+    """Whether it is known which tokens of a completion the policy wrote, should it have several turns."""
+    several = isinstance(one.row.completion, list) and len(one.row.completion) > 1
+    return not _own_mask(one) and (one.row.written is not None or not several)
+
+
+def _end_masked(one: _Masked) -> bool:
+    """The end alone is left out."""
+    return one.ended is not None and not one.trained[one.ended] and bool(one.trained[: one.ended].all())
+
+
+def _masked(row: Rollout, ends: tuple[int, ...], stated: Stated) -> _Masked:
     """The mask that is due: all tokens that the policy wrote, up to the first end in its last turn."""
-    assert row.trained is not None
+    assert row.mask is not None
     assert row.completion_ids is not None
     ids = row.completion_ids
     written = row.written if row.written is not None and len(row.written) == len(ids) else np.ones(len(ids), bool)
@@ -168,11 +194,11 @@ def _masked(row: EvidenceRow, ends: tuple[int, ...], stated: Stated) -> _Masked:
     elif stated.pad is not None and len(ids):
         last = np.flatnonzero(ids != stated.pad)
         due[(int(last[-1]) + 1 if len(last) else 0) :] = False
-    trained = row.trained if len(row.trained) == len(ids) else np.ones(len(ids), bool)
+    trained = row.mask if len(row.mask) == len(ids) else np.ones(len(ids), bool)
     return _Masked(row, trained, due, ended)
 
 
-def inferred_end(rows: list[EvidenceRow]) -> tuple[int, ...]:
+def inferred_end(rows: list[Rollout]) -> tuple[int, ...]:
     """The token that most completions shorter than the longest end with; empty where fewer than 80 % share one."""
     longest = max(len(row.completion_ids) for row in rows if row.completion_ids is not None)
     last = Counter(int(row.completion_ids[-1]) for row in rows
@@ -181,13 +207,6 @@ def inferred_end(rows: list[EvidenceRow]) -> tuple[int, ...]:
         return ()
     token, times = last.most_common(1)[0]
     return (token,) if times >= 0.8 * sum(last.values()) and times > 2 else ()
-
-
-def _several_turns(rows: list[EvidenceRow], ends: tuple[int, ...]) -> bool:
-    """Whether completions are conversations of several turns, in which an end is not the last."""
-    return any(isinstance(row.completion, list) and len(row.completion) > 1 for row in rows) or any(
-        row.written is not None and bool((~row.written).any()) for row in rows
-    )
 
 
 def _shifted_right(one: _Masked) -> bool:
@@ -224,47 +243,55 @@ def _truncation(masked: list[_Masked], stated: Stated, ends: tuple[int, ...]) ->
             "The rollouts do not say whether they were truncated; write truncated or finish_reason with each rollout."
         )
         return
-    cut = [one for one in flagged if one.row.truncated]
-    if stated.masks_truncated is None:
-        yield NotTestable(
-            "The settings do not say whether truncated completions are masked; state mask_truncated_completions."
-        )
-    else:
-        wrong = [one for one in cut if bool(one.trained.any()) == stated.masks_truncated]
-        fault = "truncated trained on" if stated.masks_truncated else "truncated left out"
-        words = "are trained on although the settings mask them" if stated.masks_truncated else (
-            "are masked although the settings do not say so"
-        )  # fmt: skip
-        yield ClaimTest(
-            fault=fault,
-            broken=bool(wrong),
-            evidence=f"{len(wrong):,} of {len(cut):,} truncated completions {words}; the first is {wrong[0].row.where}"
-            if wrong
-            else "",
-            held=f"{len(cut):,} truncated completions are treated as the settings say.",
-            effect="Truncated answers are punished for text that they could not finish."
-            if stated.masks_truncated
-            else "Long answers are never punished, so they grow.",
-            remedy="Apply mask_truncated_completions where the mask is built, or state what you intend.",
-            since=min((one.row.step for one in wrong), default=None),
-        )
+    whole = len(masked)
+    if cut := [one for one in flagged if one.row.truncated]:
+        yield _cut(cut, stated)
     if not ends:
         return
     false = [one for one in flagged if one.row.truncated == (one.ended is not None)]
     if stated.limit is None:
+        if any(not one.row.truncated for one in false):
+            yield NotTestable("Some completions have no end and no truncation mark, which is right below the limit of "
+                              "length alone; state the limit (max_completion_length).")  # fmt: skip
         false = [one for one in false if one.row.truncated]
     else:
         false = [one for one in false if one.row.truncated or len(one.trained) >= stated.limit]
+    of = coverage.share(len(flagged), whole, "no mark")
     yield ClaimTest(
         fault="wrong truncation flag",
         broken=bool(false),
         evidence=f"{len(false):,} of {len(flagged):,} rollouts have a wrong truncation mark: marked although they end, "
         f"or unmarked although they do not; the first is {false[0].row.where}" if false else "",
-        held=f"{len(flagged):,} truncation marks agree with the last token of their rollout.",
+        held=f"The truncation marks of {of} agree with their last token.",
         effect="The truncation rate is wrong, and so is whatever masks or punishes truncated completions.",
         remedy="Mark a completion as truncated if its end token is missing, not by its length.",
         since=min((one.row.step for one in false), default=None),
     )  # fmt: skip
+
+
+def _cut(cut: list[_Masked], stated: Stated) -> ClaimTest | NotTestable:
+    """Whether truncated completions are masked exactly where the settings say so."""
+    if stated.masks_truncated is None:
+        return NotTestable(
+            "The settings do not say whether truncated completions are masked; state mask_truncated_completions."
+        )
+    wrong = [one for one in cut if bool(one.trained.any()) == stated.masks_truncated]
+    words = "are trained on although the settings mask them" if stated.masks_truncated else (
+        "are masked although the settings do not say so"
+    )  # fmt: skip
+    return ClaimTest(
+        fault="truncated trained on" if stated.masks_truncated else "truncated left out",
+        broken=bool(wrong),
+        evidence=f"{len(wrong):,} of {len(cut):,} truncated completions {words}; the first is {wrong[0].row.where}"
+        if wrong
+        else "",
+        held=f"{len(cut):,} truncated completions are treated as the settings say.",
+        effect="Truncated answers are punished for text that they could not finish."
+        if stated.masks_truncated
+        else "Long answers are never punished, so they grow.",
+        remedy="Apply mask_truncated_completions where the mask is built, or state what you intend.",
+        since=min((one.row.step for one in wrong), default=None),
+    )
 
 
 CLAIM = Claim("tokens", "The right tokens are trained on", "token ids and mask of rollouts; prompt ids, tool tokens "

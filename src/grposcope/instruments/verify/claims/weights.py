@@ -17,16 +17,19 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.interpolate import CubicSpline
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
 from grposcope.core.run import Floats
 from grposcope.core.text import percent
-from grposcope.instruments.verify import drawn_tokens, numerics
+from grposcope.instruments.verify import coverage, drawn_tokens, numerics
 from grposcope.instruments.verify.claim import Claim, ClaimTest, NotTestable
 from grposcope.instruments.verify.drawn_tokens import RowTokens
 from grposcope.instruments.verify.evidence import PipelineEvidence
 from grposcope.instruments.verify.sampling_grids import POWERS
 from grposcope.maths import evalues
+
+FAR = 0.05
+"""p above which a distance beyond rounding may be chance."""
 
 EXPLAINED = 0.2
 """Share of the divergence that may be left by what is said to explain it."""
@@ -84,6 +87,10 @@ class MeanOfTokens:
             return 1.0 if not self.freedom or self.value <= bound else 0.0
         return float(stdtr(self.freedom, (bound - self.value) / self.se))
 
+    def seen_above(self, bound: float) -> float:
+        """The mean that would be above `bound` at p = FAR in half of all cases, at this standard error."""
+        return float(bound + stdtrit(self.freedom, 1 - FAR) * self.se)
+
 
 def mean_of(values: Sequence[Floats], groups: Sequence[str]) -> MeanOfTokens:
     """Mean of values of tokens, with rows of a group together; of single tokens where there is one group."""
@@ -110,31 +117,47 @@ def tests(evidence: PipelineEvidence) -> Iterator[ClaimTest | NotTestable]:
         return
     found = recorded(evidence, rows, "sampler")
     if found:
-        yield _test(evidence, found, "sampler")
+        yield _test_or_reason(evidence, found, "sampler")
     else:
         yield NotTestable(
             "The sampler's log-probabilities were not recorded, and similar policies can hardly be told apart by "
             "tokens alone; log them (vLLM: logprobs=0), or give other checkpoints for comparison."
         )
     if old := recorded(evidence, rows, "old"):
-        yield _test(evidence, old, "old")
+        yield _test_or_reason(evidence, old, "old")
 
 
-def _test(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: str) -> ClaimTest:
+def _test_or_reason(
+    evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: str
+) -> ClaimTest | NotTestable:
+    """The test, or why the tokens are too few: for an error of the mean, or to be sure of a distance."""
+    test = _test(evidence, found, column)
+    if test is None:
+        return NotTestable("One token has a recorded log-probability, too few to compare with the weights; write more.")
+    return NotTestable(test.held) if test.broken and test.p > FAR else test
+
+
+def _test(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: str) -> ClaimTest | None:
+    """The mean distance of recorded log-probabilities from the weights'; None where it has no standard error."""
     allowed = numerics.of(evidence.stated.precision)
     divergence = [one.divergence for one in found]
     mean = mean_of(divergence, [group_name(evidence, one.place) for one in found])
+    if not mean.freedom:
+        return None
     tokens, per_rollout = sum(map(len, divergence)), float(np.mean([one.sum() for one in divergence]))
     whose = "sampler's" if column == "sampler" else "trainer's old"
     shown = f"by {mean.value:.2g} nats per token over {tokens:,} tokens"
     began = evalues.began(np.array([one.sum() - len(one) * allowed.k3 for one in divergence]))
     fault, explained, remedy = _explained(evidence, found, mean.value, column)
     worst = _worst_group(evidence, found, divergence)
-    held = f"The {whose} recorded log-probabilities differ from those of the weights {shown}; "
+    of = coverage.share(len(found), len(evidence.rows), "none or no scored token")
+    held = f"The {whose} recorded log-probabilities of {of} differ from those of the weights {shown}; "
     if mean.value > allowed.k3:
-        held += f"{allowed.name} explains only {allowed.k3:g} of it, but the tokens are too few to be sure."
+        held += f"{allowed.name} explains only {allowed.k3:g} of it, but the tokens are too few to be sure; give more."
     else:
-        held += f"{allowed.name} may cause {allowed.k3:g}, and a distance well above that would have been detected."
+        held += (
+            f"{allowed.name} may cause {allowed.k3:g}, and {mean.seen_above(allowed.k3):.2g} would have been detected."
+        )
     return ClaimTest(
         fault=fault,
         broken=mean.value > allowed.k3,

@@ -1,0 +1,97 @@
+"""What a fault is: a file below `faults/` with a FAULT, whose docstring is its page, and how evidence shows it.
+
+A fault is looked for in the log of a run (`LogTest`), in settings before one (`SettingsCheck`), and in rollouts and
+weights (`Proof`). One test may tell several faults apart; each of them then names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from grposcope.core.finding import Finding, Grade
+from grposcope.core.run import Run
+from grposcope.core.settings import Settings
+
+OWN_METHOD = "method of this project, unpublished"
+"""Source of the tests that no paper describes."""
+
+
+@dataclass(frozen=True)
+class LogTest:
+    """How a log shows a fault.
+
+    fault: the fault that it finds where its finding names no other. check: a pure function of `signs.quantities`; a
+    quantity that it asks for by `Quantities.require` and that is not logged ends it, and the finding is then "cannot
+    tell". needs: quantities (keys of `core.metrics.VARIANTS`) without which it cannot tell. statistic, threshold: in
+    words. limit: it tests whether a level is beyond a limit, so that it is clearly inside only where p is near 1.
+    """
+
+    fault: str
+    check: Callable[[Any], Finding]
+    needs: tuple[str, ...]
+    statistic: str
+    threshold: str
+    limit: bool = False
+
+
+@dataclass(frozen=True)
+class SettingsCheck:
+    """How settings show a fault before a run.
+
+    fault: as in LogTest. check: of the settings and of what is known beside them (`faults.known`), yields what it
+    found, or what it would need to know; nothing where the fault is not there. trainers: names of the engines whose
+    settings it reads. finds: what it looks for, in words. grades: those that its findings may have. source: where it is
+    not that of the fault.
+    """
+
+    fault: str
+    check: Callable[[Settings, Any], Iterable[Finding]]
+    trainers: tuple[str, ...]
+    finds: str
+    grades: tuple[Grade, ...]
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How rollouts and weights show faults: a claim of the pipeline that each of them breaks.
+
+    name: a key in lower case with hyphens. claim: what the pipeline says of itself, a sentence. needs: the evidence
+    that it takes, in words for a table. check: yields a finding for each way of breaking the claim that could be
+    tested, and "cannot tell" with the reason for those that could not.
+    """
+
+    name: str
+    claim: str
+    needs: str
+    check: Callable[[Any], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong in training with groups.
+
+    name: in words. rank: place in the order in which faults are told, causes before what follows from them. remedy:
+    what to do, unless the finding brings its own. source: paper, documentation or thread, or OWN_METHOD. effect: what
+    it may cost beside learning that goes well, as a clause. beside: its grade beside learning that goes well; instead:
+    where the run stalled, fell, lost what it had learned or never learned. minor: it says that nothing happens rather
+    than that something goes wrong. gamed: the training reward does not show the outcome where it is there, so that only
+    a held-out score does. log, settings, rollouts: how each kind of evidence shows it, None where it does not.
+    reading: yields what was found when the log was read, facts that need no test and are no test that found nothing.
+    """
+
+    name: str
+    rank: float
+    remedy: str
+    source: str
+    effect: str = ""
+    beside: Grade = "note"
+    instead: Grade = "failing"
+    minor: bool = False
+    gamed: bool = False
+    log: LogTest | None = None
+    settings: SettingsCheck | None = None
+    rollouts: Proof | None = None
+    reading: Callable[[Run], Iterable[Finding]] | None = None

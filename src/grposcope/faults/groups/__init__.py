@@ -1,0 +1,1 @@
+"""Groups whose rewards do not differ."""

@@ -1,0 +1,32 @@
+"""The reward drops, and from then on nearly all groups have equal rewards.
+
+What it is
+    The policy collapsed to answers that earn nothing. The dead groups are not what began it.
+How it shows
+    As starved, after the reward has plainly fallen.
+What it does to the gradient
+    There is none, so that training cannot return.
+What to do
+    Go back to a checkpoint from before the reward fell, and find what made it fall.
+What decides
+    What changed in the steps before the fall: KL, gradient norm, length, the sampler's weights.
+Sources
+    theory: advantage degeneracy, P(dead) = p^G + (1 − p)^G
+"""
+
+from __future__ import annotations
+
+from grposcope.core.fault import Fault
+from grposcope.signs.dead_groups import SOURCE, STARVED
+
+FAULT = Fault(
+    name="dead after a fall",
+    rank=110,
+    remedy=(
+        "go back to a checkpoint before the reward fell: since then all rewards within a group are equal, so no "
+        "gradient can restore it"
+    ),
+    source=SOURCE,
+    beside="warning",
+    log=STARVED,
+)

@@ -1,0 +1,60 @@
+"""Groups of one rollout, which have nothing to compare it with.
+
+What it is
+    The group size is 1, often because a setting of the sampler (`rollout.n` of verl) was left at its default.
+How it shows
+    TRL refuses to start. Elsewhere every advantage is 0, or, in verl, the raw reward. A log shows it as
+    misconfiguration: groups of one, or advantages equal to rewards.
+What it does to the gradient
+    It is 0; in verl it is REINFORCE without a baseline, whose variance grows with the square of the mean reward.
+What to do
+    Draw 4 rollouts of a prompt or more.
+What decides
+    The group size in the settings, or the number of rollouts with the same prompt in a batch.
+Sources
+    TRL 1.16, GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer
+    verl 0.9.1, core_algos: https://github.com/verl-project/verl"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, Grade, cannot_tell, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.known import Known
+from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size
+from grposcope.signs.settings.recipe import group_relative
+from grposcope.signs.settings.trl import GRPO_CONFIG
+from grposcope.signs.settings.verl import CORE
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """A group size of 1 where the rollouts of a prompt are compared."""
+    trainer, key = config.dialect.name, GROUP_SIZE[config.dialect.name]
+    group = group_size(config)
+    if not group_relative(config):
+        return
+    if group is None:
+        yield cannot_tell(f"{key} is not known", key)
+    elif group == 1:
+        grade: Grade = "failing"
+        consequence = "TRL refuses to start" if trainer == "trl" else "every advantage is 0"
+        because = f"a rollout is compared with the others of its group, but there are no others: {consequence}"
+        if trainer == "verl":
+            grade = "warning"
+            because = (
+                "a rollout has nothing to compare with: verl sets the mean of such a group to 0 and its standard "
+                "deviation to 1, so the raw reward is the advantage, and no baseline lowers its variance"
+            )
+        yield fact(True, because, config.signs(key), grade=grade, brief="groups of one rollout",
+                   remedy=f"set {key} to 4 or more")  # fmt: skip
+
+
+FAULT = Fault(
+    name="group of one",
+    rank=2.0,
+    remedy="draw 4 rollouts of a prompt or more",
+    source=f"{GRPO_CONFIG}; {CORE}",
+    settings=SettingsCheck("group of one", settings, EVERY, "groups of one rollout", ("failing", "warning")),
+)

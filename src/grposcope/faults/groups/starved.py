@@ -1,0 +1,40 @@
+"""Nearly all groups have equal rewards, and the reward is near its minimum.
+
+Asked as
+    reward_std is 0. What is wrong?
+What it is
+    The prompts are too hard, the verifier rejects right answers, sampling is nearly greedy, or the reward is
+    coarse. At success rate p a group of G rollouts is dead with probability p^G + (1 − p)^G.
+How it shows
+    The late share of dead groups is above its limit and the reward below its ceiling. The spread of a reward
+    function can be positive at the same time, because trainers take it over the whole batch.
+What it does to the gradient
+    A group of equal rewards has none.
+What to do
+    Check that the verifier accepts a right answer; then easier prompts, more rollouts per prompt, or partial
+    credit.
+What decides
+    A right answer graded by hand; grposcope plan RUN for how many dead groups each group size gives.
+Sources
+    theory: advantage degeneracy, P(dead) = p^G + (1 − p)^G
+    TRL #3857: https://github.com/huggingface/trl/issues/3857
+    ms-swift #4512: https://github.com/modelscope/ms-swift/issues/4512
+    ms-swift #4570: https://github.com/modelscope/ms-swift/issues/4570
+"""
+
+from __future__ import annotations
+
+from grposcope.core.fault import Fault
+from grposcope.faults.checks.expected_dead import CHECK
+from grposcope.signs.dead_groups import SOURCE, STARVED
+
+FAULT = Fault(
+    name="starved",
+    rank=100,
+    remedy="use easier prompts, more rollouts per prompt or partial credit; check that the verifier accepts a "
+    "right answer",
+    source=SOURCE,
+    beside="warning",
+    log=STARVED,
+    settings=CHECK,
+)

@@ -1,0 +1,144 @@
+"""All tests of a log, weighed together: findings in the order of what to look at first.
+
+Many tests look at one run, so each p-value is adjusted by Holm's method over those that could test something: the
+chance that a run without any fault has any finding that is present is at most `level`, whatever the dependence between
+the tests. At the strictest, a fault is present at p < level / (number of tests). Facts are read off without noise: they
+cannot raise a false alarm and are not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from grposcope.core.fault import Fault, LogTest
+from grposcope.core.finding import GRADES, STATUSES, Finding, Grade, Status, cannot_tell
+from grposcope.core.run import Run
+from grposcope.faults import catalogue, pages
+from grposcope.maths.holm import holm
+from grposcope.signs import run_outcome, words
+from grposcope.signs.outcome import Outcome
+from grposcope.signs.quantities import NotLoggedError, Quantities
+
+LEVEL = 0.05
+"""Chance of any fault called present on a run without faults."""
+
+ALMOST = 0.2
+"""Adjusted p-value below which a fault that is not present is possible: it is almost shown."""
+
+INSIDE = 0.95
+"""p-value of a test of a limit above which the level is clearly inside it; below, it is near the limit."""
+
+
+def diagnose(run: Run, level: float = LEVEL) -> tuple[Finding, ...]:
+    """Findings of all tests on the log of a run: those that are present first, the worst grade before the others, then
+    those that are possible, those that cannot be told, and those that are excluded.
+
+    level: chance of any present one on a run without faults.
+    """
+    return diagnose_together([run], level)[0]
+
+
+def diagnose_together(runs: Sequence[Run], level: float = LEVEL) -> list[tuple[Finding, ...]]:
+    """The findings of each of several runs as in `diagnose`, held to the chance `level` of any present one on any run.
+
+    Holm's method goes over the tests of all runs, so the environments of one run may be looked at one by one.
+    """
+    tests, faults = catalogue.log_tests(), catalogue.faults()
+    seen = [Quantities(run) for run in runs]
+    results = [_result(test, quantities) for quantities in seen for test in tests]
+    adjusted = holm([result.p for result in results])
+    weighed = [
+        _weighed(tests[k % len(tests)], replace(result, adjusted=p), level, seen[k // len(tests)], faults)
+        for k, (result, p) in enumerate(zip(results, adjusted, strict=True))
+    ]
+    return [
+        in_order([*weighed[k * len(tests) : (k + 1) * len(tests)], *_of_reading(run, faults)])
+        for k, run in enumerate(runs)
+    ]
+
+
+def _of_reading(run: Run, faults: Mapping[str, Fault]) -> list[Finding]:
+    """What was found when the log was read."""
+    return [
+        replace(finding, fault=fault.name, remedy=finding.remedy or fault.remedy, source=fault.source)
+        for fault in faults.values()
+        if fault.reading is not None
+        for finding in fault.reading(run)
+    ]
+
+
+def _result(test: LogTest, quantities: Quantities) -> Finding:
+    """What a test saw; "cannot tell" where a quantity that it requires is not logged, or on too few rows."""
+    try:
+        result = test.check(quantities)
+    except NotLoggedError as reason:
+        result = cannot_tell(str(reason), reason.quantity)
+    return result if result.fault else replace(result, fault=test.fault)
+
+
+def _weighed(
+    test: LogTest, result: Finding, level: float, quantities: Quantities, faults: Mapping[str, Fault]
+) -> Finding:
+    """A finding with its status, and with the grade and remedy of its fault where it is present."""
+    status = _status(test, result, level)
+    if status != "present":
+        missing = tuple(name for name in result.missing if not quantities.logged(name))
+        named = replace(result, fault=test.fault, status=status, remedy="", brief="", since=None, explains=())
+        return replace(named, missing=missing, grades=None, source=faults[test.fault].source)
+    fault = faults[result.fault]
+    return replace(
+        result, status=status, missing=(), grade=grade(fault, result, run_outcome.of_run(quantities.run)),
+        effect=result.effect or fault.effect, remedy=dated(result.remedy or fault.remedy, result.onset),
+        decides=result.decides or pages.page(fault).decides, source=fault.source,
+    )  # fmt: skip
+
+
+def _status(test: LogTest, result: Finding, level: float) -> Status:
+    if result.basis == "fact":
+        return "cannot tell" if result.status == "excluded" and result.missing else result.status
+    if result.adjusted < level:
+        return "present"
+    if math.isnan(result.adjusted) or result.missing:
+        return "cannot tell"
+    near = result.status == "possible" or result.adjusted < ALMOST or (test.limit and result.p < INSIDE)
+    return "possible" if near else "excluded"
+
+
+def grade(fault: Fault, result: Finding, outcome: Outcome) -> Grade:
+    """The grade of a fault that is present, from what became of the run: by the table of `signs.words`.
+
+    What no reward shows keeps its grade where only the reward says the outcome. What fails beside learning too fails
+    whatever became of the run.
+    """
+    beside, instead = result.grades or (fault.beside, fault.instead)
+    if fault.gamed and not outcome.heldout:
+        return instead
+    weighed = words.weighed(outcome.state, "fact" if result.basis == "fact" or beside == "failing" else "shown")
+    if weighed == "beside":
+        return beside
+    return instead if weighed == "instead" else max(instead, "warning", key=GRADES.index)
+
+
+def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Findings in the order of what to look at first: status, grade, then rank, what explains others before these."""
+    return tuple(sorted(findings, key=lambda finding: _place(finding, findings)))
+
+
+def _place(finding: Finding, findings: Sequence[Finding]) -> tuple[int, int, float]:
+    faults = catalogue.faults()
+    worst = GRADES.index(finding.grade) if finding.grade is not None else 0
+    explained = [faults[other.fault].rank - 0.5 for other in findings if other.present and explains(finding, other)]
+    return STATUSES.index(finding.status), worst, min([faults[finding.fault].rank, *explained])
+
+
+def explains(cause: Finding, effect: Finding) -> bool:
+    """Whether a fault that is present is the cause of another: it says so, and it begins no later, or with the run."""
+    later = cause.onset is None or (effect.onset is not None and cause.onset <= effect.onset)
+    return cause.present and effect.fault in cause.explains and later
+
+
+def dated(remedy: str, onset: int | None) -> str:
+    """The remedy with the step for "the onset", where the step is known."""
+    return remedy if onset is None else remedy.replace("the onset", f"step {onset:,}")

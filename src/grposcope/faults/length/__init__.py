@@ -1,0 +1,1 @@
+"""Lengths of completions, and the token limit."""

@@ -1,0 +1,171 @@
+"""Completions are cut at the token limit, grow without reward for it, or shrink to a stub.
+
+Asked as
+    completions/clipped_ratio is 1: every completion is cut
+What it is
+    Answers do not end before the limit, so that the verifier sees none; or the loss or the reward favours length
+    itself.
+How it shows
+    A share of completions at the limit; lengths half as long again without a gain in reward; lengths below a fifth.
+What it does to the gradient
+    Cut completions are mostly paid 0, so that groups die or long answers are punished for their length alone.
+What to do
+    Raise the token limit to two or three times a finished answer, or penalise or mask cut completions; check that
+    the end token is the model's. For answers that only grow or shrink: a loss that is normalised by a constant (Dr.
+    GRPO, DAPO).
+What decides
+    Ten completions at the limit, read to their end: unfinished answers, or an end token that is not recognised.
+Sources
+    arXiv:2503.20783 (Dr. GRPO), the length bias of the loss
+    arXiv:2503.14476 (DAPO), overlong filtering
+    TRL #5697: https://github.com/huggingface/trl/issues/5697
+    ms-swift #4950: https://github.com/modelscope/ms-swift/issues/4950
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from grposcope.core.fault import Fault, LogTest
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
+from grposcope.core.text import apart_shares, number
+from grposcope.faults.checks.expected_truncation import CHECK
+from grposcope.maths.timeseries import level
+from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
+from grposcope.maths.timeseries.noise import Contrast
+from grposcope.signs.dead_groups import HALF
+from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
+from grposcope.signs.tests import any_of, early_level, late_level, least_of, moved
+
+CUT = 0.25
+"""Share of truncated completions that starves the reward."""
+
+ALL = 0.999
+"""Share of truncated completions that is all of them."""
+
+FEWER_CUT = "raise the token limit, or penalise or mask truncated completions (overlong filtering)"
+"""What to do where too many completions are cut."""
+
+LONGER, SHORTER = 1.5, 0.2
+"""Late over early length: longer without reward for it, or shrunk to a stub."""
+
+UNPAID = 0.05
+"""A gain of reward below this share of its range is not worth a longer completion."""
+
+
+def check(quantities: Quantities) -> Finding:
+    """Truncated completions above CUT; or LONGER × without reward for it; or below SHORTER ×.
+
+    This explains dead groups where most completions are cut, so that they are paid alike, or where they grew.
+    """
+    length, cut = quantities.get("length", SHORT), quantities.get("truncated", SHORT)
+    cut = None if cut is not None and cut.values.max() > 1 else cut  # a count of completions
+    tests: list[Finding] = []
+    evidence: list[Sign] = []
+    if cut is not None:
+        over = cut.level(LATE, CUT)
+        evidence.append(late_level(cut.name, over.value + CUT, over.se, f"limit {CUT:g}"))
+        tests.append(_cut(quantities, cut, over))
+    if length is not None and length.logs is not None:
+        early, late = length.geometric_mean(EARLY), length.geometric_mean(LATE)
+        limit = f"limits: {LONGER:g} × the first without more reward, {SHORTER:g} × the first"
+        evidence += [early_level(length.name, *early), late_level(length.name, *late, limit)]
+        because = f"completions went from {number(early[0])} to {number(late[0])} tokens"
+        went = quantities.went(length.name, early[0], late[0], " tokens")
+        tests.append(any_of([_shrank(quantities, length, part, late[0]) for part in (EARLY, FIRST)]))
+        reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
+        if reward is not None and margin is not None:
+            gain, unpaid = reward.change(EARLY, LATE), reward.change(EARLY, LATE, minus=margin).p_down
+            longer = length.logs.change(EARLY, LATE, minus=math.log(LONGER)).p_up
+            tests.append(
+                measured(
+                    max(longer, unpaid),
+                    because + f", while the reward {moved(gain.value)}",
+                    remedy=(
+                        "use a loss that does not divide by each completion's length (Dr. GRPO, DAPO), or add a "
+                        "penalty for overlong answers"
+                    ),
+                    brief=went,
+                )
+            )
+    if not tests:
+        seen = [name for name in ("length", "truncated") if quantities.logged(name)]
+        because = "; ".join(quantities.absence(name, SHORT) for name in seen)
+        return cannot_tell(because or "neither length nor truncation is logged", "length", "truncated")
+    result = next((test for test in tests if test.basis == "fact"), None) or least_of(tests)
+    most_are_cut = cut is not None and cut.level(LATE, HALF).p_up < 0.5
+    kills_groups = most_are_cut or (length is not None and _grew(length, LONGER))
+    return replace(
+        result, evidence=tuple(evidence), missing=() if length is not None else ("length",),
+        explains=("saturated", "starved", "constant reward", "empty steps") if kills_groups else (),
+    )  # fmt: skip
+
+
+def _shrank(quantities: Quantities, length: MetricSeries, first: level.Span, late: float) -> Finding:
+    """That completions shrank to a stub since the part `first` of the run; late: their late length."""
+    assert length.logs is not None
+    early = length.geometric_mean(first)[0]
+    return measured(
+        length.logs.change(first, LATE, minus=math.log(SHORTER)).p_down,
+        f"completions went from {number(early)} to {number(late)} tokens",
+        onset=length.first_below(SHORTER * early),
+        remedy=_why_shorter(quantities), brief=quantities.went(length.name, early, late, " tokens"),
+    )  # fmt: skip
+
+
+def _cut(quantities: Quantities, cut: MetricSeries, over: Contrast) -> Finding:
+    """That completions are cut at the token limit. over: the late share of them, less CUT."""
+    late = len(cut.values[level.rows(len(cut), LATE)])
+    whole = int(np.argmin(np.append(cut.values[::-1] >= ALL, False)))  # rows up to the end in which all are cut
+    if whole >= max(late, SHORT):
+        since = "in all" if whole == len(cut) else "in the last"
+        because = f"every completion is cut at the token limit {since} {whole} steps"
+        onset = None if whole == len(cut) else int(cut.steps[-whole])
+        return fact(True, because, onset=onset, remedy=FEWER_CUT, brief=because)
+    first = cut.level(EARLY).value
+    return measured(
+        over.p_up, f"{over.value + CUT:.0%} of completions are cut at the token limit", remedy=FEWER_CUT,
+        onset=cut.first_above(CUT) if first < CUT else None,
+        brief=f"{apart_shares(first, over.value + CUT)} of completions cut",
+    )  # fmt: skip
+
+
+def _why_shorter(quantities: Quantities) -> str:
+    """Advice on completions that shrank: what pays for it, where the log shows that."""
+    task, paid = quantities.get("reward", SHORT), quantities.get("reward_after_kl", SHORT)
+    if task is not None and paid is not None:
+        rise = paid.change(EARLY, LATE)
+        if rise.p_up < 0.01 and task.change(EARLY, LATE).value < 0:
+            return (
+                "lower the coefficient of the KL penalty in the reward, or move the penalty into the loss: it is "
+                f"summed over tokens, so that short answers pay less of it, and the reward after it rose by "
+                f"{number(rise.value)} while the task reward fell"
+            )
+    return "read the late completions: a loss or reward that favours short answers shrinks them (try Dr. GRPO or DAPO)"
+
+
+def _grew(length: MetricSeries, ratio: float) -> bool:
+    """Whether late lengths are clearly above `ratio` × early ones."""
+    return length.logs is not None and length.logs.change(EARLY, LATE, minus=math.log(ratio)).p_up < 0.01
+
+
+FAULT = Fault(
+    name="length",
+    rank=140,
+    remedy="read the completions",
+    source="method of this project; Liu et al. 2025 (arXiv:2503.20783) for the length bias of the loss",
+    beside="warning",
+    log=LogTest(
+        "length",
+        check,
+        needs=("length", "truncated"),
+        statistic="late truncated share; mean log length, late − early − log ρ, together with the change of reward",
+        threshold=f"truncated > {CUT:g}; or > {LONGER:g} × longer and reward up < {UNPAID:g} of its range; or < "
+        f"{SHORTER:g} ×",
+        limit=True,
+    ),
+    settings=CHECK,
+)

@@ -1,0 +1,1 @@
+"""What lies between drawing and training: prompts, masks, advantages, data, resumes."""

@@ -1,0 +1,1 @@
+"""Where the policy went: its entropy, its distance from the start."""

@@ -1,0 +1,54 @@
+"""A KL coefficient that was set while the KL penalty itself is off.
+
+What it is
+    verl has a switch and a coefficient for each of its two penalties, in the loss and in the reward. The coefficient
+    alone does nothing.
+How it shows
+    No KL to a reference is logged, and no reference model is loaded.
+What it does to the gradient
+    It has no KL term: nothing holds the policy near where it began.
+What to do
+    Switch the penalty on, or leave the coefficient out.
+What decides
+    Whether actor/kl_loss is logged.
+Sources
+    verl docs, algo/grpo: https://verl.readthedocs.io/en/latest/algo/grpo.html
+    verl 0.9.1, validate_config: https://github.com/verl-project/verl"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.known import Known
+from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD, LOSS_COEFFICIENT, REWARD_COEFFICIENT, SOURCE
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """A coefficient beside both switches off."""
+    if not (config.off(IN_LOSS) and config.off(IN_REWARD)):
+        return
+    idle = [key for key in (LOSS_COEFFICIENT, REWARD_COEFFICIENT) if config.says(key) and config.number(key)]
+    if idle:
+        yield fact(
+            True,
+            "both use_kl_loss and use_kl_in_reward are off, so there is no reference model and nothing holds the "
+            "policy near it",
+            config.signs(*idle, IN_LOSS, IN_REWARD),
+            grade="warning",
+            brief="no KL penalty despite its coefficient",
+            remedy=f"set {IN_LOSS}=True, or leave the coefficient out",
+        )
+
+
+FAULT = Fault(
+    name="idle kl coefficient",
+    rank=3.5,
+    remedy="switch the penalty on, or leave the coefficient out",
+    source=SOURCE,
+    settings=SettingsCheck(
+        "idle kl coefficient", settings, ("verl",), "a KL coefficient whose switch is off", ("warning",)
+    ),
+)

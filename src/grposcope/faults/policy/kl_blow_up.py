@@ -1,0 +1,127 @@
+"""The policy moved far from the one it started as, and ever faster, or very far, or for no gain; or single rows
+exploded.
+
+Asked as
+    The KL explodes, or has spikes
+What it is
+    The policy left the region where the starting model was competent; or one token became nearly impossible, and
+    the k3 estimate of that row exploded.
+How it shows
+    The KL of the last tenth is above its limits and several times that of the first half; or rows far beyond what a
+    policy can have.
+What it does to the gradient
+    The KL term, where there is one, outweighs the reward; without one nothing holds the policy.
+What to do
+    Raise the KL coefficient or lower the learning rate, and go back to a checkpoint from before the onset. After a
+    spike: read the completions of that step.
+What decides
+    Whether the held-out score falls with it, and whether the sampler agrees with the trainer.
+Sources
+    Gao, Schulman & Hilton 2022, arXiv:2210.10760
+    OpenRLHF #931: https://github.com/OpenRLHF/OpenRLHF/issues/931
+    Search-R1 #88: https://github.com/PeterGriffinJin/Search-R1/issues/88
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grposcope.core.fault import Fault, LogTest
+from grposcope.core.finding import Finding, Sign, measured
+from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
+
+FAR, VERY_FAR = 0.5, 3.0
+"""Nats of KL per token: far if it also grows steeply, and very far however it got there."""
+
+STEEP = 5.0
+"""Mean KL of the last tenth over that of the first half; the ratio is 3.8 if it grows linearly."""
+
+AWAY = 1.0
+"""Nats of KL per token that have to be paid for: a note where the run gained, a warning where no gain is shown."""
+
+NEAR = 0.25
+"""Share of the last tenth's KL that the first rows' is below where the policy went away in this run."""
+
+FIRST = 3
+"""Rows whose median is the KL at the start."""
+
+IMPOSSIBLE, TIMES = 100.0, 1000.0
+"""Nats of KL per token that no policy has, if they are also TIMES the median of all rows: the estimate has exploded."""
+
+SURE = 0.05 / 3
+"""p-value of one of the three tests below which it is flagged, unless other rules share the level."""
+
+LEFT = 2.0
+"""Multiple of the first half's KL above which it has left its level."""
+
+HALF, TAIL = (0.0, 0.5), (0.9, 1.0)
+"""The parts of the run that are compared."""
+
+
+def check(quantities: Quantities) -> Finding:
+    """The last tenth above FAR and STEEP × the first half, or above VERY_FAR, or above AWAY from a start nearby; or
+    rows that exploded."""
+    kl = quantities.require("kl", SHORT)
+    usual = float(np.median(kl.values))
+    exploded = np.flatnonzero((kl.values > IMPOSSIBLE) & (kl.values > TIMES * usual))
+    if len(exploded) and float(np.median(kl.values[-len(kl) // 10 :])) < VERY_FAR:  # it came back
+        return _exploded(kl, exploded, quantities.key(kl.name))
+    if kl.logs is not None:
+        early, late = kl.geometric_mean(HALF), kl.geometric_mean(TAIL)
+        far, away, very_far = (kl.logs.level(TAIL, math.log(limit)).p_up for limit in (FAR, AWAY, VERY_FAR))
+        steep = kl.logs.change(HALF, TAIL, minus=math.log(STEEP)).p_up
+    else:
+        first, last = kl.level(HALF), kl.level(TAIL)
+        early, late = (first.value, first.se), (last.value, last.se)
+        far, away, very_far = (kl.level(TAIL, limit).p_up for limit in (FAR, AWAY, VERY_FAR))
+        steep = kl.change(HALF, TAIL, STEEP).p_up
+    began_near = float(np.median(kl.values[:FIRST])) < NEAR * late[0]
+    blown, unpaid = max(far, steep), away if began_near else 1.0
+    p = min(1.0, 3 * min(blown, very_far, unpaid))
+    evidence = (
+        Sign(f"{kl.name}, first half", *early, column=kl.name),
+        Sign(f"{kl.name}, last tenth", *late, f"{FAR:g} and {STEEP:g} × the first half, or {VERY_FAR:g}", kl.name),
+    )
+    because = f"the KL to the starting policy went from {early[0]:.3g} to {late[0]:.3g} nats per token"
+    onset = kl.first_above(max(LEFT * early[0], usual)) if p < 0.5 else None
+    brief = quantities.went(kl.name, early[0], late[0])
+    if min(blown, very_far) <= SURE:
+        return measured(p, because, evidence, onset, brief=brief)
+    return measured(p, because, evidence, onset, brief=brief, grades=("note", "warning"))
+
+
+def _exploded(kl: MetricSeries, rows: NDArray[np.int64], key: str) -> Finding:
+    """Single rows whose KL is beyond what a policy can have."""
+    largest, usual = float(kl.values[rows].max()), float(np.median(kl.values))
+    because = (
+        f"the KL to the starting policy reaches {largest:.3g} nats per token on {len(rows)} "
+        f"row{'s' * (len(rows) != 1)}, first at step {int(kl.steps[rows[0]]):,}; its median is {usual:.3g}"
+    )
+    evidence = (
+        Sign(f"largest {kl.name}", largest, limit=f"{IMPOSSIBLE:g} nats and {TIMES:g} × the median", column=kl.name),
+    )
+    advice = "read the completions of that step: one token that became nearly impossible makes the estimate explode"
+    brief = f"{key} up to {largest:.2g} in {len(rows)} of {len(kl)} steps"
+    return measured(0.0, because, evidence, remedy=advice, brief=brief)
+
+
+FAULT = Fault(
+    name="kl blow-up",
+    rank=50,
+    remedy="raise the KL coefficient or lower the learning rate; go back to a checkpoint before the onset",
+    source="method of this project; Gao, Schulman & Hilton 2022 (arXiv:2210.10760) for reward against KL",
+    beside="warning",
+    log=LogTest(
+        "kl blow-up",
+        check,
+        needs=("kl",),
+        statistic="mean log KL of the last tenth against limits and against the first half",
+        threshold=f"> {FAR:g} nats and > {STEEP:g} × the first half, or > {VERY_FAR:g} nats; the error shrinks with n; "
+        f"or > {AWAY:g} nats after a start below {NEAR:g} of that, with no gain (a warning); or a row > {IMPOSSIBLE:g} "
+        f"nats and > {TIMES:g} × the median",
+        limit=True,
+    ),
+)

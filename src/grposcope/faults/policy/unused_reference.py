@@ -1,0 +1,49 @@
+"""A reference model that is loaded for a KL penalty whose coefficient is 0.
+
+What it is
+    The switch of verl's penalty is on and its coefficient 0.
+How it shows
+    A reference model takes memory and a forward pass of every step; the KL is logged.
+What it does to the gradient
+    Nothing: the penalty is multiplied by 0.
+What to do
+    Switch the penalty off, unless the logged KL is worth its price.
+What decides
+    timing_s/ref in the log.
+Sources
+    verl docs, algo/grpo: https://verl.readthedocs.io/en/latest/algo/grpo.html
+    verl 0.9.1, validate_config: https://github.com/verl-project/verl"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.known import Known
+from grposcope.signs.settings.kl import PENALTIES, SOURCE
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """A switch that is on beside a coefficient of 0."""
+    for switch, coefficient in PENALTIES:
+        if config.on(switch) and config.number(coefficient) == 0:
+            yield fact(
+                True,
+                f"{switch} is on with a coefficient of 0: the reference model costs memory and time but changes "
+                "nothing",
+                config.signs(switch, coefficient),
+                grade="note",
+                brief="an unused reference model",
+                remedy=f"set {switch}=False",
+            )
+
+
+FAULT = Fault(
+    name="unused reference",
+    rank=5.3,
+    remedy="switch the penalty off",
+    source=SOURCE,
+    settings=SettingsCheck("unused reference", settings, ("verl",), "a KL penalty with a coefficient of 0", ("note",)),
+)

@@ -1,0 +1,1 @@
+"""What the log says that cannot be, or does not say."""

@@ -1,0 +1,107 @@
+"""Loss, gradient norm, reward, KL or entropy is NaN or infinite.
+
+Asked as
+    grad_norm is NaN
+What it is
+    An update overflowed, log(0) was taken, a mask was empty, or the grader returned no number. Weights may be NaN
+    from then on.
+How it shows
+    A value that was written as NaN or infinity; a null as loss or gradient norm in a row that has all the rest.
+What it does to the gradient
+    One NaN in the loss makes every weight NaN, unless the step is skipped.
+What to do
+    Look at the batch of the first step with such a value. Lower the learning rate, clip the gradient, check for
+    log(0), for empty masks and for float16 overflow; go back to a checkpoint from before.
+What decides
+    The first step at which a value is not finite, and whether the reward or the update came first.
+Sources
+    verl #2505: https://github.com/verl-project/verl/issues/2505
+    open-r1 #704: https://github.com/huggingface/open-r1/issues/704
+    method of this project
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.finding import Finding, Grade, Sign, fact
+from grposcope.core.not_finite import REWARD, UPDATE, Bools, Floats, not_finite
+from grposcope.signs import run_outcome
+from grposcope.signs.quantities import Quantities
+
+LASTING = 3
+"""Rows up to the end in which KL, entropy and the like are not finite, from which on they are lost for good."""
+
+OF_REWARD = (
+    "make the reward function return a finite number for any text: it returned infinity or NaN (a "
+    "division by zero, log(0), a failed parse or a timeout); return None or 0 for a reward that "
+    "cannot be computed"
+)
+"""What to do where the reward was not finite first: the optimiser only took it up."""
+
+
+def check(quantities: Quantities) -> Finding:
+    """One value that is not finite is enough: what is known exactly needs no test, and no further row.
+
+    Grades. Loss, gradient norm or reward that is not finite in its last row is failing: the update that it went into
+    may have spoilt the weights for good, and no later row says otherwise. KL, entropy and whatever else is measured
+    beside the update may lose single values to 0 × log 0; not finite in the last LASTING rows, they are gone and that
+    is failing. Whatever passed again is a warning, and failing only where the run stopped learning or never began to.
+    """
+    table = quantities.run.table
+    found = not_finite(table)
+    if not found:
+        return fact(False, "all values are finite")
+    first = {name: int(np.flatnonzero(rows)[0]) for name, rows in found.items()}
+    names = sorted(found, key=first.__getitem__)
+    evidence = tuple(
+        Sign(f"values of {name} that are not finite", float(found[name].sum()), column=name) for name in names
+    )
+    what = " and ".join(f"{name} on {_rows(int(found[name].sum()))}" for name in names)
+    worst = max(names, key=lambda name: int(found[name].sum()))
+    brief = f"{quantities.key(worst)} is not finite in {int(found[worst].sum())} of {len(table['step'])} steps"
+    of_reward = any(first[name] == first[names[0]] for name in names if name in REWARD)
+    return fact(
+        True, f"values are not finite: {what}", evidence, int(table["step"][first[names[0]]]),
+        remedy=OF_REWARD if of_reward else "", grades=_grades(table, found, quantities), brief=brief,
+    )  # fmt: skip
+
+
+def _grades(
+    table: Mapping[str, Floats], found: Mapping[str, Bools], quantities: Quantities
+) -> tuple[Grade, Grade] | None:
+    """Grades beside learning that goes well and where it does not; None for the fault's own."""
+    if any(_lasts(name, found[name], table[name]) for name in found):
+        return "failing", "failing"
+    untold = run_outcome.of_run(quantities.run).fate == "cannot tell"
+    return ("warning", "warning") if untold else None
+
+
+def _lasts(name: str, wrong: Bools, column: Floats) -> bool:
+    """Whether a metric is not finite up to the end: rows since in which it was not logged say nothing."""
+    logged = wrong | np.isfinite(column)
+    last = wrong[logged][-1 if name in (*UPDATE, *REWARD) else -LASTING :]
+    return bool(last.all()) and len(last) > 0
+
+
+def _rows(count: int) -> str:
+    return f"{count} {'row' if count == 1 else 'rows'}"
+
+
+FAULT = Fault(
+    name="non-finite",
+    rank=20,
+    remedy="lower the learning rate, clip the gradient, check for log(0) and for float16 overflow",
+    source=OWN_METHOD,
+    beside="warning",
+    log=LogTest(
+        "non-finite",
+        check,
+        needs=(),
+        statistic="infinite values, and NaN where a number is expected",
+        threshold="one is enough",
+    ),
+)

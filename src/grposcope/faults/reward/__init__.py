@@ -1,0 +1,1 @@
+"""What the reward pays, and what became of it."""

@@ -1,0 +1,77 @@
+"""Exactly the same mean reward in every row, or in every row up to the end.
+
+What it is
+    The reward function no longer tells answers apart: a grader that fails, a cache, a loophole, or answers that are
+    all alike.
+How it shows
+    One number in ten rows and 0.15 of the run or more, up to the end. No test is needed.
+What it does to the gradient
+    Rewards within every group are equal, so there is none.
+What to do
+    Read completions of the last steps and run the reward function on them by hand; go back to a checkpoint from
+    before the onset.
+What decides
+    The reward of a right answer, of a wrong one and of an empty one, given by hand.
+Sources
+    method of this project
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.finding import Finding, Grade, Sign, fact
+from grposcope.core.text import brief
+from grposcope.signs.quantities import SHORT, Quantities
+
+LATE = 0.15
+"""Share of the run that the reward must be constant for, where it varied before."""
+
+
+def check(quantities: Quantities) -> Finding:
+    """The reward is one number in the last SHORT rows or more, and in LATE of the run."""
+    reward = quantities.require("reward", SHORT)
+    n, last = len(reward), float(reward.values[-1])
+    same = int(np.argmin(np.append(reward.values[::-1] == last, False)))
+    evidence = (Sign("rows up to the end with the same reward", float(same), column=reward.name),)
+    if same < max(SHORT, LATE * n):
+        return fact(
+            False,
+            "the reward varies up to the last row"
+            if same == 1
+            else f"the reward varies; only the last {same} of {n} rows have the same value",
+            evidence,
+        )
+    top = reward.values.max() if quantities.reward_range is None or same < n else quantities.reward_range[1]
+    solved = last >= top and (same < n or last > 0)
+    since = f"in all {n} steps" if same == n else f"in the last {same} of {n} steps"
+    subject = "every rollout has a reward of" if same == n and _alike(quantities, last) else "the reward is"
+    because = f"{subject} exactly {brief(last)} {since}"
+    onset = None if same == n else int(reward.steps[-same])
+    grades: tuple[Grade, Grade] | None = ("note", "note") if solved else None
+    return fact(True, because, evidence, onset, grades=grades, brief=because)
+
+
+def _alike(quantities: Quantities, mean: float) -> bool:
+    """Whether all rollouts of a mean reward are paid the same: it is an end of the range, or they have no spread."""
+    spread = quantities.get("reward_std", 1)
+    return mean in (quantities.reward_range or ()) or (spread is not None and not spread.values.any())
+
+
+FAULT = Fault(
+    name="constant reward",
+    rank=60,
+    remedy="read completions of the last steps and run the reward function on them by hand: it no longer "
+    "distinguishes answers; go back to a checkpoint before the onset",
+    source=OWN_METHOD,
+    effect="equal rewards teach nothing",
+    beside="warning",
+    log=LogTest(
+        "constant reward",
+        check,
+        needs=("reward",),
+        statistic="rows up to the end with exactly the same mean reward",
+        threshold=f"{SHORT} rows and {LATE:g} of the run",
+    ),
+)

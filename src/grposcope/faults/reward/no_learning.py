@@ -1,0 +1,76 @@
+"""Reward and held-out score stay where they began.
+
+What it is
+    Updates do not reach the policy or are too small, the prompts give no signal, or the run is too short to show a
+    gain.
+How it shows
+    In every fifth of the run the change since the beginning is smaller than what would matter (two one-sided
+    tests), and no clear rise is seen.
+What it does to the gradient
+    It may be there and too small, or without effect on what is sampled.
+What to do
+    In this order: is there a gradient; do weights move (KL); do the moved weights draw the rollouts; can the grader
+    pay a right answer; are groups mixed; then a higher learning rate, or prompts that 20 to 80 % of rollouts solve.
+What decides
+    The first of these questions that is answered with no.
+Sources
+    Schuirmann 1987, for the test
+    method of this project
+"""
+
+from __future__ import annotations
+
+from grposcope.core.fault import Fault, LogTest
+from grposcope.core.finding import Finding, Sign, cannot_tell, measured
+from grposcope.maths.timeseries.change import EARLY
+from grposcope.signs import run_outcome
+from grposcope.signs.quantities import Quantities
+
+STILL = 0.1
+"""A change of reward below this share of its range is none."""
+
+
+def check(quantities: Quantities) -> Finding:
+    """No fifth of the run differs from the beginning by STILL of the reward's range, nor did the reward rise."""
+    reward = quantities.require("reward")
+    margin = quantities.reward_margin(STILL)
+    if margin is None:
+        return cannot_tell("the range of the reward is not known", "reward_std")
+    p, most = 0.0, 0.0
+    for first in (0.2, 0.4, 0.6, 0.8):
+        fifth = (first, first + 0.2)
+        up, down = (reward.change(EARLY, fifth, minus=d) for d in (margin, -margin))
+        p, most = max(p, up.p_down, down.p_up), max(most, abs(up.value + margin))
+    limit = f"counts from {margin:.3g}"
+    evidence = (
+        Sign(f"largest change of {reward.name} over a fifth of the run", most, limit=limit, column=reward.name),
+    )
+    steps = f"{int(reward.steps[-1] - reward.steps[0]):,} steps"
+    if p >= 0.5:
+        return measured(p, f"the reward changed by {most:.2g} over {steps}", evidence)
+    if (found := run_outcome.of_reward(quantities)).rose:
+        rise = found.change.value
+        because = f"the reward rose by {rise:.2g} over {steps}: little, but more than noise"
+        return measured(1.0, because, evidence)
+    because = f"the reward changed by {most:.2g} at most, less than {margin:.2g}, over {steps}"
+    return measured(p, because, evidence, brief="no gain")
+
+
+FAULT = Fault(
+    name="no learning",
+    rank=250,
+    remedy="raise the learning rate, check that gradients reach the weights, or use prompts that 20 to 80% "
+    "of rollouts solve",
+    source="method of this project; two one-sided tests (Schuirmann 1987)",
+    instead="note",
+    minor=True,
+    log=LogTest(
+        "no learning",
+        check,
+        needs=("reward",),
+        statistic="equivalence test: in every fifth of the run |change since the beginning| < δ; p = largest of "
+        "the one-sided tests",
+        threshold=f"δ = {STILL:g} of the reward's range, or {2 * STILL:g} of its spread within groups; no verdict "
+        "while the error exceeds about δ/2",
+    ),
+)

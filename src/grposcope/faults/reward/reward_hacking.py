@@ -1,0 +1,162 @@
+"""The training reward rises while a score that it stands for falls, or does not follow.
+
+Asked as
+    The reward rises, the evaluation does not
+What it is
+    The policy found something that the reward pays for and nobody wants.
+How it shows
+    The training reward rises while a held-out score, a component, a score without weight in the reward, or the task
+    reward before its KL penalty falls, or gains less than a third as much. Reward hacking cannot be seen in the
+    training reward alone.
+What it does to the gradient
+    It is right for the reward that is given; the reward is wrong.
+What to do
+    Stop and read completions from after the onset: what do they do that the verifier rewards wrongly? Correct the
+    verifier, and go back to the checkpoint before the onset.
+What decides
+    A held-out score of what is meant, on completions from before and after the onset; or a grading by hand of ten
+    that earn most.
+Sources
+    arXiv:2606.30789: the proxy's fixed point drifts from the true one
+    method of this project
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from grposcope.core.fault import Fault, LogTest
+from grposcope.core.finding import Finding, Sign, cannot_tell, measured
+from grposcope.core.text import apart
+from grposcope.maths.timeseries.noise import Contrast
+from grposcope.maths.timeseries.peak import Since, since_places
+from grposcope.signs.heldout import FOLLOWS, HeldOut, heldout_scores
+from grposcope.signs.quantities import EVALUATIONS, MetricSeries, Quantities
+from grposcope.signs.reward_parts import against_parts
+from grposcope.signs.tests import least_of, moved
+
+HALF = 0.5
+"""A score that gains more than this share of what the reward gains over the whole run follows it well enough."""
+
+LITTLE = 0.1
+"""A gain of the reward, on the scale of the score, that a score need not follow."""
+
+GOES_ON = 0.05
+"""p-value below which the training reward goes on to rise from a place, so that a fall is called by this name."""
+
+SURE = 0.01
+"""p-value below which a score gained less than HALF as much over the whole run: one question, whatever the place."""
+
+EDGE = 0.1
+"""Share of the run at either end of a change of the training reward, over which it is averaged."""
+
+
+def check(quantities: Quantities) -> Finding:
+    """Training reward rises while the held-out score, a component or the task reward does not."""
+    reward = quantities.require("reward")
+    scores = heldout_scores(quantities)
+    tests = [*(test for held in scores for test in _against(held, reward)), *against_parts(quantities, reward)]
+    missing = () if scores else ("evaluation",)
+    if not tests and len(quantities.run.evaluations):
+        return cannot_tell(f"too few held-out evaluations for a trend: {EVALUATIONS} are needed", *missing)
+    if not tests:
+        return cannot_tell("the training reward cannot show reward hacking, and no other score is logged", *missing)
+    least = least_of(tests)
+    unlike = [held.title for held in scores if held.follows is None]
+    if unlike and least.p >= GOES_ON:
+        note = (
+            f"{unlike[0]} is not on the scale of the reward: this rule detects whether it falls, but not whether it "
+            "follows the reward"
+        )
+        return replace(least, because=f"{least.because}; {note}", missing=missing)
+    return replace(least, missing=missing)
+
+
+def shares(series: MetricSeries, reward: MetricSeries) -> np.ndarray:
+    """Where in the run, whose rewards are given, the values of a series lie, from 0 to 1."""
+    begin, end = reward.steps[0], reward.steps[-1]
+    return np.asarray(np.clip((series.steps - begin) / max(end - begin, 1.0), 0.0, 1.0))
+
+
+def _against(held: HeldOut, reward: MetricSeries) -> list[Finding]:
+    """The held-out score falls, or the gap to what it should follow widens, from each place of the run on."""
+    tests: list[Finding] = []
+    score = held.score
+    for since in since_places(shares(score, reward), score.values, held.variance):
+        step, scored = int(score.steps[since.first]), since.change()
+        rises = _change_since(reward, since.share)
+        p = scored.p_down if rises.p_up < GOES_ON else 1.0
+        if held.follows is not None:
+            p = min(p, _gap_widens(held.follows, held.room, since))
+        falls = scored.p_down < 0.05
+        p = max(p, _change_since(reward, 0.0).p_up)
+        behind = f"did not follow (it {moved(scored.value)} from step {step:,} on)"
+        did = f"{moved(scored.value)} since step {step:,}"
+        score_did = fallen(since, step) if falls else behind if p < GOES_ON else did
+        because = f"{held.title} {score_did} while the reward {moved(rises.value)}"
+        evidence = (
+            _since_step(reward.name, step, rises, reward.name),
+            _since_step(held.title, step, scored),
+        )
+        onset = best_evaluation(score) if falls else step
+        brief = f"{held.title} {' → '.join(apart(since.start, since.start + scored.value))} while the reward rose"
+        tests.append(measured(p, because, evidence, onset, brief=brief))
+    return tests
+
+
+def _gap_widens(trained: MetricSeries, room: float, since: Since) -> float:
+    """The p-value of "from the place on, the score gains enough of what the training metric gains"."""
+    if _change_since(trained, since.share, LITTLE).p_up >= GOES_ON:
+        return 1.0
+    if since.whole(HALF * room * _at_least(_change_since(trained, 0.0))).p_down >= SURE:
+        return 1.0
+    return since.change(FOLLOWS * room * _at_least(_change_since(trained, since.share))).p_down
+
+
+def _at_least(gain: Contrast) -> float:
+    """A gain less one standard error, so that its own noise does not make a score fall behind."""
+    return max(gain.value - gain.se, 0.0)
+
+
+def _since_step(what: str, step: int, test: Contrast, column: str = "") -> Sign:
+    return Sign(f"change of {what} since step {step:,}", test.value, test.se, column=column)
+
+
+def _change_since(series: MetricSeries, share: float, minus: float = 0.0) -> Contrast:
+    """Change of a training metric from a share of the run to its end, less a constant."""
+    return series.curve.change((share, share + EDGE), (1 - EDGE, 1.0), minus=minus)
+
+
+def fallen(since: Since, step: float) -> str:
+    """The fall of a score from a place on, which is at this step, as a verb phrase."""
+    after = f"after step {int(step):,}" if since.first > 0 else "from its start"
+    return f"fell by {-since.change().value:.2g} {after} (fitted line)"
+
+
+def best_evaluation(held: MetricSeries) -> int:
+    """Step of the best evaluation, smoothed over three, after which the held-out score falls behind."""
+    smooth = np.convolve(np.pad(held.values, 1, "edge"), np.ones(3) / 3, "valid")
+    return int(held.steps[int(np.argmax(smooth))])
+
+
+FAULT = Fault(
+    name="reward hacking",
+    rank=40,
+    remedy="stop and read completions after the onset: what do they do that the verifier rewards wrongly? "
+    "Then correct the verifier and go back to the checkpoint before the onset",
+    source="theory: the proxy's fixed point drifts from the true one; the test is a method of this project",
+    beside="warning",
+    gamed=True,
+    log=LogTest(
+        "reward hacking",
+        check,
+        needs=("reward", "evaluation"),
+        statistic="p = the larger of two p-values: the reward rises; and the held-out score (or a component, or the "
+        "task reward before KL) falls, or that score (or one without weight in the reward) gains less than "
+        f"{FOLLOWS:g} × as much. The held-out score is tested from several points of the run on: smallest p × "
+        "number of tests",
+        threshold=f"both p < α; needs {EVALUATIONS} evaluations",
+    ),
+)

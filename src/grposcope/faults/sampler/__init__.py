@@ -1,0 +1,1 @@
+"""The policy that draws rollouts beside the one that is trained."""

@@ -1,0 +1,28 @@
+"""The weights that sample fall ever farther behind those that train.
+
+What it is
+    An asynchronous sampler that draws faster than the trainer consumes.
+How it shows
+    Mismatch rises and falls with the logged staleness, which grew by half or more.
+What it does to the gradient
+    Rollouts are of older and older policies; beyond N* steps the update overshoots.
+What to do
+    Reduce the lag, or correct for it; find out what slows down the trainer.
+What decides
+    Mismatch against staleness, step by step.
+Sources
+    AReaL, prime-rl (staleness metrics)."""
+
+from __future__ import annotations
+
+from grposcope.core.fault import Fault
+from grposcope.signs.sampler_mismatch import TEST
+
+FAULT = Fault(
+    name="growing lag",
+    rank=217,
+    remedy="reduce the sampler's lag or correct for it; find out what slows down the trainer",
+    source="method of this project; limits of verl, slime and NeMo-RL",
+    beside="warning",
+    log=TEST,
+)

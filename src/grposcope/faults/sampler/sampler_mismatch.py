@@ -1,0 +1,38 @@
+"""The sampler's policy is far from the trainer's, and nothing that is logged says why.
+
+Asked as
+    vLLM and the trainer disagree
+What it is
+    Rollouts are drawn by one policy, the gradient is taken at another, and the distance grows.
+How it shows
+    KL, log ratio or importance weights between sampler and trainer leave their limits, in a course that neither the lag
+    nor the learning rate nor a jump explains.
+What it does to the gradient
+    Each token's gradient is weighted by a ratio that is not 1; uncorrected, the update is that of another policy's
+    rollouts.
+What to do
+    Sample one batch in the trainer's own precision. If the mismatch disappears, numerics cause it and training makes
+    them worse.
+What decides
+    The log-probabilities of sampler and trainer of one batch, token by token.
+Sources
+    verl, rollout correction
+    TRL #3867: https://github.com/huggingface/trl/pull/3867
+    TRL #4159: https://github.com/huggingface/trl/issues/4159"""
+
+from __future__ import annotations
+
+from grposcope.core.fault import Fault
+from grposcope.signs.sampler_mismatch import TEST
+
+FAULT = Fault(
+    name="sampler mismatch",
+    rank=220,
+    remedy=(
+        "sample one batch in the trainer's own precision: if the mismatch disappears, numerics cause it "
+        "and training makes them worse"
+    ),
+    source="method of this project; limits of verl, slime and NeMo-RL",
+    beside="warning",
+    log=TEST,
+)

@@ -1,0 +1,1 @@
+"""The optimiser step: settings, gradients, clips, swings."""

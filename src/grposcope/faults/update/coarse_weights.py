@@ -1,0 +1,74 @@
+"""Weights kept in bfloat16, to which most steps of the learning rate are rounded away.
+
+What it is
+    The trained weights themselves, not only the computation, are bfloat16, which has 8 significant bits.
+How it shows
+    The reward moves less than the learning rate would have it; a share of weights is bit for bit what it was.
+What it does to the gradient
+    The gradient is right; the step is lost where it is below half the distance to the next number of bfloat16, about
+    1/256 of the weight.
+What to do
+    Keep float32 weights, and compute in bfloat16.
+What decides
+    The share of weights that an update changed.
+Sources
+    AReaL #1634: https://github.com/areal-project/AReaL/pull/1634"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.known import Known
+from grposcope.signs.settings.names import LEARNING_RATE
+from grposcope.signs.settings.recipe import has_adapters
+from grposcope.signs.settings.verl import ACTOR
+
+COARSE = 2.0**-8
+"""Half the distance between neighbouring numbers of bfloat16, as a share of the number."""
+
+USUAL = 5e-3
+"""A size that most weights of a language model, about 0.02, are above."""
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """Weights in bfloat16 beside a learning rate that moves only small ones; steps of Adam are about the rate."""
+    key = _half_precision(config)
+    rate = config.number(LEARNING_RATE[config.dialect.name])
+    if not key or rate is None or has_adapters(config):
+        return
+    size = rate / COARSE
+    if size < USUAL:
+        because = f"weights are kept in bfloat16: a step of {rate:g} changes only weights smaller than {size:.2g}"
+        yield fact(True, because, config.signs(key), grade="note", brief="most steps are rounded away",
+                   remedy="keep float32 weights, and compute in bfloat16")  # fmt: skip
+
+
+def _half_precision(config: Settings) -> str:
+    """The key that says that weights are kept in bfloat16; empty where nothing does."""
+    if config.dialect.name == "verl":
+        key = ACTOR + "fsdp_config.model_dtype"
+        return key if config.get(key) in ("bf16", "bfloat16") else ""
+    for key in ("model_init_kwargs.dtype", "model_init_kwargs.torch_dtype", "dtype", "torch_dtype"):
+        if config.given.get(key) in ("bfloat16", "torch.bfloat16"):
+            return key
+    inner = config.given.get("model_init_kwargs")
+    half = isinstance(inner, dict) and "bfloat16" in (inner.get("dtype"), inner.get("torch_dtype"))
+    return "model_init_kwargs" if half else ""
+
+
+FAULT = Fault(
+    name="coarse weights",
+    rank=5.7,
+    remedy="keep float32 weights, and compute in bfloat16",
+    source="AReaL #1634: https://github.com/areal-project/AReaL/pull/1634",
+    settings=SettingsCheck(
+        "coarse weights",
+        settings,
+        ("trl", "verl"),
+        "bfloat16 weights, in which most steps are rounded away",
+        ("note",),
+    ),
+)

@@ -1,0 +1,69 @@
+"""A learning rate higher than those others have published.
+
+What it is
+    The rate of Adam is above the largest among the published settings, for all weights or for adapters.
+How it shows
+    Where it is too high indeed: an entropy that collapses, a KL that runs away, spikes of the gradient norm, then a
+    fall of the reward.
+What it does to the gradient
+    A step of Adam moves every weight by about the learning rate, whatever the size of the gradient.
+What to do
+    Start with 1e-6 for full training, 1e-5 for adapters.
+What decides
+    Fifty steps at a third of the rate, beside fifty at this one.
+Sources
+    The published settings that benchmarks/lint.md lists"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, cannot_tell, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.known import Known
+from grposcope.signs.settings.names import LEARNING_RATE
+from grposcope.signs.settings.recipe import has_adapters
+
+FULL, ADAPTERS = 2e-5, 3e-5
+"""Largest learning rates of Adam among the published settings of benchmarks/lint.md, for all weights and for
+adapters.
+"""
+
+FAR = 10
+"""Times these from which a learning rate is more than unusual."""
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """A learning rate beyond what others train with."""
+    key = LEARNING_RATE[config.dialect.name]
+    rate = config.number(key)
+    if rate is None:
+        yield cannot_tell(f"{key} is not known", key)
+        return
+    limit, of = (FULL, "all weights") if has_adapters(config) is False else (ADAPTERS, "adapters")
+    if rate > limit:
+        yield fact(
+            True,
+            f"{rate:g} is {rate / limit:.3g} times the largest rate in the published settings for {of} "
+            f"({limit:g}); a step of Adam moves every weight by about the learning rate",
+            config.signs(key),
+            grade="warning" if rate > FAR * limit else "note",
+            brief="a learning rate higher than published ones",
+            remedy="start with 1e-6 for full training, 1e-5 for adapters",
+        )
+
+
+FAULT = Fault(
+    name="high learning rate",
+    rank=4.0,
+    remedy="start with 1e-6 for full training, 1e-5 for adapters",
+    source="the settings in benchmarks/lint.md",
+    settings=SettingsCheck(
+        "high learning rate",
+        settings,
+        ("trl", "verl", "nemo-rl"),
+        "a learning rate higher than published ones",
+        ("warning", "note"),
+    ),
+)

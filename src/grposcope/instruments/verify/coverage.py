@@ -1,0 +1,18 @@
+"""How much of the evidence a test saw, in words: a claim that was tested on a part of it says so."""
+
+from __future__ import annotations
+
+from grposcope.instruments.verify.claim import ClaimResult
+
+
+def share(tested: int, whole: int, lacking: str, noun: str = "rollout") -> str:
+    """ "64 rollouts" where all were tested, else "40 of 64 rollouts (24 have no reward)" with lacking = "no reward"."""
+    if tested >= whole:
+        return f"{tested:,} {noun}{'' if tested == 1 else 's'}"
+    left = whole - tested
+    return f"{tested:,} of {whole:,} {noun}s ({left:,} {'has' if left == 1 else 'have'} {lacking})"
+
+
+def tested_in_part(result: ClaimResult) -> bool:
+    """Whether some tests of a claim could be made and none is broken, but others that it names could not."""
+    return result.status == "cannot tell" and bool(result.told)

@@ -1,0 +1,148 @@
+"""Scores of evaluations: of keys such as eval_reward, and of rows that are labelled as held out.
+
+Of several at one step (games, environments, data sets), the mean counts. Of steps after the last row of training, the
+first counts, since the others are of the same weights; values that were copied onto the rows after them count once.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from grposcope.core.run import Bools, Evaluations, Floats
+from grposcope.logs import keys
+from grposcope.logs.keys import CLOCKS
+from grposcope.logs.per_step import copies
+from grposcope.logs.table import LogTable
+
+UNKNOWN_ERROR = "no standard error in the log"
+
+GAMES = 10
+"""Held-out rows of a step from which on they are taken for single games; fewer may be one row per data set."""
+
+_COUNT = re.compile(r"n|count|(?:n|num)_(?:samples|examples|problems|prompts|games|episodes|tasks)", re.I)
+"""Keys that say on how many problems something was evaluated."""
+
+
+@dataclass(frozen=True)
+class EvaluatedColumn:
+    """A column of evaluations: its key, the metric that it is, and its rows (N,)."""
+
+    key: str
+    metric: str
+    rows: Bools
+
+
+def evaluations_of_steps(table: LogTable) -> LogTable:
+    """The evaluations of the run that is read, a value per step and metric."""
+    if not (sources := _columns(table)):
+        return table
+    sources, notes = _without_copies(table, sources)
+    trained = table.trained_on() & table.chosen & ~table.held_out
+    sources, more = _of_training(table, sources, trained)
+    values, last = _per_step(table, sources, trained)
+    evaluations = Evaluations.of_rows([
+        (int(at), name, *value, "" if value[-1] else UNKNOWN_ERROR) for (at, name), value in sorted(values.items())
+    ])  # fmt: skip
+    return table.noting(*notes, *more, *last, evaluations=evaluations)
+
+
+def _columns(table: LogTable) -> list[EvaluatedColumn]:
+    """Every column that was evaluated apart, and those of training in rows that are held out."""
+    columns, trainer, placed = table.columns, table.trainer, np.isfinite(table.step)
+    sources = []
+    for key, name in table.evaluated.items():
+        if not keys.is_version(name):
+            own = key.startswith(("val-core", "val-aux"))
+            metric = key if own else trainer.metric_or_usual(name) or name
+            sources.append(EvaluatedColumn(key, metric, ~np.isnan(columns[key]) & table.chosen & placed))
+    if table.held_out.any():
+        sources += [
+            EvaluatedColumn(key, trainer.metric_or_usual(key) or key, table.held_out & ~np.isnan(columns[key]) & placed)
+            for key in table.training
+            if key not in CLOCKS
+        ]
+    return sources
+
+
+def _without_copies(table: LogTable, sources: Sequence[EvaluatedColumn]) -> tuple[list[EvaluatedColumn], list[str]]:
+    """The evaluations without those that were copied onto the rows after them, and a note of that."""
+    found = []
+    for one in sources:
+        rows = copies(np.where(one.rows, table.columns[one.key], np.nan))
+        found.append(one if rows is None else replace(one, rows=one.rows & ~rows))
+    copied = sum(one is not other for one, other in zip(sources, found, strict=True))
+    note = f"values of {copied} evaluations were copied onto the rows after them; each counts once"
+    return found, [note] if copied else []
+
+
+def _of_training(
+    table: LogTable, sources: Sequence[EvaluatedColumn], trained: Bools
+) -> tuple[list[EvaluatedColumn], list[str]]:
+    """The evaluations up to the first after the last row of training, any further being of the same weights; a note."""
+    step = table.step
+    last = float(np.max(step[trained & np.isfinite(step)], initial=-math.inf))
+    after = np.unique(step[np.logical_or.reduce([one.rows for one in sources])])
+    after = after[after > last]
+    if len(after) < 2 or not np.isfinite(last):
+        return list(sources), []
+    note = (
+        f"evaluations at {len(after) - 1} steps after the last row of training ({last:g}) were left out, "
+        "because no training happened between them"
+    )
+    return [replace(one, rows=one.rows & (step <= after[0])) for one in sources], [note]
+
+
+def _per_step(
+    table: LogTable, sources: Sequence[EvaluatedColumn], trained: Bools
+) -> tuple[dict[tuple[float, str], tuple[float, float, int]], list[str]]:
+    """(step, metric) -> its value, of several games, environments or data sets at one step their mean, with its
+    standard error and number of problems (NaN and 0 where not known); and notes.
+
+    Each counts by its number of problems where all of them have one, else alike. GAMES or more rows that are held out
+    are problems alike, so that their scatter gives the error. What was evaluated again after a restart replaces what
+    was evaluated before it.
+    """
+    columns, step, counts, notes = table.columns, table.step, _counts(table), []
+    rows: dict[tuple[float, str], list[tuple[int, str]]] = {}
+    for one in sources:
+        for row in np.flatnonzero(one.rows).tolist():
+            rows.setdefault((float(step[row]), one.metric), []).append((row, one.key))
+    training = np.flatnonzero(trained & np.isfinite(step))
+    restarts = training[1:][np.diff(step[training]) < 0]
+    values: dict[tuple[float, str], tuple[float, float, int]] = {}
+    again, several = 0, 0
+    for place, every in rows.items():
+        if len(every) == 1:  # as nearly always
+            values[place] = (float(columns[every[0][1]][every[0][0]]), math.nan, 0)
+            continue
+        attempts = np.searchsorted(restarts, [row for row, _ in every], "right")
+        last = [cell for cell, attempt in zip(every, attempts, strict=True) if attempt == attempts.max()]
+        again += len(every) - len(last)
+        several += len(last) if len(last) > 1 else 0
+        weights = counts[[row for row, _ in last]]
+        cells = [columns[key][row] for row, key in last]
+        with np.errstate(invalid="ignore"):
+            weighted = bool((weights > 0).all())
+            mean = float(np.average(cells, weights=weights if weighted else None))
+        games = len(cells) >= GAMES and not weighted and all(table.held_out[row] for row, _ in last)
+        error = (float(np.std(cells, ddof=1)) / math.sqrt(len(cells)), len(cells)) if games else (math.nan, 0)
+        values[place] = (mean, *error)
+    if again:
+        notes.append(f"{again} evaluations repeat a step after a restart; the last of each step are kept")
+    if several:
+        notes.append(f"{several} evaluations are several of one metric at a step; the mean of each step is used")
+    return values, notes
+
+
+def _counts(table: LogTable) -> Floats:
+    """The number of problems (N,) that each row was evaluated on, NaN where it is not logged."""
+    counts = np.full(len(table.lines), math.nan)
+    for key, column in table.columns.items():
+        if _COUNT.fullmatch(table.evaluated.get(key, key).rpartition("/")[2]):
+            counts = np.where(np.isnan(counts), column, counts)
+    return counts

@@ -1,0 +1,59 @@
+"""The one reader of rollouts: those at a place, whichever trainer wrote them.
+
+- TRL's completions/completions_NNNNN.parquet: texts, rewards by function, advantages; no ids, no log-probabilities.
+- rollouts/step-NNNNNN.parquet of our own record: a part of the groups of a step, with log-probabilities.
+- prime-rl's token_exports: whole sequences, of which the prompt is what stands before the first trained token.
+- What `rollout_files` finds: verl's rollout_data_dir, ART's trajectories/, ms-swift's completions.jsonl, the traces of
+  prime-rl and verifiers, and JSONL with a rollout a line under any of the names of `rollout_columns.NAMES`.
+- Parquet with a rollout a row under any of these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from grposcope.core.rollouts import Rollout, RolloutRows
+from grposcope.logs.formats import parquet
+from grposcope.logs.native import rollouts as recorded
+from grposcope.logs.rollout_rows import rows_of
+from grposcope.logs.trainers import prime_rl_exports, rollout_files, trl_completions
+
+
+def rollouts(place: Path, functions: Sequence[str] = ()) -> RolloutRows:
+    """The rollouts at a place, a file or folder; none where there are none.
+
+    functions: names of the reward functions where they are known; else every column of numbers in TRL's completions is
+    one. UserError, with file and line, for what does not fit.
+    """
+    engine, rows = _found(place, functions)
+    return RolloutRows(tuple(rows), engine, place)
+
+
+def _found(place: Path, functions: Sequence[str]) -> tuple[str, Iterable[Rollout]]:
+    """The trainer, empty where it is not known, and the rollouts at a place."""
+    if place.is_dir():
+        if files := trl_completions.files(place):
+            return "trl", chain.from_iterable(trl_completions.rollouts(path, functions) for path in files)
+        if recorded.files(place):
+            return "grposcope", chain.from_iterable(recorded.of_run(place).values())
+    if exports := prime_rl_exports.files(place):
+        every = (prime_rl_exports.rollouts(path, step) for step, paths in exports.items() for path in paths)
+        return "prime-rl", chain.from_iterable(every)
+    if (written := rollout_files.find(place)) is not None:
+        return written.engine, written.rollouts()
+    if place.is_file() and parquet.column_names(place):
+        return "", _parquet(place, functions)
+    return "", ()
+
+
+def _parquet(path: Path, functions: Sequence[str]) -> Iterator[Rollout]:
+    names = set(parquet.column_names(path))
+    if {"tokens", "logp", "completion"} <= names:
+        yield from recorded.read(path)
+    elif {"prompt", "completion", "advantage"} <= names:
+        yield from trl_completions.rollouts(path, functions)
+    else:
+        rows = enumerate(parquet.table(path).to_pylist(), 1)
+        yield from rows_of((f"{path}, row {place}", row) for place, row in rows)

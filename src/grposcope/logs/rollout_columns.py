@@ -1,0 +1,153 @@
+"""Names that trainers and people give to the columns of a rollout, and what tells groups apart.
+
+The one table of names: whatever reads rollouts takes them from here, so that a file has one answer in every spelling.
+Names are those of the batches and files of TRL, verl, prime-rl, OpenRLHF, ART, ms-swift, slime and verifiers.
+
+**Which rollouts are a group** is decided here too: those of one step that share, by the first of these that is there,
+
+1. an id of the pipeline's own (`GROUP`): `group`, `group_id`, `group_index` of ART and slime, or `uid` of verl, where
+   the numbers of session and output at its end tell siblings apart and are left away; `Rollout.named` is then True;
+2. an id of the prompt (`PROMPT`): `prompt_id` of ms-swift, `problem_id`, `example_id` of verifiers, `problem`;
+3. the prompt, as text, messages or tokens.
+
+The last two do not tell two groups of one prompt in one step apart. Where the size of groups is known and divides the
+number of their rollouts, each `size` in turn are a group (`with_groups`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from grposcope.core.rollouts import Rollout
+from grposcope.core.text import visible
+
+GROUP = ("group", "group_id", "group_index", "uid")
+"""Columns with the pipeline's own id of a group."""
+
+PROMPT = ("prompt_id", "problem_id", "example_id", "problem")
+"""Columns that say which prompt a rollout is of."""
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "step": ("step", "global_step"),
+    "group": GROUP,
+    "problem": PROMPT,
+    "prompt": ("prompt", "input", "prompts"),
+    "completion": ("completion", "output", "response", "responses"),
+    "prompt_ids": ("prompt_ids", "prompt_token_ids", "prompt_tokens", "prompts"),
+    "completion_ids": (
+        "completion_ids", "completion_token_ids", "response_ids", "response_token_ids", "responses", "token_ids",
+    ),
+    "sequence_ids": ("sequences", "input_ids"),
+    "mask": (
+        "mask", "completion_mask", "loss_mask", "response_mask", "action_mask", "response_loss_mask", "assistant_mask",
+    ),
+    "attended": ("attended", "completion_attention_mask"),
+    "written": ("tool_mask", "env_mask", "written"),
+    "prompt_trained": ("prompt_mask_trained", "prompt_trained", "prompt_loss_mask"),
+    "sampler": (
+        "rollout_logprobs", "sampling_logprobs", "inference_logprobs", "rollout_log_probs", "sampling_per_token_logps",
+        "rollout_per_token_logps", "completion_logprobs",
+    ),
+    "old": ("old_logprobs", "old_log_probs", "old_per_token_logps", "action_log_probs"),
+    "current": ("logprobs", "trainer_logprobs", "log_probs", "per_token_logps"),
+    "reference": (
+        "ref_logprobs", "ref_log_prob", "ref_log_probs", "ref_per_token_logps", "base_action_log_probs",
+    ),
+    "loss_weights": ("loss_weights",),
+    "micro_batch": ("part", "micro_batch"),
+    "rewards": ("rewards", "metrics"),
+    "reward": ("reward", "score", "rewards"),
+    "advantages": ("advantage", "advantages"),
+    "length": ("length", "response_length", "completion_length"),
+    "turns": ("turns",),
+    "turn_rewards": ("turn_rewards", "turn_scores"),
+    "stop": ("stop", "stop_reason", "stop_condition", "finish_reason"),
+    "anchors": ("anchors",),
+    "version": ("version", "weight_version", "policy_version"),
+    "version_by_turn": ("version_by_turn", "weight_versions"),
+    "truncated": ("truncated", "is_truncated"),
+    "environment": (
+        "environment", "env", "env_name", "env_id", "data_source", "domain", "task_name", "dataset", "agent",
+        "agent_name", "task", "scope",
+    ),
+    "failed": ("error", "failed"),
+    "dropped": ("dropped", "filtered"),
+}  # fmt: skip
+"""Our column, a field of `Rollout` -> the names that it may have, of which the first that is there is taken.
+
+`prompts` and `responses` are texts or token ids, by what is in them; `rewards` is an object by function, or one number.
+`sequence_ids` are prompt and completion in one, told apart by the mask."""
+
+ENVIRONMENTS = 50
+"""Most environments of a file; a column with more texts is something else."""
+
+STOP_WORDS: Mapping[str, str] = {
+    "stop": "eos", "end_turn": "eos", "done": "eos", "completed": "eos",
+    "max_tokens": "length", "truncated": "length", "max_input_tokens": "length", "max_output_tokens": "length",
+    "max_total_tokens": "length", "max_turns": "turns", "max_turns_reached": "turns",
+    "tool_calls": "tool", "abort": "aborted",
+}  # fmt: skip
+"""A trainer's word for why a rollout ended -> ours, of `core.rollouts.STOPS`."""
+
+_OF_VERL = re.compile(r"(?P<group>.+?)_\d{1,9}_\d{1,9}")
+_OF_ROLLOUTS = ("completion", "completion_ids", "mask", "sampler", "old", "current", "advantages")
+
+
+def recognises(row: Mapping[str, Any]) -> bool:
+    """Whether an object is a rollout and no row of metrics: it has rewards by function, a text or list that only a
+    completion has, an advantage beside the group or prompt, or a reward beside the text of one."""
+    if isinstance(row.get("rewards"), dict):
+        return True
+    own = [row[name] for column in _OF_ROLLOUTS for name in NAMES[column] if row.get(name) is not None]
+    if any(isinstance(value, str | list) for value in own):
+        return True
+    named = any(row.get(name) is not None for name in GROUP)
+    told = any(isinstance(row.get(name), str | list) for name in (*GROUP, *PROMPT, *NAMES["prompt"]))
+    rewarded = any(isinstance(row.get(name), int | float) for name in NAMES["reward"])
+    return (bool(own) and (named or told)) or (rewarded and told)
+
+
+def with_groups(rows: Sequence[Rollout], size: int | None) -> tuple[Rollout, ...]:
+    """The rollouts, those of a prompt that was drawn for several groups in a step divided into groups of `size`."""
+    counts: dict[tuple[int, str], int] = {}
+    for row in rows:
+        if row.group is not None and not row.named:
+            counts[row.step, row.group] = counts.get((row.step, row.group), 0) + 1
+    seen: dict[tuple[int, str], int] = {}
+    made = []
+    for row in rows:
+        if row.group is None or row.named:
+            made.append(row)
+            continue
+        key = (row.step, row.group)
+        place = seen[key] = seen.get(key, -1) + 1
+        whole = size is not None and size > 0 and counts[key] > size and counts[key] % size == 0
+        made.append(replace(row, group=f"{row.group}\x1f{place // size}") if whole and size else row)
+    return tuple(made)
+
+
+def environment_column(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """The column of a file that says which environment a rollout is of, one for all of its rows.
+
+    The first that tells 2 to ENVIRONMENTS apart, else the first that all have; None where no column has a text for all.
+    """
+    texts = {name: [word_of(row.get(name)) for row in rows] for name in NAMES["environment"]}
+    counts = {name: len(set(column)) for name, column in texts.items() if column and all(column)}
+    several = next((name for name, count in counts.items() if 2 <= count <= ENVIRONMENTS), None)
+    return several or next((name for name, count in counts.items() if count == 1), None)
+
+
+def group_of(identity: str) -> str:
+    """The group of an id of the pipeline's own: that of verl without the numbers of session and output."""
+    match = _OF_VERL.fullmatch(identity)
+    return match["group"] if match else identity
+
+
+def word_of(value: Any) -> str:
+    """The text of a column; of a list, as one per token, that which all are; empty for anything else."""
+    if isinstance(value, list) and value and all(entry == value[0] for entry in value):
+        value = value[0]
+    return visible(value, 40) if isinstance(value, str) else ""

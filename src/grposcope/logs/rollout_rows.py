@@ -1,0 +1,257 @@
+"""One rollout from an object with any of the names in `rollout_columns.NAMES`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.files import json_number
+from grposcope.core.rollouts import Bools, Floats, Ints, Rollout
+from grposcope.core.text import visible
+from grposcope.logs.rollout_columns import NAMES, STOP_WORDS, environment_column, group_of, word_of
+
+_EVERY = frozenset(name for names in NAMES.values() for name in names)
+_OF_TOKENS = ("mask", "attended", "written", "turns", "sampler", "old", "current", "reference", "loss_weights")
+_NO_REWARDS = _EVERY | {"gts"}
+_FLAGS = ("mask", "attended", "written")
+_OURS = _EVERY - set(NAMES["environment"][1:])
+_LISTS = ("turns", "turn_rewards", "anchors", "version_by_turn", "attended")
+_SHARED = frozenset((
+    "prompts", "responses", "rewards", "metrics", "length", *NAMES["environment"], *NAMES["stop"],
+    *(name for column in _LISTS for name in NAMES[column]),
+))  # fmt: skip
+
+
+def rows_of(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Rollout]:
+    """The rollouts of a file, of (where, row), with their environment by one column for all of them; as `row_of`."""
+    every = list(rows)
+    name = environment_column([row for _, row in every])
+    made = [row_of(row, where) for where, row in every]
+    if name is None:
+        return made
+    return [replace(own, environment=word_of(row[name])) for own, (_, row) in zip(made, every, strict=True)]
+
+
+def row_of(row: Mapping[str, Any], where: str) -> Rollout:
+    """One rollout from an object with names as in NAMES.
+
+    A mask over prompt and completion is divided between them. UserError for lists of other lengths than the
+    completion's, and for values of another type.
+    """
+    values = _values(row)
+    if isinstance(row.get("rewards"), list):
+        raise UserError(f'{where}: rewards is not an object such as {{"right": 1, "format": 0.5}}')
+    lists, before, after = _tokens(values, where)
+    flags = {name: None if lists[name] is None else lists[name] != 0 for name in _FLAGS}
+    named, group = _group(values, before)
+    stop = str(values["stop"] or "")
+    return Rollout(
+        where=where,
+        step=int(_number(values["step"], "step", where, 0.0)),
+        group=group,
+        named=named,
+        problem=str(values["problem"] if values["problem"] is not None else ""),
+        prompt=values["prompt"],
+        completion=values["completion"],
+        prompt_ids=before,
+        completion_ids=after,
+        mask=flags["mask"],
+        attended=flags["attended"],
+        written=flags["written"],
+        prompt_trained=_bools(lists["prompt_trained"]),
+        sampler=lists["sampler"],
+        old=lists["old"],
+        current=lists["current"],
+        reference=lists["reference"],
+        loss_weights=lists["loss_weights"],
+        micro_batch=int(_number(values["micro_batch"], "micro_batch", where, 0.0)),
+        rewards=_rewards(values["rewards"], where),
+        reward=_number(values["reward"], "reward", where, math.nan),
+        advantages=lists["advantages"],
+        length=_number(values["length"], "length", where, math.nan),
+        turns=None if lists["turns"] is None else lists["turns"].astype(np.int64),
+        turn_rewards=_array(values["turn_rewards"], np.float64, "turn_rewards", where),
+        stop=STOP_WORDS.get(stop, stop),
+        anchors=tuple(map(str, values["anchors"] or ())),
+        version=_number(values["version"], "version", where, math.nan),
+        version_by_turn=_array(values["version_by_turn"], np.float64, "version_by_turn", where),
+        truncated=_truncated(values["truncated"], values["stop"]),
+        environment=word_of(values["environment"]),
+        failed=_reason(values["failed"]),
+        dropped=_reason(values["dropped"]),
+        columns={name: value for name, value in row.items() if name not in _OURS},
+    )
+
+
+def is_of_verl(row: Mapping[str, Any]) -> bool:
+    """Whether an object is a rollout as verl dumps it, whose further numbers are of its reward function."""
+    return "output" in row and "score" in row and ("input" in row or "uid" in row)
+
+
+def is_of_trl(row: Mapping[str, Any]) -> bool:
+    """Whether an object is a row of TRL's completions, whose further numbers are rewards by function."""
+    return {"prompt", "completion", "advantage"} <= row.keys() and not ({"reward", "score", "rewards"} & row.keys())
+
+
+def _values(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Our column -> its value, None where the row lacks it; names of two columns go by what is in them."""
+    values = {}
+    for column, names in NAMES.items():
+        fits = _FITS.get(column)
+        present = (row[name] for name in names if row.get(name) is not None
+                   and (fits is None or name not in _SHARED or fits(row[name])))  # fmt: skip
+        values[column] = next(present, None)
+    if row.get("uid") is not None and row["uid"] is values["group"]:
+        values["group"] = group_of(str(values["group"]))
+    of_all = row.get("token_ids")
+    if of_all is not None and values["prompt_ids"] is None and values["completion_ids"] is of_all:
+        values["sequence_ids"], values["completion_ids"] = values["completion_ids"], None
+    if values["rewards"] is None and (is_of_verl(row) or is_of_trl(row)):
+        values["rewards"] = {
+            name: own for name, own in row.items() if name not in _NO_REWARDS and isinstance(own, int | float)
+        }
+    elif not isinstance(row.get("rewards"), Mapping) and values["rewards"]:
+        values["rewards"] = {name: own for name, own in values["rewards"].items() if isinstance(own, int | float)}
+    return values
+
+
+def _tokens(values: Mapping[str, Any], where: str) -> tuple[dict[str, Any], Ints | None, Ints | None]:
+    """The lists with a value per token of the completion, the ids of the prompt and those of the completion."""
+    lists = {name: _array(values[name], np.float64, name, where) for name in _OF_TOKENS}
+    advantages = values["advantages"]
+    lists["advantages"] = _array(
+        advantages if isinstance(advantages, list | np.ndarray) or advantages is None else [advantages],
+        np.float64, "advantages", where,
+    )  # fmt: skip
+    before, after, whole = (
+        _array(values[name], np.int64, name, where) for name in ("prompt_ids", "completion_ids", "sequence_ids")
+    )
+    of_prompt = _array(values["prompt_trained"], np.float64, "prompt_trained", where)
+    mask = lists["mask"]
+    if before is not None and after is not None and mask is not None and len(mask) == len(before) + len(after) != 0:
+        of_prompt = mask[: len(before)]
+    before, after = _cut(lists, before, after, whole)
+    lengths = {name: len(own) for name, own in lists.items() if own is not None and not _for_all(name, own)}
+    if after is not None:
+        lengths["completion_ids"] = len(after)
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+        raise UserError(f"{where}: columns of one completion differ in length ({shown}); give a value per token")
+    return {**lists, "prompt_trained": of_prompt}, before, after
+
+
+def _cut(
+    lists: dict[str, Any], before: Ints | None, after: Ints | None, whole: Ints | None
+) -> tuple[Ints | None, Ints | None]:
+    """Ids of prompt and completion; what stands over both in one list is cut, in `lists` too.
+
+    Without ids of the prompt, a sequence whose mask begins with zeros is a prompt up to its first trained token.
+    """
+    mask = lists["mask"]
+    if whole is None:
+        width = None if before is None or after is None else len(before) + len(after)
+        start = 0 if before is None else len(before)
+    else:
+        width = len(whole)
+        start = _start(whole, before, mask)
+        before, after = (before if before is not None else whole[:start] if start else None), whole[start:]
+    for name, own in lists.items():
+        if own is not None and width and start and len(own) == width and not _for_all(name, own):
+            lists[name] = own[start:]
+    return before, after
+
+
+def _start(whole: Ints, before: Ints | None, mask: Floats | None) -> int:
+    """Where in a sequence the completion begins."""
+    if before is not None:
+        return len(before)
+    if mask is None:
+        return 0
+    if len(mask) < len(whole):
+        return len(whole) - len(mask)
+    return int(np.argmax(mask != 0)) if (mask != 0).any() else 0
+
+
+def _group(values: Mapping[str, Any], ids: Ints | None) -> tuple[bool, str | None]:
+    """Whether the pipeline names the group, and what tells it from others."""
+    if values["group"] is not None:
+        return True, str(values["group"])
+    if values["problem"] is not None:
+        return False, str(values["problem"])
+    if values["prompt"] is not None:
+        return False, str(values["prompt"])
+    return False, None if ids is None or not len(ids) else " ".join(map(str, ids))
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, int) for entry in value)
+
+
+_FITS: Mapping[str, Callable[[Any], bool]] = {
+    "prompt": lambda value: not _is_ids(value),
+    "completion": lambda value: not _is_ids(value),
+    "prompt_ids": _is_ids,
+    "completion_ids": _is_ids,
+    "rewards": lambda value: isinstance(value, Mapping),
+    "reward": lambda value: not isinstance(value, Mapping),
+    "length": lambda value: isinstance(value, int | float),
+    "environment": lambda value: bool(word_of(value)),
+    "stop": lambda value: isinstance(value, str),
+    **dict.fromkeys(_LISTS, lambda value: isinstance(value, list)),
+}
+"""Of a column that shares names with others, or with what a data set may have, what its values are."""
+
+
+def _for_all(name: str, values: Floats) -> bool:
+    """Whether one advantage stands for all tokens."""
+    return name == "advantages" and len(values) == 1
+
+
+def _bools(values: Floats | None) -> Bools | None:
+    return None if values is None else np.asarray(values != 0)
+
+
+def _reason(value: Any) -> str:
+    return str(value) if value and value is not True else "yes" if value else ""
+
+
+def _truncated(value: Any, reason: Any) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    return None if reason is None else STOP_WORDS.get(str(reason), str(reason)) == "length"
+
+
+def _array(value: Any, kind: type, name: str, where: str) -> Any:
+    if value is None:
+        return None
+    try:
+        made: Any = np.array(
+            [math.nan if entry is None else entry for entry in value] if kind is np.float64 else value, kind
+        )
+    except (ValueError, TypeError, OverflowError):
+        made = np.empty((0, 0))
+    if made.size == 0 and made.ndim == 1:
+        return np.empty(0, kind)
+    if made.ndim != 1:
+        raise UserError(f"{where}: {name} is not a list of numbers; give one per token")
+    return made
+
+
+def _number(value: Any, name: str, where: str, absent: float) -> float:
+    number = absent if value is None else json_number(value)
+    if number is None or (name == "step" and not math.isfinite(number)):
+        raise UserError(f"{where}: {name} is {visible(str(value), 40)}; give a number, or leave it out")
+    return number
+
+
+def _rewards(value: Any, where: str) -> dict[str, float]:
+    if value is None:
+        return {}
+    return {
+        str(name): _number(own, f"the reward {visible(str(name), 40)}", where, math.nan) for name, own in value.items()
+    }

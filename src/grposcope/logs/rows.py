@@ -1,0 +1,286 @@
+"""Which rows of a log are what: their steps, rows of training, evaluation and other kinds, and of the run as a whole.
+
+Kinds are told apart by a text column such as split or event. It splits the rows where one of its texts is a word for
+evaluation, and the column is called so (`keys.KINDS`) or another of its texts is a word for training. Rows of
+evaluation leave the training. Of the others, those that contradict the rows of training at the same step are no parts
+of it: without the reward, the values that contradict are left out, with it the rows are. Nothing of different kinds is
+averaged.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.run import Bools, Floats
+from grposcope.core.text import listed, number, visible
+from grposcope.logs import keys
+from grposcope.logs.columns import RUNS
+from grposcope.logs.keys import CLOCKS, STEPS
+from grposcope.logs.naming import trained_keys
+from grposcope.logs.table import LogTable
+
+SUMMARY = frozenset(
+    ("train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss",
+     "train_tokens_per_second", "epoch", "step")
+)  # fmt: skip
+"""Keys of the last row that the transformers library writes, which is about the run as a whole."""
+
+_TRAINING = frozenset(("train", "training", "trainer", "rl", "grpo", "ppo", "rlvr"))
+_OTHER_TRAINING = frozenset(
+    ("sft", "supervised", "pretrain", "pretraining", "warmstart", "bc", "distill", "distillation")
+)
+_FLAG = re.compile(r"(?:is_?)?(?:eval|evaluation|val|validation|test|held_?out)", re.I)
+
+
+@dataclass
+class Kinds:
+    """Rows (N,) of evaluation, rows that are left out, and values that are (key -> rows), with a note for each."""
+
+    held_out: Bools
+    left_out: Bools
+    blanked: list[tuple[str, Bools]]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What the rows hold: columns of metrics, their step (N,), and which of the columns are rewards."""
+
+    columns: Mapping[str, Floats]
+    step: Floats
+    rewards: Sequence[str]
+
+    def has(self, keys: Sequence[str], rows: Bools) -> bool:
+        """Whether any of the keys has a value in these rows."""
+        return any(bool((~np.isnan(self.columns[key]) & rows).any()) for key in keys)
+
+    def contradicted(self, rows: Bools, others: Bools) -> list[str]:
+        """Columns that have another value in `rows` than in `others` at the same step."""
+        return [key for key in self.columns if _differ(self.columns[key], self.step, rows, others)]
+
+
+def steps_as_logged(table: LogTable) -> LogTable:
+    """The step of each row by the key that the user says, else by the trainer's own, else the most reliable one.
+
+    NaN for all where none counts steps.
+    """
+    columns, given = dict(table.columns), table.given.get("step")
+    own = [columns[key] for key in table.trainer.counters if key in columns and np.isfinite(columns[key]).any()]
+    best, most = given, 0
+    for key in STEPS if given is None else ():
+        if key in columns and (finite := int(np.isfinite(columns[key]).sum())) > 1.5 * most:
+            best, most = key, finite
+    note = ""
+    if len(own) > 1 and given is None:
+        step, note = _by_counters(own)
+    elif best is None:
+        step, note = np.full(len(table.lines), np.nan), "no key counts steps, so rows are numbered from 1"
+    else:
+        step = columns[best].copy()
+        step[~(np.abs(step) < 2.0**53)] = math.nan
+        if best == "_step":
+            note = "steps count calls of wandb.log (_step), which may differ from optimiser steps"
+    columns.pop("step", None)
+    return table.noting(*[note] * bool(note), columns=columns, step=step)
+
+
+def _by_counters(counters: Sequence[Floats]) -> tuple[Floats, str]:
+    """The step of rows of different kinds by the counter of each; of k updates to a rollout, the rollouts' times k."""
+    updates, *others = counters
+    times = max(1, round((float(np.nanmax(updates)) + 1) / (max(float(np.nanmax(one)) for one in others) + 1)))
+    step = updates.copy()
+    for counter in others:
+        step = np.where(np.isnan(step), counter * times, step)
+    return step, f"each rollout has {times} updates: steps count updates" if times > 1 else ""
+
+
+def kinds_of_rows(table: LogTable) -> LogTable:
+    """Rows of evaluation and of other kinds by what a text column says; values that are no parts of the training go."""
+    trained = trained_keys(table)
+    if "reward" in table.given:
+        rewarding = [table.given["reward"]]
+    else:
+        meant = [key for key in trained if table.trainer.metric_or_usual(key) == "reward"]
+        rewarding = meant or [key for key in trained if keys.SIGNAL.search(key)]
+    metrics = {key: column for key, column in table.columns.items() if key not in CLOCKS}
+    try:
+        kinds = _kinds(table.log.rows.labels, Cells(metrics, table.step, rewarding))
+    except UserError as error:
+        raise UserError(f"{table.log.source}: {error}") from None
+    columns = dict(table.columns)
+    for key, rows in kinds.blanked:
+        columns[key] = np.where(rows, np.nan, columns[key])
+    table = table.noting(*kinds.notes, columns=columns, rewarding=tuple(rewarding))
+    rewarded = table.rows_with(rewarding or trained) & ~kinds.held_out
+    return replace(table, held_out=kinds.held_out, left_out=kinds.left_out, rewarded=rewarded)
+
+
+def training_and_evaluation(table: LogTable) -> LogTable:
+    """Keys and rows of training and of what was evaluated apart; a row without any value is one of training, too."""
+    metrics = {key: column for key, column in table.columns.items() if key not in CLOCKS}
+    evaluated = keys.evaluated_keys(metrics, table.rewarded)
+    training = tuple(key for key in table.columns if key not in evaluated)
+    scored = table.rows_with(evaluated) & ~table.left_out
+    table = replace(table, evaluated=evaluated, training=training, scored=scored)
+    return replace(table, busy=(table.trained_on() | ~scored) & ~table.held_out & ~table.left_out)
+
+
+def closing_row(table: LogTable) -> LogTable:
+    """The last row of transformers, taken out as the summary of the run."""
+    columns, training = table.columns, list(table.training)
+    if "train_runtime" not in columns:
+        return table
+    closing = ~np.isnan(columns["train_runtime"]) & ~table.rows_with(
+        key for key in training if key not in SUMMARY and key not in CLOCKS
+    )
+    if not closing.any():
+        return table
+    last, busy = int(np.flatnonzero(closing)[-1]), table.busy & ~closing
+    summary = {key: float(columns[key][last]) for key in SUMMARY if key in columns and not np.isnan(columns[key][last])}
+    gone = {
+        key for key in SUMMARY - CLOCKS if key in columns and not (~np.isnan(columns[key]) & busy).any()
+    }  # fmt: skip
+    return replace(table, busy=busy, summary=summary, training=tuple(key for key in training if key not in gone))
+
+
+def steps_of_every_row(table: LogTable) -> LogTable:
+    """Rows numbered from 1 where no key counts steps; the step of the row before for an evaluation without one."""
+    step, busy = table.step, table.busy
+    if not len(step) or np.isnan(step).all():
+        step = np.where(busy, np.cumsum(busy), np.nan)
+    without = (table.scored | table.held_out) & ~busy & np.isnan(step)
+    if not without.any():
+        return replace(table, step=step)
+    before = np.maximum.accumulate(np.where(busy & np.isfinite(step), np.arange(len(step)), -1))
+    found = without & (before >= 0)
+    note = f"{int(found.sum())} evaluations have no step; each is placed at the row before it"
+    return table.noting(note, step=np.where(found, step[before], step))
+
+
+def _kinds(labels: Mapping[str, Mapping[int, str]], table: Cells) -> Kinds:
+    """The kinds of the rows by every text column and flag; UserError where two kinds might be the training."""
+    count = len(table.step)
+    kinds = Kinds(np.zeros(count, bool), np.zeros(count, bool), [], [])
+    for key, of_row in labels.items():
+        if key not in RUNS:
+            _split(key, _rows_of(of_row, count), table, kinds)
+    for key in table.columns:
+        flagged = table.columns[key] == 1
+        if _FLAG.fullmatch(key.rpartition("/")[2]) and {0.0, 1.0} == set(np.unique(table.columns[key]).tolist()):
+            _evaluations(f"{key} = 1", flagged, kinds)
+    return kinds
+
+
+def _rows_of(of_row: Mapping[int, str], count: int) -> dict[str, Bools]:
+    """Text -> its rows (N,)."""
+    rows: dict[str, Bools] = {}
+    for row, text in of_row.items():
+        rows.setdefault(text, np.zeros(count, bool))[row] = True
+    return rows
+
+
+def _split(key: str, rows: Mapping[str, Bools], table: Cells, kinds: Kinds) -> None:
+    """Add what one text column says to `kinds`."""
+    named = key.rpartition("/")[2].lower() in keys.KINDS
+    training = [text for text in rows if _words(text) & _TRAINING and not _words(text) & keys.WORDS]
+    held_out = [text for text in rows if _words(text) & keys.WORDS and not _words(text) & _TRAINING]
+    if not named and not training:
+        return
+    for text in held_out:
+        _evaluations(_said(key, text), rows[text], kinds)
+    rest = {text: here for text, here in rows.items() if text not in held_out}
+    if len(rest) > 1 or training:
+        main = _main(key, training, rest, table)
+        for text, here in rest.items():
+            if text not in main:
+                _beside(_said(key, text), here, text, np.logical_or.reduce([rest[one] for one in main]), table, kinds)
+
+
+def _said(key: str, text: str) -> str:
+    return f"{visible(key, 40)} = {visible(text, 40)}"
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", text.lower().replace("held_out", "heldout").replace("held-out", "heldout")))
+
+
+def _evaluations(told: str, rows: Bools, kinds: Kinds) -> None:
+    new = rows & ~kinds.held_out
+    kinds.held_out |= rows
+    if new.any():
+        kinds.notes.append(f"{int(new.sum())} rows with {told} are evaluations")
+
+
+def _main(key: str, training: Sequence[str], rest: Mapping[str, Bools], table: Cells) -> list[str]:
+    """Texts of the rows of training: those called so, else those with the reward; UserError where these contradict."""
+    called = [text for text in training if table.has(table.rewards, rest[text])]
+    if called:
+        return called
+    rewarded = [text for text, here in rest.items() if table.has(table.rewards, here)]
+    rewarded = [text for text in rewarded if not _words(text) & _OTHER_TRAINING] or rewarded
+    apart = [
+        text for text in rewarded
+        if any(_rewards_differ(table, rest[text], rest[other]) for other in rewarded if other != text)
+    ]  # fmt: skip
+    if not apart:
+        return rewarded or list(rest)
+    once = [text for text in apart if _once_a_step(table, rest[text])]
+    if len(once) != 1:
+        some = listed([_shown(text, rest[text], table) for text in apart[:6]])
+        raise UserError(
+            f"rows of one step have several values of {visible(key, 40)}, each with its own reward: {some}; "
+            "give the rows of one value alone"
+        )
+    return [text for text in rewarded if text not in apart] + once
+
+
+def _beside(told: str, rows: Bools, text: str, main: Bools, table: Cells, kinds: Kinds) -> None:
+    """Leave out rows, or values of rows, that are no parts of the training."""
+    foreign = bool(_words(text) & _OTHER_TRAINING) and table.has(table.rewards, main)
+    contradicted = table.contradicted(rows, main)
+    if foreign or set(contradicted) & set(table.rewards):
+        new = rows & ~kinds.left_out & ~kinds.held_out
+        kinds.left_out |= rows
+        if new.any():
+            kinds.notes.append(f"{int(new.sum())} rows with {told} are left out: they are not training rows")
+        return
+    for key in contradicted:
+        kinds.blanked.append((key, rows))
+        kinds.notes.append(
+            f"{visible(key, 60)} of the rows with {told} is left out: other rows of the step have another value"
+        )
+
+
+def _rewards_differ(table: Cells, rows: Bools, others: Bools) -> bool:
+    return any(_differ(table.columns[key], table.step, rows, others) for key in table.rewards)
+
+
+def _once_a_step(table: Cells, rows: Bools) -> bool:
+    steps = table.step[rows & _rewarded(table) & np.isfinite(table.step)]
+    return len(np.unique(steps)) == len(steps)
+
+
+def _rewarded(table: Cells) -> Bools:
+    there: Bools = np.logical_or.reduce([~np.isnan(table.columns[key]) for key in table.rewards])
+    return there
+
+
+def _shown(text: str, rows: Bools, table: Cells) -> str:
+    key = next(key for key in table.rewards if table.has([key], rows))
+    there = table.columns[key][rows & ~np.isnan(table.columns[key])]
+    levels = f"{visible(key, 40)} {number(float(there[0]))} → {number(float(there[-1]))}"
+    return f"{visible(text, 40)} ({len(there)} rows, {levels})"
+
+
+def _differ(column: Floats, step: Floats, rows: Bools, others: Bools) -> bool:
+    """Whether a column has different values in two sets of rows at a step that both have."""
+    there = ~np.isnan(column) & np.isfinite(step)
+    here, beside = np.flatnonzero(rows & there), np.flatnonzero(others & there)
+    _, first, second = np.intersect1d(step[here], step[beside], return_indices=True)
+    return bool((column[here[first]] != column[beside[second]]).any())

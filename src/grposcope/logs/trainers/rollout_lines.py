@@ -1,0 +1,60 @@
+"""Rollouts of anybody's JSON lines: a rollout a line, with any of the names in `rollout_columns.NAMES`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from grposcope.core.files import json_lines
+from grposcope.core.rollouts import Rollout
+from grposcope.logs.formats.log_file import LogFile
+from grposcope.logs.rollout_columns import NAMES
+from grposcope.logs.rollout_columns import recognises as of_rollouts
+from grposcope.logs.rollout_rows import rows_of
+from grposcope.logs.written_rollouts import WrittenFiles, kind
+
+ENDINGS = (".jsonl", ".ndjson", ".json", ".gz")
+"""Endings of files that may have a rollout a line."""
+
+
+def find(place: Path) -> WrittenFiles | None:
+    """The rollouts of a file, or of the files rollouts*.jsonl in a folder; None where there are none."""
+    return WrittenFiles("generic", place, rollouts, sums=True) if _files(place) else None
+
+
+def _files(place: Path) -> list[Path]:
+    paths = sorted(place.glob("rollouts*.jsonl*")) if place.is_dir() else [place]
+    return [path for path in paths if path.is_file() and recognises(LogFile(path))]
+
+
+def recognises(file: LogFile) -> bool:
+    """Whether a file has a rollout a line, by its first."""
+    if not file.path.name.endswith(ENDINGS):
+        return False
+    row = None if file.shape == "text" else file.first_row
+    in_columns = row is not None and any(isinstance(row.get(name), list) for name in ("step", "reward"))
+    return row is not None and not in_columns and of_rollouts(row)
+
+
+def rollouts(place: Path) -> Iterator[Rollout]:
+    """The rollouts of a file or folder, in its order. UserError, with the line, for what does not fit."""
+    for path in _files(place):
+        yield from rows_of((f"{path}, line {line}", row) for line, row in json_lines(path))
+
+
+METRICS = ("loss", "lr", "learning_rate", "grad_norm", "entropy", "kl", "epoch")
+"""Columns of a log of metrics, which may show a prompt and a completion of each step."""
+
+
+def _has_groups(file: LogFile) -> bool:
+    """Whether a file has a rollout a line and no metrics of a step, and its group or prompt with it."""
+    row = file.first_row or {}
+    if any(name in row for name in METRICS):
+        return False
+    names = (NAMES[column] for column in ("group", "problem", "prompt", "prompt_ids"))
+    return recognises(file) and any(row.get(name) is not None for own in names for name in own)
+
+
+KIND = replace(kind(find, _has_groups), folder=None)
+"""Rollouts by themselves; a folder that has such a file is read by its log."""

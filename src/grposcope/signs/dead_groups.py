@@ -1,0 +1,142 @@
+"""Saturated and starved: groups of equal rewards, which teach nothing, with the reward at its ceiling or not.
+
+At success rate p a group of G rollouts is dead with probability p^G + (1 − p)^G.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from grposcope.core.fault import LogTest
+from grposcope.core.finding import Finding, Sign, Status, cannot_tell, measured
+from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.signs import run_outcome
+from grposcope.signs.group_signal import signal
+from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
+from grposcope.signs.tests import late_level, least_of
+from grposcope.signs.thresholds import RISES, SOLVED
+
+DEAD = 0.85
+"""Share of dead groups that leaves no signal to learn from."""
+
+HALF = 0.5
+"""Share of dead groups that is a reason to see where no gain was shown: most of what is paid for teaches nothing."""
+
+AFTER = "dead after a fall"
+"""Fault of groups that died as the reward was lost: they are not what began it."""
+
+NEAR = 0.05
+"""A share of dead groups this little below the limit is near it."""
+
+LEFT = 0.03
+"""Share of rollouts that fail, of rewards that are 0 or 1, below which the prompts are solved whatever the groups."""
+
+
+def check(quantities: Quantities, solved: bool) -> Finding:
+    """Late dead groups above DEAD, with the reward at its ceiling where `solved`, and below it otherwise."""
+    dead, reward = quantities.dead_fraction, quantities.get("reward", SHORT)
+    outcome = run_outcome.of_run(quantities.run)
+    fell = outcome.plain and not outcome.heldout
+    limit = DEAD if solved or outcome.well or outcome.direction == "up" else HALF
+    if reward is None:
+        return cannot_tell(quantities.absence("reward", SHORT), "reward")
+    if dead is None or quantities.dead_fraction_is_bound:
+        return _from_bounds(quantities, dead, reward, solved, limit)
+    if dead.values.max() > 1:
+        return cannot_tell(f"{quantities.key(dead.name)} reaches {dead.values.max():.3g}, so it cannot be a share")
+    late, early = dead.level(LATE, limit), dead.level(EARLY, limit)
+    at_ceiling, place = _place(quantities, reward)
+    p = late.p_up if at_ceiling == solved else 1.0
+    because = f"{late.value + limit:.0%} of groups have equal rewards, at a {place}"
+    solved_at_first = quantities.at_ceiling(reward.level(EARLY).value)
+    from_the_start = not solved and early.value > 0 and not (solved_at_first or fell)
+    if from_the_start and p < 0.5:
+        because += ", as at the start"
+    elif not solved and solved_at_first and early.value > 0 and p < 0.5:
+        because += "; at the start all answers were right"
+    of_groups = signal(quantities.run)
+    evidence = (*_levels(dead, reward), *(of_groups.evidence() if of_groups is not None else ()))
+    onset = None if p >= 0.5 or from_the_start or solved_at_first else dead.first_above(limit)
+    near: Status = "possible" if at_ceiling == solved and late.value + limit > DEAD - NEAR else "excluded"
+    brief = _brief(dead, early.value + limit, late.value + limit)
+    if not solved and fell and not from_the_start:
+        return measured(p, because, evidence, onset, AFTER, status=near, brief=brief)
+    return measured(p, because, evidence, onset, status=near, brief=brief)
+
+
+def _brief(dead: MetricSeries, early: float, late: float) -> str:
+    """The share of dead groups in few words; a count of steps where it is all of them."""
+    whole = int((dead.values >= 1).sum())
+    if whole == len(dead):
+        return f"rewards within every group are equal in all {len(dead)} steps"
+    return f"groups with equal rewards {early:.0%} → {late:.0%}"
+
+
+def _from_bounds(
+    quantities: Quantities, dead: MetricSeries | None, reward: MetricSeries, solved: bool, limit: float
+) -> Finding:
+    """Result from a lower bound of the share of dead groups, or, for 0/1 rewards, from what is left to gain."""
+    at_ceiling, place = _place(quantities, reward)
+    tests: list[Finding] = []
+    evidence = _levels(dead, reward)
+    if dead is not None:
+        late = dead.level(LATE, limit)
+        which = "all groups" if late.value + limit >= 1 else f"at least {late.value + limit:.0%} of groups"
+        because = f"{which} have equal rewards, at a {place}"
+        p = late.p_up if at_ceiling == solved else 1.0
+        brief = f"{which} have equal rewards"
+        onset = None if dead.level(EARLY, limit).value > 0 else dead.first_above(limit)
+        tests.append(measured(p, because, evidence, onset, missing=("dead_fraction",), brief=brief))
+    if solved and quantities.binary_rewards:
+        top = reward.level(LATE, 1 - LEFT)
+        because = f"at most {LEFT - top.value:.1%} of rollouts can still improve, at a {place}"
+        onset = reward.first_above(1 - LEFT)
+        tests.append(measured(top.p_up, because, evidence, onset, missing=("dead_fraction",), brief=because))
+    if not tests and quantities.column("dead_fraction") is not None:
+        return cannot_tell(quantities.absence("dead_fraction"), "dead_fraction")
+    if not tests:
+        return cannot_tell("the log does not say which groups were dead", "dead_fraction")
+    result = least_of(tests)
+    if result.p < 0.5:
+        return result
+    return replace(result, because="the log gives only a lower bound on the share of dead groups")
+
+
+def _place(quantities: Quantities, reward: MetricSeries) -> tuple[bool, str]:
+    """Whether the late reward is at its ceiling, and the late reward in words."""
+    level, ends = reward.level(LATE).value, quantities.reward_range
+    if ends is None:
+        return reward.change(EARLY, LATE).p_up < RISES, f"reward of {level:.3g}"
+    return quantities.at_ceiling(level), f"reward of {level:.3g} out of {ends[1]:.3g}"
+
+
+def _levels(dead: MetricSeries | None, reward: MetricSeries) -> tuple[Sign, ...]:
+    """Sign of the late share of dead groups, where it is known, and of the late reward."""
+    paid = reward.level(LATE)
+    evidence = late_level(reward.name, paid.value, paid.se)
+    if dead is None:
+        return (evidence,)
+    share = dead.level(LATE)
+    return late_level(dead.name, share.value, share.se, f"limit {DEAD:g}"), evidence
+
+
+SOURCE = "theory: advantage degeneracy, P(dead) = p^G + (1 − p)^G"
+
+SATURATED = LogTest(
+    "saturated",
+    partial(check, solved=True),
+    needs=("dead_fraction", "reward"),
+    statistic="late share of dead groups − limit, tested only if the reward is near its ceiling",
+    threshold=f"dead > {DEAD:g} and reward above {SOLVED:g} of its range; "
+    f"where rewards are 0 or 1 and dead groups are not logged, reward above {1 - LEFT:g}",
+    limit=True,
+)
+STARVED = LogTest(
+    "starved",
+    partial(check, solved=False),
+    needs=("dead_fraction", "reward"),
+    statistic="late share of dead groups − limit, tested only if the reward is below its ceiling",
+    threshold=f"dead > {DEAD:g}, or > {HALF:g} where no gain was shown, and reward below {SOLVED:g} of its range",
+    limit=True,
+)

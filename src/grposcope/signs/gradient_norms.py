@@ -1,0 +1,115 @@
+"""Gradient spikes and gradient explosion: norms far above their running median, or far larger late than early."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import median_filter
+from scipy.special import betainc, stdtr
+
+from grposcope.core.fault import LogTest
+from grposcope.core.finding import Finding, Sign, cannot_tell, measured
+from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.maths.timeseries.noise import Array
+from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
+
+GROWN = 5.0
+"""Late over early gradient norm that is an explosion."""
+
+SPIKE = 5.0
+"""A spike is at least this multiple of the running median."""
+
+DEAD = 0.02
+"""Share of the upper quartile of gradient norms below which a step had none to speak of."""
+
+WINDOW = 31
+"""Rows of the running median."""
+
+LASTING = 7
+"""Rows of a shorter one: where most of so many are high, that is a level and no spike."""
+
+TAILS = 5
+"""Degrees of freedom of Student's t that log gradient norms are judged by: heavier tails than normal."""
+
+
+def check(quantities: Quantities) -> Finding:
+    """Spikes of the gradient norm above its running median, or a late norm above GROWN × the early one."""
+    norm = quantities.require("grad_norm")
+    living = live(norm.values)
+    if living.sum() < LEAST:
+        return cannot_tell("the gradient norm is 0 on nearly all rows")
+    p, multiples, rows = _spikes(norm.values[living])
+    steps = norm.steps[living][rows]
+    logs = MetricSeries(norm.name, norm.steps[living], np.log(norm.values[living]))
+    early, late = (math.exp(logs.level(span).value) for span in (EARLY, LATE))
+    growth = logs.change(EARLY, LATE, minus=math.log(GROWN))
+    window = quantities.run.window
+    limit = f"each row is the mean of {window} steps, which hides spikes" if window > 1 else f"counts from {SPIKE:g} ×"
+    largest = float(multiples[0]) if len(multiples) else 1.0
+    evidence = (
+        Sign("largest gradient norm over its running median", largest, limit=limit, column=norm.name),
+        Sign("spikes", float(len(multiples)), column=norm.name),
+        Sign(f"grad_norm, last {1 - LATE[0]:.0%} over first {EARLY[1]:.0%}",
+                 late / early, limit=f"explosion from {GROWN:g} ×", column=norm.name),
+    )  # fmt: skip
+    if growth.p_up < min(p, 0.25):
+        because = f"the gradient norm grew from {early:.3g} to {late:.3g}"
+        return measured(
+            min(1.0, 2 * growth.p_up), because, evidence, norm.first_above(GROWN * early), "gradient explosion",
+            brief=quantities.went(norm.name, early, late),
+        )  # fmt: skip
+    p = min(1.0, 2 * p)
+    if p >= 0.5:
+        return measured(p, "no gradient norm is unusually large", evidence)
+    count = len(multiples)
+    because = (
+        f"the gradient norm has {count} spikes, the largest {largest:.3g} × the running median of steps with a gradient"
+    )
+    brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
+    return measured(p, because, evidence, int(steps.min()) if len(steps) else None, brief=brief)
+
+
+def live(norms: Array) -> NDArray[np.bool_]:
+    """Which steps of gradient norms (n,) had a gradient: those of dead groups alone have none, or next to none beside
+    the upper quartile."""
+    positive = norms > 0
+    usual = float(np.quantile(norms[positive], 0.75)) if positive.any() else 0.0
+    return np.asarray(norms > DEAD * usual)
+
+
+def _spikes(norms: Array) -> tuple[float, Array, np.ndarray]:
+    """P-value of the second largest deviation of log norms, the spikes' multiples (largest first), and their rows.
+
+    Two spikes are needed, since one odd batch in a run is chance: P(at least 2 of n exceed z) under Student's t.
+    """
+    logs = np.log(norms)
+    deviation = logs - np.maximum(_running_median(logs, WINDOW), _running_median(logs, LASTING))
+    scale = max(1.4826 * float(np.median(np.abs(deviation))), 1e-3)
+    order = np.argsort(-deviation)
+    if deviation[order[1]] < math.log(SPIKE):
+        return 1.0, np.empty(0), np.empty(0, np.int64)
+    tail = stdtr(TAILS, -deviation[order] / scale)
+    p = float(betainc(2, len(logs) - 1, tail[1]))  # of the binomial distribution
+    rows = order[(deviation[order] > math.log(SPIKE)) & (tail <= max(tail[1], 1e-4))]
+    return p, np.exp(deviation[rows]), rows
+
+
+def _running_median(logs: Array, window: int) -> Array:
+    """Median of `window` rows around each; towards the ends of the first and the last so many, without padding."""
+    n, half = len(logs), min(window, len(logs)) // 2
+    middle = median_filter(logs, min(window, n), mode="nearest")
+    middle[:half], middle[n - half :] = np.median(logs[: 2 * half + 1]), np.median(logs[max(n - 2 * half - 1, 0) :])
+    return np.asarray(middle)
+
+
+TEST = LogTest(
+    "gradient spikes",
+    check,
+    needs=("grad_norm",),
+    statistic=f"second largest log norm of live steps above the running median of {WINDOW} rows in robust σ; late − ρ "
+    "× early norm",
+    threshold=f"P(2 of n exceed it under Student's t, {TAILS} df) and {SPIKE:g} ×, growing with log n; explosion "
+    f"{GROWN:g} ×",
+)

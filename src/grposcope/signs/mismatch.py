@@ -1,0 +1,191 @@
+"""How the policy that sampled comes to differ from the one that trains: the signatures that a log can tell apart.
+
+Method of this project; no publication. Sizes (n,) of the mismatch are put beside the staleness and beside
+learning rate × steps, both where they are logged.
+
+- A floor is there from the first step: numerics, FP8, or a truncated sampler. A sampler that draws from the share m of
+  the trainer's mass, with probabilities divided by m, has ρ = π_trainer/π_sampler = m on every token, so that
+  mean log ρ = log of mean ρ = log m; otherwise the mean of ρ is 1. Of mean ρ, k1 and k3 two give the third, as
+  mean ρ = 1 + k3 − k1 exactly.
+- With staleness it grows where the staleness grows, and they rise and fall together.
+- A jump fits the logarithm of the sizes better as two levels than as any growth.
+- A sampler whose weights are never renewed is at the distance that training has gone: a power of Σ learning rate, from
+  the first row on.
+- Any other growth is not explained.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from grposcope.core.finding import Finding, at
+from grposcope.maths.timeseries.change import EARLY, EDGE, LATE
+from grposcope.maths.timeseries.level import rows
+from grposcope.maths.timeseries.noise import Array
+from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
+
+NUMERICS, TRUNCATED, LAG = "sampler numerics differ", "truncated sampler", "growing lag"
+REPLACED, NEVER, UNEXPLAINED = "wrong weights at the sampler", "weights never arrived", "sampler mismatch"
+"""The faults that the course of the mismatch tells apart."""
+
+GREW = 3.0
+"""Late over early size above which mismatch grew; below, it is a floor."""
+
+SMALLEST = 1e-3
+"""Share of the limit below which sizes are taken as this share, so that logarithms exist."""
+
+ONE_SIDED = 0.5
+"""Share of the mean log ratio that the log of the mean ratio makes up in a truncated sampler: 1 where the mass cut off
+is the same for every token, 0 where the sampler can draw all that the trainer can."""
+
+CUT = 0.02
+"""Mass that a truncated sampler cuts off, at least, to be named."""
+
+STALER = 1.5
+"""Late over early staleness above which the staleness grew."""
+
+TOGETHER = 0.5
+"""Rank correlation of mismatch and staleness above which they move together."""
+
+POWERS = (0.3, 3.0)
+"""Exponents of Σ learning rate with which the mismatch to frozen weights may grow: 1/2 to 1 for log ratios, 1 to 2 for
+KL, with room for noise."""
+
+FOLLOWS = 0.7
+"""Share of the variance of the log sizes that such a power explains, at least."""
+
+
+def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Finding:
+    """The fault that explains mismatch of these sizes (n,), negative by noise only; limit: the size that is too far."""
+    early, late = sizes.level(EARLY).value, sizes.level(LATE).value
+    if late <= GREW * max(early, SMALLEST * limit):
+        return _floor(quantities)
+    staleness = quantities.get("staleness", SHORT)
+    if staleness is not None and follows_staleness(sizes, staleness):
+        first, last = staleness.level(EARLY).value, staleness.level(LATE).value
+        went = quantities.went(staleness.name, first, last)
+        return _explained(LAG, f"it grows with the staleness of the weights ({went} versions)")
+    logs = np.log(np.maximum(sizes.values, SMALLEST * limit))
+    distance = np.log(_travelled(quantities, sizes.steps))
+    split, of_jump = two_levels(logs)
+    exponent, of_power = straight(distance, logs)
+    of_growth = max(of_power, straight(sizes.steps, logs)[1])
+    if of_jump > of_growth:
+        return _jump(int(sizes.steps[split]))
+    if of_power >= max(FOLLOWS, of_growth) and POWERS[0] < exponent < POWERS[1]:
+        return _frozen(quantities, staleness, exponent)
+    return _unexplained(quantities, staleness)
+
+
+def follows_staleness(sizes: MetricSeries, staleness: MetricSeries) -> bool:
+    """Whether the staleness grew, and mismatch and staleness rise and fall together."""
+    early, late = staleness.level(EARLY), staleness.level(LATE)
+    grew = late.value > STALER * early.value and staleness.change(EARLY, LATE).p_up < 0.05
+    _, a, b = np.intersect1d(sizes.steps, staleness.steps, return_indices=True)
+    if not grew or len(a) < SHORT:
+        return False
+    from scipy.stats import spearmanr  # a third of a second, and only where lags are logged
+
+    return float(spearmanr(sizes.values[a], staleness.values[b]).statistic) > TOGETHER
+
+
+def two_levels(y: Array) -> tuple[int, float]:
+    """(first row of the second level, R²) of y (n,) at the best split, EDGE rows or more from the ends."""
+    total = float(((y - y.mean()) ** 2).sum())
+    splits = range(EDGE, len(y) - EDGE + 1)
+    between = [k * (len(y) - k) / len(y) * (y[:k].mean() - y[k:].mean()) ** 2 for k in splits]
+    best = int(np.argmax(between))
+    return splits[best], float(between[best]) / total if total > 0 else 0.0
+
+
+def straight(x: Array, y: Array) -> tuple[float, float]:
+    """(slope, R²) of a straight line through y (n,) over x (n,); zeros where either is constant."""
+    x, y = x - x.mean(), y - y.mean()
+    if not x.any() or not y.any():
+        return 0.0, 0.0
+    slope = float(x @ y / (x @ x))
+    return slope, slope * float(x @ y) / float(y @ y)
+
+
+def mean_ratio(quantities: Quantities) -> tuple[float, float] | None:
+    """Late (mean ρ, size of log ρ), from two of mean ρ, k1 and k3 or from mean ρ and |log ρ|; None if not logged."""
+    late = {
+        name: _late(quantities, name) for name in ("importance/ratio", "mismatch/k1", "mismatch/k3", "mismatch/abs")
+    }
+    ratio, k1, k3, size = late.values()
+    if k1 is not None and k3 is not None:
+        return 1 + k3 - k1, k1
+    if ratio is not None and (k1 is not None or k3 is not None):
+        return ratio, k1 if k1 is not None else 1 + (k3 or 0.0) - ratio
+    return (ratio, size) if ratio is not None and size is not None else None
+
+
+def _late(quantities: Quantities, name: str) -> float | None:
+    series = quantities.column(name)
+    return float(series.values[rows(len(series), LATE)].mean()) if series is not None and len(series) >= SHORT else None
+
+
+def _travelled(quantities: Quantities, steps: Array) -> Array:
+    """Σ of the learning rate up to each of the steps (n,), or the rows so far where it is not logged or always 0."""
+    rate = quantities.get("lr", SHORT)
+    count = np.arange(1.0, len(steps) + 1)
+    if rate is None or rate.values.max() <= 0:
+        return count
+    total = np.interp(steps, rate.steps, np.cumsum(rate.values))
+    return np.maximum(total, float(total.max()) / len(steps) ** 2)
+
+
+def _explained(fault: str, because: str, step: int | None = None) -> Finding:
+    """A fault with the reason that the course of the mismatch gives for it."""
+    return Finding(fault, "possible", because=because, since=at(step))
+
+
+def _floor(quantities: Quantities) -> Finding:
+    """There from the first step: a truncated sampler where mean ρ shows it, else numerics."""
+    known = mean_ratio(quantities)
+    if known is None:
+        return _explained(
+            NUMERICS,
+            "it is present from the first step; the log does not show whether numerics, FP8 or top-k/top-p "
+            "sampling causes it",
+        )
+    ratio, size = known
+    if ratio < 1 - CUT and -math.log(max(ratio, 1e-9)) > ONE_SIDED * size:
+        return _explained(
+            TRUNCATED,
+            f"it is present from the first step and always has the same sign (mean ρ {ratio:.2g}, mean |log ρ| "
+            f"{size:.2g}): the sampler truncates with top-k or top-p, or returns log-probabilities computed after "
+            "truncation",
+        )
+    return _explained(
+        NUMERICS,
+        f"it is present from the first step, with mean ρ {ratio:.3g}: numerics differ (FP8, other kernels, other "
+        "routing)",
+    )
+
+
+def _jump(step: int) -> Finding:
+    because = f"it jumped at step {step:,}, as when a resumed or restarted sampler loads the wrong weights"
+    return _explained(REPLACED, because, step)
+
+
+def _lag(quantities: Quantities, staleness: MetricSeries | None) -> str:
+    """That the lag does not explain it, or that it is not logged."""
+    if staleness is None:
+        return "staleness is not logged, so lag is possible"
+    level = staleness.level(LATE).value
+    return f"{quantities.key(staleness.name)} stays at {level:.2g} versions"
+
+
+def _frozen(quantities: Quantities, staleness: MetricSeries | None, exponent: float) -> Finding:
+    return _explained(
+        NEVER,
+        f"it grows from the first step as (learning rate × steps)^{exponent:.1g}, as when the sampler "
+        f"never receives new weights; {_lag(quantities, staleness)}",
+    )
+
+
+def _unexplained(quantities: Quantities, staleness: MetricSeries | None) -> Finding:
+    return _explained(UNEXPLAINED, f"it grows, and nothing in the log explains it; {_lag(quantities, staleness)}")

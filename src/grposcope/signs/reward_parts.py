@@ -1,0 +1,135 @@
+"""What the parts of the training reward say of reward hacking: components, and the reward before its KL penalty."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grposcope.core.finding import Finding, Sign, measured
+from grposcope.core.text import apart
+from grposcope.maths.timeseries.change import EARLY, LATE, fit
+from grposcope.maths.timeseries.noise import Array, Contrast
+from grposcope.signs.heldout import FOLLOWS, comparable
+from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
+from grposcope.signs.tests import moved
+
+EXACT = 1e-3
+"""Share of the reward's spread that rounding may hide."""
+
+FULL = 0.8
+"""A component in [0, 1] that begins above this has no room to follow."""
+
+
+def against_parts(quantities: Quantities, reward: MetricSeries) -> list[Finding]:
+    """The training reward rises while a component, or the task reward before its KL penalty, does not."""
+    without_weight = unweighted(quantities, reward)
+    return [
+        *_against_unweighted(quantities, without_weight, reward),
+        *_against_components(quantities, without_weight, reward),
+        *_against_task_reward(quantities),
+    ]
+
+
+def _evidence(what: str, test: Contrast, limit: str = "", column: str = "") -> Sign:
+    return Sign(f"change of {what}", test.value, test.se, limit, column)
+
+
+def _against_unweighted(
+    quantities: Quantities, without_weight: dict[str, MetricSeries], reward: MetricSeries
+) -> list[Finding]:
+    """A component that is logged and not trained on gains too little: often it is the score that is really meant."""
+    tests: list[Finding] = []
+    for name, series in without_weight.items():
+        if not comparable(quantities, reward, series) or series.level(EARLY).value > FULL:
+            continue
+        trained, scored = reward.curve.change(), series.curve.change()
+        both = np.isin(reward.steps, series.steps)
+        behind = fit(series.values[np.isin(series.steps, reward.steps)] - FOLLOWS * reward.values[both]).change()
+        evidence = (
+            _evidence(reward.name, trained, column=reward.name),
+            _evidence(f"{name}, which the reward does not contain", scored, "should follow", series.name),
+        )
+        only = "only " if 0 < scored.value < FOLLOWS * trained.value else ""
+        score = moved(scored.value).replace("rose by ", f"rose by {only}")
+        because = f"the reward {moved(trained.value)} while {name}, which is logged but has weight 0 in it, {score}"
+        brief = f"{quantities.key(series.name)}, which is not in it, {_brief(series)}"
+        tests.append(measured(max(trained.p_up, behind.p_down), because, evidence, reward.onset(), brief=brief))
+    return tests
+
+
+def unweighted(quantities: Quantities, reward: MetricSeries) -> dict[str, MetricSeries]:
+    """Components that the record proves to have no weight in the reward.
+
+    Either another component *is* the reward; or the reward is a weighted sum of all components to EXACT of its spread,
+    with one solution, in which their weight is 0.
+    """
+    parts = {
+        name: series
+        for name, series in quantities.components().items()
+        if len(series) >= LEAST and np.ptp(series.values)
+    }
+    table = quantities.run.table
+    target = table[reward.name]
+    columns = [table[f"component/{name}"] for name in parts]
+    rows = np.isfinite(np.array([target, *columns])).all(0)
+    if len(parts) < 2 or rows.sum() < LEAST or np.ptp(target[rows]) == 0:
+        return {}
+    x, y = np.array(columns)[:, rows], target[rows]
+    near = EXACT * y.std()
+    equal = np.array([bool(np.abs(part - y).max() <= near) for part in x])
+    if equal.any():
+        return {name: series for (name, series), same in zip(parts.items(), equal, strict=True) if not same}
+    centred = x - x.mean(1, keepdims=True)
+    weights, _, rank, _ = np.linalg.lstsq(centred.T, y - y.mean(), rcond=1e-9)
+    if rank < len(parts) or np.abs(weights @ centred - (y - y.mean())).max() > near:
+        return {}
+    effects: Array = np.abs(weights) * x.std(1)
+    return {name: series for (name, series), effect in zip(parts.items(), effects, strict=True) if effect <= near}
+
+
+def _against_components(
+    quantities: Quantities, without_weight: dict[str, MetricSeries], reward: MetricSeries
+) -> list[Finding]:
+    """A component that has weight in the reward falls while the reward rises."""
+    parts = {
+        name: series
+        for name, series in quantities.components().items()
+        if len(series) >= LEAST and name not in without_weight
+    }
+    if len(parts) < 2:
+        return []
+    total = reward.curve.change()
+    tests: list[Finding] = []
+    for name, series in parts.items():
+        part = series.curve.change()
+        evidence = (
+            _evidence(reward.name, total, column=reward.name),
+            _evidence(f"component {name}", part, "should not fall", series.name),
+        )
+        because = f"the reward {moved(total.value)} while its component {name} {moved(part.value)}"
+        onset = series.onset() if part.p_down < 0.01 else None
+        brief = f"{quantities.key(series.name)} {_brief(series)}"
+        tests.append(measured(max(total.p_up, part.p_down), because, evidence, onset, brief=brief))
+    return tests
+
+
+def _against_task_reward(quantities: Quantities) -> list[Finding]:
+    """The task reward falls while the reward after its KL penalty, which is what is trained on, rises."""
+    task, trained = quantities.column("reward"), quantities.column("reward_after_kl")
+    if task is None or trained is None or min(len(task), len(trained)) < LEAST:
+        return []
+    if np.array_equal(task.values, trained.values):
+        return []
+    before, after = task.curve.change(), trained.curve.change()
+    evidence = (
+        _evidence("reward", before, column=task.name),
+        _evidence("reward_after_kl", after, "what is optimised", trained.name),
+    )
+    because = f"the task reward {moved(before.value)} while the reward after its KL penalty {moved(after.value)}"
+    onset = task.onset() if before.p_down < 0.01 else None
+    brief = f"task reward {_brief(task)}, after its KL penalty {_brief(trained)}"
+    return [measured(max(before.p_down, after.p_up), because, evidence, onset, brief=brief)]
+
+
+def _brief(series: MetricSeries) -> str:
+    """The levels of a metric at first and at last, in few characters."""
+    return " → ".join(apart(series.level(EARLY).value, series.level(LATE).value))

@@ -1,0 +1,191 @@
+"""Sampler mismatch: the policy that sampled is far from the one that trains, or ever farther, or little weight is left.
+
+Each column is held to a limit of its own definition; those that are logged after a cap or mask can show that much is
+lost, and never that nothing is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.core.fault import LogTest
+from grposcope.core.finding import Finding, Sign, cannot_tell, measured
+from grposcope.core.metrics import metric
+from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.signs.mismatch import NUMERICS, TRUNCATED, signature
+from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
+from grposcope.signs.tests import any_of, least_of
+
+KL_FAR = 0.1
+"""|mean log ρ| in nats per token that is too far: the alert of verl's documentation."""
+
+K3_FAR = 0.01
+"""k3 (or k2) in nats per token that is too far: above it verl's preset rejects a sequence; ten times what NeMo-RL's
+documentation accepts, and what a mean |log ρ| of ABS_FAR is for normal log ratios (0.008)."""
+
+ABS_FAR = 0.1
+"""Mean |log ρ| in nats per token that is too far: slime's tests stop there, and 0.2 to 0.4 was reported as broken."""
+
+ERROR_FAR = 0.05
+"""Multiplicative error of probabilities, less 1, that NeMo-RL's documentation calls an issue of the framework."""
+
+CHI2_FAR = 1.0
+"""χ² of tokens that is too far: the alert of verl's documentation."""
+
+FAR: Mapping[str, float] = {
+    "mismatch/k3": K3_FAR, "mismatch/k1": KL_FAR, "mismatch/abs": ABS_FAR, "mismatch/mult_error": ERROR_FAR,
+    "mismatch/k2": K3_FAR, "mismatch/log_ratio": KL_FAR, "mismatch/chi2_token": CHI2_FAR,
+}  # fmt: skip
+"""Limit of the size of each column of mismatch; a KL or log ratio counts whichever sign it has."""
+
+GROWN = 10.0
+"""Late over early mismatch that is too much growth: a sampler whose weights were never renewed grew by 36; healthy
+mismatch grows by a small factor as a policy sharpens."""
+
+MATTERS = 0.1
+"""Share of its limit that mismatch that has grown must have reached, to matter."""
+
+LOW, HIGH = 0.5, 2.0
+"""Mean importance weight outside of which too much weight is lost or gained: the alert of verl's documentation."""
+
+EFFECTIVE = 0.3
+"""Effective share of the samples below which too few count: the alert of verl's documentation."""
+
+LOST = 0.5
+"""Share of tokens or sequences masked that is too much: the same as a mean weight of LOW."""
+
+AFTER = {
+    "importance/weight": "it is logged after the cap, so the largest ratios are missing",
+    "importance/ess": "it is computed from capped weights; raw weights are worse",
+    "mismatch/log_ratio": "it covers only tokens below the cap; the others are worse",
+}
+"""What cannot be concluded from columns that are logged after a cap or mask."""
+
+FOLLOWS = ("entropy collapse", "entropy explosion", "gradient explosion", "gradient spikes", "reward decline")
+"""Modes that may follow from mismatch where they do not begin before it."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column that was held to its limit: the series as logged, its sizes (n,), their limit, and the result."""
+
+    series: MetricSeries
+    sizes: MetricSeries
+    limit: float
+    p: float
+
+
+def check(quantities: Quantities) -> Finding:
+    """The worst of mismatch, mean weight, effective samples and share masked, with the signature of the mismatch."""
+    distances = [_distance(series, FAR[series.name]) for series in _logged(quantities, tuple(FAR))]
+    weights = _weights(quantities)
+    if not distances and not weights:
+        quantities.require("mismatch", SHORT)
+    families = [any_of([_result(quantities, one) for one in distances])] if distances else []
+    worst = least_of([*families, *(_result(quantities, one) for one in weights)])
+    if worst.p >= 0.5:
+        return _fine(quantities, distances, worst)
+    measures = {one.series.name: one for one in (*distances, *weights)}
+    found = measures[worst.evidence[0].column]
+    seen = _best_for_signature(distances, found)
+    told = signature(quantities, seen.sizes, seen.limit)
+    hidden = AFTER.get(found.series.name, "")
+    because = f"{worst.because}{f' ({hidden})' if hidden else ''}; {told.because}"
+    onset = None if told.fault in (NUMERICS, TRUNCATED) else told.onset or _crossed(seen)
+    explains = FOLLOWS if onset is not None else ()
+    return measured(
+        worst.p, because, worst.evidence, onset, told.fault, explains=explains, brief=worst.brief
+    )  # fmt: skip
+
+
+def _logged(quantities: Quantities, names: tuple[str, ...]) -> list[MetricSeries]:
+    found = (quantities.column(name) for name in names)
+    return [series for series in found if series is not None and len(series) >= SHORT]
+
+
+def _distance(series: MetricSeries, limit: float) -> Measure:
+    """Late size above its limit, or both GROWN × the early one and MATTERS of the limit."""
+    values = series.values - 1 if series.name == "mismatch/mult_error" else series.values
+    sign = -1.0 if series.name in ("mismatch/k1", "mismatch/log_ratio") and series.level(LATE).value < 0 else 1.0
+    sizes = MetricSeries(series.name, series.steps, np.asarray(sign * values))
+    far = sizes.level(LATE, limit).p_up
+    grown = max(sizes.level(LATE, MATTERS * limit).p_up, sizes.change(EARLY, LATE, GROWN).p_up)
+    return Measure(series, sizes, limit, min(1.0, 2 * min(far, grown)))
+
+
+def _weights(quantities: Quantities) -> list[Measure]:
+    """What is left of the weight: the mean weight, the effective share, the shares kept."""
+    measures = []
+    for series in _logged(quantities, ("importance/ratio", "importance/weight")):
+        high = series.level(LATE).value > 1
+        sizes = series.values - 1 if high else 1 - series.values
+        limit = HIGH - 1 if high else 1 - LOW
+        measures.append(_above(series, sizes, limit, tests=2))
+    for series in _logged(quantities, ("importance/ess",)):
+        measures.append(_above(series, 1 - series.values, 1 - EFFECTIVE))
+    for series in _logged(quantities, ("importance/masked", "importance/masked_sequences")):
+        measures.append(_above(series, series.values, LOST))
+    return measures
+
+
+def _above(series: MetricSeries, values: np.ndarray, limit: float, tests: int = 1) -> Measure:
+    sizes = MetricSeries(series.name, series.steps, values)
+    return Measure(series, sizes, limit, min(1.0, tests * sizes.level(LATE, limit).p_up))
+
+
+def _result(quantities: Quantities, measure: Measure) -> Finding:
+    """The test of one column, in its own unit and by its own key."""
+    series = measure.series
+    first, last = series.level(EARLY), series.level(LATE)
+    brief = quantities.went(series.name, first.value, last.value)
+    limit = f"limit {_as_logged(measure):g}"
+    evidence = Sign(f"{series.name}, last {1 - LATE[0]:.0%}", last.value, last.se, limit, series.name)
+    known = metric(series.name)
+    because = f"{known.title} went from {first.value:.3g} to {last.value:.3g}{f' {known.unit}' if known.unit else ''}"
+    return measured(measure.p, because, (evidence,), brief=brief)
+
+
+def _as_logged(measure: Measure) -> float:
+    """The limit of a measure in the unit of its column."""
+    name, late = measure.series.name, measure.series.level(LATE).value
+    if name == "mismatch/mult_error":
+        return 1 + measure.limit
+    if name.startswith("importance/") and "masked" not in name:
+        return 1 + measure.limit if late > 1 else 1 - measure.limit
+    return math.copysign(measure.limit, late) if name in ("mismatch/k1", "mismatch/log_ratio") else measure.limit
+
+
+def _best_for_signature(distances: list[Measure], found: Measure) -> Measure:
+    """The measure whose course is read: the one found, but a distance in place of a weight where one was found too."""
+    if found in distances:
+        return found
+    flagged = [one for one in distances if one.p < 0.5]
+    return min(flagged, key=lambda one: one.p) if flagged else found
+
+
+def _crossed(measure: Measure) -> int | None:
+    """Step from which on the sizes stay above the limit, or above the part of it that matters where they never do."""
+    return measure.sizes.first_above(measure.limit) or measure.sizes.first_above(MATTERS * measure.limit)
+
+
+def _fine(quantities: Quantities, distances: list[Measure], worst: Finding) -> Finding:
+    """Nothing found; it cannot be told where all that is logged comes after a cap or mask."""
+    whole = [one for one in distances if one.series.name not in AFTER]
+    if whole or quantities.column("importance/ratio") is not None:
+        return measured(worst.p, worst.because, worst.evidence)
+    because = f"{worst.because}; the log has only values after a cap or mask, which hides large ratios"
+    return cannot_tell(because, "mismatch")
+
+
+TEST = LogTest(
+    "sampler mismatch",
+    check,
+    needs=("mismatch",),
+    statistic="late mismatch against its limit and the early one; late mean weight, effective share and share masked",
+    threshold=f"k3 > {K3_FAR:g}, |mean log ρ| or mean |log ρ| > {ABS_FAR:g}, error > {1 + ERROR_FAR:g}, or > {GROWN:g} "
+    f"× early; mean weight outside {LOW:g} to {HIGH:g}, effective share < {EFFECTIVE:g}, > {LOST:g} masked",
+)

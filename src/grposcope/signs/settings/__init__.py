@@ -1,0 +1,1 @@
+"""What is seen of settings before a run: what several of them say together, for more than one fault."""

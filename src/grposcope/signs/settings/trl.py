@@ -1,0 +1,16 @@
+"""Where TRL says what it takes and refuses, and how many passes it makes on one batch of rollouts."""
+
+from __future__ import annotations
+
+from grposcope.core.settings import Settings
+
+GRPO_CONFIG = "TRL 1.16, GRPOConfig.__post_init__: https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig"
+GRPO_TRAINER = "TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer"
+
+
+def generation_steps(settings: Settings) -> int | None:
+    """Forward passes of a process of TRL on one batch of rollouts, where that does not depend on the processes."""
+    if settings.says("generation_batch_size") and not settings.resolved:
+        return None
+    key = "steps_per_generation" if settings.says("steps_per_generation") else "gradient_accumulation_steps"
+    return settings.whole(key)

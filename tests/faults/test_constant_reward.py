@@ -1,0 +1,41 @@
+"""The rule of a constant reward: what it says of single rollouts, and what it leaves alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import synthetic_series as made
+
+from grposcope.core.finding import Finding
+from grposcope.instruments.diagnosis import diagnose
+
+
+def found(reward: np.ndarray, spread: float | None = None) -> Finding:
+    """What the rule says of a reward (120,) with this spread within groups."""
+    table = made.healthy() | {"reward": reward}
+    del table["reward_std"]
+    if spread is not None:
+        table["reward_std"] = np.full(120, spread)
+    return next(finding for finding in diagnose(made.run(table)) if finding.fault == "constant reward")
+
+
+@pytest.mark.parametrize(("level", "spread"), [(0.0, None), (0.4, 0.0)])
+def test_every_rollout_is_paid_the_same_where_it_cannot_be_otherwise(level: float, spread: float | None) -> None:
+    finding = found(np.full(120, level), spread)
+    assert (finding.status, finding.grade) == ("present", "failing")
+    assert finding.because == f"every rollout has a reward of exactly {level:g} in all 120 steps"
+
+
+@pytest.mark.parametrize("spread", [None, 0.3])
+def test_of_a_mean_in_between_nothing_is_said_of_single_rollouts(spread: float | None) -> None:
+    finding = found(np.full(120, 0.4), spread)
+    assert finding.status == "present"
+    assert finding.because == "the reward is exactly 0.4 in all 120 steps"
+
+
+def test_a_reward_that_varies_up_to_the_end_is_not_constant() -> None:
+    assert found(np.where(np.arange(120) == 115, 0.5, 0.4)).status == "excluded"
+
+
+def test_a_reward_that_stands_at_its_highest_is_a_note() -> None:
+    assert found(np.ones(120)).grade == "note"
