@@ -21,6 +21,7 @@ from grposcope.faults import catalogue, pages
 from grposcope.instruments.lint.dialects import DIALECTS
 from grposcope.lab.credit import SOURCES
 from grposcope.logs.trainers import DEFECTS, TRAINERS
+from grposcope.signs import words
 
 HERE = Path(__file__).parent
 
@@ -380,6 +381,13 @@ def _keys(metrics: Mapping[str, Metric]) -> list[str]:
     return lines
 
 
+def diagnosis() -> str:
+    """diagnosis.md with the table of words as it stands in the code."""
+    text = (HERE / "diagnosis.md").read_text()
+    head, rest = text.split("<!-- words -->\n")
+    return f"{head}<!-- words -->\n{words.markdown()}\n<!-- /words -->{rest.partition('<!-- /words -->')[2]}"
+
+
 def signature(name: str, value: object) -> str:
     """A name with its parameters; mappings, errors and what has more than eight have none worth showing."""
     if not callable(value) or (inspect.isclass(value) and issubclass(value, BaseException)):
@@ -416,4 +424,5 @@ if __name__ == "__main__":
     (HERE / "questions.md").write_text(questions())
     (HERE / "readers.md").write_text(readers())
     (HERE / "verify.md").write_text(verify())
+    (HERE / "diagnosis.md").write_text(diagnosis())
     print(f"{sum(words_by_hand().values()):,} words written by hand")

@@ -35,7 +35,9 @@ EXAMPLES = {"rewards.py", "path/to/file.py", "train.py"}
 ROOMS = "|".join(path.parent.name for path in (ROOT / "src" / "grposcope").glob("*/__init__.py"))
 
 
-@pytest.mark.parametrize("page", ["cli", "api", "faults", "formulas", "checks", "questions", "readers", "verify"])
+@pytest.mark.parametrize(
+    "page", ["cli", "api", "faults", "formulas", "checks", "diagnosis", "questions", "readers", "verify"]
+)
 def test_generated_pages_are_current(build: ModuleType, page: str) -> None:
     assert (ROOT / "docs" / f"{page}.md").read_text() == getattr(build, page)(), "run: python docs/build.py"
 

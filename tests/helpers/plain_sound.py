@@ -201,7 +201,9 @@ def parts_that_spread(rng: Generator, n: int) -> Plain:
     for name, rewards in (("correctness", right), ("format", form)):
         table[f"component/{name}"] = rewards.mean((1, 2))
         table[f"component_std/{name}"] = rewards.reshape(n, -1).std(1, ddof=1)
-    return plain(replace(w, high=2.0), table, HEALTHY, keep=("reward_std",), false=(r"cancel",))
+    made = plain(replace(w, high=2.0), table, HEALTHY, keep=("reward_std",), false=(r"cancel",))
+    last = table["component/correctness"][-max(5, n // 5) :]
+    return replace(made, now=(float(last.min()), float(last.max())))
 
 
 def repeated_batches(rng: Generator, n: int) -> Plain:
@@ -229,7 +231,7 @@ def hardly_logged(rng: Generator, n: int) -> Plain:
     table, _ = learning(w)
     names = (str(rng.choice(["H_tok", "unc", "ent_bits"])), str(rng.choice(["n_out", "gen_sz", "toks"])))
     seen = {"reward": table["reward"], names[0]: table["entropy"], names[1]: table["length"]}
-    return plain(w, seen, UNKNOWN, must=(r"no failure found|could judge|logged",), false=(r"^healthy",))
+    return plain(w, seen, ("healthy",), must=(r"logged",), false=(r"only the reward is logged",))
 
 
 def flat(rng: Generator, n: int) -> Plain:

@@ -43,6 +43,10 @@ def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
     log.add_argument(
         "--scope", default="", metavar="NAME", help="judge only this environment, domain or agent of the run"
     )
+    log.add_argument(
+        "--outcome", default="", metavar="NAME",
+        help="judge the run by this column or held-out score, such as right answers beside a sum of rewards",
+    )  # fmt: skip
     log.add_argument("--dry-run", action="store_true", help="print what is read from the log, without a verdict")
     command.set_defaults(log_paths=paths)
 
@@ -85,7 +89,8 @@ def hints(arguments: argparse.Namespace, run: int | None = None) -> Hints:
     """What --set, --map and --average say of a log, and the number of the run in it."""
     from grposcope.logs import Hints
 
-    return Hints(settings(arguments.set), columns(arguments.map), arguments.average, run, arguments.scope)
+    outcome = {"outcome": arguments.outcome} if arguments.outcome else {}
+    return Hints(settings(arguments.set) | outcome, columns(arguments.map), arguments.average, run, arguments.scope)
 
 
 def numbered(path: str | Path) -> tuple[Path, int | None]:
@@ -125,7 +130,8 @@ def named_values(given: Sequence[str]) -> dict[str, Any]:
 
 
 OTHER_SETTINGS = (
-    "aggregation", "allocate", "max_steps", "optimizer", "recipe", "reward_high", "reward_low", "rewards", "task",
+    "aggregation", "allocate", "max_steps", "optimizer", "outcome", "recipe", "reward_high", "reward_low", "rewards",
+    "task",
 )  # fmt: skip
 """Settings that instruments ask for and no trainer's log has under a key of its own."""
 

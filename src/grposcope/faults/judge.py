@@ -17,7 +17,7 @@ from grposcope.core.finding import GRADES, STATUSES, Finding, Grade, Status, can
 from grposcope.core.run import Run
 from grposcope.faults import catalogue, pages
 from grposcope.maths.holm import holm
-from grposcope.signs import run_outcome
+from grposcope.signs import run_outcome, words
 from grposcope.signs.outcome import Outcome
 from grposcope.signs.quantities import NotLoggedError, Quantities
 
@@ -107,19 +107,18 @@ def _status(test: LogTest, result: Finding, level: float) -> Status:
 
 
 def grade(fault: Fault, result: Finding, outcome: Outcome) -> Grade:
-    """The grade of a fault that is present, from what became of the run.
+    """The grade of a fault that is present, from what became of the run: by the table of `signs.words`.
 
-    Beside learning that goes well it is the fault's `beside`; where learning stopped, never was, or no gain was shown,
-    its `instead`. Where neither can be told, what fails whatever became of the run, or is a fact, stays what it is, and
-    anything else is at most a warning.
+    What no reward shows keeps its grade where only the reward says the outcome. What fails beside learning too fails
+    whatever became of the run.
     """
     beside, instead = result.grades or (fault.beside, fault.instead)
     if fault.gamed and not outcome.heldout:
         return instead
-    if outcome.well:
+    weighed = words.weighed(outcome.state, "fact" if result.basis == "fact" or beside == "failing" else "shown")
+    if weighed == "beside":
         return beside
-    sure = outcome.fate != "cannot tell" or outcome.no_gain or result.basis == "fact" or beside == "failing"
-    return instead if sure else max(instead, "warning", key=GRADES.index)
+    return instead if weighed == "instead" else max(instead, "warning", key=GRADES.index)
 
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:

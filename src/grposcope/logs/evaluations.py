@@ -21,6 +21,9 @@ from grposcope.logs.table import LogTable
 
 UNKNOWN_ERROR = "no standard error in the log"
 
+GAMES = 10
+"""Held-out rows of a step from which on they are taken for single games; fewer may be one row per data set."""
+
 _COUNT = re.compile(r"n|count|(?:n|num)_(?:samples|examples|problems|prompts|games|episodes|tasks)", re.I)
 """Keys that say on how many problems something was evaluated."""
 
@@ -43,7 +46,7 @@ def evaluations_of_steps(table: LogTable) -> LogTable:
     sources, more = _of_training(table, sources, trained)
     values, last = _per_step(table, sources, trained)
     evaluations = Evaluations.of_rows([
-        (int(at), name, value, math.nan, 0, UNKNOWN_ERROR) for (at, name), value in sorted(values.items())
+        (int(at), name, *value, "" if value[-1] else UNKNOWN_ERROR) for (at, name), value in sorted(values.items())
     ])  # fmt: skip
     return table.noting(*notes, *more, *last, evaluations=evaluations)
 
@@ -96,11 +99,13 @@ def _of_training(
 
 def _per_step(
     table: LogTable, sources: Sequence[EvaluatedColumn], trained: Bools
-) -> tuple[dict[tuple[float, str], float], list[str]]:
-    """(step, metric) -> its value, of several games, environments or data sets at one step their mean; and notes.
+) -> tuple[dict[tuple[float, str], tuple[float, float, int]], list[str]]:
+    """(step, metric) -> its value, of several games, environments or data sets at one step their mean, with its
+    standard error and number of problems (NaN and 0 where not known); and notes.
 
-    Each counts by its number of problems where all of them have one, else alike. What was evaluated
-    again after a restart replaces what was evaluated before it.
+    Each counts by its number of problems where all of them have one, else alike. GAMES or more rows that are held out
+    are problems alike, so that their scatter gives the error. What was evaluated again after a restart replaces what
+    was evaluated before it.
     """
     columns, step, counts, notes = table.columns, table.step, _counts(table), []
     rows: dict[tuple[float, str], list[tuple[int, str]]] = {}
@@ -109,10 +114,11 @@ def _per_step(
             rows.setdefault((float(step[row]), one.metric), []).append((row, one.key))
     training = np.flatnonzero(trained & np.isfinite(step))
     restarts = training[1:][np.diff(step[training]) < 0]
-    values, again, several = {}, 0, 0
+    values: dict[tuple[float, str], tuple[float, float, int]] = {}
+    again, several = 0, 0
     for place, every in rows.items():
         if len(every) == 1:  # as nearly always
-            values[place] = float(columns[every[0][1]][every[0][0]])
+            values[place] = (float(columns[every[0][1]][every[0][0]]), math.nan, 0)
             continue
         attempts = np.searchsorted(restarts, [row for row, _ in every], "right")
         last = [cell for cell, attempt in zip(every, attempts, strict=True) if attempt == attempts.max()]
@@ -121,7 +127,11 @@ def _per_step(
         weights = counts[[row for row, _ in last]]
         cells = [columns[key][row] for row, key in last]
         with np.errstate(invalid="ignore"):
-            values[place] = float(np.average(cells, weights=weights if (weights > 0).all() else None))
+            weighted = bool((weights > 0).all())
+            mean = float(np.average(cells, weights=weights if weighted else None))
+        games = len(cells) >= GAMES and not weighted and all(table.held_out[row] for row, _ in last)
+        error = (float(np.std(cells, ddof=1)) / math.sqrt(len(cells)), len(cells)) if games else (math.nan, 0)
+        values[place] = (mean, *error)
     if again:
         notes.append(f"{again} evaluations repeat a step after a restart; the last of each step are kept")
     if several:

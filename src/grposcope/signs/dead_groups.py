@@ -13,9 +13,9 @@ from grposcope.core.finding import Finding, Sign, Status, cannot_tell, measured
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.group_signal import signal
-from grposcope.signs.outcome import SOLVED
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import late_level, least_of
+from grposcope.signs.thresholds import RISES, SOLVED
 
 DEAD = 0.85
 """Share of dead groups that leaves no signal to learn from."""
@@ -42,7 +42,7 @@ def check(quantities: Quantities, solved: bool) -> Finding:
     if reward is None:
         return cannot_tell(quantities.absence("reward", SHORT), "reward")
     if dead is None or quantities.dead_fraction_is_bound:
-        return _from_bounds(quantities, dead, reward, solved)
+        return _from_bounds(quantities, dead, reward, solved, limit)
     if dead.values.max() > 1:
         return cannot_tell(f"{quantities.key(dead.name)} reaches {dead.values.max():.3g}, so it cannot be a share")
     late, early = dead.level(LATE, limit), dead.level(EARLY, limit)
@@ -73,17 +73,21 @@ def _brief(dead: MetricSeries, early: float, late: float) -> str:
     return f"groups with equal rewards {early:.0%} → {late:.0%}"
 
 
-def _from_bounds(quantities: Quantities, dead: MetricSeries | None, reward: MetricSeries, solved: bool) -> Finding:
+def _from_bounds(
+    quantities: Quantities, dead: MetricSeries | None, reward: MetricSeries, solved: bool, limit: float
+) -> Finding:
     """Result from a lower bound of the share of dead groups, or, for 0/1 rewards, from what is left to gain."""
     at_ceiling, place = _place(quantities, reward)
     tests: list[Finding] = []
     evidence = _levels(dead, reward)
     if dead is not None:
-        late = dead.level(LATE, DEAD)
-        because = f"at least {late.value + DEAD:.0%} of groups have equal rewards, at a {place}"
+        late = dead.level(LATE, limit)
+        which = "all groups" if late.value + limit >= 1 else f"at least {late.value + limit:.0%} of groups"
+        because = f"{which} have equal rewards, at a {place}"
         p = late.p_up if at_ceiling == solved else 1.0
-        brief = f"at least {late.value + DEAD:.0%} of groups have equal rewards"
-        tests.append(measured(p, because, evidence, dead.first_above(DEAD), missing=("dead_fraction",), brief=brief))
+        brief = f"{which} have equal rewards"
+        onset = None if dead.level(EARLY, limit).value > 0 else dead.first_above(limit)
+        tests.append(measured(p, because, evidence, onset, missing=("dead_fraction",), brief=brief))
     if solved and quantities.binary_rewards:
         top = reward.level(LATE, 1 - LEFT)
         because = f"at most {LEFT - top.value:.1%} of rollouts can still improve, at a {place}"
@@ -103,7 +107,7 @@ def _place(quantities: Quantities, reward: MetricSeries) -> tuple[bool, str]:
     """Whether the late reward is at its ceiling, and the late reward in words."""
     level, ends = reward.level(LATE).value, quantities.reward_range
     if ends is None:
-        return level > reward.level(EARLY).value, f"reward of {level:.3g}"
+        return reward.change(EARLY, LATE).p_up < RISES, f"reward of {level:.3g}"
     return quantities.at_ceiling(level), f"reward of {level:.3g} out of {ends[1]:.3g}"
 
 

@@ -6,7 +6,9 @@ import math
 
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Grade, Status, cannot_tell, measured
-from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
+from grposcope.maths.timeseries.noise import harmonic_mean
+from grposcope.signs import run_outcome
 from grposcope.signs.quantities import SHORT, Quantities
 from grposcope.signs.tests import early_level, late_level
 
@@ -15,6 +17,9 @@ COLLAPSED = 0.2
 
 SPENT = 0.05
 """Entropy below this share of its early mean is spent: worth a warning however much was learned."""
+
+ZERO = 0.05
+"""Nats below which a collapsed entropy is next to zero, a warning unless a held-out score shows that the run gained."""
 
 NEAR = 1.25
 """Entropy below this multiple of the limit is near it."""
@@ -30,7 +35,10 @@ def check(quantities: Quantities) -> Finding:
         because = "the entropy is not positive, so it belongs to a continuous policy or is a term of the loss"
         return cannot_tell(because, "entropy")
     early, late = entropy.geometric_mean(EARLY), entropy.geometric_mean(LATE)
-    low = entropy.logs.change(EARLY, LATE, minus=math.log(COLLAPSED)).p_down
+    fell = {part: entropy.logs.change(part, LATE, minus=math.log(COLLAPSED)).p_down for part in (EARLY, FIRST)}
+    low = harmonic_mean([*fell.values()])
+    if fell[FIRST] < fell[EARLY]:
+        early = entropy.geometric_mean(FIRST)
     high = entropy.logs.change(EARLY, LATE, minus=math.log(EXPLODED)).p_up
     limit = f"collapsed below {COLLAPSED:g} × early"
     evidence = (early_level(entropy.name, *early), late_level(entropy.name, *late, limit))
@@ -44,7 +52,8 @@ def check(quantities: Quantities) -> Finding:
     p = min(1.0, 2 * low)
     near: Status = "possible" if late[0] < NEAR * COLLAPSED * early[0] else "excluded"
     onset = entropy.first_below(COLLAPSED * early[0]) if p < 0.5 else None
-    grades: tuple[Grade, Grade] | None = ("warning", "failing") if late[0] < SPENT * early[0] else None
+    spent = late[0] < SPENT * early[0] or (late[0] < ZERO and not run_outcome.of_run(quantities.run).by_heldout)
+    grades: tuple[Grade, Grade] | None = ("warning", "failing") if spent else None
     return measured(p, because, evidence, onset, status=near, grades=grades, brief=brief)
 
 

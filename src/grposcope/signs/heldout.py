@@ -7,7 +7,7 @@ levels, so a constant bonus in the reward changes nothing. How much a score shou
 leaves to gain: a score near its ceiling has little room.
 
 Where a log gives no standard error, that of one evaluation is estimated from second differences of neighbouring
-evaluations (`signs.outcome.second_difference_variance`); n is 0 then, and the flag says so.
+evaluations (`signs.outcome_tests.second_difference_variance`); n is 0 then, and the flag says so.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from grposcope.core.text import number, percent, visible
 from grposcope.maths.intervals import ENOUGH, Z, interval, shown_interval, trusted
 from grposcope.maths.timeseries.change import EARLY
 from grposcope.maths.timeseries.shares import sampling_variance
-from grposcope.signs.outcome import FEWEST, Direction, second_difference_variance
+from grposcope.signs.answers import counts_answers, pays_for_answers, words
+from grposcope.signs.outcome import Direction
+from grposcope.signs.outcome_tests import second_difference_variance
 from grposcope.signs.quantities import EVALUATIONS, MetricSeries, Quantities
+from grposcope.signs.thresholds import FEWEST
 
 Evaluated = tuple[tuple[int, Estimate], ...]
 """(step, score) of every evaluation, in order."""
@@ -48,12 +51,6 @@ _NOT_SCORES = re.compile(
 
 _SCORES = ("pass@1", "pass1", "accuracy", "acc", "correct", "success", "mean@", "reward", "score", "maj@")
 """Parts of the names of scores, the one that is looked at first standing first."""
-
-_RIGHT = re.compile(
-    r"acc\w*|correct\w*|right|exact\w*|match\w*|answers?|solved?|success|outcome|verif\w*|math\w*|gsm8k"
-)
-"""Words in the names of components that pay for right answers."""
-
 
 WHOLE = frozenset(("all", "agg", "overall", "total", "average", "avg"))
 """Parts of the path of a score that is over all data sets."""
@@ -98,7 +95,8 @@ def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[Hel
             candidates.append(((rank, stays_at_top(series.values), -len(series), of_part, metric), series))
     if not candidates:
         return []
-    meant = min(candidates, key=lambda candidate: candidate[0])[1]
+    named = quantities.run.setting("outcome")
+    meant = min(candidates, key=lambda candidate: (candidate[1].name != named, candidate[0]))[1]
     same = next((series for _, series in candidates if series.name == "reward" and series is not meant), None)
     return [
         HeldOut(series, _variance(quantities, series), *_followed(quantities, series))
@@ -113,7 +111,8 @@ def score_rank(metric: str) -> int | None:
         return None
     if metric.startswith("component/"):  # of those, only what pays for answers is a score
         return 0
-    return next((i for i, part in enumerate(_SCORES) if part in metric.lower()), UNNAMED)
+    rank = next((i for i, part in enumerate(_SCORES) if part in metric.lower()), UNNAMED)
+    return min(rank, _SCORES.index("correct")) if counts_answers(metric) else rank
 
 
 def stays_at_top(values: Floats) -> bool:
@@ -129,29 +128,12 @@ def _variance(quantities: Quantities, score: MetricSeries) -> float:
     return sampling_variance(score.values)
 
 
-def _words(name: str) -> list[str]:
-    """The words of a name, in lower case."""
-    return re.split(r"[/_\-. ]+", name.lower())
-
-
 def _is_score(metric: str) -> bool:
     """Whether an evaluated metric is a score, by its name; a component is one if it pays for right answers."""
     kind, _, rest = metric.partition("/")
     if kind in ("component", "component_std"):
         return kind == "component" and pays_for_answers(rest)
-    return not any(_NOT_SCORES.fullmatch(word) for word in _words(metric))
-
-
-def counts_answers(column: str) -> bool:
-    """Whether a column of a run is the share of right answers, by its name."""
-    if column.startswith("component/"):
-        return pays_for_answers(column.partition("/")[2])
-    return column.rpartition("/")[2].lower() in ("accuracy", "acc", "correct", "correctness", "success_rate", "pass@1")
-
-
-def pays_for_answers(component: str) -> bool:
-    """Whether the name of a component says that it pays for right answers."""
-    return any(_RIGHT.fullmatch(word) for word in _words(component))
+    return not any(_NOT_SCORES.fullmatch(word) for word in words(metric))
 
 
 def _followed(quantities: Quantities, score: MetricSeries) -> tuple[MetricSeries | None, float]:
@@ -159,7 +141,7 @@ def _followed(quantities: Quantities, score: MetricSeries) -> tuple[MetricSeries
     same = quantities.get("reward") if score.name == "reward" else None
     if score.name.startswith("component/"):
         same = quantities.components().get(score.name.partition("/")[2])
-    if same is None and {"reward", "score"} & set(_words(score.name)) and score.name.startswith("val"):
+    if same is None and {"reward", "score"} & set(words(score.name)) and score.name.startswith("val"):
         same = quantities.get("reward")  # verl grades both with one function
     if same is not None:
         top = max(float(score.values.max()), float(same.values.max()), _largest(quantities, same))

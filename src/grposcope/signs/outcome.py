@@ -11,32 +11,20 @@ their neighbours show, since an evaluation says where the run was and not where 
     stalled   it rose, stands still since the middle of the run, and gained at most HALF of what there was to gain
     lost      it rose, and lost at least the share LOST of it again
     fell      the end is below the beginning or below an earlier level, and nothing was gained before
-    flat      it did not change by as much as a tenth of its range, or gained less than LITTLE of it
+    flat      it did not change by as much as a tenth of its range
 
-Where none of these can be shown the fate is "cannot tell". Rises are tested at RISES, falls at FALLS, those from the
-best part times the number of parts that it was chosen from: a fall is a warning by itself, a rise is none.
-
-A fall of the reward that the eye sees plainly, PLAIN of its range beyond the noise of its rows (`present`), has
-happened whether or not a wandering could have done it. And where something prevents learning the burden of proof lies
-on the gain: `no_gain` says that none was shown.
+Where none of these can be shown the fate is "cannot tell". The tests are those of `outcome_tests`, their limits those
+of `thresholds`. `state` is what the table of words (`words`) asks for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
-
-import numpy as np
-from scipy.special import ndtr, stdtr
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.metrics import VARIANTS
-from grposcope.maths.timeseries import level
-from grposcope.maths.timeseries.change import EARLY, LATE, MeanCurve
-from grposcope.maths.timeseries.noise import Array, Contrast, harmonic_mean
-from grposcope.signs.present import DISJOINT, PARTS, Present, scale_of_rows
 
 Fate = Literal["learned", "solved", "stalled", "lost", "fell", "flat", "cannot tell"]
 
@@ -46,53 +34,9 @@ Direction = Literal["up", "down", "none", "unknown"]
 Doubt = Literal["", "chance", "wandering", "lost"]
 """Why it cannot be told: chance explains the change, or slow wandering does, or it may have lost what it had gained."""
 
-WHITE = 0.01
-"""p-value below which a change of the reward is more than noise that rows do not share."""
 
-RISES = 0.05
-"""One-sided p-value of a rise between the ends."""
-
-FALLS = 0.01
-"""One-sided p-value of a fall between the ends, or, times the number of parts, from the best part."""
-
-LOST = 0.25
-"""Share of what was gained that is lost at least where a run lost it again."""
-
-HALF = 0.5
-"""Share of what there was to gain; a run that stands still at or below it has stalled."""
-
-SOLVED = 0.8
-"""Share of the range above which there is little left to gain."""
-
-STILL = 0.1
-"""A change by less than this share of the range is none."""
-
-BEGIN = (0.0, 0.0)
-"""The first evaluation, which often is of the policy before training."""
-
-MIDDLE = (0.4, 0.6)
-"""The middle of the run, since which a run that stalled stands still."""
-
-HALVES = 4
-"""Values from which on the second half of a run has more than its end."""
-
-PLAIN = 0.15
-"""Share of the range by which a reward is lower at the end than at best, where the eye sees plainly that it fell."""
-
-SPREADS = 4
-"""As many standard deviations of rows are plain to the eye where the range is not known."""
-
-LITTLE = 0.05
-"""A gain whose 95 % upper bound is below this share of the range is none."""
-
-ROOM = 0.2
-"""Or below this share of what was left to gain."""
-
-LONG = 100
-"""Steps after which a gain that cannot be shown counts as none."""
-
-UPPER = 1.96
-"""Standard errors from an estimate to its 95 % bound."""
+State = Literal["up", "small", "stalled", "top", "proxy", "hump", "lost", "down", "level", "undecided"]
+"""What an outcome is to the table of words; `words.MEANING` says what each means."""
 
 NOTHING = Estimate(math.nan, math.nan, 0)
 """A level that is not known."""
@@ -121,7 +65,10 @@ class Outcome:
     fate is "cannot tell". sampled: whether the noise of drawing rollouts is known. missing: what is not logged, or on
     too few rows, where nothing could be tested, as a clause. rose: the end is above the start, by however little.
     no_gain: no gain was shown, where one should be seen by now. plain: the eye sees plainly that it fell. collapse:
-    step at which the metric fell at once and for good, None where it did not.
+    step at which the metric fell at once and for good, None where it did not. proxy: the reward rose, and right
+    answers beside it did not; answers: the column of those, and its first and last level. small: a gain that is
+    certain, but little of the range. above: what was lost is less than half of the gain, and the end is above the
+    start.
     """
 
     fate: Fate
@@ -143,6 +90,24 @@ class Outcome:
     no_gain: bool = False
     plain: bool = False
     collapse: int | None = None
+    proxy: bool = False
+    answers: tuple[str, Estimate, Estimate] = ("", NOTHING, NOTHING)
+    small: bool = False
+    above: bool = False
+
+    @property
+    def state(self) -> State:
+        """What it is to the table of words."""
+        states: dict[Fate, State] = {"learned": "up", "stalled": "stalled", "solved": "top", "lost": "lost"}
+        if self.fate == "lost" and self.above:
+            return "hump"
+        if self.fate == "fell":
+            return "lost" if self.plain else "down"
+        if self.proxy:
+            return "proxy"
+        if self.fate in states:
+            return "small" if self.small else states[self.fate]
+        return "level" if self.fate == "flat" or self.no_gain else "undecided"
 
     @property
     def direction(self) -> Direction:
@@ -157,7 +122,7 @@ class Outcome:
     @property
     def well(self) -> bool:
         """Whether the run learned, or had nothing left to learn, and held it."""
-        return self.fate in ("learned", "solved")
+        return self.fate in ("learned", "solved") and not self.proxy
 
     @property
     def by_heldout(self) -> bool:
@@ -167,7 +132,7 @@ class Outcome:
     @property
     def lost(self) -> bool:
         """Whether it fell, by a quarter of what was gained or by what the eye sees plainly."""
-        return self.fate == "lost" or (self.fate == "fell" and self.plain)
+        return self.state == "lost"
 
     @property
     def by_answers(self) -> bool:
@@ -178,213 +143,3 @@ class Outcome:
     def gain(self) -> float:
         """The best level less the first."""
         return self.best.value - self.start.value
-
-
-FEW = 10
-"""Rows of the reward below which nothing is told but their number."""
-
-FEWEST = 4
-"""Evaluations without a standard error below which nothing is told."""
-
-Ends = tuple[float, float]
-"""Least and largest value that a metric can have."""
-
-Compare = Callable[[level.Span | None, level.Span, float], Contrast]
-"""The test of the mean over the second span less that over the first (0 for None) less a constant."""
-
-
-def of_reward(
-    steps: Array, values: Array, curve: MeanCurve, line: MeanCurve | None, seen: Present, ends: Ends | None,
-    margin: float | None, name: str,
-) -> Outcome:  # fmt: skip
-    """Outcome by the training reward (n,) at steps (n,), from its mean curve and, where no bends are evident, its line.
-
-    seen: its levels by the noise of the rows. ends: least and largest reward there can be, None if unknown. margin: a
-    change of the reward that is none, None if that is not known either.
-    """
-
-    def compare(first: level.Span | None, last: level.Span, minus: float) -> Contrast:
-        if first is None:
-            return curve.level(last, minus)
-        found = curve.change(first, last, minus=minus)
-        if line is None or (first, last) != (EARLY, LATE):
-            return found
-        straight = line.change(first, last, minus=minus)
-        up, down = (harmonic_mean(pair) for pair in ([found.p_up, straight.p_up], [found.p_down, straight.p_down]))
-        return Contrast(found.value, found.se, up, down)
-
-    scale = _scale(values, seen, margin)
-    found = _outcome(compare, steps, ends, margin, name, heldout=False)
-    found = _by_eye(replace(found, start=seen.first, end=seen.last, best=seen.best), steps, seen, scale)
-    if found.doubt != "chance":
-        return found
-    white = [fit.if_white.change(EARLY, LATE) for fit in (curve, line) if fit is not None]
-    wanders = min(min(test.p_up, test.p_down) for test in white) < WHITE
-    return replace(found, doubt="wandering") if wanders else found
-
-
-def of_few(steps: Array, values: Array, seen: Present, margin: float | None, name: str, missing: str) -> Outcome:
-    """What can be said by the reward on rows (n,) that are too few to test for wandering: levels, and what is plain.
-
-    seen, margin, name: as in `of_reward`. missing: why nothing more can be told.
-    """
-    found = Outcome("cannot tell", name, start=seen.first, end=seen.last, best=seen.best, first=int(steps[0]),
-                    last=int(steps[-1]), before=seen.first, change=_estimate(seen.rise, len(steps)))  # fmt: skip
-    small = _is_small(seen.rise.value + UPPER * seen.rise.se, margin, None, seen.first.value)
-    found = replace(found, best_step=_middle_step(steps, seen.best_part), no_gain=small)
-    if len(steps) >= FEW:
-        scale = _scale(values, seen, margin)
-        found = _by_eye(found, steps, seen, scale)
-        if found.fate == "cannot tell" and seen.rise.p_up < FALLS and seen.rise.value >= PLAIN * scale:
-            found = replace(found, fate="learned", no_gain=False)
-    return replace(found, missing=missing if found.fate == "cannot tell" else "")
-
-
-def _scale(values: Array, seen: Present, margin: float | None) -> float:
-    """What a change of the reward is measured by: its range where that is known, else the scatter of its rows."""
-    return margin / STILL if margin is not None else SPREADS * scale_of_rows(values, seen) / PLAIN
-
-
-def _by_eye(found: Outcome, steps: Array, seen: Present, scale: float) -> Outcome:
-    """The outcome where the eye sees plainly that the reward fell, by PLAIN of its scale beyond the noise of rows."""
-    loss = -seen.loss.value
-    if DISJOINT * seen.loss.p_down >= FALLS or loss < PLAIN * scale:
-        return found
-    gain = seen.best.value - seen.first.value
-    gained = gain > max(LITTLE * scale, UPPER * math.hypot(seen.best.se, seen.first.se))
-    if gained and loss < LOST * gain:
-        return found
-    fate: Fate = "lost" if gained else "fell"
-    return replace(
-        found, fate=fate, doubt="", best_step=_middle_step(steps, seen.best_part), before=seen.best, plain=True,
-        change=_estimate(seen.loss, len(steps)), no_gain=True,
-        collapse=None if seen.fall is None else int(steps[seen.fall]),
-    )  # fmt: skip
-
-
-def _estimate(test: Contrast, n: int) -> Estimate:
-    return Estimate(test.value, test.se, n)
-
-
-def _middle_step(steps: Array, part: level.Span) -> int:
-    return int(steps[min(int(sum(part) / 2 * len(steps)), len(steps) - 1)])
-
-
-def of_evaluations(
-    steps: Array, values: Array, errors: Array, ends: Ends | None, margin: float | None, name: str
-) -> Outcome:
-    """Outcome by a held-out score, finite values (n,) at steps (n,) with standard errors (n,), NaN where unknown."""
-    n, known = len(values), bool(np.isfinite(errors).all() and (errors > 0).any())
-    if n < (2 if known else FEWEST):
-        missing = f"only {n} evaluation{'s' * (n != 1)} and no standard errors; at least {FEWEST} are needed"
-        return Outcome("cannot tell", name, heldout=True, missing=missing)
-    variances = np.square(errors) if known else np.full(n, second_difference_variance(values))
-    df = math.inf if known else max(0.51 * (n - 2), 1.0)
-
-    def compare(first: level.Span | None, last: level.Span, minus: float) -> Contrast:
-        parts = [level.rows(n, span, least=1) for span in (first, last) if span is not None]
-        means = [float(values[rows].mean()) for rows in parts]
-        error = math.sqrt(sum(float(variances[rows].sum()) / (rows.stop - rows.start) ** 2 for rows in parts))
-        value = means[-1] - (means[0] if first is not None else 0.0) - minus
-        return contrast(value, error, df)
-
-    found = _outcome(compare, steps, ends, margin, name, heldout=True)
-    fell = found.direction == "down" and ends is not None and -found.change.value >= PLAIN * (ends[1] - ends[0])
-    return replace(found, plain=fell)
-
-
-def _outcome(
-    compare: Compare, steps: Array, ends: Ends | None, margin: float | None, name: str, heldout: bool
-) -> Outcome:
-    """The outcome by any way to compare parts of a run."""
-    first = BEGIN if heldout else EARLY
-    start, end = compare(None, first, 0.0), compare(None, LATE, 0.0)
-    part = max(PARTS, key=lambda span: compare(None, span, 0.0).value)
-    best = compare(None, part, 0.0)
-    best = best if best.value > end.value else end
-    rise, loss = compare(first, LATE, 0.0), compare(part, LATE, 0.0)
-    rose, sank = rise.p_up < RISES, rise.p_down < FALLS
-    gained = math.nan
-    if ends is not None and ends[1] > start.value:
-        gained = (end.value - start.value) / (ends[1] - start.value)
-    still = len(steps) >= HALVES and _still(compare, ends, end.value)
-    none = _no_gain(rise, steps, margin, ends, start.value)
-    worth = margin / 2 if margin is not None else 0.0
-    falling = DISJOINT * loss.p_down < FALLS and -loss.value > worth
-    gain = compare(first, part, 0.0)
-    fate: Fate = "cannot tell"
-    doubt: Doubt = ""
-    if falling and gain.p_up < RISES and -loss.value >= LOST * gain.value:
-        fate = "lost"
-    elif (falling and gain.p_up >= RISES) or (sank and -rise.value > worth):
-        fate = "fell"
-    elif rose and -loss.value >= LOST * gain.value:
-        doubt = "lost"
-    elif rose and not heldout and (none or _is_small(rise.value, margin, ends, start.value)):
-        fate = "flat"
-    elif rose:
-        fate = "stalled" if still and gained <= HALF else "learned"
-    elif ends is not None and end.value > ends[0] + SOLVED * (ends[1] - ends[0]):
-        fate = "solved"
-    elif margin is not None and max(compare(first, LATE, margin).p_down, compare(first, LATE, -margin).p_up) < RISES:
-        fate = "flat"
-    else:
-        doubt = "lost" if -loss.value > max(LOST * gain.value, end.se) and gain.value > best.se else "chance"
-    n = len(steps)
-    begin, last, top = (Estimate(level.value, level.se, n) for level in (start, end, best))
-    from_best = direction(fate) == "down" and not (heldout and start.value >= best.value)
-    changed = loss if from_best else rise
-    best_step = _middle_step(steps, part) if best is not end else int(steps[-1])
-    return Outcome(
-        fate,
-        name,
-        heldout,
-        begin,
-        last,
-        top,
-        best_step,
-        still,
-        int(steps[0]),
-        int(steps[-1]),
-        top if from_best else begin,
-        Estimate(changed.value, changed.se, n),
-        doubt,
-        rose=rose,
-        no_gain=none,
-    )
-
-
-def _is_small(gain: float, margin: float | None, ends: Ends | None, start: float) -> bool:
-    """Whether a gain is below LITTLE of the range, and below ROOM of what was left to gain."""
-    left = ends[1] - start if ends is not None else math.inf
-    return margin is not None and gain < min(LITTLE / STILL * margin, ROOM * left)
-
-
-def _no_gain(rise: Contrast, steps: Array, margin: float | None, ends: Ends | None, start: float) -> bool:
-    """Whether no gain was shown: its 95 % upper bound is LITTLE of the range or ROOM of what is left to gain, or after
-    LONG steps its lower bound is not above 0."""
-    small = _is_small(rise.value + UPPER * rise.se, margin, ends, start)
-    return small or (rise.p_up >= RISES and steps[-1] - steps[0] + 1 >= LONG)
-
-
-def second_difference_variance(y: Array) -> float:
-    """Variance of white noise from second differences of y (n,), n of 3 or more; straight lines do not move it.
-
-    E(y₋ − 2 y₀ + y₊)² = 6 σ²; it has about 0.51 n degrees of freedom (Gasser, Sroka & Jennen-Steinmetz 1986).
-    """
-    return float(np.square(np.diff(y, 2)).mean()) / 6
-
-
-def contrast(value: float, error: float, df: float) -> Contrast:
-    """The test of a value with this standard error, under Student's t; exact values are decided by the sign."""
-    if error <= 1e-12 * max(abs(value), 1e-300):
-        return Contrast(value, 0.0, 0.0 if value > 0 else 1.0, 0.0 if value < 0 else 1.0)
-    up, down = (float(ndtr(z) if math.isinf(df) else stdtr(df, z)) for z in (-value / error, value / error))
-    return Contrast(value, error, up, down)
-
-
-def _still(compare: Compare, ends: Ends | None, end: float) -> bool:
-    """Whether the end is above the middle by less than a fifth of what is left to gain, with 95 % confidence."""
-    if ends is None or end >= ends[1]:
-        return False
-    return compare(MIDDLE, LATE, 2 * STILL * (ends[1] - end)).p_down < RISES and compare(MIDDLE, LATE, 0.0).p_up >= 0.01

@@ -21,7 +21,7 @@ from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import BLOCKS, EARLY, LATE
 from grposcope.maths.timeseries.change_points import LevelShift
 from grposcope.maths.timeseries.level import Span
-from grposcope.maths.timeseries.noise import Array, Contrast
+from grposcope.maths.timeseries.noise import Array, Contrast, difference_variance, smoothing, widening
 
 PARTS: tuple[Span, ...] = tuple((start / 10, start / 10 + 0.2) for start in range(7))
 """Parts of the run that the best level is looked for in; four of them do not overlap."""
@@ -43,7 +43,8 @@ class Present:
     """Levels of a metric of n rows. first, best, last: with the error of their rows.
 
     best_part, last_part: their rows, as shares of the run. rise, loss: the last level less the first and the best.
-    fall: row at which a sudden fall begins, None where there is none.
+    fall: row at which a sudden fall begins, None where there is none. smoothed: φ of the exponential average that the
+    rows look like, 0 where they do not; errors are those of such rows.
     """
 
     first: Estimate
@@ -54,6 +55,7 @@ class Present:
     rise: Contrast
     loss: Contrast
     fall: int | None = None
+    smoothed: float = 0.0
 
 
 def present(values: Array, shift: LevelShift | None = None) -> Present:
@@ -64,13 +66,18 @@ def present(values: Array, shift: LevelShift | None = None) -> Present:
     last_part = LATE if fall is None else (max(LATE[0], min(fall[1] / n, 1 - 3 / n)), 1.0)
     parts = PARTS if fall is None else (*PARTS, (max(fall[0] / n - WINDOW, 0.0), fall[0] / n))
     best_part = max(parts, key=lambda part: float(values[level.rows(n, part)].mean()))
-    first, best, last = (level.level(values, part) for part in (EARLY, best_part, last_part))
+    phi = smoothing(values)
+    widen = widening(phi)
+    first, best, last = (level.level(values, part, widen=widen) for part in (EARLY, best_part, last_part))
     if best.value <= last.value:
         best, best_part = last, last_part
-    rise, loss = level.change(values, EARLY, last_part), level.change(values, best_part, last_part)
+    rise, loss = (
+        level.change(values, EARLY, last_part, widen=widen),
+        level.change(values, best_part, last_part, widen=widen),
+    )
     of_first, of_best, of_last = (Estimate(one.value, one.se, n) for one in (first, best, last))
     begin = None if fall is None else fall[0]
-    return Present(of_first, of_best, of_last, best_part, last_part, rise, loss, begin)
+    return Present(of_first, of_best, of_last, best_part, last_part, rise, loss, begin, phi)
 
 
 def _sudden_fall(values: Array, shift: LevelShift | None) -> tuple[int, int] | None:
@@ -84,7 +91,11 @@ def _sudden_fall(values: Array, shift: LevelShift | None) -> tuple[int, int] | N
 
 
 def scale_of_rows(values: Array, found: Present) -> float:
-    """The standard deviation of rows (n,) within the best and the last part: what a fall is measured by where nothing
-    else is known."""
+    """The standard deviation of rows (n,) within the best and the last part, or of averaged rows about their mean.
+
+    It is what a fall is measured by where nothing else is known.
+    """
+    if found.smoothed:
+        return float(np.sqrt(difference_variance(values) / (1 - found.smoothed)))
     parts = [values[level.rows(len(values), part)] for part in (found.best_part, found.last_part)]
     return float(np.sqrt(np.mean([part.var() for part in parts])))

@@ -19,8 +19,8 @@ from grposcope.maths.timeseries.change_points import LevelShift
 from grposcope.maths.timeseries.mean_curve import SamplingVariance
 from grposcope.maths.timeseries.noise import Array, Contrast
 from grposcope.signs import present, sampling_noise
-from grposcope.signs.outcome import SOLVED
 from grposcope.signs.present import Present
+from grposcope.signs.thresholds import SOLVED
 
 LEAST = 30
 """Rows below which changes of a training metric are not tested: autocorrelation cannot be judged."""
@@ -30,6 +30,14 @@ SHORT = 10
 
 EVALUATIONS = 4
 """Held-out evaluations below which they are not tested."""
+
+SHARES = frozenset(
+    name for quantity in ("truncated", "dead_fraction", "clip") for name in metrics.VARIANTS.get(quantity, (quantity,))
+)
+"""Columns that are shares, by their definition."""
+
+NO_SPREAD = 1e-9
+"""A spread of the rewards of a batch that is none but for rounding."""
 
 KEY = 34
 """Characters of a log's key that a first line has room for."""
@@ -125,6 +133,11 @@ class MetricSeries:
         return MetricSeries(self.name, self.steps, -self.values).first_above(-limit)
 
 
+def _are_percent(values: Array) -> bool:
+    """Whether shares (n,) were logged in per cent: some are above 1, none above 100, and they are no counts."""
+    return bool(values.min() >= 0 and 1 < values.max() <= 100 and (values.max() == 100 or (values % 1).any()))
+
+
 class Quantities:
     """Quantities of a run, each looked up and fitted once."""
 
@@ -150,7 +163,8 @@ class Quantities:
             self._columns[name] = None
             if values is not None and finite.any():
                 known = sampling_noise.of_reward(self.run).variance if name == "reward" else None
-                self._columns[name] = MetricSeries(name, self.run.table["step"][finite], values[finite], known)
+                shown = values[finite] / (100 if name in SHARES and _are_percent(values[finite]) else 1)
+                self._columns[name] = MetricSeries(name, self.run.table["step"][finite], shown, known)
         return self._columns[name]
 
     def get(self, quantity: str, least: int = LEAST) -> MetricSeries | None:
@@ -234,6 +248,9 @@ class Quantities:
     def _dead_at_least(self) -> MetricSeries | None:
         """Lower bound: 1 where a whole batch had one reward; for 0/1 rewards also the larger of two bounds.
 
+        A batch had one reward where its extremes agree, where its rewards do not spread, or where its mean is an end of
+        all means that SHORT rows or more have to the last digit.
+
         p^G + (1 − p)^G, by convexity the least there can be at mean reward p; and 1 − √G std, since a live group of
         0/1 rewards has at least the spread √(1/G) (ddof 1).
         """
@@ -242,6 +259,12 @@ class Quantities:
         if "reward_max" in table and "reward_min" in table:
             spread = table["reward_max"] - table["reward_min"]
             bounds.append(np.where(np.isfinite(spread), (spread == 0).astype(np.float64), np.nan))
+        scatter = self.get("reward_std", SHORT)
+        if scatter is not None:
+            values = table[scatter.name]
+            bounds.append(np.where(np.isfinite(values), (np.abs(values) <= NO_SPREAD).astype(np.float64), np.nan))
+        if "reward" in table:
+            bounds.append(_at_an_end(table["reward"]))
         if self.binary_rewards and self.group_size and "reward" in table:
             p = np.clip(table["reward"], 0, 1)
             bounds.append(p**self.group_size + (1 - p) ** self.group_size)
@@ -279,3 +302,15 @@ class Quantities:
             return share * (self.reward_range[1] - self.reward_range[0])
         spread = self.get("reward_std", SHORT)
         return None if spread is None else 2 * share * spread.level(EARLY).value
+
+
+def _at_an_end(means: Array) -> Array:
+    """1 in rows (n,) whose mean reward is the least or the largest of all and is so in SHORT rows or more, else 0.
+
+    A mean of drawn rewards comes back to the last digit only where every rollout has one reward. NaN without a mean.
+    """
+    found = np.where(np.isfinite(means), 0.0, np.nan)
+    for end in (np.nanmin(means), np.nanmax(means)) if np.isfinite(means).any() else ():
+        same = means == end
+        found[same] = float(same.sum() >= SHORT)
+    return found

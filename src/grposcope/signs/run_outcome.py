@@ -1,7 +1,9 @@
-"""What became of a run: by its held-out score if that was evaluated to the end, else by its reward."""
+"""What became of a run: by its held-out score if that was evaluated to the end, else by right answers on the rows of
+training where they are logged beside the reward, else by its reward."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,58 +14,116 @@ from grposcope.maths.intervals import Z, trusted, wilson
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
 from grposcope.maths.timeseries.noise import Array
-from grposcope.signs import outcome
-from grposcope.signs.heldout import UNNAMED, counts_answers, heldout_scores, score_rank
+from grposcope.maths.timeseries.shares import sampling_variance
+from grposcope.signs import answers, outcome_tests
+from grposcope.signs.heldout import ESTIMATED, UNNAMED, heldout_scores, score_rank
+from grposcope.signs.heldout import of_run as of_scores
 from grposcope.signs.outcome import Outcome
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
+from grposcope.signs.thresholds import CERTAIN, FEWEST, PROBLEMS, RISES, STILL
 
 TWO = 2
 """Evaluations that are enough where each has its standard error."""
 
+OTHERS = 12
+"""Held-out scores beside that of the outcome that are looked at for a fall, at most."""
+
 
 @once
 def of_run(run: Run) -> Outcome:
-    """What became of the run; by its reward where evaluations cannot tell, unless right answers plainly became fewer.
+    """What became of the run: by its held-out score, else by right answers on the rows of training, else by its reward.
 
-    Where neither has levels, `missing` says what is not logged.
+    A held-out score that says little (near the top, level) gives way to a reward that fell. Where nothing has levels,
+    `missing` says what is not logged.
     """
     quantities = Quantities(run)
     by_score, by_reward = of_heldout(quantities), of_reward(quantities)
     says_little = by_score.fate in ("solved", "flat") or score_rank(by_score.name) == UNNAMED
-    if says_little and by_reward.direction == "down":
+    if by_score.known and says_little and by_reward.direction == "down":
         return by_reward
     if by_score.fate != "cannot tell" or (by_score.known and not by_reward.known):
         return by_score
-    by_answers = None if by_reward.direction == "down" else of_answers(quantities)
-    return by_answers or by_reward
+    found = _before_the_sum(of_answers(quantities), by_reward)
+    gained = found.fate == "cannot tell" and found.no_gain and _a_part_gained(quantities)
+    return replace(found, no_gain=False) if gained else found
 
 
-def of_heldout(quantities: Quantities) -> Outcome:
-    """What the held-out score says, whatever the reward does; "cannot tell" where it was not evaluated to the end."""
-    scored = heldout_scores(quantities, TWO)
+def _before_the_sum(right: Outcome | None, reward: Outcome) -> Outcome:
+    """The outcome by right answers where they decide it, else by the reward, which may have risen without them."""
+    if right is None:
+        return reward
+    if right.direction in ("up", "down") or not reward.known:
+        return right
+    if right.fate == "flat" and reward.direction == "up":
+        return replace(reward, proxy=True, answers=(right.name, right.start, right.end))
+    return reward
+
+
+def _a_part_gained(quantities: Quantities) -> bool:
+    """Whether a part of the reward certainly rose, so that something was learned whatever its sum shows.
+
+    It is higher by the noise of its rows, and wandering does not explain it either.
+    """
+    parts = [part for part in quantities.components().values() if len(part) >= LEAST]
+    certain = [part for part in parts if part.present.rise.p_up * len(parts) < CERTAIN]
+    return len(parts) > 1 and any(part.curve.change().p_up < RISES for part in certain)
+
+
+def of_heldout(quantities: Quantities, least: int = TWO, stale: bool = False) -> Outcome:
+    """What the held-out score says, whatever the reward does; "cannot tell" where it was not evaluated to the end.
+
+    least: evaluations below which a score is none. stale: it need not have been evaluated to the end.
+    """
+    scored = heldout_scores(quantities, least)
     if not scored:
         return Outcome("cannot tell", heldout=True)
-    held = scored[0].score
+    return _of_score(quantities, scored[0].score, scored[0].variance, stale)
+
+
+def _of_score(quantities: Quantities, held: MetricSeries, variance: float, stale: bool = False) -> Outcome:
+    """What one held-out score says. variance: of one of its values where its digits or errors show it, else NaN."""
     rows = quantities.run.evaluations.of(held.name)
     shares = held.values.min() >= 0 and held.values.max() <= 1
-    ends, margin = ((0.0, 1.0), outcome.STILL) if shares else (None, None)
+    ends, margin = ((0.0, 1.0), STILL) if shares else (None, None)
     errors = _errors(rows, shares)[np.isfinite(rows.value)]
-    found = outcome.of_evaluations(held.steps, held.values, errors, ends, margin, held.name)
-    current = _is_current(held, _reward(quantities))
-    stale = Outcome("cannot tell", held.name, heldout=True, missing="no evaluation lies in the last fifth of the run")
-    return found if current else stale
+    if shares and len(held) < FEWEST and not np.isfinite(errors).all():
+        errors = _assumed(held.values, variance)
+    found = outcome_tests.of_evaluations(held.steps, held.values, errors, ends, margin, held.name)
+    n, flag = int(rows.n[-1]), "" if np.isfinite(rows.se).any() else ESTIMATED
+    start, best, end, before = (
+        replace(level, n=n, flag=flag) for level in (found.start, found.best, found.end, found.before)
+    )
+    found = replace(found, start=start, best=best, end=end, before=before)
+    if stale or _is_current(held, _reward(quantities)):
+        return found
+    return Outcome("cannot tell", held.name, heldout=True, missing="no evaluation lies in the last fifth of the run")
+
+
+def other_falls(run: Run, outcome: Outcome) -> list[Outcome]:
+    """Held-out scores beside the one of the outcome that lost a quarter of their gain or level, in their order."""
+    quantities = Quantities(run)
+    names = [name for name in of_scores(run) if name != outcome.name][:OTHERS]
+    held = [(name, run.evaluations.of(name)) for name in names]
+    series = [MetricSeries(name, rows.step[keep].astype(np.float64), rows.value[keep])
+              for name, rows in held if (keep := np.isfinite(rows.value)).sum() >= TWO]  # fmt: skip
+    found = [_of_score(quantities, one, sampling_variance(one.values)) for one in series]
+    return [one for one in found if one.state == "lost"]
 
 
 def of_answers(quantities: Quantities) -> Outcome | None:
-    """That right answers plainly became fewer, by the share of them on the rows of training; None where it does not."""
-    for name in quantities.run.table:
-        series = quantities.column(name) if counts_answers(name) else None
-        if series is None or len(series) < SHORT or series.values.min() < 0 or series.values.max() > 1:
-            continue
-        found = outcome.of_few(series.steps, series.values, series.present, outcome.STILL, name, "")
-        if found.direction == "down":
-            return found
-    return None
+    """What right answers on the rows of training say; None where no column counts them apart from the reward."""
+    series = answers.of_run(quantities)
+    if series is None or len(series) < SHORT:
+        return None
+    shares = answers.is_share(series)
+    spread = quantities.column(series.name.replace("component/", "component_std/", 1))
+    margin = STILL if shares else None if spread is None else 2 * STILL * float(spread.values.mean())
+    if len(series) < LEAST:
+        return outcome_tests.of_few(series.steps, series.values, series.present, margin, series.name, "")
+    return outcome_tests.of_reward(
+        series.steps, series.values, series.curve, series.line, series.present, (0.0, 1.0) if shares else None,
+        margin or None, series.name,
+    )  # fmt: skip
 
 
 def of_reward(quantities: Quantities) -> Outcome:
@@ -74,12 +134,12 @@ def of_reward(quantities: Quantities) -> Outcome:
         return Outcome("cannot tell", missing=missing)
     if len(reward) < level.LEAST:
         return Outcome("cannot tell", reward.name, missing=quantities.absence("reward"))
-    margin = quantities.reward_margin(outcome.STILL)
+    margin = quantities.reward_margin(STILL)
     if len(reward) < LEAST:
-        return outcome.of_few(
+        return outcome_tests.of_few(
             reward.steps, reward.values, reward.present, margin, reward.name, quantities.absence("reward")
         )
-    found = outcome.of_reward(
+    found = outcome_tests.of_reward(
         reward.steps, reward.values, reward.curve, reward.line, reward.present, quantities.reward_range, margin,
         reward.name,
     )  # fmt: skip
@@ -100,6 +160,14 @@ def _errors(rows: Evaluations, shares: bool) -> Array:
             low, high = wilson(float(value), int(n))
             errors[i] = max(high - value, value - low) / Z
     return errors
+
+
+def _assumed(values: Array, variance: float) -> Array:
+    """Standard errors (E,) of a few shares without any in the log: by their digits, else those of PROBLEMS problems."""
+    if np.isfinite(variance) and variance > 0:
+        return np.full(len(values), math.sqrt(variance))
+    p = np.clip(values, 1 / PROBLEMS, 1 - 1 / PROBLEMS)
+    return np.asarray(np.sqrt(p * (1 - p) / PROBLEMS))
 
 
 def _is_current(held: MetricSeries, reward: MetricSeries | None) -> bool:

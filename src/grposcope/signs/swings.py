@@ -15,8 +15,8 @@ from grposcope.core.finding import Finding, Grade, Sign, cannot_tell, measured
 from grposcope.maths.timeseries import periodogram, spectral_peak
 from grposcope.maths.timeseries.periodogram import SEEN, Oscillation
 from grposcope.signs import run_outcome
-from grposcope.signs.outcome import STILL
-from grposcope.signs.quantities import Quantities
+from grposcope.signs.quantities import MetricSeries, Quantities
+from grposcope.signs.thresholds import STILL
 
 SHARE = 0.2
 """An oscillation that explains a smaller share of the detrended variance is not flagged."""
@@ -30,7 +30,7 @@ SURE = 0.01
 
 def check(quantities: Quantities) -> Finding:
     """Swings of the reward that last; their fault is "growing oscillation" where they surely grow."""
-    reward = quantities.require("reward")
+    reward = _before_a_fall(quantities.require("reward"))
     sinusoid, any_shape = periodogram.oscillation(reward.values), spectral_peak.oscillation(reward.values)
     if sinusoid is None or any_shape is None:
         return cannot_tell("the reward is constant, or the log has too few rows to show an oscillation")
@@ -66,12 +66,18 @@ def check(quantities: Quantities) -> Finding:
     )  # fmt: skip
 
 
+def _before_a_fall(reward: MetricSeries) -> MetricSeries:
+    """The reward before a sudden fall that lasts, which is no swing; the whole of it where there is none."""
+    fall = reward.present.fall
+    return reward if fall is None else MetricSeries(reward.name, reward.steps[:fall], reward.values[:fall])
+
+
 def grades(amplitude: float, growing: bool, quantities: Quantities) -> tuple[Grade, Grade]:
     """Grades of swings of this amplitude beside learning that goes well, and where it does not.
 
     Peak to trough is compared with what the run gained, or with half the reward's range where it gained less than
-    outcome.STILL of it. A swing that takes back all of that fails, one that takes back half or grows is a warning, and
-    one that takes back less than an eighth is a note whatever became of the run; at most a warning where it grows.
+    STILL of it. A swing that takes back all of that fails, one that takes back half or grows is a warning, and one that
+    takes back less than an eighth is a note whatever became of the run; at most a warning where it grows.
     """
     outcome, span = run_outcome.of_run(quantities.run), quantities.reward_margin(1.0) or 0.0
     gained = outcome.gain if outcome.gain > STILL * span and not outcome.heldout else span / 2

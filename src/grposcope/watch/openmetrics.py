@@ -14,7 +14,7 @@ from typing import Any, get_args
 from grposcope.core.errors import UserError
 from grposcope.core.finding import Status
 from grposcope.core.text import visible
-from grposcope.instruments.diagnosis.verdict import Word
+from grposcope.signs.words import Word
 from grposcope.watch.changes import WatchedState
 from grposcope.watch.follow import Watcher
 from grposcope.watch.receivers.program import SEVERITIES

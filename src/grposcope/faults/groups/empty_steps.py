@@ -19,15 +19,19 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault, LogTest
-from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.core.text import apart_shares
 from grposcope.maths.timeseries import level as levels
 from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.signs import run_outcome
 from grposcope.signs.gradient_norms import live
 from grposcope.signs.quantities import SHORT, Quantities
 
 MANY = 0.4
 """Share of late steps without a gradient that is worth a word."""
+
+MOST = 0.85
+"""Share of late steps without a gradient that leaves nothing to learn from, whatever the outcome may be."""
 
 
 def check(quantities: Quantities) -> Finding:
@@ -40,7 +44,9 @@ def check(quantities: Quantities) -> Finding:
     if last < MANY:
         return fact(False, f"{last:.0%} of late steps have no gradient", evidence)
     because = f"{apart_shares(first, last)} of steps have no gradient: {count} of {len(empty)} over the whole run"
-    return fact(True, because, evidence, brief=f"{key} is 0 in {count} of {len(empty)} steps")
+    undecided = run_outcome.of_run(quantities.run).state == "undecided" and last < MOST
+    grades: tuple[Grade, Grade] | None = (FAULT.beside, "warning") if undecided else None
+    return fact(True, because, evidence, grades=grades, brief=f"{key} is 0 in {count} of {len(empty)} steps")
 
 
 FAULT = Fault(

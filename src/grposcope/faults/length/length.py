@@ -34,11 +34,11 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
 from grposcope.core.text import apart_shares, number
 from grposcope.faults.checks.expected_truncation import CHECK
 from grposcope.maths.timeseries import level
-from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
-from grposcope.signs.tests import early_level, late_level, least_of, moved
+from grposcope.signs.tests import any_of, early_level, late_level, least_of, moved
 
 CUT = 0.25
 """Share of truncated completions that starves the reward."""
@@ -62,6 +62,7 @@ def check(quantities: Quantities) -> Finding:
     This explains dead groups where most completions are cut, so that they are paid alike, or where they grew.
     """
     length, cut = quantities.get("length", SHORT), quantities.get("truncated", SHORT)
+    cut = None if cut is not None and cut.values.max() > 1 else cut  # a count of completions
     tests: list[Finding] = []
     evidence: list[Sign] = []
     if cut is not None:
@@ -74,12 +75,7 @@ def check(quantities: Quantities) -> Finding:
         evidence += [early_level(length.name, *early), late_level(length.name, *late, limit)]
         because = f"completions went from {number(early[0])} to {number(late[0])} tokens"
         went = quantities.went(length.name, early[0], late[0], " tokens")
-        tests.append(measured(
-            length.logs.change(EARLY, LATE, minus=math.log(SHORTER)).p_down,
-            because + ", less than a fifth" * (late[0] < SHORTER * early[0]),
-            onset=length.first_below(SHORTER * early[0]),
-            remedy=_why_shorter(quantities), brief=went,
-        ))  # fmt: skip
+        tests.append(any_of([_shrank(quantities, length, part, late[0]) for part in (EARLY, FIRST)]))
         reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
         if reward is not None and margin is not None:
             gain, unpaid = reward.change(EARLY, LATE), reward.change(EARLY, LATE, minus=margin).p_down
@@ -105,6 +101,18 @@ def check(quantities: Quantities) -> Finding:
     return replace(
         result, evidence=tuple(evidence), missing=() if length is not None else ("length",),
         explains=("saturated", "starved", "constant reward", "empty steps") if kills_groups else (),
+    )  # fmt: skip
+
+
+def _shrank(quantities: Quantities, length: MetricSeries, first: level.Span, late: float) -> Finding:
+    """That completions shrank to a stub since the part `first` of the run; late: their late length."""
+    assert length.logs is not None
+    early = length.geometric_mean(first)[0]
+    return measured(
+        length.logs.change(first, LATE, minus=math.log(SHORTER)).p_down,
+        f"completions went from {number(early)} to {number(late)} tokens",
+        onset=length.first_below(SHORTER * early),
+        remedy=_why_shorter(quantities), brief=quantities.went(length.name, early, late, " tokens"),
     )  # fmt: skip
 
 

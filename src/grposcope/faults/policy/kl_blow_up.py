@@ -98,12 +98,14 @@ def _exploded(kl: MetricSeries, rows: NDArray[np.int64], key: str) -> Finding:
     largest, usual = float(kl.values[rows].max()), float(np.median(kl.values))
     because = (
         f"the KL to the starting policy reaches {largest:.3g} nats per token on {len(rows)} "
-        f"row{'s' * (len(rows) != 1)}; its median is {usual:.3g}"
+        f"row{'s' * (len(rows) != 1)}, first at step {int(kl.steps[rows[0]]):,}; its median is {usual:.3g}"
     )
-    evidence = (Sign(f"largest {kl.name}", largest, limit=f"{IMPOSSIBLE:g} nats", column=kl.name),)
+    evidence = (
+        Sign(f"largest {kl.name}", largest, limit=f"{IMPOSSIBLE:g} nats and {TIMES:g} × the median", column=kl.name),
+    )
     advice = "read the completions of that step: one token that became nearly impossible makes the estimate explode"
     brief = f"{key} up to {largest:.2g} in {len(rows)} of {len(kl)} steps"
-    return measured(0.0, because, evidence, int(kl.steps[rows[0]]), remedy=advice, brief=brief)
+    return measured(0.0, because, evidence, remedy=advice, brief=brief)
 
 
 FAULT = Fault(

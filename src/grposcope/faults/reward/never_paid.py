@@ -4,7 +4,7 @@ What it is
     It never accepts an answer, because it is broken or the task is too hard; or it is a penalty that nothing
     incurs.
 How it shows
-    A component of the reward is exactly 0 in every row.
+    A component of the reward, or a score of right answers, is exactly 0 in every row, or in nearly all.
 What it does to the gradient
     It has no part in it; its weight is wasted.
 What to do
@@ -19,37 +19,114 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
-from grposcope.core.text import listed, visible
+from grposcope.core.metrics import VARIANTS
+from grposcope.core.text import apart, listed, visible
 from grposcope.faults.checks.effective_weights import CHECK
-from grposcope.signs.heldout import pays_for_answers
-from grposcope.signs.quantities import LEAST, SHORT, Quantities
+from grposcope.maths.timeseries import level
+from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.signs.answers import counts_answers, is_beside, is_judged
+from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
+from grposcope.signs.tests import early_level, late_level
 
 _PENALTY = re.compile(r"penal|overlong|repet|length|cost|kl", re.I)
 """Names of components that are best at 0."""
 
+HARDLY = 0.75
+"""Share of the rows in which a score is 0 that is hardly ever paid."""
+
+LITTLE = 0.05
+"""A late mean below this share of the largest row, or of 1, is that of a score that is hardly ever paid."""
+
+RARELY = 0.01
+"""A part of the reward whose mean is below this from first to last pays in one of a hundred rollouts at most."""
+
 
 def check(quantities: Quantities) -> Finding:
-    """Components that are exactly 0 in SHORT rows or more, and in every row that has them."""
-    parts = quantities.components()
+    """Parts of the reward, and scores of right answers, that are exactly 0 in every row; and the reward, or such a
+    score, that hardly ever is not."""
+    parts = {series.name: series for series in quantities.components().values()}
+    scored = {name: one for name in quantities.run.table if _is_score(name) and (one := quantities.column(name))}
+    seen = {name: one for name, one in (parts | scored).items() if len(one) >= SHORT}
+    zero = {name: series for name, series in seen.items() if not series.values.any()}
+    spreads = quantities.components("component_std")
+    spread = {f"component/{name}": one.values.any() for name, one in spreads.items()}
+    zero = {name: one for name, one in zero.items() if not spread.get(name, False)}
+    if zero and (len(zero) < len(parts) or not zero.keys() <= parts.keys()):
+        return _never(zero, quantities)
+    reward = quantities.get("reward", SHORT)
+    hardly = [one for one in (reward, *(scored[name] for name in scored if name in seen)) if one and _hardly(one)]
+    if hardly:
+        return _hardly_ever(hardly[0], quantities)
+    unpaid = [one for one in parts.values() if _is_unpaid(one)]
+    if unpaid and len(unpaid) < len(parts):
+        return _rarely(unpaid[0])
     if not parts:
         return cannot_tell(quantities.absent_components(), "components")
-    zero = {name: series for name, series in parts.items() if not series.values.any()}
-    spreads = quantities.components("component_std")
-    zero = {name: one for name, one in zero.items() if name not in spreads or not spreads[name].values.any()}
-    if not zero or len(zero) == len(parts):
-        which = "all components" if zero else "no component"
-        return fact(False, f"{which} of the reward {'are' if zero else 'is'} 0 in every row")
-    answers = [name for name in zero if pays_for_answers(name)]
-    named = [visible(name, 40) for name in answers or zero]
-    rows = len(next(iter(zero.values())))
+    which = "all components" if zero else "no component"
+    return fact(False, f"{which} of the reward {'are' if zero else 'is'} 0 in every row")
+
+
+def _is_score(column: str) -> bool:
+    """Whether a column that is no part of the reward says how many answers are right, or a judge's score of them."""
+    return not column.startswith("component") and (counts_answers(column) or is_judged(column))
+
+
+def _never(zero: dict[str, MetricSeries], quantities: Quantities) -> Finding:
+    """That these columns are 0 in every row: a warning beside learning where they are right answers."""
+    answers = [name for name in zero if counts_answers(name) or is_judged(name)]
+    named = [_called(name) for name in answers or zero]
+    rows = len(zero[(answers or [*zero])[0]])
     because = f"{listed(named)} {'is' if len(named) == 1 else 'are'} 0 in all {rows} rows"
-    evidence = tuple(Sign(f"{name}, every row", 0.0, 0.0, column=series.name) for name, series in zero.items())
+    evidence = tuple(Sign(f"{_called(name)}, every row", 0.0, 0.0, column=name) for name in zero)
     brief = f"{visible(named[0], 34)} is 0 in all {rows} steps"
     if not answers and (rows < LEAST or all(_PENALTY.search(name) for name in zero)):
         return fact(True, because, evidence, grades=("note", "note"), brief=brief)
     return fact(True, because, evidence, grades=("warning" if answers else "note", "failing"), brief=brief)
+
+
+def _hardly(series: MetricSeries) -> bool:
+    """Whether a score, never negative, is 0 in HARDLY of its rows and below LITTLE of its largest one at both ends."""
+    values = series.values
+    ends = [values[level.rows(len(values), part)] for part in (EARLY, LATE)]
+    few = np.mean(values == 0) >= HARDLY and all(np.mean(part == 0) >= HARDLY / 2 for part in ends)
+    small = max(float(part.mean()) for part in ends) < LITTLE * max(float(values.max()), 1.0)
+    return bool(len(values) >= LEAST and values.min() >= 0 and values.any() and few and small)
+
+
+def _is_unpaid(series: MetricSeries) -> bool:
+    """Whether a part in [0, 1] that is not named as the format or the like stays below RARELY from first to last."""
+    values, name = series.values, series.name.partition("/")[2]
+    shares = values.min() >= 0 and 0 < values.max() <= 1 and len(values) >= LEAST
+    ends = (values[level.rows(len(values), part)].mean() for part in (EARLY, LATE))
+    return bool(shares and not is_beside(name) and max(ends) < RARELY)
+
+
+def _rarely(series: MetricSeries) -> Finding:
+    """That a part of the reward is next to nothing all along: what is meant may be just that part."""
+    first, last = (series.level(part) for part in (EARLY, LATE))
+    name, went = _called(series.name), " → ".join(apart(first.value, last.value))
+    because = f"{name}, a part of the reward or logged beside it, hardly ever pays: {went} of 1"
+    evidence = (early_level(series.name, first.value, first.se), late_level(series.name, last.value, last.se))
+    return fact(True, because, evidence, grades=("warning", "warning"), brief=f"{name} {went} of 1")
+
+
+def _hardly_ever(series: MetricSeries, quantities: Quantities) -> Finding:
+    """That a score is 0 in nearly all rows."""
+    zeros, rows = int((series.values == 0).sum()), len(series)
+    name = "the reward" if series.name in VARIANTS["reward"] else _called(series.name)
+    because = f"{name} is 0 in {zeros} of {rows} rows"
+    evidence = (Sign(f"rows in which {name} is 0", float(zeros), column=series.name),)
+    brief = f"{name} is 0 in {zeros} of {rows} steps"
+    return fact(True, because, evidence, grades=("warning", "failing"), brief=brief)
+
+
+def _called(column: str) -> str:
+    """The name of a column in a sentence."""
+    return visible(column.removeprefix("component/"), 40)
 
 
 FAULT = Fault(
@@ -63,8 +140,12 @@ FAULT = Fault(
         "never paid",
         check,
         needs=("components",),
-        statistic="components of the reward that are exactly 0 in every row",
-        threshold=f"every row of at least {SHORT} rows; for components that do not reward answers, of at least {LEAST}",
+        statistic="components of the reward, right answers and scores of judges that are exactly 0 in every row; "
+        "rows in which the reward, or such a score, is exactly 0",
+        threshold=(
+            f"every row of at least {SHORT} rows; for components that do not reward answers, of at least {LEAST}; or "
+            f"{HARDLY:g} of at least {LEAST} rows, and a late mean below {LITTLE:g}"
+        ),
     ),
     settings=CHECK,
 )

@@ -23,8 +23,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
-from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.maths.timeseries.noise import Array
+from grposcope.signs import run_outcome
 from grposcope.signs.quantities import LEAST, Quantities
 
 
@@ -59,7 +60,9 @@ def check(quantities: Quantities) -> Finding:
         return fact(False, "no logged setting is provably wrong")
     because, advice = ("; ".join(part) for part in zip(*faults, strict=True))
     evidence = (Sign("settings that the record proves wrong", float(len(faults))),)
-    return fact(True, because, evidence, None, remedy=advice, brief=faults[0][0])
+    learns = run_outcome.of_run(run).direction == "up"  # it did work, however badly
+    grades: tuple[Grade, Grade] | None = (FAULT.beside, "warning") if learns else None
+    return fact(True, because, evidence, None, remedy=advice, brief=faults[0][0], grades=grades)
 
 
 def _advantages_are_rewards(table: Mapping[str, Array]) -> bool:

@@ -21,7 +21,7 @@ from grposcope.faults.record import metric_logged_wrongly
 from grposcope.instruments.diagnosis import learning
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, present_faults, verdict
 from grposcope.logs.trainers import how_to_log
-from grposcope.signs import group_signal, heldout
+from grposcope.signs import group_signal, heldout, levels
 
 LIMIT = 600
 """Characters of a sentence or a cell."""
@@ -205,6 +205,7 @@ def learned(runs: Sequence[Run]) -> Answer | None:
         label: {
             "reward": outline(run.table["reward"]) if "reward" in run.table else None,
             "heldout": learning.ends(run),
+            "levels": None if (seen := levels.of_run(run)) is None else seen.document(),
         }
         for label, run in zip(labels(runs), runs, strict=True)
     }

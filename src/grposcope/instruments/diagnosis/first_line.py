@@ -15,8 +15,9 @@ from collections.abc import Sequence
 
 from grposcope.core.finding import Finding
 from grposcope.core.text import apart, brief, percent, visible
-from grposcope.signs import heldout
+from grposcope.signs import heldout, words
 from grposcope.signs.outcome import Outcome
+from grposcope.signs.words import Logged, Word
 
 MOST = 110
 """Characters of a first line, at most."""
@@ -54,30 +55,22 @@ def of_finding(word: str, outcome: Outcome, finding: Finding, steps: int) -> str
     return fitted(*(f"{word}: {one}" for one in said))
 
 
-def of_outcome(word: str, outcome: Outcome, steps: int, judged: int, rules: int) -> str:
-    """The line where nothing is failing or a warning. judged: the number of rules that could judge, of so many."""
+def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent: Sequence[str]) -> str:
+    """The line where nothing is failing or a warning, by the table of `words`. absent: nouns of what is not logged."""
     became = levels(outcome, steps)
     if not became:
         return fitted(f"{word}: {outcome.missing or 'the log has no metric to judge the run by'}")
-    if word == "healthy":
-        return fitted(f"{word}: {became}" if outcome.heldout else f"{word}: {became}; held-out not logged")
-    if outcome.well or outcome.direction == "up":
-        few = f"no failure found, but the log has enough data for only {judged} of {rules} rules"
-        return fitted(
-            f"{word}: {became}; {few}", f"{word}: {became}; the log has enough data for only {judged} of {rules} rules"
-        )
-    return fitted(f"{word}: {became}{doubts(outcome)}", f"{word}: {became}")
+    tails = words.tails(outcome.state, logged) if not outcome.missing else (", too short to judge",)
+    if outcome.state == "undecided" and outcome.doubt == "lost":
+        tails = (", may have lost its gain", "")
+    said = [tail.format(absent=", ".join(absent), answers=_stayed(outcome)) for tail in tails]
+    return fitted(*(f"{word}: {became}{tail}" for tail in said), f"{word}: {became}")
 
 
-def doubts(outcome: Outcome) -> str:
-    """Why nothing can be told, in a few words."""
-    if outcome.direction == "down":
-        return ""
-    if outcome.missing:
-        return ", too short to judge"
-    if outcome.doubt == "lost":
-        return ", may have lost its gain"
-    return ", no gain shown and no cause found" if outcome.no_gain or outcome.fate == "flat" else ", gain not certain"
+def _stayed(outcome: Outcome) -> str:
+    """That right answers did not follow the reward, with their levels; empty where no outcome says so."""
+    name, first, last = outcome.answers
+    return f"{short(name)} stayed {' → '.join(_ends(first.value, last.value, told=False))}" if name else ""
 
 
 def levels(outcome: Outcome, steps: int) -> str:
@@ -91,9 +84,7 @@ def levels(outcome: Outcome, steps: int) -> str:
     last = outcome.end.value
     shares = outcome.heldout and heldout.are_shares([first, last, outcome.best.value])
     told = outcome.direction in ("up", "down")
-    a, b = (
-        (percent(first, 0), percent(last, 0)) if shares else apart(first, last) if told else (brief(first), brief(last))
-    )
+    a, b = (percent(first, 0), percent(last, 0)) if shares else _ends(first, last, told)
     if a == b and shares and told:
         a, b = percent(first, 1), percent(last, 1)
     if down and outcome.collapse is not None:
@@ -101,6 +92,11 @@ def levels(outcome: Outcome, steps: int) -> str:
     if down and outcome.before != outcome.start:
         return f"{what} {a} → {b} in the last {outcome.last - outcome.best_step:,} steps"
     return f"{what} {a} → {b} in {steps:,} step{'s' * (steps != 1)}"
+
+
+def _ends(first: float, last: float, told: bool) -> tuple[str, str]:
+    """Two levels in few characters; with as many digits as tell them apart where they differ beyond chance."""
+    return apart(first, last) if told else (brief(first), brief(last))
 
 
 def short(metric: str) -> str:
@@ -118,8 +114,3 @@ def fitted(*variants: str) -> str:
     line = next((one for one in variants if len(visible(one)) <= MOST), variants[-1])
     line = visible(line, 400)
     return line if len(line) <= MOST else line[: MOST - 1] + "…"
-
-
-def judged(findings: Sequence[Finding]) -> int:
-    """How many rules could judge."""
-    return sum(finding.status != "cannot tell" for finding in findings)

@@ -14,10 +14,13 @@ import numpy as np
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run
-from grposcope.core.text import capitalised, plain
-from grposcope.maths.intervals import interval, shown_interval, trusted
-from grposcope.signs import heldout, run_outcome
+from grposcope.core.text import apart, capitalised, percent, plain, visible
+from grposcope.maths.intervals import shown_interval, trusted
+from grposcope.maths.timeseries import level
+from grposcope.maths.timeseries.change import LATE
+from grposcope.signs import heldout, levels, run_outcome
 from grposcope.signs.heldout import Evaluated
+from grposcope.signs.levels import Levels
 from grposcope.signs.outcome import Direction, Fate, Outcome
 from grposcope.signs.quantities import Quantities
 
@@ -34,6 +37,13 @@ CHANGED: dict[Fate, str] = {
     "cannot tell": "cannot tell",
 }
 """What became of a run, as a word in a table."""
+
+
+HALF_DEAD = 0.5
+"""Share of late groups without signal that is worth a word beside any outcome."""
+
+PARTS = 4
+"""Parts of the reward whose levels are said, those that moved most."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ def of_run(run: Run) -> Learning:
     if found.direction == "up" and not found.heldout:
         held = "its held-out evaluations cannot" if len(evaluated) > 1 else "only held-out evaluations would"
         sentence = f"{capitalised(said)}; {held} show whether this holds on other problems."
-    return Learning(found, evaluated, said, sentence, _details(found, evaluated, said))
+    return Learning(found, evaluated, said, sentence, _details(found, evaluated, levels.of_heldout(run), said))
 
 
 def clause(outcome: Outcome, steps: int) -> str:
@@ -99,14 +109,48 @@ def clause(outcome: Outcome, steps: int) -> str:
     fell = f"{what} fell from {best} ({around}) to {end}"
     if outcome.before == outcome.start:
         fell = f"{what} fell from {start} to {end} {over}, more {explains}"
+    top = f"; its best was {best} {around}" if outcome.heldout and best != end and outcome.gain > 0 else ""
     return {
-        "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}",
+        "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}{top}",
         "stalled": f"{what} rose from {start} to {end}{since}",
         "solved": f"{what} was near the top of its range from the start and ended at {end}",
         "lost": f"{what} rose from {start} to {best} {around} and then fell to {end}",
         "fell": fell,
         "flat": f"{what} stayed at {end} {over}" + ("" if start == end else f", no gain shown over {start} at first"),
     }[outcome.fate]
+
+
+def other_falls(run: Run, outcome: Outcome) -> tuple[str, ...]:
+    """A clause for every other held-out score that lost a quarter of what it had: from where to where."""
+    said = []
+    for one in run_outcome.other_falls(run, outcome):
+        levels = (one.before.value, one.end.value)
+        first, last = (heldout.shown(level, heldout.are_shares(levels)) for level in levels)
+        said.append(f"held-out {heldout.name(one.name)} fell from {first} to {last}")
+    return tuple(said)
+
+
+def parts(run: Run) -> str:
+    """From where to where the parts of the reward went that moved most, as a clause; empty for fewer than two."""
+    series = Quantities(run).components()
+    if len(series) < 2:
+        return ""
+    seen = {name: one.present for name, one in series.items()}
+    moved = sorted(seen, key=lambda name: -abs(seen[name].rise.value))[:PARTS]
+    went = (f"{visible(name, 40)} {' → '.join(apart(seen[name].first.value, seen[name].last.value))}" for name in moved)
+    return f"parts of the reward: {', '.join(went)}"
+
+
+def dead_groups(run: Run) -> str:
+    """How many groups have equal rewards at last, as a clause, where it is half of them or more; else empty."""
+    quantities = Quantities(run)
+    dead = quantities.dead_fraction
+    if dead is None or dead.values.max() > 1 or dead.values.min() < 0:
+        return ""
+    first, last = dead.present.first.value, dead.present.last.value
+    least = "at least " if quantities.dead_fraction_is_bound else ""
+    went = f"{least}{percent(last)} of groups have equal rewards in the last fifth, and teach nothing"
+    return f"{went} ({percent(first)} at first)" if last >= HALF_DEAD else ""
 
 
 def _untold(outcome: Outcome, start: str, best: str, end: str, over: str, around: str) -> str:
@@ -137,15 +181,11 @@ def score(run: Run) -> str:
 
 
 def ends(run: Run) -> dict[str, Any] | None:
-    """First and last accuracy with intervals, and what became of the score; None without evaluations."""
-    evaluated = evaluations(run)
-    if not evaluated:
+    """First and last level of the held-out score with intervals, and what became of it; None without evaluations."""
+    evaluated, seen = evaluations(run), levels.of_heldout(run)
+    if not evaluated or seen is None:
         return None
-    (first_step, first), (last_step, last) = evaluated[0], evaluated[-1]
-    said: dict[str, Any] = {
-        "first": {"step": first_step, **asdict(first), "interval": list(interval(first))},
-        "last": {"step": last_step, **asdict(last), "interval": list(interval(last))},
-    }
+    said: dict[str, Any] = {name: level for name, level in seen.document().items() if name in ("first", "last")}
     if len(evaluated) > 1:
         outcome = run_outcome.of_heldout(Quantities(run))
         change = replace(outcome.change, flag=outcome.missing)
@@ -160,19 +200,23 @@ def steps(run: Run) -> int:
     return int(step[-1] - step[0]) + run.window if len(step) else run.steps
 
 
-def _details(outcome: Outcome, evaluated: Evaluated, clause: str) -> tuple[str, ...]:
+def _details(outcome: Outcome, evaluated: Evaluated, seen: Levels | None, clause: str) -> tuple[str, ...]:
     """Sentences about single evaluations beside `clause`, and the change behind the outcome; none without two."""
     if len(evaluated) < 2:
         return ()
-    first, last = evaluated[0][1], evaluated[-1][1]
+    last = evaluated[-1][1]
     shares = heldout.are_shares(value.value for _, value in evaluated)
     said = []
-    if math.isfinite(first.se + last.se):
-        basis = f"over {last.n:,} problems" if last.n else "estimated from neighbouring evaluations"
-        ends = f"{shown_interval(first, shares)} at the first evaluation, {shown_interval(last, shares)} at the last"
+    if seen is not None and math.isfinite(seen.first.se + seen.last.se):
+        basis = f"over {seen.last.n:,} problems" if seen.last.n else "estimated from neighbouring evaluations"
+        count = len(evaluated[level.rows(len(evaluated), LATE, least=1)])
+        which = "at the last" if count == 1 else f"for the mean of the last {count}"
+        ends = (
+            f"{shown_interval(seen.first, shares)} at the first evaluation, {shown_interval(seen.last, shares)} {which}"
+        )
         wilson = (
             ""
-            if trusted(first) and trusted(last)
+            if trusted(seen.first) and trusted(seen.last)
             else (" These are Wilson intervals, because there are few problems or all have the same score.")
         )
         said = [f"95% intervals: {ends}, {basis}.{wilson}{_change(outcome, shares)}"]

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from grposcope.core.finding import Finding
+from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Run, once
 from grposcope.faults.judge import diagnose
 from grposcope.instruments.diagnosis import first_line, learning
-from grposcope.signs import run_outcome
+from grposcope.signs import run_outcome, words
 from grposcope.signs.outcome import Outcome
 from grposcope.signs.quantities import Quantities
-
-Word = Literal["failing", "warning", "healthy", "cannot tell"]
-"""The first word of a verdict: the worst grade; healthy where the run gained or held what it had, and enough is logged
-to see a failure; cannot tell otherwise."""
+from grposcope.signs.thresholds import ENOUGH
+from grposcope.signs.words import AREAS, Logged, Word, Worst
 
 FEW = 3
 """Modes that cannot be told which are named; the list of rules has all of them."""
 
-AREAS = (("dead_fraction", "reward_std"), ("entropy", "kl"), ("length", "truncated"), ("grad_norm", "loss", "clip"))
-"""Where failures are seen: in the groups, the policy, the completions, the update."""
+SIGNAL = ("saturated", "starved", "dead after a fall", "empty steps", "constant reward")
+"""Modes that say themselves how many groups or steps teach nothing."""
 
-ENOUGH = 2
-"""Areas that must be logged before a run is called healthy; one less where a held-out score says that it learned."""
-
+CLOCK = re.compile(r"(?:step|epoch|lr|time|timing|timing_s|seconds|tokens|perf|system|progress|runtime)(?:$|[_/])")
+"""Names of columns that say how far a run is and how fast, and nothing of what it does."""
 
 NEAR = "near the limit: "
 """How a remark on a mode begins that is near its limit."""
@@ -39,7 +37,9 @@ class Verdict:
     word: the worst grade. line: begins with it and says the outcome and one cause (`first_line`). mode: the failure
     mode of the headline, empty where there is none. because, advice: of that mode. others: number of modes that are
     failing or a warning besides it. outcome: what became of the run, in a clause. notes: a clause per mode that is a
-    note. near: a clause per mode that is near its limit. untold: modes that cannot be told, if none is flagged.
+    note. near: a clause per mode that is near its limit. beside: clauses on what stands beside the outcome: other
+    held-out scores that fell, groups without signal, how the parts of the reward went. untold: modes that cannot be
+    told, if none is flagged.
     """
 
     word: Word
@@ -52,6 +52,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
     @property
     def do(self) -> str:
@@ -65,6 +66,7 @@ class Verdict:
         untold = "the log has too little data for" if self.word == "cannot tell" else "cannot tell"
         return (
             *(f"note: {note}" for note in self.notes),
+            *self.beside,
             *(f"{NEAR}{finding}" for finding in self.near),
             *([f"{untold}: {_few(self.untold)}"] if self.untold else []),
         )
@@ -94,37 +96,38 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     notes = tuple(_note(finding) for finding in flagged if finding.grade == "note")
     near = tuple(f"{finding.fault}, {finding.because}" for finding in findings if finding.status == "possible")
     said = learning.clause(outcome, steps)
+    told = any(finding.fault in SIGNAL for finding in flagged)
+    clauses = (*learning.other_falls(run, outcome), "" if told else learning.dead_groups(run), learning.parts(run))
+    beside = tuple(clause for clause in clauses if clause)
+    worst: Worst = "none" if not bad else "failing" if bad[0].grade == "failing" else "warning"
+    word = words.word(outcome.state, worst)
     if bad:
         first = bad[0]
-        word: Word = "failing" if first.grade == "failing" or outcome.lost else "warning"
         line = first_line.of_finding(word, outcome, first, steps)
         return Verdict(
-            word, line, first.fault, first.because, first.remedy, len(bad) - 1, said, notes, near=near
+            word, line, first.fault, first.because, first.remedy, len(bad) - 1, said, notes, near=near, beside=beside
         )  # fmt: skip
     untold = () if flagged else tuple(finding.fault for finding in findings if finding.status == "cannot tell")
-    word = _without_findings(run, outcome)
-    line = first_line.of_outcome(word, outcome, steps, first_line.judged(findings), len(findings))
+    line = first_line.of_outcome(word, outcome, steps, *what_is_logged(run, outcome))
     remedy = BACK if word in ("failing", "warning") else ""
-    return Verdict(word, line, remedy=remedy, outcome=said, notes=notes, untold=untold, near=near)
+    return Verdict(word, line, remedy=remedy, outcome=said, notes=notes, untold=untold, near=near, beside=beside)
 
 
 BACK = "go back to the checkpoint with the highest score, and find out what changed after it"
 """What to do where the outcome fell and no rule says why."""
 
 
-def _without_findings(run: Run, outcome: Outcome) -> Word:
-    """The first word by what became of the run alone."""
-    if outcome.direction == "down":
-        return "failing" if outcome.lost else "warning"
-    gained = outcome.well or outcome.direction == "up"
-    return "healthy" if gained and enough_is_logged(run, outcome) else "cannot tell"
-
-
-def enough_is_logged(run: Run, outcome: Outcome) -> bool:
-    """Whether failures would be seen, so that a run without any is healthy."""
+def what_is_logged(run: Run, outcome: Outcome) -> tuple[Logged, tuple[str, ...]]:
+    """How much is logged that would show a failure, and the nouns of what is not."""
     quantities = Quantities(run)
-    areas = sum(any(quantities.logged(name) for name in area) for area in AREAS)
-    return areas >= (ENOUGH - 1 if outcome.by_heldout else ENOUGH)
+    seen = [noun for noun, area in AREAS.items() if any(quantities.logged(name) for name in area)]
+    absent = tuple(noun for noun in ("held-out", *AREAS) if noun not in seen)
+    if outcome.heldout:
+        return "held-out", absent[1:]
+    if len(seen) >= ENOUGH:
+        return "failures", absent
+    beside = [name for name in run.table if name not in VARIANTS["reward"] and not CLOCK.match(name)]
+    return "few" if seen or beside or len(run.evaluations) else "reward only", absent
 
 
 def _few(modes: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from grposcope.instruments.diagnosis import answer as diagnosis
 from grposcope.instruments.diagnosis import learning
 from grposcope.instruments.diagnosis.verdict import findings_of, verdict
 from grposcope.maths.intervals import shown_interval
-from grposcope.signs import heldout
+from grposcope.signs import heldout, levels
 
 FIRST = 2
 """Sentences of the diagnosis that stand at the top: the reason and what became of the run; the others follow below."""
@@ -85,8 +85,8 @@ def _sentence(runs: Sequence[Run]) -> str:
     tasks = dict.fromkeys(str(task) for run in runs if (task := run.setting("task")) is not None)
     if len(tasks) > 1:
         return f"{len(runs)} runs on different tasks, {listed(list(tasks))}: their accuracies cannot be compared."
-    evaluated = zip(labels(runs), map(learning.evaluations, runs), strict=True)
-    ends = {label: evaluations[-1][1] for label, evaluations in evaluated if evaluations}
+    seen = zip(labels(runs), map(levels.of_heldout, runs), strict=True)
+    ends = {label: level.last for label, level in seen if level is not None}
     if len(ends) < 2:
         return f"{len(runs)} runs; fewer than two have held-out evaluations to rank them by, so compare their curves."
     named = {label: heldout.name(learning.score(run)) for label, run in zip(labels(runs), runs, strict=True)}
@@ -115,10 +115,8 @@ def _table(runs: Sequence[Run]) -> Table:
         compared, word = ("none", "none"), ""
         if run.steps:
             word = verdict(run, findings_of(run)).word
-        if learned.evaluations:
-            first, last = learned.evaluations[0][1], learned.evaluations[-1][1]
-            shares = heldout.are_shares((first.value, last.value))
-            compared = (heldout.with_interval(first, shares), heldout.with_interval(last, shares))
+        if (seen := levels.of_heldout(run)) is not None:
+            compared = (seen.shown(seen.first), seen.shown(seen.last))
         dead = "not recorded"
         if "dead_fraction" in run.table and run.steps:
             dead = percent(outline(run.table["dead_fraction"]).last_tenth.value)
@@ -150,15 +148,13 @@ def _table(runs: Sequence[Run]) -> Table:
 
 
 def _numbers(run: Run) -> list[KeyNumber]:
-    learned = learning.of_run(run)
     numbers: list[KeyNumber] = []
-    if learned.evaluations:
-        step, last = learned.evaluations[-1]
-        shares = heldout.are_shares(value.value for _, value in learned.evaluations)
+    if (seen := levels.of_heldout(run)) is not None:
+        last, up_to = seen.last, f"up to step {seen.last_step:,}"
         known = math.isfinite(last.se) or last.n > 0
-        detail = f"{shown_interval(last, shares)}, step {step:,}" if known else f"step {step:,}"
-        title = f"held-out {heldout.name(learning.score(run))}"
-        numbers.append(KeyNumber(title, last, heldout.shown(last.value, shares, 1), detail))
+        detail = f"{shown_interval(last, seen.shares)}, {up_to}" if known else up_to
+        title = f"held-out {heldout.name(seen.name)}"
+        numbers.append(KeyNumber(title, last, heldout.shown(last.value, seen.shares, 1), detail))
     if "dead_fraction" in run.table and run.steps:
         dead = outline(run.table["dead_fraction"])
         before = f"{percent(dead.first_tenth.value)} in the first tenth"

@@ -16,9 +16,8 @@ from grposcope.core.metrics import variant
 from grposcope.core.outline import outline
 from grposcope.core.run import Floats, Run
 from grposcope.core.text import number
-from grposcope.instruments.diagnosis import learning
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, verdict
-from grposcope.signs import heldout
+from grposcope.signs import levels
 
 POINTS = 40
 """Points of the small curve of a run's reward."""
@@ -28,10 +27,10 @@ POINTS = 40
 class RunLine:
     """What a table of many runs says of one.
 
-    path: where the run is. word: first word of its verdict: failing, warning, healthy or cannot tell. heldout: its last
-    held-out score, None without one; shown_heldout: the same with its 95 % interval, as text. reward: mean training
-    reward of its last tenth. curve: means of the reward over up to POINTS equal parts of the run, NaN where none is
-    recorded. began: when it began, ISO 8601, empty if not known.
+    path: where the run is. word: first word of its verdict: failing, warning, healthy or cannot tell. heldout: the last
+    level of its held-out score, None without one; shown_heldout: the same with its 95 % interval, as text. reward: the
+    last level of its training reward (`signs.levels`). curve: means of the reward over up to POINTS equal parts of
+    the run, NaN where none is recorded. began: when it began, ISO 8601, empty if not known.
     """
 
     path: Path
@@ -70,8 +69,7 @@ def of_run(run: Run) -> RunLine:
     """The line of a run."""
     name = variant("reward", run.table)
     reward = run.table[name] if name is not None else np.full(run.steps, math.nan)
-    evaluated = learning.evaluations(run)
-    shares = heldout.are_shares(score.value for _, score in evaluated)
+    seen, paid = levels.of_heldout(run), levels.of_reward(run)
     settings = {key: value for key in SETTINGS if (value := run.setting(key)) is not None}
     return RunLine(
         path=run.meta.source,
@@ -80,9 +78,9 @@ def of_run(run: Run) -> RunLine:
         status=run.meta.status,
         verdict=verdict(run, findings_of(run)),
         steps=run.steps,
-        heldout=evaluated[-1][1] if evaluated else None,
-        shown_heldout=heldout.with_interval(evaluated[-1][1], shares) if evaluated else "none",
-        reward=outline(reward).last_tenth,
+        heldout=seen.last if seen is not None else None,
+        shown_heldout=seen.shown(seen.last) if seen is not None else "none",
+        reward=paid.last if paid is not None else outline(reward).last_tenth,
         curve=small_curve(reward),
         settings=settings,
         began=_began(run),

@@ -32,6 +32,8 @@ IN_WORDS: Mapping[str, tuple[str, ...]] = {
     "kl": ("kl", "kl div", "kl divergence", "kl ref", "ref kl", "kl to ref", "kl reference"),
     "length": ("response len", "response length", "completion len", "completion length", "resp len", "gen len",
                "generation length", "response lengths", "completion lengths", "completion tokens", "response tokens"),
+    "dead_fraction": ("frac zero std", "frac reward zero std", "zero std frac", "zero std ratio", "dead fraction",
+                      "frac zero std groups", "zero advantage group ratio", "dead group ratio", "dead group frac"),
     "clip_fraction": ("clipfrac", "clip frac", "clip fraction"),
     "seconds_step": ("step time", "time per step"),
 }  # fmt: skip

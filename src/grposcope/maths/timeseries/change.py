@@ -48,6 +48,9 @@ EDGE = 4
 EARLY, LATE = (0.0, 0.15), (0.8, 1.0)
 """Shares of the run that are compared by default."""
 
+FIRST = (0.0, 0.05)
+"""The first rows, for what may have collapsed within EARLY already."""
+
 
 def block_means(y: Array, most: int = BLOCKS) -> Array:
     """Means of equal blocks, at most `most` of them; the first block takes what does not divide."""

@@ -32,16 +32,18 @@ AROUND = 20
 """Rows in and around the window from which the noise is judged, at least."""
 
 
-def level(y: Array, span: Span, above: float = 0.0) -> Contrast:
-    """The mean of finite y (n,) over `span`, less a constant."""
-    mean, variance, df = _mean(y, span)
+def level(y: Array, span: Span, above: float = 0.0, widen: float = 1.0) -> Contrast:
+    """The mean of finite y (n,) over `span`, less a constant. widen: factor of its variance (`noise.widening`)."""
+    mean, variance, df = _mean(y, span, widen)
     return _tested(mean - above, variance, df)
 
 
-def change(y: Array, first: Span, last: Span, ratio: float = 1.0, minus: float = 0.0) -> Contrast:
+def change(
+    y: Array, first: Span, last: Span, ratio: float = 1.0, minus: float = 0.0, widen: float = 1.0
+) -> Contrast:  # fmt: skip
     """Mean over `last` less `ratio` × mean over `first`, less a constant; degrees of freedom by Welch."""
-    early, v_early, df_early = _mean(y, first)
-    late, v_late, df_late = _mean(y, last)
+    early, v_early, df_early = _mean(y, first, widen)
+    late, v_late, df_late = _mean(y, last, widen)
     v_early *= ratio**2
     total = v_early + v_late
     df = 1 / ((v_early / total) ** 2 / df_early + (v_late / total) ** 2 / df_late) if total > 0 else 1.0
@@ -58,9 +60,9 @@ def rows(n: int, span: Span, least: int = LEAST) -> slice:
     return slice(first, last)
 
 
-def _mean(y: Array, span: Span) -> tuple[float, float, float]:
+def _mean(y: Array, span: Span, widen: float) -> tuple[float, float, float]:
     part, around = y[rows(len(y), span)], y[rows(len(y), span, AROUND)]
-    return float(part.mean()), difference_variance(around) / len(part), max(2 * (len(around) - 1) / 3, 1.0)
+    return float(part.mean()), widen * difference_variance(around) / len(part), max(2 * (len(around) - 1) / 3, 1.0)
 
 
 def _tested(value: float, variance: float, df: float) -> Contrast:

@@ -39,6 +39,12 @@ COARSE_SHARES = (0.3, 0.7, 1.0)
 EXACT = 1e-12
 """A residual sum of squares below this share of Σ y² is a perfect fit."""
 
+SMOOTHED = 60
+"""Rows below which it is not asked whether they were averaged: a correlation is known to 0.13 then."""
+
+NO_WHITE, NO_NOISE = -0.2, 0.3
+"""Lag-one correlation of differences above which rows have no noise of their own, and above which they have none."""
+
 
 @lru_cache(maxsize=16)
 def cosine_variances(
@@ -199,6 +205,26 @@ def difference_variance(y: Array) -> float:
     It needs no model and is blind to trends. Of AR(1) plus white noise it holds the white part and 1 − φ of the rest.
     """
     return 0.5 * float(np.square(np.diff(y)).sum()) / (len(y) - 1)  # a dot product would wake all BLAS threads
+
+
+def smoothing(y: Array) -> float:
+    """φ of an exponential average that y (n,) may be, where its rows have no noise of their own; else 0.
+
+    The differences of AR(1) noise have the lag-one correlation −(1 − φ)/2, white noise beside it brings that to −1/2,
+    and a curve without noise to 1. A trend moves it little. 0 for fewer than SMOOTHED rows.
+    """
+    if len(y) < SMOOTHED:
+        return 0.0
+    steps = np.diff(y) - np.diff(y).mean()
+    power = float(np.square(steps).sum())
+    lag = float((steps[1:] * steps[:-1]).sum()) / power if power > 0 else 1.0
+    return min(1 + 2 * lag, 0.98) if NO_WHITE < lag < NO_NOISE else 0.0
+
+
+def widening(phi: float) -> float:
+    """Variance of a mean of many rows over `difference_variance` per row, where they are an exponential average with
+    this φ; 1 for φ = 0."""
+    return (1 + phi) / (1 - phi) ** 2
 
 
 def noise_level(y: Array) -> float:
