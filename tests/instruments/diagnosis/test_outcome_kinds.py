@@ -170,7 +170,7 @@ def test_shares_in_per_cent_are_shares() -> None:
         series.run({"reward": 1.3 + noise(0.05), "length": 300 + noise(9), "truncated": cut})
         for cut in (1.2 + noise(0.1), np.full(N, 100.0))
     )
-    assert grade(few, "length") == "ok"
+    assert grade(few, "length") == "excluded"
     assert grade(all_of_them, "length") == "failing"
 
 
@@ -178,7 +178,7 @@ def test_a_collapse_within_the_first_rows_is_one() -> None:
     table = {"reward": 1.3 + noise(0.05), "length": 400 * np.where(U < 0.06, 1.0, 0.04) * np.exp(noise(0.05))}
     assert grade(series.run(table), "length") in ("failing", "warning")
     table["length"] = 400 * np.where(U < 0.06, 1.0, 0.5) * np.exp(noise(0.05))
-    assert grade(series.run(table), "length") == "ok"
+    assert grade(series.run(table), "length") == "excluded"
 
 
 def test_a_hump_that_ends_well_above_its_start_is_a_warning_and_one_that_falls_back_fails() -> None:
