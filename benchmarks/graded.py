@@ -1,6 +1,6 @@
 """Verdicts on logs that people graded before any tool ran: how many are right, by grade and by source.
 
-    python benchmarks/graded.py --graded ../shared/graded/graded.json --runs FOLDER
+    python benchmarks/graded.py --graded graded.json --runs FOLDER
     python benchmarks/graded.py --corpus --runs FOLDER --json
 
 graded.json: file name -> its repository, the words that are accepted ("refused" where the file has no rewards at all),
