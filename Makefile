@@ -12,7 +12,7 @@ RUN    := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-trl-oldest test-verl wheel-check docs lint types format bench gpu tiny clean
+.PHONY: help demo test test-all test-slow test-trl-oldest test-verl wheel-check docs lint types format bench gpu tiny clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -25,6 +25,9 @@ test: $(READY) lint types ## lint, types and the default tests on two cores, abo
 
 test-all: $(READY) lint types ## the default tests and the slow ones
 	$(TESTS)
+
+test-slow: $(READY) ## the slow tests alone
+	$(TESTS) -m slow
 
 test-trl-oldest: $(OLDEST)/.ready ## what must work with the oldest TRL and transformers, in an environment of its own
 	$(OLDEST)/bin/python -m pytest tests/engines/test_trl_callback.py tests/logs tests/lab tests/instruments/gradient \
