@@ -97,7 +97,8 @@ def clause(outcome: Outcome, steps: int) -> str:
         return outcome.missing or "the log has no reward and no held-out score"
     what = f"held-out {heldout.name(outcome.name)}" if outcome.heldout else "training reward"
     what = heldout.name(outcome.name) if outcome.by_answers else what
-    levels = [level.value for level in (outcome.start, outcome.best, outcome.end)]
+    top = outcome.before if outcome.direction == "down" else outcome.best  # as the first line has it
+    levels = [level.value for level in (outcome.start, top, outcome.end)]
     shares = outcome.heldout and heldout.are_shares(levels)
     start, best, end = (heldout.shown(level, shares) for level in levels)
     over = f"over {steps:,} step{'s' * (steps != 1)}"
