@@ -17,9 +17,6 @@ import numpy as np
 from grposcope.core.run import Bools, Floats, Ints
 from grposcope.signs.rollouts.evidence import Stated
 
-EPSILONS = (0.0, 1e-9, 1e-8, 1e-6, 1e-4)
-"""What trainers add to a deviation."""
-
 ROUNDING = 2.0**-23
 """Relative rounding of float32, in which trainers work rewards out."""
 
