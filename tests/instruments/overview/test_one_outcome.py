@@ -106,7 +106,7 @@ def hold_to_outcome(line: str, learned: learning.Learning) -> None:
     since_best = learned.verdict == "down" and outcome.before != outcome.start
     assert since_best == bool(re.search(r" (?:in the last|at step) ", line)), (line, outcome)
     clause, _, best = learned.clause.partition("; its best was ")  # said beside the levels that the line has too
-    assert not best or value(NUMBERS.findall(best)[0]) == near(outcome.best.value), (line, learned.clause)
+    assert not best or value(best.split()[0]) == near(outcome.best.value), (line, learned.clause)
     told = [value(number) for number in NUMBERS.findall(clause)]
     assert told or not outcome.known, learned.clause
     if told:
