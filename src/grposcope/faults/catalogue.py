@@ -64,7 +64,7 @@ def fault(name: str) -> Fault:
     """The fault of this name, in lower case with spaces or hyphens; UserError with the nearest name for any other."""
     known = {_key(each): fault for each, fault in faults().items()}
     if _key(name) not in known:
-        raise UserError(f"no fault is called {name!r}{nearest(name, list(faults()))}")
+        raise UserError(f"no fault is called {name!r}{nearest(name, list(faults()))}; grposcope explain lists them all")
     return known[_key(name)]
 
 
