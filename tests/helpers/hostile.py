@@ -427,7 +427,10 @@ def spoil_parquet(path: Path, rng: Rng) -> None:
     if not rows.num_columns:
         return
     n, at = rows.num_rows, int(rng.integers(rows.num_columns))
-    name = rows.column_names[at]
+    try:
+        name = rows.column_names[at]
+    except UnicodeDecodeError:  # bytes were spoilt before, those of a name among them
+        return
     if rng.random() < 0.2:
         rows = rows.remove_column(at)
     else:

@@ -430,3 +430,12 @@ def test_killed_at_random_moments_a_run_ends_as_if_it_had_not_been(settings: Tra
             break
     assert kills >= 20
     assert seen <= reported
+
+
+def test_a_resume_without_a_name_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As an unset variable of a shell gives it: a new training would be no answer."""
+    from grposcope import cli
+
+    assert cli.main(["train", "--resume", "", "--out", str(tmp_path / "run")]) == 2
+    assert "--resume names no folder" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
