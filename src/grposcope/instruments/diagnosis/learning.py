@@ -110,9 +110,9 @@ def clause(outcome: Outcome, steps: int) -> str:
     fell = f"{what} fell from {best} ({around}) to {end}"
     if outcome.before == outcome.start:
         fell = f"{what} fell from {start} to {end} {over}, more {explains}"
-    top = f"; its best was {best} {around}" if outcome.heldout and best != end and outcome.gain > 0 else ""
+    peak = f"; its best was {best} {around}" if outcome.heldout and best != end and outcome.gain > 0 else ""
     return {
-        "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}{top}",
+        "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}{peak}",
         "stalled": f"{what} rose from {start} to {end}{since}",
         "solved": f"{what} was near the top of its range from the start and ended at {end}",
         "lost": f"{what} rose from {start} to {best} {around} and then fell to {end}",
