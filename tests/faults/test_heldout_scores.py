@@ -32,9 +32,7 @@ def test_a_peak_on_the_way_is_found_and_said(bonus: float) -> None:
     run = made.run(rising(offset=bonus), evaluated(PEAK))
     first = diagnose(run)[0]
     assert (first.fault, first.status) == ("reward hacking", "present")
-    assert first.because.startswith("held-out accuracy fell by 0.1")
-    assert "(fitted line) while" in first.because
-    assert "while the reward rose by 0.3" in first.because
+    assert first.because.startswith("held-out accuracy fell from 52% (around step 40) to 44% while the reward rose")
     assert first.onset is not None
     assert 30 <= first.onset <= 60
 

@@ -65,4 +65,4 @@ def test_at_lag_0_growth_says_that_the_lag_does_not_explain_it() -> None:
     assert found.fault == mismatch.UNEXPLAINED
     assert "staleness/mean stays at 0 versions" in found.because
     del table["staleness/mean"]
-    assert "staleness is not logged" in mismatch.signature(Quantities(made.run(table)), series, 0.01).because
+    assert "does not measure staleness" in mismatch.signature(Quantities(made.run(table)), series, 0.01).because

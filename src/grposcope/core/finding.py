@@ -70,7 +70,8 @@ class Finding:
     adjusted for all tests that were made together. grade: of a fault that is present. grades: beside learning that goes
     well and where it does not, where these are not the fault's own. explains: faults that follow from this one where
     they do not begin before it. source: the paper, documentation or thread that the test or check is from. seen: the
-    step at which it was first shown while the run went on, None where the whole was looked at.
+    step at which it was first shown while the run went on, None where the whole was looked at. past: the level is past
+    the limit of the rule, whether or not that is shown.
     """
 
     fault: str
@@ -91,6 +92,7 @@ class Finding:
     explains: tuple[str, ...] = ()
     source: str = ""
     seen: int | None = None
+    past: bool = False
 
     @property
     def onset(self) -> int | None:

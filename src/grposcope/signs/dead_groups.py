@@ -56,20 +56,20 @@ def check(quantities: Quantities, solved: bool) -> Finding:
     elif not solved and solved_at_first and early.value > 0 and p < 0.5:
         because += "; at the start all answers were right"
     of_groups = signal(quantities.run)
-    evidence = (*_levels(dead, reward), *(of_groups.evidence() if of_groups is not None else ()))
+    evidence = (*_levels(dead, reward, limit), *(of_groups.evidence() if of_groups is not None else ()))
     onset = None if p >= 0.5 or from_the_start or solved_at_first else dead.first_above(limit)
     near: Status = "possible" if at_ceiling == solved and late.value + limit > DEAD - NEAR else "excluded"
     brief = _brief(dead, early.value + limit, late.value + limit)
     if not solved and fell and not from_the_start:
-        return measured(p, because, evidence, onset, AFTER, status=near, brief=brief)
-    return measured(p, because, evidence, onset, status=near, brief=brief)
+        return measured(p, because, evidence, onset, AFTER, status=near, brief=brief, past=p < 0.5)
+    return measured(p, because, evidence, onset, status=near, brief=brief, past=p < 0.5)
 
 
 def _brief(dead: MetricSeries, early: float, late: float) -> str:
     """The share of dead groups in few words; a count of steps where it is all of them."""
     whole = int((dead.values >= 1).sum())
     if whole == len(dead):
-        return f"rewards within every group are equal in all {len(dead)} steps"
+        return f"rewards within every group are equal in all {len(dead)} {dead.rows}"
     return f"groups with equal rewards {early:.0%} → {late:.0%}"
 
 
@@ -79,7 +79,7 @@ def _from_bounds(
     """Result from a lower bound of the share of dead groups, or, for 0/1 rewards, from what is left to gain."""
     at_ceiling, place = _place(quantities, reward)
     tests: list[Finding] = []
-    evidence = _levels(dead, reward)
+    evidence = _levels(dead, reward, limit)
     if dead is not None:
         late = dead.level(LATE, limit)
         which = "all groups" if late.value + limit >= 1 else f"at least {late.value + limit:.0%} of groups"
@@ -87,7 +87,7 @@ def _from_bounds(
         p = late.p_up if at_ceiling == solved else 1.0
         brief = f"{which} have equal rewards"
         onset = None if dead.level(EARLY, limit).value > 0 else dead.first_above(limit)
-        tests.append(measured(p, because, evidence, onset, missing=("dead_fraction",), brief=brief))
+        tests.append(measured(p, because, evidence, onset, missing=("dead_fraction",), brief=brief, past=p < 0.5))
     if solved and quantities.binary_rewards:
         top = reward.level(LATE, 1 - LEFT)
         because = f"at most {LEFT - top.value:.1%} of rollouts can still improve, at a {place}"
@@ -108,17 +108,19 @@ def _place(quantities: Quantities, reward: MetricSeries) -> tuple[bool, str]:
     level, ends = reward.level(LATE).value, quantities.reward_range
     if ends is None:
         return reward.change(EARLY, LATE).p_up < RISES, f"reward of {level:.3g}"
-    return quantities.at_ceiling(level), f"reward of {level:.3g} out of {ends[1]:.3g}"
+    top = quantities.largest_reward
+    of = "" if top is None else f" out of {top:.3g}"
+    return quantities.at_ceiling(level), f"reward of {level:.3g}{of}"
 
 
-def _levels(dead: MetricSeries | None, reward: MetricSeries) -> tuple[Sign, ...]:
-    """Sign of the late share of dead groups, where it is known, and of the late reward."""
+def _levels(dead: MetricSeries | None, reward: MetricSeries, limit: float) -> tuple[Sign, ...]:
+    """Sign of the late share of dead groups, where it is known, with its limit, and of the late reward."""
     paid = reward.level(LATE)
     evidence = late_level(reward.name, paid.value, paid.se)
     if dead is None:
         return (evidence,)
     share = dead.level(LATE)
-    return late_level(dead.name, share.value, share.se, f"limit {DEAD:g}"), evidence
+    return late_level(dead.name, share.value, share.se, f"limit {limit:g}"), evidence
 
 
 SOURCE = "theory: advantage degeneracy, P(dead) = p^G + (1 − p)^G"

@@ -45,6 +45,7 @@ def check(quantities: Quantities) -> Finding:
     because = f"the entropy went from {early[0]:.3g} to {late[0]:.3g} nats"
     brief = quantities.went(entropy.name, early[0], late[0])
     if high < low:
+        evidence = (evidence[0], late_level(entropy.name, *late, f"exploded above {EXPLODED:g} × early"))
         return measured(
             min(1.0, 2 * high), because, evidence, entropy.first_above(EXPLODED * early[0]), "entropy explosion",
             brief=brief,
@@ -54,7 +55,8 @@ def check(quantities: Quantities) -> Finding:
     onset = entropy.first_below(COLLAPSED * early[0]) if p < 0.5 else None
     spent = late[0] < SPENT * early[0] or (late[0] < ZERO and not run_outcome.of_run(quantities.run).by_heldout)
     grades: tuple[Grade, Grade] | None = ("warning", "failing") if spent else None
-    return measured(p, because, evidence, onset, status=near, grades=grades, brief=brief)
+    past = late[0] < COLLAPSED * early[0]
+    return measured(p, because, evidence, onset, status=near, grades=grades, brief=brief, past=past)
 
 
 TEST = LogTest(

@@ -174,7 +174,7 @@ def _jump(step: int) -> Finding:
 def _lag(quantities: Quantities, staleness: MetricSeries | None) -> str:
     """That the lag does not explain it, or that it is not logged."""
     if staleness is None:
-        return "staleness is not logged, so lag is possible"
+        return "the log does not measure staleness, so lag is possible"
     level = staleness.level(LATE).value
     return f"{quantities.key(staleness.name)} stays at {level:.2g} versions"
 

@@ -74,6 +74,11 @@ class MetricSeries:
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def rows(self) -> str:
+        """What its rows are called when they are counted: steps if there is one at every step, else rows."""
+        return "steps" if len(self) < 2 or np.ptp(self.steps) == len(self) - 1 else "rows"
+
     @cached_property
     def curve(self) -> MeanCurve:
         """The mean curve with its uncertainty."""
@@ -275,6 +280,14 @@ class Quantities:
         bound = np.fmax.reduce(bounds)
         finite = np.isfinite(bound)
         return MetricSeries(LOWER_BOUND, table["step"][finite], bound[finite]) if finite.sum() >= SHORT else None
+
+    @cached_property
+    def largest_reward(self) -> float | None:
+        """The largest reward of a rollout that was seen, or 1 where rewards are 0 or 1; None if neither is known."""
+        low, high = self.column("reward_min"), self.column("reward_max")
+        if len(self.run.groups) or (low is not None and high is not None and high.values.max() > low.values.min()):
+            return None if self.reward_range is None else self.reward_range[1]
+        return 1.0 if high is None and self.binary_rewards else None
 
     @cached_property
     def reward_range(self) -> tuple[float, float] | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from grposcope.core.finding import Finding, Sign, measured
+from grposcope.core.finding import Finding, measured
 from grposcope.core.text import apart
 from grposcope.maths.timeseries.change import EARLY, LATE, fit
-from grposcope.maths.timeseries.noise import Array, Contrast
+from grposcope.maths.timeseries.noise import Array
 from grposcope.signs.heldout import FOLLOWS, comparable
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
-from grposcope.signs.tests import moved
+from grposcope.signs.tests import ends, went
 
 EXACT = 1e-3
 """Share of the reward's spread that rounding may hide."""
@@ -29,10 +29,6 @@ def against_parts(quantities: Quantities, reward: MetricSeries) -> list[Finding]
     ]
 
 
-def _evidence(what: str, test: Contrast, limit: str = "", column: str = "") -> Sign:
-    return Sign(f"change of {what}", test.value, test.se, limit, column)
-
-
 def _against_unweighted(
     quantities: Quantities, without_weight: dict[str, MetricSeries], reward: MetricSeries
 ) -> list[Finding]:
@@ -44,13 +40,10 @@ def _against_unweighted(
         trained, scored = reward.curve.change(), series.curve.change()
         both = np.isin(reward.steps, series.steps)
         behind = fit(series.values[np.isin(series.steps, reward.steps)] - FOLLOWS * reward.values[both]).change()
-        evidence = (
-            _evidence(reward.name, trained, column=reward.name),
-            _evidence(f"{name}, which the reward does not contain", scored, "should follow", series.name),
-        )
+        evidence = (*ends(reward), *ends(series, "should follow"))
         only = "only " if 0 < scored.value < FOLLOWS * trained.value else ""
-        score = moved(scored.value).replace("rose by ", f"rose by {only}")
-        because = f"the reward {moved(trained.value)} while {name}, which is logged but has weight 0 in it, {score}"
+        score = went(series).replace("rose from", f"rose {only}from")
+        because = f"the reward {went(reward)} while {name}, which is logged but has weight 0 in it, {score}"
         brief = f"{quantities.key(series.name)}, which is not in it, {_brief(series)}"
         tests.append(measured(max(trained.p_up, behind.p_down), because, evidence, reward.onset(), brief=brief))
     return tests
@@ -101,11 +94,8 @@ def _against_components(
     tests: list[Finding] = []
     for name, series in parts.items():
         part = series.curve.change()
-        evidence = (
-            _evidence(reward.name, total, column=reward.name),
-            _evidence(f"component {name}", part, "should not fall", series.name),
-        )
-        because = f"the reward {moved(total.value)} while its component {name} {moved(part.value)}"
+        evidence = (*ends(reward), *ends(series, "should not fall"))
+        because = f"the reward {went(reward)} while its component {name} {went(series)}"
         onset = series.onset() if part.p_down < 0.01 else None
         brief = f"{quantities.key(series.name)} {_brief(series)}"
         tests.append(measured(max(total.p_up, part.p_down), because, evidence, onset, brief=brief))
@@ -120,11 +110,8 @@ def _against_task_reward(quantities: Quantities) -> list[Finding]:
     if np.array_equal(task.values, trained.values):
         return []
     before, after = task.curve.change(), trained.curve.change()
-    evidence = (
-        _evidence("reward", before, column=task.name),
-        _evidence("reward_after_kl", after, "what is optimised", trained.name),
-    )
-    because = f"the task reward {moved(before.value)} while the reward after its KL penalty {moved(after.value)}"
+    evidence = (*ends(task), *ends(trained, "what is optimised"))
+    because = f"the task reward {went(task)} while the reward after its KL penalty {went(trained)}"
     onset = task.onset() if before.p_down < 0.01 else None
     brief = f"task reward {_brief(task)}, after its KL penalty {_brief(trained)}"
     return [measured(max(before.p_down, after.p_up), because, evidence, onset, brief=brief)]

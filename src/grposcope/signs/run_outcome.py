@@ -77,10 +77,10 @@ def of_heldout(quantities: Quantities, least: int = TWO, stale: bool = False) ->
     scored = heldout_scores(quantities, least)
     if not scored:
         return Outcome("cannot tell", heldout=True)
-    return _of_score(quantities, scored[0].score, scored[0].variance, stale)
+    return of_score(quantities, scored[0].score, scored[0].variance, stale)
 
 
-def _of_score(quantities: Quantities, held: MetricSeries, variance: float, stale: bool = False) -> Outcome:
+def of_score(quantities: Quantities, held: MetricSeries, variance: float, stale: bool = False) -> Outcome:
     """What one held-out score says. variance: of one of its values where its digits or errors show it, else NaN."""
     rows = quantities.run.evaluations.of(held.name)
     shares = held.values.min() >= 0 and held.values.max() <= 1
@@ -94,7 +94,7 @@ def _of_score(quantities: Quantities, held: MetricSeries, variance: float, stale
         replace(level, n=n, flag=flag) for level in (found.start, found.best, found.end, found.before)
     )
     found = replace(found, start=start, best=best, end=end, before=before)
-    if stale or _is_current(held, _reward(quantities)):
+    if stale or is_current(held, _reward(quantities)):
         return found
     return Outcome("cannot tell", held.name, heldout=True, missing="no evaluation lies in the last fifth of the run")
 
@@ -106,7 +106,7 @@ def other_falls(run: Run, outcome: Outcome) -> list[Outcome]:
     held = [(name, run.evaluations.of(name)) for name in names]
     series = [MetricSeries(name, rows.step[keep].astype(np.float64), rows.value[keep])
               for name, rows in held if (keep := np.isfinite(rows.value)).sum() >= TWO]  # fmt: skip
-    found = [_of_score(quantities, one, sampling_variance(one.values)) for one in series]
+    found = [of_score(quantities, one, sampling_variance(one.values)) for one in series]
     return [one for one in found if one.state == "lost"]
 
 
@@ -170,7 +170,7 @@ def _assumed(values: Array, variance: float) -> Array:
     return np.asarray(np.sqrt(p * (1 - p) / PROBLEMS))
 
 
-def _is_current(held: MetricSeries, reward: MetricSeries | None) -> bool:
+def is_current(held: MetricSeries, reward: MetricSeries | None) -> bool:
     """Whether the last evaluation lies in the last part of the run."""
     if reward is None:
         return True

@@ -133,7 +133,7 @@ def test_a_fall_from_the_first_evaluation_names_it_and_no_other_highest() -> Non
 
 @pytest.mark.parametrize(
     ("slope", "verdict", "words"),
-    [(0.4, "up", "rose from 0.3"), (-0.4, "down", "fell from 0.6"), (0.0, "none", "stayed at 0.")],
+    [(0.4, "up", "rose from 0.3"), (-0.4, "down", "fell from 0.6"), (0.0, "none", "went from 0.494 to 0.5")],
 )
 def test_without_two_evaluations_the_reward_is_compared(slope: float, verdict: str, words: str) -> None:
     share = np.linspace(-0.5, 0.5, 200)

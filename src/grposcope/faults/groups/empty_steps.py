@@ -43,10 +43,14 @@ def check(quantities: Quantities) -> Finding:
     evidence = (Sign(f"late steps without a gradient, last {1 - LATE[0]:.0%}", last, column=norm.name),)
     if last < MANY:
         return fact(False, f"{last:.0%} of late steps have no gradient", evidence)
-    because = f"{apart_shares(first, last)} of steps have no gradient: {count} of {len(empty)} over the whole run"
+    because = (
+        f"{apart_shares(first, last)} of {norm.rows} have no gradient to speak of: "
+        f"{count:,} of {len(empty):,} over the whole run"
+    )
     undecided = run_outcome.of_run(quantities.run).state == "undecided" and last < MOST
     grades: tuple[Grade, Grade] | None = (FAULT.beside, "warning") if undecided else None
-    return fact(True, because, evidence, grades=grades, brief=f"{key} is 0 in {count} of {len(empty)} steps")
+    what = "is 0" if not norm.values[empty > 0].any() else "is near 0"
+    return fact(True, because, evidence, grades=grades, brief=f"{key} {what} in {count} of {len(empty)} {norm.rows}")
 
 
 FAULT = Fault(

@@ -38,7 +38,7 @@ from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
-from grposcope.signs.tests import any_of, early_level, late_level, least_of, moved
+from grposcope.signs.tests import any_of, early_level, late_level, least_of, went
 
 CUT = 0.25
 """Share of truncated completions that starves the reward."""
@@ -74,21 +74,21 @@ def check(quantities: Quantities) -> Finding:
         limit = f"limits: {LONGER:g} × the first without more reward, {SHORTER:g} × the first"
         evidence += [early_level(length.name, *early), late_level(length.name, *late, limit)]
         because = f"completions went from {number(early[0])} to {number(late[0])} tokens"
-        went = quantities.went(length.name, early[0], late[0], " tokens")
+        from_to = quantities.went(length.name, early[0], late[0], " tokens")
         tests.append(any_of([_shrank(quantities, length, part, late[0]) for part in (EARLY, FIRST)]))
         reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
         if reward is not None and margin is not None:
-            gain, unpaid = reward.change(EARLY, LATE), reward.change(EARLY, LATE, minus=margin).p_down
+            unpaid = reward.change(EARLY, LATE, minus=margin).p_down
             longer = length.logs.change(EARLY, LATE, minus=math.log(LONGER)).p_up
             tests.append(
                 measured(
                     max(longer, unpaid),
-                    because + f", while the reward {moved(gain.value)}",
+                    because + f", while the reward {went(reward)}",
                     remedy=(
                         "use a loss that does not divide by each completion's length (Dr. GRPO, DAPO), or add a "
                         "penalty for overlong answers"
                     ),
-                    brief=went,
+                    brief=from_to,
                 )
             )
     if not tests:
@@ -122,13 +122,13 @@ def _cut(quantities: Quantities, cut: MetricSeries, over: Contrast) -> Finding:
     whole = int(np.argmin(np.append(cut.values[::-1] >= ALL, False)))  # rows up to the end in which all are cut
     if whole >= max(late, SHORT):
         since = "in all" if whole == len(cut) else "in the last"
-        because = f"every completion is cut at the token limit {since} {whole} steps"
+        because = f"every completion is cut at the token limit {since} {whole} {cut.rows}"
         onset = None if whole == len(cut) else int(cut.steps[-whole])
         return fact(True, because, onset=onset, remedy=FEWER_CUT, brief=because)
     first = cut.level(EARLY).value
     return measured(
         over.p_up, f"{over.value + CUT:.0%} of completions are cut at the token limit", remedy=FEWER_CUT,
-        onset=cut.first_above(CUT) if first < CUT else None,
+        past=over.value > 0, onset=cut.first_above(CUT) if first < CUT else None,
         brief=f"{apart_shares(first, over.value + CUT)} of completions cut",
     )  # fmt: skip
 

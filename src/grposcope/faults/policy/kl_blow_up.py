@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, measured
+from grposcope.core.text import brief as short
+from grposcope.core.text import number
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 
 FAR, VERY_FAR = 0.5, 3.0
@@ -97,14 +99,14 @@ def _exploded(kl: MetricSeries, rows: NDArray[np.int64], key: str) -> Finding:
     """Single rows whose KL is beyond what a policy can have."""
     largest, usual = float(kl.values[rows].max()), float(np.median(kl.values))
     because = (
-        f"the KL to the starting policy reaches {largest:.3g} nats per token on {len(rows)} "
-        f"row{'s' * (len(rows) != 1)}, first at step {int(kl.steps[rows[0]]):,}; its median is {usual:.3g}"
+        f"the KL to the starting policy reaches {number(largest)} nats per token on {len(rows)} "
+        f"row{'s' * (len(rows) != 1)}, first at step {int(kl.steps[rows[0]]):,}; its median is {number(usual)}"
     )
     evidence = (
         Sign(f"largest {kl.name}", largest, limit=f"{IMPOSSIBLE:g} nats and {TIMES:g} × the median", column=kl.name),
     )
     advice = "read the completions of that step: one token that became nearly impossible makes the estimate explode"
-    brief = f"{key} up to {largest:.2g} in {len(rows)} of {len(kl)} steps"
+    brief = f"{key} up to {short(largest)} in {len(rows)} of {len(kl)} {kl.rows}"
     return measured(0.0, because, evidence, remedy=advice, brief=brief)
 
 

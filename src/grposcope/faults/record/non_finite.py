@@ -28,9 +28,9 @@ import numpy as np
 
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
-from grposcope.core.not_finite import REWARD, UPDATE, Bools, Floats, not_finite
+from grposcope.core.not_finite import REWARD, UPDATE, Bools, Floats, is_written_null, not_finite
 from grposcope.signs import run_outcome
-from grposcope.signs.quantities import Quantities
+from grposcope.signs.quantities import MetricSeries, Quantities
 
 LASTING = 3
 """Rows up to the end in which KL, entropy and the like are not finite, from which on they are lost for good."""
@@ -58,14 +58,24 @@ def check(quantities: Quantities) -> Finding:
     first = {name: int(np.flatnonzero(rows)[0]) for name, rows in found.items()}
     names = sorted(found, key=first.__getitem__)
     evidence = tuple(
-        Sign(f"values of {name} that are not finite", float(found[name].sum()), column=name) for name in names
+        Sign(
+            f"rows in which {quantities.key(name)} is {_lacking(table[name], found[name])}",
+            float(found[name].sum()),
+            column=name,
+        )
+        for name in names
     )
-    what = " and ".join(f"{name} on {_rows(int(found[name].sum()))}" for name in names)
+    what = " and ".join(
+        f"{quantities.key(name)} is {_lacking(table[name], found[name])} on {_rows(int(found[name].sum()))}"
+        for name in names
+    )
+    steps = MetricSeries("step", table["step"], table["step"])
+    rows = f"{len(steps)} {steps.rows}"
     worst = max(names, key=lambda name: int(found[name].sum()))
-    brief = f"{quantities.key(worst)} is not finite in {int(found[worst].sum())} of {len(table['step'])} steps"
+    brief = f"{quantities.key(worst)} is {_lacking(table[worst], found[worst])} in {int(found[worst].sum())} of {rows}"
     of_reward = any(first[name] == first[names[0]] for name in names if name in REWARD)
     return fact(
-        True, f"values are not finite: {what}", evidence, int(table["step"][first[names[0]]]),
+        True, what, evidence, int(table["step"][first[names[0]]]),
         remedy=OF_REWARD if of_reward else "", grades=_grades(table, found, quantities), brief=brief,
     )  # fmt: skip
 
@@ -85,6 +95,11 @@ def _lasts(name: str, wrong: Bools, column: Floats) -> bool:
     logged = wrong | np.isfinite(column)
     last = wrong[logged][-1 if name in (*UPDATE, *REWARD) else -LASTING :]
     return bool(last.all()) and len(last) > 0
+
+
+def _lacking(column: Floats, wrong: Bools) -> str:
+    """What stands in the log in place of a number."""
+    return "null" if bool(is_written_null(column)[wrong].all()) else "not finite"
 
 
 def _rows(count: int) -> str:

@@ -45,7 +45,7 @@ def check(quantities: Quantities) -> Finding:
         )
     top = reward.values.max() if quantities.reward_range is None or same < n else quantities.reward_range[1]
     solved = last >= top and (same < n or last > 0)
-    since = f"in all {n} steps" if same == n else f"in the last {same} of {n} steps"
+    since = f"in all {n} {reward.rows}" if same == n else f"in the last {same} of {n} {reward.rows}"
     subject = "every rollout has a reward of" if same == n and _alike(quantities, last) else "the reward is"
     because = f"{subject} exactly {brief(last)} {since}"
     onset = None if same == n else int(reward.steps[-same])

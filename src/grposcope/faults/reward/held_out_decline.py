@@ -18,12 +18,13 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
-from grposcope.core.finding import Finding, Sign, cannot_tell, measured
-from grposcope.faults.reward.reward_hacking import best_evaluation, fallen, shares
+from grposcope.core.finding import Finding, cannot_tell, measured
+from grposcope.faults.reward.reward_hacking import best_evaluation, score_levels, shares, up_to
 from grposcope.maths.timeseries.peak import since_places
+from grposcope.signs import heldout, run_outcome
 from grposcope.signs.heldout import heldout_scores
 from grposcope.signs.quantities import EVALUATIONS, Quantities
-from grposcope.signs.tests import least_of, moved
+from grposcope.signs.tests import fell, least_of
 
 FORGOTTEN = 0.2
 """Share of the run within which a wandering is forgotten: slow, since no reward that rises bears witness to a fall."""
@@ -40,10 +41,13 @@ def check(quantities: Quantities) -> Finding:
     reward = quantities.require("reward")
     tests: list[Finding] = []
     for held in heldout_scores(quantities)[:1]:
+        outcome = run_outcome.of_score(quantities, held.score, held.variance, stale=True)
+        _, until = up_to(reward, held.score)
+        because = f"{held.title} {fell(outcome, heldout.are_shares(held.score.values))}"
+        because += f", up to step {int(held.score.steps[-1]):,}, where the evaluations end" if until else ""
+        evidence = score_levels(held.title, outcome)
         for since in since_places(shares(held.score, reward), held.score.values, held.variance, FORGOTTEN):
-            step, change = int(held.score.steps[since.first]), since.change()
-            evidence = (Sign(f"change of {held.title} since step {step:,}", change.value, change.se),)
-            because = f"{held.title} {fallen(since, step) if change.value < 0 else moved(change.value)}"
+            change = since.change()
             best = best_evaluation(held.score)
             start = best is not None and best <= held.score.steps[0]
             tests.append(measured(change.p_down, because, evidence, best, brief=because,

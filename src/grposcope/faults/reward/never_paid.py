@@ -82,7 +82,7 @@ def _never(zero: dict[str, MetricSeries], quantities: Quantities) -> Finding:
     rows = len(zero[(answers or [*zero])[0]])
     because = f"{listed(named)} {'is' if len(named) == 1 else 'are'} 0 in all {rows} rows"
     evidence = tuple(Sign(f"{_called(name)}, every row", 0.0, 0.0, column=name) for name in zero)
-    brief = f"{visible(named[0], 34)} is 0 in all {rows} steps"
+    brief = f"{visible(named[0], 34)} is 0 in all {rows} {zero[(answers or [*zero])[0]].rows}"
     if not answers and (rows < LEAST or all(_PENALTY.search(name) for name in zero)):
         return fact(True, because, evidence, grades=("note", "note"), brief=brief)
     return fact(True, because, evidence, grades=("warning" if answers else "note", "failing"), brief=brief)
@@ -109,9 +109,9 @@ def _rarely(series: MetricSeries) -> Finding:
     """That a part of the reward is next to nothing all along: what is meant may be just that part."""
     first, last = (series.level(part) for part in (EARLY, LATE))
     name, went = _called(series.name), " → ".join(apart(first.value, last.value))
-    because = f"{name}, a part of the reward or logged beside it, hardly ever pays: {went} of 1"
+    because = f"{name}, a part of the reward or logged beside it, hardly ever pays: {went}"
     evidence = (early_level(series.name, first.value, first.se), late_level(series.name, last.value, last.se))
-    return fact(True, because, evidence, grades=("warning", "warning"), brief=f"{name} {went} of 1")
+    return fact(True, because, evidence, grades=("warning", "warning"), brief=f"{name} hardly ever pays: {went}")
 
 
 def _hardly_ever(series: MetricSeries, quantities: Quantities) -> Finding:
@@ -120,7 +120,7 @@ def _hardly_ever(series: MetricSeries, quantities: Quantities) -> Finding:
     name = "the reward" if series.name in VARIANTS["reward"] else _called(series.name)
     because = f"{name} is 0 in {zeros} of {rows} rows"
     evidence = (Sign(f"rows in which {name} is 0", float(zeros), column=series.name),)
-    brief = f"{name} is 0 in {zeros} of {rows} steps"
+    brief = f"{name} is 0 in {zeros} of {rows} {series.rows}"
     return fact(True, because, evidence, grades=("warning", "failing"), brief=brief)
 
 

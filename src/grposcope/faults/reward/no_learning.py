@@ -25,6 +25,7 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.maths.timeseries.change import EARLY
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import Quantities
+from grposcope.signs.tests import fell
 
 STILL = 0.1
 """A change of reward below this share of its range is none."""
@@ -48,9 +49,8 @@ def check(quantities: Quantities) -> Finding:
     steps = f"{int(reward.steps[-1] - reward.steps[0]):,} steps"
     if p >= 0.5:
         return measured(p, f"the reward changed by {most:.2g} over {steps}", evidence)
-    if (found := run_outcome.of_reward(quantities)).rose:
-        rise = found.change.value
-        because = f"the reward rose by {rise:.2g} over {steps}: little, but more than noise"
+    if (rewarded := run_outcome.of_reward(quantities)).rose:
+        because = f"the reward {fell(rewarded)} over {steps}: little, but more than noise"
         return measured(1.0, because, evidence)
     because = f"the reward changed by {most:.2g} at most, less than {margin:.2g}, over {steps}"
     return measured(p, because, evidence, brief="no gain")

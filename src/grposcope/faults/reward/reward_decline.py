@@ -17,11 +17,10 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
-from grposcope.core.finding import Finding, Grade, Sign, measured
-from grposcope.maths.timeseries.noise import Contrast
+from grposcope.core.finding import Finding, Grade, measured
 from grposcope.signs import run_outcome
-from grposcope.signs.quantities import MetricSeries, Quantities
-from grposcope.signs.tests import any_of, moved
+from grposcope.signs.quantities import Quantities
+from grposcope.signs.tests import any_of, ends, fell
 
 MIDDLE = (0.4, 0.6)
 """The middle of the run."""
@@ -37,9 +36,12 @@ def check(quantities: Quantities) -> Finding:
     """Whether the reward fell: as a curve, as a line, or within a few rows."""
     reward = quantities.require("reward")
     curve, line = reward.curve, reward.line
-    falls = [(curve.change(), "the beginning"), (curve.change(MIDDLE), "the middle of the run")]
-    falls += [] if line is None else [(line.change(), "the beginning")]
-    worst = any_of([*(_fall(reward, *fall) for fall in falls), *_drop(reward)])
+    falls = [curve.change(), curve.change(MIDDLE), *([] if line is None else [line.change()])]
+    because = f"the reward {fell(run_outcome.of_reward(quantities))}"
+    tests = [measured(fall.p_down, because, ends(reward)) for fall in falls]
+    if reward.shift is not None:
+        tests.append(measured(reward.shift.p if reward.shift.size < 0 else 1.0, because, ends(reward)))
+    worst = any_of(tests)
     white = min(curve.if_white.change().p_down, curve.if_white.change(MIDDLE).p_down)
     missing = () if 2 * white >= SEEN else ("longer run",) if reward.sampling is not None else ("rollouts",)
     onset = reward.onset() if worst.p < 0.5 and worst.onset is None else worst.onset
@@ -51,21 +53,6 @@ def check(quantities: Quantities) -> Finding:
         worst.p, worst.because + untold, worst.evidence, onset, missing=missing, grades=grades,
         brief=worst.because,
     )  # fmt: skip
-
-
-def _fall(reward: MetricSeries, test: Contrast, since: str) -> Finding:
-    evidence = (Sign(f"change of {reward.name} since {since}", test.value, test.se, column=reward.name),)
-    return measured(test.p_down, f"the reward {moved(test.value)} since {since}", evidence)
-
-
-def _drop(reward: MetricSeries) -> list[Finding]:
-    """A fall from one level to another, where the likeliest shift is one."""
-    shift = reward.shift
-    if shift is None:
-        return []
-    evidence = (Sign(f"shift of the level of {reward.name}", shift.size, column=reward.name),)
-    because = f"the reward {moved(shift.size)} in one jump"
-    return [measured(shift.p if shift.size < 0 else 1.0, because, evidence)]
 
 
 FAULT = Fault(

@@ -29,13 +29,14 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
-from grposcope.core.text import apart
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.maths.timeseries.peak import Since, since_places
+from grposcope.signs import heldout, run_outcome
 from grposcope.signs.heldout import FOLLOWS, HeldOut, heldout_scores
-from grposcope.signs.quantities import EVALUATIONS, MetricSeries, Quantities
+from grposcope.signs.outcome import Outcome
+from grposcope.signs.quantities import EVALUATIONS, LEAST, MetricSeries, Quantities
 from grposcope.signs.reward_parts import against_parts
-from grposcope.signs.tests import least_of, moved
+from grposcope.signs.tests import ends, fell, least_of, went
 
 HALF = 0.5
 """A score that gains more than this share of what the reward gains over the whole run follows it well enough."""
@@ -57,7 +58,10 @@ def check(quantities: Quantities) -> Finding:
     """Training reward rises while the held-out score, a component or the task reward does not."""
     reward = quantities.require("reward")
     scores = heldout_scores(quantities)
-    tests = [*(test for held in scores for test in _against(held, reward)), *against_parts(quantities, reward)]
+    tests = [
+        *(test for held in scores for test in _against(quantities, held, reward)),
+        *against_parts(quantities, reward),
+    ]
     missing = () if scores else ("evaluation",)
     if not tests and len(quantities.run.evaluations):
         return cannot_tell(f"too few held-out evaluations for a trend: {EVALUATIONS} are needed", *missing)
@@ -80,10 +84,17 @@ def shares(series: MetricSeries, reward: MetricSeries) -> np.ndarray:
     return np.asarray(np.clip((series.steps - begin) / max(end - begin, 1.0), 0.0, 1.0))
 
 
-def _against(held: HeldOut, reward: MetricSeries) -> list[Finding]:
-    """The held-out score falls, or the gap to what it should follow widens, from each place of the run on."""
+def _against(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> list[Finding]:
+    """The held-out score falls, or the gap to what it should follow widens, from each place of the run on.
+
+    Where its last evaluation lies before the last fifth of the run, it is compared with the reward up to there.
+    """
     tests: list[Finding] = []
     score = held.score
+    reward, until = up_to(reward, score)
+    outcome = run_outcome.of_score(quantities, score, held.variance, stale=True)
+    did = fell(outcome, heldout.are_shares(score.values))
+    evidence = (*ends(reward), *score_levels(held.title, outcome))
     for since in since_places(shares(score, reward), score.values, held.variance):
         step, scored = int(score.steps[since.first]), since.change()
         rises = _change_since(reward, since.share)
@@ -92,17 +103,10 @@ def _against(held: HeldOut, reward: MetricSeries) -> list[Finding]:
             p = min(p, _gap_widens(held.follows, held.room, since))
         falls = scored.p_down < 0.05
         p = max(p, _change_since(reward, 0.0).p_up)
-        behind = f"did not follow (it {moved(scored.value)} from step {step:,} on)"
-        did = f"{moved(scored.value)} since step {step:,}"
-        score_did = fallen(since, step) if falls else behind if p < GOES_ON else did
-        because = f"{held.title} {score_did} while the reward {moved(rises.value)}"
-        evidence = (
-            _since_step(reward.name, step, rises, reward.name),
-            _since_step(held.title, step, scored),
-        )
+        behind = "did not follow: it " if p < GOES_ON and not falls else ""
+        because = f"{held.title} {behind}{did} while the reward {went(reward)}{until}"
         onset = best_evaluation(score) if falls else step
-        brief = f"{held.title} {' → '.join(apart(since.start, since.start + scored.value))} while the reward rose"
-        tests.append(measured(p, because, evidence, onset, brief=brief))
+        tests.append(measured(p, because, evidence, onset, brief=f"{held.title} {behind}{did} while the reward rose"))
     return tests
 
 
@@ -120,19 +124,26 @@ def _at_least(gain: Contrast) -> float:
     return max(gain.value - gain.se, 0.0)
 
 
-def _since_step(what: str, step: int, test: Contrast, column: str = "") -> Sign:
-    return Sign(f"change of {what} since step {step:,}", test.value, test.se, column=column)
-
-
 def _change_since(series: MetricSeries, share: float, minus: float = 0.0) -> Contrast:
     """Change of a training metric from a share of the run to its end, less a constant."""
     return series.curve.change((share, share + EDGE), (1 - EDGE, 1.0), minus=minus)
 
 
-def fallen(since: Since, step: float) -> str:
-    """The fall of a score from a place on, which is at this step, as a verb phrase."""
-    after = f"after step {int(step):,}" if since.first > 0 else "from its start"
-    return f"fell by {-since.change().value:.2g} {after} (fitted line)"
+def up_to(reward: MetricSeries, score: MetricSeries) -> tuple[MetricSeries, str]:
+    """The training reward up to the last evaluation, and until when that was, as the end of a clause; all of it and
+    nothing where the score was evaluated in the last fifth of the run."""
+    last = score.steps[-1]
+    rows = reward.steps <= last
+    if run_outcome.is_current(score, reward) or rows.sum() < LEAST:
+        return reward, ""
+    kept = MetricSeries(reward.name, reward.steps[rows], reward.values[rows])
+    return kept, f", both up to step {int(last):,}, where the evaluations end"
+
+
+def score_levels(title: str, outcome: Outcome) -> tuple[Sign, Sign]:
+    """The best and the last level of a held-out score."""
+    best, end = outcome.best, outcome.end
+    return Sign(f"{title}, best", best.value, best.se), Sign(f"{title}, last fifth", end.value, end.se)
 
 
 def best_evaluation(held: MetricSeries) -> int:

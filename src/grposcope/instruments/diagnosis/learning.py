@@ -110,15 +110,19 @@ def clause(outcome: Outcome, steps: int) -> str:
     fell = f"{what} fell from {best} ({around}) to {end}"
     if outcome.before == outcome.start:
         fell = f"{what} fell from {start} to {end} {over}, more {explains}"
-    peak = f"; its best was {best} {around}" if outcome.heldout and best != end and outcome.gain > 0 else ""
-    return {
-        "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}{peak}",
+    peaked = outcome.heldout and best != end and outcome.gain > 0 and outcome.direction != "down"
+    peak = f"; its best was {best} {around}" if peaked else ""
+    said = {
+        "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}",
         "stalled": f"{what} rose from {start} to {end}{since}",
         "solved": f"{what} was near the top of its range from the start and ended at {end}",
         "lost": f"{what} rose from {start} to {best} {around} and then fell to {end}",
         "fell": fell,
-        "flat": f"{what} stayed at {end} {over}" + ("" if start == end else f", no gain shown over {start} at first"),
+        "flat": f"{what} stayed at {end} {over}"
+        if start == end
+        else f"{what} went from {start} to {end} {over}, no gain shown",
     }[outcome.fate]
+    return said + peak
 
 
 def other_falls(run: Run, outcome: Outcome) -> tuple[str, ...]:

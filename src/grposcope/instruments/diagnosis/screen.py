@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from grposcope.core.answer import Answer
 from grposcope.core.finding import Finding, Sign
 from grposcope.core.run import Run
 from grposcope.core.text import capitalised, number, plain, visible
 from grposcope.instruments.diagnosis import answer
-from grposcope.instruments.diagnosis.verdict import NEAR, Verdict, conclusion
+from grposcope.instruments.diagnosis.verdict import NEAR, PAST, Verdict, conclusion
 from grposcope.render import terminal
 
 MOST = 20
@@ -26,20 +27,21 @@ def text(run: Run, judged: Verdict, findings: Sequence[Finding], found: Answer, 
     outcome = f"{capitalised(judged.outcome)}." if judged.outcome else ""
     told = judged.outcome.lower() in found.sentence.lower()
     head = [found.sentence, f"What to do: {found.do}." if found.do else "", because, "" if told else outcome]
-    said = (because, outcome, *(f"{capitalised(remark)}." for remark in judged.remarks[: len(judged.notes)]))
+    notes_of_rules = (f"{capitalised(remark)}." for remark in judged.remarks[: len(judged.notes)])
+    said = [plain(text) for text in (because, outcome, *notes_of_rules)]
     about, *notes = answer.about(run)
-    near = [f"{capitalised(remark)}." for remark in judged.remarks if remark.startswith(NEAR)]
-    others = [[visible(line, answer.LIMIT)] for line in (*found.text, *notes) if line not in (*said, *near)]
+    near = [plain(f"{capitalised(remark)}.") for remark in judged.remarks if remark.startswith((NEAR, PAST))]
+    others = [[visible(line, answer.LIMIT)] for line in (*found.text, *notes) if plain(line) not in (*said, *near)]
     tail = [*answer.missing(findings), counted(findings), about]
-    shown = evidence(findings, judged)
+    shown = evidence(findings, judged, run.keys)
     middle = [shown[:1], [[visible(line, answer.LIMIT)] for line in near], shown[1:], others]
     return terminal.screen([part for part in head if part], middle, tail, more, width, MOST)
 
 
-def evidence(findings: Sequence[Finding], judged: Verdict) -> list[list[str]]:
+def evidence(findings: Sequence[Finding], judged: Verdict, keys: Mapping[str, str]) -> list[list[str]]:
     """What is flagged, a block each: the mode with its onset and reason, then what was measured.
 
-    The reason that the verdict has given is not said again.
+    The reason that the verdict has given is not said again. keys: column -> the log's own key, which is what is named.
     """
     blocks = []
     for finding in findings:
@@ -47,7 +49,7 @@ def evidence(findings: Sequence[Finding], judged: Verdict) -> list[list[str]]:
             named = conclusion(str(finding.grade), finding.fault, finding.onset)
             told = "" if finding.because == judged.because else f": {finding.because}"
             costs = f"; {finding.effect}" if finding.grade == "note" and finding.effect else ""
-            measured = "; ".join(map(_measured, finding.evidence))
+            measured = "; ".join(_measured(sign, keys) for sign in finding.evidence)
             line = f"{answer.mark(finding)} {named}{told}{costs} ({certainty(finding)})"
             blocks.append([line, *([f"    {measured}"] if measured else [])])
     return blocks
@@ -60,9 +62,13 @@ def certainty(finding: Finding) -> str:
     return "confidence\u00a0" + ("above\u00a00.999" if finding.confidence > 0.999 else f"{finding.confidence:.3f}")
 
 
-def _measured(one: Sign) -> str:
+def _measured(one: Sign, keys: Mapping[str, str]) -> str:
+    """What was measured, under the log's own key, with its error and its limit."""
+    what = one.what
+    if one.column in keys:
+        what = re.sub(rf"(?<![\w/]){re.escape(one.column)}(?![\w/])", lambda _: keys[one.column], what, count=1)
     error = f"\u00a0±\u00a0{one.se:.2g}" if math.isfinite(one.se) and one.se > 0 else ""
-    return plain(f"{one.what}:\u00a0{number(one.value)}{error}" + (f" ({one.limit})" if one.limit else ""))
+    return plain(f"{what}:\u00a0{number(one.value)}{error}" + (f" ({one.limit})" if one.limit else ""))
 
 
 def counted(findings: Sequence[Finding]) -> str:

@@ -29,6 +29,9 @@ CLOCK = re.compile(r"(?:step|epoch|lr|time|timing|timing_s|seconds|tokens|perf|s
 NEAR = "near the limit: "
 """How a remark on a mode begins that is near its limit."""
 
+PAST = "past the limit by no more than chance: "
+"""How a remark on a mode begins whose level is past its limit, which noise may have done."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -37,8 +40,8 @@ class Verdict:
     word: the worst grade. line: begins with it and says the outcome and one cause (`first_line`). mode: the failure
     mode of the headline, empty where there is none. because, advice: of that mode. others: number of modes that are
     failing or a warning besides it. outcome: what became of the run, in a clause. notes: a clause per mode that is a
-    note. near: a clause per mode that is near its limit. beside: clauses on what stands beside the outcome: other
-    held-out scores that fell, groups without signal, how the parts of the reward went. untold: modes that cannot be
+    note. near: a clause per mode that is near its limit, or past it by no more than chance. beside: clauses on what
+    stands beside the outcome: other held-out scores that fell, groups without signal, how the parts of the reward went. untold: modes that cannot be
     told, if none is flagged.
     """
 
@@ -67,7 +70,7 @@ class Verdict:
         return (
             *(f"note: {note}" for note in self.notes),
             *self.beside,
-            *(f"{NEAR}{finding}" for finding in self.near),
+            *self.near,
             *([f"{untold}: {_few(self.untold)}"] if self.untold else []),
         )
 
@@ -94,7 +97,7 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     flagged = [finding for finding in findings if finding.status == "present"]
     bad = [finding for finding in flagged if finding.grade != "note"]
     notes = tuple(_note(finding) for finding in flagged if finding.grade == "note")
-    near = tuple(f"{finding.fault}, {finding.because}" for finding in findings if finding.status == "possible")
+    near = tuple(_near(finding) for finding in findings if finding.status == "possible")
     said = learning.clause(outcome, steps)
     told = any(finding.fault in SIGNAL for finding in flagged)
     clauses = (*learning.other_falls(run, outcome), "" if told else learning.dead_groups(run), learning.parts(run))
@@ -128,6 +131,11 @@ def what_is_logged(run: Run, outcome: Outcome) -> tuple[Logged, tuple[str, ...]]
         return "failures", absent
     beside = [name for name in run.table if name not in VARIANTS["reward"] and not CLOCK.match(name)]
     return "few" if seen or beside or len(run.evaluations) else "reward only", absent
+
+
+def _near(finding: Finding) -> str:
+    """A mode that is near its limit, on which side of it, and what was seen."""
+    return f"{PAST if finding.past else NEAR}{finding.fault}, {finding.because}"
 
 
 def _few(modes: Sequence[str]) -> str:

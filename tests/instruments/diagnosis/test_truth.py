@@ -1,0 +1,113 @@
+"""Every number, step, count and name on the first screen of `diagnose` is true of the raw file.
+
+The log is read again by plain Python (`raw_log`), and each claim is recomputed from it (`true_sentences`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import fixture_logs
+import made_logs
+import plain_runs
+import pytest
+from made_logs import Made
+from true_sentences import CONSTANTS, untrue
+
+from grposcope.core.errors import UserError
+from grposcope.faults.judge import diagnose
+from grposcope.instruments.diagnosis import answer, first_line, screen
+from grposcope.instruments.diagnosis.command import MORE
+from grposcope.instruments.diagnosis.verdict import verdict
+from grposcope.logs import read
+
+KINDS = [*plain_runs.KINDS]
+
+REFUSED = ("without_reward",)
+"""Kinds of logs that may be refused, since they have no reward."""
+
+
+def first_screen(path: Path) -> str:
+    """What `diagnose` prints of a log, on lines as long as they are."""
+    run = read(path)
+    findings = diagnose(run)
+    judged = verdict(run, findings)
+    text = screen.text(run, judged, findings, answer.of_run(run, findings), MORE, 2000)
+    return text.replace(str(path), "LOG")
+
+
+def counts_are_right(shown: str, path: Path) -> bool:
+    """Whether the numbers of rules on a screen are those of the findings."""
+    findings = diagnose(read(path))
+    of = {status: sum(finding.status == status for finding in findings)
+          for status in ("excluded", "possible", "cannot tell")}  # fmt: skip
+    near = f", {of['possible']} near the limit" if of["possible"] else ""
+    said = f"Of {len(findings)} rules, {of['excluded']} found nothing{near}, {of['cannot tell']} cannot tell."
+    return said in shown.split("\n")
+
+
+def false_claims(logs: Iterable[Made]) -> list[str]:
+    """What is not true on the screens of these logs, and first lines that are too long."""
+    wrong, count = [], 0
+    for made in logs:
+        try:
+            shown = first_screen(made.path)
+        except UserError as error:
+            wrong += [] if made.name.startswith(REFUSED) else [f"{made.name}: {error}"]
+            continue
+        count += 1
+        head = shown.partition("\n")[0]
+        wrong += [f"{made.name}: {claim}" for claim in untrue(shown, made.raw)]
+        wrong += [f"{made.name}: {len(head)} characters: {head}"] * (len(head) > first_line.MOST)
+    assert count
+    return wrong
+
+
+def of_seeds(folder: Path, seeds: Iterable[int]) -> Iterable[Made]:
+    """A made-up log of each seed, of every kind in turn."""
+    for seed in seeds:
+        (folder / str(seed)).mkdir()
+        yield made_logs.made(folder / str(seed), KINDS[seed % len(KINDS)], seed)
+
+
+def test_screens_of_fixtures_are_true(tmp_path: Path) -> None:
+    """Every log of the repository, and one of each cause of mismatch."""
+    logs = [made for made in fixture_logs.logs(tmp_path) if " " not in made.name or "trl" in made.name]
+    assert len(logs) > 15
+    assert false_claims(logs) == []
+
+
+def test_screens_of_made_up_logs_are_true(tmp_path: Path) -> None:
+    assert false_claims(of_seeds(tmp_path, range(1, 300, 43))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_screens_of_300_made_up_logs_are_true(tmp_path: Path, first: int) -> None:
+    assert false_claims(of_seeds(tmp_path, range(first, first + 50))) == []
+
+
+@pytest.mark.slow
+def test_screens_of_all_fixtures_are_true(tmp_path: Path) -> None:
+    assert false_claims(fixture_logs.logs(tmp_path)) == []
+
+
+def test_a_number_that_is_changed_is_found(tmp_path: Path) -> None:
+    """Each number of a screen that is no constant and no date, made larger by a third and more."""
+    for made in (next(iter(fixture_logs.logs(tmp_path))), made_logs.made(tmp_path, "reward_gone", 11)):
+        shown = first_screen(made.path)
+        assert counts_are_right(shown, made.path)
+        fixed = [match.span() for pattern, _ in CONSTANTS for match in re.finditer(pattern, shown)]
+        numbers = [match for match in re.finditer(r"(?<!step )(?<![\w.@,-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w@])", shown)
+                   if not any(low <= match.start() < high for low, high in fixed)]  # fmt: skip
+        missed = []
+        for match in numbers:
+            value = float(match.group().replace(",", ""))
+            other = f"{value * 1.3 + 3:.0f}" if value >= 1 or value == 0 else f"{value * 1.3 + 0.02:.3f}"
+            changed = shown[: match.start()] + other + shown[match.end() :]
+            if not untrue(changed, made.raw):
+                missed.append(shown[max(match.start() - 30, 0) : match.end() + 20])
+        assert len(numbers) >= 9
+        assert missed == []
