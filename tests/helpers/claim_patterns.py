@@ -1,4 +1,4 @@
-"""The patterns of the claims on a screen of `diagnose`, each with its check, in the order in which they are looked for."""
+"""The patterns of the claims on a screen of `diagnose`, each with its check, in the order in which they are tried."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ CLAIMS: Sequence[tuple[str, Check]] = (
         lambda raw, m: rules.count(raw, "dead_fraction", m["n"]),
     ),
     (
-        rf"(?:(?P<name>{NAME}) is|(?P<names>{NAME}(?: and {NAME})+) are) (?P<near>near )?0 in (?:(?P<all>all)|{K} of) {N} {ROWS}",
+        rf"(?:(?P<name>{NAME}) is|(?P<names>{NAME}(?: and {NAME})+) are) (?P<near>near )?0 in"
+        rf" (?:(?P<all>all)|{K} of) {N} {ROWS}",
         rules.zero_in,
     ),
     (rf"rows in which (?P<name>[\w ]+) is 0: {K}(?P<n>)", rules.zero_rows),
@@ -46,7 +47,8 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     (rf"rows in which (?P<name>{NAME}) is (?P<what>not finite|null): {K}", rules.not_finite),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) on {K} rows?\b", rules.not_finite),
     (
-        rf"(?P<share>{V}) of groups have equal rewards in the last fifth, and teach nothing(?: \((?P<first>{V}) at first\))?",
+        rf"(?P<share>{V}) of groups have equal rewards in the last fifth, and teach nothing(?:"
+        rf" \((?P<first>{V}) at first\))?",
         rules.dead,
     ),
     (
@@ -55,7 +57,8 @@ CLAIMS: Sequence[tuple[str, Check]] = (
         rules.dead,
     ),
     (
-        rf"at most (?P<share>{V}) of rollouts can still improve, at a reward of (?P<reward>{NUMBER})(?: out of (?P<top>{NUMBER}))?",
+        rf"at most (?P<share>{V}) of rollouts can still improve, at a reward of"
+        rf" (?P<reward>{NUMBER})(?: out of (?P<top>{NUMBER}))?",
         rules.left,
     ),
     (rf"groups with equal rewards (?P<first>{V}) → (?P<share>{V})", rules.dead),
@@ -74,7 +77,8 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     ),
     (rf"the gradient norm grew from (?P<a>{V}) to (?P<b>{V})", lambda raw, m: rules.went_of(raw, "grad_norm", m)),
     (
-        rf"the KL to the starting policy reaches (?P<v>{V}) nats per token on {K} rows?, first at step (?P<since>{STEP});"
+        rf"the KL to the starting policy reaches (?P<v>{V}) nats per token on {K} rows?, first at step"
+        rf" (?P<since>{STEP});"
         rf" its median is (?P<median>{V})",
         rules.exploded,
     ),
@@ -96,13 +100,14 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     (rf"largest change of \S+ over a fifth of the run: (?P<v>{V})", rules.changed),
     (rf"(?P<name>held-out \S+), (?P<which>best|last fifth): (?P<v>{V})", rules.of_score),
     (
-        rf"{WHAT} (?:rose|rules.fell)(?: only)? from (?P<a>{V})(?: \(around step (?P<around>{STEP})\))? to (?P<b>{V})",
+        rf"{WHAT} (?:rose|fell)(?: only)? from (?P<a>{V})(?: \(around step (?P<around>{STEP})\))? to (?P<b>{V})",
         rules.fell,
     ),
     (rf"{WHAT} stayed at (?P<b>{V})(?P<a>)(?P<around>)", rules.fell),
     (rf"dead_fraction, lower bound, last 20%: (?P<v>{V})", rules.at_least_dead),
     (
-        rf"(?P<name>{NAME}), (?P<part>first 15%|last 20%|first half|last tenth|every row)(?: \([a-z ]+\))?: (?P<v>{V})(?:(?: ± \S+)? \(limit (?P<limit>-?\d+\.?\d*)\))?",
+        rf"(?P<name>{NAME}), (?P<part>first 15%|last 20%|first half|last tenth|every row)(?: \([a-z"
+        rf" ]+\))?: (?P<v>{V})(?:(?: ± \S+)? \(limit (?P<limit>-?\d+\.?\d*)\))?",
         rules.signed,
     ),
     (r"Parts of the reward: (?P<all>.*)\.", rules.parts),
@@ -110,12 +115,14 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     (r"(?:since|before|after|at) step (?P<since>\d+(?:,\d{3})*)", rules.a_step),
     (r"each row is the mean over (\d+) steps", rules.fits(lambda raw, text: int(text) in rules.gaps(raw))),
     (
-        r"restarted (?:once|\d+ times), first in line \d+(?:,\d{3})* \(step (\d+(?:,\d{3})*) after \d+(?:,\d{3})*\): the last attempt of every step "
+        r"restarted (?:once|\d+ times), first in line \d+(?:,\d{3})* \(step (\d+(?:,\d{3})*) after"
+        r" \d+(?:,\d{3})*\): the last attempt of every step "
         r"is used, \d+(?:,\d{3})* of \d+(?:,\d{3})* rows",
         rules.fits(lambda raw, text: int(value_of(text)) in raw.steps),
     ),
     (
-        r"\d+(?:,\d{3})* (?:rows? (?:was|were) joined|lines are cut off[^;]*;|values that stood last|evaluations are several)",
+        r"\d+(?:,\d{3})* (?:rows? (?:was|were) joined|lines are cut off[^;]*;|values that stood"
+        r" last|evaluations are several)",
         rules.reading,
     ),
     (r"values of (\d+) keys? (?:was|were) copied", rules.reading),

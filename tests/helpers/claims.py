@@ -185,20 +185,24 @@ V = rf"{NUMBER}%?"
 OF_OUTCOME: Sequence[tuple[str, Check]] = (
     (rf"{SUBJECT} fell from (?P<best>{V}) \(around step (?P<around>[\d,]+)\) to (?P<last>{V})", clause),
     (
-        rf"{SUBJECT} rose from (?P<first>{V}) to (?P<best>{V}) around step (?P<around>[\d,]+) and then fell to (?P<last>{V})",
+        rf"{SUBJECT} rose from (?P<first>{V}) to (?P<best>{V}) around step (?P<around>[\d,]+) and then"
+        rf" fell to (?P<last>{V})",
         clause,
     ),
     (
-        rf"{SUBJECT} went from (?P<first>{V}) to (?P<best>{V}) around step (?P<around>[\d,]+) and ended at (?P<last>{V})",
+        rf"{SUBJECT} went from (?P<first>{V}) to (?P<best>{V}) around step (?P<around>[\d,]+) and"
+        rf" ended at (?P<last>{V})",
         clause,
     ),
     (
-        rf"{SUBJECT} (?:rose|went|fell) from (?P<first>{V}) to (?P<last>{V})(?: over (?P<steps>[\d,]+) steps?)?(?=,| and|\.|;)"
+        rf"{SUBJECT} (?:rose|went|fell) from (?P<first>{V}) to (?P<last>{V})(?: over (?P<steps>[\d,]+)"
+        rf" steps?)?(?=,| and|\.|;)"
         rf"(?:[^.;]*; its best was (?P<best>{V}) around step (?P<around>[\d,]+))?",
         clause,
     ),
     (
-        rf"{SUBJECT} stayed at (?P<last>{V}) over (?P<steps>[\d,]+) steps?(?:, no gain shown over (?P<first>{V}) at first)?",
+        rf"{SUBJECT} stayed at (?P<last>{V}) over (?P<steps>[\d,]+) steps?(?:, no gain shown over"
+        rf" (?P<first>{V}) at first)?",
         clause,
     ),
     (rf"{SUBJECT} was near the top of its range from the start and ended at (?P<last>{V})", clause),

@@ -62,7 +62,8 @@ def _kept() -> Iterator[Made]:
     scored = "val-core/gsm8k/acc/mean@1"
     example = ROOT / "docs" / "example.jsonl"
     keys = {"reward": "critic/score/mean", "entropy": "actor/entropy", "length": "response_length/mean",
-            "grad_norm": "actor/grad_norm", "truncated": "response_length/clip_ratio", "kl": "actor/kl_loss"}  # fmt: skip
+            "grad_norm": "actor/grad_norm", "truncated": "response_length/clip_ratio",
+            "kl": "actor/kl_loss"}  # fmt: skip
 
     def verl(row: dict[str, Any]) -> dict[str, Any]:
         return {"step": row.get("step"), **row.get("data", row)}

@@ -112,8 +112,8 @@ def _hard_to_read(rows: list[dict[str, Any]], form: str, rng: np.random.Generato
         del rows[first : first + n // 12]
     elif how == 3 and form != "trl":
         first = int(rng.integers(n // 4, n // 2))
-        again = [{key: value if key == "step" or value is None else round(value * 1.01, 8) for key, value in row.items()}
-                 for row in rows[first : first + 6]]  # fmt: skip
+        again = [{key: value if key == "step" or value is None else round(value * 1.01, 8)
+                  for key, value in row.items()} for row in rows[first : first + 6]]  # fmt: skip
         rows = [*rows[:first], *again, *rows[first:]]
     return rows
 

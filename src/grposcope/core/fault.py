@@ -80,7 +80,7 @@ class Fault:
     than that something goes wrong. gamed: the training reward does not show the outcome where it is there, so that only
     a held-out score does. log, settings: how this kind of evidence shows it, None where it does not. rollouts: the
     claims of the pipeline that it breaks. reading: yields what was found when the log was read, facts that need no test
-    and are no test that found nothing.
+    and are no test that found nothing. implies: faults that are the same fact where this one is there.
     """
 
     name: str
@@ -96,3 +96,4 @@ class Fault:
     settings: SettingsCheck | None = None
     rollouts: tuple[Proof, ...] = ()
     reading: Callable[[Run], Iterable[Finding]] | None = None
+    implies: tuple[str, ...] = ()

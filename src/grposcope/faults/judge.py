@@ -128,9 +128,21 @@ def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 def _place(finding: Finding, findings: Sequence[Finding]) -> tuple[int, int, float]:
     faults = catalogue.faults()
-    worst = GRADES.index(finding.grade) if finding.grade is not None else 0
+    effects = [other for other in findings if other.present and explains(finding, other)]
+    worst = min((GRADES.index(one.grade) for one in (finding, *effects) if one.grade is not None), default=0)
     explained = [faults[other.fault].rank - 0.5 for other in findings if other.present and explains(finding, other)]
     return STATUSES.index(finding.status), worst, min([faults[finding.fault].rank, *explained])
+
+
+def facts(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
+    """Findings that are present, each with those behind it that it implies, which are the same fact seen otherwise."""
+    faults = catalogue.faults()
+    heads: list[tuple[Finding, list[Finding]]] = []
+    for finding in findings:
+        if finding.present:
+            same = next((more for head, more in heads if finding.fault in faults[head.fault].implies), None)
+            heads.append((finding, [])) if same is None else same.append(finding)
+    return heads
 
 
 def explains(cause: Finding, effect: Finding) -> bool:

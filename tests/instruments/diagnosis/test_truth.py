@@ -99,7 +99,7 @@ def test_a_number_that_is_changed_is_found(tmp_path: Path) -> None:
     for made in (next(iter(fixture_logs.logs(tmp_path))), made_logs.made(tmp_path, "reward_gone", 11)):
         shown = first_screen(made.path)
         assert counts_are_right(shown, made.path)
-        fixed = [match.span() for pattern, _ in CONSTANTS for match in re.finditer(pattern, shown)]
+        fixed = [match.span() for pattern, _ in CONSTANTS for match in re.finditer(pattern, shown, re.M)]
         numbers = [match for match in re.finditer(r"(?<!step )(?<![\w.@,-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w@])", shown)
                    if not any(low <= match.start() < high for low, high in fixed)]  # fmt: skip
         missed = []

@@ -28,5 +28,6 @@ FAULT = Fault(
     ),
     source=SOURCE,
     beside="warning",
+    implies=("empty steps", "reward decline"),
     log=STARVED,
 )

@@ -28,6 +28,7 @@ FAULT = Fault(
     "prompts are solved",
     source=SOURCE,
     effect="further steps on these prompts teach nothing",
+    implies=("empty steps",),
     log=SATURATED,
     settings=CHECK,
 )

@@ -35,6 +35,7 @@ FAULT = Fault(
     "right answer",
     source=SOURCE,
     beside="warning",
+    implies=("empty steps",),
     log=STARVED,
     settings=CHECK,
 )

@@ -67,6 +67,7 @@ FAULT = Fault(
     source=OWN_METHOD,
     effect="equal rewards teach nothing",
     beside="warning",
+    implies=("dead after a fall", "starved", "saturated", "empty steps", "never paid", "reward decline"),
     log=LogTest(
         "constant reward",
         check,

@@ -160,6 +160,7 @@ FAULT = Fault(
     source="theory: the proxy's fixed point drifts from the true one; the test is a method of this project",
     beside="warning",
     gamed=True,
+    implies=("held-out decline",),
     log=LogTest(
         "reward hacking",
         check,

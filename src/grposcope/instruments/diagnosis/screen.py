@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from grposcope.core.answer import Answer
 from grposcope.core.finding import Finding, Sign
 from grposcope.core.run import Run
-from grposcope.core.text import capitalised, number, plain, visible
+from grposcope.core.text import capitalised, listed, number, plain, visible
+from grposcope.faults.judge import facts
 from grposcope.instruments.diagnosis import answer
 from grposcope.instruments.diagnosis.verdict import NEAR, PAST, Verdict, conclusion
 from grposcope.render import terminal
@@ -39,19 +40,19 @@ def text(run: Run, judged: Verdict, findings: Sequence[Finding], found: Answer, 
 
 
 def evidence(findings: Sequence[Finding], judged: Verdict, keys: Mapping[str, str]) -> list[list[str]]:
-    """What is flagged, a block each: the mode with its onset and reason, then what was measured.
+    """What is flagged, a block each: the mode, its onset and reason, those that are the same fact, what was measured.
 
     The reason that the verdict has given is not said again. keys: column -> the log's own key, which is what is named.
     """
     blocks = []
-    for finding in findings:
-        if finding.status == "present":
-            named = conclusion(str(finding.grade), finding.fault, finding.onset)
-            told = "" if finding.because == judged.because else f": {finding.because}"
-            costs = f"; {finding.effect}" if finding.grade == "note" and finding.effect else ""
-            measured = "; ".join(_measured(sign, keys) for sign in finding.evidence)
-            line = f"{answer.mark(finding)} {named}{told}{costs} ({certainty(finding)})"
-            blocks.append([line, *([f"    {measured}"] if measured else [])])
+    for finding, same in facts(findings):
+        named = conclusion(str(finding.grade), finding.fault, finding.onset)
+        told = "" if finding.because == judged.because else f": {finding.because}"
+        costs = f"; {finding.effect}" if finding.grade == "note" and finding.effect else ""
+        besides = f"; so also {listed([one.fault for one in same])}" if same else ""
+        measured = "; ".join(_measured(sign, keys) for sign in finding.evidence)
+        line = f"{answer.mark(finding)} {named}{told}{costs} ({certainty(finding)}){besides}"
+        blocks.append([line, *([f"    {measured}"] if measured else [])])
     return blocks
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from grposcope.core.finding import Finding
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Run, once
-from grposcope.faults.judge import diagnose
+from grposcope.faults.judge import diagnose, facts
 from grposcope.instruments.diagnosis import first_line, learning
 from grposcope.signs import run_outcome, words
 from grposcope.signs.outcome import Outcome
@@ -38,11 +38,11 @@ class Verdict:
     """The first thing to know of a run: what became of it, what is wrong, and what to do.
 
     word: the worst grade. line: begins with it and says the outcome and one cause (`first_line`). mode: the failure
-    mode of the headline, empty where there is none. because, advice: of that mode. others: number of modes that are
-    failing or a warning besides it. outcome: what became of the run, in a clause. notes: a clause per mode that is a
-    note. near: a clause per mode that is near its limit, or past it by no more than chance. beside: clauses on what
-    stands beside the outcome: other held-out scores that fell, groups without signal, how the parts of the reward went. untold: modes that cannot be
-    told, if none is flagged.
+    mode of the headline, empty where there is none. because, advice: of that mode. others: number of facts
+    that are failing or a warning besides it. outcome: what became of the run, in a clause. notes: a clause per mode that
+    is a note. near: a clause per mode that is near its limit, or past it by no more than chance. beside: clauses on what
+    stands beside the outcome: other held-out scores that fell, groups without signal, how the parts of the reward went.
+    untold: modes that cannot be told, if none is flagged.
     """
 
     word: Word
@@ -102,13 +102,14 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     told = any(finding.fault in SIGNAL for finding in flagged)
     clauses = (*learning.other_falls(run, outcome), "" if told else learning.dead_groups(run), learning.parts(run))
     beside = tuple(clause for clause in clauses if clause)
-    worst: Worst = "none" if not bad else "failing" if bad[0].grade == "failing" else "warning"
+    worst: Worst = "none" if not bad else "failing" if any(one.grade == "failing" for one in bad) else "warning"
     word = words.word(outcome.state, worst)
     if bad:
         first = bad[0]
         line = first_line.of_finding(word, outcome, first, steps)
         return Verdict(
-            word, line, first.fault, first.because, first.remedy, len(bad) - 1, said, notes, near=near, beside=beside
+            word, line, first.fault, first.because, first.remedy, len(facts(bad)) - 1, said, notes, near=near,
+            beside=beside,
         )  # fmt: skip
     untold = () if flagged else tuple(finding.fault for finding in findings if finding.status == "cannot tell")
     line = first_line.of_outcome(word, outcome, steps, *what_is_logged(run, outcome))
