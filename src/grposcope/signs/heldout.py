@@ -91,8 +91,7 @@ def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[Hel
         rank = score_rank(metric)
         if finite.sum() >= least and rank is not None:
             series = MetricSeries(metric, rows.step[finite].astype(np.float64), rows.value[finite])
-            of_part = not WHOLE & set(metric.lower().split("/"))
-            candidates.append(((rank, stays_at_top(series.values), -len(series), of_part, metric), series))
+            candidates.append(((rank, stays_at_top(series.values), -len(series), is_of_part(metric), metric), series))
     if not candidates:
         return []
     named = quantities.run.setting("outcome")
@@ -113,6 +112,11 @@ def score_rank(metric: str) -> int | None:
         return 0
     rank = next((i for i, part in enumerate(_SCORES) if part in metric.lower()), UNNAMED)
     return min(rank, _SCORES.index("correct")) if counts_answers(metric) else rank
+
+
+def is_of_part(metric: str) -> bool:
+    """Whether the path of a score does not say that it is over all data sets."""
+    return not WHOLE & set(metric.lower().split("/"))
 
 
 def stays_at_top(values: Floats) -> bool:
@@ -203,13 +207,14 @@ def scores(evaluated: Mapping[str, Sequence[float] | Floats]) -> list[str]:
         finite = np.asarray(values, np.float64)[np.isfinite(values)]
         rank = score_rank(metric)
         if len(finite) and rank is not None:
-            ranked.append((len(finite) < 2, rank, stays_at_top(finite), -len(finite), metric))
+            ranked.append((len(finite) < 2, rank, stays_at_top(finite), -len(finite), is_of_part(metric), metric))
     return [metric for *_, metric in sorted(ranked)]
 
 
 def of_run(run: Run) -> list[str]:
     """The held-out scores of a run, the one that is meant first."""
-    return scores({metric: run.evaluations.of(metric).value for metric in run.evaluations.metrics})
+    ranked = scores({metric: run.evaluations.of(metric).value for metric in run.evaluations.metrics})
+    return sorted(ranked, key=lambda metric: metric != run.setting("outcome"))
 
 
 def evaluations(run: Run, metric: str) -> Evaluated:

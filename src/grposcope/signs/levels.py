@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, once
-from grposcope.maths.intervals import interval
+from grposcope.maths.intervals import Z, interval
 from grposcope.signs import heldout, run_outcome
 from grposcope.signs.outcome import Outcome
 from grposcope.signs.quantities import Quantities
@@ -43,12 +43,18 @@ class Levels:
         """A level with its interval."""
         return heldout.with_interval(level, self.shares)
 
+    def interval(self, level: Estimate) -> tuple[float, float]:
+        """The 95 % interval of a level; Wilson's only of a share of problems, for n is a number of rows elsewhere."""
+        if self.shares and level.n:
+            return interval(level)
+        return level.value - Z * level.se, level.value + Z * level.se
+
     def document(self) -> dict[str, object]:
         """The levels for programs."""
         ends = {"first": (self.first_step, self.first), "best": (self.best_step, self.best),
                 "last": (self.last_step, self.last)}  # fmt: skip
         return {"metric": self.name} | {
-            name: {"step": step, **vars(level), "interval": list(interval(level))}
+            name: {"step": step, **vars(level), "interval": list(self.interval(level))}
             for name, (step, level) in ends.items()
         }
 

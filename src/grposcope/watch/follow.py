@@ -35,7 +35,10 @@ from grposcope.logs.sources import with_overflow
 from grposcope.logs.tail import READING, RESTING, GrowingLog, Pace, Tail
 from grposcope.logs.trainers.trl_output import RECORD
 from grposcope.maths.intervals import interval
+from grposcope.maths.timeseries.change import LATE
+from grposcope.maths.timeseries.level import rows
 from grposcope.signs import heldout
+from grposcope.signs.quantities import MetricSeries
 from grposcope.watch.advice import Advice, Adviser
 from grposcope.watch.alarms import Alarms
 from grposcope.watch.changes import WatchedState
@@ -459,27 +462,43 @@ def _progress(run: Snapshot, width: int) -> str:
 
 def _metrics(run: Snapshot, width: int) -> list[str]:
     """A line per quantity with a value other than 0, the held-out score after the reward."""
-    rows: list[tuple[str, Sequence[float], str]] = []
+    lines: list[tuple[str, Sequence[float], str]] = []
     for quantity in SHOWN:
         if quantity in run.metrics:
             name, values = run.metrics[quantity]
             values = list(map(float, values))
             if any(math.isfinite(value) and value != 0 for value in values):
-                unit, last = metric(name).unit, values[-1]
-                text = percent(last) if unit == "share" else f"{number(last)} {unit}".rstrip()
-                rows.append((metric(name).title, values, text))
+                unit = metric(name).unit
+                text = _last_level(name, values) if quantity == "reward" else _as_unit(values[-1], unit)
+                lines.append((metric(name).title, values, text))
         if quantity == "reward" and run.heldout:
             scores = [score.value for _, score in run.heldout]
             title = f"Held-out {heldout.name(run.score)}"
-            rows.append((title, scores, _last_score(run.heldout, scores)))
-    longest = max((len(text) for _, _, text in rows), default=0)
-    return [_line(*row, max(10, width - TITLE - 2 - longest)) for row in rows]
+            lines.append((title, scores, _last_score(run.heldout, scores)))
+    longest = max((len(text) for _, _, text in lines), default=0)
+    return [_line(*line, max(10, width - TITLE - 2 - longest)) for line in lines]
+
+
+def _as_unit(value: float, unit: str) -> str:
+    """A value of a metric in its unit."""
+    return percent(value) if unit == "share" else f"{number(value)} {unit}".rstrip()
+
+
+def _last_level(name: str, values: Sequence[float]) -> str:
+    """The last level of a metric, which is that of the verdict, and its last row."""
+    finite = np.array([value for value in values if math.isfinite(value)])
+    seen = MetricSeries(name, np.arange(len(finite), dtype=np.float64), finite).present.last.value
+    return number(seen) + (f", last row {number(values[-1])}" if values[-1] != seen else "")
 
 
 def _last_score(heldout: Sequence[tuple[int, Estimate]], scores: Sequence[float]) -> str:
-    """The last held-out score, with its interval where it has one."""
+    """The last level of the held-out score, the mean of the last fifth of the evaluations, which is that of the
+    verdict; of one evaluation, with its interval where it has one."""
     step, last = heldout[-1]
     form = percent if min(scores) >= 0 and max(scores) <= 1 else number
+    late = scores[rows(len(scores), LATE, least=1)]
+    if len(late) > 1:
+        return f"{form(math.fsum(late) / len(late))}, mean of the last {len(late)} up to step {step:,}"
     text = form(last.value)
     low, high = interval(last)
     if math.isfinite(low):

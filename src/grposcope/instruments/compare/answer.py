@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from grposcope.core.answer import Answer, Table
 from grposcope.core.metrics import VARIANTS, variant
 from grposcope.core.run import Run, labels
@@ -16,6 +14,7 @@ from grposcope.core.text import listed, number, visible
 from grposcope.instruments.compare import INSTRUMENT
 from grposcope.instruments.compare.differences import COMPARED, MetricDifference, differences
 from grposcope.instruments.diagnosis.verdict import findings_of, verdict
+from grposcope.signs.quantities import Quantities
 
 LEVEL = 0.05
 """Adjusted p-value below which runs are said to differ in a metric."""
@@ -52,7 +51,11 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
     found: dict[str, tuple[Sequence[str], Sequence[Sequence[str]], str]] = {
         "Verdicts": (("run", "verdict"), judged, ""),
         "Settings that differ": (("setting", *names), differing, ""),
-        "The end of each run": (("metric", *names), means, "Means of the last fifth of each run's own rows."),
+        "The end of each run": (
+            ("metric", *names),
+            means,
+            "Means of the last fifth of each run's own rows, or of those behind a sudden fall in it.",
+        ),
         "Differences": (
             ("run", "metric", names[0], "this run", "difference", "differs", "adjusted p"),
             _rows(names[1:], apart),
@@ -116,16 +119,13 @@ def _settings(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def _ends(runs: Sequence[Run]) -> dict[str, list[float | None]]:
+    """The last level of every metric of each run, which is that of its verdict."""
     ends: dict[str, list[float | None]] = {}
     for name in COMPARED:
         if not any(name in run.table for run in runs):
             continue
-        means: list[float | None] = []
-        for run in runs:
-            values = run.table.get(name, np.empty(0))[-max(1, run.steps // 5) :]
-            values = values[np.isfinite(values)]
-            means.append(float(values.mean()) if len(values) else None)
-        ends[name] = means
+        seen = [Quantities(run).column(name) for run in runs]
+        ends[name] = [None if series is None else series.present.last.value for series in seen]
     return ends
 
 

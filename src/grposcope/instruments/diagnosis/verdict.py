@@ -38,11 +38,11 @@ class Verdict:
     """The first thing to know of a run: what became of it, what is wrong, and what to do.
 
     word: the worst grade. line: begins with it and says the outcome and one cause (`first_line`). mode: the failure
-    mode of the headline, empty where there is none. because, advice: of that mode. others: number of facts
-    that are failing or a warning besides it. outcome: what became of the run, in a clause. notes: a clause per mode that
-    is a note. near: a clause per mode that is near its limit, or past it by no more than chance. beside: clauses on what
-    stands beside the outcome: other held-out scores that fell, groups without signal, how the parts of the reward went.
-    untold: modes that cannot be told, if none is flagged.
+    mode of the headline, empty where there is none. because, advice: of that mode. others: number of facts that are
+    failing or a warning besides it. outcome: what became of the run, in a clause. notes: a clause per mode that is
+    a note. near: a clause per mode that is near its limit, or past it by no more than chance. beside: clauses on
+    what stands beside the outcome: other held-out scores that fell, groups without signal, how the parts of the
+    reward went. untold: modes that cannot be told, if none is flagged.
     """
 
     word: Word

@@ -202,8 +202,11 @@ def harmonic_mean(p: Sequence[float]) -> float:
 def difference_variance(y: Array) -> float:
     """Half the mean squared difference of neighbours: the variance that rows do not share (von Neumann 1941).
 
-    It needs no model and is blind to trends. Of AR(1) plus white noise it holds the white part and 1 − φ of the rest.
+    It needs no model and is blind to trends. Of AR(1) plus white noise it holds the white part and 1 − φ of the rest. NaN
+    for a single value.
     """
+    if len(y) < 2:
+        return math.nan
     return 0.5 * float(np.square(np.diff(y)).sum()) / (len(y) - 1)  # a dot product would wake all BLAS threads
 
 
