@@ -2,11 +2,14 @@
 
     python benchmarks/graded.py --graded graded.json --runs FOLDER
     python benchmarks/graded.py --corpus --runs FOLDER --json
+    python benchmarks/graded.py --corpus --runs FOLDER --by-source
 
 graded.json: file name -> its repository, the words that are accepted ("refused" where the file has no rewards at all),
 and what a person saw. With --corpus the entries are those of benchmarks/corpus.json. FOLDER holds the logs under their
 names; those that are not there are named and left out. Shares have 95 % Wilson intervals; logs of one source are alike,
-so the mean over sources is said beside the share of logs. With --json the last line is the whole as JSON.
+so the mean over sources is said beside the share of logs. --by-source prints a matrix of grades and verdicts for every
+source, and what is right of all others where it is left out: how much one source decides. With --json the last line is
+the whole as JSON.
 """
 
 from __future__ import annotations
@@ -85,6 +88,24 @@ def by_source(rows: Sequence[Judged]) -> dict[str, tuple[int, int]]:
     return {source: (sum(right), len(right)) for source, right in sorted(counts.items())}
 
 
+def of_each_source(rows: Sequence[Judged]) -> str:
+    """For every source the words accepted first and those given, as counts; its share right, and that of the rest."""
+    given = (*GRADES, REFUSED)
+    lines = [
+        f"| source | accepted | {' | '.join(given)} | right | right without this source |",
+        "|---|---|" + "---|" * (len(given) + 2),
+    ]
+    for source in by_source(rows):
+        own, rest = ([row for row in rows if (row.source == source) is mine] for mine in (True, False))
+        shares = [rate(sum(row.right for row in part), len(part)) if part else "–" for part in (own, rest)]
+        counts = Counter((row.accepted[0], row.word) for row in own)
+        for place, grade in enumerate(dict.fromkeys(row.accepted[0] for row in own)):
+            cells = " | ".join(str(counts[grade, word]) for word in given)
+            ends = shares if place == 0 else ["", ""]
+            lines.append(f"| {source if place == 0 else ''} | {grade} | {cells} | {ends[0]} | {ends[1]} |")
+    return "\n".join(lines)
+
+
 def summary(rows: Sequence[Judged]) -> list[str]:
     """The shares that the script is run for, in sentences."""
     sources = by_source(rows)
@@ -108,6 +129,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True, help="folder with the logs")
     parser.add_argument("--only", default="", help="part of the names of the logs that are judged")
     parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--by-source", action="store_true", help="a matrix of every source, and of all others")
     parser.add_argument("--json", action="store_true", help="end with everything as one line of JSON")
     arguments = parser.parse_args()
     grades = CORPUS if arguments.corpus else arguments.graded
@@ -126,6 +148,8 @@ def main() -> None:
     print("", matrix(rows), "", "| source | right | of |\n|---|---|---|", sep="\n")
     print(*(f"| {source} | {right} | {n} |" for source, (right, n) in by_source(rows).items()), sep="\n")
     print("", *(f"- {line}" for line in summary(rows)), sep="\n")
+    if arguments.by_source:
+        print("", of_each_source(rows), sep="\n")
     if left:
         print(f"not there: {', '.join(sorted(left))}")
     if arguments.json:

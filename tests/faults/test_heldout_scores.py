@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import synthetic_series as made
 from synthetic_series import Columns, U, flagged
 
+from grposcope.core.run import Evaluations
 from grposcope.instruments.diagnosis import diagnose
 
 AT = np.arange(1, 13) / 12
@@ -67,3 +70,23 @@ def test_a_fall_beside_a_reward_that_falls_is_no_hacking() -> None:
     modes = flagged(table, evaluated(0.6 - 0.3 * AT))
     assert {"held-out decline", "reward decline"} <= set(modes)
     assert "reward hacking" not in modes
+
+
+def test_a_score_that_stopped_is_compared_with_the_reward_up_to_there() -> None:
+    """Evaluations end at step 60 of 120, where the reward has hardly risen; it is said until when they go."""
+    table = made.healthy(2)
+    table["reward"] = (
+        0.3 + 0.5 * np.clip((np.arange(120) - 55) / 60, 0, 1) + 0.02 * np.random.default_rng(2).normal(size=120)
+    )
+    score = 0.4 + 0.01 * np.random.default_rng(3).normal(size=12)
+    steps = np.arange(5, 65, 5)
+    run = made.run(table)
+    held = Evaluations.of_rows(
+        [(int(s), "accuracy", float(v), 0.01, 500, "") for s, v in zip(steps, score, strict=True)]
+    )
+    stopped = replace(run, evaluations=held)
+    finding = next(one for one in diagnose(stopped) if one.fault == "reward hacking")
+    assert finding.status != "present"
+    assert "both up to step 60, where the evaluations end" in finding.because
+    whole = made.run(table, np.interp(np.linspace(0, 1, 12), [0, 1], [0.4, 0.4]) + score - 0.4)
+    assert "evaluations end" not in next(one for one in diagnose(whole) if one.fault == "reward hacking").because

@@ -24,7 +24,7 @@ from scipy.special import ndtr, stdtr
 from grposcope.core.estimate import Estimate
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE, MeanCurve
-from grposcope.maths.timeseries.noise import Array, Contrast, harmonic_mean
+from grposcope.maths.timeseries.noise import Array, Contrast, harmonic_mean, widening
 from grposcope.signs.outcome import Doubt, Fate, Outcome, direction
 from grposcope.signs.present import DISJOINT, PARTS, Present, scale_of_rows
 from grposcope.signs.thresholds import (
@@ -70,6 +70,8 @@ def of_reward(
         if first is None:
             return curve.level(last, minus)
         found = curve.change(first, last, minus=minus)
+        if seen.smoothed:
+            return _of_averaged(found, level.change(values, first, last, minus=minus, widen=widening(seen.smoothed)))
         if line is None or (first, last) != (EARLY, LATE):
             return found
         straight = line.change(first, last, minus=minus)
@@ -85,6 +87,11 @@ def of_reward(
     white = [fit.if_white.change(EARLY, LATE) for fit in (curve, line) if fit is not None]
     wanders = min(min(test.p_up, test.p_down) for test in white) < WHITE
     return replace(found, doubt="wandering") if wanders else found
+
+
+def _of_averaged(curve: Contrast, rows: Contrast) -> Contrast:
+    """The test of rows that are an exponential average: the less sure one of its curve's and of its widened levels'."""
+    return Contrast(rows.value, max(curve.se, rows.se), max(curve.p_up, rows.p_up), max(curve.p_down, rows.p_down))
 
 
 def of_few(steps: Array, values: Array, seen: Present, margin: float | None, name: str, missing: str) -> Outcome:

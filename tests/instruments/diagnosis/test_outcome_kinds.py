@@ -203,3 +203,26 @@ def test_games_of_one_evaluation_are_averaged(tmp_path: Path) -> None:
     assert set(run.evaluations.of("solved").n) == {25}
     assert "held-out solved" in said(run).line
     assert said(run).word == "healthy"
+
+
+def averaged(rng: np.random.Generator, n: int, alpha: float, rise: float = 0.0) -> np.ndarray:
+    """Exponential average (n,) of white noise about a level, or about a rise, from its first row or long before."""
+    rows = 0.4 + 0.05 * rng.normal(size=n + 200) + rise * np.clip((np.arange(n + 200) - 200) / n, 0, 1)
+    rows = rows if rng.random() < 0.5 else rows[200:]
+    mean = [rows[0]]
+    for row in rows[1:]:
+        mean.append(alpha * mean[-1] + (1 - alpha) * row)
+    return np.array(mean[-n:])
+
+
+def test_averaged_rewards_show_little() -> None:
+    """A flat reward that a logger averaged is neither failing nor healthy; a plain rise still is."""
+    words = {"flat": [], "rising": []}  # type: dict[str, list[str]]
+    for seed in range(24):
+        rng = np.random.default_rng([17, seed])
+        n, alpha = int(rng.choice([60, 120, 250])), float(rng.choice([0.8, 0.9, 0.95, 0.98]))
+        for kind, rise in (("flat", 0.0), ("rising", 0.4)):
+            run = series.run(series.healthy(seed, n) | {"reward": averaged(rng, n, alpha, rise)})
+            words[kind].append(verdict(run, diagnose(run)).word)
+    assert sum(word != "cannot tell" for word in words["flat"]) <= 2, words
+    assert words["rising"].count("healthy") >= 20, words

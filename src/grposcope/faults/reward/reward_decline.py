@@ -16,6 +16,8 @@ Sources
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
 from grposcope.core.finding import Finding, Grade, measured
 from grposcope.signs import run_outcome
@@ -42,6 +44,8 @@ def check(quantities: Quantities) -> Finding:
     if reward.shift is not None:
         tests.append(measured(reward.shift.p if reward.shift.size < 0 else 1.0, because, ends(reward)))
     worst = any_of(tests)
+    if reward.present.smoothed:  # rows of an exponential average: their levels say how little they show
+        worst = replace(worst, p=max(worst.p, reward.present.loss.p_down))
     white = min(curve.if_white.change().p_down, curve.if_white.change(MIDDLE).p_down)
     missing = () if 2 * white >= SEEN else ("longer run",) if reward.sampling is not None else ("rollouts",)
     onset = reward.onset() if worst.p < 0.5 and worst.onset is None else worst.onset

@@ -202,8 +202,8 @@ def harmonic_mean(p: Sequence[float]) -> float:
 def difference_variance(y: Array) -> float:
     """Half the mean squared difference of neighbours: the variance that rows do not share (von Neumann 1941).
 
-    It needs no model and is blind to trends. Of AR(1) plus white noise it holds the white part and 1 − φ of the rest. NaN
-    for a single value.
+    It needs no model and is blind to trends. Of AR(1) plus white noise it holds the white part and 1 − φ of the rest.
+    NaN for a single value.
     """
     if len(y) < 2:
         return math.nan
@@ -214,14 +214,15 @@ def smoothing(y: Array) -> float:
     """φ of an exponential average that y (n,) may be, where its rows have no noise of their own; else 0.
 
     The differences of AR(1) noise have the lag-one correlation −(1 − φ)/2, white noise beside it brings that to −1/2,
-    and a curve without noise to 1. A trend moves it little. 0 for fewer than SMOOTHED rows.
+    and a curve without noise to 1. A trend moves it little. Half a standard error
+    of the correlation, 1/√n, is added to it: few rows show it badly. 0 for fewer than SMOOTHED rows.
     """
     if len(y) < SMOOTHED:
         return 0.0
     steps = np.diff(y) - np.diff(y).mean()
     power = float(np.square(steps).sum())
     lag = float((steps[1:] * steps[:-1]).sum()) / power if power > 0 else 1.0
-    return min(1 + 2 * lag, 0.98) if NO_WHITE < lag < NO_NOISE else 0.0
+    return min(1 + 2 * lag + 1 / math.sqrt(len(y)), 0.98) if NO_WHITE < lag < NO_NOISE else 0.0
 
 
 def widening(phi: float) -> float:
