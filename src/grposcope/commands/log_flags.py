@@ -7,7 +7,8 @@ import difflib
 import math
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,22 +52,26 @@ def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
     command.set_defaults(log_paths=paths)
 
 
-def read(path: str | Path, arguments: argparse.Namespace) -> Run:
-    """The run at a path, with what the flags say of it; UserError that names the flag where one is needed."""
+def read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, Any] | None = None) -> Run:
+    """The run at a path, with what the flags say of it; UserError that names the flag where one is needed.
+
+    known: settings under our names that no flag gives.
+    """
     from grposcope.logs.hints import UndecidedError
 
     try:
-        return _read(path, arguments)
+        return _read(path, arguments, known or {})
     except UndecidedError as error:
         raise UserError(_question(error, path)) from None
 
 
-def _read(path: str | Path, arguments: argparse.Namespace) -> Run:
+def _read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, Any]) -> Run:
     """The run at a path; UndecidedError where a flag is needed."""
     from grposcope import logs as runs
 
     place, number = numbered(path)
-    return runs.read(place, hints(arguments, number))
+    said = hints(arguments, number)
+    return runs.read(place, replace(said, settings={**known, **said.settings}))
 
 
 def _question(error: UndecidedError, path: str | Path) -> str:

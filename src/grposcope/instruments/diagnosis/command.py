@@ -14,6 +14,7 @@ from grposcope.commands.output import add_json, finish, say
 from grposcope.commands.watch_flags import add_webhook, senders, wanted_by
 from grposcope.core.answer import HEADLINE
 from grposcope.core.errors import UserError
+from grposcope.core.settings import SettingsAskedFor
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
@@ -33,6 +34,7 @@ examples:
   grposcope diagnose train.log --set group=8                 a setting that the log does not state
   grposcope diagnose mine.log --dry-run                      what is read from the log of your own trainer
   grposcope diagnose mine.log --map reward=Reward,step=2     which of its numbers is the reward, and which the step
+  grposcope diagnose RUN --config train.py                   and whether the run has the settings that were asked for
   grposcope diagnose RUN --html verdict.html                 one page: the rules, and charts of what is flagged
   grposcope diagnose RUN --fail-on failing                   exit status 1 if learning stops or reverses, for CI
   grposcope diagnose RUN --fail-on "kl blow-up"              or if this mode is flagged, whatever its grade
@@ -82,6 +84,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         default="step",
         help="what to align the runs by: steps, tokens, or seconds since the first row (default: step)",
     )
+    command.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="settings that were asked for, a file as lint reads it: what differs from those of the run is named, "
+        "and what the log does not state is taken from it",
+    )
     add_webhook(command, "the verdict")
     command.add_argument(
         "--level",
@@ -112,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     fatal, told = wanted_by("--fail-on", grades), wanted_by("--alert-on", arguments.alert_on or ["warning"])
     if len(grades) < len(arguments.fail_on) and not arguments.reference:
         raise UserError("--fail-on divergence needs runs that went well; give them with --reference")
-    read_run = logs.read(arguments.path, arguments)
+    read_run = _run(arguments)
     compared = _compared(read_run, arguments)
     findings = diagnose(read_run, arguments.level)
     judged, found = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
@@ -142,6 +151,24 @@ def run(arguments: argparse.Namespace) -> int:
             print(line, file=sys.stderr)
     finish(arguments, said)
     return int(too_bad)
+
+
+def _run(arguments: argparse.Namespace) -> Run:
+    """The run, with what the file of --config asks for: settings that its log does not state are taken from there."""
+    run = logs.read(arguments.path, arguments)
+    if arguments.config is None:
+        return run
+    from grposcope.instruments import has, needed
+
+    if not has("lint"):
+        raise UserError(needed(["lint"]))
+    from grposcope.instruments.lint.read import read
+    from grposcope.signs.settings.in_force import missing_from
+
+    asked = read(arguments.config)
+    if more := missing_from(run, asked):
+        run = logs.read(arguments.path, arguments, more)
+    return replace(run, asked=SettingsAskedFor(asked, frozenset(more)))
 
 
 def _compared(run: Run, arguments: argparse.Namespace) -> Answer | None:
