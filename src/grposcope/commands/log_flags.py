@@ -60,18 +60,18 @@ def read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, An
     from grposcope.logs.hints import UndecidedError
 
     try:
-        return _read(path, arguments, known or {})
+        return _read(path, arguments, known)
     except UndecidedError as error:
         raise UserError(_question(error, path)) from None
 
 
-def _read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, Any]) -> Run:
+def _read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, Any] | None = None) -> Run:
     """The run at a path; UndecidedError where a flag is needed."""
     from grposcope import logs as runs
 
     place, number = numbered(path)
     said = hints(arguments, number)
-    return runs.read(place, replace(said, settings={**known, **said.settings}))
+    return runs.read(place, replace(said, settings={**(known or {}), **said.settings}))
 
 
 def _question(error: UndecidedError, path: str | Path) -> str:
