@@ -16,7 +16,7 @@ from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.core.metrics import metric
 from grposcope.maths.timeseries.change import EARLY, LATE
-from grposcope.signs.mismatch import NUMERICS, TRUNCATED, signature
+from grposcope.signs.mismatch import INPUTS, NUMERICS, TRUNCATED, signature
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
 
@@ -95,7 +95,7 @@ def check(quantities: Quantities) -> Finding:
     told = signature(quantities, seen.sizes, seen.limit)
     hidden = AFTER.get(found.series.name, "")
     because = f"{worst.because}{f' ({hidden})' if hidden else ''}; {told.because}"
-    onset = None if told.fault in (NUMERICS, TRUNCATED) else told.onset or _crossed(seen)
+    onset = None if told.fault in (INPUTS, NUMERICS, TRUNCATED) else told.onset or _crossed(seen)
     explains = FOLLOWS if onset is not None else ()
     return measured(
         worst.p, because, worst.evidence, onset, told.fault, explains=explains, brief=worst.brief

@@ -1,15 +1,15 @@
 """A setting with which nothing can be learned, as the record proves it.
 
 What it is
-    A learning rate of 0, groups of one rollout, parameters that take no gradient, or advantages without a baseline.
+    A learning rate of 0, groups of one rollout, or advantages without a baseline.
 How it shows
-    The learning rate or the gradient norm is exactly 0 in every row although groups differ; the group size is 1;
-    largest and least advantage equal largest and least reward.
+    The learning rate is exactly 0 in every row; the group size is 1; largest and least advantage equal largest and
+    least reward.
 What it does to the gradient
     There is none, or it is that of the rewards without anything to compare them with.
 What to do
     Correct the setting that is named: num_generations, rollout.n or n_samples_per_prompt at 4 or more; a learning
-    rate; parameters that require gradients.
+    rate.
 What decides
     The setting in force: the trainer's own record of its configuration.
 Sources
@@ -30,7 +30,7 @@ from grposcope.signs.quantities import LEAST, Quantities
 
 
 def check(quantities: Quantities) -> Finding:
-    """Groups of one rollout, a learning rate of 0, gradients of 0 without dead groups, advantages equal to rewards."""
+    """Groups of one rollout, a learning rate of 0, advantages equal to rewards."""
     table, run = quantities.run.table, quantities.run
     faults: list[tuple[str, str]] = []
     if quantities.group_size == 1 or (len(run.groups) and int(run.groups.sizes.max()) == 1):
@@ -48,13 +48,6 @@ def check(quantities: Quantities) -> Finding:
         faults.append((
             f"the learning rate is 0 on all {len(rate)} rows",
             "set a learning rate; check the warm-up and the length of the schedule",
-        ))  # fmt: skip
-    norm, dead = quantities.column("grad_norm"), quantities.dead_fraction
-    explained = dead is None or dead.values.mean() > 0.99  # dead groups have no gradient
-    if norm is not None and len(norm) >= LEAST and not norm.values.any() and not explained:
-        faults.append((
-            f"the gradient is exactly 0 on all {len(norm)} rows",
-            "check that the parameters require gradients and that rewards differ",
         ))  # fmt: skip
     if not faults:
         return fact(False, "no logged setting is provably wrong")
@@ -87,7 +80,7 @@ FAULT = Fault(
         "misconfiguration",
         check,
         needs=(),
-        statistic="facts of the record: group size, lr, gradients, advantages equal to rewards",
+        statistic="facts of the record: group size, lr, advantages equal to rewards",
         threshold="proof, no noise involved",
     ),
 )
