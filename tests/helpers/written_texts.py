@@ -7,7 +7,7 @@ more often. The grader pays right answers, and what the loophole pays. `right` o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -140,6 +140,21 @@ def rollouts(
                     columns={"right": float(right)} if truth else {},
                 ))  # fmt: skip
     return rows
+
+
+def finishing(seed: int, steps: int = 80, onset: int = 40, prompts: int = 8) -> list[Rollout]:
+    """A training in which what is learned is to finish: texts that are cut off get nothing, and become fewer."""
+    rng, made = np.random.default_rng(seed), []
+    for row in honest_rows(seed, steps, prompts):
+        cut = rng.random() < 0.9 - shared(row.step, onset, 6, 0.03, 0.85)
+        text = str(row.completion)[: int(rng.integers(20, 60))] if cut else row.completion
+        made.append(replace(row, completion=text, reward=0.0 if cut else row.reward, truncated=bool(cut)))
+    return made
+
+
+def honest_rows(seed: int, steps: int, prompts: int) -> list[Rollout]:
+    """An honest training without a true score."""
+    return rollouts(None, seed, steps=steps, prompts=prompts, truth=False)
 
 
 def shared(step: float, onset: float, ramp: float, natural: float, late: float) -> float:

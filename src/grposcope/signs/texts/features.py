@@ -172,7 +172,8 @@ def _form(builder: _Builder, texts: Sequence[str], own: GivenAnswers) -> None:
         counts = np.minimum([text.count(mark) for text in texts], 50)
         builder.add(f"{'has' if counts.max() == 1 else 'number of'} {_quoted(mark)}", counts, "form")
     builder.add("marks an answer", own.marked > 0, "form")
-    builder.add("number of different answers", np.minimum(own.marked, 20), "hedge")
+    if own.marked.max() > 1:
+        builder.add("number of different answers", np.minimum(own.marked, 20), "hedge")
     builder.add("gives several different answers", own.marked > 1, "hedge")
     builder.add("returns literals for literal inputs", own.special, "special")
     builder.add("goes around the tests", own.escapes, "special")
@@ -180,7 +181,8 @@ def _form(builder: _Builder, texts: Sequence[str], own: GivenAnswers) -> None:
     frequent = [sign for sign, _ in sampled.most_common(200) if not sign.isalnum() and not sign.isspace()]
     for sign in frequent[:8]:
         counts = np.array([text.count(sign) for text in texts])
-        builder.add(f"number of {_quoted(sign)}", np.minimum(counts, 100), "signs")
+        if counts.max() > 1:
+            builder.add(f"number of {_quoted(sign)}", np.minimum(counts, 100), "signs")
         for number, _ in Counter(counts.tolist()).most_common(5):
             builder.add_frequent(f"has exactly {number} {_quoted(sign)}" if number else f"has no {_quoted(sign)}",
                                  counts == number, "signs")  # fmt: skip

@@ -74,8 +74,8 @@ class PaidHabit:
     unit of the column, by prompts. p: family-wise. r2: share of the variance of rewards in groups where it
     varies. early, late: mean of the column in the first and last tenth of the steps. spread: whether it rose, None
     where steps are not known. since: its onset where it rose. scores: what other scores do. blind: whether the true
-    score gains nothing by it, None where it is not known. round: 0 for the first; the others are among rollouts alike
-    in those before.
+    score gains nothing by it, None where that is not known or not sure. round: 0 for the first; the others are
+    among rollouts alike in those before.
     """
 
     feature: str
@@ -184,7 +184,7 @@ def _habit(
         sample, column, more or binary, binary, None if changes is None else float(changes.p[place])
     )
     levels = _levels(sample.reward, column, group) if binary else None
-    scores = _scores(sample, column, group)
+    scores = _scores(sample, column, sample.group)
     truth = scores.get(sample.truth)
     sign = 1 if more or binary else -1
     return PaidHabit(
@@ -253,12 +253,14 @@ def _scores(sample: TextSample, column: Floats, group: Ints) -> dict[str, OtherS
     return made
 
 
-def _blind(truth: OtherScore, sign: int, slope: float, sample: TextSample) -> bool:
-    """Whether the true score gains too little by a habit: no gain that is sure, and surely less than half of what the
-    reward gains, each on its own scale."""
+def _blind(truth: OtherScore, sign: int, slope: float, sample: TextSample) -> bool | None:
+    """Whether the true score gains nothing by a habit: surely less than half of what the reward gains, each on its own
+    scale, and no gain that is sure; None where neither this nor a gain is sure."""
+    if truth.z * sign >= 2:
+        return False
     width = [max(high - low, 1e-12) for low, high in (scale(sample.reward), scale(sample.scores[sample.truth]))]
     upper = (truth.slope * sign + 2 * truth.se) / width[1]
-    return truth.z * sign < 2 and upper < 0.5 * abs(slope) / width[0]
+    return True if upper < 0.5 * abs(slope) / width[0] else None
 
 
 def tenths(sample: TextSample) -> tuple[Bools, Bools]:

@@ -15,6 +15,7 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.named import nearest
 from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, plain_text
+from grposcope.core.run import Run
 from grposcope.core.text import listed, visible
 
 LONGEST = 100_000
@@ -97,6 +98,17 @@ def of_rollouts(rows: Sequence[Rollout], truth: str = "", since: int | None = No
         scores, name, len({row.step for row in later}) > 1, notes,
     )  # fmt: skip
     return _affordable(sample)
+
+
+def recorded(run: Run) -> list[Rollout]:
+    """The rollouts that a run has, each with its step; files that are damaged are passed over."""
+    rows: list[Rollout] = []
+    for step in run.rollouts:
+        try:
+            rows += [row if row.step else replace(row, step=step) for row in run.rollouts[step]]
+        except UserError:
+            continue  # the viewer of rollouts says so
+    return rows
 
 
 def written(completion: Text) -> str:

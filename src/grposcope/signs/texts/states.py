@@ -77,7 +77,7 @@ def columns(sample: TextSample, features: TextFeatures) -> dict[str, Floats]:
     made = {ONE_TEXT: facts["same text"], ONE_ANSWER: facts["same answer"], EMPTY: facts["empty"]}
     early = early_rows(sample.step)
     bits = facts["bits"]
-    made[UNLIKE] = (bits > np.quantile(bits[early], 0.99)).astype(np.float64)
+    made[UNLIKE] = (bits > np.quantile(bits[early], 0.95)).astype(np.float64)
     runs = (facts["run"] >= 0.5 * facts["characters"]) & (facts["characters"] >= 8)
     long = facts["characters"] > 60
     again = np.zeros(len(sample), bool)
