@@ -104,6 +104,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the verdict; exit status 1 for what --fail-on names."""
+    from grposcope.faults import judge_texts
     from grposcope.faults.judge import diagnose
     from grposcope.instruments.diagnosis import answer, screen
     from grposcope.instruments.diagnosis.verdict import verdict
@@ -123,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--fail-on divergence needs runs that went well; give them with --reference")
     read_run = _run(arguments)
     compared = _compared(read_run, arguments)
-    findings = diagnose(read_run, arguments.level)
+    findings = judge_texts.with_texts(read_run, diagnose(read_run, arguments.level))
     judged, found = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
     said = document.of_answer(found)
     if arguments.verbose:
