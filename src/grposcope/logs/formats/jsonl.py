@@ -13,7 +13,8 @@ from typing import Any
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_number
 from grposcope.logs.columns import ColumnBuilder, RawLog, flat
-from grposcope.logs.formats.log_file import LogFile, LogKind, fast_json_row, first_few, json_row
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile, fast_json_row, first_few, json_row
 from grposcope.logs.hints import Hints
 from grposcope.logs.kept_rows import GrowingHints, KeptFile, KeptRows
 from grposcope.logs.keys import is_reward
@@ -148,5 +149,5 @@ def _rows_of(content: dict[str, Any]) -> list[Any] | None:
     return of_objects[0] if len(of_objects) == 1 else None
 
 
-LINES = LogKind(read, file=lambda file: file.shape == "json lines", generic=True)
-DOCUMENT = LogKind(read_document, file=lambda file: file.shape == "json document", generic=True)
+LINES = LogKind(read, shapes=("json lines",), generic=True)
+DOCUMENT = LogKind(read_document, shapes=("json document",), generic=True)

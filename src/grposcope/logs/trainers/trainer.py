@@ -13,7 +13,7 @@ from grposcope.core import metrics
 from grposcope.core.not_finite import made_absent
 from grposcope.core.run import Bools, Floats
 from grposcope.logs.columns import flat
-from grposcope.logs.formats.log_file import LogKind
+from grposcope.logs.formats.kind import LogKind
 
 Columns = Mapping[str, Floats]
 Settings = Mapping[str, Any]
