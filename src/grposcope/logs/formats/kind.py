@@ -57,8 +57,8 @@ class LogKind:
             any((self.magic, self.shapes, self.rows, self.document, self.columns, self.file))
             and file.head.startswith(self.magic)
             and (not self.shapes or file.shape in self.shapes)
-            and (not self.rows or any(_has(file.first_row, fields) for fields in self.rows))
-            and (not self.document or (file.shape == "json document" and _has(file.document, self.document)))
+            and (not self.rows or any(_is_object_with(fields, file.first_row) for fields in self.rows))
+            and (not self.document or (file.shape == "json document" and _is_object_with(self.document, file.document)))
             and (not self.columns or self.columns <= set(parquet.column_names(file.path)))
             and (self.file is None or self.file(file))
         )
@@ -68,12 +68,11 @@ class LogKind:
         return self.folder is not None and self.folder(folder)
 
 
-def _has(row: Any, fields: Fields) -> bool:
-    """Whether this is an object and has all of these fields."""
-    return isinstance(row, dict) and all(name in row and _fits(row[name], form) for name, form in fields.items())
-
-
-def _fits(value: Any, form: type | re.Pattern[str]) -> bool:
-    if isinstance(form, re.Pattern):
-        return isinstance(value, str) and form.fullmatch(value) is not None
-    return isinstance(value, form)
+def _is_object_with(fields: Fields, value: Any) -> bool:
+    """Whether a value is an object that has all of these fields."""
+    return isinstance(value, dict) and all(
+        isinstance(value.get(name), str) and form.fullmatch(value[name]) is not None
+        if isinstance(form, re.Pattern)
+        else name in value and isinstance(value[name], form)
+        for name, form in fields.items()
+    )
