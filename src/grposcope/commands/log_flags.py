@@ -7,6 +7,7 @@ import difflib
 import math
 import re
 import shlex
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,10 @@ REMEDY = {
     "run": "give one of them, such as {place}#2",
 }
 """What to do about a log that leaves a question, by the field of `Hints` that answers it."""
+
+
+STANDARD_INPUT = "-"
+"""Path of a command line that stands for standard input."""
 
 
 def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
@@ -66,6 +71,8 @@ def _read(path: str | Path, arguments: argparse.Namespace) -> Run:
     from grposcope import logs as runs
 
     place, number = numbered(path)
+    if str(place) == STANDARD_INPUT:
+        return runs.read_text(sys.stdin.buffer.read(), "standard input", hints(arguments, number))
     return runs.read(place, hints(arguments, number))
 
 
@@ -91,6 +98,11 @@ def hints(arguments: argparse.Namespace, run: int | None = None) -> Hints:
 
     outcome = {"outcome": arguments.outcome} if arguments.outcome else {}
     return Hints(settings(arguments.set) | outcome, columns(arguments.map), arguments.average, run, arguments.scope)
+
+
+def place(path: str | Path) -> str | Path:
+    """A path of the command line as people read it."""
+    return "standard input" if str(path) == STANDARD_INPUT else path
 
 
 def numbered(path: str | Path) -> tuple[Path, int | None]:
@@ -204,7 +216,7 @@ def dry_run(arguments: argparse.Namespace) -> int:
             found = understood(_read(path, arguments))
         except UnreadError as error:
             problem = _question(error, path) if isinstance(error, UndecidedError) else str(error)
-            found = refused(str(path), problem, error.seen)
+            found = refused(str(place(path)), problem, error.seen)
         say(arguments, "\n".join(visible(line, 2000) for line in found.lines()))
         documents.append(asdict(found))
     finish(arguments, {"understood": documents})

@@ -36,14 +36,14 @@ OVERFLOW = 1e100
 _TRIED = 40  # files of a folder
 
 
-def read(place: Path, hints: Hints) -> Run:
-    """The run at `place`, by the first format and trainer that recognise it; the rest as `grposcope.logs.read`."""
+def read(file: LogFile, hints: Hints) -> Run:
+    """The run in a file or folder, by the first format and trainer that recognise it; as `grposcope.logs.read`."""
+    place = file.path
     try:
-        if not place.exists():
+        if file.content is None and not place.exists():
             raise UserError(f"there is no {place}; give the folder of a run, or a trainer's log")
-        run = _with_overflows(
-            _folder(place, hints) if place.is_dir() else normalize(read_file(LogFile(place), hints), hints)
-        )
+        is_folder = file.content is None and place.is_dir()
+        run = _with_overflows(_folder(place, hints) if is_folder else normalize(read_file(file, hints), hints))
         return scopes.chosen(run, hints.scope) if hints.scope else run
     except OSError as error:
         raise unreadable(place, error) from None
