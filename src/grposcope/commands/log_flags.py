@@ -7,8 +7,10 @@ import difflib
 import math
 import re
 import shlex
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,10 @@ REMEDY = {
     "run": "give one of them, such as {place}#2",
 }
 """What to do about a log that leaves a question, by the field of `Hints` that answers it."""
+
+
+STANDARD_INPUT = "-"
+"""Path of a command line that stands for standard input."""
 
 
 def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
@@ -71,7 +77,16 @@ def _read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, A
 
     place, number = numbered(path)
     said = hints(arguments, number)
-    return runs.read(place, replace(said, settings={**(known or {}), **said.settings}))
+    said = replace(said, settings={**(known or {}), **said.settings})
+    if str(place) == STANDARD_INPUT:
+        return runs.read_text(_standard_input(), "standard input", said)
+    return runs.read(place, said)
+
+
+@cache
+def _standard_input() -> bytes:
+    """All of standard input, which can be read only once."""
+    return sys.stdin.buffer.read()
 
 
 def _question(error: UndecidedError, path: str | Path) -> str:
@@ -96,6 +111,11 @@ def hints(arguments: argparse.Namespace, run: int | None = None) -> Hints:
 
     outcome = {"outcome": arguments.outcome} if arguments.outcome else {}
     return Hints(settings(arguments.set) | outcome, columns(arguments.map), arguments.average, run, arguments.scope)
+
+
+def place(path: str | Path) -> str | Path:
+    """A path of the command line as people read it."""
+    return "standard input" if str(path) == STANDARD_INPUT else path
 
 
 def numbered(path: str | Path) -> tuple[Path, int | None]:
@@ -209,7 +229,7 @@ def dry_run(arguments: argparse.Namespace) -> int:
             found = understood(_read(path, arguments))
         except UnreadError as error:
             problem = _question(error, path) if isinstance(error, UndecidedError) else str(error)
-            found = refused(str(path), problem, error.seen)
+            found = refused(str(place(path)), problem, error.seen)
         say(arguments, "\n".join(visible(line, 2000) for line in found.lines()))
         documents.append(asdict(found))
     finish(arguments, {"understood": documents})
