@@ -126,7 +126,22 @@ def _cancelling(rng: np.random.Generator) -> Columns:
 
 
 FAILURES: Mapping[str, Failure] = {
-    "misconfiguration": Failure(
+    "group of one": Failure(
+        lambda rng: {"group": 1, "reward": around(0.3, 0.025, rng), "heldout": 0.3 + 0 * U},
+        ("reward", "heldout"),
+    ),
+    "no baseline": Failure(
+        lambda rng: {
+            "reward": around(0.3, 0.025, rng),
+            "heldout": 0.3 + 0 * U,
+            "advantage_max": 0 * U + 1,
+            "reward_max": 0 * U + 1,
+            "advantage_min": 0 * U,
+            "reward_min": 0 * U,
+        },
+        ("advantage_max", "reward_max"),
+    ),
+    "zero learning rate": Failure(
         lambda rng: {"lr": np.zeros(ROWS), "reward": around(0.3, 0.025, rng), "heldout": 0.3 + 0 * U},
         ("lr", "reward"),
     ),
@@ -341,7 +356,7 @@ def record(folder: Path, name: str, seed: int = 0) -> Path:
     rng = np.random.default_rng(seed)
     columns = healthy(rng) | (FAILURES[name].change(rng) if name in FAILURES else {})
     groups, heldout = columns.pop("groups", []), columns.pop("heldout")
-    settings = {"steps": ROWS, "group": 8, "prompts": 8} | (
+    settings = {"steps": ROWS, "group": columns.pop("group", 8), "prompts": 8} | (
         {"reward_weights": w} if (w := columns.pop("weights", None)) else {}
     )
     folder.mkdir(parents=True, exist_ok=True)

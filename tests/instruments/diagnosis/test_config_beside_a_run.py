@@ -85,7 +85,7 @@ def test_what_the_log_lacks_is_taken_from_the_file_and_not_compared_with_itself(
     finding = judged(capsys, path, "--config", config(tmp_path, {"num_generations": 1, "beta": 0.04}))
     assert finding["status"] == "cannot tell"
     document = told(capsys, path, "--config", config(tmp_path, {"num_generations": 1}))
-    assert {"group of one", "misconfiguration"} & set(document["present"])
+    assert "group of one" in document["present"]
 
 
 def test_without_a_file_nothing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

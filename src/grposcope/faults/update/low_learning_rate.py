@@ -47,7 +47,9 @@ def check(quantities: Quantities) -> Finding:
     """A KL next to 0 after MANY steps that had a gradient, beside a reward that did not rise."""
     kl, norm = quantities.require("kl", MANY), quantities.require("grad_norm", MANY)
     late = kl.level(LATE).value
-    evidence = [Sign(f"{kl.name}, last {1 - LATE[0]:.0%}", late, limit=f"hardly moved below {UNMOVED:g}", column=kl.name)]
+    evidence = [
+        Sign(f"{kl.name}, last {1 - LATE[0]:.0%}", late, limit=f"hardly moved below {UNMOVED:g}", column=kl.name)
+    ]
     outcome, dead = run_outcome.of_run(quantities.run), quantities.dead_fraction
     moves = kl.values.max() > 20 * UNMOVED or not 0 < late < UNMOVED
     if moves or kl.name in ("kl_k1", "kl_penalty") or outcome.rose or outcome.state in ("up", "top", "small"):

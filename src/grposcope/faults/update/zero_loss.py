@@ -67,7 +67,7 @@ def check(quantities: Quantities) -> Finding:
 FAULT = Fault(
     name="zero loss",
     rank=240,
-    remedy="look for dead groups and wrong settings: see starved, saturated and misconfiguration",
+    remedy="look for dead groups and wrong settings: see starved, saturated and group of one",
     source="theory: centred advantages sum to zero",
     effect="further steps change nothing",
     minor=True,
