@@ -44,8 +44,9 @@ def of_changes(kind: str, seeds: Sequence[int]) -> dict[str, object]:
     held = sum(holds for *_, holds, _ in rows)
     return {
         "kind": kind, "curves": len(curves), "dated": len(dated), "covered": held / max(len(dated), 1),
-        "interval": wilson(held / len(dated), len(dated)) if dated else None, "sudden": medians[False], "slow": medians[True],
-        "early": sum(error < -10 for _, error, *_ in rows), "width": float(np.median([width for *_, width in rows] or [0])),
+        "interval": wilson(held / len(dated), len(dated)) if dated else None,
+        "sudden": medians[False], "slow": medians[True], "early": sum(error < -10 for _, error, *_ in rows),
+        "width": float(np.median([width for *_, width in rows] or [0])),
         "kept": held >= len(dated) * COVERED and (medians[False] or 0) <= SUDDEN and (medians[True] or 0) <= SLOW,
     }  # fmt: skip
 

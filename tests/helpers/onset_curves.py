@@ -174,8 +174,7 @@ def kl_without_blow_up(rng: Generator, n: int) -> Dated:
 
 
 CHANGES: Mapping[str, Callable[[Generator, int], Dated]] = {
-    kind.__name__: kind
-    for kind in (step, late_step, slow_ramp, slow_approach, logistic, rise_then_fall, kl_blow_up)
+    kind.__name__: kind for kind in (step, late_step, slow_ramp, slow_approach, logistic, rise_then_fall, kl_blow_up)
 }
 """Kinds of curves with a change."""
 

@@ -33,13 +33,13 @@ from grposcope.maths.timeseries.noise import Array, Design, cosine_variances, ro
 TENTH = 0.1
 """Share of its way that a change has made at its onset."""
 
-LEAST = 6
+LEAST = 5
 """Rows below which nothing is dated."""
 
 BLOCKS = 128
 """Longer series are averaged down to at most this many blocks."""
 
-EVIDENT = 0.01
+EVIDENT = 0.002
 """p-value, times the number of rows, below which a change is dated."""
 
 CHANGES = 3
@@ -47,6 +47,12 @@ CHANGES = 3
 
 OTHERS = 8
 """Likeliest shapes of the other changes that are averaged over."""
+
+NEGLIGIBLE = 1e-4
+"""Likelihood of a shape over that of the likeliest below which it is left out."""
+
+ALIKE = 0.02
+"""Share of its squared length that a shape has beyond the other changes, at least."""
 
 UNLIKELY = 0.03
 """Likelihood of a noise over that of the likeliest below which it is left out in the end."""
@@ -76,20 +82,28 @@ class Onset:
     high: int
 
 
-def onset(y: Array, direction: int = 0, course: bool = False) -> Onset | None:
+def onset(
+    y: Array, direction: int = 0, course: bool = False, shown: bool = False, beside: Array | None = None
+) -> Onset | None:
     """Since when finite y (n,) has changed; None where no change is evident.
 
-    direction: 1 for a rise, -1 for a fall, 0 for either. course: whether it has a course of its own, from which it goes.
+    direction: 1 for a rise, -1 for a fall, 0 for either. course: whether it has a course of its own, which it leaves.
+    shown: whether another test has shown the change, so that the likeliest is dated where none is evident by itself.
+    beside (n,): what y goes with, at a rate of its own, until it changes.
     """
     y = np.asarray(y, np.float64)
     if len(y) < LEAST or np.ptp(y) == 0:
         return None
     rows = _blocks(len(y))
-    averaged = np.add.reduceat(_without_odd(y), rows[:-1]) / np.diff(rows)
-    series = _Series(*shapes_of(len(averaged), course), (averaged - averaged.mean()) / averaged.std())
-    changes = series.changes()
-    asked = series.asked(changes, direction)
-    if asked is None:
+    averaged = _standard(_without_odd(y), rows)
+    tried = shapes_of(len(averaged), course) if beside is None else _shapes(_standard(beside, rows)[:, None], 2)
+    series = _Series(*tried, averaged)
+    for level in (EVIDENT, 1.0) if shown else (EVIDENT,):
+        changes = series.changes(level)
+        asked = series.asked(changes, direction)
+        if asked is not None:
+            break
+    else:
         return None
     low, middle, high = series.likely(changes).quantiles(changes, *asked, (0.025, 0.5, 0.975))
     wider = (int(rows[-1] - rows[-2]) + 1) // 2
@@ -101,6 +115,13 @@ def _blocks(n: int) -> NDArray[np.int64]:
     """First rows of the blocks, and n behind them."""
     size = -(-n // BLOCKS)
     return np.unique(np.append(np.arange(n, 0, -size), 0))
+
+
+def _standard(y: Array, rows: NDArray[np.int64]) -> Array:
+    """Means of the blocks of y (n,), centred and of unit variance; zeros of what is constant."""
+    averaged = np.add.reduceat(y, rows[:-1]) / np.diff(rows)
+    averaged[:-1] = _without_odd(averaged)[:-1]  # the last block may be all that there is of a jump
+    return np.asarray((averaged - averaged.mean()) / max(float(averaged.std()), 1e-300))
 
 
 def _without_odd(y: Array) -> Array:
@@ -158,16 +179,22 @@ def _without(rows: Array, basis: Array) -> Array:
 @lru_cache(maxsize=4)
 def shapes_of(n: int, course: bool) -> tuple[Noises, Shapes]:
     """The shapes of a change of n rows beside a level, or beside a course that grows."""
-    base = np.column_stack([np.ones(n), *(_courses(n) if course else [])])
+    return _shapes(_courses(n).T, max(round(SEEN * n), 4)) if course else _shapes(np.empty((n, 0)), 1)
+
+
+def _shapes(course: Array, first: int) -> tuple[Noises, Shapes]:
+    """The shapes of a change from row `first` on, beside a level and the columns of a course (n, K)."""
+    n = len(course)
+    base = np.column_stack([np.ones(n), course])
     design = Design(base, variances=cosine_variances(n, phi=PHI, shares=SHARES)[0])
     roots = np.sqrt(design.weights)
     bases = np.array([np.linalg.qr(design.z * root[:, None])[0] for root in roots])
     noises = Noises(roots, bases, design.base)
-    return noises, Shapes.under(noises, *_columns(n, max(round(SEEN * n), 4) if course else 1))
+    return noises, Shapes.under(noises, *_columns(n, first))
 
 
 def _courses(n: int) -> Array:
-    """Curves (K, n) whose sums are near the logarithms of what grows at a rate of its own, ever slower, or levels off."""
+    """Curves (K, n) whose sums are near the logarithms of what grows at its own rate, ever slower, or levels off."""
     u = (np.arange(n) + 0.5) / n
     grown = [np.log(start + u**power) for start in (0.02, 0.05, 0.1, 0.3, 1.0) for power in (0.5, 1.0)]
     levelling = [np.log(start + 1 - np.exp(-u / time)) for start in (0.05, 0.2, 1.0) for time in (0.1, 0.2, 0.4)]
@@ -258,17 +285,17 @@ class _Series:
         base = noises.base - 0.5 * np.linalg.slogdet(gram)[1]
         return _Scan(shapes, gains, np.maximum(squares, 1e-9), total, base, noises.df - k)
 
-    def changes(self) -> tuple[int, ...]:
-        """The shapes of the changes that are evident, each beside the others."""
+    def changes(self, level: float) -> tuple[int, ...]:
+        """The shapes of the changes with a p-value below this level, each beside the others."""
         chosen: tuple[int, ...] = ()
-        for _ in range(min(CHANGES, max(self.noises.df // 4, 1))):
+        for _ in range(min(CHANGES, max(self.noises.df // 3, 1))):
             chosen = self.settled((*chosen, self.beside(chosen).best))
-            if len(chosen) > 1 and all(p >= EVIDENT for p in self.tests(chosen)):
+            if len(chosen) > 1 and all(p >= level for p in self.tests(chosen)):
                 break
         while chosen:
             tests = self.tests(chosen)
             weakest = int(np.argmax(tests))
-            if tests[weakest] < EVIDENT:
+            if tests[weakest] < level:
                 break
             chosen = self.settled(_except(chosen, weakest))
         return chosen
@@ -296,26 +323,23 @@ class _Series:
                 break
         return chosen
 
-    def asked(self, chosen: tuple[int, ...], direction: int) -> tuple[int, float] | None:
-        """Which of the changes begins the largest movement in a direction, and its own way done at the onset."""
+    def asked(self, chosen: tuple[int, ...], direction: int) -> tuple[int, int] | None:
+        """Which of the changes does most of the largest movement in a direction, and the sign of that movement."""
         if not chosen:
             return None
         noise = int(np.argmax(self.beside(chosen[1:]).evidence[:, chosen[0]]))
         x = self.shapes.white[noise, list(chosen)]
         sizes = np.linalg.lstsq(x.T, self.white[noise], rcond=None)[0]
-        columns = np.column_stack([np.zeros(len(chosen)), self.shapes.columns[list(chosen)]])
-        level = sizes @ columns
-        moves = [_largest(sign * level) for sign in (1, -1) if direction in (0, sign)]
-        far, sign, first, at = max((move[0], k, *move[1:]) for k, move in zip((1, -1) if not direction else (direction,), moves, strict=True))
-        done = sign * sizes * (columns[:, at] - columns[:, first])
-        target = int(np.argmax(done))
-        if far <= 0 or done[target] <= 0:
-            return None
-        own = (TENTH * far - (done.sum() - done[target])) / abs(sizes[target])
-        return target, float(np.clip(own, TENTH / 5, 1 - TENTH))
+        columns = self.shapes.columns[list(chosen)]
+        signs = (direction,) if direction else (1, -1)
+        moves = [_movements(sign * (sizes @ columns)[None]) for sign in signs]
+        best = int(np.argmax([move.size[0] for move in moves]))
+        move, sign = moves[best], signs[best]
+        done = sign * sizes * (columns[:, move.end[0]] - columns[:, move.begin[0]])
+        return (int(np.argmax(done)), sign) if move.size[0] > 0 and done.max() > 0 else None
 
-    def quantiles(self, chosen: tuple[int, ...], target: int, done: float, shares: Sequence[float]) -> list[int]:
-        """Quantiles of the row at which a change has made the share `done` of its way."""
+    def quantiles(self, chosen: tuple[int, ...], target: int, sign: int, shares: Sequence[float]) -> list[int]:
+        """Quantiles of the onset over all shapes of a change and the likeliest of the others beside it."""
         others = _except(chosen, target)
         sets = {tuple(sorted(others))}
         for k in range(len(others)):
@@ -323,13 +347,56 @@ class _Series:
             likely = self.beside((*rest, chosen[target])).marginal
             sets |= {tuple(sorted((*rest, int(shape)))) for shape in np.argsort(-likely)[:OTHERS]}
         finer = _finer(self.noises, self.shapes.columns[chosen[target]])
-        marginals = np.array([
-            np.concatenate([self.beside(one).marginal, self.beside(one, finer).marginal]) for one in sets
-        ])  # fmt: skip
-        weight = np.exp(marginals - marginals.max()).sum(0)
-        rows = np.argmax(np.concatenate([self.shapes.columns, finer.columns]) >= done - 1e-9, axis=1)
-        total = np.cumsum(np.bincount(rows, weight, minlength=len(self.y)))
+        scans = [(one, self.beside(one, tried)) for one in sets for tried in (None, finer)]
+        marginals = [scan.marginal for _, scan in scans]
+        most = max(float(marginal.max()) for marginal in marginals)
+        total = np.zeros(len(self.y))
+        for (one, scan), marginal in zip(scans, marginals, strict=True):
+            keep = np.flatnonzero(marginal > most + np.log(NEGLIGIBLE))
+            if len(keep):
+                moves = _movements(sign * self._curves(one, scan, keep))
+                weight = np.where(moves.size > 0, np.exp(marginal[keep] - most), 0.0)
+                total += np.bincount(moves.onset, weight, minlength=len(total))
+        total = np.cumsum(total)
         return [int(np.searchsorted(total, share * total[-1])) for share in shares]
+
+    def _curves(self, others: Sequence[int], scan: _Scan, keep: NDArray[np.int64]) -> Array:
+        """The fitted curves (C, n) of some shapes, each beside the others, without the course."""
+        noise = np.argmax(scan.evidence[:, keep], axis=0)
+        sizes = scan.gains[noise, keep] / scan.squares[noise, keep]
+        curves = sizes[:, None] * scan.shapes.columns[keep]
+        if not others:
+            return np.asarray(curves)
+        x = self.shapes.white[noise][:, list(others)].astype(float)  # (C, k, n)
+        left = self.white[noise] - sizes[:, None] * scan.shapes.white[noise, keep]
+        beside = np.linalg.solve(x @ x.transpose(0, 2, 1), (x @ left[:, :, None]))[:, :, 0]
+        return np.asarray(curves + beside @ self.shapes.columns[list(others)])
+
+
+@dataclass(frozen=True)
+class _Movements:
+    """The largest rises of C curves: their sizes, the last row before and the row at the top, and their onsets (C,)."""
+
+    size: Array
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    onset: NDArray[np.int64]
+
+
+def _movements(ways: Array) -> _Movements:
+    """The largest rise of each curve (C, n), which is at 0 before its first row."""
+    ways = np.column_stack([np.zeros(len(ways)), ways])
+    lowest = np.minimum.accumulate(ways, axis=1)
+    end = np.argmax(ways - lowest, axis=1)
+    each, rows = np.arange(len(ways)), np.arange(ways.shape[1])
+    low = lowest[each, end]
+    size = ways[each, end] - low
+    slack = 1e-9 * np.maximum(np.ptp(ways, axis=1), 1e-300)
+    before = (ways <= (low + slack)[:, None]) & (rows <= end[:, None])
+    begin = ways.shape[1] - 1 - np.argmax(before[:, ::-1], axis=1)
+    begun = (ways >= (low + TENTH * size)[:, None] - slack[:, None]) & (rows > begin[:, None])
+    onset = np.maximum(np.argmax(begun, axis=1) - 1, 0)
+    return _Movements(size, np.maximum(begin - 1, 0), np.maximum(end - 1, 0), onset)
 
 
 def _inner(shapes: Shapes, white: Array) -> Array:
@@ -347,16 +414,10 @@ def _finer(noises: Noises, column: Array) -> Shapes:
     time = np.maximum(0.45 * lasts * factor, 0.7)
     cell = max(lasts, 2) * 1.2 / 14 * np.log(2) / 7
     columns = np.concatenate([_ramps(t, begin, width), _approaches(t, begin, time), _bends(t, begin, width)])
+    columns -= columns[:, :1]
+    columns /= np.maximum(columns[:, -1:], 1e-9)
     prior = np.log(np.repeat([cell, 0.58 * cell, cell], len(at)))
     return Shapes.under(noises, columns, prior)
-
-
-def _largest(way: Array) -> tuple[float, int, int]:
-    """The largest rise of a curve (n,): its size, its first row, and the row at which a tenth of it is made."""
-    far = way - np.minimum.accumulate(way)
-    end = int(np.argmax(far))
-    first = end - int(np.argmin(way[end::-1]))  # the last row at the lowest level
-    return float(far[end]), first, first + int(np.argmax(way[first : end + 1] >= way[first] + TENTH * far[end]))
 
 
 def _except(chosen: tuple[int, ...], k: int) -> tuple[int, ...]:
@@ -375,20 +436,18 @@ class _Scan:
     df: int
 
     def explained(self, shape: slice | int = slice(None)) -> Array:
-        """Squares that shapes explain beyond the others; 0 where the others leave nothing of a shape."""
-        squares = self.squares[:, shape]
-        usable = squares > 1e-4 * self.shapes.squares[:, shape]
+        """Squares that shapes explain beyond the others."""
         total = self.total if isinstance(shape, int) else self.total[:, None]
-        return np.where(usable, np.minimum(self.gains[:, shape] ** 2 / squares, (1 - 1e-6) * total), 0.0)
+        return np.asarray(np.minimum(self.gains[:, shape] ** 2 / self.squares[:, shape], (1 - 1e-6) * total))
 
     @property
     def evidence(self) -> Array:
-        """Log-likelihood (M, C) of each shape under each noise, with its prior."""
+        """Log-likelihood (M, C) of each shape under each noise, with its prior; none of those like the others."""
         left = np.maximum(self.total[:, None] - self.explained(), 1e-9)
-        lengths = np.maximum(self.squares, 1e-4 * self.shapes.squares)
-        return np.asarray(
-            self.base[:, None] + self.shapes.prior - 0.5 * np.log(lengths) - 0.5 * (self.df - 1) * np.log(left)
+        likely = (
+            self.base[:, None] + self.shapes.prior - 0.5 * np.log(self.squares) - 0.5 * (self.df - 1) * np.log(left)
         )
+        return np.where(self.squares > ALIKE * self.shapes.squares, likely, -1e6)
 
     @property
     def marginal(self) -> Array:
