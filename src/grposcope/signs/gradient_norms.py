@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,10 @@ from scipy.ndimage import median_filter
 from scipy.special import betainc, stdtr
 
 from grposcope.core.fault import LogTest
-from grposcope.core.finding import Finding, Sign, cannot_tell, measured
+from grposcope.core.finding import Finding, Interval, Sign, cannot_tell, measured
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Array
+from grposcope.signs import onset
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 
 GROWN = 5.0
@@ -72,8 +74,8 @@ def check(quantities: Quantities) -> Finding:
     if growth.p_up < min(p, 0.25):
         because = f"the gradient norm grew from {early:.3g} to {late:.3g}"
         return measured(
-            min(1.0, 2 * growth.p_up), because, evidence, norm.first_above(GROWN * early), "gradient explosion",
-            brief=quantities.went(norm.name, early, late),
+            min(1.0, 2 * growth.p_up), because, evidence, "gradient explosion",
+            brief=quantities.went(norm.name, early, late), begins=partial(onset.since, logs, 1),
         )  # fmt: skip
     p = min(1.0, 2 * p)
     if p >= 0.5:
@@ -90,7 +92,8 @@ def check(quantities: Quantities) -> Finding:
         onset, brief = int(steps.min()), f"{count} spikes in {quantities.key(norm.name)}, with several updates a batch"
         return measured(p, because, evidence, onset, UNBOUNDED, brief=brief)
     brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
-    return measured(p, because, evidence, int(steps.min()) if len(steps) else None, brief=brief)
+    when = Interval(int(steps.min()), told="first at") if len(steps) else None
+    return measured(p, because, evidence, brief=brief, since=when)
 
 
 def _off_policy(quantities: Quantities) -> MetricSeries | None:

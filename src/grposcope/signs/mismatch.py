@@ -21,10 +21,11 @@ import math
 
 import numpy as np
 
-from grposcope.core.finding import Finding, at
+from grposcope.core.finding import Finding, Interval
 from grposcope.maths.timeseries.change import EARLY, EDGE, LATE
 from grposcope.maths.timeseries.level import rows
 from grposcope.maths.timeseries.noise import Array
+from grposcope.signs import onset
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 
 INPUTS = "inputs differ"
@@ -73,16 +74,21 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
         first, last = staleness.level(EARLY).value, staleness.level(LATE).value
         went = quantities.went(staleness.name, first, last)
         return _explained(LAG, f"it grows with the staleness of the weights ({went} versions)")
-    logs = np.log(np.maximum(sizes.values, SMALLEST * limit))
+    course = logs(sizes, limit)
     distance = np.log(_travelled(quantities, sizes.steps))
-    split, of_jump = two_levels(logs)
-    exponent, of_power = straight(distance, logs)
-    of_growth = max(of_power, straight(sizes.steps, logs)[1])
+    of_jump = two_levels(course.values)
+    exponent, of_power = straight(distance, course.values)
+    of_growth = max(of_power, straight(sizes.steps, course.values)[1])
     if of_jump > of_growth:
-        return _jump(int(sizes.steps[split]))
+        return _jump(onset.since(course, 1))
     if of_power >= max(FOLLOWS, of_growth) and POWERS[0] < exponent < POWERS[1]:
         return _frozen(quantities, staleness, exponent)
     return _unexplained(quantities, staleness)
+
+
+def logs(sizes: MetricSeries, limit: float) -> MetricSeries:
+    """Logarithms of sizes (n,), those far below the limit taken as SMALLEST of it."""
+    return MetricSeries(sizes.name, sizes.steps, np.log(np.maximum(sizes.values, SMALLEST * limit)))
 
 
 def follows_staleness(sizes: MetricSeries, staleness: MetricSeries) -> bool:
@@ -97,13 +103,12 @@ def follows_staleness(sizes: MetricSeries, staleness: MetricSeries) -> bool:
     return float(spearmanr(sizes.values[a], staleness.values[b]).statistic) > TOGETHER
 
 
-def two_levels(y: Array) -> tuple[int, float]:
-    """(first row of the second level, R²) of y (n,) at the best split, EDGE rows or more from the ends."""
+def two_levels(y: Array) -> float:
+    """R² of two levels for y (n,) at the best split, EDGE rows or more from the ends."""
     total = float(((y - y.mean()) ** 2).sum())
     splits = range(EDGE, len(y) - EDGE + 1)
     between = [k * (len(y) - k) / len(y) * (y[:k].mean() - y[k:].mean()) ** 2 for k in splits]
-    best = int(np.argmax(between))
-    return splits[best], float(between[best]) / total if total > 0 else 0.0
+    return float(max(between)) / total if total > 0 else 0.0
 
 
 def straight(x: Array, y: Array) -> tuple[float, float]:
@@ -143,9 +148,9 @@ def _travelled(quantities: Quantities, steps: Array) -> Array:
     return np.maximum(total, float(total.max()) / len(steps) ** 2)
 
 
-def _explained(fault: str, because: str, step: int | None = None) -> Finding:
+def _explained(fault: str, because: str, since: Interval | None = None) -> Finding:
     """A fault with the reason that the course of the mismatch gives for it."""
-    return Finding(fault, "possible", because=because, since=at(step))
+    return Finding(fault, "possible", because=because, since=since)
 
 
 def _floor(quantities: Quantities, sizes: MetricSeries, early: float) -> Finding:
@@ -185,9 +190,10 @@ def _is_truncated(ratio: float, size: float) -> bool:
     return ratio < 1 - CUT and -math.log(max(ratio, 1e-9)) > ONE_SIDED * size
 
 
-def _jump(step: int) -> Finding:
-    because = f"it jumped at step {step:,}, as when a resumed or restarted sampler loads the wrong weights"
-    return _explained(REPLACED, because, step)
+def _jump(since: Interval | None) -> Finding:
+    when = "" if since is None else f" at step {since.step:,}"
+    because = f"it jumped{when}, as when a resumed or restarted sampler loads the wrong weights"
+    return _explained(REPLACED, because, since)
 
 
 def _lag(quantities: Quantities, staleness: MetricSeries | None) -> str:

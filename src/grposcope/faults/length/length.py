@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from grposcope.faults.checks.expected_truncation import CHECK
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import Contrast
+from grposcope.signs import onset
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, early_level, late_level, least_of, moved
@@ -113,7 +115,7 @@ def _shrank(quantities: Quantities, length: MetricSeries, first: level.Span, lat
     return measured(
         length.logs.change(first, LATE, minus=math.log(SHORTER)).p_down,
         f"completions went from {number(early)} to {number(late)} tokens",
-        onset=length.first_below(SHORTER * early),
+        begins=partial(onset.since, length.logs, -1),
         remedy=_why_shorter(quantities), brief=quantities.went(length.name, early, late, " tokens"),
     )  # fmt: skip
 
@@ -125,12 +127,12 @@ def _cut(quantities: Quantities, cut: MetricSeries, over: Contrast) -> Finding:
     if whole >= max(late, SHORT):
         since = "in all" if whole == len(cut) else "in the last"
         because = f"every completion is cut at the token limit {since} {whole} steps"
-        onset = None if whole == len(cut) else int(cut.steps[-whole])
-        return fact(True, because, onset=onset, remedy=FEWER_CUT, brief=because)
+        first_row = None if whole == len(cut) else int(cut.steps[-whole])
+        return fact(True, because, onset=first_row, remedy=FEWER_CUT, brief=because)
     first = cut.level(EARLY).value
     return measured(
         over.p_up, f"{over.value + CUT:.0%} of completions are cut at the token limit", remedy=FEWER_CUT,
-        onset=cut.first_above(CUT) if first < CUT else None,
+        begins=partial(onset.since, cut, 1) if first < CUT else None,
         brief=f"{apart_shares(first, over.value + CUT)} of completions cut",
     )  # fmt: skip
 

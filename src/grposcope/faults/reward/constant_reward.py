@@ -65,7 +65,7 @@ FAULT = Fault(
     name="constant reward",
     rank=60,
     remedy="read completions of the last steps and run the reward function on them by hand: it no longer "
-    "distinguishes answers; go back to a checkpoint before the onset",
+    "distinguishes answers; go back to the checkpoint before the onset",
     source=OWN_METHOD,
     effect="equal rewards teach nothing",
     beside="warning",
