@@ -84,15 +84,15 @@ def check(quantities: Quantities) -> Finding:
     because = (
         f"the gradient norm has {count} spikes, the largest {largest:.3g} × the running median of steps with a gradient"
     )
+    when = Interval(int(steps.min()), told="first at") if len(steps) else None
     if (clipped := _off_policy(quantities)) is not None:
         because += (
-            f", beside {quantities.key(clipped.name)} at {clipped.values.mean():.2g}, so that batches are used for several "
-            "updates: where the advantage is negative their ratio has no upper bound"
+            f", beside {quantities.key(clipped.name)} at {clipped.values.mean():.2g}, so that batches are used for "
+            "several updates: where the advantage is negative their ratio has no upper bound"
         )
-        onset, brief = int(steps.min()), f"{count} spikes in {quantities.key(norm.name)}, with several updates a batch"
-        return measured(p, because, evidence, onset, UNBOUNDED, brief=brief)
+        brief = f"{count} spikes in {quantities.key(norm.name)}, with several updates a batch"
+        return measured(p, because, evidence, UNBOUNDED, brief=brief, since=when)
     brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
-    when = Interval(int(steps.min()), told="first at") if len(steps) else None
     return measured(p, because, evidence, brief=brief, since=when)
 
 

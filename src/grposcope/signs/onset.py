@@ -53,7 +53,7 @@ def parting(proxy: MetricSeries, score: MetricSeries, falls: bool | None = None)
 
 def _goes_with(proxy: Array, score: Array) -> bool:
     """Whether a score (n,) rises with the proxy (n,)."""
-    return len(score) > 2 and np.ptp(proxy) > 0 and float(np.polyfit(proxy, score, 1)[0]) > 0
+    return len(score) > 2 and bool(np.ptp(proxy) > 0) and float(np.polyfit(proxy, score, 1)[0]) > 0
 
 
 def _at(steps: Array, series: MetricSeries) -> Array:

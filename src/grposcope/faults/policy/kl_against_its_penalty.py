@@ -87,9 +87,7 @@ def check(quantities: Quantities) -> Finding:
 
 def _found(because: str, quantities: Quantities, kl: MetricSeries, evidence: tuple[Sign, ...]) -> Finding:
     brief = quantities.went(kl.name, float(kl.values[0]), float(kl.values[-1])) + " against its penalty"
-    near = kl.first_above(LEAVES)
-    back = f"go back to a checkpoint from before step {near:,}, where the KL passes {LEAVES:g} nats" if near else BACK
-    return fact(True, because, evidence, explains=FOLLOWS, brief=brief, remedy=f"{CHECK}; {back}")
+    return fact(True, because, evidence, explains=FOLLOWS, brief=brief, remedy=f"{CHECK}; {BACK}")
 
 
 def _coefficient(quantities: Quantities) -> tuple[str, float | None]:
