@@ -14,6 +14,14 @@ WHAT = r"(?P<name>(?:the |task |its )?reward(?: after its KL penalty)?|(?:held-o
 
 CLAIMS: Sequence[tuple[str, Check]] = (
     (rf"[A-Z|][^.;:]*? went from (?P<a>{V}) to (?P<b>{V})(?: nats)?(?= \(it|;)", rules.some_column),
+    (rf"at (?P<v>{V}) nats per token, and numerics", rules.some_ratio_early),
+    (
+        rf"(?P<name>{NAME}) is (?P<v>{V}) nats after {N} steps that had a gradient: the learning rate is (?P<rate>{V}) at"
+        " most",
+        rules.hardly_moved,
+    ),
+    (rf"largest learning rate: (?P<rate>{V})", rules.largest_rate),
+    (rf"although (?P<share>{V}) of completions end before the limit", rules.ended),
     (rf"mean (?:ρ|\|log ρ\|) (?P<v>{V})", rules.some_ratio),
     (rf"(?P<name>{NAME}) stays at (?P<v>{V}) versions", rules.stays),
     (r"\d+ rows with \w+ = \w+ are evaluations", rules.reading),
@@ -29,7 +37,7 @@ CLAIMS: Sequence[tuple[str, Check]] = (
         rf"(?:the reward is|every rollout has a reward of) exactly (?P<v>{NUMBER}) in all (?P<k>){N} {ROWS}",
         rules.same_at_end,
     ),
-    (rf"rows up to the end with the same reward: {NUMBER}", lambda raw, match: ""),
+    (rf"rows up to the end with the same \S+: {NUMBER}", lambda raw, match: ""),
     (rf"every completion is cut at the token limit in (?:the )?(?P<how>all|last) {N} {ROWS}", rules.all_cut),
     (
         rf"rewards within every group are equal in all {N} {ROWS}",
@@ -112,7 +120,7 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     ),
     (r"Parts of the reward: (?P<all>.*)\.", rules.parts),
     (rf"(?P<name>{NAME}) (?P<a>{V}) → (?P<b>{V})(?: tokens)?{SINCE}", rules.went),
-    (r"(?:since|before|after|at) step (?P<since>\d+(?:,\d{3})*)", rules.a_step),
+    (r"(?:since|before|after|at|around|by) step (?P<since>\d+(?:,\d{3})*)", rules.a_step),
     (r"each row is the mean over (\d+) steps", rules.fits(lambda raw, text: int(text) in rules.gaps(raw))),
     (
         r"restarted (?:once|\d+ times), first in line \d+(?:,\d{3})* \(step (\d+(?:,\d{3})*) after"

@@ -101,7 +101,10 @@ def outcome(raw: RawLog, match: re.Match[str]) -> str:
         firsts = [best_score(raw, key)[0] if held else raw.best(key)[0]]
         middle = best_score(raw, key)[1] if held else raw.best(key)[1]
         steps = [step for step, _ in raw.columns[key]]
-        if int(value_of(match["of_last"])) != steps[-1] - middle:
+        began = steps[-1] - int(value_of(match["of_last"]))  # the middle of the best part, or the date of the fall
+        if not middle <= began < steps[-1] or began not in {
+            step for series in raw.columns.values() for step, _ in series
+        }:
             return f"the best was {steps[-1] - middle} steps before the end"
     problem = any_of(a, firsts, digits) or any_of(b, lasts, digits)
     if match["steps"] and not problem:

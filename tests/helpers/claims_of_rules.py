@@ -225,6 +225,35 @@ def some_ratio(raw: RawLog, match: re.Match[str]) -> str:
     return "" if any(agrees(match["v"], value, 2) for value in (*lasts, *made)) else "neither logged nor made of two"
 
 
+def some_ratio_early(raw: RawLog, match: re.Match[str]) -> str:
+    """A mismatch at first: the first level, or the size, of some column."""
+    firsts = [abs(raw.first(key)) for key in raw.columns if raw.values(key)]
+    logs = [abs(math.log(value)) for value in firsts if value > 0]
+    return any_of(match["v"], [*firsts, *logs, *(value - 1 for value in firsts)], 2)
+
+
+def largest_rate(raw: RawLog, match: re.Match[str]) -> str:
+    """The largest learning rate."""
+    return any_of(match["rate"], [max(raw.values(raw.names["lr"]))], 3)
+
+
+def hardly_moved(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is V nats after N steps that had a gradient": the last level, the steps, the largest learning rate."""
+    key = key_of(raw, match["name"])
+    if key is None:
+        return f"no column {match['name']}"
+    live = len(without_gradient(raw)) - int(sum(without_gradient(raw))) if "grad_norm" in raw.names else len(raw.steps)
+    steps = {live, raw.length, len(raw.steps)}
+    problem = any_of(match["v"], level(raw, key, 1 - LATE, 1.0), 2) or largest_rate(raw, match)
+    return problem or ("" if int(value_of(match["n"])) in steps else f"not {match['n']} steps but {steps}")
+
+
+def ended(raw: RawLog, match: re.Match[str]) -> str:
+    """The share of completions that end before the limit, over the whole run or its end."""
+    values = raw.values(raw.names["truncated"])
+    return any_of(match["share"], [1 - mean_over(values, 0.0, 1.0), 1 - raw.last(raw.names["truncated"])], 2)
+
+
 def stays(raw: RawLog, match: re.Match[str]) -> str:
     """ "KEY stays at V": its last level."""
     key = key_of(raw, match["name"])

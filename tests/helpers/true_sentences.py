@@ -25,6 +25,8 @@ CONSTANTS: Sequence[tuple[str, str]] = (
     (r"20 to 80% of rollouts|log\(0\)|float16|4 or more|or 0 for a reward|is not 0; if|\b1 − p\b", "words of advice"),
     (r"TRL (?:up to )?0\.\d+|from 0\.\d+|pass@\d+|mean@\d+|acc@\d+", "versions of a trainer, names of metrics"),
     (r"gsm8k|k[123]\b|log₁₀", "names"),
+    (r"hardly moved below 0\.0005", "a limit of a rule"),
+    (r"make less than 0\.\d", "what numerics may do, a limit"),
     (r"FP8|\(learning rate × steps\)\^[\d.]+", "a name, and an exponent that is fitted"),
     (
         r"^Of \d+ rules, .*cannot tell\.$|and \d+ more\b|\d+ more problems? found|\d+ more findings?",
@@ -62,7 +64,10 @@ def undated(screen: str) -> list[str]:
     found = [line for line in lines if line.startswith(("✗", "·"))]
     below = {step for line in found for step in re.findall(r"since step ([\d,]*\d)", line)}
     advice = next((line for line in lines if line.startswith("What to do")), "")
-    said = {*re.findall(r"since step ([\d,]*\d)", lines[0]), *re.findall(r"(?:before|after) step ([\d,]*\d)", advice)}
+    said = {
+        *re.findall(r"since step ([\d,]*\d)", lines[0]),
+        *re.findall(r"(?:(?<!from )before|after) step ([\d,]*\d)", advice),
+    }
     return [f"step {step} is the date of no finding" for step in sorted(said - below)]
 
 

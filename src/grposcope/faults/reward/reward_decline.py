@@ -17,10 +17,11 @@ Sources
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
 from grposcope.core.finding import Finding, Grade, measured
-from grposcope.signs import run_outcome
+from grposcope.signs import onset, run_outcome
 from grposcope.signs.quantities import Quantities
 from grposcope.signs.tests import any_of, ends, fell
 
@@ -48,14 +49,13 @@ def check(quantities: Quantities) -> Finding:
         worst = replace(worst, p=max(worst.p, reward.present.loss.p_down))
     white = min(curve.if_white.change().p_down, curve.if_white.change(MIDDLE).p_down)
     missing = () if 2 * white >= SEEN else ("longer run",) if reward.sampling is not None else ("rollouts",)
-    onset = reward.onset() if worst.p < 0.5 and worst.onset is None else worst.onset
     untold = "" if not missing or worst.p < BEYOND else ", which may be slow random drift"
     outcome = run_outcome.of_run(quantities.run)
     beside = outcome.by_heldout or (outcome.heldout and outcome.direction == "up")
     grades: tuple[Grade, Grade] | None = ("note", "note") if beside else None
     return measured(
-        worst.p, worst.because + untold, worst.evidence, onset, missing=missing, grades=grades,
-        brief=worst.because,
+        worst.p, worst.because + untold, worst.evidence, missing=missing, grades=grades, brief=worst.because,
+        begins=partial(onset.since, reward, -1),
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ Sources
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.maths.timeseries.peak import Since, since_places
-from grposcope.signs import heldout, run_outcome
+from grposcope.signs import heldout, onset, run_outcome
 from grposcope.signs.heldout import FOLLOWS, HeldOut, heldout_scores
 from grposcope.signs.outcome import Outcome
 from grposcope.signs.quantities import EVALUATIONS, LEAST, MetricSeries, Quantities
@@ -96,7 +97,7 @@ def _against(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> lis
     did = fell(outcome, heldout.are_shares(score.values))
     evidence = (*ends(reward), *score_levels(held.title, outcome))
     for since in since_places(shares(score, reward), score.values, held.variance):
-        step, scored = int(score.steps[since.first]), since.change()
+        scored = since.change()
         rises = _change_since(reward, since.share)
         p = scored.p_down if rises.p_up < GOES_ON else 1.0
         if held.follows is not None:
@@ -105,8 +106,9 @@ def _against(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> lis
         p = max(p, _change_since(reward, 0.0).p_up)
         behind = "did not follow: it " if p < GOES_ON and not falls else ""
         because = f"{held.title} {behind}{did} while the reward {went(reward)}{until}"
-        onset = best_evaluation(score) if falls else step
-        tests.append(measured(p, because, evidence, onset, brief=f"{held.title} {behind}{did} while the reward rose"))
+        brief = f"{held.title} {behind}{did} while the reward rose"
+        begins = partial(onset.parting, held.follows or reward, score, falls)
+        tests.append(measured(p, because, evidence, brief=brief, begins=begins))
     return tests
 
 

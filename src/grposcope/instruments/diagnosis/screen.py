@@ -27,6 +27,7 @@ def text(run: Run, judged: Verdict, findings: Sequence[Finding], found: Answer, 
     because = f"Because {judged.because}." if judged.because else ""
     outcome = f"{capitalised(judged.outcome)}." if judged.outcome else ""
     told = judged.outcome.lower() in found.sentence.lower()
+    told = told or judged.because.replace("the reward", "training reward") == judged.outcome
     head = [found.sentence, f"What to do: {found.do}." if found.do else "", because, "" if told else outcome]
     notes_of_rules = (f"{capitalised(remark)}." for remark in judged.remarks[: len(judged.notes)])
     said = [plain(text) for text in (because, outcome, *notes_of_rules)]
@@ -46,7 +47,7 @@ def evidence(findings: Sequence[Finding], judged: Verdict, keys: Mapping[str, st
     """
     blocks = []
     for finding, same in facts(findings):
-        named = conclusion(str(finding.grade), finding.fault, finding.onset)
+        named = conclusion(str(finding.grade), finding.fault, finding.since)
         told = "" if finding.because == judged.because else f": {finding.because}"
         costs = f"; {finding.effect}" if finding.grade == "note" and finding.effect else ""
         besides = f"; so also {listed([one.fault for one in same])}" if same else ""
