@@ -108,7 +108,9 @@ def onsets_differ(run: Run) -> Iterator[str]:
     if head is None or head.onset is None:
         return
     dates = re.findall(r"(?:since|before|after) step ([\d,]+)", f"{judged.line}; {judged.remedy}")
-    if any(int(date.replace(",", "")) != head.onset for date in dates):
+    assert head.since is not None
+    may = {head.onset, head.since.first}  # advice goes back to before the first step of its interval
+    if any(int(date.replace(",", "")) not in may for date in dates):
         yield f"dates {dates} for {head.onset}"
     chart = verdict_chart.of_run(run, findings)
     if chart is not None and f"since step {head.onset:,}" not in chart.caption:
