@@ -71,7 +71,9 @@ def _fall(reward: MetricSeries, step: int) -> tuple[float, float] | None:
     row = int(np.searchsorted(reward.steps, step))
     if row < 2 * NEAR or row + NEAR > len(reward):
         return None
-    first, before, after = (reward.values[part] for part in (slice(0, NEAR), slice(row - NEAR, row), slice(row, row + NEAR)))
+    first, before, after = (
+        reward.values[part] for part in (slice(0, NEAR), slice(row - NEAR, row), slice(row, row + NEAR))
+    )
     gain, lost = before.mean() - first.mean(), before.mean() - after.mean()
     noise = float(np.std(np.diff(reward.values[:row]))) / math.sqrt(2) * math.sqrt(2 / NEAR)
     if lost < TAKEN * gain or lost < SURE * noise or gain <= 0:

@@ -97,7 +97,13 @@ def _nothing_ever(reward: MetricSeries, quantities: Quantities) -> Finding:
     ends = f", although {share:.0%} of completions end before the limit" if share > 0.5 else ""
     evidence = (Sign("rows in which the reward is 0", float(len(reward)), column=reward.name),)
     return fact(
-        True, because + ends, evidence, grades=("failing", "failing"), brief=because, remedy=UNPAID, explains=UNPAID_FOLLOWS
+        True,
+        because + ends,
+        evidence,
+        grades=("failing", "failing"),
+        brief=because,
+        remedy=UNPAID,
+        explains=UNPAID_FOLLOWS,
     )
 
 

@@ -34,7 +34,7 @@ from grposcope.signs.quantities import Quantities
 from grposcope.signs.settings.names import LEARNING_RATE
 from grposcope.signs.settings.recipe import has_adapters
 
-MANY, UNMOVED = 50, 5e-4
+MANY, UNMOVED = 50, 3e-4
 """Steps after which a KL of less than so many nats per token is that of a policy that hardly moved."""
 
 LOW = 1e-6
@@ -47,10 +47,12 @@ def check(quantities: Quantities) -> Finding:
     """A KL next to 0 after MANY steps that had a gradient, beside a reward that did not rise."""
     kl, norm = quantities.require("kl", MANY), quantities.require("grad_norm", MANY)
     late = kl.level(LATE).value
-    evidence = [Sign(f"{kl.name}, last {1 - LATE[0]:.0%}", late, limit=f"hardly moved below {UNMOVED:g}", column=kl.name)]
+    evidence = [
+        Sign(f"{kl.name}, last {1 - LATE[0]:.0%}", late, limit=f"hardly moved below {UNMOVED:g}", column=kl.name)
+    ]
     outcome, dead = run_outcome.of_run(quantities.run), quantities.dead_fraction
     moves = kl.values.max() > 20 * UNMOVED or not 0 < late < UNMOVED
-    if moves or kl.name in ("kl_k1", "kl_penalty") or outcome.rose or outcome.state in ("up", "top", "small"):
+    if moves or kl.name in ("kl_k1", "kl_penalty") or outcome.rose or outcome.state != "level":
         return fact(False, "the policy moves, or the reward rises", tuple(evidence))
     if not norm.values.any() or (dead is not None and dead.values.mean() > DEAD):
         return fact(False, "there is hardly a gradient, whatever the learning rate is", tuple(evidence))
