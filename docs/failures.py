@@ -83,7 +83,7 @@ def _swings(rng: np.random.Generator, grows: float) -> Columns:
 def _spikes(rng: np.random.Generator) -> Columns:
     norm = np.exp(around(math.log(0.5), 0.12, rng))
     norm[[60, 61, 118, 160]] = 25, 18, 30, 22
-    return {"grad_norm": norm}
+    return {"grad_norm": norm, "clip_low": np.zeros(ROWS), "clip_high": np.zeros(ROWS)}
 
 
 def _nan(rng: np.random.Generator) -> Columns:
@@ -186,7 +186,7 @@ FAILURES: Mapping[str, Failure] = {
         ("importance/masked_sequences", "reward"),
     ),
     "inputs differ": Failure(lambda rng: _mismatch(rng, np.full(ROWS, 0.4)), ("mismatch/k3",)),
-    "unbounded ratio": Failure(lambda rng: _spikes(rng), ("grad_norm", "clip_low")),
+    "unbounded ratio": Failure(lambda rng: {"grad_norm": _spikes(rng)["grad_norm"]}, ("grad_norm", "clip_low")),
     "degenerate output": Failure(
         lambda rng: {
             "truncated": np.where(U < 0.6, np.clip(around(0.03, 0.01, rng), 0, 1), 1.0),

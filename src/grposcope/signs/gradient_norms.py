@@ -41,8 +41,8 @@ UNBOUNDED = "unbounded ratio"
 """The fault of spikes that several updates on a batch make."""
 
 TWO_SIDED = (
-    "bound the ratio where the advantage is negative: delta = 2 or so (TRL, above 1 + epsilon), clip_ratio_c = 3 (verl), "
-    "or take fewer updates on a batch"
+    "bound the ratio where the advantage is negative: delta = 2 or so (TRL, above 1 + epsilon), clip_ratio_c = 3 "
+    "(verl), or take fewer updates on a batch"
 )
 
 TAILS = 5
@@ -84,8 +84,8 @@ def check(quantities: Quantities) -> Finding:
     )
     if (clipped := _off_policy(quantities)) is not None:
         because += (
-            f", beside {quantities.key(clipped.name)} at {clipped.values.mean():.2g}, so that batches are used for several "
-            "updates: where the advantage is negative their ratio has no upper bound"
+            f", beside {quantities.key(clipped.name)} at {clipped.values.mean():.2g}, so that batches are used for "
+            "several updates: where the advantage is negative their ratio has no upper bound"
         )
         onset, brief = int(steps.min()), f"{count} spikes in {quantities.key(norm.name)}, with several updates a batch"
         return measured(p, because, evidence, onset, UNBOUNDED, brief=brief)
@@ -94,7 +94,7 @@ def check(quantities: Quantities) -> Finding:
 
 
 def _off_policy(quantities: Quantities) -> MetricSeries | None:
-    """The share of tokens clipped where it shows several updates on a batch, without a dual clip that bounds the ratio."""
+    """The share of tokens clipped where it shows several updates on a batch, and no dual clip bounds the ratio."""
     clipped = quantities.get("clip", LEAST)
     if clipped is None or quantities.run.meta.engine in BOUNDED or quantities.column("clip_dual") is not None:
         return None

@@ -122,8 +122,8 @@ def _against_components(
 
 
 def _lost_at_once(part: MetricSeries, reward: MetricSeries) -> tuple[float, Contrast, Contrast] | None:
-    """(p, change of the reward, of the part) since the first rows, where right answers fell below LEFT of what they were
-    there; None where they did not. Both are over before the first part of the run is."""
+    """(p, change of the reward, of the part) since the first rows, where right answers fell below LEFT of what they
+    were; None where they did not. Both may be over before the first part of the run is."""
     if part.level(LATE).value > LEFT * part.level(FIRST).value:
         return None
     gained, lost = reward.change(FIRST, LATE), part.change(FIRST, LATE)

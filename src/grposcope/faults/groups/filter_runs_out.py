@@ -84,7 +84,8 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     yield fact(
         True,
         f"{percent(share, 1)} of groups of {group} are dropped ({basis}), so that a step needs {needed:.2g} batches of "
-        f"{drawn:g} prompts for {train:g} that are kept, and max_num_gen_batches allows {most:g}: beyond it the run stops",
+        f"{drawn:g} prompts for {train:g} that are kept, and max_num_gen_batches allows {most:g}: beyond it the "
+        "run stops",
         config.signs(FILTER + "max_num_gen_batches", "data.gen_batch_size", "data.train_batch_size"),
         grade="failing" if needed > most else "warning",
         brief="dynamic sampling may run out of batches",
@@ -96,8 +97,8 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
 FAULT = Fault(
     name="filter runs out",
     rank=95,
-    remedy="use prompts that the model solves sometimes, or fine-tune on examples first; max_num_gen_batches=0 lifts the "
-    "limit at the price of ever more rollouts",
+    remedy="use prompts that the model solves sometimes, or fine-tune on examples first; max_num_gen_batches=0 lifts "
+    "the limit at the price of ever more rollouts",
     source="verl #953; DAPO #22",
     effect="most of what is sampled is thrown away",
     beside="warning",

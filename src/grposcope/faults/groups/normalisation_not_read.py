@@ -41,8 +41,8 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     read = ", ".join(key.replace("grpo.", "grpo.adv_estimator.") for key in unread)
     yield fact(
         True,
-        f"the estimator of the advantages reads {read}, which the file neither gives nor inherits from a recipe, so that "
-        "its own default holds",
+        f"the estimator of the advantages reads {read}, which the file neither gives nor inherits from a recipe, so "
+        "that its own default holds",
         config.signs(*unread),
         grade="warning",
         brief=f"{unread[0]} is not read",

@@ -5,8 +5,8 @@ Asked as
 What it is
     load_best_model_at_end with metric_for_best_model = loss, which is also what it is where nothing is given.
 How it shows
-    In the settings. The loss of GRPO is near 0 by construction: advantages of a group sum to 0, and on policy every ratio
-    is 1. What is left is noise, and the KL term, which is least at the start.
+    In the settings. The loss of GRPO is near 0 by construction: advantages of a group sum to 0, and on policy every
+    ratio is 1. What is left is noise, and the KL term, which is least at the start.
 What it does to the gradient
     Nothing. The model that is kept is drawn at random among the checkpoints, or is the first.
 What to do

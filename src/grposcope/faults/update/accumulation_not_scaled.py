@@ -43,7 +43,8 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     yield fact(
         True,
         f"before TRL #6024 (June 2026) the loss {config.get('loss_type')} is divided by the tokens of {rolled} passes "
-        f"(steps_per_generation) while a step adds up {passes}, so that gradients are {factor:.3g} × the mean over tokens",
+        f"(steps_per_generation) while a step adds up {passes}, so that gradients are {factor:.3g} × the mean "
+        "over tokens",
         config.signs("loss_type", ROLLED, PASSES),
         grade="note",
         brief=f"gradients are {factor:.3g} × as large in older versions of TRL",
