@@ -42,8 +42,9 @@ class MetricDifference:
 
     difference, se: mean over the last fifth of the common steps and its standard error. first, second: means of the two
     runs over the same steps. p, adjusted: of no divergence, before and after Holm's method. step: where the runs part,
-    with the 95 % interval [low, high]; None where that is longer than SHORT of the steps. whole: whether it is there from the first
-    steps on."""
+    with the 95 % interval [low, high]; None where that is longer than SHORT of the steps. whole: whether it is there
+    from the first steps on.
+    """
 
     metric: str
     difference: float

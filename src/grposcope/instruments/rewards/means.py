@@ -32,7 +32,7 @@ def of_run(run: Run) -> Answer | None:
         do="read completions that the rising part pays, and see whether they still do what the falling one is for"
         if traded
         else "",
-        text=["Only means of the parts are logged, so that what each weighs in the advantage cannot be told."],
+        text=["Only means of the parts are logged, so the log does not show what each weighs in the advantage."],
         tables=[Table("Means of the parts", ("reward", "first rows", "last fifth"), rows, "")],
         document={"parts": {name: list(_levels(series)) for name, series in parts.items()}, "traded": traded},
     )
