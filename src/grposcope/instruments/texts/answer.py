@@ -16,7 +16,7 @@ from grposcope.instruments.texts.marks import CLOSE, OPEN, marked
 from grposcope.maths.passage import Passage
 from grposcope.signs.texts import exploits, pairs, phrases, sample
 from grposcope.signs.texts.exploits import Exploit
-from grposcope.signs.texts.habits import PaidHabit
+from grposcope.signs.texts.habits import LEVEL, PaidHabit
 from grposcope.signs.texts.pairs import TextPair
 from grposcope.signs.texts.reading import FEW_PROMPTS, TextChange, TextReading, read
 
@@ -80,7 +80,7 @@ def first_line(reading: TextReading, found: Sequence[Exploit]) -> str:
         return f"All rewards of a group are equal: nothing in these texts is paid for ({size})."
     if reading.prompts < FEW_PROMPTS:
         of = f"{reading.prompts:,} prompt{'s' * (reading.prompts != 1)}"
-        return f"Rewards differ in groups of only {of}: a habit cannot be told from an answer ({size})."
+        return f"Rewards differ in groups of only {of}: too few to tell a habit from an answer ({size})."
     return f"No habit of the texts spread that pays without the prompt; {size}, {reading.live:,} live groups."
 
 
@@ -152,7 +152,7 @@ def _habits(reading: TextReading) -> list[Table]:
         "per unit of a measure, ± half a 95% interval over prompts; share of the reward differences in groups where "
         "it varies. Paid for sure: such texts get the best reward whatever else they say; needed: others get the "
         "lowest; is the reward: both. A needed habit is benign if the true score goes with it. Each row after the "
-        f"first is among texts alike in those above. {reading.tested:,} features were tested together, at 3%."
+        f"first is among texts alike in those above. {reading.tested:,} features were tested together, at {percent(LEVEL)}."
     )
     return [Table("What is paid", header, rows, caption)]
 
