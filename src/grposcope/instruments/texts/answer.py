@@ -152,7 +152,8 @@ def _habits(reading: TextReading) -> list[Table]:
         "per unit of a measure, ± half a 95% interval over prompts; share of the reward differences in groups where "
         "it varies. Paid for sure: such texts get the best reward whatever else they say; needed: others get the "
         "lowest; is the reward: both. A needed habit is benign if the true score goes with it. Each row after the "
-        f"first is among texts alike in those above. {reading.tested:,} features were tested together, at {percent(LEVEL)}."
+        f"first is among texts alike in those above. {reading.tested:,} features were tested together at "
+        f"{percent(LEVEL)}."
     )
     return [Table("What is paid", header, rows, caption)]
 
