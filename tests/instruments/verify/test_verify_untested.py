@@ -270,8 +270,8 @@ def test_the_word_and_the_counts() -> None:
                              "tested, on 32 rollouts.")  # fmt: skip
     held = verify(PIPELINE.rows(), PIPELINE.settings)
     assert held.word == "healthy"
-    assert held.sentence == ("Nothing that could be tested is broken: 3 claims hold, 1 was tested in part, 10 could not "
-                             "be tested, on 32 rollouts.")  # fmt: skip
+    assert held.sentence == ("Nothing that could be tested is broken: 3 claims hold, 1 was tested in part, 10 could "
+                             "not be tested, on 32 rollouts.")  # fmt: skip
     assert "healthy" not in own_loop.verify_batch((), Stated()).word
 
 
