@@ -83,7 +83,7 @@ def _swings(rng: np.random.Generator, grows: float) -> Columns:
 def _spikes(rng: np.random.Generator) -> Columns:
     norm = np.exp(around(math.log(0.5), 0.12, rng))
     norm[[60, 61, 118, 160]] = 25, 18, 30, 22
-    return {"grad_norm": norm}
+    return {"grad_norm": norm, "clip_low": np.zeros(ROWS), "clip_high": np.zeros(ROWS)}
 
 
 def _nan(rng: np.random.Generator) -> Columns:
@@ -163,6 +163,45 @@ FAILURES: Mapping[str, Failure] = {
         },
         ("grad_norm", "mismatch/k3"),
     ),
+    "high learning rate": Failure(
+        lambda rng: {
+            "kl": np.concatenate([[0.0], around(0.4 + 4 * ramp(0), 0.05, rng)[1:]]),
+            "reward": around(0.5 - 0.4 * ramp(0, 0.4), 0.025, rng),
+            "heldout": 0.5 - 0.4 * ramp(0, 0.4),
+        },
+        ("kl", "reward"),
+    ),
+    "low learning rate": Failure(
+        lambda rng: {
+            "kl": np.abs(around(1e-4 * U, 1e-6, rng)),
+            "lr": np.full(ROWS, 1e-7),
+            "reward": around(0.3, 0.012, rng),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("kl", "reward"),
+    ),
+    "weights lost at a restart": Failure(
+        lambda rng: {
+            "kl": np.abs(around(0.1 * np.where(U < 0.6, U, U - 0.6), 0.0005, rng)),
+            "reward": around(0.3 + 0.6 * np.where(U < 0.6, U, U - 0.6), 0.02, rng),
+            "heldout": 0.3 + 0.6 * np.where(U < 0.6, U, U - 0.6),
+        },
+        ("kl", "reward"),
+    ),
+    "filter runs out": Failure(
+        lambda rng: {
+            "num_gen_batches": np.round(around(5 + 4 * U, 0.5, rng)),
+            "reward": around(0.05, 0.01, rng),
+            "heldout": 0.05 + 0 * U,
+        },
+        ("num_gen_batches", "reward"),
+    ),
+    "correction drops most": Failure(
+        lambda rng: {"importance/masked_sequences": np.clip(around(0.65, 0.03, rng), 0, 1)},
+        ("importance/masked_sequences", "reward"),
+    ),
+    "inputs differ": Failure(lambda rng: _mismatch(rng, np.full(ROWS, 0.4)), ("mismatch/k3",)),
+    "unbounded ratio": Failure(lambda rng: {"grad_norm": _spikes(rng)["grad_norm"]}, ("grad_norm", "clip_low")),
     "degenerate output": Failure(
         lambda rng: {
             "truncated": np.where(U < 0.6, np.clip(around(0.03, 0.01, rng), 0, 1), 1.0),

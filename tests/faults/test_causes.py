@@ -46,6 +46,9 @@ STEP = np.arange(N) >= 70
 WALL = 4000 + 60 * np.random.default_rng(2).uniform(-1, 1, N)
 NATURAL = 3000 * np.exp(0.25 * np.random.default_rng(2).normal(size=N))
 LONGER = 900 + 2500 * U
+SAW = 0.1 * np.where(U < 0.6, U, U - 0.6) + 1e-3
+SPIKES = made.healthy()["grad_norm"] * np.where(np.isin(np.arange(N), (60, 71, 88, 101)), 60.0, 1.0)
+FORMAT = (0.6 + 0.3 * (1 - np.exp(-30 * U))) * np.exp(0.01 * np.random.default_rng(4).normal(size=N))
 
 CASES = (
     Case(
@@ -85,6 +88,54 @@ CASES = (
         with_columns(length=LONGER * NOISE, length_max=NATURAL + LONGER, truncated=np.zeros(N),
                      reward=flat() - 0.2 * U),
         "max_model_len", "Dr. GRPO",
+    ),
+    Case(
+        "high learning rate",
+        with_columns(kl=np.concatenate([[0.0], 0.4 + 3 * U[1:]]), reward=flat() - 0.3 * U),
+        with_columns(kl=4 * U**2, reward=flat() - 0.3 * U),
+        "start again", "raise the KL",
+    ),
+    Case(
+        "low learning rate",
+        with_columns(kl=1e-4 * U + 1e-6, reward=flat(0.4)),
+        with_columns(kl=1e-4 * U + 1e-6),
+        "raise the learning rate",
+    ),
+    Case(
+        "weights lost at a restart",
+        with_columns(kl=SAW * NOISE, reward=0.3 + 4 * SAW + 0.02 * made.ar1(np.random.default_rng(5), N, 0.0)),
+        with_columns(kl=SAW * NOISE),
+        "load the weights", "lower the learning rate",
+    ),
+    Case(
+        "inputs differ",
+        with_columns(**{"mismatch/k3": 0.4 * NOISE}), with_columns(**{"mismatch/k3": 0.03 * NOISE}),
+        "prompt ids", "FP8",
+    ),
+    Case(
+        "correction drops most",
+        with_columns(**{"importance/masked_sequences": 0.45 * NOISE, "mismatch/mult_error": 1 + 4e-3 * NOISE}),
+        with_columns(**{"importance/masked_sequences": 0.05 * NOISE, "mismatch/mult_error": 1 + 4e-3 * NOISE}),
+        "before the mask",
+    ),
+    Case(
+        "filter runs out",
+        with_columns(**{"train/num_gen_batches": np.round(5 + 4 * U)}),
+        with_columns(**{"train/num_gen_batches": np.round(1 + U)}),
+        "prompts",
+    ),
+    Case(
+        "unbounded ratio",
+        with_columns(grad_norm=SPIKES), with_columns(grad_norm=SPIKES, clip_fraction=np.zeros(N)),
+        "delta", "lower the learning rate",
+    ),
+    Case(
+        "reward hacking",
+        with_columns(**{"component/accuracy": 0.12 * np.exp(-40 * U) * NOISE, "component/format": FORMAT,
+                        "reward": FORMAT + 0.12 * np.exp(-40 * U) * NOISE}),
+        with_columns(**{"component/accuracy": (0.12 + 0.05 * U) * NOISE, "component/format": FORMAT,
+                        "reward": FORMAT + (0.12 + 0.05 * U) * NOISE}),
+        "read completions",
     ),
     Case(
         "unseen truncation",

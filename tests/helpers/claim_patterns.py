@@ -22,6 +22,8 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     ),
     (rf"largest learning rate: (?P<rate>{V})", rules.largest_rate),
     (rf"although (?P<share>{V}) of completions end before the limit", rules.ended),
+    (rf"(?P<name>component \S+) fell from (?P<a>{V}) in the first rows to (?P<b>{V})(?P<around>)", rules.fell_at_once),
+    (rf"(?P<name>{NAME}), first rows: (?P<v>{V})", rules.first_rows),
     (rf"mean (?:ρ|\|log ρ\|) (?P<v>{V})", rules.some_ratio),
     (rf"(?P<name>{NAME}) stays at (?P<v>{V}) versions", rules.stays),
     (r"\d+ rows with \w+ = \w+ are evaluations", rules.reading),

@@ -232,6 +232,23 @@ def some_ratio_early(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["v"], [*firsts, *logs, *(value - 1 for value in firsts)], 2)
 
 
+def first_rows(raw: RawLog, match: re.Match[str]) -> str:
+    """The level of the first rows: the first twentieth, tenth or three of them."""
+    key = key_of(raw, match["name"])
+    spans = [(0.0, 0.03), (0.0, 0.05), (0.0, 0.1)]
+    due = [] if key is None else [mean_over(raw.values(key), low, high) for low, high in spans]
+    return any_of(match["v"], due, 3)
+
+
+def fell_at_once(raw: RawLog, match: re.Match[str]) -> str:
+    """ "component NAME fell from a in the first rows to b"."""
+    key = key_of(raw, match["name"].removeprefix("component "))
+    if key is None:
+        return f"no column {match['name']}"
+    starts = [mean_over(raw.values(key), 0.0, high) for high in (0.03, 0.05, 0.1)]
+    return any_of(match["a"], starts, 2) or any_of(match["b"], [raw.last(key)], 2)
+
+
 def largest_rate(raw: RawLog, match: re.Match[str]) -> str:
     """The largest learning rate."""
     return any_of(match["rate"], [max(raw.values(raw.names["lr"]))], 3)

@@ -173,7 +173,8 @@ def tail(z: Floats, largest: Floats) -> Floats:
     if deviation <= 0:
         return np.asarray(counted)
     scale = deviation * np.sqrt(6) / np.pi
-    fitted = -np.expm1(-np.exp(-(z - largest.mean() + np.euler_gamma * scale) / scale))
+    beyond = np.clip((z - largest.mean() + np.euler_gamma * scale) / scale, -50.0, 700.0)
+    fitted = -np.expm1(-np.exp(-beyond))
     return np.where(above <= TAIL * draws, np.minimum(counted, np.maximum(fitted, 1e-300)), counted)
 
 

@@ -43,8 +43,8 @@ def check(quantities: Quantities) -> Finding:
 
 
 REMEDY = (
-    "lower the learning rate to a tenth or less (1e-6 is usual for all weights, 1e-5 for adapters), with a warm-up, and "
-    "start again: no checkpoint of this run is sound"
+    "lower the learning rate to a tenth or less (1e-6 is usual for all weights, 1e-5 for adapters), with a warm-up, "
+    "and start again: no checkpoint of this run is sound"
 )
 
 TEST = LogTest(

@@ -43,8 +43,8 @@ UNBOUNDED = "unbounded ratio"
 """The fault of spikes that several updates on a batch make."""
 
 TWO_SIDED = (
-    "bound the ratio where the advantage is negative: delta = 2 or so (TRL, above 1 + epsilon), clip_ratio_c = 3 (verl), "
-    "or take fewer updates on a batch"
+    "bound the ratio where the advantage is negative: delta = 2 or so (TRL, above 1 + epsilon), clip_ratio_c = 3 "
+    "(verl), or take fewer updates on a batch"
 )
 
 TAILS = 5
@@ -97,7 +97,7 @@ def check(quantities: Quantities) -> Finding:
 
 
 def _off_policy(quantities: Quantities) -> MetricSeries | None:
-    """The share of tokens clipped where it shows several updates on a batch, without a dual clip that bounds the ratio."""
+    """The share of tokens clipped where it shows several updates on a batch, and no dual clip bounds the ratio."""
     clipped = quantities.get("clip", LEAST)
     if clipped is None or quantities.run.meta.engine in BOUNDED or quantities.column("clip_dual") is not None:
         return None

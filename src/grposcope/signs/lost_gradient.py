@@ -91,7 +91,7 @@ TEST = LogTest(
     LOST,
     check,
     needs=("grad_norm",),
-    statistic="gradient norms, the spread of rewards within groups, means over the tokens trained on",
+    statistic="gradient norms, how rewards differ within groups, means over the tokens trained on",
     threshold=f"0 in every row of at least {LEAST} while fewer than {DEAD:g} of the groups are dead",
 )
 """Tells a gradient that is lost from a mask without tokens."""

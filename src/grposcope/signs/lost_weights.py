@@ -1,4 +1,4 @@
-"""A policy that is back at its start from one step to the next: KL and reward at once, as when weights are not resumed."""
+"""A policy that is back at its start from one step to the next, KL and reward at once: weights were not resumed."""
 
 from __future__ import annotations
 
@@ -86,5 +86,5 @@ TEST = LogTest(
     check,
     needs=("kl", "reward"),
     statistic=f"KL of {NEAR} rows before and after each step against that of the first; reward likewise",
-    threshold=f"KL falls {FELL:g} × to at most {BACK:g} × its start, and the reward loses {TAKEN:g} of its gain with it",
+    threshold=f"KL falls {FELL:g} × to at most {BACK:g} × its start, and the reward loses {TAKEN:g} of its gain",
 )

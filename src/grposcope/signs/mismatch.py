@@ -161,8 +161,9 @@ def _floor(quantities: Quantities, sizes: MetricSeries, early: float) -> Finding
     if beyond is not None and early > beyond and not (known is not None and _is_truncated(*known)):
         return _explained(
             INPUTS,
-            f"it is present from the first step, at {early:.2g} nats per token, and numerics (FP8 among them) make less "
-            f"than {beyond:g}: sampler and trainer do not read the same tokens, template or image, or hold other weights",
+            f"it is present from the first step, at {early:.2g} nats per token, and numerics (FP8 among them) make "
+            f"less than {beyond:g}: sampler and trainer do not read the same tokens, template or image, or hold "
+            "other weights",
         )
     if known is None:
         return _explained(

@@ -6,17 +6,21 @@ from functools import partial
 
 import numpy as np
 
-from grposcope.core.finding import Finding, measured
+from grposcope.core.finding import Finding, Sign, measured
 from grposcope.core.text import apart
-from grposcope.maths.timeseries.change import EARLY, LATE, fit
+from grposcope.maths.timeseries.change import EARLY, FIRST, LATE, fit
 from grposcope.maths.timeseries.noise import Array
 from grposcope.signs import onset
+from grposcope.signs.answers import pays_for_answers
 from grposcope.signs.heldout import FOLLOWS, comparable
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.tests import ends, went
 
 EXACT = 1e-3
 """Share of the reward's spread that rounding may hide."""
+
+LEFT = 0.2
+"""Share of their first level below which right answers are lost."""
 
 FULL = 0.8
 """A component in [0, 1] that begins above this has no room to follow."""
@@ -100,13 +104,25 @@ def _against_components(
     tests: list[Finding] = []
     for name, series in parts.items():
         part = series.curve.change()
+        p = max(total.p_up, part.p_down)
         evidence = (*ends(reward), *ends(series, "should not fall"))
         because = f"the reward {went(reward)} while its component {name} {went(series)}"
+        if pays_for_answers(name) and (lost := _lost_at_once(series, reward)) is not None and 2 * lost < p:
+            p, first = 2 * lost, series.level(FIRST)
+            a, b = apart(first.value, series.present.last.value)
+            because = f"the reward {went(reward)} while its component {name} fell from {a} in the first rows to {b}"
+            evidence = (*evidence[:2], Sign(f"{series.name}, first rows", first.value, first.se), evidence[-1])
         brief = f"{quantities.key(series.name)} {_brief(series)}"
-        tests.append(measured(
-            max(total.p_up, part.p_down), because, evidence, brief=brief, begins=partial(onset.since, series, -1),
-        ))  # fmt: skip
+        tests.append(measured(p, because, evidence, brief=brief, begins=partial(onset.since, series, -1)))
     return tests
+
+
+def _lost_at_once(part: MetricSeries, reward: MetricSeries) -> float | None:
+    """p of a reward that rose since the first rows while right answers fell below LEFT of what they were; None where
+    they did not. Both may be over before the first part of the run is."""
+    if part.level(LATE).value > LEFT * part.level(FIRST).value:
+        return None
+    return max(reward.change(FIRST, LATE).p_up, part.change(FIRST, LATE).p_down)
 
 
 def _against_task_reward(quantities: Quantities) -> list[Finding]:

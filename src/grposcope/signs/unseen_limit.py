@@ -79,8 +79,8 @@ def _one_length(quantities: Quantities) -> Limit | None:
     near = np.abs(values - middle) > 0.05 * middle
     first = int(np.flatnonzero(near)[-1]) + 1
     because = (
-        f"{quantities.key(length.name)} stands at {number(middle)} tokens, so that every completion has this length: they "
-        "are cut, which the log does not count"
+        f"{quantities.key(length.name)} stands at {number(middle)} tokens, so that every completion has this length: "
+        "they are cut, which the log does not count"
     )
     return Limit(middle, int(length.steps[min(first, len(values) - 1)]), because, length.name)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import written_texts
 
 from grposcope import cli
 from grposcope.core.rollouts import Rollout
-from grposcope.instruments.texts import answer, screen, texts
+from grposcope.instruments.texts import answer, marks, screen, texts
 from grposcope.signs.texts import exploits, pairs, reading, sample
 
 SMALL = {"steps": 30, "prompts": 4, "onset": 15}
@@ -125,17 +126,15 @@ def test_honest_texts_are_told_without_alarm(tmp_path: Path, capsys: pytest.Capt
 
 def test_spans_are_what_the_other_lacks() -> None:
     first, second = pairs.spans("the answer is 14.", "the answer is 10 or 20.")
-    assert screen.marked(first) == "the answer is ⟦14⟧."
-    assert screen.marked(second) == "the answer is ⟦10 or 20⟧."
-    assert screen.marked(pairs.spans("", "a")[0]) == "(empty)"
+    assert marks.marked(first) == "the answer is ⟦14⟧."
+    assert marks.marked(second) == "the answer is ⟦10 or 20⟧."
+    assert marks.marked(pairs.spans("", "a")[0]) == "(empty)"
     long = pairs.spans("x " * 50_000 + "end", "x " * 50_000 + "END")
     assert sum(len(span.text) for span in long[0]) < 1000
     assert [span.text for span in long[1] if span.differs] == ["END"]
 
 
 def test_control_characters_are_shown_by_name(gamed: list[Rollout]) -> None:
-    from dataclasses import replace
-
     rows = [replace(row, completion=f"\x1b[31m\u202e{row.completion}") for row in gamed]
     read = reading.read(sample.of_rollouts(rows), draws=199)
     shown = screen.text(answer.of_reading(read), read, 100)
@@ -214,3 +213,19 @@ def test_texts_of_ones_own_from_python() -> None:
     assert said.document["exploits"][0]["fault"] == "hedges"
     assert said.document["truth"] == "right"
     assert said.word == "warning"
+
+
+def test_the_page_has_the_pairs_and_no_markup_of_the_texts(tmp_path: Path) -> None:
+    rows = written_texts.rollouts(written_texts.LOOPHOLES["magic word"], 8, **SMALL)
+    hostile = [replace(row, completion=f"<script>alert(1)</script>{row.completion}") for row in rows]
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text("".join(
+        json.dumps({"step": row.step, "group": row.group, "prompt": row.prompt, "completion": row.completion,
+                    "reward": row.reward}) + "\n"
+        for row in hostile
+    ))  # fmt: skip
+    assert cli.main(["report", str(path), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "What do the texts do that is paid?" in page
+    assert "Read these" in page
+    assert "<script>alert(1)" not in page

@@ -3,7 +3,7 @@
 Asked as
     Generated too many. Please check if your data are too difficult
 What it is
-    Nearly all groups have equal rewards and are thrown away. At the largest number of batches that is allowed the run
+    Nearly all groups have equal rewards and are dropped. At the largest number of batches that is allowed the run
     stops.
 How it shows
     num_gen_batches is several, or at its limit. Before a run: batches needed, train_batch_size over gen_batch_size ×
@@ -61,7 +61,7 @@ def check(quantities: Quantities) -> Finding:
     last = f", and it stands at {top}, its largest, in the last {stands} steps" if stands > 1 else f", {top} at most"
     because = (
         f"dynamic sampling draws {late:.3g} batches for each that it keeps ({quantities.key(drawn.name)}){last}: most "
-        "groups are thrown away for equal rewards, and at max_num_gen_batches the run stops"
+        "groups are dropped for equal rewards, and at max_num_gen_batches the run stops"
     )
     brief = f"{late:.2g} batches are drawn for each that is kept"
     return fact(True, because, evidence, explains=("starved", "saturated"), brief=brief)
@@ -84,7 +84,8 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     yield fact(
         True,
         f"{percent(share, 1)} of groups of {group} are dropped ({basis}), so that a step needs {needed:.2g} batches of "
-        f"{drawn:g} prompts for {train:g} that are kept, and max_num_gen_batches allows {most:g}: beyond it the run stops",
+        f"{drawn:g} prompts for {train:g} that are kept, and max_num_gen_batches allows {most:g}: beyond it the "
+        "run stops",
         config.signs(FILTER + "max_num_gen_batches", "data.gen_batch_size", "data.train_batch_size"),
         grade="failing" if needed > most else "warning",
         brief="dynamic sampling may run out of batches",
@@ -96,10 +97,10 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
 FAULT = Fault(
     name="filter runs out",
     rank=95,
-    remedy="use prompts that the model solves sometimes, or fine-tune on examples first; max_num_gen_batches=0 lifts the "
-    "limit at the price of ever more rollouts",
+    remedy="use prompts that the model solves sometimes, or fine-tune on examples first; max_num_gen_batches=0 lifts "
+    "the limit at the price of ever more rollouts",
     source="verl #953; DAPO #22",
-    effect="most of what is sampled is thrown away",
+    effect="most of what is sampled is dropped",
     beside="warning",
     instead="warning",
     log=LogTest(

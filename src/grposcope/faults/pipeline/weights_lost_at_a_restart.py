@@ -3,8 +3,8 @@
 What it is
     A checkpoint of an earlier step, the base model, or adapters that are not loaded.
 How it shows
-    The reward jumps at the restart by more than it changes elsewhere; or KL and reward go back to their first levels from
-    one step to the next. A KL that goes back while the reward stays is a reference that was renewed, and no fault.
+    The reward jumps at the restart by more than it changes elsewhere; or KL and reward go back to their first levels
+    from one step to the next. A KL that goes back while the reward stays is a reference that was renewed, and no fault.
 What it does to the gradient
     What was learned since that checkpoint is gone; steps and schedule go on as if it were not.
 What to do

@@ -25,8 +25,8 @@ from grposcope.signs.sampler_mismatch import TEST
 FAULT = Fault(
     name="inputs differ",
     rank=214,
-    remedy="compare for one rollout what sampler and trainer read: prompt ids, chat template, image inputs; if they are "
-    "equal, the weights",
+    remedy="compare for one rollout what sampler and trainer read: prompt ids, chat template, image inputs; if they "
+    "are equal, the weights",
     source="NeMo-RL #2260; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,

@@ -3,8 +3,8 @@
 Asked as
     Nothing happens: reward and KL stay where they are
 What it is
-    A rate for all weights given to adapters, which take about ten times as much; or a warm-up that lasts for most of the
-    run, or a schedule that ended.
+    A rate for all weights given to adapters, which take about ten times as much; or a warm-up that lasts for most of
+    the run, or a schedule that ended.
 How it shows
     There is a gradient, and after many steps the KL to the start is next to 0 while the reward is flat.
 What it does to the gradient
@@ -34,7 +34,7 @@ from grposcope.signs.quantities import Quantities
 from grposcope.signs.settings.names import LEARNING_RATE
 from grposcope.signs.settings.recipe import has_adapters
 
-MANY, UNMOVED = 50, 5e-4
+MANY, UNMOVED = 50, 3e-4
 """Steps after which a KL of less than so many nats per token is that of a policy that hardly moved."""
 
 LOW = 1e-6
@@ -52,12 +52,13 @@ def check(quantities: Quantities) -> Finding:
     ]
     outcome, dead = run_outcome.of_run(quantities.run), quantities.dead_fraction
     moves = kl.values.max() > 20 * UNMOVED or not 0 < late < UNMOVED
-    if moves or kl.name in ("kl_k1", "kl_penalty") or outcome.rose or outcome.state in ("up", "top", "small"):
+    if moves or kl.name in ("kl_k1", "kl_penalty") or outcome.rose or outcome.state != "level":
         return fact(False, "the policy moves, or the reward rises", tuple(evidence))
     if not norm.values.any() or (dead is not None and dead.values.mean() > DEAD):
         return fact(False, "there is hardly a gradient, whatever the learning rate is", tuple(evidence))
     rate = quantities.column("lr")
-    because = f"{quantities.key(kl.name)} is {late:.1e} nats after {int(kl.steps[-1] - kl.steps[0]) + 1:,} steps that had a gradient"
+    steps = int(kl.steps[-1] - kl.steps[0]) + 1
+    because = f"{quantities.key(kl.name)} is {late:.1e} nats after {steps:,} steps that had a gradient"
     if rate is not None:
         top = float(rate.values.max())
         rising = top == rate.values[-1] > 1.5 * rate.values[len(rate) // 2]

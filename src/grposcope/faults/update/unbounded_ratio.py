@@ -42,8 +42,8 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
         return
     yield fact(
         True,
-        f"each batch is used for {several} steps without delta: where the advantage is negative the ratio of a token has no upper "
-        "bound, so that one token may outweigh a batch",
+        f"each batch is used for {several} steps without delta: where the advantage is negative the ratio of a token "
+        "has no upper bound, so that one token may outweigh a batch",
         config.signs("num_iterations", "steps_per_generation", "epsilon"),
         grade="note" if several < MANY else "warning",
         brief="ratios without an upper bound",

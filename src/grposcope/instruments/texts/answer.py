@@ -12,10 +12,11 @@ from grposcope.core.rollouts import Floats
 from grposcope.core.run import Run, labels
 from grposcope.core.text import apart_shares, brief, capitalised, number, percent, visible
 from grposcope.instruments.texts import INSTRUMENT
+from grposcope.instruments.texts.marks import CLOSE, OPEN, marked
 from grposcope.maths.passage import Passage
 from grposcope.signs.texts import exploits, pairs, phrases, sample
 from grposcope.signs.texts.exploits import Exploit
-from grposcope.signs.texts.habits import PaidHabit
+from grposcope.signs.texts.habits import LEVEL, PaidHabit
 from grposcope.signs.texts.pairs import TextPair
 from grposcope.signs.texts.reading import FEW_PROMPTS, TextChange, TextReading, read
 
@@ -34,7 +35,9 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     for label, run in zip(labels(runs), runs, strict=True):
         rows = sample.recorded(run)
         if sum(row.completion is not None for row in rows) >= ON_PAGE:
-            said = of_reading(read(sample.of_rollouts(rows)))
+            reading = read(sample.of_rollouts(rows))
+            said = of_reading(reading)
+            said = replace(said, tables=[*said.tables, *_pairs(to_read(reading, exploits.exploits(reading)))])
             if len(runs) > 1:
                 said = replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
             made.append(said)
@@ -77,7 +80,7 @@ def first_line(reading: TextReading, found: Sequence[Exploit]) -> str:
         return f"All rewards of a group are equal: nothing in these texts is paid for ({size})."
     if reading.prompts < FEW_PROMPTS:
         of = f"{reading.prompts:,} prompt{'s' * (reading.prompts != 1)}"
-        return f"Rewards differ in groups of only {of}: a habit cannot be told from an answer ({size})."
+        return f"Rewards differ in groups of only {of}: too few to tell a habit from an answer ({size})."
     return f"No habit of the texts spread that pays without the prompt; {size}, {reading.live:,} live groups."
 
 
@@ -149,7 +152,8 @@ def _habits(reading: TextReading) -> list[Table]:
         "per unit of a measure, ± half a 95% interval over prompts; share of the reward differences in groups where "
         "it varies. Paid for sure: such texts get the best reward whatever else they say; needed: others get the "
         "lowest; is the reward: both. A needed habit is benign if the true score goes with it. Each row after the "
-        f"first is among texts alike in those above. {reading.tested:,} features were tested together, at 3%."
+        f"first is among texts alike in those above. {reading.tested:,} features were tested together at "
+        f"{percent(LEVEL)}."
     )
     return [Table("What is paid", header, rows, caption)]
 
@@ -238,6 +242,26 @@ def document(reading: TextReading, found: Sequence[Exploit], shown: Sequence[Tex
         ],
         "to_read": [_pair(pair) for pair in shown],
     }  # fmt: skip
+
+
+def _pairs(shown: Sequence[TextPair]) -> list[Table]:
+    """The pairs to read as a table of the page."""
+    if not shown:
+        return []
+    rows = [
+        (
+            f"{visible(pair.prompt[-200:])} ({pair.how})",
+            *(
+                f"{marked(spans)} (reward {brief(reward)}{f', step {step:,}' if step else ''})"
+                for spans, reward, step in zip((pair.without, pair.having), pair.rewards, pair.steps, strict=True)
+            ),
+        )
+        for pair in shown
+    ]
+    caption = (
+        f"{OPEN}What the other text lacks{CLOSE} is marked. Of the latest groups that have both, one of each prompt."
+    )
+    return [Table("Read these", ("prompt", "without", "with"), rows, caption)]
 
 
 def _since(passage: Passage | None) -> dict[str, int] | None:

@@ -51,7 +51,7 @@ def disorder(texts: Sequence[str], step: Ints, group: Ints) -> float:
     for rows in (early_rows(step), early_rows(-step)):
         odd = _halves(group, rows)
         places = np.flatnonzero(rows)
-        ends = [_ends(texts[place]) for place in places]
+        ends = [_ends(texts[int(place)]) for place in places]
         models = _models(ends, np.ones(len(ends), bool), odd[places])
         read = [_bits(ends, model) for model in models]
         each.append(float(np.where(odd[places], read[0], read[1]).mean()))
@@ -69,7 +69,7 @@ def _models(ends: Sequence[bytes], rows: Bools, odd: Bools) -> list[tuple[_Table
     """A model of each half of the texts at these rows."""
     fitted = np.flatnonzero(rows)
     fitted = fitted[:: max(1, len(fitted) // MODEL_TEXTS)]
-    return [_model([ends[row] for row in fitted if odd[row] == half]) for half in (False, True)]
+    return [_model([ends[int(row)] for row in fitted if odd[row] == half]) for half in (False, True)]
 
 
 def early_rows(step: Ints) -> Bools:

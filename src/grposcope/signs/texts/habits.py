@@ -27,8 +27,9 @@ from grposcope.signs.texts.sample import TextSample
 
 Relation = Literal["pays", "paid for sure", "needed", "is the reward"]
 
-LEVEL = 0.03
-"""Chance of any paid habit, and of any change, on rollouts without."""
+LEVEL = 0.05
+"""Chance of any paid habit, and of any change, on rollouts without; an exploit takes both and more, so that far fewer
+show one."""
 
 SHARE = 0.05
 """Least share of the variance of rewards in the groups where a feature varies."""
@@ -143,7 +144,8 @@ def _chosen(
     for place in np.argsort(-np.abs(np.where(free, found.z, 0.0)))[:20]:
         if not free[place]:
             return None
-        _, _, z = within_groups.clustered(features.columns[:, place], sample.reward, group, sample.prompt)
+        column = features.columns[:, place].astype(np.float64)
+        _, _, z = within_groups.clustered(column, sample.reward, group, sample.prompt)
         if abs(z) >= CLUSTERED:
             return int(place)
     return None

@@ -71,7 +71,8 @@ def _siblings(sample: TextSample, has: Bools, count: int) -> list[tuple[int, int
     groups.sort(key=lambda rows: int(sample.step[rows[0]]), reverse=True)
     reward = np.nan_to_num(sample.reward, nan=-np.inf)
     prompts: set[int] = set()
-    first, rest = [], []
+    first: list[tuple[int, int]] = []
+    rest: list[tuple[int, int]] = []
     for rows in groups:
         without, having = rows[~has[rows]], rows[has[rows]]
         pair = int(without[np.argmin(reward[without])]), int(having[np.argmax(reward[having])])

@@ -150,9 +150,7 @@ def _truth(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) ->
         if asked not in scores:
             every = sorted({name for row in rows for name in (*row.rewards, *row.columns)})
             if asked in every:
-                raise UserError(
-                    f"the score {visible(asked, 40)} is no number, or the same for all rollouts; name another"
-                )
+                raise UserError(f"the score {visible(asked, 40)} has no numbers, or one for all rollouts; name another")
             known = listed([visible(name, 40) for name in list(scores)[:8]]) or "none"
             raise UserError(
                 f"no rollout has a score {visible(asked, 40)}{nearest(asked, list(scores))}; there are: {known}"

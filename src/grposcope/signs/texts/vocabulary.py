@@ -71,8 +71,10 @@ def of_texts_sampled(texts: Sequence[str], most: int) -> Vocabulary:
 
 
 def _counted(sorted_keys: Hashes) -> tuple[Hashes, Ints]:
-    start = np.flatnonzero(np.concatenate([[True], sorted_keys[1:] != sorted_keys[:-1]])) if len(sorted_keys) else []
-    return sorted_keys[np.asarray(start, np.int64)], np.diff(np.append(start, len(sorted_keys))).astype(np.int64)
+    if not len(sorted_keys):
+        return sorted_keys, np.zeros(0, np.int64)
+    start = np.flatnonzero(np.concatenate([[True], sorted_keys[1:] != sorted_keys[:-1]]))
+    return sorted_keys[start], np.diff(np.append(start, len(sorted_keys)))
 
 
 def _named(rounded: Hashes, tokens: TextTokens) -> Vocabulary:

@@ -22,6 +22,10 @@ STEPS, TEXTS = 4, 64
 """Least steps and texts that are read."""
 
 
+PAID = "The policy learns what is paid and not what is meant."
+"""What a paid habit does."""
+
+
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The exploits that the texts show; that there is none, where they could be read."""
     rows = [row for row in evidence.rows if row.completion is not None and not row.dropped]
@@ -52,6 +56,7 @@ def finding(own: Exploit) -> Finding:
     p = own.p if own.status == "present" else np.nan
     return Finding(
         own.fault, "possible", because=own.because, brief=own.brief, since=since, evidence=_signs(own), p=p,
+        effect=PAID if own.habit is not None and own.fault != exploits.FINISHING else "",
         explains=("reward hacking", "reward decline", "held-out decline", "length"),
     )  # fmt: skip
 
