@@ -16,8 +16,8 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     (rf"[A-Z|][^.;:]*? went from (?P<a>{V}) to (?P<b>{V})(?: nats)?(?= \(it|;)", rules.some_column),
     (rf"at (?P<v>{V}) nats per token, and numerics", rules.some_ratio_early),
     (
-        rf"(?P<name>{NAME}) is (?P<v>{V}) nats after {N} steps that had a gradient: the learning rate is (?P<rate>{V}) at"
-        " most",
+        rf"(?P<name>{NAME}) is (?P<v>{V}) nats after {N} steps that had a gradient: the learning rate is (?P<rate>{V})"
+        " at most",
         rules.hardly_moved,
     ),
     (rf"largest learning rate: (?P<rate>{V})", rules.largest_rate),
