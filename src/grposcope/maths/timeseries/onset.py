@@ -39,8 +39,11 @@ LEAST = 5
 BLOCKS = 128
 """Longer series are averaged down to at most this many blocks."""
 
-EVIDENT = 0.002
+EVIDENT = 0.001
 """p-value, times the number of rows, below which a change is dated."""
+
+BESIDE = 0.02
+"""p-value, times the number of rows, below which a curve has another change beside the one that is dated."""
 
 CHANGES = 3
 """Changes that a curve may have."""
@@ -99,9 +102,9 @@ def onset(
     tried = shapes_of(len(averaged), course) if beside is None else _shapes(_standard(beside, rows)[:, None], 2)
     series = _Series(*tried, averaged)
     for level in (EVIDENT, 1.0) if shown else (EVIDENT,):
-        changes = series.changes(level)
+        changes = series.changes(max(level, BESIDE))
         asked = series.asked(changes, direction)
-        if asked is not None:
+        if asked is not None and series.tests(changes)[asked[0]] < level:
             break
     else:
         return None
