@@ -32,6 +32,21 @@ WINDOW = 31
 LASTING = 7
 """Rows of a shorter one: where most of so many are high, that is a level and no spike."""
 
+BOUNDED = ("verl", "openrlhf", "skyrl", "slime", "roll", "areal")
+"""Engines in which the ratio may be bounded from above by a dual clip of their own, by default or often."""
+
+OFF_POLICY = 1e-4
+"""Share of tokens clipped, at the median of the rows, above which batches are used for several updates: at the first
+update every ratio is 1, and none is."""
+
+UNBOUNDED = "unbounded ratio"
+"""The fault of spikes that several updates on a batch make."""
+
+TWO_SIDED = (
+    "bound the ratio where the advantage is negative: delta = 2 or so (TRL, above 1 + epsilon), clip_ratio_c = 3 "
+    "(verl), or take fewer updates on a batch"
+)
+
 TAILS = 5
 """Degrees of freedom of Student's t that log gradient norms are judged by: heavier tails than normal."""
 
@@ -69,9 +84,24 @@ def check(quantities: Quantities) -> Finding:
     because = (
         f"the gradient norm has {count} spikes, the largest {largest:.3g} × the running median of steps with a gradient"
     )
-    brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
     when = Interval(int(steps.min()), told="first at") if len(steps) else None
+    if (clipped := _off_policy(quantities)) is not None:
+        because += (
+            f", beside {quantities.key(clipped.name)} at {clipped.values.mean():.2g}, so that batches are used for "
+            "several updates: where the advantage is negative their ratio has no upper bound"
+        )
+        brief = f"{count} spikes in {quantities.key(norm.name)}, with several updates a batch"
+        return measured(p, because, evidence, UNBOUNDED, brief=brief, since=when)
+    brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
     return measured(p, because, evidence, brief=brief, since=when)
+
+
+def _off_policy(quantities: Quantities) -> MetricSeries | None:
+    """The share of tokens clipped where it shows several updates on a batch, and no dual clip bounds the ratio."""
+    clipped = quantities.get("clip", LEAST)
+    if clipped is None or quantities.run.meta.engine in BOUNDED or quantities.column("clip_dual") is not None:
+        return None
+    return clipped if np.median(clipped.values) > OFF_POLICY else None
 
 
 def live(norms: Array) -> NDArray[np.bool_]:

@@ -3,7 +3,8 @@
 Method of this project; no publication. Sizes (n,) of the mismatch are put beside the staleness and beside
 learning rate × steps, both where they are logged.
 
-- A floor is there from the first step: numerics, FP8, or a truncated sampler. A sampler that draws from the share m of
+- A floor is there from the first step: numerics, FP8, other inputs where it is more than these make, or a truncated
+  sampler. A sampler that draws from the share m of
   the trainer's mass, with probabilities divided by m, has ρ = π_trainer/π_sampler = m on every token, so that
   mean log ρ = log of mean ρ = log m; otherwise the mean of ρ is 1. Of mean ρ, k1 and k3 two give the third, as
   mean ρ = 1 + k3 − k1 exactly.
@@ -27,6 +28,7 @@ from grposcope.maths.timeseries.noise import Array
 from grposcope.signs import onset
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 
+INPUTS = "inputs differ"
 NUMERICS, TRUNCATED, LAG = "sampler numerics differ", "truncated sampler", "growing lag"
 REPLACED, NEVER, UNEXPLAINED = "wrong weights at the sampler", "weights never arrived", "sampler mismatch"
 """The faults that the course of the mismatch tells apart."""
@@ -50,6 +52,10 @@ STALER = 1.5
 TOGETHER = 0.5
 """Rank correlation of mismatch and staleness above which they move together."""
 
+BEYOND = {"mismatch/k3": 0.1, "mismatch/k2": 0.1, "mismatch/k1": 0.2, "mismatch/abs": 0.4}
+"""Nats per token from which a distance is more than numerics make: FP8 was seen to reach a mean |log ρ| of 0.27, of
+which k3 is 0.06 where log ratios are normal."""
+
 POWERS = (0.3, 3.0)
 """Exponents of Σ learning rate with which the mismatch to frozen weights may grow: 1/2 to 1 for log ratios, 1 to 2 for
 KL, with room for noise."""
@@ -62,7 +68,7 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
     """The fault that explains mismatch of these sizes (n,), negative by noise only; limit: the size that is too far."""
     early, late = sizes.level(EARLY).value, sizes.level(LATE).value
     if late <= GREW * max(early, SMALLEST * limit):
-        return _floor(quantities)
+        return _floor(quantities, sizes, early)
     staleness = quantities.get("staleness", SHORT)
     if staleness is not None and follows_staleness(sizes, staleness):
         first, last = staleness.level(EARLY).value, staleness.level(LATE).value
@@ -147,9 +153,18 @@ def _explained(fault: str, because: str, since: Interval | None = None) -> Findi
     return Finding(fault, "possible", because=because, since=since)
 
 
-def _floor(quantities: Quantities) -> Finding:
-    """There from the first step: a truncated sampler where mean ρ shows it, else numerics."""
+def _floor(quantities: Quantities, sizes: MetricSeries, early: float) -> Finding:
+    """There from the first step: a truncated sampler where mean ρ shows it; where it is beyond numerics other inputs,
+    else numerics. early: the size at first, before the policy became sharp."""
     known = mean_ratio(quantities)
+    beyond = BEYOND.get(sizes.name)
+    if beyond is not None and early > beyond and not (known is not None and _is_truncated(*known)):
+        return _explained(
+            INPUTS,
+            f"it is present from the first step, at {early:.2g} nats per token, and numerics (FP8 among them) make "
+            f"less than {beyond:g}: sampler and trainer do not read the same tokens, template or image, or hold "
+            "other weights",
+        )
     if known is None:
         return _explained(
             NUMERICS,
@@ -157,7 +172,7 @@ def _floor(quantities: Quantities) -> Finding:
             "sampling causes it",
         )
     ratio, size = known
-    if ratio < 1 - CUT and -math.log(max(ratio, 1e-9)) > ONE_SIDED * size:
+    if _is_truncated(ratio, size):
         return _explained(
             TRUNCATED,
             f"it is present from the first step and always has the same sign (mean ρ {ratio:.2g}, mean |log ρ| "
@@ -169,6 +184,11 @@ def _floor(quantities: Quantities) -> Finding:
         f"it is present from the first step, with mean ρ {ratio:.3g}: numerics differ (FP8, other kernels, other "
         "routing)",
     )
+
+
+def _is_truncated(ratio: float, size: float) -> bool:
+    """Whether mean ρ, beside this size of log ρ, is that of a sampler that cannot draw every token."""
+    return ratio < 1 - CUT and -math.log(max(ratio, 1e-9)) > ONE_SIDED * size
 
 
 def _jump(since: Interval | None) -> Finding:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from grposcope.core.estimate import Estimate
+from grposcope.core.finding import Grade
 from grposcope.core.run import Evaluations, Run, once
 from grposcope.maths.intervals import Z, trusted, wilson
 from grposcope.maths.timeseries import level
@@ -189,3 +190,8 @@ def _is_current(held: MetricSeries, reward: MetricSeries | None) -> bool:
         return True
     begin, end = reward.steps[0], reward.steps[-1]
     return bool(held.steps[-1] >= begin + LATE[0] * (end - begin))
+
+
+def although_it_learned(run: Run) -> tuple[Grade, Grade] | None:
+    """Grades of a fact that should prevent learning: a warning where the reward rose all the same, else its fault's."""
+    return ("warning", "warning") if of_run(run).direction == "up" else None

@@ -17,7 +17,7 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.core.metrics import metric
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs import onset
-from grposcope.signs.mismatch import NUMERICS, TRUNCATED, logs, signature
+from grposcope.signs.mismatch import INPUTS, NUMERICS, TRUNCATED, logs, signature
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
 
@@ -96,7 +96,11 @@ def check(quantities: Quantities) -> Finding:
     told = signature(quantities, seen.sizes, seen.limit)
     hidden = AFTER.get(found.series.name, "")
     because = f"{worst.because}{f' ({hidden})' if hidden else ''}; {told.because}"
-    when = None if told.fault in (NUMERICS, TRUNCATED) else told.since or onset.since(logs(seen.sizes, seen.limit), 1)
+    when = (
+        None
+        if told.fault in (INPUTS, NUMERICS, TRUNCATED)
+        else told.since or onset.since(logs(seen.sizes, seen.limit), 1)
+    )
     explains = FOLLOWS if when is not None else ()
     return measured(
         worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when

@@ -117,5 +117,5 @@ def test_the_command_says_what_would_test_more(
     (tmp_path / "log.jsonl").write_text(log)
     main(["verify", "log.jsonl"])
     told = capsys.readouterr().out
-    assert "there are no rollouts, and 0 of 13 claims" in told
+    assert "there are no rollouts, and 0 of 14 claims" in told
     assert "grposcope verify log.jsonl --rollouts FOLDER --config SCRIPT\n" in told

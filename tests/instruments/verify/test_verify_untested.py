@@ -266,12 +266,12 @@ def test_the_word_and_the_counts() -> None:
     rows = changed(PIPELINE.rows(), reward=1.0, advantage=0.0, mask=zeros, prompt_ids=None)
     said = verify(rows, {})
     assert said.word == "cannot tell"
-    assert said.sentence == ("Cannot tell: no claim could be tested in full, 2 were tested in part, 11 could not be "
+    assert said.sentence == ("Cannot tell: no claim could be tested in full, 2 were tested in part, 12 could not be "
                              "tested, on 32 rollouts.")  # fmt: skip
     held = verify(PIPELINE.rows(), PIPELINE.settings)
     assert held.word == "healthy"
-    assert held.sentence == ("Nothing that could be tested is broken: 3 claims hold, 1 was tested in part, 9 could not "
-                             "be tested, on 32 rollouts.")  # fmt: skip
+    assert held.sentence == ("Nothing that could be tested is broken: 3 claims hold, 1 was tested in part, 10 could "
+                             "not be tested, on 32 rollouts.")  # fmt: skip
     assert "healthy" not in own_loop.verify_batch((), Stated()).word
 
 
@@ -280,7 +280,7 @@ def test_nothing_recorded_is_no_success(tmp_path: Path, capsys: pytest.CaptureFi
     path = tmp_path / "rollouts.jsonl"
     path.write_text('{"completion": "a"}\n')
     assert main(["verify", str(path)]) == 2
-    assert "Cannot tell: none of the 13 claims could be tested, on 1 rollout." in capsys.readouterr().out
+    assert "Cannot tell: none of the 14 claims could be tested, on 1 rollout." in capsys.readouterr().out
 
 
 BROKEN = {"status": "broken", "fault": "sign", "evidence": "row 3 differs.", "p": None, "remedy": "Reverse it."}

@@ -41,6 +41,7 @@ from grposcope.signs import onset
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, early_level, late_level, least_of, moved
+from grposcope.signs.unseen_limit import limit as unseen_limit
 
 CUT = 0.25
 """Share of truncated completions that starves the reward."""
@@ -81,6 +82,7 @@ def check(quantities: Quantities) -> Finding:
         reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
         if reward is not None and margin is not None:
             gain, unpaid = reward.change(EARLY, LATE), reward.change(EARLY, LATE, minus=margin).p_down
+            unpaid = 1.0 if unseen_limit(quantities) is not None else unpaid  # cut unseen, which is a fault of its own
             longer = length.logs.change(EARLY, LATE, minus=math.log(LONGER)).p_up
             tests.append(
                 measured(
@@ -102,7 +104,7 @@ def check(quantities: Quantities) -> Finding:
     kills_groups = most_are_cut or (length is not None and _grew(length, LONGER))
     return replace(
         result, evidence=tuple(evidence), missing=() if length is not None else ("length",),
-        explains=("saturated", "starved", "constant reward", "empty steps") if kills_groups else (),
+        explains=("saturated", "starved", "constant reward", "empty steps", "never paid") if kills_groups else (),
     )  # fmt: skip
 
 

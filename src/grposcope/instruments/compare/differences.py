@@ -9,11 +9,13 @@ have other definitions. Method of this project; no publication.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from grposcope.core.errors import UserError
+from grposcope.core.metrics import LOGGED, METRICS
 from grposcope.core.run import Run
 from grposcope.maths.holm import holm
 from grposcope.maths.timeseries import change
@@ -28,6 +30,9 @@ COMPARED = (
 """Metrics that are compared."""
 
 
+BEGIN = 5
+"""First common steps whose difference says whether it was there from the start."""
+
 SHORT = 0.2
 """Share of the common steps up to which the interval of a step is short enough for the step to be given."""
 
@@ -38,7 +43,8 @@ class MetricDifference:
 
     difference, se: mean over the last fifth of the common steps and its standard error. first, second: means of the two
     runs over the same steps. p, adjusted: of no divergence, before and after Holm's method. step: where the runs part,
-    with the 95 % interval [low, high]; None where that is longer than SHORT of the steps.
+    with the 95 % interval [low, high]; None where that is longer than SHORT of the steps. whole: whether it is there
+    from the first steps on.
     """
 
     metric: str
@@ -51,6 +57,7 @@ class MetricDifference:
     high: int | None
     first: float
     second: float
+    whole: bool = False
 
 
 def differences(first: Run, second: Run) -> list[MetricDifference]:
@@ -83,7 +90,40 @@ def _measure(name: str, steps: Array, first: Array, second: Array) -> MetricDiff
     late = slice(len(steps) - max(1, len(steps) // 5), None)
     ends = float(first[late].mean()), float(second[late].mean())
     step, low, high = _parting(steps, difference)
-    return MetricDifference(name, level.value, level.se, p, p, step, low, high, *ends)
+    begin = float(difference[:BEGIN].mean())
+    whole = begin * level.value > 0 and abs(begin) > abs(level.value) / 2
+    return MetricDifference(name, level.value, level.se, p, p, step, low, high, *ends, whole)
+
+
+def identical(first: Run, second: Run) -> int:
+    """On how many metrics that vary two runs are equal to the last digit on all common steps; 0 where one is not."""
+    _, in_first, in_second = np.intersect1d(first.table["step"], second.table["step"], return_indices=True)
+    pairs = [
+        (first.table[name][in_first], second.table[name][in_second])
+        for name in COMPARED
+        if name in first.table and name in second.table
+    ]
+    varying = [(one, other) for one, other in pairs if len(np.unique(one[np.isfinite(one)])) > 1]
+    same = all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)
+    return len(varying) if same and len(in_first) >= LEAST else 0
+
+
+def constants(runs: Sequence[Run]) -> dict[str, list[float | None]]:
+    """Columns that are no metric and have one value in each run, and not the same in all: settings that are logged."""
+    names = dict.fromkeys(name for run in runs for name in run.table if name not in METRICS and name not in LOGGED)
+    found: dict[str, list[float | None]] = {}
+    for name in names:
+        values = [_constant(run, name) for run in runs]
+        if None not in values and len(set(values)) > 1:
+            found[runs[0].keys.get(name, name)] = values
+    return found
+
+
+def _constant(run: Run, name: str) -> float | None:
+    """The one value of a column; None where it has none, or several."""
+    values = run.table.get(name)
+    known = np.empty(0) if values is None else np.unique(values[np.isfinite(values)])
+    return float(known[0]) if len(known) == 1 else None
 
 
 def _parting(steps: Array, difference: Array) -> tuple[int, int, int] | tuple[None, None, None]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from grposcope.core.finding import Finding, Interval
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Run, once
+from grposcope.faults import judge_texts
 from grposcope.faults.judge import diagnose
 from grposcope.instruments.diagnosis import first_line, learning
 from grposcope.signs import run_outcome, words
@@ -85,7 +86,7 @@ class Verdict:
 @once
 def findings_of(run: Run) -> tuple[Finding, ...]:
     """The findings of a run, looked for once; none without steps."""
-    return diagnose(run) if run.steps else ()
+    return judge_texts.with_texts(run, diagnose(run)) if run.steps else ()
 
 
 def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:

@@ -1,0 +1,49 @@
+"""`diagnose` names what is gamed where the rollouts of a run show it, and nothing where they show nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import written_texts
+
+from grposcope import cli
+from grposcope.core.rollouts import Rollout
+from grposcope.faults import catalogue
+
+
+def written(path: Path, rows: list[Rollout]) -> Path:
+    path.write_text(
+        "".join(
+            json.dumps({"step": row.step, "group": row.group, "prompt": row.prompt, "completion": row.completion,
+                        "reward": row.reward}) + "\n"
+            for row in rows
+        )
+    )  # fmt: skip
+    return path
+
+
+def test_the_exploit_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = written_texts.rollouts(written_texts.LOOPHOLES["hedge"], 4, steps=40, prompts=4, onset=20, truth=False)
+    place = written(tmp_path / "rollouts.jsonl", rows)
+    cli.main(["diagnose", str(place)])
+    out = capsys.readouterr().out
+    assert out.split("\n")[0].endswith("texts that give several different answers are paid")
+    assert catalogue.fault("hedges").remedy.split(",")[0] in out
+    cli.main(["diagnose", str(place), "--json"])
+    first = json.loads(capsys.readouterr().out)["findings"][0]
+    assert (first["fault"], first["status"]) == ("hedges", "present")
+    assert first["since"]["low"] <= 20 <= first["since"]["high"]
+    assert first["p"] < 1e-3
+
+
+def test_an_honest_run_keeps_its_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = written_texts.rollouts(None, 4, steps=40, prompts=4)
+    cli.main(["diagnose", str(written(tmp_path / "rollouts.jsonl", rows)), "--json"])
+    found = {finding["fault"] for finding in json.loads(capsys.readouterr().out)["findings"]}
+    shown_by_texts = {
+        name for name, fault in catalogue.faults().items() if any(proof.name == "texts" for proof in fault.rollouts)
+    }
+    assert len(shown_by_texts) == 12
+    assert not found & shown_by_texts
