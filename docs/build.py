@@ -64,7 +64,7 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "read": '>>> run = read("docs/example.jsonl")\n>>> run.meta.engine, run.steps\n(\'verl\', 200)',
         "Run": '>>> float(run.table["reward"][-1].round(1))\n0.9\n>>> run.setting("kl") is None  # not logged\nTrue',
         "diagnose": ">>> worst = diagnose(run)[0]\n>>> worst.fault, worst.grade, worst.onset\n"
-                    "('reward hacking', 'failing', 80)",
+                    "('reward hacking', 'failing', 100)",
         "Finding": ">>> worst.because[:29]\n'held-out val-core/gsm8k/acc/m'",
         "lint": 'lint("train.py").grade  # the worst of all findings; nothing in the file is run',
         "explain": '>>> explain("reward hacking").sentence\n'

@@ -12,6 +12,9 @@ from grposcope.maths.timeseries import onset
 from grposcope.maths.timeseries.noise import Array
 from grposcope.signs.quantities import MetricSeries
 
+TOGETHER = 3.0
+"""Standard errors by which a score must have risen with the proxy, to have gone with it."""
+
 
 def since(series: MetricSeries, direction: int = 0, course: bool = False, shown: bool = True) -> Interval | None:
     """Since when a metric has risen (direction 1), fallen (-1) or changed (0); None where it cannot be dated.
@@ -45,15 +48,18 @@ def parting(proxy: MetricSeries, score: MetricSeries, falls: bool | None = None)
     if fall is not None or falls:
         return fall
     trained = _at(score.steps, proxy)
-    behind = onset.onset(score.values, -1, beside=trained) if np.ptp(trained) > 0 else None
+    behind = onset.onset(score.values, -1, shown=True, beside=trained) if np.ptp(trained) > 0 else None
     if behind is not None and _goes_with(trained[: behind.row], score.values[: behind.row]):
         return _interval(score.steps, behind)
     return since(proxy, 1)
 
 
 def _goes_with(proxy: Array, score: Array) -> bool:
-    """Whether a score (n,) rises with the proxy (n,)."""
-    return len(score) > 2 and bool(np.ptp(proxy) > 0) and float(np.polyfit(proxy, score, 1)[0]) > 0
+    """Whether a score (n,) rises with the proxy (n,), by TOGETHER standard errors of their correlation."""
+    if len(score) < 4 or np.ptp(proxy) == 0 or np.ptp(score) == 0:
+        return False
+    r = float(np.corrcoef(proxy, score)[0, 1])
+    return r > 0 and r**2 * (len(score) - 2) > TOGETHER**2 * (1 - r**2)
 
 
 def _at(steps: Array, series: MetricSeries) -> Array:

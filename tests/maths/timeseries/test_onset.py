@@ -19,7 +19,7 @@ def dated(kind: str, seeds: range) -> list[tuple[onset_curves.Dated, Onset | Non
 def held(kind: str, seeds: range) -> tuple[float, float]:
     """Share of the intervals that hold the true row, and the median error of the points."""
     rows = [(at, curve.row) for curve, at in dated(kind, seeds) if at is not None and curve.row is not None]
-    assert len(rows) > 0.6 * len(seeds)
+    assert len(rows) >= 0.5 * len(seeds)
     return (
         float(np.mean([at.low <= row <= at.high for at, row in rows])),
         float(np.median([abs(at.row - row) for at, row in rows])),

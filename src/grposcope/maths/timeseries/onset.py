@@ -39,8 +39,11 @@ LEAST = 5
 BLOCKS = 128
 """Longer series are averaged down to at most this many blocks."""
 
-EVIDENT = 0.002
+EVIDENT = 0.001
 """p-value, times the number of rows, below which a change is dated."""
+
+BESIDE = 0.02
+"""p-value, times the number of rows, below which a curve has another change beside the one that is dated."""
 
 CHANGES = 3
 """Changes that a curve may have."""
@@ -97,11 +100,11 @@ def onset(
     rows = _blocks(len(y))
     averaged = _standard(_without_odd(y), rows)
     tried = shapes_of(len(averaged), course) if beside is None else _shapes(_standard(beside, rows)[:, None], 2)
-    series = _Series(*tried, averaged)
+    series = _Series(*tried, averaged, direction if beside is not None else 0)
     for level in (EVIDENT, 1.0) if shown else (EVIDENT,):
-        changes = series.changes(level)
+        changes = series.changes(max(level, BESIDE))
         asked = series.asked(changes, direction)
-        if asked is not None:
+        if asked is not None and series.tests(changes)[asked[0]] < level:
             break
     else:
         return None
@@ -247,11 +250,12 @@ def _bends(t: Array, start: Array, width: Array) -> Array:
 @dataclass
 class _Series:
     """A series y (n,) and what has been found about it. gains (M, C): of every shape; shared: shape -> its inner
-    products (M, C) with all others."""
+    products (M, C) with all others. sign: of all changes, 0 for either."""
 
     noises: Noises
     shapes: Shapes
     y: Array
+    sign: int = 0
     white: Array = field(init=False)
     gains: Array = field(init=False)
     total: Array = field(init=False)
@@ -273,7 +277,7 @@ class _Series:
         shapes, k, noises = tried or self.shapes, len(others), self.noises
         own = self.gains if tried is None else _inner(shapes, self.white)
         if not k:
-            return _Scan(shapes, own, shapes.squares, self.total, noises.base, noises.df)
+            return _Scan(shapes, own, shapes.squares, self.total, noises.base, noises.df, self.sign)
         among = np.array([self.products(other) for other in others])  # (k, M, C)
         near = among if tried is None else np.array([_inner(tried, self.shapes.white[:, other]) for other in others])
         gram = among[:, :, list(others)].transpose(1, 0, 2) + 1e-6 * np.eye(k)
@@ -283,7 +287,7 @@ class _Series:
         squares = shapes.squares - (weights * near).sum(0)
         total = self.total - np.einsum("mi,mij,mj->m", of_others, inverse, of_others)
         base = noises.base - 0.5 * np.linalg.slogdet(gram)[1]
-        return _Scan(shapes, gains, np.maximum(squares, 1e-9), total, base, noises.df - k)
+        return _Scan(shapes, gains, np.maximum(squares, 1e-9), total, base, noises.df - k, self.sign)
 
     def changes(self, level: float) -> tuple[int, ...]:
         """The shapes of the changes with a p-value below this level, each beside the others."""
@@ -306,7 +310,7 @@ class _Series:
         keep = np.flatnonzero(evidence > evidence.max() + np.log(UNLIKELY))
         noises = Noises(self.noises.roots[keep], self.noises.bases[keep], self.noises.base[keep])
         shapes = Shapes(self.shapes.columns, self.shapes.prior, self.shapes.white[keep], self.shapes.squares[keep])
-        return _Series(noises, shapes, self.y)
+        return _Series(noises, shapes, self.y, self.sign)
 
     def tests(self, chosen: tuple[int, ...]) -> list[float]:
         """The p-value of each change beside the others."""
@@ -434,6 +438,7 @@ class _Scan:
     total: Array
     base: Array
     df: int
+    sign: int
 
     def explained(self, shape: slice | int = slice(None)) -> Array:
         """Squares that shapes explain beyond the others."""
@@ -447,7 +452,8 @@ class _Scan:
         likely = (
             self.base[:, None] + self.shapes.prior - 0.5 * np.log(self.squares) - 0.5 * (self.df - 1) * np.log(left)
         )
-        return np.where(self.squares > ALIKE * self.shapes.squares, likely, -1e6)
+        allowed = (self.squares > ALIKE * self.shapes.squares) & (self.sign * self.gains >= 0)
+        return np.where(allowed, likely, -1e6)
 
     @property
     def marginal(self) -> Array:
