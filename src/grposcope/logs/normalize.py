@@ -35,8 +35,10 @@ from grposcope.logs.naming import (
 from grposcope.logs.per_step import last_attempt_of_every_step, rows_by_step, without_copies
 from grposcope.logs.rows import (
     kinds_of_rows,
+    rows_in_order,
     steps_as_logged,
     steps_of_every_row,
+    steps_over_epochs,
     training_and_evaluation,
 )
 from grposcope.logs.table import LogTable
@@ -133,6 +135,8 @@ READING: tuple[Callable[[LogTable], LogTable], ...] = (
     one_key_per_metric,
     without_factors,
     steps_as_logged,
+    steps_over_epochs,
+    rows_in_order,
     kinds_of_rows,
     training_and_evaluation,
     steps_of_every_row,

@@ -20,7 +20,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.run import Bools, Floats
 from grposcope.core.text import listed, number, visible
 from grposcope.logs import keys
-from grposcope.logs.columns import RUNS
+from grposcope.logs.columns import RUNS, ColumnBuilder
 from grposcope.logs.evaluations import evaluated_keys
 from grposcope.logs.keys import CLOCKS, STEPS
 from grposcope.logs.naming import trained_keys
@@ -89,6 +89,51 @@ def steps_as_logged(table: LogTable) -> LogTable:
             note = "steps count calls of wandb.log (_step), which may differ from optimiser steps"
     columns.pop("step", None)
     return table.noting(*[note] * bool(note), columns=columns, step=step)
+
+
+def steps_over_epochs(table: LogTable) -> LogTable:
+    """The step over all epochs, where the key counts within each: it falls just where the epoch goes on by one."""
+    step, epoch = table.step, table.columns.get("epoch")
+    if "step" in table.given or epoch is None or not np.isfinite(step).all() or not np.isfinite(epoch).all():
+        return table
+    moves, falls = np.diff(epoch), np.diff(step) < 0
+    if not falls.any() or (moves[falls] != 1).any() or moves[~falls].any():
+        return table
+    span = np.ptp(step) + np.median(np.diff(step)[~falls])
+    note = "the step counts within the epoch; steps are counted over all epochs"
+    return table.noting(note, step=(epoch - epoch[0]) * span + step)
+
+
+def rows_in_order(table: LogTable) -> LogTable:
+    """The rows by their steps, where these stand newest first, sorted as text, or in pieces of one even sequence.
+
+    Only where a step never comes back, so that no row can be one of a restart.
+    """
+    step = table.step
+    if len(step) < 3 or not np.isfinite(step).all() or not (np.diff(step) < 0).any():
+        return table
+    once = step[np.append(True, np.diff(step) != 0)]
+    ordered = np.sort(once)
+    if (np.diff(ordered) == 0).any():
+        return table
+    texts = [f"{at:.17g}" for at in once.tolist()]
+    pieces = int((np.diff(once) < 0).sum()) > 1 and np.ptp(np.diff(ordered)) == 0
+    if not ((np.diff(once) < 0).all() or texts == sorted(texts) or pieces):
+        return table
+    order = np.argsort(step, kind="stable")
+    place = {int(row): k for k, row in enumerate(order)}
+    builder = ColumnBuilder()
+    builder.texts = table.log.rows.texts
+    builder.labels = {
+        key: {place[row]: text for row, text in of_row.items()} for key, of_row in table.log.rows.labels.items()
+    }
+    return table.noting(
+        "the rows do not stand in the order of their steps, and were put into it",
+        log=replace(table.log, rows=builder),
+        lines=table.lines[order],
+        columns={key: column[order] for key, column in table.columns.items()},
+        step=step[order],
+    )
 
 
 def _by_counters(counters: Sequence[Floats]) -> tuple[Floats, str]:
