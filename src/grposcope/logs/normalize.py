@@ -40,6 +40,7 @@ from grposcope.logs.rows import (
     steps_of_every_row,
     steps_over_epochs,
     training_and_evaluation,
+    without_an_odd_first_row,
 )
 from grposcope.logs.table import LogTable
 from grposcope.logs.trainers import TRAINERS, generic
@@ -139,6 +140,7 @@ READING: tuple[Callable[[LogTable], LogTable], ...] = (
     rows_in_order,
     kinds_of_rows,
     training_and_evaluation,
+    without_an_odd_first_row,
     steps_of_every_row,
     scopes.one_run,
     environments,
