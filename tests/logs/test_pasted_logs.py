@@ -85,6 +85,16 @@ def test_several_starts_of_a_program_are_several_runs(tmp_path: Path, told: str)
         read(path)
 
 
+def test_a_supervised_phase_is_no_start_of_the_run(tmp_path: Path) -> None:
+    """Rows without a reward come before the others, as of a warm-up by the same program: there is one run."""
+    warm_up = [f"{{'loss': {2 - 0.1 * k:.2f}, 'grad_norm': 1.0, 'epoch': {0.1 * (k + 1):.2f}}}" for k in range(15)]
+    rows = [f"{trl(k)[:-1]}, 'epoch': {0.01 * (k + 1):.2f}}}" for k in range(N)]
+    run = read(written(tmp_path, [*warm_up, *rows]))
+    np.testing.assert_array_equal(run.table["reward"][np.isfinite(run.table["reward"])], REWARDS)
+    bars = [line for k, row in enumerate(warm_up) for line in (bar(k + 1, 15), row)]
+    assert read(written(tmp_path, [*bars, *(line for k in range(N) for line in (bar(k + 1), trl(k)))])).steps == 15 + N
+
+
 def test_the_bar_at_the_end_says_how_many_steps_a_row_stands_for(tmp_path: Path) -> None:
     rows = [trl(k) for k in range(N)]
     np.testing.assert_array_equal(read(written(tmp_path, [*rows, bar(200, 200)])).table["step"], np.arange(5, 201, 5))

@@ -72,7 +72,7 @@ def _read(path: str | Path, arguments: argparse.Namespace) -> Run:
 
     place, number = numbered(path)
     if str(place) == STANDARD_INPUT:
-        return runs.read_text(sys.stdin.buffer.read(), "standard input", hints(arguments, number))
+        return runs.read("standard input", hints(arguments, number), sys.stdin.buffer.read())
     return runs.read(place, hints(arguments, number))
 
 

@@ -38,7 +38,6 @@ from grposcope.logs.rows import (
     rows_in_order,
     steps_as_logged,
     steps_of_every_row,
-    steps_over_epochs,
     training_and_evaluation,
     without_an_odd_first_row,
 )
@@ -136,7 +135,6 @@ READING: tuple[Callable[[LogTable], LogTable], ...] = (
     one_key_per_metric,
     without_factors,
     steps_as_logged,
-    steps_over_epochs,
     rows_in_order,
     kinds_of_rows,
     training_and_evaluation,

@@ -37,7 +37,8 @@ _FLAG = re.compile(r"(?:is_?)?(?:eval|evaluation|val|validation|test|held_?out)"
 def steps_as_logged(table: LogTable) -> LogTable:
     """The step of each row by the key that the user says, else by the trainer's own, else the most reliable one.
 
-    NaN for all where none counts steps.
+    NaN for all where none counts steps. A step that counts within each epoch, as it falls just where the epoch goes on
+    by one, is counted over all of them.
     """
     columns, given = dict(table.columns), table.given.get("step")
     own = [columns[key] for key in table.trainer.counters if key in columns and np.isfinite(columns[key]).any()]
@@ -56,20 +57,13 @@ def steps_as_logged(table: LogTable) -> LogTable:
         if best == "_step":
             note = "steps count calls of wandb.log (_step), which may differ from optimiser steps"
     columns.pop("step", None)
+    epoch = columns.get("epoch")
+    if given is None and epoch is not None and np.isfinite(step).all() and np.isfinite(epoch).all():
+        moves, falls = np.diff(epoch), np.diff(step) < 0
+        if falls.any() and (moves[falls] == 1).all() and not moves[~falls].any():
+            step = step + (epoch - epoch[0]) * (np.ptp(step) + np.median(np.diff(step)[~falls]))
+            note = "the step counts within the epoch; steps are counted over all epochs"
     return table.noting(*[note] * bool(note), columns=columns, step=step)
-
-
-def steps_over_epochs(table: LogTable) -> LogTable:
-    """The step over all epochs, where the key counts within each: it falls just where the epoch goes on by one."""
-    step, epoch = table.step, table.columns.get("epoch")
-    if "step" in table.given or epoch is None or not np.isfinite(step).all() or not np.isfinite(epoch).all():
-        return table
-    moves, falls = np.diff(epoch), np.diff(step) < 0
-    if not falls.any() or (moves[falls] != 1).any() or moves[~falls].any():
-        return table
-    span = np.ptp(step) + np.median(np.diff(step)[~falls])
-    note = "the step counts within the epoch; steps are counted over all epochs"
-    return table.noting(note, step=(epoch - epoch[0]) * span + step)
 
 
 def rows_in_order(table: LogTable) -> LogTable:

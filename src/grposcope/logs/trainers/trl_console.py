@@ -94,12 +94,17 @@ def _whole_dicts(file: LogFile) -> Iterator[tuple[int, str]]:
 def _steps(rows: Sequence[Printed], done: int | None, known: Settings, notes: list[str]) -> list[int | None]:
     """The step of each row: that of the progress bars if they rise with the training rows, else by counting these.
 
-    Bars and epochs may fall to where they began, as where a program was started again. done: the last step, where a bar
+    Bars and epochs may fall to where they began, as where a program was started again; not behind rows without the
+    reward that others have, which are of a supervised phase. done: the last step, where a bar
     has reached it after the last row; without logging_steps, it says how many steps each row stands for.
     """
     train = [row for row in rows if row.is_training]
     bars = [row.bar for row in train if row.bar is not None]
-    starts = [k for k in range(1, len(bars)) if bars[k] <= bars[0] and bars[k] < bars[k - 1]]
+    alike = not any("reward" in row.values for row in train)
+    starts = [
+        k for k in range(1, len(bars))
+        if bars[k] <= bars[0] and bars[k] < bars[k - 1] and (alike or "reward" in train[k - 1].values)
+    ]  # fmt: skip
     rising = all(b > a or k in starts for k, (a, b) in enumerate(itertools.pairwise(bars), 1))
     if len(bars) == len(train) and rising and len(starts) <= FEW * len(bars):
         return [row.bar for row in rows]
@@ -118,7 +123,8 @@ def _steps(rows: Sequence[Printed], done: int | None, known: Settings, notes: li
         if row.is_training and isinstance(epoch, float):
             if epochs and epoch <= epochs[0] and epoch < epochs[-1]:
                 count, epochs = 0, []
-            epochs.append(epoch)
+            if alike or "reward" in row.values:
+                epochs.append(epoch)
         count += row.is_training
         steps.append(count * (every or 1) if count else None)
     return steps
