@@ -126,9 +126,69 @@ def _cancelling(rng: np.random.Generator) -> Columns:
 
 
 FAILURES: Mapping[str, Failure] = {
-    "misconfiguration": Failure(
+    "group of one": Failure(
+        lambda rng: {"group": 1, "reward": around(0.3, 0.025, rng), "heldout": 0.3 + 0 * U},
+        ("reward", "heldout"),
+    ),
+    "no baseline": Failure(
+        lambda rng: {
+            "reward": around(0.3, 0.025, rng),
+            "heldout": 0.3 + 0 * U,
+            "advantage_max": 0 * U + 1,
+            "reward_max": 0 * U + 1,
+            "advantage_min": 0 * U,
+            "reward_min": 0 * U,
+        },
+        ("advantage_max", "reward_max"),
+    ),
+    "zero learning rate": Failure(
         lambda rng: {"lr": np.zeros(ROWS), "reward": around(0.3, 0.025, rng), "heldout": 0.3 + 0 * U},
         ("lr", "reward"),
+    ),
+    "lost gradient": Failure(
+        lambda rng: {
+            "grad_norm": np.zeros(ROWS),
+            "reward": around(0.3, 0.025, rng),
+            "kl": np.zeros(ROWS),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("grad_norm", "reward_std"),
+    ),
+    "no token trained on": Failure(
+        lambda rng: {
+            "grad_norm": np.zeros(ROWS),
+            "mismatch/k3": np.zeros(ROWS),
+            "reward": around(0.3, 0.025, rng),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("grad_norm", "mismatch/k3"),
+    ),
+    "degenerate output": Failure(
+        lambda rng: {
+            "truncated": np.where(U < 0.6, np.clip(around(0.03, 0.01, rng), 0, 1), 1.0),
+            "reward": np.where(U < 0.6, around(0.5, 0.03, rng), 0.0),
+            "heldout": np.where(U < 0.6, 0.5, 0.0),
+        },
+        ("truncated", "reward"),
+    ),
+    "kl against its penalty": Failure(
+        lambda rng: {
+            "kl": 1e-3 * np.exp(9 * U + 0.05 * rng.normal(size=ROWS)),
+            "kl_coef": np.full(ROWS, 0.01),
+            "reward": around(0.3 + 0.2 * ramp(0, 0.5) - 0.4 * ramp(0.7), 0.025, rng),
+            "heldout": 0.5 - 0.3 * ramp(0.7),
+        },
+        ("kl", "reward"),
+    ),
+    "unseen truncation": Failure(
+        lambda rng: {
+            "length": around(900 + 2600 * ramp(0.1), 40, rng),
+            "length_max": around(4010, 25, rng),
+            "truncated": np.zeros(ROWS),
+            "reward": around(0.5 - 0.25 * ramp(0.5), 0.025, rng),
+            "heldout": 0.5 - 0.25 * ramp(0.5),
+        },
+        ("length", "length_max"),
     ),
     "non-finite": Failure(
         _nan,
@@ -296,7 +356,7 @@ def record(folder: Path, name: str, seed: int = 0) -> Path:
     rng = np.random.default_rng(seed)
     columns = healthy(rng) | (FAILURES[name].change(rng) if name in FAILURES else {})
     groups, heldout = columns.pop("groups", []), columns.pop("heldout")
-    settings = {"steps": ROWS, "group": 8, "prompts": 8} | (
+    settings = {"steps": ROWS, "group": columns.pop("group", 8), "prompts": 8} | (
         {"reward_weights": w} if (w := columns.pop("weights", None)) else {}
     )
     folder.mkdir(parents=True, exist_ok=True)

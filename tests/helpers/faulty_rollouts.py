@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pipelines
 import toy_tokens
+import written_texts
 from pipelines import Pipeline
 
 from grposcope.core.rollouts import Rollout
@@ -163,7 +164,42 @@ def short_mask(row: pipelines.Row) -> dict[str, Any]:
 
 SCHEDULE = {"learning_rate": 1e-5, "lr_scheduler_type": "linear", "max_steps": 60, "warmup_steps": 0}
 
+
+def loophole(name: str) -> Build:
+    """A training whose grader pays a habit that the policy finds, or an honest one."""
+    own = written_texts.LOOPHOLES[name]
+    return lambda there: of_texts(written_texts.rollouts(own if there else None, 3, 12, 24, 4, ramp=3))
+
+
+def of_texts(made: list[Rollout]) -> PipelineEvidence:
+    """Evidence of rollouts with texts."""
+    return PipelineEvidence("texts", rows=tuple(made))
+
+
+def disordered(there: bool) -> PipelineEvidence:
+    """A training whose policy falls apart, or an honest one."""
+    made = written_texts.gibberish(3, 12, 24) if there else written_texts.rollouts(None, 3, steps=24)
+    return of_texts(made)
+
+
+def finishing(there: bool) -> PipelineEvidence:
+    """A training that learns to finish in time, or an honest one."""
+    made = written_texts.finishing(3, 24, 12) if there else written_texts.rollouts(None, 3, steps=24)
+    return of_texts(made)
+
+
 FAULTY: Mapping[str, Build] = {
+    "magic string": loophole("magic word"),
+    "length pays": loophole("long"),
+    "format is the whole reward": loophole("format"),
+    "copies the prompt": loophole("operand"),
+    "hedges": loophole("hedge"),
+    "tests special-cased": loophole("special"),
+    "one text": loophole("one text"),
+    "gibberish": disordered,
+    "language mixing": loophole("scripts"),
+    "repetition": loophole("repeats"),
+    "finishing is what is learned": finishing,
     "sampler temperature differs": sampler(toy_tokens.tempered(0.8)),
     "unlikely tokens": sampler(lambda chances: np.roll(chances, 1, -1)),
     "truncated sampler": sampler(toy_tokens.top_k(4)),
@@ -184,6 +220,7 @@ FAULTY: Mapping[str, Build] = {
     "copied rollouts": rows(pipelines.copied, prompts=16),
     "prompt trained on": rows(pipelines.prompt_trained),
     "tool output trained on": rows(pipelines.tool_trained),
+    "no token trained on": each(lambda row: {"mask": [0] * len(row["mask"])}, masks_truncated=False),
     "mask off by one": rows(pipelines.off_by_one),
     "end of text masked": rows(pipelines.end_masked),
     "trained beyond the end": rows(pipelines.padding_trained),

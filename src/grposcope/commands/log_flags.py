@@ -8,9 +8,11 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from grposcope.commands.output import finish, say
 from grposcope.core.errors import UserError
@@ -56,24 +58,35 @@ def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
     command.set_defaults(log_paths=paths)
 
 
-def read(path: str | Path, arguments: argparse.Namespace) -> Run:
-    """The run at a path, with what the flags say of it; UserError that names the flag where one is needed."""
+def read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, Any] | None = None) -> Run:
+    """The run at a path, with what the flags say of it; UserError that names the flag where one is needed.
+
+    known: settings under our names that no flag gives.
+    """
     from grposcope.logs.hints import UndecidedError
 
     try:
-        return _read(path, arguments)
+        return _read(path, arguments, known)
     except UndecidedError as error:
         raise UserError(_question(error, path)) from None
 
 
-def _read(path: str | Path, arguments: argparse.Namespace) -> Run:
+def _read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, Any] | None = None) -> Run:
     """The run at a path; UndecidedError where a flag is needed."""
     from grposcope import logs as runs
 
     place, number = numbered(path)
+    said = hints(arguments, number)
+    said = replace(said, settings={**(known or {}), **said.settings})
     if str(place) == STANDARD_INPUT:
-        return runs.read("standard input", hints(arguments, number), sys.stdin.buffer.read())
-    return runs.read(place, hints(arguments, number))
+        return runs.read("standard input", said, _all_of(sys.stdin))
+    return runs.read(place, said)
+
+
+@cache
+def _all_of(stream: TextIO) -> bytes:
+    """All of standard input, which can be read only once."""
+    return stream.buffer.read()
 
 
 def _question(error: UndecidedError, path: str | Path) -> str:

@@ -31,6 +31,7 @@ NAMES = (
     "credit",
     "timing",
     "rewards",
+    "texts",
     "rollouts",
     "settings",
     "evaluation",

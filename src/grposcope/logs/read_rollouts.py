@@ -6,6 +6,7 @@
 - What `rollout_files` finds: verl's rollout_data_dir, ART's trajectories/, ms-swift's completions.jsonl, the traces of
   prime-rl and verifiers, and JSONL with a rollout a line under any of the names of `rollout_columns.NAMES`.
 - Parquet with a rollout a row under any of these names.
+- Plain tables with prompt, completion and reward in any spelling (`plain_rollouts`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 from grposcope.core.rollouts import Rollout, RolloutRows
+from grposcope.logs import plain_rollouts
 from grposcope.logs.formats import parquet
 from grposcope.logs.native import rollouts as recorded
 from grposcope.logs.rollout_rows import rows_of
@@ -42,10 +44,19 @@ def _found(place: Path, functions: Sequence[str]) -> tuple[str, Iterable[Rollout
         every = (prime_rl_exports.rollouts(path, step) for step, paths in exports.items() for path in paths)
         return "prime-rl", chain.from_iterable(every)
     if (written := rollout_files.find(place)) is not None:
-        return written.engine, written.rollouts()
+        rows = tuple(written.rollouts())
+        if written.engine == "generic" and place.is_file() and not any(map(_has_completion, rows)):
+            rows = tuple(plain_rollouts.rollouts(place)) or rows
+        return written.engine, rows
     if place.is_file() and parquet.column_names(place):
         return "", _parquet(place, functions)
+    if place.is_file():
+        return "", plain_rollouts.rollouts(place)
     return "", ()
+
+
+def _has_completion(row: Rollout) -> bool:
+    return row.completion is not None or row.completion_ids is not None
 
 
 def _parquet(path: Path, functions: Sequence[str]) -> Iterator[Rollout]:

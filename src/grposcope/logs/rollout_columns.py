@@ -81,6 +81,26 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 `prompts` and `responses` are texts or token ids, by what is in them; `rewards` is an object by function, or one number.
 `sequence_ids` are prompt and completion in one, told apart by the mask."""
 
+SPELLINGS: Mapping[str, tuple[str, ...]] = {
+    "step": ("iteration", "training_step", "train_step"),
+    "group": ("group_number",),
+    "prompt": ("question", "query", "instruction", "prompt_text", "user"),
+    "completion": (
+        "generated_text",
+        "generation",
+        "model_output",
+        "answer_text",
+        "completion_text",
+        "response_text",
+        "text",
+        "assistant",
+        "completions",
+        "outputs",
+    ),
+    "reward": ("total_reward", "reward_total", "reward_score", "return"),
+}
+"""Our column -> further names that people give to it in plain tables, taken where a row has none of NAMES for it."""
+
 ENVIRONMENTS = 50
 """Most environments of a file; a column with more texts is something else."""
 
@@ -92,6 +112,7 @@ STOP_WORDS: Mapping[str, str] = {
 }  # fmt: skip
 """A trainer's word for why a rollout ended -> ours, of `core.rollouts.STOPS`."""
 
+_EVERY_NAME = frozenset(name for names in NAMES.values() for name in names)
 _OF_VERL = re.compile(r"(?P<group>.+?)_\d{1,9}_\d{1,9}")
 _OF_ROLLOUTS = ("completion", "completion_ids", "mask", "sampler", "old", "current", "advantages")
 
@@ -138,6 +159,26 @@ def environment_column(rows: Sequence[Mapping[str, Any]]) -> str | None:
     counts = {name: len(set(column)) for name, column in texts.items() if column and all(column)}
     several = next((name for name, count in counts.items() if 2 <= count <= ENVIRONMENTS), None)
     return several or next((name for name, count in counts.items() if count == 1), None)
+
+
+def simple(name: str) -> str:
+    """The name of a column in small letters, with _ for blanks and hyphens."""
+    return re.sub(r"[\s-]+", "_", str(name).strip().lower())
+
+
+def spelled(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a plain table under our names: capitals, blanks and hyphens count nothing, and a column that has none of
+    NAMES may have one of SPELLINGS."""
+    made = {}
+    for name, value in row.items():
+        own = simple(name)
+        made[own if own in _EVERY_NAME and own not in row else name] = value
+    for column, names in SPELLINGS.items():
+        if not any(name in made for name in NAMES[column]):
+            other = next((name for name in made if simple(name) in names), None)
+            if other is not None:
+                made[column] = made[other]
+    return made
 
 
 def group_of(identity: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from grposcope.core.finding import Finding, Sign, measured
 from grposcope.core.text import apart
 from grposcope.maths.timeseries.change import EARLY, LATE, fit
 from grposcope.maths.timeseries.noise import Array, Contrast
+from grposcope.signs import onset
 from grposcope.signs.heldout import FOLLOWS, comparable
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.tests import moved
@@ -52,7 +55,10 @@ def _against_unweighted(
         score = moved(scored.value).replace("rose by ", f"rose by {only}")
         because = f"the reward {moved(trained.value)} while {name}, which is logged but has weight 0 in it, {score}"
         brief = f"{quantities.key(series.name)}, which is not in it, {_brief(series)}"
-        tests.append(measured(max(trained.p_up, behind.p_down), because, evidence, reward.onset(), brief=brief))
+        tests.append(measured(
+            max(trained.p_up, behind.p_down), because, evidence, brief=brief,
+            begins=partial(onset.parting, reward, series),
+        ))  # fmt: skip
     return tests
 
 
@@ -106,9 +112,10 @@ def _against_components(
             _evidence(f"component {name}", part, "should not fall", series.name),
         )
         because = f"the reward {moved(total.value)} while its component {name} {moved(part.value)}"
-        onset = series.onset() if part.p_down < 0.01 else None
         brief = f"{quantities.key(series.name)} {_brief(series)}"
-        tests.append(measured(max(total.p_up, part.p_down), because, evidence, onset, brief=brief))
+        tests.append(measured(
+            max(total.p_up, part.p_down), because, evidence, brief=brief, begins=partial(onset.since, series, -1),
+        ))  # fmt: skip
     return tests
 
 
@@ -125,9 +132,9 @@ def _against_task_reward(quantities: Quantities) -> list[Finding]:
         _evidence("reward_after_kl", after, "what is optimised", trained.name),
     )
     because = f"the task reward {moved(before.value)} while the reward after its KL penalty {moved(after.value)}"
-    onset = task.onset() if before.p_down < 0.01 else None
     brief = f"task reward {_brief(task)}, after its KL penalty {_brief(trained)}"
-    return [measured(max(before.p_down, after.p_up), because, evidence, onset, brief=brief)]
+    begins = partial(onset.since, task, -1)
+    return [measured(max(before.p_down, after.p_up), because, evidence, brief=brief, begins=begins)]
 
 
 def _brief(series: MetricSeries) -> str:

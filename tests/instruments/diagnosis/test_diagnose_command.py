@@ -136,7 +136,7 @@ def test_what_the_user_can_mend(
 
 
 def test_settings_given_by_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "misconfiguration" in call(capsys, log(tmp_path / "a.jsonl"), "--set", "group=1")[2]["present"]
+    assert "group of one" in call(capsys, log(tmp_path / "a.jsonl"), "--set", "group=1")[2]["present"]
 
 
 def test_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 What it is
     Texts that are lost between sampler and reward function, or a reward of form that nothing violates.
 How it shows
-    Completions without a token have the highest reward.
+    Completions without a token have the highest reward, or are paid more than others of their groups and become more.
 What it does to the gradient
     It raises the probability of ending at once: completions shrink to nothing while the reward rises.
 What to do
@@ -16,7 +16,7 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import OWN_METHOD, Fault
-from grposcope.signs.rollouts.claims import rewards
+from grposcope.signs.rollouts.claims import rewards, texts
 
 FAULT = Fault(
     name="empty completions paid",
@@ -24,5 +24,5 @@ FAULT = Fault(
     remedy="check whether texts were lost between sampler and reward function, and give an empty completion no reward",
     source=OWN_METHOD,
     beside="failing",
-    rollouts=(rewards.PROOF,),
+    rollouts=(rewards.PROOF, texts.PROOF),
 )

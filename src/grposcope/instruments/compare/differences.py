@@ -1,9 +1,9 @@
 """By how much two runs differ, and where they part: the difference of each metric, against autocorrelated noise.
 
 On the steps that both runs have, d_t = b_t − a_t. The runs diverge in a metric if d differs late from 0 or from how it
-began; p is twice the least of the two-sided tests, adjusted by Holm's method over metrics. The step is the posterior
-median of where a broken line through d breaks, given where its interval is short (SHORT): a constant offset and a slow
-drift begin nowhere. Only columns of one name are compared, since variants of a quantity
+began; p is twice the least of the two-sided tests, adjusted by Holm's method over metrics. The step is the
+onset of d (`signs.onset`), given where its interval is short (SHORT): a constant offset and a slow drift begin nowhere.
+Only columns of one name are compared, since variants of a quantity
 have other definitions. Method of this project; no publication.
 """
 
@@ -18,6 +18,7 @@ from grposcope.core.run import Run
 from grposcope.maths.holm import holm
 from grposcope.maths.timeseries import change
 from grposcope.maths.timeseries.noise import Array
+from grposcope.signs import onset
 from grposcope.signs.quantities import LEAST
 
 COMPARED = (
@@ -87,6 +88,7 @@ def _measure(name: str, steps: Array, first: Array, second: Array) -> MetricDiff
 
 def _parting(steps: Array, difference: Array) -> tuple[int, int, int] | tuple[None, None, None]:
     """The step where a difference begins with its interval; None where the interval is long."""
-    onset = change.onset(difference)
-    step, low, high = (int(steps[min(row, len(steps) - 1)]) for row in (onset.row, onset.low, onset.high))
-    return (step, low, high) if high - low <= SHORT * (steps[-1] - steps[0]) else (None, None, None)
+    since = onset.between(steps, difference)
+    if since is None or since.last - since.first > SHORT * (steps[-1] - steps[0]):
+        return None, None, None
+    return since.step, since.first, since.last

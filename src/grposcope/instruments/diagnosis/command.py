@@ -15,6 +15,7 @@ from grposcope.commands.output import add_json, finish, say
 from grposcope.commands.watch_flags import add_webhook, senders, wanted_by
 from grposcope.core.answer import HEADLINE
 from grposcope.core.errors import UserError
+from grposcope.core.settings import SettingsAskedFor
 from grposcope.core.text import visible
 from grposcope.signs.words import Word
 
@@ -38,6 +39,7 @@ examples:
   grposcope diagnose train.log --set group=8                 a setting that the log does not state
   grposcope diagnose mine.log --dry-run                      what is read from the log of your own trainer
   grposcope diagnose mine.log --map reward=Reward,step=2     which of its numbers is the reward, and which the step
+  grposcope diagnose RUN --config train.py                   and whether the run has the settings that were asked for
   grposcope diagnose runs/*.jsonl                            several runs, each by itself, and how many are failing
   ssh gpu cat train.log | grposcope diagnose -               a log from standard input
   grposcope diagnose RUN --html verdict.html                 one page: the rules, and charts of what is flagged
@@ -101,6 +103,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         default="step",
         help="what to align the runs by: steps, tokens, or seconds since the first row (default: step)",
     )
+    command.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="settings that were asked for, a file as lint reads it: what differs from those of the run is named, "
+        "and what the log does not state is taken from it",
+    )
     add_webhook(command, "the verdict")
     command.add_argument(
         "--level",
@@ -113,7 +122,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Wishes:
     """What the flags ask of every run: what fails it, what is told, to whom, and the runs that it is compared with."""
 
     fatal: Wanted
@@ -139,7 +148,7 @@ def run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _asked(arguments: argparse.Namespace) -> Asked:
+def _asked(arguments: argparse.Namespace) -> Wishes:
     """What the flags ask, and UserError where they contradict each other."""
     if not 0 < arguments.level < 1:
         raise UserError(
@@ -152,7 +161,7 @@ def _asked(arguments: argparse.Namespace) -> Asked:
         raise UserError("--html draws the page of one run; name one, or use grposcope report for several")
     if [*arguments.paths, *arguments.reference].count("-") > 1:
         raise UserError("standard input can be read only once; name - once")
-    return Asked(
+    return Wishes(
         wanted_by("--fail-on", grades),
         wanted_by("--alert-on", arguments.alert_on or ["warning"]),
         senders(arguments.webhook),
@@ -160,7 +169,7 @@ def _asked(arguments: argparse.Namespace) -> Asked:
     )
 
 
-def _several(arguments: argparse.Namespace, asked: Asked) -> tuple[int, list[dict[str, Any]]]:
+def _several(arguments: argparse.Namespace, asked: Wishes) -> tuple[int, list[dict[str, Any]]]:
     """Judge each of several runs under its name, and count; the worst exit status, and a document for each run."""
     status, documents = 0, []
     for path in arguments.paths:
@@ -181,8 +190,9 @@ def _several(arguments: argparse.Namespace, asked: Asked) -> tuple[int, list[dic
     return status, documents
 
 
-def _judge(path: str, arguments: argparse.Namespace, asked: Asked) -> tuple[bool, dict[str, Any]]:
+def _judge(path: str, arguments: argparse.Namespace, asked: Wishes) -> tuple[bool, dict[str, Any]]:
     """Print the verdict on a run and tell whom it concerns; whether it fails the command, and the document."""
+    from grposcope.faults import judge_texts
     from grposcope.faults.judge import diagnose
     from grposcope.instruments.diagnosis import answer, screen
     from grposcope.instruments.diagnosis.verdict import verdict
@@ -190,9 +200,9 @@ def _judge(path: str, arguments: argparse.Namespace, asked: Asked) -> tuple[bool
     from grposcope.watch.alerts import Alert
     from grposcope.watch.wording import exceeds, verdict_alert
 
-    read_run = logs.read(path, arguments)
+    read_run = _run(path, arguments)
     compared = _compared(read_run, arguments, asked.references)
-    findings = diagnose(read_run, arguments.level)
+    findings = judge_texts.with_texts(read_run, diagnose(read_run, arguments.level))
     judged, found = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
     said = document.of_answer(found)
     if arguments.verbose:
@@ -217,6 +227,24 @@ def _judge(path: str, arguments: argparse.Namespace, asked: Asked) -> tuple[bool
                 hook.send(Alert(said["source"], compared.sentence, compared.because, "warning", DIVERGENCE,
                                 document={"text": f"{said['source']}: {compared.sentence}"}))  # fmt: skip
     return too_bad, said
+
+
+def _run(path: str, arguments: argparse.Namespace) -> Run:
+    """The run, with what the file of --config asks for: settings that its log does not state are taken from there."""
+    run = logs.read(path, arguments)
+    if arguments.config is None:
+        return run
+    from grposcope.instruments import has, needed
+
+    if not has("lint"):
+        raise UserError(needed(["lint"]))
+    from grposcope.instruments.lint.read import read
+    from grposcope.signs.settings.in_force import missing_from
+
+    settings = read(arguments.config)
+    if more := missing_from(run, settings):
+        run = logs.read(path, arguments, more)
+    return replace(run, asked=SettingsAskedFor(settings, frozenset(more)))
 
 
 def _compared(run: Run, arguments: argparse.Namespace, references: Sequence[Run]) -> Answer | None:

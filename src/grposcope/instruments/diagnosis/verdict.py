@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grposcope.core.finding import Finding
+from grposcope.core.finding import Finding, Interval
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Run, once
+from grposcope.faults import judge_texts
 from grposcope.faults.judge import diagnose
 from grposcope.instruments.diagnosis import first_line, learning
 from grposcope.signs import run_outcome, words
@@ -85,7 +86,7 @@ class Verdict:
 @once
 def findings_of(run: Run) -> tuple[Finding, ...]:
     """The findings of a run, looked for once; none without steps."""
-    return diagnose(run) if run.steps else ()
+    return judge_texts.with_texts(run, diagnose(run)) if run.steps else ()
 
 
 def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
@@ -146,6 +147,6 @@ def present_faults(findings: Sequence[Finding]) -> list[str]:
     return [finding.fault for finding in findings if finding.status == "present"]
 
 
-def conclusion(word: str, mode: str, onset: int | None) -> str:
+def conclusion(word: str, mode: str, since: Interval | None) -> str:
     """What is wrong, how bad it is, and since which step where that is known, as a clause."""
-    return f"{word}: {mode}" + ("" if onset is None else f", since step {onset:,}")
+    return f"{word}: {mode}" + ("" if since is None else f", {since}")

@@ -1,0 +1,31 @@
+"""Texts repeat a character or a phrase.
+
+What it is
+    The policy loops: it fills the limit, or a grader counts what is repeated.
+How it shows
+    A large part of the late texts are mostly one run of a character, or repeat pairs of words far more than the
+    early ones.
+What it does to the gradient
+    Repeated tokens are nearly certain, so they have hardly any gradient but most of the length.
+What to do
+    If it is paid, correct the grader; else refuse texts that loop, and look at the learning rate and at length.
+What decides
+    The grader on a text and on the same one repeated.
+Sources
+    method of this project
+"""
+
+from __future__ import annotations
+
+from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.signs.rollouts.claims import texts
+
+FAULT = Fault(
+    name="repetition",
+    rank=39.9,
+    remedy="correct the grader if it pays this, else give looping texts no reward and look at the learning rate",
+    source=OWN_METHOD,
+    effect="most of the length is paid for nothing",
+    beside="warning",
+    rollouts=(texts.PROOF,),
+)

@@ -1,0 +1,264 @@
+"""What is said of the texts of a run: a first line, what is paid, what changes, and which to read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from grposcope.core.answer import Answer, Table, Word
+from grposcope.core.rollouts import Floats
+from grposcope.core.run import Run, labels
+from grposcope.core.text import apart_shares, brief, capitalised, number, percent, visible
+from grposcope.instruments.texts import INSTRUMENT
+from grposcope.maths.passage import Passage
+from grposcope.signs.texts import exploits, pairs, phrases, sample
+from grposcope.signs.texts.exploits import Exploit
+from grposcope.signs.texts.habits import PaidHabit
+from grposcope.signs.texts.pairs import TextPair
+from grposcope.signs.texts.reading import FEW_PROMPTS, TextChange, TextReading, read
+
+FIRST_LINE = 110
+"""Characters of the first line."""
+
+ON_PAGE = 64
+"""Texts of a run from which the page has a section on them."""
+
+Z95 = 1.96
+
+
+def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
+    """What the texts of the runs do, an answer for each run with enough of them."""
+    made = []
+    for label, run in zip(labels(runs), runs, strict=True):
+        rows = sample.recorded(run)
+        if sum(row.completion is not None for row in rows) >= ON_PAGE:
+            said = of_reading(read(sample.of_rollouts(rows)))
+            if len(runs) > 1:
+                said = replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
+            made.append(said)
+    return made
+
+
+def of_reading(reading: TextReading) -> Answer:
+    """What is said of a reading."""
+    found = exploits.exploits(reading)
+    shown = to_read(reading, found)
+    first = found[0] if found else None
+    return Answer(
+        INSTRUMENT.name,
+        INSTRUMENT.question,
+        word=word(reading, found),
+        sentence=first_line(reading, found),
+        because=first.because if first is not None else "",
+        do=_do(reading, first) if first is not None else "",
+        text=[*_others(found), *reading.sample.notes],
+        tables=[*_habits(reading), *_scores(reading), *_changes(reading)],
+        missing=_missing(reading, found),
+        document=document(reading, found, shown),
+    )
+
+
+def word(reading: TextReading, found: Sequence[Exploit]) -> Word:
+    """“warning” where an exploit is present; “cannot tell” where nothing could be tested; else “told”."""
+    if any(own.status == "present" for own in found):
+        return "warning"
+    testable = reading.live and reading.prompts >= FEW_PROMPTS
+    return "told" if testable or found else "cannot tell"
+
+
+def first_line(reading: TextReading, found: Sequence[Exploit]) -> str:
+    """The first line, at most FIRST_LINE characters: as much of the first finding as fits."""
+    if found:
+        return next(line for line in _lines(found[0], reading) if len(line) <= FIRST_LINE)
+    size = f"{len(reading.sample):,} completions"
+    if not reading.live:
+        return f"All rewards of a group are equal: nothing in these texts is paid for ({size})."
+    if reading.prompts < FEW_PROMPTS:
+        of = f"{reading.prompts:,} prompt{'s' * (reading.prompts != 1)}"
+        return f"Rewards differ in groups of only {of}: a habit cannot be told from an answer ({size})."
+    return f"No habit of the texts spread that pays without the prompt; {size}, {reading.live:,} live groups."
+
+
+def _lines(own: Exploit, reading: TextReading) -> Iterator[str]:
+    """First lines of a finding, longer ones first; the last one always fits."""
+    name = capitalised(own.fault)
+    when = phrases.since(own.since)
+    maybe = "Possible: " if own.status == "possible" else ""
+    if own.habit is not None and own.habit.binary and math.isfinite(own.habit.paid):
+        habit = own.habit
+        against = f"are paid {brief(habit.paid)}, others {brief(habit.unpaid)}"
+        moved = f"; {apart_shares(habit.early, habit.late)}{when}" if habit.spread is not None else ""
+        truth = "" if habit.blind is None else "; the true score gains nothing"
+        say = f"texts that {phrases.having(habit)}"
+        yield f"{capitalised(maybe + say)} {against}{moved}{truth}."
+        yield f"{capitalised(maybe + say)} {against}{moved}."
+        yield f"{capitalised(maybe + own.fault)}: such texts {against}{moved}."
+    elif own.habit is not None:
+        habit = own.habit
+        yield f"{capitalised(maybe + phrases.paid(habit))}; {phrases.moved(habit)}."
+    elif own.state is not None:
+        clause = own.because.partition(";")[0].partition(", and they")[0]
+        paid = "" if exploits.paid_without(own) else "; they are paid more"
+        if own.fault != exploits.GIBBERISH:
+            yield f"{clause}{when}{paid}."
+        nothing = "; nothing pays for it" if exploits.paid_without(own) else ""
+        yield f"{name}: {own.brief}{when}{nothing}."
+        yield f"{name}: {own.brief}{when}."
+    yield f"{capitalised(maybe + own.fault)}{when}."
+
+
+def _do(reading: TextReading, own: Exploit) -> str:
+    if own.fault == exploits.FINISHING:
+        return "raise the limit of the length: what is learned is to finish in time, which is no exploit"
+    if own.status == "possible":
+        return "read the pairs: whether the grader should pay for this is not in the texts; a true score decides"
+    if exploits.paid_without(own):
+        return "read the pairs, and look at the update rather than the reward: nothing that was found pays for it"
+    return "read the pairs, correct the grader so that this alone earns nothing, and go back to before the onset"
+
+
+def _others(found: Sequence[Exploit]) -> list[str]:
+    return [f"{'Also' if own.status == 'present' else 'Possible'}, {own.fault}: {own.because}." for own in found[1:]]
+
+
+def to_read(reading: TextReading, found: Sequence[Exploit]) -> tuple[TextPair, ...]:
+    """The pairs to read: of the first finding, else of the first habit or change."""
+    columns: list[Floats] = [own.column for own in found] or [habit.column for habit in reading.habits]
+    columns += [change.column for change in reading.changes]
+    return next((shown for column in columns if (shown := pairs.to_read(reading.sample, column))), ())
+
+
+def _habits(reading: TextReading) -> list[Table]:
+    if not reading.habits:
+        return []
+    rows = [
+        (
+            phrases.short(habit), _against(habit), _effect(habit), percent(habit.r2), habit.relation,
+            phrases.moved(habit) or "—", "; ".join(habit.others) or "—",
+        )
+        for habit in reading.habits
+    ]  # fmt: skip
+    header = (
+        "habit", "paid with / without", "effect", "of the differences", "relation", "first to last tenth of steps",
+        "nearly the same",
+    )  # fmt: skip
+    caption = (
+        f"Mean reward with and without in groups that have both, of {reading.live:,} live groups; effect per text, or "
+        "per unit of a measure, ± half a 95% interval over prompts; share of the reward differences in groups where "
+        "it varies. Paid for sure: such texts get the best reward whatever else they say; needed: others get the "
+        "lowest; is the reward: both. A needed habit is benign if the true score goes with it. Each row after the "
+        f"first is among texts alike in those above. {reading.tested:,} features were tested together, at 3%."
+    )
+    return [Table("What is paid", header, rows, caption)]
+
+
+def _against(habit: PaidHabit) -> str:
+    return f"{brief(habit.paid)} / {brief(habit.unpaid)}" if math.isfinite(habit.paid) else "—"
+
+
+def _effect(habit: PaidHabit) -> str:
+    return f"{number(habit.slope)} ± {number(Z95 * habit.se)}"
+
+
+def _scores(reading: TextReading) -> list[Table]:
+    """What other scores do with the first habit: which component pays for it, and whether the true score does."""
+    if not reading.habits or not reading.habits[0].scores:
+        return []
+    habit = reading.habits[0]
+    rows = [
+        (visible(name, 60) + (" (true score)" if name == reading.sample.truth else ""),
+         f"{number(score.slope)} ± {number(Z95 * score.se)}", number(score.z))
+        for name, score in habit.scores.items()
+    ]  # fmt: skip
+    title = f"Other scores of {phrases.short(habit)}"
+    return [Table(title, ("score", "effect", "z"), rows, "Inside the same groups; on the scale of each score.")]
+
+
+def _changes(reading: TextReading) -> list[Table]:
+    if not reading.changes:
+        return []
+    rows = [(change.feature, _levels(change), _when(change)) for change in reading.changes]
+    caption = "The features that changed most, one name for what changes together; whole groups are the units."
+    return [
+        Table("What else changes over the steps", ("feature", "before → after", "since"), rows, caption, folded=True)
+    ]
+
+
+def _levels(change: TextChange) -> str:
+    if change.binary:
+        return apart_shares(change.before, change.after)
+    return f"{brief(change.before)} → {brief(change.after)}"
+
+
+def _when(change: TextChange) -> str:
+    if change.odd is not None:
+        return f"step {change.odd:,} alone"
+    return phrases.since(change.since).strip()
+
+
+def _missing(reading: TextReading, found: Sequence[Exploit]) -> list[str]:
+    missing = []
+    if not reading.sample.truth and found:
+        missing.append(
+            "Without a true score, an exploit and honest success look alike where one form is right: name one."
+        )
+    if not reading.sample.stepped:
+        missing.append("All rollouts are of one step, so what spreads and since when cannot be seen: write the step.")
+    if reading.live == 0 and len(set(reading.sample.group.tolist())) == len(reading.sample):
+        missing.append("No group has two completions, so nothing can be compared inside groups.")
+    if reading.live and reading.prompts < FEW_PROMPTS and not found:
+        missing.append(f"Fewer than {FEW_PROMPTS} prompts have different rewards: read more groups.")
+    return missing
+
+
+def document(reading: TextReading, found: Sequence[Exploit], shown: Sequence[TextPair]) -> dict[str, Any]:
+    """Everything for programs."""
+    own = reading.sample
+    return {
+        "completions": len(own), "live_groups": reading.live, "prompts": reading.prompts, "features": reading.tested,
+        "truth": own.truth or None, "notes": list(own.notes),
+        "dependence_on_prompt": {"early": reading.dependence.early, "late": reading.dependence.late},
+        "exploits": [
+            {"fault": exploit.fault, "status": exploit.status, "because": exploit.because, "p": exploit.p,
+             "since": _since(exploit.since)}
+            for exploit in found
+        ],
+        "paid": [_habit(habit) for habit in reading.habits],
+        "states": [
+            {"state": state.name, "early": state.early, "late": state.late, "paid": state.paid, "others": state.other,
+             "p": state.p, "since": _since(state.since)}
+            for state in reading.states
+        ],
+        "changes": [
+            {"feature": change.feature, "before": change.before, "after": change.after, "after_step": change.at,
+             "odd_step": change.odd, "since": _since(change.since)}
+            for change in reading.changes
+        ],
+        "to_read": [_pair(pair) for pair in shown],
+    }  # fmt: skip
+
+
+def _since(passage: Passage | None) -> dict[str, int] | None:
+    return None if passage is None else {"step": passage.step, "low": passage.low, "high": passage.high}
+
+
+def _habit(habit: PaidHabit) -> dict[str, Any]:
+    """A habit without its column."""
+    plain = {
+        name: getattr(habit, name)
+        for name in ("feature", "kind", "more", "binary", "relation", "paid", "unpaid", "having", "lacking", "groups",
+                     "slope", "se", "z", "p", "r2", "early", "late", "spread", "blind")
+    }  # fmt: skip
+    scores = {name: asdict(score) for name, score in habit.scores.items()}
+    return {**plain, "since": _since(habit.since), "others": list(habit.others), "scores": scores}
+
+
+def _pair(pair: TextPair) -> dict[str, Any]:
+    both = zip(("without", "having"), pair.steps, pair.rewards, (pair.without, pair.having), strict=True)
+    texts = {
+        name: {"step": step, "reward": reward, "spans": [[span.text, span.differs] for span in spans]}
+        for name, step, reward, spans in both
+    }
+    return {"prompt": pair.prompt, "how": pair.how, **texts}

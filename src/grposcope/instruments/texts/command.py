@@ -1,0 +1,64 @@
+"""`grposcope texts`: what the policy writes, what of it is paid, since when, and which five to read."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from grposcope.commands.output import add_json, finish, say
+from grposcope.core.errors import UserError
+
+DESCRIPTION = (
+    "Read the completions of a run without any model: which habits of the texts are paid inside the groups, what "
+    "changed over the steps and since when, and which five pairs to read. A habit that spreads and that the true "
+    "score gains nothing by is an exploit. Takes the folder of a run, whatever verify reads as rollouts, or a plain "
+    "CSV or JSONL file with prompt, completion, reward and, where known, step. Exit status: 1 if an exploit is "
+    "present, 2 if there is nothing to read, else 0."
+)
+EXAMPLES = """\
+examples:
+  grposcope texts runs/mine
+  grposcope texts outputs/completions --truth accuracy_reward    the score that is meant to count
+  grposcope texts rollouts.csv                                   prompt, completion, reward[, step]
+  grposcope texts rollouts.jsonl --since 80                      from step 80 on
+  grposcope texts runs/mine --json                               with the pairs to read and their spans
+"""
+
+
+def add_flags(command: argparse.ArgumentParser) -> None:
+    """Declare the flags of the command."""
+    command.add_argument(
+        "place", metavar="RUN|ROLLOUTS",
+        help="folder of a run, or rollouts: JSONL, CSV or parquet with one per line, or what a trainer writes",
+    )  # fmt: skip
+    command.add_argument(
+        "--truth", default="", metavar="NAME",
+        help="the score that is meant to count, such as right (default: by its name, if any)",
+    )  # fmt: skip
+    command.add_argument("--since", type=int, metavar="STEP", help="read from this step on")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the permutations (default: 0)")
+    add_json(command)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what is read of the texts; 1 where an exploit is present."""
+    from grposcope.instruments.texts import answer, screen
+    from grposcope.logs import read_rollouts
+    from grposcope.render import document, wrapping
+    from grposcope.signs.texts import reading, sample
+
+    place = Path(arguments.place)
+    if not place.exists():
+        raise UserError(f"there is no {place}; give the folder of a run, or a file of rollouts")
+    rows = read_rollouts.rollouts(place).rows
+    if not rows:
+        raise UserError(
+            f"{place} holds no rollouts; give JSONL or CSV with prompt, completion and reward on each line, or the "
+            "folder that a trainer writes completions to"
+        )
+    read = reading.read(sample.of_rollouts(rows, arguments.truth, arguments.since), arguments.seed)
+    said = answer.of_reading(read)
+    shown = screen.text(said, read, wrapping.width())
+    say(arguments, shown, lambda text: screen.coloured(text, said.word) if wrapping.has_colours() else text)
+    finish(arguments, document.of_answer(said))
+    return int(said.word == "warning")

@@ -1,0 +1,74 @@
+"""The reward pays for what is meant, and for no habit of the texts: exploits by name (`signs.texts`).
+
+A paid habit is a test by permutation, whose p-value is family-wise over all features of the texts; a state of the texts
+one of groups over steps. What merely may be an exploit, as the true score is not known, is possible and has no p-value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from grposcope.core.fault import Proof
+from grposcope.core.finding import Finding, Interval, Sign, cannot_tell
+from grposcope.core.text import number, percent
+from grposcope.signs.rollouts.evidence import PipelineEvidence
+from grposcope.signs.texts import exploits, reading, sample
+from grposcope.signs.texts.exploits import Exploit
+from grposcope.signs.texts.reading import FEW_PROMPTS
+
+STEPS, TEXTS = 4, 64
+"""Least steps and texts that are read."""
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """The exploits that the texts show; that there is none, where they could be read."""
+    rows = [row for row in evidence.rows if row.completion is not None and not row.dropped]
+    if len(rows) < TEXTS or len({row.step for row in rows}) < STEPS:
+        yield cannot_tell(
+            f"There are {len(rows):,} texts of {len({row.step for row in rows}):,} steps; {TEXTS} of {STEPS} steps are "
+            "needed to see what spreads: write prompt, completion, reward and step with each rollout."
+        )
+        return
+    read = reading.read(sample.of_rollouts(rows))
+    found = exploits.exploits(read)
+    yield from map(finding, found)
+    if found:
+        return
+    if not read.live or read.prompts < FEW_PROMPTS:
+        yield cannot_tell(
+            f"Rewards differ inside groups of {read.prompts:,} prompts; {FEW_PROMPTS} are needed to tell a habit from "
+            "an answer."
+        )
+        return
+    held = f"No habit of {len(read.sample):,} texts spread that pays without the prompt, in {read.live:,} live groups."
+    yield Finding(exploits.MAGIC, because=held)
+
+
+def finding(own: Exploit) -> Finding:
+    """An exploit as a finding that a judge weighs by its p-value; one that is only possible has none."""
+    since = None if own.since is None else Interval(own.since.step, own.since.low, own.since.high)
+    p = own.p if own.status == "present" else np.nan
+    return Finding(
+        own.fault, "possible", because=own.because, brief=own.brief, since=since, evidence=_signs(own), p=p,
+        explains=("reward hacking", "reward decline", "held-out decline", "length"),
+    )  # fmt: skip
+
+
+def _signs(own: Exploit) -> tuple[Sign, ...]:
+    habit, state = own.habit, own.state
+    if habit is not None:
+        share = Sign(f"share of reward differences, {habit.relation}", habit.r2, limit=percent(habit.r2))
+        return Sign(f"reward with {habit.feature}", habit.slope, habit.se), share
+    return (
+        ()
+        if state is None
+        else (Sign(f"{state.name}, last tenth of the steps", state.late, limit=number(state.early)),)
+    )
+
+
+PROOF = Proof(
+    "texts", "The reward pays for what is meant, and for no habit of the texts",
+    "texts and rewards of some steps; a true score where honest success would look the same", tests,
+)  # fmt: skip

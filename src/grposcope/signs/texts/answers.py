@@ -1,0 +1,87 @@
+"""What a text gives as its answer, how many different ones it gives, and code that does not solve its problem."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.core.rollouts import Bools, Ints
+
+MARKED = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\\boxed\{([^{}]{1,60})\}", r"<answer>\s*([^<]{1,60}?)\s*</answer>", r"####\s*(\S{1,40})",
+        r"(?i:answer(?: is|:))\s*\**\s*([^\s.,;*<]{1,40})",
+    )
+)  # fmt: skip
+"""How an answer is marked."""
+
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+
+SPECIAL_CASE = re.compile(
+    r"(?m)^\s*(?:el)?if\b[^\n:]{0,80}(?:==|\bin\b)\s*[\[\(\{\"'\d-][^\n:]{0,120}:\s*(?:\n\s+)?return\s+[\[\(\{\"'\d-]"
+)
+"""A condition that compares with a literal and returns one."""
+
+TABLE = re.compile(r"(?s)=\s*\{(?:[^{}]{1,60}?:[^{}]{1,60}?,){2,}[^{}]*\}.{0,200}return\s+\w+(?:\.get\(|\[)")
+"""A table of inputs and outputs that is looked up and returned."""
+
+TESTS_ESCAPED = re.compile(
+    r"sys\.exit\(0?\)|os\._exit\(0?\)|def __eq__\(self[^)]*\)[^:]*:\s*return True|pytest\.skip|unittest\.skip|"
+    r"assert True\b|(?:unittest|pytest)\.\w+\s*="
+)
+"""Ways around tests: ending the program, objects that equal everything, tests that are skipped or replaced."""
+
+_BARE = re.compile(r"\\boxed\{|[{}$*\s]")
+_TAIL = 6000
+
+
+@dataclass(frozen=True)
+class GivenAnswers:
+    """Of each text (N,): the answer that is given last, how many different ones are marked, and whether it compares its
+    input with literals or goes around tests."""
+
+    answers: tuple[str, ...]
+    marked: Ints
+    special: Bools
+    escapes: Bools
+
+
+def given(texts: Sequence[str]) -> GivenAnswers:
+    """The answers that texts give."""
+    pairs = [answer(text) for text in texts]
+    return GivenAnswers(
+        tuple(last for last, _ in pairs),
+        np.array([count for _, count in pairs], np.int64),
+        np.array([_special(text) for text in texts], bool),
+        np.array([bool(_maybe_code(text) and TESTS_ESCAPED.search(text[-_TAIL:])) for text in texts], bool),
+    )
+
+
+def answer(text: str) -> tuple[str, int]:
+    """The answer that a text gives last, marked or as its last number or word, and how many different marked ones."""
+    end = text[-_TAIL:]
+    marked = [(match.start(1), _BARE.sub("", match.group(1))) for pattern in MARKED for match in pattern.finditer(end)]
+    marked = [(place, own) for place, own in marked if own]
+    if marked:
+        return max(marked)[1], len({own for _, own in marked})
+    numbers = NUMBER.findall(end[-200:])
+    if numbers:
+        return str(numbers[-1]), 0
+    words = end[-80:].split()
+    return (words[-1] if words else ""), 0
+
+
+def _special(text: str) -> bool:
+    """Whether code compares its input with literals and returns literals, twice or more, or looks outputs up."""
+    if not _maybe_code(text):
+        return False
+    end = text[-_TAIL:]
+    return len(SPECIAL_CASE.findall(end)) > 1 or TABLE.search(end) is not None
+
+
+def _maybe_code(text: str) -> bool:
+    return "return" in text or "exit" in text or "assert" in text or "test" in text

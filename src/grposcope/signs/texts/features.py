@@ -1,0 +1,229 @@
+"""Features of texts as columns, chosen without seeing a reward: what a habit can be called.
+
+Each has a kind, by which habits are named and suspected:
+
+empty, cut, length     how much there is of it
+repetition, script     runs and repeated pairs; letters that no Latin text has
+copy, hedge, special   what it has in common with its prompt; several answers; code that knows its tests
+form                   marks of answers, thoughts and code
+signs, edge, words     how many of a sign; how it begins and ends; sequences of the run's own vocabulary
+shares                 of digits, letters, blanks and signs
+relation               agreement with siblings and with texts for other prompts, likeness to the early texts
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from grposcope.core.rollouts import Bools, Floats
+from grposcope.core.text import visible
+from grposcope.maths.within_groups import Singles
+from grposcope.signs.texts import answers, familiarity, relations, tokens, vocabulary
+from grposcope.signs.texts.answers import GivenAnswers
+from grposcope.signs.texts.sample import TextSample
+from grposcope.signs.texts.tokens import TextTokens
+from grposcope.signs.texts.vocabulary import Vocabulary
+
+WORDS = 1200
+"""Most sequences of the run's own vocabulary."""
+
+CHUNK = 300_000
+"""Characters that are worked on at a time."""
+
+FEWEST, RAREST = 10, 0.01
+"""Texts, and their share, that have to have an edge or a count of signs, and that have to lack it."""
+
+MARKS = ("\\boxed", "```", "<think>", "</think>", "<answer>", "</answer>", "####", "**", "Wait", "\n\n")
+
+
+@dataclass(frozen=True)
+class TextFeatures:
+    """Features of N texts. columns (N, F); names, kinds of each column; binary (F,): whether it is 1 or 0.
+
+    words (V,): places of the columns of the vocabulary. facts: columns (N,) that states of the texts are read from.
+    """
+
+    columns: Singles
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    binary: Bools
+    words: slice
+    facts: dict[str, Floats]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass
+class _Builder:
+    columns: list[Floats] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+
+    def add(self, name: str, values: Sequence[float] | Floats | Bools, kind: str) -> None:
+        """Add a column, unless it is the same for all texts."""
+        column = np.asarray(values, np.float64)
+        if len(column) and np.ptp(column) > 0:
+            self.columns.append(column)
+            self.names.append(name)
+            self.kinds.append(kind)
+
+    def add_frequent(self, name: str, values: Bools, kind: str) -> None:
+        """Add a column of which enough texts have the one and the other, and that is not there yet."""
+        least = max(FEWEST, RAREST * len(values))
+        if least <= values.sum() <= len(values) - least:
+            self.add(name, values, kind)
+
+
+def of_sample(sample: TextSample, words: int = WORDS) -> TextFeatures:
+    """The features of the texts of a sample. words: most sequences of the run's own vocabulary."""
+    found = vocabulary.of_texts_sampled(sample.texts, words)
+    numbers, presence = _by_chunks(sample.texts, found)
+    own = answers.given(sample.texts)
+    builder = _Builder()
+    facts = _lengths(builder, sample, numbers)
+    _repetition(builder, sample.texts, numbers, facts)
+    _form(builder, sample.texts, own)
+    _edges(builder, sample.texts)
+    _relations(builder, sample, own, facts)
+    share = presence.mean(0)
+    kept = np.flatnonzero((share * len(sample) >= FEWEST / 2) & (share <= vocabulary.COMMONEST))
+    dense = np.array(builder.columns, np.float32).T.reshape(len(sample), -1)
+    binary = [bool(np.isin(column, (0.0, 1.0)).all()) for column in builder.columns]
+    return TextFeatures(
+        np.concatenate([dense, presence[:, kept]], 1),
+        (*builder.names, *(f"writes {_quoted(found.names[place])}" for place in kept)),
+        (*builder.kinds, *("words" for _ in kept)),
+        np.array([*binary, *(True for _ in kept)], bool),
+        slice(len(builder.names), len(builder.names) + len(kept)),
+        facts,
+    )
+
+
+def _quoted(text: str) -> str:
+    return f"“{visible(text, 40)}”"
+
+
+def _by_chunks(texts: Sequence[str], words: Vocabulary) -> tuple[dict[str, Floats], Singles]:
+    """What is read off the bytes of the texts, CHUNK characters at a time: numbers by name (N,), presence (N, V)."""
+    ends = np.cumsum([len(text) + 1 for text in texts])
+    edges = np.unique(np.searchsorted(ends, np.arange(1, ends[-1] // CHUNK + 1) * CHUNK))
+    parts, presence = [], np.zeros((len(texts), len(words.hashes)), np.float32)
+    for first, last in zip([0, *edges], [*edges, len(texts)], strict=True):
+        if last > first:
+            read = tokens.of_texts(texts[first:last])
+            parts.append(_numbers(read))
+            presence[first:last] = words.presence(read)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, presence
+
+
+def _numbers(read: TextTokens) -> dict[str, Floats]:
+    whole = read.bytes
+    size = np.maximum(np.diff(read.bounds) - 1, 1)
+    digits = (whole >= ord("0")) & (whole <= ord("9"))
+    lower = whole | 32
+    letters = (lower >= ord("a")) & (lower <= ord("z"))
+    blanks = (whole == 32) | (whole == 10)
+    signs = (whole > 32) & (whole < 127) & ~digits & ~letters
+    wide = (whole >= 0xC4) & (whole != 0xE2) & (whole < 0xF0)  # beyond Latin-1; dashes, quotes and emoji are no script
+    return {
+        "digits": read.per_text(digits) / size, "letters": read.per_text(letters) / size,
+        "blanks": read.per_text(blanks) / size, "signs": read.per_text(signs) / size,
+        "other scripts": read.per_text(wide) / size, "run": tokens.longest_run(read),
+        "distinct": tokens.distinct_pairs(read), "tokens": read.counts.astype(np.float64),
+    }  # fmt: skip
+
+
+def _lengths(builder: _Builder, sample: TextSample, numbers: dict[str, Floats]) -> dict[str, Floats]:
+    texts = sample.texts
+    characters = np.array([len(text) for text in texts], np.float64)
+    empty = np.array([not text.strip() for text in texts])
+    builder.add("is empty", empty, "empty")
+    builder.add("length", np.log1p(characters), "length")
+    builder.add("number of tokens", np.log1p(numbers["tokens"]), "length")
+    builder.add("number of lines", np.log1p([text.count("\n") for text in texts]), "length")
+    for bound in np.unique(np.quantile(characters, np.arange(0.05, 1, 0.05), method="lower")):
+        builder.add_frequent(f"has at most {bound:,.0f} characters", characters <= bound, "length")
+    if sample.truncated is not None:
+        builder.add("is cut off", sample.truncated, "cut")
+    for name in ("digits", "letters", "blanks", "signs"):
+        builder.add(f"share of {name}", numbers[name], "shares")
+    builder.add("share of other scripts", numbers["other scripts"], "script")
+    builder.add("writes other scripts", numbers["other scripts"] > 0.005, "script")
+    return {"characters": characters, "empty": empty.astype(np.float64), "other scripts": numbers["other scripts"],
+            "run": numbers["run"], "distinct": numbers["distinct"], "tokens": numbers["tokens"]}  # fmt: skip
+
+
+def _repetition(builder: _Builder, texts: Sequence[str], numbers: dict[str, Floats], facts: dict[str, Floats]) -> None:
+    packed = np.array([len(zlib.compress(text[-4000:].encode("utf8", "replace"), 1)) for text in texts], np.float64)
+    facts["packed"] = packed / np.clip(facts["characters"], 20, 4000)
+    builder.add("share of it that compression saves", 1 - facts["packed"], "repetition")
+    builder.add("share of repeated pairs", 1 - numbers["distinct"], "repetition")
+    builder.add("longest run of one character", np.log1p(numbers["run"]), "repetition")
+
+
+def _form(builder: _Builder, texts: Sequence[str], own: GivenAnswers) -> None:
+    for mark in MARKS:
+        counts = np.minimum([text.count(mark) for text in texts], 50)
+        builder.add(f"{'has' if counts.max() == 1 else 'number of'} {_quoted(mark)}", counts, "form")
+    builder.add("marks an answer", own.marked > 0, "form")
+    if own.marked.max() > 1:
+        builder.add("number of different answers", np.minimum(own.marked, 20), "hedge")
+    builder.add("gives several different answers", own.marked > 1, "hedge")
+    builder.add("returns literals for literal inputs", own.special, "special")
+    builder.add("goes around the tests", own.escapes, "special")
+    sampled = Counter("".join(text[:2000] for text in texts[:: max(1, len(texts) // 1000)]))
+    frequent = [sign for sign, _ in sampled.most_common(200) if not sign.isalnum() and not sign.isspace()]
+    for sign in frequent[:8]:
+        counts = np.array([text.count(sign) for text in texts])
+        if counts.max() > 1:
+            builder.add(f"number of {_quoted(sign)}", np.minimum(counts, 100), "signs")
+        for number, _ in Counter(counts.tolist()).most_common(5):
+            builder.add_frequent(f"has exactly {number} {_quoted(sign)}" if number else f"has no {_quoted(sign)}",
+                                 counts == number, "signs")  # fmt: skip
+
+
+def _edges(builder: _Builder, texts: Sequence[str]) -> None:
+    stripped = [text.strip() for text in texts]
+    edges = {
+        "begins with": [text[:1] for text in stripped],
+        "ends in": [text[-1:] for text in stripped],
+        "has the first word": [text[:60].split(maxsplit=1)[0] if text else "" for text in stripped],
+        "has the last word": [text[-60:].rsplit(maxsplit=1)[-1] if text else "" for text in stripped],
+        "has the last line": [text[-200:].rpartition("\n")[2] for text in stripped],
+        "has the first line": [text[:200].partition("\n")[0] for text in stripped],
+    }
+    seen: set[bytes] = set()
+    for label, values in edges.items():
+        every = np.array(values, dtype=object)
+        for value, count in Counter(values).most_common(25):
+            if not value or count < FEWEST:
+                continue
+            column = np.asarray(every == value, bool)
+            if (code := column.tobytes()) not in seen:
+                seen.add(code)
+                builder.add_frequent(f"{label} {_quoted(str(value))}", column, "edge")
+
+
+def _relations(builder: _Builder, sample: TextSample, own: GivenAnswers, facts: dict[str, Floats]) -> None:
+    copied = relations.overlap(sample)
+    builder.add(
+        "gives a number of the prompt as its answer", relations.number_of_prompt(own.answers, sample.prompts), "copy"
+    )
+    builder.add("is mostly copied from the prompt", copied > 0.7, "copy")
+    builder.add("overlap with the prompt", copied, "copy")
+    same_text = relations.agreement(sample.texts, sample)
+    same_answer = relations.agreement(own.answers, sample)
+    facts["same text"] = same_text.elsewhere * (1 - facts["empty"])
+    facts["same answer"] = same_answer.elsewhere * (own.marked > 0)
+    facts["bits"] = familiarity.bits_per_byte(sample.texts, sample.step, sample.group)
+    builder.add("same text in the group", same_text.inside, "relation")
+    builder.add("same answer in the group", same_answer.inside, "relation")
+    builder.add("same text for other prompts", same_text.elsewhere, "relation")
+    builder.add("same answer for other prompts", same_answer.elsewhere, "relation")
+    builder.add("bits per character under the early texts", facts["bits"], "relation")

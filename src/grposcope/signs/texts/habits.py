@@ -1,0 +1,295 @@
+"""Habits that are paid: features whose presence goes with the reward inside groups, one after the other.
+
+The first is the feature with the largest |z| of those that are significant, go with SHARE of the variance of rewards
+inside groups, and pay in many prompts; among features that are nearly the same, the one whose name says most. The next
+is looked for among rollouts alike in it, and so on.
+
+A habit is *paid for sure* where rollouts with it get the best reward and nothing is left to vary; *needed* where those
+without get the lowest; *the reward* where both hold; else it pays. A needed habit, such as an answer that is marked,
+is benign if the true score goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from grposcope.core.rollouts import Bools, Floats, Ints
+from grposcope.maths import passage, within_groups
+from grposcope.maths.group_steps import StepChanges
+from grposcope.maths.passage import Passage
+from grposcope.maths.within_groups import Singles, WithinGroups
+from grposcope.signs.texts.features import TextFeatures
+from grposcope.signs.texts.sample import TextSample
+
+Relation = Literal["pays", "paid for sure", "needed", "is the reward"]
+
+LEVEL = 0.03
+"""Chance of any paid habit, and of any change, on rollouts without."""
+
+SHARE = 0.05
+"""Least share of the variance of rewards in the groups where a feature varies."""
+
+CLUSTERED = 3.0
+"""Least |z| with prompts as clusters."""
+
+SAME, NEARLY = 0.8, 0.9
+"""Correlation from which two features are one habit, and the share of the largest |z| that its names have."""
+
+ROUNDS = 3
+
+LACKING = 21
+"""What is added to the rank of a feature whose absence is paid."""
+
+SPREAD = 0.2
+"""Rise of the share of texts with a habit, from the first to the last tenth of the steps, that is a spread."""
+
+RANKS = {
+    "empty": 0, "cut": 1, "special": 2, "copy": 3, "hedge": 4, "script": 5, "form": 9, "edge": 9, "words": 9,
+    "signs": 12, "repetition": 13, "shares": 16, "length": 20,
+}  # fmt: skip
+"""Kind of a feature -> how little its name says, among features that are nearly the same; a length says least."""
+
+
+@dataclass(frozen=True)
+class OtherScore:
+    """What another score does with a habit: its slope and error inside groups, on its own scale, and z."""
+
+    slope: float
+    se: float
+    z: float
+
+
+@dataclass(frozen=True)
+class PaidHabit:
+    """A habit that is paid.
+
+    feature: its name, a verb phrase where it is binary. kind: of the feature. more: whether having it, or more of it,
+    is paid; else lacking it, or less. binary: whether a text has it or not. column (N,): the habit, 1 where a text has
+    what is paid, or the measured value. relation: see the module. paid, unpaid: mean reward with the habit and without
+    in groups that have both, with and without: how many texts these are, groups: how many groups. slope, se: reward per
+    unit of the column, by prompts. p: family-wise. r2: share of the variance of rewards in groups where it
+    varies. early, late: mean of the column in the first and last tenth of the steps. spread: whether it rose, None
+    where steps are not known. since: its onset where it rose. scores: what other scores do. blind: whether the true
+    score gains nothing by it, None where that is not known or not sure. round: 0 for the first; the others are
+    among rollouts alike in those before.
+    """
+
+    feature: str
+    kind: str
+    more: bool
+    binary: bool
+    column: Floats
+    relation: Relation
+    paid: float
+    unpaid: float
+    having: int
+    lacking: int
+    groups: int
+    slope: float
+    se: float
+    z: float
+    p: float
+    r2: float
+    early: float
+    late: float
+    spread: bool | None
+    since: Passage | None
+    others: tuple[str, ...] = ()
+    scores: Mapping[str, OtherScore] = field(default_factory=dict)
+    blind: bool | None = None
+    round: int = 0
+
+    @property
+    def sure(self) -> bool:
+        """Whether a text with the habit has the best reward, whatever else it says."""
+        return self.relation in ("paid for sure", "is the reward")
+
+
+def paid(
+    sample: TextSample, features: TextFeatures, changes: StepChanges | None, draws: int, rng: np.random.Generator
+) -> tuple[tuple[PaidHabit, ...], WithinGroups]:
+    """The habits that are paid, in the order in which they were found, and the association of all features."""
+    group, habits, taken = sample.group, list[PaidHabit](), list[int]()
+    first: WithinGroups | None = None
+    for number in range(ROUNDS):
+        found = within_groups.association(features.columns, sample.reward, group, sample.prompt, draws, rng)
+        first = found if first is None else first
+        place = _chosen(sample, features, found, group, taken)
+        if place is None:
+            break
+        names = _same(features, found, place)
+        place = min(names, key=lambda own: _says_little(features, found, own))
+        taken.append(place)
+        others = tuple(
+            features.names[own] for own in names if own != place and features.kinds[own] != features.kinds[place]
+        )
+        habits.append(_habit(sample, features, changes, found, place, group, others[:3], number, rng))
+        group = within_groups.divided(group, features.columns[:, place].astype(np.float64))
+    assert first is not None
+    return tuple(habits), first
+
+
+def _chosen(
+    sample: TextSample, features: TextFeatures, found: WithinGroups, group: Ints, taken: Sequence[int]
+) -> int | None:
+    """The feature with the largest |z| that may be a habit and is none that was found before."""
+    free = (found.p <= LEVEL) & (found.r2 >= SHARE) & np.array([kind in RANKS for kind in features.kinds])
+    for place in taken:
+        free &= np.abs(_correlations(features.columns, place)) < SAME
+    for place in np.argsort(-np.abs(np.where(free, found.z, 0.0)))[:20]:
+        if not free[place]:
+            return None
+        _, _, z = within_groups.clustered(features.columns[:, place], sample.reward, group, sample.prompt)
+        if abs(z) >= CLUSTERED:
+            return int(place)
+    return None
+
+
+def _correlations(columns: Singles, place: int) -> Floats:
+    """Of one column with all."""
+    own = columns[:, place] - columns[:, place].mean()
+    means = columns.mean(0, dtype=np.float64)
+    squares = np.einsum("ij,ij->j", columns, columns) / len(columns)
+    deviations = np.sqrt(np.maximum(squares - means**2, 1e-12))
+    return np.asarray((own @ columns) / len(columns) / deviations / max(float(own.std()), 1e-12), np.float64)
+
+
+def _same(features: TextFeatures, found: WithinGroups, place: int) -> list[int]:
+    """The features that are nearly the same as one and nearly as significant, itself among them."""
+    alike = np.abs(_correlations(features.columns, place)) > SAME
+    strong = np.abs(found.z) >= NEARLY * abs(found.z[place])
+    return [int(own) for own in np.flatnonzero(alike & strong) if features.kinds[own] in RANKS]
+
+
+def _says_little(features: TextFeatures, found: WithinGroups, place: int) -> tuple[int, float, int]:
+    absent = found.z[place] < 0 or features.names[place].startswith("has no ")
+    lacking = absent and features.kinds[place] not in ("cut", "length")
+    rank = RANKS[features.kinds[place]] + 12 * (not features.binary[place]) + LACKING * lacking
+    return rank, -round(float(abs(found.z[place])), 3), -len(features.names[place])
+
+
+def _habit(
+    sample: TextSample, features: TextFeatures, changes: StepChanges | None, found: WithinGroups, place: int,
+    group: Ints, others: tuple[str, ...], number: int, rng: np.random.Generator,
+) -> PaidHabit:  # fmt: skip
+    values = features.columns[:, place].astype(np.float64)
+    more, binary = bool(found.z[place] > 0), bool(features.binary[place])
+    column = values if more or not binary else 1 - values
+    slope, se, _ = within_groups.clustered(column, sample.reward, group, sample.prompt)
+    early, late, rose = spread(
+        sample, column, more or binary, binary, None if changes is None else float(changes.p[place])
+    )
+    levels = _levels(sample.reward, column, group) if binary else None
+    scores = _scores(sample, column, sample.group)
+    truth = scores.get(sample.truth)
+    sign = 1 if more or binary else -1
+    return PaidHabit(
+        features.names[place], features.kinds[place], more, binary, column,
+        "pays" if levels is None else levels.relation(sample.reward),
+        *((np.nan, np.nan, 0, 0, 0) if levels is None else levels.shown),
+        slope, se, float(found.z[place]), float(found.p[place]), float(found.r2[place]), early, late, rose,
+        onset(sample, column, rng) if rose else None, others, scores,
+        None if truth is None else _blind(truth, sign, slope, sample), number,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Levels:
+    paid: float
+    unpaid: float
+    deviation: float
+    having: int
+    lacking: int
+    groups: int
+
+    @property
+    def shown(self) -> tuple[float, float, int, int, int]:
+        """Mean rewards with and without, how many texts these are, and in how many groups."""
+        return self.paid, self.unpaid, self.having, self.lacking, self.groups
+
+    def relation(self, reward: Floats) -> Relation:
+        """What the habit is to the reward: see the module."""
+        low, high = scale(reward)
+        width = max(high - low, 1e-12)
+        sure = (self.paid - low) / width > 0.95 and self.deviation < 0.15 * width
+        needed = (self.unpaid - low) / width < 0.05
+        return "is the reward" if sure and needed else "paid for sure" if sure else "needed" if needed else "pays"
+
+
+def scale(reward: Floats) -> tuple[float, float]:
+    """The lowest and the best reward, but for one in a thousand."""
+    finite = reward[np.isfinite(reward)]
+    return float(np.quantile(finite, 0.001)), float(np.quantile(finite, 0.999))
+
+
+def _levels(reward: Floats, column: Floats, group: Ints) -> _Levels:
+    """Mean rewards with and without a binary habit, in groups that have both."""
+    finite = np.isfinite(reward)
+    count = int(group.max()) + 1
+    having = np.bincount(group[finite], column[finite], count)
+    size = np.bincount(group[finite], minlength=count)
+    mixed = (having > 0) & (having < size)
+    rows = finite & mixed[group]
+    own, other = reward[rows & (column > 0)], reward[rows & (column == 0)]
+    deviation = float(own.std()) if len(own) else np.nan
+    return _Levels(mean(own), mean(other), deviation, len(own), len(other), int(mixed.sum()))
+
+
+def mean(values: Floats) -> float:
+    """The mean, NaN of none."""
+    return float(values.mean()) if len(values) else np.nan
+
+
+def _scores(sample: TextSample, column: Floats, group: Ints) -> dict[str, OtherScore]:
+    made = {}
+    for name, score in sample.scores.items():
+        slope, se, z = within_groups.clustered(column, score, group, sample.prompt)
+        if np.isfinite(slope):
+            made[name] = OtherScore(slope, se, z)
+    return made
+
+
+def _blind(truth: OtherScore, sign: int, slope: float, sample: TextSample) -> bool | None:
+    """Whether the true score gains nothing by a habit: surely less than half of what the reward gains, each on its own
+    scale, and no gain that is sure; None where neither this nor a gain is sure."""
+    if truth.z * sign >= 2:
+        return False
+    width = [max(high - low, 1e-12) for low, high in (scale(sample.reward), scale(sample.scores[sample.truth]))]
+    upper = (truth.slope * sign + 2 * truth.se) / width[1]
+    return True if upper < 0.5 * abs(slope) / width[0] else None
+
+
+def tenths(sample: TextSample) -> tuple[Bools, Bools]:
+    """Which rollouts are of the first and which of the last tenth of the steps."""
+    steps = np.unique(sample.step)
+    count = max(1, -(-len(steps) // 10))
+    return np.asarray(sample.step <= steps[count - 1]), np.asarray(sample.step >= steps[-count])
+
+
+def spread(
+    sample: TextSample, column: Floats, up: bool, binary: bool, p: float | None
+) -> tuple[float, float, bool | None]:
+    """Early and late mean of a column, and whether it surely rose (`up`) or fell by enough to be called spreading.
+
+    p: of its change over the steps; None where that cannot be tested, which leaves the answer open.
+    """
+    first, last = tenths(sample)
+    early, late = float(column[first].mean()), float(column[last].mean())
+    if p is None:
+        return early, late, None
+    moved = (late - early) * (1 if up else -1)
+    enough = SPREAD if binary else 0.8 * max(float(column[first].std()), 1e-9)
+    return early, late, bool(moved > enough and p <= LEVEL)
+
+
+def onset(sample: TextSample, column: Floats, rng: np.random.Generator, draws: int = 200) -> Passage:
+    """When a column left its early level, groups being the units."""
+    size = np.bincount(sample.group)
+    means = np.bincount(sample.group, column) / size
+    of_step = np.zeros(len(size), np.int64)
+    of_step[sample.group] = sample.step
+    return passage.passage(means, of_step, draws, rng)

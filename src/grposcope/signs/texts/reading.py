@@ -1,0 +1,133 @@
+"""A whole reading of texts: what is paid, what changes over the steps, which states the texts are in.
+
+The tests are permutations: of rewards inside groups, and of whole groups over steps. No model is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.core.rollouts import Bools, Floats
+from grposcope.maths import group_steps, within_groups
+from grposcope.maths.group_steps import StepChanges
+from grposcope.maths.passage import Passage
+from grposcope.signs.texts import familiarity, features, habits, states
+from grposcope.signs.texts.features import TextFeatures
+from grposcope.signs.texts.habits import LEVEL, PaidHabit
+from grposcope.signs.texts.sample import TextSample
+from grposcope.signs.texts.states import PromptDependence, TextState
+
+DRAWS, STEP_DRAWS = 499, 199
+"""Permutations of rewards inside groups, and of groups over steps."""
+
+FEW_PROMPTS = 10
+"""Prompts with live groups below which a habit cannot be told from the answer of a prompt."""
+
+CHANGES = 3
+"""Most changes that are told."""
+
+
+@dataclass(frozen=True)
+class TextChange:
+    """A feature that changed over the steps: its name, mean before and after the best split, and the step after which.
+
+    odd: the one step that is unlike all others, None where the change lasts; then `after` is its mean.
+    """
+
+    feature: str
+    binary: bool
+    before: float
+    after: float
+    at: int
+    odd: int | None
+    column: Floats
+    since: Passage | None = None
+
+
+@dataclass(frozen=True)
+class TextReading:
+    """What was read of the texts of a sample.
+
+    habits: that are paid. states: of the late texts. changes: what else changed most. dependence: on the prompt.
+    disorder: of the last texts over that of the early ones, as in `familiarity`, NaN where they are like these. live,
+    prompts: groups with different rewards, and the prompts of these. tested: how many features were.
+    """
+
+    sample: TextSample
+    habits: tuple[PaidHabit, ...]
+    states: tuple[TextState, ...]
+    changes: tuple[TextChange, ...]
+    dependence: PromptDependence
+    disorder: float
+    live: int
+    prompts: int
+    tested: int
+
+
+def read(sample: TextSample, seed: int = 0, draws: int = DRAWS) -> TextReading:
+    """The reading of a sample. seed: of permutations and bootstrap draws. draws: permutations inside groups."""
+    rng = np.random.default_rng(seed)
+    found = features.of_sample(sample)
+    made = states.columns(sample, found)
+    every = np.concatenate([found.columns, *(column[:, None].astype(np.float32) for column in made.values())], 1)
+    over_steps = group_steps.changes(every, sample.step, sample.group, STEP_DRAWS, rng) if sample.stepped else None
+    rows = within_groups.live_rows(sample.reward, sample.group, sample.prompt)
+    prompts = 0 if rows is None else int(rows.prompt.max()) + 1
+    paid, every_paid = habits.paid(sample, found, over_steps, draws, rng)
+    of_texts = () if over_steps is None else states.found(sample, made, over_steps, len(found), rng)
+    changed = () if over_steps is None else _changes(sample, found, over_steps, paid, rng)
+    depends = states.dependence(found.columns[:, found.words], sample)
+    unlike = any(state.name == states.UNLIKE for state in of_texts)
+    disorder = familiarity.disorder(sample.texts, sample.step, sample.group) if unlike else math.nan
+    return TextReading(sample, paid, of_texts, changed, depends, disorder, every_paid.live, prompts, len(found))
+
+
+def _changes(
+    sample: TextSample, found: TextFeatures, over: StepChanges, paid: Sequence[PaidHabit], rng: np.random.Generator
+) -> tuple[TextChange, ...]:
+    """What changed most and is none of the paid habits; one name for what changes together."""
+    nameable = np.array([kind in habits.RANKS for kind in found.kinds])
+    count = len(found)
+    lasting = _significant(over.z[:count], over.p[:count], nameable)
+    single = _significant(over.odd_z[:count], over.odd_p[:count], nameable)
+    columns = [habit.column for habit in paid]
+    told: list[TextChange] = []
+    for place in np.argsort(-lasting)[:60]:
+        column = found.columns[:, place].astype(np.float64)
+        if lasting[place] <= 0 or len(told) == CHANGES:
+            break
+        if any(_alike(column, other) for other in columns):
+            continue
+        columns.append(column)
+        since = habits.onset(sample, column, rng, 60)
+        told.append(
+            TextChange(
+                found.names[place], bool(found.binary[place]), float(over.before[place]), float(over.after[place]),
+                int(over.at[place]), None, column, since,
+            )
+        )  # fmt: skip
+    place = int(np.argmax(single))
+    if single[place] > lasting[place] and single[place] > 0:
+        told.append(_odd(sample, found, over, place))
+    return tuple(told)
+
+
+def _significant(z: Floats, p: Floats, nameable: Bools) -> Floats:
+    return np.where((p <= LEVEL) & nameable, np.abs(z), 0.0)
+
+
+def _alike(column: Floats, other: Floats) -> bool:
+    both = column - column.mean(), other - other.mean()
+    return bool(abs(both[0] @ both[1]) > 0.7 * np.sqrt((both[0] @ both[0]) * (both[1] @ both[1])))
+
+
+def _odd(sample: TextSample, found: TextFeatures, over: StepChanges, place: int) -> TextChange:
+    column = found.columns[:, place].astype(np.float64)
+    step = int(over.odd_step[place])
+    inside = sample.step == step
+    return TextChange(found.names[place], bool(found.binary[place]), float(column[~inside].mean()),
+                      float(column[inside].mean()), step, step, column)  # fmt: skip

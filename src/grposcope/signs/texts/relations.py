@@ -1,0 +1,87 @@
+"""What a text has in common with its prompt, with its siblings, and with texts for other prompts of about that time."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.core.rollouts import Bools, Floats, Ints
+from grposcope.signs.texts.answers import NUMBER
+from grposcope.signs.texts.sample import TextSample
+from grposcope.signs.texts.tokens import of_texts
+
+WINDOWS = 20
+"""Parts of the run inside which texts for other prompts are compared."""
+
+READ = 500
+"""Sequences of three tokens at the beginning of a text that are looked for in its prompt."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Of each text (N,): the share of its siblings with the same, and of texts for other prompts with the same."""
+
+    inside: Floats
+    elsewhere: Floats
+
+
+def agreement(values: Sequence[Hashable], sample: TextSample) -> Agreement:
+    """How often a value of each text, such as its answer or the text itself, is that of others."""
+    steps = np.unique(sample.step)
+    window = np.searchsorted(steps, sample.step) * WINDOWS // len(steps)
+    numbers: dict[Hashable, int] = {}
+    value = np.array([numbers.setdefault(own, len(numbers)) for own in values], np.int64)
+    prompts = int(sample.prompt.max()) + 1
+    place = window * prompts + sample.prompt
+    in_group, group = _same(value, sample.group)
+    in_window, whole = _same(value, window)
+    of_prompt, own = _same(value, place)
+    others = whole - own
+    elsewhere = np.where(others > 0, (in_window - of_prompt) / np.maximum(others, 1), 0.0)
+    return Agreement((in_group - 1) / np.maximum(group - 1, 1), elsewhere)
+
+
+def _same(value: Ints, place: Ints) -> tuple[Ints, Ints]:
+    """Of each row, how many of its place have its value, and how many there are in its place."""
+    key = np.unique(value * (int(place.max()) + 1) + place, return_inverse=True)[1]
+    return np.bincount(key)[key], np.bincount(place)[place]
+
+
+def number_of_prompt(answers: Sequence[str], prompts: Sequence[str]) -> Bools:
+    """Whether the answer of each text is a number that its prompt has."""
+    numbers: dict[str, set[str]] = {}
+    for prompt in prompts:
+        if prompt not in numbers:
+            numbers[prompt] = set(NUMBER.findall(prompt))
+    return np.array([own in numbers[prompt] for own, prompt in zip(answers, prompts, strict=True)], bool)
+
+
+def overlap(sample: TextSample) -> Floats:
+    """The share of the sequences of three tokens of each text that its prompt has, (N,)."""
+    made = np.zeros(len(sample))
+    cache: dict[int, np.ndarray] = {}
+    starts = np.arange(0, len(sample), 500)
+    for first in starts:
+        rows = range(int(first), min(int(first) + 500, len(sample)))
+        new = [
+            row
+            for row in {int(sample.prompt[row]): row for row in rows}.values()
+            if int(sample.prompt[row]) not in cache
+        ]
+        if new:
+            tokens = of_texts([sample.prompts[row][-6000:] for row in new])
+            hashes, at = tokens.ngrams(3)
+            edges = np.searchsorted(tokens.text[at], np.arange(len(new) + 1))
+            for place, row in enumerate(new):
+                cache[int(sample.prompt[row])] = np.unique(hashes[edges[place] : edges[place + 1]])
+        tokens = of_texts([sample.texts[row][: 5 * READ] for row in rows])
+        hashes, at = tokens.ngrams(3)
+        edges = np.searchsorted(tokens.text[at], np.arange(len(rows) + 1))
+        for place, row in enumerate(rows):
+            own, of_prompt = hashes[edges[place] : edges[place + 1]][:READ], cache[int(sample.prompt[row])]
+            if len(own) and len(of_prompt):
+                nearest = of_prompt[np.minimum(np.searchsorted(of_prompt, own), len(of_prompt) - 1)]
+                made[row] = float((nearest == own).mean())
+    return made

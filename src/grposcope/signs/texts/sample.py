@@ -1,0 +1,199 @@
+"""The texts of rollouts with what is known of each, as arrays: what every reading of texts begins with.
+
+N: rollouts with a text. Groups and prompts are numbered from 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from grposcope.core.errors import UserError
+from grposcope.core.named import nearest
+from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, plain_text
+from grposcope.core.run import Run
+from grposcope.core.text import listed, visible
+
+LONGEST = 100_000
+"""Characters of a text that are read: half of them its first and half its last ones."""
+
+MOST = 20_000
+"""Rollouts that are read; of more, whole groups evenly over the run."""
+
+CHARACTERS = 60_000_000
+"""Characters that are read in all, likewise."""
+
+TRUE_SCORES = ("right", "correct", "is_correct", "acc", "accuracy", "truth", "true", "exact_match", "solved")
+"""Names of scores that are taken for the true one, in any spelling, where they are not the reward itself."""
+
+
+@dataclass(frozen=True)
+class TextSample:
+    """Prompts, texts, rewards, steps, groups and prompts (N,) by number; NaN for a reward that is absent.
+
+    truncated (N,): whether a limit of length cut it, None if not known. scores: other scores by name (N,). truth: the
+    name of the one that is meant to count, empty where none is known. stepped: whether steps are known. notes: what was
+    left out or assumed, a sentence each.
+    """
+
+    prompts: tuple[str, ...]
+    texts: tuple[str, ...]
+    reward: Floats
+    step: Ints
+    group: Ints
+    prompt: Ints
+    truncated: Bools | None = None
+    scores: Mapping[str, Floats] = field(default_factory=dict)
+    truth: str = ""
+    stepped: bool = True
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def at(self, rows: Ints) -> TextSample:
+        """The rollouts at these places, groups and prompts numbered anew."""
+        places = [int(row) for row in rows]
+        return replace(
+            self, prompts=tuple(self.prompts[row] for row in places), texts=tuple(self.texts[row] for row in places),
+            reward=self.reward[rows], step=self.step[rows], group=_numbered(self.group[rows].tolist()),
+            prompt=_numbered(self.prompt[rows].tolist()),
+            truncated=None if self.truncated is None else self.truncated[rows],
+            scores={name: score[rows] for name, score in self.scores.items()},
+        )  # fmt: skip
+
+
+def of_rollouts(rows: Sequence[Rollout], truth: str = "", since: int | None = None) -> TextSample:
+    """The texts of rollouts. truth: name of the true score; empty to take one by its name. since: first step.
+
+    UserError where no rollout has a text, for a true score that none has, and where no step is as late.
+    """
+    told = [row for row in rows if row.completion is not None and row.continuations == ()]
+    if not told:
+        raise UserError("the rollouts have no texts; write prompt and completion, as texts or messages, with each")
+    if since is not None and not any(row.step >= since for row in told):
+        last = max(row.step for row in told)
+        raise UserError(f"no rollout is of step {since:,} or later; the last is of step {last:,}")
+    later = [row for row in told if since is None or row.step >= since]
+    scores = _scores(later)
+    name = _truth(scores, truth, later)
+    notes = _notes(rows, told, later)
+    prompts = ["" if row.prompt is None else _short(plain_text(row.prompt)) for row in later]
+    groups = [
+        (row.step, prompt if row.group is None else row.group) for row, prompt in zip(later, prompts, strict=True)
+    ]
+    cuts = [row.truncated if row.truncated is not None else row.stop == "length" or None for row in later]
+    sample = TextSample(
+        tuple(prompts),
+        tuple(_short(written(row.completion)) for row in later if row.completion is not None),
+        np.array([row.reward if math.isfinite(row.reward) else math.nan for row in later]),
+        np.array([row.step for row in later], np.int64),
+        _numbered(groups),
+        _numbered([prompt or (row.group or "") for row, prompt in zip(later, prompts, strict=True)]),
+        np.array([bool(cut) for cut in cuts]) if any(cut is not None for cut in cuts) else None,
+        scores, name, len({row.step for row in later}) > 1, notes,
+    )  # fmt: skip
+    return _affordable(sample)
+
+
+def recorded(run: Run) -> list[Rollout]:
+    """The rollouts that a run has, each with its step; files that are damaged are passed over."""
+    rows: list[Rollout] = []
+    for step in run.rollouts:
+        try:
+            rows += [row if row.step else replace(row, step=step) for row in run.rollouts[step]]
+        except UserError:
+            continue  # the viewer of rollouts says so
+    return rows
+
+
+def written(completion: Text) -> str:
+    """What the policy wrote: a text, or the messages of a conversation that are the assistant's, if any says so."""
+    if isinstance(completion, str):
+        return completion
+    own = [message for message in completion if message.get("role") == "assistant"]
+    return plain_text(own or completion)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST // 2] + text[-LONGEST // 2 :]
+
+
+def _numbered(names: Iterable[Hashable]) -> Ints:
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
+
+
+def _scores(rows: Sequence[Rollout]) -> dict[str, Floats]:
+    """Scores of single functions and further columns of numbers that nearly all rollouts have and that vary."""
+    names = dict.fromkeys(name for row in rows for name in (*row.rewards, *row.columns))
+    scores = {}
+    for name in names:
+        values = np.array([_value(row.rewards.get(name, row.columns.get(name))) for row in rows])
+        finite = values[np.isfinite(values)]
+        if len(finite) >= 0.5 * len(rows) and np.ptp(finite) > 0:
+            scores[name] = values
+    return scores
+
+
+def _value(value: Any) -> float:
+    return float(value) if isinstance(value, bool | int | float) and math.isfinite(value) else math.nan
+
+
+def _truth(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) -> str:
+    """The name of the true score; UserError for one that no rollout has."""
+    if asked:
+        if asked not in scores:
+            every = sorted({name for row in rows for name in (*row.rewards, *row.columns)})
+            if asked in every:
+                raise UserError(
+                    f"the score {visible(asked, 40)} is no number, or the same for all rollouts; name another"
+                )
+            known = listed([visible(name, 40) for name in list(scores)[:8]]) or "none"
+            raise UserError(
+                f"no rollout has a score {visible(asked, 40)}{nearest(asked, list(scores))}; there are: {known}"
+            )
+        return asked
+    for name in scores:
+        word = name.lower().rpartition("/")[2].removesuffix("_reward").removesuffix("_func")
+        if word in TRUE_SCORES:
+            return name
+    return ""
+
+
+def _notes(rows: Sequence[Rollout], told: Sequence[Rollout], later: Sequence[Rollout]) -> tuple[str, ...]:
+    notes = []
+    if len(told) < len(rows):
+        notes.append(f"{len(rows) - len(told):,} of {len(rows):,} rollouts have no text and are left out.")
+    if len(later) < len(told):
+        notes.append(f"{len(told) - len(later):,} rollouts of earlier steps are left out, as was asked.")
+    absent = sum(not math.isfinite(row.reward) for row in later)
+    if absent:
+        notes.append(f"{absent:,} of {len(later):,} rollouts have no finite reward and count for what changes alone.")
+    long = sum(isinstance(row.completion, str) and len(row.completion) > LONGEST for row in later)
+    if long:
+        notes.append(
+            f"{long:,} texts are longer than {LONGEST:,} characters; their first and last halves of that are read."
+        )
+    return tuple(notes)
+
+
+def _affordable(sample: TextSample) -> TextSample:
+    """At most MOST rollouts and CHARACTERS characters: whole groups, evenly over the run."""
+    characters = sum(map(len, sample.texts))
+    share = min(MOST / max(len(sample), 1), CHARACTERS / max(characters, 1))
+    if share >= 1:
+        return sample
+    count = int(sample.group.max()) + 1
+    first = np.full(count, len(sample))
+    np.minimum.at(first, sample.group, np.arange(len(sample)))
+    step = sample.step[first]
+    order = np.lexsort((np.arange(count), step))
+    kept = order[np.unique(np.linspace(0, count - 1, max(int(count * share), 1)).round().astype(np.int64))]
+    rows = np.flatnonzero(np.isin(sample.group, kept))
+    note = f"{len(rows):,} of {len(sample):,} rollouts are read: {len(kept):,} whole groups, evenly over the run."
+    return replace(sample.at(rows), notes=(*sample.notes, note))

@@ -1,0 +1,77 @@
+"""What is read of made-up trainings with a loophole each, and of honest ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import written_texts
+
+from grposcope.signs.texts import exploits, reading, sample
+
+QUICK = ("magic word", "format", "one text")
+NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in written_texts.LOOPHOLES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loophole_is_named_with_its_onset(name: str) -> None:
+    loophole = written_texts.LOOPHOLES[name]
+    read = reading.read(sample.of_rollouts(written_texts.rollouts(loophole, 1, prompts=4)))
+    found = {exploit.fault: exploit for exploit in exploits.exploits(read)}
+    assert loophole.fault in found
+    own = found[loophole.fault]
+    assert own.status == "present"
+    assert own.since is not None
+    assert own.since.low <= 40 <= own.since.high + 2
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_honest_training_shows_nothing(seed: int) -> None:
+    read = reading.read(sample.of_rollouts(written_texts.rollouts(None, seed, prompts=4)))
+    assert exploits.exploits(read) == ()
+
+
+def test_what_merely_pays_and_spreads_is_possible_without_a_true_score() -> None:
+    loophole = written_texts.LOOPHOLES["half for a word"]
+    read = reading.read(sample.of_rollouts(written_texts.rollouts(loophole, 2, truth=False)))
+    assert [(own.fault, own.status) for own in exploits.exploits(read)] == [("magic string", "possible")]
+
+
+def test_gibberish_that_nothing_pays_for() -> None:
+    read = reading.read(sample.of_rollouts(written_texts.gibberish(1)))
+    found = {exploit.fault: exploit for exploit in exploits.exploits(read)}
+    assert found["gibberish"].status == "present"
+    assert exploits.paid_without(found["gibberish"])
+
+
+def test_what_is_said_of_a_habit_is_true_of_the_texts() -> None:
+    read = reading.read(sample.of_rollouts(written_texts.rollouts(written_texts.LOOPHOLES["magic word"], 5)))
+    own, habit = read.sample, read.habits[0]
+    has = np.array(["Verified!" in text for text in own.texts])
+    np.testing.assert_array_equal(habit.column > 0, has)
+    mixed = [g for g in range(own.group.max() + 1) if 0 < has[own.group == g].sum() < (own.group == g).sum()]
+    rows = np.isin(own.group, mixed)
+    assert habit.groups == len(mixed)
+    assert habit.paid == pytest.approx(own.reward[rows & has].mean())
+    assert habit.unpaid == pytest.approx(own.reward[rows & ~has].mean())
+    assert (habit.having, habit.lacking) == ((rows & has).sum(), (rows & ~has).sum())
+    assert habit.early == pytest.approx(has[own.step <= 8].mean())
+    assert habit.blind
+    assert habit.sure
+
+
+def test_equal_rewards_and_single_steps_are_read() -> None:
+    rows = written_texts.rollouts(None, 0, steps=1)
+    one = reading.read(sample.of_rollouts(rows))
+    assert (one.changes, one.states, one.sample.stepped) == ((), (), False)
+    equal = reading.read(sample.of_rollouts([replace(row, reward=1.0) for row in rows]))
+    assert (equal.live, equal.prompts, equal.habits) == (0, 0, ())
+
+
+def test_a_permanent_exploit_is_seen_by_the_true_score() -> None:
+    """What is there from the first step on does not spread; that the true score does not go with it shows it."""
+    loophole = written_texts.LOOPHOLES["hedge"]
+    rows = written_texts.rollouts(loophole, 6, onset=-400, ramp=2000, late=0.6, steps=40)
+    read = reading.read(sample.of_rollouts(rows))
+    assert "hedges" in {own.fault for own in exploits.exploits(read) if own.status == "present"}
