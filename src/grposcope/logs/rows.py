@@ -176,14 +176,15 @@ def without_an_odd_first_row(table: LogTable) -> LogTable:
         key for key in table.training
         if key not in CLOCKS and key not in table.rewarding and np.isfinite(columns[key][rest]).mean() >= USUAL
     ]  # fmt: skip
-    if not usual:
+    levels = columns[table.rewarding[0]][rows[: 2 * FEWEST]]
+    if not usual or not np.isfinite(levels).all():
         return table
     here = np.array([columns[key][first] for key in usual])
     zeros = len(usual) > 1 and np.logical_and.reduce([columns[key][rows] == 0 for key in usual])
     placeholder = bool(np.any(zeros)) and bool(np.flatnonzero(zeros).tolist() == [0])
-    reward, *after = (columns[table.rewarding[0]][row] for row in rows[: 2 * FEWEST])
-    spread = np.nanmax(after) - np.nanmin(after)
-    odd = not np.nanmin(after) - spread <= reward <= np.nanmax(after) + spread
+    with np.errstate(over="ignore"):
+        spread = np.ptp(levels[1:])
+        odd = not levels[1:].min() - spread <= levels[0] <= levels[1:].max() + spread
     if not odd or not (placeholder or np.isnan(here).mean() >= 0.5):
         return table
     why = "has only zeros beside its reward" if placeholder else "lacks what all other rows have"

@@ -1,8 +1,9 @@
 """Which number of console lines counts the steps: only what can be nothing else is taken.
 
-In this order: a number that is called the step; a progress such as 12/9751; an epoch and a progress within it; the
-first number of the line. Each has to count up, but for a few restarts at which no epoch begins. A number that is called
-the step, or a progress, but does not count up, leaves the question to the user.
+In this order: a number that is called the step; a progress such as 12/9751; an epoch and a progress within it; an
+epoch and a step that falls just where the epoch goes on by one; the first number of the line. Each has to count up, but
+for a few restarts at which no epoch begins, or down in every line, as where the newest is first. A number that is
+called the step, or a progress, but does not count, leaves the question to the user.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ def decide(rows: Sequence[Numbers]) -> Counter | None:
         if len(whole[name]) > 2 and (np.diff(whole[name]) < 0).all():  # newest first
             return Counter((name,))
         for outer in (outer for outer in whole if _words(outer) in HEADS and _begins_anew(whole[outer], whole[name])):
+            if ((np.diff(whole[outer]) > 0) & (np.diff(whole[name]) >= 0)).any():  # it counts more than the epochs
+                continue
             length = np.ptp(whole[name]) + np.median(np.abs(np.diff(whole[name])))
             return Counter((outer, name), float(whole[outer].min()), float(length))
     heads = bool(names) and names[0] in whole and _words(names[0]) in HEADS and (np.diff(whole[names[0]]) > 0).all()
