@@ -121,13 +121,13 @@ ASKED: dict[str, tuple[str, str, dict[str, str]]] = {
         {"reward": "avg_reward"},
     ),
     "other words": ("step {s} my_score={r} gain=0.1 return=2", "candidates: my_score", {"reward": "my_score"}),
-    "a step within epochs": (
-        "epoch {e} step {i} tokens={s} reward={r} kl=0.1",
+    "a step within stages": (
+        "stage {e} step {i} tokens={s} reward={r} kl=0.1",
         r"cannot tell which number is the step: none counts up on its own, not even step \(0 to 9\)",
         {"step": "tokens"},
     ),
     "by its place": (
-        "epoch {e} step {i} {s} reward={r} kl=0.1", "cannot tell which number is the step", {"step": "3"},
+        "stage {e} step {i} {s} reward={r} kl=0.1", "cannot tell which number is the step", {"step": "3"},
     ),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from grposcope.commands.output import finish, say
 from grposcope.core.errors import UserError
@@ -79,14 +79,14 @@ def _read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, A
     said = hints(arguments, number)
     said = replace(said, settings={**(known or {}), **said.settings})
     if str(place) == STANDARD_INPUT:
-        return runs.read_text(_standard_input(), "standard input", said)
+        return runs.read("standard input", said, _all_of(sys.stdin))
     return runs.read(place, said)
 
 
 @cache
-def _standard_input() -> bytes:
+def _all_of(stream: TextIO) -> bytes:
     """All of standard input, which can be read only once."""
-    return sys.stdin.buffer.read()
+    return stream.buffer.read()
 
 
 def _question(error: UndecidedError, path: str | Path) -> str:

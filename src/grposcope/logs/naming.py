@@ -202,7 +202,7 @@ def _loose(key: str) -> str:
 def _listed(table: LogTable, may_be: Sequence[str]) -> list[Seen]:
     """The keys of a log without a reward: candidates first, then those without a known meaning, then clocks."""
     metric = table.trainer.metric
-    order = sorted(table.columns, key=lambda key: (key in CLOCKS, metric(key, usual=True) is not None))
+    order = sorted(table.columns, key=lambda key: (keys.is_time(key), metric(key, usual=True) is not None))
     columns = {table.key_in_log(key): table.columns[key] for key in order}
     return keys.seen(columns, [table.key_in_log(key) for key in may_be])
 

@@ -35,9 +35,11 @@ from grposcope.logs.naming import (
 from grposcope.logs.per_step import last_attempt_of_every_step, rows_by_step, without_copies
 from grposcope.logs.rows import (
     kinds_of_rows,
+    rows_in_order,
     steps_as_logged,
     steps_of_every_row,
     training_and_evaluation,
+    without_an_odd_first_row,
 )
 from grposcope.logs.table import LogTable
 from grposcope.logs.trainers import TRAINERS, generic
@@ -133,8 +135,10 @@ READING: tuple[Callable[[LogTable], LogTable], ...] = (
     one_key_per_metric,
     without_factors,
     steps_as_logged,
+    rows_in_order,
     kinds_of_rows,
     training_and_evaluation,
+    without_an_odd_first_row,
     steps_of_every_row,
     scopes.one_run,
     environments,

@@ -199,10 +199,15 @@ def ends(run: Run) -> dict[str, Any] | None:
 
 
 def steps(run: Run) -> int:
-    """Optimiser steps from the first to the last row; more than rows where only some steps are logged."""
+    """Optimiser steps from the first to the last row; more than rows where only some steps are logged.
+
+    Of a run without rows, those between its first and last evaluation.
+    """
     step = run.table["step"]
     step = step[np.isfinite(step)]
-    return int(step[-1] - step[0]) + run.window if len(step) else run.steps
+    if len(step):
+        return int(step[-1] - step[0]) + run.window
+    return int(np.ptp(run.evaluations.step)) if len(run.evaluations.step) else 0
 
 
 def _details(outcome: Outcome, evaluated: Evaluated, seen: Levels | None, clause: str) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ class LogKind:
         """Whether the file is of this kind, by its beginning."""
         if self.printed is not None:
             may_be_printed = file.shape == "text" or (file.shape == "json document" and file.first_row is None)
-            return may_be_printed and self.printed.search(file.head) is not None
+            return may_be_printed and self.printed.search(file.head) is not None and not file.is_document
         return (
             any((self.magic, self.shapes, self.rows, self.document, self.columns, self.file))
             and file.head.startswith(self.magic)

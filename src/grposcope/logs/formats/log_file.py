@@ -204,6 +204,14 @@ class LogFile:
                 "it again, or give that of an earlier checkpoint"
             ) from None
 
+    @cached_property
+    def is_document(self) -> bool:
+        """Whether the whole content is one JSON document, such as a notebook with indents."""
+        try:
+            return self.shape == "json document" and self.document is not None
+        except UserError:
+            return False
+
 
 class ExactReader:
     """Reads a file by exact numbers of bytes; at: how many were read."""

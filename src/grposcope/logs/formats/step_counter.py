@@ -1,8 +1,9 @@
 """Which number of console lines counts the steps: only what can be nothing else is taken.
 
-In this order: a number that is called the step; a progress such as 12/9751; an epoch and a progress within it; the
-first number of the line. Each has to count up, but for a few restarts at which no epoch begins. A number that is called
-the step, or a progress, but does not count up, leaves the question to the user.
+In this order: a number that is called the step; a progress such as 12/9751; an epoch and a progress within it; an
+epoch and a step that falls just where the epoch goes on by one; the first number of the line. Each has to count up, but
+for a few restarts at which no epoch begins, or down in every line, as where the newest is first. A number that is
+called the step, or a progress, but does not count, leaves the question to the user.
 """
 
 from __future__ import annotations
@@ -55,11 +56,12 @@ def named(numbers: Numbers, key: str) -> Named | None:
 class Counter:
     """Number that counts the steps. keys: its name, or those of an epoch and of a progress within the epoch.
 
-    first: number of the first epoch.
+    first: number of the first epoch. length: steps of an epoch, where the number within it has no total.
     """
 
     keys: tuple[str, ...]
     first: float = 0.0
+    length: float = math.nan
 
     def step(self, numbers: Numbers) -> float:
         """The step of a line; NaN where the line does not have it."""
@@ -68,7 +70,7 @@ class Counter:
         if len(present) < len(parts):
             return math.nan
         *outer, inner = present
-        return inner.value + sum((part.value - self.first) * (inner.total or math.nan) for part in outer)
+        return inner.value + sum((part.value - self.first) * (inner.total or self.length) for part in outer)
 
     @property
     def shown(self) -> str:
@@ -100,22 +102,36 @@ def decide(rows: Sequence[Numbers]) -> Counter | None:
     for name in candidates:
         if _counts(whole[name]) and not any(_begins_anew(whole[outer], whole[name]) for outer in whole):
             return Counter((name,))
+    for name in called:
+        if len(whole[name]) > 2 and (np.diff(whole[name]) < 0).all():  # newest first
+            return Counter((name,))
+        for outer in (outer for outer in whole if _words(outer) in HEADS and _begins_anew(whole[outer], whole[name])):
+            if ((np.diff(whole[outer]) > 0) & (np.diff(whole[name]) >= 0)).any():  # it counts more than the epochs
+                continue
+            length = np.ptp(whole[name]) + np.median(np.abs(np.diff(whole[name])))
+            return Counter((outer, name), float(whole[outer].min()), float(length))
+    heads = bool(names) and names[0] in whole and _words(names[0]) in HEADS and (np.diff(whole[names[0]]) > 0).all()
+    if heads and not called:
+        return Counter((names[0],))
     if maybe := list(dict.fromkeys([*called, *moving])):
         some = listed([f"{visible(name, 40)} ({_span(whole[name])})" for name in maybe[:6]])
         raise UndecidedError(
             f"cannot tell which number is the step: none counts up on its own, not even {some}", "columns"
         )
-    if names and names[0] in whole and _words(names[0]) in HEADS and (np.diff(whole[names[0]]) > 0).all():
-        return Counter((names[0],))
     return None
 
 
 def _nested(whole: dict[str, Floats], progress: dict[str, Floats]) -> Counter | None:
-    """An outer count and a progress within it, which together count up; None if no two do."""
+    """An outer count and a progress within it, which together count up; None if no two do.
+
+    A number that changes while the outer count goes on at every row is no progress, such as the failures of 15.
+    """
     names = list(whole)
     for inner, totals in progress.items():
         for outer in names[: names.index(inner)]:
             if np.ptp(totals) > 0 or not (whole[inner] <= totals).all() or _words(outer) not in (*HEADS, *STEPS):
+                continue
+            if np.ptp(whole[inner]) > 0 and (np.diff(whole[outer]) != 0).all():
                 continue
             counter = Counter((outer, inner), float(whole[outer].min()))
             if _counts((whole[outer] - counter.first) * totals + whole[inner]):

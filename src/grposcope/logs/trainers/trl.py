@@ -2,8 +2,7 @@
 
 - trainer_state.json, in an output folder or its checkpoints, perhaps with completions/ (`trl_completions`).
   training_args.bin is a pickle and is never opened, so settings that only it holds have to be given.
-- Console output of transformers: a dict per logged row, among progress bars and anything else. The dicts hold no
-  step. It is that of the progress bar last drawn before, where each dict has one of its own; else rows are counted.
+- Console output (`trl_console`).
 - Notebooks: the table of metrics in the output of a cell.
 
 `sampling/importance_sampling_ratio` is logged after its cap or mask: its mean is what is left of the weight, and its
@@ -15,7 +14,6 @@ decide which, the metric keeps a name that says so, and a note says what is assu
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Set
 from dataclasses import replace
@@ -28,20 +26,16 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import json_number
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Bools, Floats
-from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
+from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats import notebook
-from grposcope.logs.formats.console import clean, printed_pairs
 from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
-from grposcope.logs.trainers import trl_completions
+from grposcope.logs.trainers import trl_completions, trl_console
 from grposcope.logs.trainers.trainer import Columns, Defect, Definitions, Setting, Settings, Trainer
 
 COMPONENT = re.compile(r"rewards/(?P<name>.+?)(?:/(?P<what>mean|std))?")
 """Keys of single reward functions."""
-
-_DICT = re.compile(r"\{(?=['\"][\w/ .-]+['\"]\s*:)(?P<rest>[^{}]*)(?P<end>\}?)")
-_BAR = re.compile(r"\b(?P<step>\d{1,9})/(?P<of>\d{1,9}) \[")
 
 
 def define(columns: Columns, settings: Settings, window: int) -> Definitions:
@@ -257,53 +251,6 @@ def read_notebook(file: LogFile, hints: Hints) -> RawLog:
     return replace(notebook.read(file, hints), engine="trl")
 
 
-def read_console(file: LogFile, hints: Hints) -> RawLog:
-    """The dicts in a printed text as rows; lines of other kinds are counted and left out."""
-    rows: list[tuple[int, dict[str, float | str], int | None]] = []
-    cut: list[int] = []
-    left_out, bar = LeftOut(), None
-    total = 0
-    for line, text, _ in file.lines():
-        cleaned = clean(text)
-        here = 0
-        for match in _BAR.finditer(cleaned):
-            bar, total = int(match["step"]), max(total, int(match["of"]))
-        for match in _DICT.finditer(cleaned):
-            values = printed_pairs(match["rest"] + "}")
-            if values.keys() & {"loss", "reward", "train_runtime"} or any(key.startswith("eval_") for key in values):
-                here += 1
-                rows.append((line, values, bar))
-                if not match["end"]:
-                    cut.append(line)
-        if not here and cleaned.strip():
-            left_out.add(line, cleaned)
-    _number_rows(rows, hints.settings, file.notes)
-    builder = ColumnBuilder()
-    for line, values, step in rows:
-        builder.row(line, {**values, **({} if step is None or "step" in values else {"step": float(step)})})
-    if cut:
-        file.notes.append(f"{len(cut)} rows are cut off, the first in line {cut[0]}; what follows in them is missing")
-    return RawLog(file.path, builder, notes=file.notes, left_out=left_out)
-
-
-def _number_rows(rows: list[tuple[int, dict[str, float | str], int | None]], known: Settings, notes: list[str]) -> None:
-    """Give rows their steps: those of the progress bars if they rise with the training rows, else by counting."""
-    train = [k for k, (_, values, _) in enumerate(rows) if "loss" in values or "reward" in values]
-    bars = [step for k in train if (step := rows[k][2]) is not None]
-    if len(bars) == len(train) and all(a < b for a, b in itertools.pairwise(bars)):
-        return
-    every = known.get("logging_steps", 1)
-    every = every if isinstance(every, int) and every > 0 else 1
-    count = 0
-    for k, (line, values, _) in enumerate(rows):
-        count += k in set(train[count : count + 1])
-        rows[k] = (line, values, count * every if count else None)
-    notes.append(
-        f"printed rows have no step, so row k counts as step k × {every} (logging_steps)"
-        + ("" if "logging_steps" in known else " (give logging_steps if it was another)")
-    )
-
-
 def _recognises(keys: Set[str]) -> bool:
     if keys & {"frac_reward_zero_std", "completions/mean_length"}:
         return True
@@ -426,7 +373,7 @@ TRL = Trainer(
         trl_completions.KIND,
         LogKind(read_notebook, document={"cells": list, "nbformat": object}, text=notebook.printed),
         LogKind(
-            read_console,
+            trl_console.read,
             printed=re.compile(
                 rb"\{['\"](?:loss|reward|num_tokens|completion_length|grad_norm|train_runtime)['\"]\s*:"
             ),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,12 @@ from grposcope.logs.trainers import verl_rollouts
 from grposcope.logs.trainers.trainer import Columns, Defect, Setting, Settings, Trainer, width_of_batch
 
 _LINE = re.compile(r"(?:^|[\s)\]])step:\s?(?P<step>\d{1,15}) - (?P<rest>\S.*)")
+_GLUED = re.compile(r"(?:(?<=[\d)])[A-Z][A-Za-z ]{0,40}: *| +(?:[A-Z][A-Za-z ]{0,40}: *)?)\d{1,3}%\|.*")
+"""A progress bar that was drawn at the end of a line."""
+
+WIDEST = 500
+"""Widest terminal."""
+
 CUTS = (4095, 4096)
 """Lengths, in bytes, at which loggers cut lines."""
 
@@ -41,14 +47,14 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
     last_keys: Counter[str] = Counter()
     cut_lines: list[int] = []
     left_out, lost = LeftOut(), 0
-    for line, text, ended in file.lines():
+    for line, text, ended in _whole_lines(file):
         cleaned = clean(text)
         match = _LINE.search(cleaned) if "step:" in cleaned else None
         if match is None:
             if text.strip():
                 left_out.add(line, text)
             continue
-        values, keys, end = _printed_values(match["rest"])
+        values, keys, end = _printed_values(_GLUED.sub("", match["rest"]))
         values["step"] = float(match["step"])
         usual = last_keys.most_common(1)
         as_usual = bool(usual) and bool(keys) and usual[0][0] == keys[-1]
@@ -68,6 +74,37 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
             f"and {lost} values that stood last were left out, because they may lack digits"
         )
     return RawLog(file.path, rows, "verl", notes=file.notes, left_out=left_out)
+
+
+def _whole_lines(file: LogFile) -> Iterator[tuple[int, str, bool]]:
+    """(line number, text, whether it is ended) of every line; what a terminal wrapped at one width is one line."""
+    width = _width(file)
+    begun: tuple[int, str] | None = None
+    for line, text, ended in file.lines():
+        if begun is not None and (_LINE.search(text) or not text):
+            yield *begun, True
+            begun = None
+        first, whole = (line, text) if begun is None else (begun[0], begun[1] + text)
+        if len(text) == width and (begun is not None or _LINE.search(text)):
+            begun = (first, whole)
+        else:
+            yield first, whole, ended
+            begun = None
+    if begun is not None:
+        yield *begun, True
+
+
+def _width(file: LogFile) -> int:
+    """The width at which a terminal has wrapped the lines of steps; 0 where none has.
+
+    All but few are of one length, as long as the longest line, and go on in the next.
+    """
+    lines = file.head.decode("utf-8", "replace").split("\n")
+    steps = [k for k, text in enumerate(lines[:-1]) if _LINE.search(text)]
+    width = max((len(lines[k]) for k in steps), default=0)
+    wrapped = [k for k in steps if len(lines[k]) == width and not _LINE.search(lines[k + 1])]
+    longest = max(map(len, lines)) == width <= WIDEST
+    return width if longest and len(wrapped) >= max(3, 0.9 * len(steps)) else 0
 
 
 def _printed_values(rest: str) -> tuple[dict[str, Any], list[str], str]:
