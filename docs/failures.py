@@ -83,7 +83,7 @@ def _swings(rng: np.random.Generator, grows: float) -> Columns:
 def _spikes(rng: np.random.Generator) -> Columns:
     norm = np.exp(around(math.log(0.5), 0.12, rng))
     norm[[60, 61, 118, 160]] = 25, 18, 30, 22
-    return {"grad_norm": norm}
+    return {"grad_norm": norm, "clip_low": np.zeros(ROWS), "clip_high": np.zeros(ROWS)}
 
 
 def _nan(rng: np.random.Generator) -> Columns:
@@ -126,9 +126,108 @@ def _cancelling(rng: np.random.Generator) -> Columns:
 
 
 FAILURES: Mapping[str, Failure] = {
-    "misconfiguration": Failure(
+    "group of one": Failure(
+        lambda rng: {"group": 1, "reward": around(0.3, 0.025, rng), "heldout": 0.3 + 0 * U},
+        ("reward", "heldout"),
+    ),
+    "no baseline": Failure(
+        lambda rng: {
+            "reward": around(0.3, 0.025, rng),
+            "heldout": 0.3 + 0 * U,
+            "advantage_max": 0 * U + 1,
+            "reward_max": 0 * U + 1,
+            "advantage_min": 0 * U,
+            "reward_min": 0 * U,
+        },
+        ("advantage_max", "reward_max"),
+    ),
+    "zero learning rate": Failure(
         lambda rng: {"lr": np.zeros(ROWS), "reward": around(0.3, 0.025, rng), "heldout": 0.3 + 0 * U},
         ("lr", "reward"),
+    ),
+    "lost gradient": Failure(
+        lambda rng: {
+            "grad_norm": np.zeros(ROWS),
+            "reward": around(0.3, 0.025, rng),
+            "kl": np.zeros(ROWS),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("grad_norm", "reward_std"),
+    ),
+    "no token trained on": Failure(
+        lambda rng: {
+            "grad_norm": np.zeros(ROWS),
+            "mismatch/k3": np.zeros(ROWS),
+            "reward": around(0.3, 0.025, rng),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("grad_norm", "mismatch/k3"),
+    ),
+    "high learning rate": Failure(
+        lambda rng: {
+            "kl": np.concatenate([[0.0], around(0.4 + 4 * ramp(0), 0.05, rng)[1:]]),
+            "reward": around(0.5 - 0.4 * ramp(0, 0.4), 0.025, rng),
+            "heldout": 0.5 - 0.4 * ramp(0, 0.4),
+        },
+        ("kl", "reward"),
+    ),
+    "low learning rate": Failure(
+        lambda rng: {
+            "kl": np.abs(around(1e-4 * U, 1e-6, rng)),
+            "lr": np.full(ROWS, 1e-7),
+            "reward": around(0.3, 0.012, rng),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("kl", "reward"),
+    ),
+    "weights lost at a restart": Failure(
+        lambda rng: {
+            "kl": np.abs(around(0.1 * np.where(U < 0.6, U, U - 0.6), 0.0005, rng)),
+            "reward": around(0.3 + 0.6 * np.where(U < 0.6, U, U - 0.6), 0.02, rng),
+            "heldout": 0.3 + 0.6 * np.where(U < 0.6, U, U - 0.6),
+        },
+        ("kl", "reward"),
+    ),
+    "filter runs out": Failure(
+        lambda rng: {
+            "num_gen_batches": np.round(around(5 + 4 * U, 0.5, rng)),
+            "reward": around(0.05, 0.01, rng),
+            "heldout": 0.05 + 0 * U,
+        },
+        ("num_gen_batches", "reward"),
+    ),
+    "correction drops most": Failure(
+        lambda rng: {"importance/masked_sequences": np.clip(around(0.65, 0.03, rng), 0, 1)},
+        ("importance/masked_sequences", "reward"),
+    ),
+    "inputs differ": Failure(lambda rng: _mismatch(rng, np.full(ROWS, 0.4)), ("mismatch/k3",)),
+    "unbounded ratio": Failure(lambda rng: {"grad_norm": _spikes(rng)["grad_norm"]}, ("grad_norm", "clip_low")),
+    "degenerate output": Failure(
+        lambda rng: {
+            "truncated": np.where(U < 0.6, np.clip(around(0.03, 0.01, rng), 0, 1), 1.0),
+            "reward": np.where(U < 0.6, around(0.5, 0.03, rng), 0.0),
+            "heldout": np.where(U < 0.6, 0.5, 0.0),
+        },
+        ("truncated", "reward"),
+    ),
+    "kl against its penalty": Failure(
+        lambda rng: {
+            "kl": 1e-3 * np.exp(9 * U + 0.05 * rng.normal(size=ROWS)),
+            "kl_coef": np.full(ROWS, 0.01),
+            "reward": around(0.3 + 0.2 * ramp(0, 0.5) - 0.4 * ramp(0.7), 0.025, rng),
+            "heldout": 0.5 - 0.3 * ramp(0.7),
+        },
+        ("kl", "reward"),
+    ),
+    "unseen truncation": Failure(
+        lambda rng: {
+            "length": around(900 + 2600 * ramp(0.1), 40, rng),
+            "length_max": around(4010, 25, rng),
+            "truncated": np.zeros(ROWS),
+            "reward": around(0.5 - 0.25 * ramp(0.5), 0.025, rng),
+            "heldout": 0.5 - 0.25 * ramp(0.5),
+        },
+        ("length", "length_max"),
     ),
     "non-finite": Failure(
         _nan,
@@ -296,7 +395,7 @@ def record(folder: Path, name: str, seed: int = 0) -> Path:
     rng = np.random.default_rng(seed)
     columns = healthy(rng) | (FAILURES[name].change(rng) if name in FAILURES else {})
     groups, heldout = columns.pop("groups", []), columns.pop("heldout")
-    settings = {"steps": ROWS, "group": 8, "prompts": 8} | (
+    settings = {"steps": ROWS, "group": columns.pop("group", 8), "prompts": 8} | (
         {"reward_weights": w} if (w := columns.pop("weights", None)) else {}
     )
     folder.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ def test_a_run_is_a_line() -> None:
 
 def test_a_finding_says_what_was_seen_and_what_to_do() -> None:
     worst, *_, last = diagnose(read(ROOT / "docs" / "example.jsonl"))
-    assert repr(worst).startswith("<Finding failing: reward hacking, since step 80, held-out val-core")
+    assert repr(worst).startswith("<Finding failing: reward hacking, since step 90, held-out val-core")
     assert "; what to do: stop and read completions" in repr(worst)
     assert repr(last).startswith("<Finding excluded: ")
     assert "what to do" not in repr(last)

@@ -19,7 +19,16 @@ def found(reward: np.ndarray, spread: float | None = None) -> Finding:
     return next(finding for finding in diagnose(made.run(table)) if finding.fault == "constant reward")
 
 
-@pytest.mark.parametrize(("level", "spread"), [(0.0, None), (0.4, 0.0)])
+def test_a_reward_that_is_0_in_every_row_was_never_paid() -> None:
+    table = {name: column for name, column in made.healthy().items() if name != "reward_std"}
+    present = {one.fault: one for one in diagnose(made.run(table | {"reward": np.zeros(120)})) if one.present}
+    assert "constant reward" not in present
+    assert present["never paid"].grade == "failing"
+    assert "97% of completions end before the limit" in present["never paid"].because
+    assert "by hand on a right answer" in present["never paid"].remedy
+
+
+@pytest.mark.parametrize(("level", "spread"), [(0.4, 0.0)])
 def test_every_rollout_is_paid_the_same_where_it_cannot_be_otherwise(level: float, spread: float | None) -> None:
     finding = found(np.full(120, level), spread)
     assert (finding.status, finding.grade) == ("present", "failing")

@@ -53,7 +53,7 @@ def test_length_stands_before_dead_groups_that_it_explains() -> None:
     few["length"] = made.healthy()["length"]
     assert not explained(few)
     findings = diagnose(made.run(dying(30, 50)))
-    assert findings[0].explains == ("saturated", "starved", "constant reward", "empty steps")
+    assert findings[0].explains == ("saturated", "starved", "constant reward", "empty steps", "never paid")
     assert findings[0].onset is not None
     assert 20 <= findings[0].onset <= 42
 

@@ -23,6 +23,8 @@ ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
 GOOD_VERL = {"algorithm.adv_estimator": "grpo", ROLLOUT + "n": 8, "data.train_batch_size": 1024,
              ACTOR + "ppo_micro_batch_size_per_gpu": 16}  # fmt: skip
 LORA = {"actor_rollout_ref.model.lora_rank": 32, ROLLOUT + "layered_summon": True}
+FILTER = "algorithm.filter_groups."
+FILTERED = {FILTER + "enable": True, FILTER + "max_num_gen_batches": 10, "data.gen_batch_size": 3072}
 NEMO_SCALED = {"grpo.num_generations_per_prompt": 4, "grpo.normalize_rewards": True}
 SCRIPT, KL = Path("settings"), "algorithm.use_kl_in_reward"
 
@@ -123,5 +125,15 @@ def examples(folder: Path) -> dict[str, Example]:
         "oscillation": Example({**fast, "num_iterations": 30}, {"num_iterations": 2},
                                known=Known(rule=rule(), rule_source="measured")),
         "metric logged wrongly": Example({}, {}, known=Known(run=of_defects(trl.name)), well=Known(run=of_defects())),
+        "low learning rate": Example({"learning_rate": 5e-7}, {"learning_rate": 1e-5}, more={"adapters": True}),
+        "filter runs out": Example(FILTERED, {FILTER + "max_num_gen_batches": 0}, VERL, known=Known(success=0.003)),
+        "unbounded ratio": Example({"num_iterations": 4}, {"delta": 2.0}),
+        "best by loss": Example({"load_best_model_at_end": True}, {"metric_for_best_model": "eval_reward"}),
+        "accumulation not scaled": Example(
+            {"loss_type": "dapo", "gradient_accumulation_steps": 32, "steps_per_generation": 8},
+            {"steps_per_generation": 32},
+        ),
+        "normalisation not read": Example({"grpo.normalize_rewards": False},
+                                          {"grpo.adv_estimator.normalize_rewards": False}, NEMO_RL),
         "weights never arrived": Example(LORA, {ROLLOUT + "load_format": "safetensors"}, VERL),
     }  # fmt: skip

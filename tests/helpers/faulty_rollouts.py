@@ -220,6 +220,7 @@ FAULTY: Mapping[str, Build] = {
     "copied rollouts": rows(pipelines.copied, prompts=16),
     "prompt trained on": rows(pipelines.prompt_trained),
     "tool output trained on": rows(pipelines.tool_trained),
+    "no token trained on": each(lambda row: {"mask": [0] * len(row["mask"])}, masks_truncated=False),
     "mask off by one": rows(pipelines.off_by_one),
     "end of text masked": rows(pipelines.end_masked),
     "trained beyond the end": rows(pipelines.padding_trained),

@@ -11,7 +11,8 @@ from grposcope.instruments.diagnosis import diagnose
 from grposcope.logs import read, trainers
 from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats import FORMATS
-from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import TRAINERS, how_to_log
 from grposcope.logs.trainers.trainer import Trainer

@@ -25,7 +25,8 @@ from grposcope.instruments.diagnosis import diagnose
 from grposcope.logs import Run, read
 from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats import FORMATS, jsonl, log_file, parquet
-from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import TRAINERS, how_to_log
 from grposcope.logs.trainers.trainer import Trainer

@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 
 from grposcope.core.metrics import LOGGED, METRICS
-from grposcope.logs.formats.log_file import LogKind
+from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.trainers import DEFECTS, TRAINERS
 from grposcope.logs.trainers.generic import GENERIC
 from grposcope.logs.trainers.trainer import Defect, Setting, Trainer

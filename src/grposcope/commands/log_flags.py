@@ -7,7 +7,10 @@ import difflib
 import math
 import re
 import shlex
-from collections.abc import Collection, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +29,10 @@ REMEDY = {
     "run": "give one of them, such as {place}#2",
 }
 """What to do about a log that leaves a question, by the field of `Hints` that answers it."""
+
+
+STANDARD_INPUT = "-"
+"""Path of a command line that stands for standard input."""
 
 
 def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
@@ -51,22 +58,35 @@ def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
     command.set_defaults(log_paths=paths)
 
 
-def read(path: str | Path, arguments: argparse.Namespace) -> Run:
-    """The run at a path, with what the flags say of it; UserError that names the flag where one is needed."""
+def read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, Any] | None = None) -> Run:
+    """The run at a path, with what the flags say of it; UserError that names the flag where one is needed.
+
+    known: settings under our names that no flag gives.
+    """
     from grposcope.logs.hints import UndecidedError
 
     try:
-        return _read(path, arguments)
+        return _read(path, arguments, known)
     except UndecidedError as error:
         raise UserError(_question(error, path)) from None
 
 
-def _read(path: str | Path, arguments: argparse.Namespace) -> Run:
+def _read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, Any] | None = None) -> Run:
     """The run at a path; UndecidedError where a flag is needed."""
     from grposcope import logs as runs
 
     place, number = numbered(path)
-    return runs.read(place, hints(arguments, number))
+    said = hints(arguments, number)
+    said = replace(said, settings={**(known or {}), **said.settings})
+    if str(place) == STANDARD_INPUT:
+        return runs.read_text(_standard_input(), "standard input", said)
+    return runs.read(place, said)
+
+
+@cache
+def _standard_input() -> bytes:
+    """All of standard input, which can be read only once."""
+    return sys.stdin.buffer.read()
 
 
 def _question(error: UndecidedError, path: str | Path) -> str:
@@ -91,6 +111,11 @@ def hints(arguments: argparse.Namespace, run: int | None = None) -> Hints:
 
     outcome = {"outcome": arguments.outcome} if arguments.outcome else {}
     return Hints(settings(arguments.set) | outcome, columns(arguments.map), arguments.average, run, arguments.scope)
+
+
+def place(path: str | Path) -> str | Path:
+    """A path of the command line as people read it."""
+    return "standard input" if str(path) == STANDARD_INPUT else path
 
 
 def numbered(path: str | Path) -> tuple[Path, int | None]:
@@ -204,7 +229,7 @@ def dry_run(arguments: argparse.Namespace) -> int:
             found = understood(_read(path, arguments))
         except UnreadError as error:
             problem = _question(error, path) if isinstance(error, UndecidedError) else str(error)
-            found = refused(str(path), problem, error.seen)
+            found = refused(str(place(path)), problem, error.seen)
         say(arguments, "\n".join(visible(line, 2000) for line in found.lines()))
         documents.append(asdict(found))
     finish(arguments, {"understood": documents})

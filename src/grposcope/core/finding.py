@@ -7,7 +7,7 @@ the status, the adjusted p-value and the grade. Nothing else in the package says
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,13 +48,35 @@ class Sign:
     where: str = ""
 
 
+Told = Literal["since", "at", "first at"]
+"""What is said of a step: that something has lasted since, or was there at it alone."""
+
+
 @dataclass(frozen=True)
 class Interval:
-    """The first step with a fault, and the steps `low` to `high` between which it lies, None where not known."""
+    """The first step with a fault, and the steps `low` to `high` between which it lies, None where not known.
+
+    told: "since" of what lasts; "at" of a single row, and "first at" of several, which begin nothing.
+    """
 
     step: int
     low: int | None = None
     high: int | None = None
+    told: Told = "since"
+
+    @property
+    def first(self) -> int:
+        """The earliest step at which the fault may have begun."""
+        return self.step if self.low is None else self.low
+
+    @property
+    def last(self) -> int:
+        """The latest step at which the fault may have begun."""
+        return self.step if self.high is None else self.high
+
+    def __str__(self) -> str:
+        """Since when, as a clause: "since step 61"."""
+        return f"{self.told} step {self.step:,}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +92,8 @@ class Finding:
     adjusted for all tests that were made together. grade: of a fault that is present. grades: beside learning that goes
     well and where it does not, where these are not the fault's own. explains: faults that follow from this one where
     they do not begin before it. source: the paper, documentation or thread that the test or check is from. seen: the
-    step at which it was first shown while the run went on, None where the whole was looked at.
+    step at which it was first shown while the run went on, None where the whole was looked at. begins: what finds
+    `since`, asked only where the fault is present.
     """
 
     fault: str
@@ -91,6 +114,7 @@ class Finding:
     explains: tuple[str, ...] = ()
     source: str = ""
     seen: int | None = None
+    begins: Callable[[], Interval | None] | None = None
 
     @property
     def onset(self) -> int | None:
@@ -114,22 +138,20 @@ class Finding:
 
     def __repr__(self) -> str:
         """A line: how bad, which fault, since when, why, and what to do."""
-        since = f", since step {self.onset:,}" if self.onset is not None else ""
+        since = "" if self.since is None else f", {self.since}"
         do = f"; what to do: {self.remedy}" if self.present and self.remedy else ""
         return visible(
             f"<{type(self).__name__} {self.grade or self.status}: {self.fault}{since}, {self.because}{do}>", 600
         )
 
 
-def measured(
-    p: float, because: str, evidence: Sequence[Sign] = (), onset: int | None = None, fault: str = "", **more: Any
-) -> Finding:
+def measured(p: float, because: str, evidence: Sequence[Sign] = (), fault: str = "", **more: Any) -> Finding:
     """What a test saw, before it is weighed: `p` of it without the fault. more: further fields of the finding.
 
     fault: where the test tells several apart; empty for the one that it is a test of. status: "possible" where the
     level is so near the limit that it is worth a word, however sure it is inside.
     """
-    return Finding(fault, because=because, evidence=tuple(evidence), since=at(onset), p=p, **more)
+    return Finding(fault, because=because, evidence=tuple(evidence), p=p, **more)
 
 
 def fact(
@@ -155,7 +177,7 @@ def document(finding: Finding) -> dict[str, Any]:
     since = finding.since
     content: Mapping[str, Any] = {
         "fault": finding.fault, "status": finding.status, "basis": finding.basis, "grade": finding.grade,
-        "since": None if since is None else {"step": since.step, "low": since.low, "high": since.high},
+        "since": None if since is None else vars(since),
         "because": finding.because, "brief": finding.brief,
         "evidence": [
             {"what": sign.what, "value": sign.value, "se": sign.se, "limit": sign.limit, "column": sign.column,
@@ -181,7 +203,7 @@ def of_document(content: Mapping[str, Any], where: str) -> Finding:
             content.get("basis", "test"),
             str(content.get("because", "")),
             str(content.get("brief", "")),
-            since=at(onset) if since is None else Interval(since["step"], since.get("low"), since.get("high")),
+            since=at(onset) if since is None else _interval(since),
             evidence=tuple(_sign(each) for each in content.get("evidence", ())),
             effect=str(content.get("effect", "")),
             remedy=str(content["remedy"] if "remedy" in content else content["advice"]),
@@ -195,6 +217,10 @@ def of_document(content: Mapping[str, Any], where: str) -> Finding:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{where}: no finding ({error}); delete the line") from None
+
+
+def _interval(content: Mapping[str, Any]) -> Interval:
+    return Interval(content["step"], content.get("low"), content.get("high"), content.get("told", "since"))
 
 
 def _sign(content: Mapping[str, Any]) -> Sign:

@@ -18,6 +18,7 @@ from grposcope.core.rollouts import Bools as Bools
 from grposcope.core.rollouts import Floats as Floats
 from grposcope.core.rollouts import Ints as Ints
 from grposcope.core.rollouts import Rollout
+from grposcope.core.settings import SettingsAskedFor
 from grposcope.core.text import listed, plain, visible
 
 T = TypeVar("T")
@@ -242,6 +243,7 @@ class Run:
     folder:   where instruments keep what they measured of the models of the run; None for the logs of others.
     reading:  how the log was understood; None for a record of our own.
     scopes:   environment, domain or agent -> the run of it alone, where a log has several apart; else empty.
+    asked:    what a file beside the run says that its settings are; None where none was given.
     memory:   what was worked out of the run before (`once`).
     """
 
@@ -260,6 +262,7 @@ class Run:
     folder: Path | None = None
     reading: Reading | None = None
     scopes: Mapping[str, Run] = field(default_factory=dict)
+    asked: SettingsAskedFor | None = None
     memory: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __repr__(self) -> str:

@@ -98,3 +98,14 @@ class Settings:
         number = self.number(key)
         default = "" if self.given.get(key) is not None else " by default"
         return (Sign(f"{key} = {value}{default}", math.nan if number is None else number, where=where),)
+
+
+@dataclass(frozen=True)
+class SettingsAskedFor:
+    """Settings that were asked for, in a file beside a run.
+
+    taken: those under our names that the log does not state, so that the run has them from the file.
+    """
+
+    settings: Settings
+    taken: frozenset[str] = frozenset()

@@ -17,7 +17,7 @@ from grposcope.core.finding import GRADES, STATUSES, Finding, Grade, Status, can
 from grposcope.core.run import Run
 from grposcope.faults import catalogue, pages
 from grposcope.maths.holm import holm
-from grposcope.signs import run_outcome, words
+from grposcope.signs import checkpoints, run_outcome, words
 from grposcope.signs.outcome import Outcome
 from grposcope.signs.quantities import NotLoggedError, Quantities
 
@@ -86,11 +86,13 @@ def _weighed(
     if status != "present":
         missing = tuple(name for name in result.missing if not quantities.logged(name))
         named = replace(result, fault=test.fault, status=status, remedy="", brief="", since=None, explains=())
-        return replace(named, missing=missing, grades=None, source=faults[test.fault].source)
-    fault = faults[result.fault]
+        return replace(named, missing=missing, grades=None, begins=None, source=faults[test.fault].source)
+    fault, outcome = faults[result.fault], run_outcome.of_run(quantities.run)
+    since = result.since or (result.begins() if result.begins is not None else None)
+    back = checkpoints.back(quantities.run, outcome, since, gamed=fault.gamed)
     return replace(
-        result, status=status, missing=(), grade=grade(fault, result, run_outcome.of_run(quantities.run)),
-        effect=result.effect or fault.effect, remedy=dated(result.remedy or fault.remedy, result.onset),
+        result, status=status, missing=(), grade=grade(fault, result, outcome), since=since, begins=None,
+        effect=result.effect or fault.effect, remedy=checkpoints.advised(result.remedy or fault.remedy, back, since),
         decides=result.decides or pages.page(fault).decides, source=fault.source,
     )  # fmt: skip
 
@@ -135,10 +137,5 @@ def _place(finding: Finding, findings: Sequence[Finding]) -> tuple[int, int, flo
 
 def explains(cause: Finding, effect: Finding) -> bool:
     """Whether a fault that is present is the cause of another: it says so, and it begins no later, or with the run."""
-    later = cause.onset is None or (effect.onset is not None and cause.onset <= effect.onset)
+    later = cause.since is None or (effect.since is not None and cause.since.first <= effect.since.last)
     return cause.present and effect.fault in cause.explains and later
-
-
-def dated(remedy: str, onset: int | None) -> str:
-    """The remedy with the step for "the onset", where the step is known."""
-    return remedy if onset is None else remedy.replace("the onset", f"step {onset:,}")

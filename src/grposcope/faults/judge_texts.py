@@ -9,6 +9,7 @@ from grposcope.core.finding import Finding
 from grposcope.core.run import Run, once
 from grposcope.faults import judge
 from grposcope.faults.judge_rollouts import prove
+from grposcope.signs import checkpoints
 from grposcope.signs.rollouts.claims import texts
 from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.texts import sample
@@ -31,4 +32,9 @@ def of_run(run: Run) -> tuple[Finding, ...]:
         return ()
     evidence = PipelineEvidence(str(run.meta.source), run.meta.engine, tuple(rows), run=run)
     found = prove(evidence, (texts.PROOF,))[texts.PROOF]
-    return tuple(replace(own, remedy=judge.dated(own.remedy, own.onset)) for own in found if own.present)
+    return tuple(replace(own, remedy=_dated(own)) for own in found if own.present)
+
+
+def _dated(own: Finding) -> str:
+    """The remedy of an exploit, with the checkpoint that it sends back to."""
+    return checkpoints.advised(own.remedy, checkpoints.before(own.since), own.since)

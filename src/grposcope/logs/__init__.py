@@ -21,8 +21,16 @@ def read(path: str | Path, known: Mapping[str, Any] | Hints | None = None) -> Ru
     newer version, where a line of it is broken, or where the file is of no kind that can be read; UndecidedError (of
     `logs.hints`, a UserError) where the log can be read once the user says which of several things it is.
     """
-    from grposcope.logs import (
-        sources as detect,  # knows every format and trainer, which those who only need a Run do without
-    )
+    return _read(Path(path), None, known)
 
-    return detect.read(Path(path), known if isinstance(known, Hints) else Hints(known or {}))
+
+def read_text(content: bytes, name: str, known: Mapping[str, Any] | Hints | None = None) -> Run:
+    """The run in a log that is no file, such as standard input; name: what messages call it; the rest as `read`."""
+    return _read(Path(name), content, known)
+
+
+def _read(path: Path, content: bytes | None, known: Mapping[str, Any] | Hints | None) -> Run:
+    from grposcope.logs import sources  # knows every format and trainer, which those who only need a Run do without
+    from grposcope.logs.formats.log_file import LogFile
+
+    return sources.read(LogFile(path, content), known if isinstance(known, Hints) else Hints(known or {}))

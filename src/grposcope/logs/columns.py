@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,6 @@ from grposcope.core.files import WRITTEN_NAN, WRITTEN_NULL, json_number
 from grposcope.core.not_finite import is_written_nan
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Groups, Ints, Sparse, Texts
-from grposcope.core.text import visible
 from grposcope.logs.text_numbers import written_number
 from grposcope.maths import dead_groups
 
@@ -75,29 +74,28 @@ class ColumnBuilder:
         return set(self._parts)
 
     def row(self, line: int, values: Mapping[str, Any]) -> None:
-        """Add one row, which stands in line `line` of the log; nested objects become keys joined by "/"."""
-        if self.numbers(line, values):
-            return
-        if not _NUMBERS.issuperset(map(type, values.values())):
-            values = {key: _brief(value) for key, value in flat(values).items()}
-        self._waiting.setdefault(tuple(values), []).append((self._count, list(values.values())))
-        self._added(line)
+        """Add one row, which stands in line `line` of the log; nested objects become keys joined by "/".
 
-    def numbers(self, line: int, values: Mapping[str, Any]) -> bool:
-        """Add one row if it has only numbers and nulls, none larger than any float; whether it was added."""
-        if (row := _row(values)) is None:
-            return False
-        if (names := tuple(values)) != self._names or not self._numbers:
-            self._names = names
-            self._waiting.setdefault(names, [])
-            self._numbers.setdefault(names, ([], []))
-            self._last = self._numbers[names]
-        self._last[0].append(self._count)
-        self._last[1].append(row)
-        self._added(line)
-        return True
-
-    def _added(self, line: int) -> None:
+        Numbers are put together at once, in the order of the keys; a null is WRITTEN_NULL. What is neither, or a number
+        beyond any float, waits until its column is converted.
+        """
+        row: Floats | None
+        try:
+            row = np.frombuffer(_doubles(len(values)).pack(*values.values())) if values else np.empty(0)
+        except (OverflowError, struct.error):  # beyond any float; or a null, or no number
+            row = _column(list(values.values()))
+        if row is None:
+            if not _NUMBERS.issuperset(map(type, values.values())):
+                values = {key: _brief(value) for key, value in leaves(values)}
+            self._waiting.setdefault(tuple(values), []).append((self._count, list(values.values())))
+        else:
+            if (names := tuple(values)) != self._names or not self._numbers:
+                self._names = names
+                self._waiting.setdefault(names, [])
+                self._numbers.setdefault(names, ([], []))
+                self._last = self._numbers[names]
+            self._last[0].append(self._count)
+            self._last[1].append(row)
         self._waiting_lines.append(line)
         self._count += 1
         if len(self._waiting_lines) >= TOGETHER:
@@ -228,11 +226,6 @@ class LeftOut:
         if len(self.first) < _LINES_SHOWN or line < self.first[-1][0]:
             self.first = sorted([*self.first, (line, text[:_SHOWN])])[:_LINES_SHOWN]
 
-    @property
-    def examples(self) -> tuple[str, ...]:
-        """The first lines, each with its number."""
-        return tuple(f"line {line}: {visible(text.strip(), 80)}" for line, text in self.first)
-
 
 @dataclass
 class RawLog:
@@ -316,7 +309,7 @@ def _column(values: Sequence[Any]) -> Floats | None:
     if not _NUMBERS.issuperset(map(type, values)):
         return None
     try:
-        return np.array(_with_nulls(values) if None in values else values, np.float64)
+        return np.array([WRITTEN_NULL if value is None else value for value in values], np.float64)
     except OverflowError:
         return None
 
@@ -324,25 +317,6 @@ def _column(values: Sequence[Any]) -> Floats | None:
 @lru_cache
 def _doubles(count: int) -> struct.Struct:
     return struct.Struct(f"{count}d")
-
-
-def _row(values: Mapping[str, Any]) -> Floats | None:
-    """Numbers and nulls of a row as a float64 array; None where there is anything else, or one beyond any float."""
-    try:
-        return np.frombuffer(_doubles(len(values)).pack(*values.values())) if values else np.empty(0)
-    except OverflowError:
-        return None
-    except struct.error:  # a null, or no number
-        numbers = _NUMBERS.issuperset(map(type, values.values()))
-    try:
-        return np.fromiter(_with_nulls(values.values()), np.float64, len(values)) if numbers else None
-    except OverflowError:
-        return None
-
-
-def _with_nulls(values: Iterable[Any]) -> list[Any]:
-    """The values with WRITTEN_NULL for null."""
-    return [WRITTEN_NULL if value is None else value for value in values]
 
 
 def _number(name: str, value: Any) -> float | None:

@@ -1,5 +1,11 @@
 """Scores of evaluations: of keys such as eval_reward, and of rows that are labelled as held out.
 
+Evaluations are told by how a key was written, never by an adjective. A path (`eval/`, `val-core/`) or the prefix
+`eval_` says so. Of other names that begin with such a word, `test_accuracy` may be of a test set and `test_parse_ok` of
+the rollouts trained on: they are evaluations where they have a value in at most half as many rows as the reward. A
+score without such a word is one where it stands in just the rows of others that were evaluated apart, and in one at
+least that has no reward, such as the row before the first step.
+
 Of several at one step (games, environments, data sets), the mean counts. Of steps after the last row of training, the
 first counts, since the others are of the same weights; values that were copied onto the rows after them count once.
 """
@@ -8,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,64 +43,70 @@ class EvaluatedColumn:
     rows: Bools
 
 
+def evaluated_keys(columns: Mapping[str, Floats], rewarded: Bools) -> dict[str, str]:
+    """Key -> name without its prefix, of every key that was evaluated apart. rewarded (N,): rows with a reward."""
+    found = {key: match["name"] for key in columns if (match := keys.BY_PATH.fullmatch(key))}
+    most = int(rewarded.sum()) / 2
+    for key, column in columns.items():
+        if key not in found and (match := keys.BY_ROWS.fullmatch(key)) and (~np.isnan(column)).sum() <= most:
+            found[key] = match["name"]
+    apart = {np.isnan(columns[key]).tobytes() for key in found}
+    for key, column in columns.items():
+        if key not in found and keys.ANY_SCORE.fullmatch(key):
+            absent = np.isnan(column)
+            if absent.tobytes() in apart and (~absent & ~rewarded).any():
+                found[key] = key
+    return {key: found[key] for key in columns if key in found}
+
+
 def evaluations_of_steps(table: LogTable) -> LogTable:
-    """The evaluations of the run that is read, a value per step and metric."""
-    if not (sources := _columns(table)):
+    """The evaluations of the run that is read, a value per step and metric.
+
+    Those after the last row of training are left out but for the first, any further being of the same weights.
+    """
+    sources, notes = _columns(table)
+    if not sources:
         return table
-    sources, notes = _without_copies(table, sources)
-    trained = table.trained_on() & table.chosen & ~table.held_out
-    sources, more = _of_training(table, sources, trained)
-    values, last = _per_step(table, sources, trained)
-    evaluations = Evaluations.of_rows([
-        (int(at), name, *value, "" if value[-1] else UNKNOWN_ERROR) for (at, name), value in sorted(values.items())
-    ])  # fmt: skip
-    return table.noting(*notes, *more, *last, evaluations=evaluations)
-
-
-def _columns(table: LogTable) -> list[EvaluatedColumn]:
-    """Every column that was evaluated apart, and those of training in rows that are held out."""
-    columns, trainer, placed = table.columns, table.trainer, np.isfinite(table.step)
-    sources = []
-    for key, name in table.evaluated.items():
-        if not keys.is_version(name):
-            own = key.startswith(("val-core", "val-aux"))
-            metric = key if own else trainer.metric_or_usual(name) or name
-            sources.append(EvaluatedColumn(key, metric, ~np.isnan(columns[key]) & table.chosen & placed))
-    if table.held_out.any():
-        sources += [
-            EvaluatedColumn(key, trainer.metric_or_usual(key) or key, table.held_out & ~np.isnan(columns[key]) & placed)
-            for key in table.training
-            if key not in CLOCKS
-        ]
-    return sources
-
-
-def _without_copies(table: LogTable, sources: Sequence[EvaluatedColumn]) -> tuple[list[EvaluatedColumn], list[str]]:
-    """The evaluations without those that were copied onto the rows after them, and a note of that."""
-    found = []
-    for one in sources:
-        rows = copies(np.where(one.rows, table.columns[one.key], np.nan))
-        found.append(one if rows is None else replace(one, rows=one.rows & ~rows))
-    copied = sum(one is not other for one, other in zip(sources, found, strict=True))
-    note = f"values of {copied} evaluations were copied onto the rows after them; each counts once"
-    return found, [note] if copied else []
-
-
-def _of_training(
-    table: LogTable, sources: Sequence[EvaluatedColumn], trained: Bools
-) -> tuple[list[EvaluatedColumn], list[str]]:
-    """The evaluations up to the first after the last row of training, any further being of the same weights; a note."""
-    step = table.step
+    step, trained = table.step, table.rows_with(table.training) & table.chosen & ~table.held_out
     last = float(np.max(step[trained & np.isfinite(step)], initial=-math.inf))
     after = np.unique(step[np.logical_or.reduce([one.rows for one in sources])])
     after = after[after > last]
-    if len(after) < 2 or not np.isfinite(last):
-        return list(sources), []
-    note = (
-        f"evaluations at {len(after) - 1} steps after the last row of training ({last:g}) were left out, "
-        "because no training happened between them"
-    )
-    return [replace(one, rows=one.rows & (step <= after[0])) for one in sources], [note]
+    if len(after) > 1 and np.isfinite(last):
+        notes.append(
+            f"evaluations at {len(after) - 1} steps after the last row of training ({last:g}) were left out, "
+            "because no training happened between them"
+        )
+        sources = [replace(one, rows=one.rows & (step <= after[0])) for one in sources]
+    values, more = _per_step(table, sources, trained)
+    evaluations = Evaluations.of_rows([
+        (int(at), name, *value, "" if value[-1] else UNKNOWN_ERROR) for (at, name), value in sorted(values.items())
+    ])  # fmt: skip
+    return table.noting(*notes, *more, evaluations=evaluations)
+
+
+def _columns(table: LogTable) -> tuple[list[EvaluatedColumn], list[str]]:
+    """Every column that was evaluated apart, and those of training in rows that are held out; and notes.
+
+    Values that were copied onto the rows after them count once.
+    """
+    columns, trainer, placed = table.columns, table.trainer, np.isfinite(table.step)
+    sources = []
+    for key, name in table.evaluated.items():
+        if not keys.VERSION.fullmatch(name):
+            own = key.startswith(("val-core", "val-aux"))
+            metric = key if own else trainer.metric(name, usual=True) or name
+            sources.append(EvaluatedColumn(key, metric, ~np.isnan(columns[key]) & table.chosen & placed))
+    for key in table.training if table.held_out.any() else ():
+        if key not in CLOCKS:
+            metric = trainer.metric(key, usual=True) or key
+            sources.append(EvaluatedColumn(key, metric, table.held_out & ~np.isnan(columns[key]) & placed))
+    copied = 0
+    for k, one in enumerate(sources):
+        if (rows := copies(np.where(one.rows, columns[one.key], np.nan))) is not None:
+            sources[k] = replace(one, rows=one.rows & ~rows)
+            copied += 1
+    note = f"values of {copied} evaluations were copied onto the rows after them; each counts once"
+    return sources, [note] if copied else []
 
 
 def _per_step(

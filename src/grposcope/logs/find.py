@@ -10,6 +10,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.metrics import variant
 from grposcope.core.run import Run
 from grposcope.logs import sources as detect
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints, UndecidedError
 
 DEPTH = 5
@@ -88,14 +89,14 @@ def _in_file(path: Path, hints: Hints, left_out: list[UnlistedFile]) -> Iterator
 def _tried(path: Path, hints: Hints) -> Iterator[Found]:
     """The run at a path; each one, as PATH#1, PATH#2, …, where there are several."""
     try:
-        yield Found(path, detect.read(path, hints))
+        yield Found(path, detect.read(LogFile(path), hints))
     except UndecidedError as error:
         if error.field != "run":
             yield Found(path, None, str(error), undecided=True)
             return
         for number in range(1, MOST + 1):
             try:
-                yield Found(Path(f"{path}#{number}"), detect.read(path, replace(hints, run=number)))
+                yield Found(Path(f"{path}#{number}"), detect.read(LogFile(path), replace(hints, run=number)))
             except UserError:
                 return
     except UserError as error:

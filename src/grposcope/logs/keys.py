@@ -1,11 +1,5 @@
 """What a key of a log says by its name: whether it counts steps, was evaluated apart from training, is the reward.
 
-Evaluations are told by how a key was written, never by an adjective. A path (`eval/`, `val-core/`) or the prefix
-`eval_` says so. Of other names that begin with such a word, `test_accuracy` may be of a test set and `test_parse_ok` of
-the rollouts trained on: they are evaluations where they have a value in at most half as many rows as the reward. A
-score without such a word is one where it stands in just the rows of others that were evaluated apart, and in one at
-least that has no reward, such as the row before the first step.
-
 The reward, where the trainer has no key for it, is told by words. A key of the reward's own words (`reward/mean`,
 `avg_r`) goes first, then one of the whole of it (`final_reward`, `avg_r_total`). Of others (`reward/selected_mean`,
 `score`) there must be one alone. Spreads, extremes, counts, losses and the like are no level of anything, and what pays
@@ -19,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from grposcope.core.run import Bools, Floats
+from grposcope.core.run import Floats
 from grposcope.core.text import number, visible
 from grposcope.logs.hints import Seen, UndecidedError
 
@@ -68,57 +62,18 @@ WORDS = frozenset(
 )  # fmt: skip
 """Words for what is no training."""
 
-_BY_PATH = re.compile(
+BY_PATH = re.compile(
     r"(?:(?:evals?|evaluation|val|validation|test|dev|held[-_]?out)/|(?:eval|val|test)(?:-[a-z]+)+/"
     r"|(?:eval|val|held_?out)_)(?P<name>.+)",
     re.I,
 )
-_VERSION = re.compile(r"(?:.*/)?(?:policy|weights?|model|param)_version", re.I)
+VERSION = re.compile(r"(?:.*/)?(?:policy|weights?|model|param)_version", re.I)
 """Names of what was evaluated, which is no score of it."""
 
-_BY_ROWS = re.compile(r"(?:valid|validation|test|dev)[_/](?P<name>.+)", re.I)
-_ANY_SCORE = re.compile(
+BY_ROWS = re.compile(r"(?:valid|validation|test|dev)[_/](?P<name>.+)", re.I)
+ANY_SCORE = re.compile(
     r"(?:.*[_/ ])?(?:acc|accuracy|success|success_rate|solve_rate|pass_rate|exact_match|pass@1)", re.I
 )
-
-
-def evaluated_keys(columns: Mapping[str, Floats], rewarded: Bools) -> dict[str, str]:
-    """Key -> name without its prefix, of every key that was evaluated apart. rewarded (N,): rows with a reward."""
-    found = {key: match["name"] for key in columns if (match := _BY_PATH.fullmatch(key))}
-    most = int(rewarded.sum()) / 2
-    for key, column in columns.items():
-        if key not in found and (match := _BY_ROWS.fullmatch(key)) and (~np.isnan(column)).sum() <= most:
-            found[key] = match["name"]
-    apart = {_rows_with_values(columns[key]) for key in found}
-    for key, column in columns.items():
-        if (
-            key not in found
-            and _ANY_SCORE.fullmatch(key)
-            and _rows_with_values(column) in apart
-            and (_there(column) & ~rewarded).any()
-        ):
-            found[key] = key
-    return {key: found[key] for key in columns if key in found}
-
-
-def _there(column: Floats) -> Bools:
-    """Where a column has a value, (N,)."""
-    return ~np.isnan(column)
-
-
-def _rows_with_values(column: Floats) -> bytes:
-    """The rows in which a column has a value, for comparing."""
-    return _there(column).tobytes()
-
-
-def is_version(name: str) -> bool:
-    """Whether the name of what was evaluated is the version of the weights."""
-    return bool(_VERSION.fullmatch(name))
-
-
-def may_be_evaluated(key: str) -> bool:
-    """Whether a key begins as one that was evaluated apart, by rows or not."""
-    return bool(_BY_PATH.fullmatch(key) or _BY_ROWS.fullmatch(key))
 
 
 SIGNAL = re.compile(r"reward|score|return|accuracy|acc\b|pass@|success|solve", re.I)

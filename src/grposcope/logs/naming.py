@@ -9,8 +9,9 @@ together, since a reward after a penalty is another quantity than one before it;
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from grposcope.logs.columns import RawLog
 from grposcope.logs.hints import Seen
 from grposcope.logs.keys import CLOCKS
 from grposcope.logs.table import LogTable
-from grposcope.logs.trainers import TRAINERS, trainer_named, trainer_of
+from grposcope.logs.trainers import TRAINERS, generic, trainer_of
 
 OF_A_POLICY = frozenset(("entropy", "clip_fraction"))
 """Metrics that together are logged only where a policy is trained by its rewards."""
@@ -42,10 +43,25 @@ _COMMA = re.compile(r"[-+]?\d+,\d+")
 _DOT = re.compile(r"(?<=[A-Za-z_\])])\.(?=[A-Za-z_])")
 
 
-def plain_keys(table: LogTable) -> LogTable:
-    """Keys without prefixes that all share, with slashes between their parts."""
-    columns, raw = _keyed(dict(table.columns), table.log.engine)
-    return replace(table, columns=columns, raw=raw)
+def plain_keys_and_trainer(table: LogTable) -> LogTable:
+    """Keys without prefixes that all share, with slashes between their parts, and the trainer whose keys they are.
+
+    Where a trainer recognises the keys only as logged, as one whose keys all share a prefix, they stay so, but for
+    clocks. The trainer is that which the reader knows, or one that leaves the same files and whose keys these are; else
+    the keys tell it.
+    """
+    name, columns = table.log.engine, dict(table.columns)
+    plain, raw = _unprefixed(columns)
+    trainer = TRAINERS.get(name, generic.GENERIC) if name else trainer_of(columns)
+    if trainer.recognises(columns.keys()) and not trainer.recognises(plain.keys()):
+        clocks = {new: key for new, key in raw.items() if new in CLOCKS}
+        shorter = {key: new for new, key in clocks.items()}
+        own = {shorter.get(key, key): column for key, column in columns.items()}
+        plain, raw = (own, clocks) if trainer.recognises(own.keys()) else (columns, {})
+    same_files = (one for one in TRAINERS.values() if one.leaves_files_of == name and one.recognises(plain.keys()))
+    trainer = next(same_files, trainer) if name else trainer_of(plain)
+    own_trainer = TRAINERS["grposcope"] if table.log.canonical else trainer
+    return replace(table, columns=plain, raw=raw, engine=trainer.name, trainer=own_trainer)
 
 
 def keys_of_the_user(table: LogTable) -> LogTable:
@@ -66,17 +82,6 @@ def keys_of_the_user(table: LogTable) -> LogTable:
     return replace(table, given=given) if given else table
 
 
-def trainer_of_the_keys(table: LogTable) -> LogTable:
-    """The trainer that the reader knows, or one that leaves the same files and whose keys these are; else by keys."""
-    name, present = table.log.engine, table.columns.keys()
-    if name:
-        same_files = (one for one in TRAINERS.values() if one.leaves_files_of == name and one.recognises(present))
-        trainer = next(same_files, trainer_named(name))
-    else:
-        trainer = trainer_of(present)
-    return replace(table, engine=trainer.name, trainer=TRAINERS["grposcope"] if table.log.canonical else trainer)
-
-
 def reward_by_words(table: LogTable) -> LogTable:
     """The key that is the reward by its words, where neither user nor trainer know one; UserError where it is unclear.
 
@@ -94,7 +99,7 @@ def reward_by_words(table: LogTable) -> LogTable:
     if trainer.without_reward:
         return table.noting(trainer.without_reward)
     may_be = keys.reward_candidates(trained)
-    if not may_be and {trainer.metric_or_usual(key) for key in trained} >= OF_A_POLICY:
+    if not may_be and {trainer.metric(key, usual=True) for key in trained} >= OF_A_POLICY:
         return table.noting("no key is named as a reward, but the other metrics are those of reinforcement learning")
     own = trainer.usual_keys is not None
     if (own and may_be) or not any(keys.SIGNAL.search(key) for key in table.columns):
@@ -103,10 +108,33 @@ def reward_by_words(table: LogTable) -> LogTable:
 
 
 def one_key_per_metric(table: LogTable) -> LogTable:
-    """A metric whose key changes in mid-run under one key."""
-    columns, metric = dict(table.columns), table.trainer.metric_or_usual
-    reward = table.given.get("reward") or next((key for key in columns if metric(key) == "reward"), None)
-    notes = list(_put_together(columns, metric, reward))
+    """A metric whose key changes in mid-run under one key: a column that ends, filled with the one that goes on."""
+    columns, meaning, notes = dict(table.columns), partial(table.trainer.metric, usual=True), list[str]()
+    reward = table.given.get("reward") or next((key for key in columns if meaning(key) == "reward"), None)
+    ends = {
+        key: (int(rows[0]), int(rows[-1]), int(np.median(np.diff(rows))))
+        for key in trained_keys(table)
+        if len(rows := np.flatnonzero(np.isfinite(columns[key]))) >= FEWEST
+    }
+    begun = max((first for first, *_ in ends.values()), default=0)
+    for old, (_, last, each) in ends.items():
+        if last >= begun:  # nothing begins after it, as in nearly any log
+            continue
+        after = [
+            key for key, (first, _, other) in ends.items()
+            if last < first <= last + BETWEEN * max(each, other) and key in columns and old in columns
+        ]  # fmt: skip
+        same = [key for key in after if _is_same(old, key, meaning)]
+        if len(same) == 1:
+            kept = same[0] if same[0] == reward else old
+            other = same[0] if kept == old else old
+            columns[kept] = np.where(np.isfinite(columns[kept]), columns[kept], columns.pop(other))
+            notes.append(
+                f"{visible(old, 60)} is called {visible(same[0], 60)} from mid-run on; both are read as one metric"
+            )
+        elif old == reward and after and last < len(columns[old]) - BETWEEN * max(each, 1):
+            some = ", ".join(visible(key, 60) for key in after[:3])
+            notes.append(f"{visible(old, 60)} ends mid-run, where {some} begins; the reward is judged up to there only")
     return table.noting(*notes, columns=columns) if notes else table
 
 
@@ -124,23 +152,10 @@ def without_factors(table: LogTable) -> LogTable:
 
 def trained_keys(table: LogTable) -> list[str]:
     """Keys of metrics that are not evaluated, as far as their names say."""
-    return [key for key in table.columns if key not in CLOCKS and not keys.may_be_evaluated(key)]
-
-
-def _keyed(columns: dict[str, Floats], engine: str) -> tuple[dict[str, Floats], dict[str, str]]:
-    """Columns under the keys that their trainer knows, and new key -> key in the log.
-
-    Where a trainer recognises them only as logged, as one whose keys all share a prefix, they stay so, but for clocks;
-    else they are those of `_unprefixed`.
-    """
-    plain, raw = _unprefixed(columns)
-    trainer = trainer_named(engine) if engine else trainer_of(columns)
-    if trainer.recognises(plain.keys()) or not trainer.recognises(columns.keys()):
-        return plain, raw
-    clocks = {new: key for new, key in raw.items() if new in CLOCKS}
-    shorter = {key: new for new, key in clocks.items()}
-    own = {shorter.get(key, key): column for key, column in columns.items()}
-    return (own, clocks) if trainer.recognises(own.keys()) else (columns, {})
+    patterns = (keys.BY_PATH, keys.BY_ROWS)
+    return [
+        key for key in table.columns if key not in CLOCKS and not any(pattern.fullmatch(key) for pattern in patterns)
+    ]
 
 
 def _unprefixed(columns: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str, str]]:
@@ -186,8 +201,8 @@ def _loose(key: str) -> str:
 
 def _listed(table: LogTable, may_be: Sequence[str]) -> list[Seen]:
     """The keys of a log without a reward: candidates first, then those without a known meaning, then clocks."""
-    metric = table.trainer.metric_or_usual
-    order = sorted(table.columns, key=lambda key: (key in CLOCKS, metric(key) is not None))
+    metric = table.trainer.metric
+    order = sorted(table.columns, key=lambda key: (key in CLOCKS, metric(key, usual=True) is not None))
     columns = {table.key_in_log(key): table.columns[key] for key in order}
     return keys.seen(columns, [table.key_in_log(key) for key in may_be])
 
@@ -202,39 +217,6 @@ def _text_reward(log: RawLog) -> UserError | None:
             )
             return UserError(f"{where}: {said}")
     return None
-
-
-def _put_together(
-    columns: dict[str, Floats], meaning: Callable[[str], str | None], reward: str | None
-) -> Iterator[str]:
-    """Fill columns that end with those that go on under another name, which are taken out; a note for each.
-
-    columns: key -> values (N,) in the order of the log. reward: the key that is taken for the reward, if one is.
-    """
-    ends = {
-        key: (int(rows[0]), int(rows[-1]), int(np.median(np.diff(rows))))
-        for key, column in columns.items()
-        if key not in CLOCKS
-        and not keys.may_be_evaluated(key)
-        and len(rows := np.flatnonzero(np.isfinite(column))) >= FEWEST
-    }
-    begun = max((first for first, *_ in ends.values()), default=0)
-    for old, (_, last, each) in ends.items():
-        if last >= begun:  # nothing begins after it, as in nearly any log
-            continue
-        after = [
-            key for key, (first, _, other) in ends.items()
-            if last < first <= last + BETWEEN * max(each, other) and key in columns and old in columns
-        ]  # fmt: skip
-        same = [key for key in after if _is_same(old, key, meaning)]
-        if len(same) == 1:
-            kept = same[0] if same[0] == reward else old
-            other = same[0] if kept == old else old
-            columns[kept] = np.where(np.isfinite(columns[kept]), columns[kept], columns.pop(other))
-            yield f"{visible(old, 60)} is called {visible(same[0], 60)} from mid-run on; both are read as one metric"
-        elif old == reward and after and last < len(columns[old]) - BETWEEN * max(each, 1):
-            some = ", ".join(visible(key, 60) for key in after[:3])
-            yield f"{visible(old, 60)} ends mid-run, where {some} begins; the reward is judged up to there only"
 
 
 def _is_same(one: str, other: str, meaning: Callable[[str], str | None]) -> bool:

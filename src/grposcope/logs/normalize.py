@@ -4,6 +4,11 @@ The way of a metric from a file to the Run is `READING`: each of its steps is a 
 Of several runs in one log, one is chosen. Rows of one step become one row. A step that does not increase is a restart:
 `table` holds the last attempt of every step, `segments` every row of every attempt. Evaluations leave the table for
 `evaluations`, also where they share a row with training.
+
+Columns that measure nothing are done without: a distance between sampler and trainer that is exactly 0 in every row,
+and the like. Two engines never agree to the last bit, so such a column was not measured, or compares a thing with
+itself. It says nothing, which is not the same as that all is well. So are those that this version of the engine logs
+wrongly.
 """
 
 from __future__ import annotations
@@ -20,30 +25,39 @@ from grposcope.logs import keys, scopes
 from grposcope.logs.columns import RawLog
 from grposcope.logs.evaluations import evaluations_of_steps
 from grposcope.logs.hints import Hints, UnreadError
-from grposcope.logs.meaning import metrics_of_keys, settings_and_window
 from grposcope.logs.naming import (
     keys_of_the_user,
     one_key_per_metric,
-    plain_keys,
+    plain_keys_and_trainer,
     reward_by_words,
-    trainer_of_the_keys,
     without_factors,
 )
 from grposcope.logs.per_step import last_attempt_of_every_step, rows_by_step, without_copies
 from grposcope.logs.rows import (
-    closing_row,
     kinds_of_rows,
     steps_as_logged,
     steps_of_every_row,
     training_and_evaluation,
 )
 from grposcope.logs.table import LogTable
+from grposcope.logs.trainers import TRAINERS, generic
+
+NOTHING: Mapping[str, float] = {
+    "mismatch/k1": 0, "mismatch/k2": 0, "mismatch/k3": 0, "mismatch/log_ratio": 0, "mismatch/abs": 0,
+    "mismatch/abs_max": 0, "mismatch/mult_error": 1, "mismatch/prob_diff": 0, "mismatch/chi2_token": 0,
+    "mismatch/chi2_sequence": 0, "importance/ratio": 1, "importance/weight": 1, "importance/weight_min": 1,
+    "importance/weight_max": 1, "importance/ess": 1, "staleness/mean": 0, "staleness/max": 0,
+}  # fmt: skip
+"""Metric -> its value in every row where it measures nothing."""
+
+FEWEST = 3
+"""Rows below which a column that never moves may be chance."""
 
 
 def environments(table: LogTable) -> LogTable:
     """The run of each text of a column such as env, where that tells the rows of a step apart."""
     log, step, busy = table.log, table.step, table.busy
-    found = scopes.labelled(log, step, busy & table.rewarded)
+    found = scopes.labelled(log, step, busy & table.rewarded) if log.rows.labels else None
     if found is None:
         return table
     key, of_row = found
@@ -62,17 +76,65 @@ def environments(table: LogTable) -> LogTable:
     )
 
 
+def settings_and_window(table: LogTable) -> LogTable:
+    """The settings of the trainer, and the number of steps that a row is the mean over, from the distance of rows."""
+    settings = table.trainer.settings_of(table.log.logged, table.log.measured, table.hints.settings)
+    step = table.table["step"]
+    if table.log.window or not table.trainer.windowed or len(step) < 3:
+        return replace(table, settings=settings, window=table.log.window or 1)
+    window = int(np.median(np.diff(step)))
+    note = f"each row is the mean over {window} steps (logging_steps), which hides spikes and lowers variances"
+    return table.noting(*[note] * (window > 1), settings=settings, window=max(window, 1))
+
+
+def metrics_of_keys(table: LogTable) -> LogTable:
+    """The metric of each key, without those that measure nothing or are logged wrongly, and what follows from several.
+
+    A key that had a name which the user gives to another is “NAME (as logged)”.
+    """
+    defined, assumptions = table.trainer.definitions(table.table, table.settings, table.window)
+    nothing = [
+        key for key, metric in defined.items()
+        if metric in NOTHING and key in table.table and _is_always(table.table[key], NOTHING[metric])
+    ]  # fmt: skip
+    wrong = TRAINERS.get(table.engine, generic.GENERIC).defects_in(table.table, table.settings)
+    without = {*nothing, *(key for defect in wrong if defect.left_out for key in defect.keys)}
+    meant = {
+        key: metric for key, metric in defined.items() if key not in without and metric not in table.given
+    }  # fmt: skip
+    for metric, key in table.given.items():
+        if metric != "step":
+            if metric in table.table and key != metric:
+                meant[metric] = f"{metric} (as logged)"
+            meant[key] = metric
+    notes = [_of_nothing(table, nothing, defined)] if nothing else []
+    return table.noting(
+        *notes, *map(str, wrong), *assumptions,
+        defined=meant, made=table.trainer.worked_out(table.table, meant), defects=tuple(one.name for one in wrong),
+    )  # fmt: skip
+
+
+def _is_always(column: Floats, value: float) -> bool:
+    there = column[~np.isnan(column)]
+    return len(there) >= FEWEST and bool((there == value).all())
+
+
+def _of_nothing(table: LogTable, keys: list[str], metrics: Mapping[str, str]) -> str:
+    """That the keys are taken as not measured, in a sentence. metrics: key -> metric."""
+    some = ", ".join(f"{visible(table.key_in_log(key), 60)} ({NOTHING[metrics[key]]:g})" for key in keys[:6])
+    more = f" and {len(keys) - 6} more" if len(keys) > 6 else ""
+    return f"equal in every row to the last digit, so treated as not measured: {some}{more}"
+
+
 READING: tuple[Callable[[LogTable], LogTable], ...] = (
-    plain_keys,
+    plain_keys_and_trainer,
     keys_of_the_user,
-    trainer_of_the_keys,
     reward_by_words,
     one_key_per_metric,
     without_factors,
     steps_as_logged,
     kinds_of_rows,
     training_and_evaluation,
-    closing_row,
     steps_of_every_row,
     scopes.one_run,
     environments,
@@ -114,12 +176,13 @@ def _run(table: LogTable) -> Run:
     notes = list(table.notes)
     if table.sparse:
         notes.append(f'{len(table.sparse)} keys occur too rarely for a column of their own; they are under "unknown"')
+    own = {defined.get(key, key): column for key, column in table.table.items()}
     made = {name: one.values for name, one in table.made.items()}
     name = log.name or log.source.resolve().name
     run = Run(
         meta=Meta(log.source, table.engine, name, log.status, tuple(dict.fromkeys(notes))),
         config={"engine": table.engine, "settings": table.settings, "logged": log.logged},
-        table=trainer.with_terms(_renamed(table.table, defined) | made, table.settings),
+        table=trainer.with_terms(own | made, table.settings),
         groups=log.groups or no_groups(),
         evaluations=table.evaluations,
         rollouts=log.rollouts,
@@ -133,21 +196,19 @@ def _run(table: LogTable) -> Run:
         window=table.window,
         reading=Reading(
             step=table.key_in_log(table.given["step"]) if "step" in table.given else log.step_key,
-            rows=int(table.used().sum()),
+            rows=int((table.busy | table.scored | table.held_out).sum()),
             left_out=log.left_out.count,
-            examples=log.left_out.examples,
+            examples=tuple(f"line {line}: {visible(text.strip(), 80)}" for line, text in log.left_out.first),
             defects=table.defects,
         ),
     )
-    return replace(run, scopes=table.parts or scopes.of_columns(run, trainer, table.table, table.settings))
+    if table.parts or trainer.scoped is None:
+        return replace(run, scopes=table.parts)
+    return replace(run, scopes=scopes.of_columns(run, trainer, table.table, table.settings))
 
 
 def _segment(table: LogTable, segment: Segment) -> Segment:
     """An attempt under our names, with the metrics that follow from several of its columns."""
     made = table.trainer.worked_out(segment.table, {})
-    own = {name: made[name].values for name in table.made if name in made}
-    return replace(segment, table=_renamed(segment.table, table.defined) | own)
-
-
-def _renamed(columns: Mapping[str, Floats], defined: Mapping[str, str]) -> dict[str, Floats]:
-    return {defined.get(key, key): column for key, column in columns.items()}
+    own = {table.defined.get(key, key): column for key, column in segment.table.items()}
+    return replace(segment, table=own | {name: made[name].values for name in table.made if name in made})

@@ -21,7 +21,7 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,7 +61,7 @@ def rows_by_step(table: LogTable) -> LogTable:
 
     UserError where there is none; UndecidedError where rows of one step are neither parts of one nor micro-batches.
     """
-    lost = table.used() & ~np.isfinite(table.step)
+    lost = (table.busy | table.scored | table.held_out) & ~np.isfinite(table.step)
     if lost.any():
         table = table.noting(
             f"{int(lost.sum())} rows have no step, the first in {table.log.place} {table.lines[lost][0]}, and were "
@@ -74,10 +74,13 @@ def rows_by_step(table: LogTable) -> LogTable:
     if len(rows) < len(table.lines):
         columns = {key: column[rows] for key, column in columns.items()}
     places, clocks = table.lines[rows], frozenset(key for key in columns if key in CLOCKS or key.startswith(TIMES))
-    if (order := in_order_of_steps(columns, clocks)) is not None:
+    falls = bool((np.diff(columns["step"]) < 0).any())
+    if falls and (order := in_order_of_steps(columns, clocks)) is not None:
         columns, places = {key: column[order] for key, column in columns.items()}, places[order]
         table = table.noting("rows of several programs, one ahead of the others, were joined by step")
     rewards = [columns[key] for key in table.rewarding if key in columns]
+    if (np.diff(columns["step"]) != 0).all():
+        return replace(table, table=columns, places=places)
     merged = merge(columns, clocks, rewards, table.hints.average or bool(table.parts), str(table.log.source))
     return table.noting(*merged.notes, table=merged.table, places=places[merged.starts])
 
@@ -144,8 +147,6 @@ def merge(
     are not plainly micro-batches.
     """
     first = np.append(True, np.diff(table["step"]) != 0)
-    if first.all():
-        return Merged(table, np.arange(len(first)))
     starts = np.flatnonzero(first)
     clash = _contradictions(table, clocks, starts)
     if not clash.any():
@@ -241,13 +242,11 @@ def _averaged(table: Mapping[str, Floats], clocks: Collection[str], starts: Ints
 
 
 def in_order_of_steps(table: Mapping[str, Floats], clocks: Collection[str]) -> Ints | None:
-    """The order (N,) of the rows by attempt, then by step; None where one program wrote all, or the step never falls.
+    """The order (N,) of the rows by attempt, then by step; None where one program wrote all.
 
     clocks: columns that several programs may have, such as times.
     """
     step = table["step"]
-    if not (np.diff(step) < 0).any():
-        return None
     programs = _programs({key: column for key, column in table.items() if key not in clocks}, len(step))
     if len(np.unique(programs[programs >= 0])) < 2:
         return None

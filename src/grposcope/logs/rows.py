@@ -21,6 +21,7 @@ from grposcope.core.run import Bools, Floats
 from grposcope.core.text import listed, number, visible
 from grposcope.logs import keys
 from grposcope.logs.columns import RUNS
+from grposcope.logs.evaluations import evaluated_keys
 from grposcope.logs.keys import CLOCKS, STEPS
 from grposcope.logs.naming import trained_keys
 from grposcope.logs.table import LogTable
@@ -101,18 +102,28 @@ def _by_counters(counters: Sequence[Floats]) -> tuple[Floats, str]:
 
 
 def kinds_of_rows(table: LogTable) -> LogTable:
-    """Rows of evaluation and of other kinds by what a text column says; values that are no parts of the training go."""
+    """Rows of evaluation and of other kinds by every text column and flag; values that are no parts of the training go.
+
+    UserError where two kinds might be the training.
+    """
     trained = trained_keys(table)
     if "reward" in table.given:
         rewarding = [table.given["reward"]]
     else:
-        meant = [key for key in trained if table.trainer.metric_or_usual(key) == "reward"]
+        meant = [key for key in trained if table.trainer.metric(key, usual=True) == "reward"]
         rewarding = meant or [key for key in trained if keys.SIGNAL.search(key)]
     metrics = {key: column for key, column in table.columns.items() if key not in CLOCKS}
-    try:
-        kinds = _kinds(table.log.rows.labels, Cells(metrics, table.step, rewarding))
-    except UserError as error:
-        raise UserError(f"{table.log.source}: {error}") from None
+    count, cells = len(table.step), Cells(metrics, table.step, rewarding)
+    kinds = Kinds(np.zeros(count, bool), np.zeros(count, bool), [], [])
+    for key, of_row in table.log.rows.labels.items():
+        if key not in RUNS:
+            try:
+                _split(key, _rows_of(of_row, count), cells, kinds)
+            except UserError as error:
+                raise UserError(f"{table.log.source}: {error}") from None
+    for key, column in metrics.items():
+        if _FLAG.fullmatch(key.rpartition("/")[2]) and {0.0, 1.0} == set(np.unique(column).tolist()):
+            _evaluations(f"{key} = 1", column == 1, kinds)
     columns = dict(table.columns)
     for key, rows in kinds.blanked:
         columns[key] = np.where(rows, np.nan, columns[key])
@@ -122,30 +133,25 @@ def kinds_of_rows(table: LogTable) -> LogTable:
 
 
 def training_and_evaluation(table: LogTable) -> LogTable:
-    """Keys and rows of training and of what was evaluated apart; a row without any value is one of training, too."""
-    metrics = {key: column for key, column in table.columns.items() if key not in CLOCKS}
-    evaluated = keys.evaluated_keys(metrics, table.rewarded)
-    training = tuple(key for key in table.columns if key not in evaluated)
+    """Keys and rows of training and of what was evaluated apart; a row without any value is one of training, too.
+
+    The last row of transformers is taken out as the summary of the run.
+    """
+    columns = table.columns
+    metrics = {key: column for key, column in columns.items() if key not in CLOCKS}
+    evaluated = evaluated_keys(metrics, table.rewarded)
+    training = tuple(key for key in columns if key not in evaluated)
     scored = table.rows_with(evaluated) & ~table.left_out
-    table = replace(table, evaluated=evaluated, training=training, scored=scored)
-    return replace(table, busy=(table.trained_on() | ~scored) & ~table.held_out & ~table.left_out)
-
-
-def closing_row(table: LogTable) -> LogTable:
-    """The last row of transformers, taken out as the summary of the run."""
-    columns, training = table.columns, list(table.training)
+    busy = (table.rows_with(training) | ~scored) & ~table.held_out & ~table.left_out
+    table = replace(table, evaluated=evaluated, training=training, scored=scored, busy=busy)
     if "train_runtime" not in columns:
         return table
-    closing = ~np.isnan(columns["train_runtime"]) & ~table.rows_with(
-        key for key in training if key not in SUMMARY and key not in CLOCKS
-    )
+    closing = ~np.isnan(columns["train_runtime"]) & ~table.rows_with(key for key in training if key not in SUMMARY)
     if not closing.any():
         return table
-    last, busy = int(np.flatnonzero(closing)[-1]), table.busy & ~closing
+    last, busy = int(np.flatnonzero(closing)[-1]), busy & ~closing
     summary = {key: float(columns[key][last]) for key in SUMMARY if key in columns and not np.isnan(columns[key][last])}
-    gone = {
-        key for key in SUMMARY - CLOCKS if key in columns and not (~np.isnan(columns[key]) & busy).any()
-    }  # fmt: skip
+    gone = {key for key in SUMMARY - CLOCKS if key in columns and not (~np.isnan(columns[key]) & busy).any()}
     return replace(table, busy=busy, summary=summary, training=tuple(key for key in training if key not in gone))
 
 
@@ -161,20 +167,6 @@ def steps_of_every_row(table: LogTable) -> LogTable:
     found = without & (before >= 0)
     note = f"{int(found.sum())} evaluations have no step; each is placed at the row before it"
     return table.noting(note, step=np.where(found, step[before], step))
-
-
-def _kinds(labels: Mapping[str, Mapping[int, str]], table: Cells) -> Kinds:
-    """The kinds of the rows by every text column and flag; UserError where two kinds might be the training."""
-    count = len(table.step)
-    kinds = Kinds(np.zeros(count, bool), np.zeros(count, bool), [], [])
-    for key, of_row in labels.items():
-        if key not in RUNS:
-            _split(key, _rows_of(of_row, count), table, kinds)
-    for key in table.columns:
-        flagged = table.columns[key] == 1
-        if _FLAG.fullmatch(key.rpartition("/")[2]) and {0.0, 1.0} == set(np.unique(table.columns[key]).tolist()):
-            _evaluations(f"{key} = 1", flagged, kinds)
-    return kinds
 
 
 def _rows_of(of_row: Mapping[int, str], count: int) -> dict[str, Bools]:

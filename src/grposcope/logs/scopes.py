@@ -48,7 +48,7 @@ def of_columns(run: Run, trainer: Trainer, table: Mapping[str, Floats], settings
     Empty where the log has fewer than two.
     """
     keys = {} if trainer.scoped is None else trainer.scoped(table.keys())
-    found = {}
+    found: dict[str, Run] = {}
     for name, of_scope in list(keys.items())[:MOST]:
         columns = {"step": table["step"], **{whole: table[key] for key, whole in of_scope.items()}}
         defined, _ = trainer.definitions(columns, settings, run.window)
@@ -119,10 +119,7 @@ def chosen(run: Run, name: str) -> Run:
 def one_run(table: LogTable) -> LogTable:
     """The rows of the run that the user says; UndecidedError, which lists the runs, where there are several."""
     log, run = table.log, table.hints.run
-    of_row, names = _labelled(table)
-    if len(names) < 2:
-        of_row = _begun_anew(table.step, table.busy)
-        names = [""] * (int(of_row.max(initial=0)) + 1)
+    of_row, names = _runs_of_rows(table)
     if len(names) < 2 and (log.numbered or run in (None, LAST, 1)):
         return replace(table, chosen=np.ones(len(table.step), bool))
     told = [_told(table, k, name, of_row == k) for k, name in enumerate(names)]
@@ -146,9 +143,12 @@ def _told(table: LogTable, number: int, name: str, rows: Bools) -> str:
     return f"{number + 1}{label}: steps {first:g} to {last:g}, from {table.log.place} {table.lines[own[0]]}"
 
 
-def _labelled(table: LogTable) -> tuple[Ints, list[str]]:
-    """Run of each row by a label, and the labels in order; rows without one belong to the run before them."""
-    count = len(table.step)
+def _runs_of_rows(table: LogTable) -> tuple[Ints, list[str]]:
+    """Run of each row (N,), and the names of the runs in order: by a label, else by steps that begin anew.
+
+    Rows that say nothing of that, or are not of training, belong to the run before them.
+    """
+    step, of_row = table.step, np.zeros(len(table.step), np.int64)
     for key in NUMBERED:
         texts: Mapping[int, str] = table.log.rows.labels.get(key, {}) if key in RUNS else {}
         if not texts and key in table.columns:
@@ -158,24 +158,16 @@ def _labelled(table: LogTable) -> tuple[Ints, list[str]]:
                 continue
         names = list(dict.fromkeys(texts.values()))
         if len(names) > 1:
-            of_row, now = np.zeros(count, np.int64), 0
-            places = {name: k for k, name in enumerate(names)}
-            for row in range(count):
+            now, places = 0, {name: k for k, name in enumerate(names)}
+            for row in range(len(step)):
                 now = places[texts[row]] if row in texts else now
                 of_row[row] = now
             return of_row, names
-    return np.zeros(count, np.int64), [""]
-
-
-def _begun_anew(step: Floats, training: Bools) -> Ints:
-    """Run of each row by its steps; rows that are not of training belong to the run before them."""
-    rows = np.flatnonzero(training & np.isfinite(step))
-    of_row = np.zeros(len(step), np.int64)
-    falls = rows[1:][np.diff(step[rows]) < 0]
+    rows = np.flatnonzero(table.busy & np.isfinite(step))
     begin, run = 0, 0
-    for fall in falls.tolist():
+    for fall in rows[1:][np.diff(step[rows]) < 0].tolist():
         before = step[rows[(rows >= begin) & (rows < fall)]]
         if len(before) and step[fall] <= before.min() and len(np.unique(before)) >= FEWEST:
             run, begin = run + 1, fall
             of_row[fall:] = run
-    return of_row
+    return of_row, [""] * (run + 1)

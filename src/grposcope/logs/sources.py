@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +19,9 @@ from grposcope.core.files import unreadable
 from grposcope.core.run import Run
 from grposcope.logs import joined, measured, scopes
 from grposcope.logs.columns import RawLog
-from grposcope.logs.formats import FORMATS, csv, notebook, parquet
-from grposcope.logs.formats.log_file import LogFile, LogKind, PrintedText
+from grposcope.logs.formats import FORMATS, csv, parquet
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import reader
 from grposcope.logs.normalize import normalize
@@ -35,12 +36,14 @@ OVERFLOW = 1e100
 _TRIED = 40  # files of a folder
 
 
-def read(place: Path, hints: Hints) -> Run:
-    """The run at `place`, by the first format and trainer that recognise it; the rest as `grposcope.logs.read`."""
+def read(file: LogFile, hints: Hints) -> Run:
+    """The run in a file or folder, by the first format and trainer that recognise it; as `grposcope.logs.read`."""
+    place = file.path
     try:
-        if not place.exists():
+        if file.content is None and not place.exists():
             raise UserError(f"there is no {place}; give the folder of a run, or a trainer's log")
-        run = _with_overflows(_folder(place, hints) if place.is_dir() else _file(place, hints))
+        is_folder = file.content is None and place.is_dir()
+        run = _with_overflows(_folder(place, hints) if is_folder else normalize(read_file(file, hints), hints))
         return scopes.chosen(run, hints.scope) if hints.scope else run
     except OSError as error:
         raise unreadable(place, error) from None
@@ -77,7 +80,7 @@ def is_run_folder(folder: Path) -> bool:
         or (_has_config(folder) and _is_native(folder))
     ):
         return True
-    return any(kind.folder is not None and kind.folder(folder) for kind in (*_of_trainers(), *FORMATS.values()))
+    return any(kind.recognises_folder(folder) for kind in kinds())
 
 
 def is_one_run(folder: Path) -> bool:
@@ -87,9 +90,8 @@ def is_one_run(folder: Path) -> bool:
 
 def is_logger_folder(folder: Path) -> bool:
     """Whether only a logger, such as W&B or TensorBoard, has made a folder a run; other logs may lie beside it."""
-    trainers = (kind for kind in _of_trainers() if kind.folder is not None and kind.folder(folder))
     ours = trl_output.find(folder) is not None or measured.recognises(folder) or _has_config(folder)
-    return not ours and next(trainers, None) is None
+    return not ours and not any(kind.recognises_folder(folder) for kind in _of_trainers())
 
 
 def _folder(folder: Path, hints: Hints) -> Run:
@@ -100,7 +102,7 @@ def _folder(folder: Path, hints: Hints) -> Run:
     if measured.recognises(folder):
         return measured.read(folder)
     for kind in (*_of_trainers(), *FORMATS.values()):
-        if kind.folder is not None and kind.folder(folder):
+        if kind.recognises_folder(folder):
             return normalize(kind.read(LogFile(folder), hints), hints)
     return _only_log(folder, hints)
 
@@ -127,7 +129,7 @@ def _only_log(folder: Path, hints: Hints) -> Run:
     reasons: list[str] = []
     for path in files[:_TRIED]:
         try:
-            logs.append((path, _file(path, hints)))
+            logs.append((path, normalize(read_file(LogFile(path), hints), hints)))
         except UserError as error:
             reasons.append(str(error))
         if len(logs) > 1:
@@ -138,10 +140,9 @@ def _only_log(folder: Path, hints: Hints) -> Run:
             )
     if logs:
         return logs[0][1]
-    kinds = [kind.folder for kind in _of_trainers() if kind.folder is not None]
     runs = [
         path.name for path in sorted(folder.iterdir())
-        if path.is_dir() and (_has_config(path) or any(recognises(path) for recognises in kinds))
+        if path.is_dir() and (_has_config(path) or any(kind.recognises_folder(path) for kind in _of_trainers()))
     ]  # fmt: skip
     if runs:
         raise UserError(f"{folder}: a folder of {len(runs)} runs ({', '.join(runs[:5])}); give one of them")
@@ -170,33 +171,28 @@ def _may_be_a_log(path: Path) -> bool:
 def _of_one_run(folder: Path, files: Sequence[Path], hints: Hints) -> Run | None:
     """The run that several files are parts of; None where they do not look so."""
     parts = joined.parts_of_one_run(files)
-    return normalize(joined.joined(folder, [_raw(path, hints) for path in parts]), hints) if parts else None
+    return (
+        normalize(joined.joined(folder, [read_file(LogFile(path), hints) for path in parts]), hints) if parts else None
+    )
 
 
-def _file(path: Path, hints: Hints) -> Run:
-    return normalize(_raw(path, hints), hints)
+def read_file(file: LogFile, hints: Hints) -> RawLog:
+    """The rows of a file, by the first kind that recognises it by its beginning, or by lines in the midst of a text.
 
-
-def _raw(path: Path, hints: Hints) -> RawLog:
-    """The rows of a file, by the first format and trainer that recognise it."""
-    if path.stat().st_size == 0:
-        raise UserError(f"{path} is empty: the run has not logged yet, or the file was not copied")
-    file = LogFile(path)
+    UserError where it is empty, damaged, or of no kind that can be read.
+    """
     if not file.head:
-        raise UserError(f"{path}: the compressed data is damaged from the start; copy the file again")
-    return _of(file, hints)
-
-
-def _of(file: LogFile, hints: Hints) -> RawLog:
-    """The log by the first kind that recognises the file by its beginning, or by lines in the midst of a text."""
-    for kind in _in_order():
+        if file.content is None and file.path.stat().st_size:
+            raise UserError(f"{file.path}: the compressed data is damaged from the start; copy the file again")
+        raise UserError(f"{file.path} is empty: the run has not logged yet, or the file was not copied")
+    for kind in kinds():
         if kind.recognises(file):
-            if kind.file is notebook.recognises and (text := notebook.printed(file.document)):
-                return _of(PrintedText(file.path, text), hints)
+            if kind.text is not None and (text := kind.text(file.document)):
+                return read_file(LogFile(file.path, text), hints)
             return kind.read(file, hints)
     if not file.not_text:
-        printed = [kind for kind in _of_trainers() if kind.printed is not None]
-        for _, piece in file.again().pieces():
+        printed = [kind for kind in kinds() if kind.printed is not None]
+        for _, piece in LogFile(file.path, file.content).pieces():
             for kind in printed:
                 if kind.printed is not None and kind.printed.search(piece):
                     return kind.read(file, hints)
@@ -205,19 +201,24 @@ def _of(file: LogFile, hints: Hints) -> RawLog:
     raise _refusal(file)
 
 
-def _in_order() -> Iterator[LogKind]:
-    """All kinds of files in the order in which they are tried."""
-    yield from (kind for kind in FORMATS.values() if not kind.generic)
-    yield from (kind for kind in _of_trainers() if kind.printed is not None)  # before text is parsed as a document
-    yield key_value_log.KIND  # such lines may have the commas of CSV, or the first bracket of JSON
-    yield from (kind for kind in _of_trainers() if kind.printed is None)
-    yield rollout_lines.KIND
-    yield from (kind for kind in FORMATS.values() if kind.generic)
+def kinds() -> list[LogKind]:
+    """All kinds of logs in the order in which they are tried; those of no trainer that are not generic go first.
+
+    Printed texts come before documents, since such lines may have the commas of CSV, or the first bracket of JSON.
+    """
+    of_trainers = _of_trainers()
+    return [
+        *(kind for kind in FORMATS.values() if not kind.generic),
+        *(kind for kind in of_trainers if kind.printed is not None),
+        key_value_log.KIND,
+        *(kind for kind in of_trainers if kind.printed is None),
+        rollout_lines.KIND,
+        *(kind for kind in FORMATS.values() if kind.generic),
+    ]
 
 
-def _of_trainers() -> Iterator[LogKind]:
-    for trainer in in_order():
-        yield from trainer.logs
+def _of_trainers() -> list[LogKind]:
+    return [kind for trainer in in_order() for kind in trainer.logs]
 
 
 def _refusal(file: LogFile) -> UserError:

@@ -84,20 +84,13 @@ class LogTable:
         """A key as the log writes it."""
         return self.raw.get(key, key)
 
-    def used(self) -> Bools:
-        """Rows (N,) that are used: of training or of evaluation."""
-        used: Bools = self.busy | self.scored | self.held_out
-        return used
-
     def rows_with(self, keys: Iterable[str]) -> Bools:
-        """Rows (N,) in which any of the keys has a value."""
+        """Rows (N,) in which any of the keys has a value, clocks aside."""
         present = np.zeros(len(self.lines), bool)
         for key in keys:
+            if key in CLOCKS:
+                continue
             present |= ~np.isnan(self.columns[key])
             if present.all():
                 break
         return present
-
-    def trained_on(self) -> Bools:
-        """Rows (N,) in which a metric of the training has a value."""
-        return self.rows_with(key for key in self.training if key not in CLOCKS)

@@ -19,7 +19,8 @@ from grposcope.core.rollouts import Rollout, RolloutRows, plain_text
 from grposcope.core.run import Groups, RolloutFiles
 from grposcope.core.text import listed, visible
 from grposcope.logs.columns import RawLog, log_of_groups
-from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 
 UNNAMED = (
@@ -142,8 +143,8 @@ def _with_sum(row: Rollout) -> Rollout:
     return replace(row, reward=sum(values) if values else math.nan)
 
 
-def kind(find: Callable[[Path], WrittenFiles | None], recognises: Callable[[LogFile], bool]) -> LogKind:
-    """The kind of log that files of rollouts are, for those at a place, and for a file by itself."""
+def kind(find: Callable[[Path], WrittenFiles | None]) -> LogKind:
+    """The kind of log that files of rollouts at a place are; what a file by itself looks like is still to be said."""
 
     def read(file: LogFile, hints: Hints) -> RawLog:
         found = find(file.path)
@@ -151,7 +152,7 @@ def kind(find: Callable[[Path], WrittenFiles | None], recognises: Callable[[LogF
             raise UserError(f"{file.path}: no rollouts in it; give the file or folder that the engine writes")
         return found.log(file.path)
 
-    return LogKind(read, file=recognises, folder=lambda folder: find(folder) is not None)
+    return LogKind(read, folder=lambda folder: find(folder) is not None)
 
 
 def label(text: str) -> str:

@@ -33,6 +33,9 @@ _COUNTED = re.compile(
 )
 """Last parts of the names of columns that are shares of right answers."""
 
+_REWARD_MEAN = re.compile(r"_(reward|score)(_func|_fn)?[ _]mean$")
+"""The end of the names of means of single reward functions, where a log has no folder for them."""
+
 _JUDGED = re.compile(r"judged?|gold|oracle|human|verified|true")
 """Words in the names of what somebody else than the trained reward says of an answer."""
 
@@ -55,6 +58,8 @@ def counts_answers(column: str) -> bool:
     if column.startswith("component/"):
         return pays_for_answers(column.partition("/")[2])
     last = column.rpartition("/")[2].lower()
+    if _REWARD_MEAN.search(last):
+        return pays_for_answers(column)
     return bool(_COUNTED.fullmatch(last)) and not is_beside(column)
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Sign, Status, cannot_tell, measured
 from grposcope.maths.timeseries.change import EARLY, LATE
-from grposcope.signs import run_outcome
+from grposcope.signs import onset, run_outcome
 from grposcope.signs.group_signal import signal
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import late_level, least_of
@@ -57,12 +57,12 @@ def check(quantities: Quantities, solved: bool) -> Finding:
         because += "; at the start all answers were right"
     of_groups = signal(quantities.run)
     evidence = (*_levels(dead, reward), *(of_groups.evidence() if of_groups is not None else ()))
-    onset = None if p >= 0.5 or from_the_start or solved_at_first else dead.first_above(limit)
+    begins = None if from_the_start or solved_at_first else partial(onset.since, dead, 1)
     near: Status = "possible" if at_ceiling == solved and late.value + limit > DEAD - NEAR else "excluded"
     brief = _brief(dead, early.value + limit, late.value + limit)
     if not solved and fell and not from_the_start:
-        return measured(p, because, evidence, onset, AFTER, status=near, brief=brief)
-    return measured(p, because, evidence, onset, status=near, brief=brief)
+        return measured(p, because, evidence, AFTER, status=near, brief=brief, begins=begins)
+    return measured(p, because, evidence, status=near, brief=brief, begins=begins)
 
 
 def _brief(dead: MetricSeries, early: float, late: float) -> str:
@@ -86,13 +86,12 @@ def _from_bounds(
         because = f"{which} have equal rewards, at a {place}"
         p = late.p_up if at_ceiling == solved else 1.0
         brief = f"{which} have equal rewards"
-        onset = None if dead.level(EARLY, limit).value > 0 else dead.first_above(limit)
-        tests.append(measured(p, because, evidence, onset, missing=("dead_fraction",), brief=brief))
+        begins = None if dead.level(EARLY, limit).value > 0 else partial(onset.since, dead, 1)
+        tests.append(measured(p, because, evidence, missing=("dead_fraction",), brief=brief, begins=begins))
     if solved and quantities.binary_rewards:
         top = reward.level(LATE, 1 - LEFT)
         because = f"at most {LEFT - top.value:.1%} of rollouts can still improve, at a {place}"
-        onset = reward.first_above(1 - LEFT)
-        tests.append(measured(top.p_up, because, evidence, onset, missing=("dead_fraction",), brief=because))
+        tests.append(measured(top.p_up, because, evidence, missing=("dead_fraction",), brief=because))
     if not tests and quantities.column("dead_fraction") is not None:
         return cannot_tell(quantities.absence("dead_fraction"), "dead_fraction")
     if not tests:

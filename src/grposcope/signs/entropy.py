@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Grade, Status, cannot_tell, measured
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import harmonic_mean
-from grposcope.signs import run_outcome
+from grposcope.signs import onset, run_outcome
 from grposcope.signs.quantities import SHORT, Quantities
 from grposcope.signs.tests import early_level, late_level
 
@@ -46,15 +47,15 @@ def check(quantities: Quantities) -> Finding:
     brief = quantities.went(entropy.name, early[0], late[0])
     if high < low:
         return measured(
-            min(1.0, 2 * high), because, evidence, entropy.first_above(EXPLODED * early[0]), "entropy explosion",
-            brief=brief,
+            min(1.0, 2 * high), because, evidence, "entropy explosion", brief=brief,
+            begins=partial(onset.since, entropy.logs, 1),
         )  # fmt: skip
     p = min(1.0, 2 * low)
     near: Status = "possible" if late[0] < NEAR * COLLAPSED * early[0] else "excluded"
-    onset = entropy.first_below(COLLAPSED * early[0]) if p < 0.5 else None
     spent = late[0] < SPENT * early[0] or (late[0] < ZERO and not run_outcome.of_run(quantities.run).by_heldout)
     grades: tuple[Grade, Grade] | None = ("warning", "failing") if spent else None
-    return measured(p, because, evidence, onset, status=near, grades=grades, brief=brief)
+    begins = partial(onset.since, entropy.logs, -1)
+    return measured(p, because, evidence, status=near, grades=grades, brief=brief, begins=begins)
 
 
 TEST = LogTest(

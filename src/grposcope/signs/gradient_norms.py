@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,10 @@ from scipy.ndimage import median_filter
 from scipy.special import betainc, stdtr
 
 from grposcope.core.fault import LogTest
-from grposcope.core.finding import Finding, Sign, cannot_tell, measured
+from grposcope.core.finding import Finding, Interval, Sign, cannot_tell, measured
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Array
+from grposcope.signs import onset
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 
 GROWN = 5.0
@@ -29,6 +31,21 @@ WINDOW = 31
 
 LASTING = 7
 """Rows of a shorter one: where most of so many are high, that is a level and no spike."""
+
+BOUNDED = ("verl", "openrlhf", "skyrl", "slime", "roll", "areal")
+"""Engines in which the ratio may be bounded from above by a dual clip of their own, by default or often."""
+
+OFF_POLICY = 1e-4
+"""Share of tokens clipped, at the median of the rows, above which batches are used for several updates: at the first
+update every ratio is 1, and none is."""
+
+UNBOUNDED = "unbounded ratio"
+"""The fault of spikes that several updates on a batch make."""
+
+TWO_SIDED = (
+    "bound the ratio where the advantage is negative: delta = 2 or so (TRL, above 1 + epsilon), clip_ratio_c = 3 "
+    "(verl), or take fewer updates on a batch"
+)
 
 TAILS = 5
 """Degrees of freedom of Student's t that log gradient norms are judged by: heavier tails than normal."""
@@ -57,8 +74,8 @@ def check(quantities: Quantities) -> Finding:
     if growth.p_up < min(p, 0.25):
         because = f"the gradient norm grew from {early:.3g} to {late:.3g}"
         return measured(
-            min(1.0, 2 * growth.p_up), because, evidence, norm.first_above(GROWN * early), "gradient explosion",
-            brief=quantities.went(norm.name, early, late),
+            min(1.0, 2 * growth.p_up), because, evidence, "gradient explosion",
+            brief=quantities.went(norm.name, early, late), begins=partial(onset.since, logs, 1),
         )  # fmt: skip
     p = min(1.0, 2 * p)
     if p >= 0.5:
@@ -67,8 +84,24 @@ def check(quantities: Quantities) -> Finding:
     because = (
         f"the gradient norm has {count} spikes, the largest {largest:.3g} × the running median of steps with a gradient"
     )
+    when = Interval(int(steps.min()), told="first at") if len(steps) else None
+    if (clipped := _off_policy(quantities)) is not None:
+        because += (
+            f", beside {quantities.key(clipped.name)} at {clipped.values.mean():.2g}, so that batches are used for "
+            "several updates: where the advantage is negative their ratio has no upper bound"
+        )
+        brief = f"{count} spikes in {quantities.key(norm.name)}, with several updates a batch"
+        return measured(p, because, evidence, UNBOUNDED, brief=brief, since=when)
     brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
-    return measured(p, because, evidence, int(steps.min()) if len(steps) else None, brief=brief)
+    return measured(p, because, evidence, brief=brief, since=when)
+
+
+def _off_policy(quantities: Quantities) -> MetricSeries | None:
+    """The share of tokens clipped where it shows several updates on a batch, and no dual clip bounds the ratio."""
+    clipped = quantities.get("clip", LEAST)
+    if clipped is None or quantities.run.meta.engine in BOUNDED or quantities.column("clip_dual") is not None:
+        return None
+    return clipped if np.median(clipped.values) > OFF_POLICY else None
 
 
 def live(norms: Array) -> NDArray[np.bool_]:

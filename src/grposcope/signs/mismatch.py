@@ -3,7 +3,8 @@
 Method of this project; no publication. Sizes (n,) of the mismatch are put beside the staleness and beside
 learning rate × steps, both where they are logged.
 
-- A floor is there from the first step: numerics, FP8, or a truncated sampler. A sampler that draws from the share m of
+- A floor is there from the first step: numerics, FP8, other inputs where it is more than these make, or a truncated
+  sampler. A sampler that draws from the share m of
   the trainer's mass, with probabilities divided by m, has ρ = π_trainer/π_sampler = m on every token, so that
   mean log ρ = log of mean ρ = log m; otherwise the mean of ρ is 1. Of mean ρ, k1 and k3 two give the third, as
   mean ρ = 1 + k3 − k1 exactly.
@@ -20,12 +21,14 @@ import math
 
 import numpy as np
 
-from grposcope.core.finding import Finding, at
+from grposcope.core.finding import Finding, Interval
 from grposcope.maths.timeseries.change import EARLY, EDGE, LATE
 from grposcope.maths.timeseries.level import rows
 from grposcope.maths.timeseries.noise import Array
+from grposcope.signs import onset
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 
+INPUTS = "inputs differ"
 NUMERICS, TRUNCATED, LAG = "sampler numerics differ", "truncated sampler", "growing lag"
 REPLACED, NEVER, UNEXPLAINED = "wrong weights at the sampler", "weights never arrived", "sampler mismatch"
 """The faults that the course of the mismatch tells apart."""
@@ -49,6 +52,10 @@ STALER = 1.5
 TOGETHER = 0.5
 """Rank correlation of mismatch and staleness above which they move together."""
 
+BEYOND = {"mismatch/k3": 0.1, "mismatch/k2": 0.1, "mismatch/k1": 0.2, "mismatch/abs": 0.4}
+"""Nats per token from which a distance is more than numerics make: FP8 was seen to reach a mean |log ρ| of 0.27, of
+which k3 is 0.06 where log ratios are normal."""
+
 POWERS = (0.3, 3.0)
 """Exponents of Σ learning rate with which the mismatch to frozen weights may grow: 1/2 to 1 for log ratios, 1 to 2 for
 KL, with room for noise."""
@@ -61,22 +68,27 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
     """The fault that explains mismatch of these sizes (n,), negative by noise only; limit: the size that is too far."""
     early, late = sizes.level(EARLY).value, sizes.level(LATE).value
     if late <= GREW * max(early, SMALLEST * limit):
-        return _floor(quantities)
+        return _floor(quantities, sizes, early)
     staleness = quantities.get("staleness", SHORT)
     if staleness is not None and follows_staleness(sizes, staleness):
         first, last = staleness.level(EARLY).value, staleness.level(LATE).value
         went = quantities.went(staleness.name, first, last)
         return _explained(LAG, f"it grows with the staleness of the weights ({went} versions)")
-    logs = np.log(np.maximum(sizes.values, SMALLEST * limit))
+    course = logs(sizes, limit)
     distance = np.log(_travelled(quantities, sizes.steps))
-    split, of_jump = two_levels(logs)
-    exponent, of_power = straight(distance, logs)
-    of_growth = max(of_power, straight(sizes.steps, logs)[1])
+    of_jump = two_levels(course.values)
+    exponent, of_power = straight(distance, course.values)
+    of_growth = max(of_power, straight(sizes.steps, course.values)[1])
     if of_jump > of_growth:
-        return _jump(int(sizes.steps[split]))
+        return _jump(onset.since(course, 1))
     if of_power >= max(FOLLOWS, of_growth) and POWERS[0] < exponent < POWERS[1]:
         return _frozen(quantities, staleness, exponent)
     return _unexplained(quantities, staleness)
+
+
+def logs(sizes: MetricSeries, limit: float) -> MetricSeries:
+    """Logarithms of sizes (n,), those far below the limit taken as SMALLEST of it."""
+    return MetricSeries(sizes.name, sizes.steps, np.log(np.maximum(sizes.values, SMALLEST * limit)))
 
 
 def follows_staleness(sizes: MetricSeries, staleness: MetricSeries) -> bool:
@@ -91,13 +103,12 @@ def follows_staleness(sizes: MetricSeries, staleness: MetricSeries) -> bool:
     return float(spearmanr(sizes.values[a], staleness.values[b]).statistic) > TOGETHER
 
 
-def two_levels(y: Array) -> tuple[int, float]:
-    """(first row of the second level, R²) of y (n,) at the best split, EDGE rows or more from the ends."""
+def two_levels(y: Array) -> float:
+    """R² of two levels for y (n,) at the best split, EDGE rows or more from the ends."""
     total = float(((y - y.mean()) ** 2).sum())
     splits = range(EDGE, len(y) - EDGE + 1)
     between = [k * (len(y) - k) / len(y) * (y[:k].mean() - y[k:].mean()) ** 2 for k in splits]
-    best = int(np.argmax(between))
-    return splits[best], float(between[best]) / total if total > 0 else 0.0
+    return float(max(between)) / total if total > 0 else 0.0
 
 
 def straight(x: Array, y: Array) -> tuple[float, float]:
@@ -137,14 +148,23 @@ def _travelled(quantities: Quantities, steps: Array) -> Array:
     return np.maximum(total, float(total.max()) / len(steps) ** 2)
 
 
-def _explained(fault: str, because: str, step: int | None = None) -> Finding:
+def _explained(fault: str, because: str, since: Interval | None = None) -> Finding:
     """A fault with the reason that the course of the mismatch gives for it."""
-    return Finding(fault, "possible", because=because, since=at(step))
+    return Finding(fault, "possible", because=because, since=since)
 
 
-def _floor(quantities: Quantities) -> Finding:
-    """There from the first step: a truncated sampler where mean ρ shows it, else numerics."""
+def _floor(quantities: Quantities, sizes: MetricSeries, early: float) -> Finding:
+    """There from the first step: a truncated sampler where mean ρ shows it; where it is beyond numerics other inputs,
+    else numerics. early: the size at first, before the policy became sharp."""
     known = mean_ratio(quantities)
+    beyond = BEYOND.get(sizes.name)
+    if beyond is not None and early > beyond and not (known is not None and _is_truncated(*known)):
+        return _explained(
+            INPUTS,
+            f"it is present from the first step, at {early:.2g} nats per token, and numerics (FP8 among them) make "
+            f"less than {beyond:g}: sampler and trainer do not read the same tokens, template or image, or hold "
+            "other weights",
+        )
     if known is None:
         return _explained(
             NUMERICS,
@@ -152,7 +172,7 @@ def _floor(quantities: Quantities) -> Finding:
             "sampling causes it",
         )
     ratio, size = known
-    if ratio < 1 - CUT and -math.log(max(ratio, 1e-9)) > ONE_SIDED * size:
+    if _is_truncated(ratio, size):
         return _explained(
             TRUNCATED,
             f"it is present from the first step and always has the same sign (mean ρ {ratio:.2g}, mean |log ρ| "
@@ -166,9 +186,15 @@ def _floor(quantities: Quantities) -> Finding:
     )
 
 
-def _jump(step: int) -> Finding:
-    because = f"it jumped at step {step:,}, as when a resumed or restarted sampler loads the wrong weights"
-    return _explained(REPLACED, because, step)
+def _is_truncated(ratio: float, size: float) -> bool:
+    """Whether mean ρ, beside this size of log ρ, is that of a sampler that cannot draw every token."""
+    return ratio < 1 - CUT and -math.log(max(ratio, 1e-9)) > ONE_SIDED * size
+
+
+def _jump(since: Interval | None) -> Finding:
+    when = "" if since is None else f" at step {since.step:,}"
+    because = f"it jumped{when}, as when a resumed or restarted sampler loads the wrong weights"
+    return _explained(REPLACED, because, since)
 
 
 def _lag(quantities: Quantities, staleness: MetricSeries | None) -> str:

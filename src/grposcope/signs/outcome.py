@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grposcope.core.estimate import Estimate
+from grposcope.core.finding import Interval
 from grposcope.core.metrics import VARIANTS
 
 Fate = Literal["learned", "solved", "stalled", "lost", "fell", "flat", "cannot tell"]
@@ -64,11 +65,11 @@ class Outcome:
     fall the best, unless the first evaluation was higher; else the start. change: the end less that. doubt: why the
     fate is "cannot tell". sampled: whether the noise of drawing rollouts is known. missing: what is not logged, or on
     too few rows, where nothing could be tested, as a clause. rose: the end is above the start, by however little.
-    no_gain: no gain was shown, where one should be seen by now. plain: the eye sees plainly that it fell. collapse:
-    step at which the metric fell at once and for good, None where it did not. proxy: the reward rose, and right
-    answers beside it did not; answers: the column of those, and its first and last level. small: a gain that is
-    certain, but little of the range. above: what was lost is less than half of the gain, and the end is above the
-    start.
+    no_gain: no gain was shown, where one should be seen by now. plain: the eye sees plainly that it fell. sudden: the
+    metric fell at once and for good. fall: since when it has fallen, None where that cannot be dated. proxy: the reward
+    rose, and right answers beside it did not; answers: the column of those, and its first and last level. small: a gain
+    that is certain, but little of the range. above: what was lost is less than half of the gain, and the end is above
+    the start.
     """
 
     fate: Fate
@@ -89,7 +90,8 @@ class Outcome:
     rose: bool = False
     no_gain: bool = False
     plain: bool = False
-    collapse: int | None = None
+    sudden: bool = False
+    fall: Interval | None = None
     proxy: bool = False
     answers: tuple[str, Estimate, Estimate] = ("", NOTHING, NOTHING)
     small: bool = False

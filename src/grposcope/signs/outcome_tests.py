@@ -123,7 +123,7 @@ def _by_eye(found: Outcome, steps: Array, seen: Present, scale: float) -> Outcom
     return replace(
         found, fate=fate, doubt="", above=above, best_step=_middle_step(steps, seen.best_part),
         before=seen.best, plain=True, change=_estimate(seen.loss, len(steps)), no_gain=True,
-        collapse=None if seen.fall is None else int(steps[seen.fall]),
+        sudden=seen.fall is not None,
     )  # fmt: skip
 
 

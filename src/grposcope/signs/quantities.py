@@ -117,21 +117,6 @@ class MetricSeries:
         value = math.exp(level.value)
         return value, value * level.se
 
-    def onset(self) -> int:
-        """Step at which the change of the series begins."""
-        return int(self.steps[min(change.onset(self.values).row, len(self) - 1)])
-
-    def first_above(self, limit: float) -> int | None:
-        """First step from which on the running mean stays above `limit`; None if there is none."""
-        above = np.cumsum(self.values - limit)
-        lowest = np.minimum.accumulate(above[::-1])[::-1]  # of this and all later sums
-        over = np.flatnonzero(lowest > np.concatenate([[0.0], above[:-1]]))
-        return int(self.steps[over[0]]) if len(over) else None
-
-    def first_below(self, limit: float) -> int | None:
-        """First step from which on the running mean stays below `limit`; None if there is none."""
-        return MetricSeries(self.name, self.steps, -self.values).first_above(-limit)
-
 
 def _are_percent(values: Array) -> bool:
     """Whether shares (n,) were logged in per cent: some are above 1, none above 100, and they are no counts."""

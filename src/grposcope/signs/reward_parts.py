@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from grposcope.core.finding import Finding, Sign, measured
 from grposcope.core.text import apart
-from grposcope.maths.timeseries.change import EARLY, LATE, fit
+from grposcope.maths.timeseries.change import EARLY, FIRST, LATE, fit
 from grposcope.maths.timeseries.noise import Array, Contrast
+from grposcope.signs import onset
+from grposcope.signs.answers import pays_for_answers
 from grposcope.signs.heldout import FOLLOWS, comparable
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.tests import moved
 
 EXACT = 1e-3
 """Share of the reward's spread that rounding may hide."""
+
+LEFT = 0.2
+"""Share of their first level below which right answers are lost."""
 
 FULL = 0.8
 """A component in [0, 1] that begins above this has no room to follow."""
@@ -52,7 +59,10 @@ def _against_unweighted(
         score = moved(scored.value).replace("rose by ", f"rose by {only}")
         because = f"the reward {moved(trained.value)} while {name}, which is logged but has weight 0 in it, {score}"
         brief = f"{quantities.key(series.name)}, which is not in it, {_brief(series)}"
-        tests.append(measured(max(trained.p_up, behind.p_down), because, evidence, reward.onset(), brief=brief))
+        tests.append(measured(
+            max(trained.p_up, behind.p_down), because, evidence, brief=brief,
+            begins=partial(onset.parting, reward, series),
+        ))  # fmt: skip
     return tests
 
 
@@ -101,15 +111,28 @@ def _against_components(
     tests: list[Finding] = []
     for name, series in parts.items():
         part = series.curve.change()
+        p = max(total.p_up, part.p_down)
+        if pays_for_answers(name) and (lost := _lost_at_once(series, reward)) is not None and 2 * lost[0] < p:
+            p, gained, part = 2 * lost[0], *lost[1:]
+        else:
+            gained = total
         evidence = (
-            _evidence(reward.name, total, column=reward.name),
+            _evidence(reward.name, gained, column=reward.name),
             _evidence(f"component {name}", part, "should not fall", series.name),
         )
-        because = f"the reward {moved(total.value)} while its component {name} {moved(part.value)}"
-        onset = series.onset() if part.p_down < 0.01 else None
+        because = f"the reward {moved(gained.value)} while its component {name} {moved(part.value)}"
         brief = f"{quantities.key(series.name)} {_brief(series)}"
-        tests.append(measured(max(total.p_up, part.p_down), because, evidence, onset, brief=brief))
+        tests.append(measured(p, because, evidence, brief=brief, begins=partial(onset.since, series, -1)))
     return tests
+
+
+def _lost_at_once(part: MetricSeries, reward: MetricSeries) -> tuple[float, Contrast, Contrast] | None:
+    """(p, change of the reward, of the part) since the first rows, where right answers fell below LEFT of what they
+    were; None where they did not. Both may be over before the first part of the run is."""
+    if part.level(LATE).value > LEFT * part.level(FIRST).value:
+        return None
+    gained, lost = reward.change(FIRST, LATE), part.change(FIRST, LATE)
+    return max(gained.p_up, lost.p_down), gained, lost
 
 
 def _against_task_reward(quantities: Quantities) -> list[Finding]:
@@ -125,9 +148,9 @@ def _against_task_reward(quantities: Quantities) -> list[Finding]:
         _evidence("reward_after_kl", after, "what is optimised", trained.name),
     )
     because = f"the task reward {moved(before.value)} while the reward after its KL penalty {moved(after.value)}"
-    onset = task.onset() if before.p_down < 0.01 else None
     brief = f"task reward {_brief(task)}, after its KL penalty {_brief(trained)}"
-    return [measured(max(before.p_down, after.p_up), because, evidence, onset, brief=brief)]
+    begins = partial(onset.since, task, -1)
+    return [measured(max(before.p_down, after.p_up), because, evidence, brief=brief, begins=begins)]
 
 
 def _brief(series: MetricSeries) -> str:

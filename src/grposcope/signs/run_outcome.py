@@ -9,13 +9,14 @@ from dataclasses import replace
 import numpy as np
 
 from grposcope.core.estimate import Estimate
+from grposcope.core.finding import Grade
 from grposcope.core.run import Evaluations, Run, once
 from grposcope.maths.intervals import Z, trusted, wilson
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
 from grposcope.maths.timeseries.noise import Array
 from grposcope.maths.timeseries.shares import sampling_variance
-from grposcope.signs import answers, outcome_tests
+from grposcope.signs import answers, onset, outcome_tests
 from grposcope.signs.heldout import ESTIMATED, UNNAMED, heldout_scores, score_rank
 from grposcope.signs.heldout import of_run as of_scores
 from grposcope.signs.outcome import Outcome
@@ -37,6 +38,19 @@ def of_run(run: Run) -> Outcome:
     `missing` says what is not logged.
     """
     quantities = Quantities(run)
+    return _dated(_of_run(quantities), quantities)
+
+
+def _dated(outcome: Outcome, quantities: Quantities) -> Outcome:
+    """An outcome that fell, with since when."""
+    if outcome.direction != "down":
+        return outcome
+    held = [held.score for held in heldout_scores(quantities, TWO)] if outcome.heldout else []
+    series = next((score for score in held if score.name == outcome.name), None) or quantities.column(outcome.name)
+    return outcome if series is None else replace(outcome, fall=onset.since(series, -1))
+
+
+def _of_run(quantities: Quantities) -> Outcome:
     by_score, by_reward = of_heldout(quantities), of_reward(quantities)
     says_little = by_score.fate in ("solved", "flat") or score_rank(by_score.name) == UNNAMED
     if by_score.known and says_little and by_reward.direction == "down":
@@ -176,3 +190,8 @@ def _is_current(held: MetricSeries, reward: MetricSeries | None) -> bool:
         return True
     begin, end = reward.steps[0], reward.steps[-1]
     return bool(held.steps[-1] >= begin + LATE[0] * (end - begin))
+
+
+def although_it_learned(run: Run) -> tuple[Grade, Grade] | None:
+    """Grades of a fact that should prevent learning: a warning where the reward rose all the same, else its fault's."""
+    return ("warning", "warning") if of_run(run).direction == "up" else None

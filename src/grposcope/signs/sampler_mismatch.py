@@ -16,7 +16,8 @@ from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.core.metrics import metric
 from grposcope.maths.timeseries.change import EARLY, LATE
-from grposcope.signs.mismatch import NUMERICS, TRUNCATED, signature
+from grposcope.signs import onset
+from grposcope.signs.mismatch import INPUTS, NUMERICS, TRUNCATED, logs, signature
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
 
@@ -95,10 +96,10 @@ def check(quantities: Quantities) -> Finding:
     told = signature(quantities, seen.sizes, seen.limit)
     hidden = AFTER.get(found.series.name, "")
     because = f"{worst.because}{f' ({hidden})' if hidden else ''}; {told.because}"
-    onset = None if told.fault in (NUMERICS, TRUNCATED) else told.onset or _crossed(seen)
-    explains = FOLLOWS if onset is not None else ()
+    when = None if told.fault in (INPUTS, NUMERICS, TRUNCATED) else told.since or onset.since(logs(seen.sizes, seen.limit), 1)
+    explains = FOLLOWS if when is not None else ()
     return measured(
-        worst.p, because, worst.evidence, onset, told.fault, explains=explains, brief=worst.brief
+        worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when
     )  # fmt: skip
 
 
@@ -165,11 +166,6 @@ def _best_for_signature(distances: list[Measure], found: Measure) -> Measure:
         return found
     flagged = [one for one in distances if one.p < 0.5]
     return min(flagged, key=lambda one: one.p) if flagged else found
-
-
-def _crossed(measure: Measure) -> int | None:
-    """Step from which on the sizes stay above the limit, or above the part of it that matters where they never do."""
-    return measure.sizes.first_above(measure.limit) or measure.sizes.first_above(MATTERS * measure.limit)
 
 
 def _fine(quantities: Quantities, distances: list[Measure], worst: Finding) -> Finding:

@@ -8,13 +8,15 @@ whose period changes.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from grposcope.core.fault import LogTest
-from grposcope.core.finding import Finding, Grade, Sign, cannot_tell, measured
+from grposcope.core.finding import Finding, Grade, Interval, Sign, cannot_tell, measured
 from grposcope.maths.timeseries import periodogram, spectral_peak
 from grposcope.maths.timeseries.periodogram import SEEN, Oscillation
-from grposcope.signs import run_outcome
+from grposcope.signs import onset, run_outcome
 from grposcope.signs.quantities import MetricSeries, Quantities
 from grposcope.signs.thresholds import STILL
 
@@ -58,12 +60,22 @@ def check(quantities: Quantities) -> Finding:
     )
     if p > 0.05:
         because = "the reward does not oscillate more than slow random drift would"
-    onset = int(reward.steps[swing.first]) if p < 0.5 else None
+    begins = partial(_began, reward, swing.period)
     fault = "growing oscillation" if growing else "oscillation"
     brief = f"reward swings by ± {swing.amplitude:.2g} every {period:.2g} steps"
     return measured(
-        p, because, evidence, onset, fault, grades=grades(swing.amplitude, growing, quantities), brief=brief
+        p, because, evidence, fault, grades=grades(swing.amplitude, growing, quantities), brief=brief,
+        begins=begins,
     )  # fmt: skip
+
+
+def _began(reward: MetricSeries, period: float) -> Interval | None:
+    """Since when the reward swings: the onset of the logarithms of its spread within each period."""
+    rows = max(round(period), 2)
+    first = len(reward) % rows
+    cycles = reward.values[first:].reshape(-1, rows)
+    spread = np.log(np.maximum(cycles.std(1), 1e-12))
+    return onset.between(reward.steps[first::rows], spread, 1, shown=False)
 
 
 def _before_a_fall(reward: MetricSeries) -> MetricSeries:

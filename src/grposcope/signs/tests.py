@@ -21,10 +21,9 @@ def late_level(name: str, value: float, se: float, limit: str = "") -> Sign:
 
 
 def least_of(tests: Sequence[Finding]) -> Finding:
-    """The test with the least p-value, times the number of tests, and without an onset where that is 0.5 or more."""
+    """The test with the least p-value, times the number of tests."""
     least = min(tests, key=lambda test: test.p)
-    p = min(1.0, least.p * len(tests))
-    return replace(least, p=p, since=least.since if p < 0.5 else None)
+    return replace(least, p=min(1.0, least.p * len(tests)))
 
 
 def any_of(tests: Sequence[Finding]) -> Finding:

@@ -22,13 +22,13 @@ def exceeds(verdict: Verdict, findings: Sequence[Finding], wanted: Wanted) -> bo
 
 def alarm_line(alarm: Finding) -> str:
     """An alarm in one line."""
-    what = conclusion(str(alarm.grade), alarm.fault, alarm.onset)
+    what = conclusion(str(alarm.grade), alarm.fault, alarm.since)
     return f"step {alarm.seen or 0:,}: {what}, {_why_and_what_to_do(alarm)}"
 
 
 def alarm_alert(alarm: Finding, source: str) -> Alert:
     """What the receivers of alerts are told of an alarm in the run `source`."""
-    title = conclusion(str(alarm.grade), alarm.fault, alarm.onset)
+    title = conclusion(str(alarm.grade), alarm.fault, alarm.since)
     text = f"step {alarm.seen or 0:,}, {_why_and_what_to_do(alarm)}"
     content = {"text": f"{source}: {alarm_line(alarm)}", "run": source, **document(alarm)}
     return Alert(source, title, text, str(alarm.grade), alarm.fault, alarm.seen or 0, content)

@@ -51,7 +51,7 @@ def test_a_constant_offset_has_a_size_and_no_date(
     assert (found["step"], found["low"], found["high"]) == (None, None, None)
     assert "step" not in out.splitlines()[0]
     assert "(+0.1" in out.splitlines()[0] or "(+0.09" in out.splitlines()[0]
-    assert "from no certain step" in out
+    assert "from the first step" in out
 
 
 def test_a_date_is_given_only_where_its_interval_is_short() -> None:
@@ -82,7 +82,38 @@ def test_same_run_does_not_part(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = log(tmp_path / "a.jsonl", 0, 0.3)
     out, document = call(capsys, path, path)
     assert document["partings"][0]["metrics"][0]["p"] == 1.0
-    assert "they differ in no metric" in out
+    assert "equal to the last digit in the one metric that varies, so this is one run twice" in out
+
+
+def logs(path: Path, coefficient: float, norm: float, seed: int) -> Path:
+    """A log with a coefficient that the trainer writes in every row."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.normal(size=(60, 3)).tolist()
+    rows = [{"step": i + 1, "reward": 0.4 + 0.02 * a, "reward_std": 0.3 + 0.01 * b, "grad_norm": norm * np.exp(0.1 * c),
+             "policy/kl_loss_coef": coefficient} for i, (a, b, c) in enumerate(drawn)]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_setting_without_effect_is_named_where_runs_are_equal_to_the_last_digit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = logs(tmp_path / "a.jsonl", 0.001, 1.0, 0), logs(tmp_path / "b.jsonl", 0.1, 1.0, 0)
+    out, document = call(capsys, one, other)
+    assert "although policy/kl_loss_coef is 0.001 and 0.1: it has no effect" in out
+    assert document["settings"]["policy/kl_loss_coef"] == [0.001, 0.1]
+    out, _ = call(capsys, one, logs(tmp_path / "c.jsonl", 0.1, 1.0, 1))
+    assert "no effect" not in out
+
+
+def test_another_scale_of_the_gradient_is_no_difference_of_learning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = logs(tmp_path / "a.jsonl", 0.1, 1.0, 0)
+    out, _ = call(capsys, one, logs(tmp_path / "b.jsonl", 0.1, 1000.0, 1))
+    assert "from the first step on, at equal reward and reward_std: the scale of the gradient" in out
+    out, _ = call(capsys, one, logs(tmp_path / "c.jsonl", 0.1, 1.3, 1))
+    assert "the scale of the gradient" not in out
 
 
 def test_what_cannot_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

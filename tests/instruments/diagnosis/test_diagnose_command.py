@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import re
@@ -135,7 +136,7 @@ def test_what_the_user_can_mend(
 
 
 def test_settings_given_by_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "misconfiguration" in call(capsys, log(tmp_path / "a.jsonl"), "--set", "group=1")[2]["present"]
+    assert "group of one" in call(capsys, log(tmp_path / "a.jsonl"), "--set", "group=1")[2]["present"]
 
 
 def test_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -318,3 +319,77 @@ def test_the_key_of_the_steps_is_no_other_metric(
 ) -> None:
     assert cli.main(["diagnose", str(log(tmp_path / "a.jsonl")), "--map", given]) == 2
     assert 'the key "step" counts steps and cannot be' in capsys.readouterr().err
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    """Have standard input hold this."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_several_logs_are_judged_each_under_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each has the text that it has alone, the last line counts, and the worst status is that of the command."""
+    good, bad = log(tmp_path / "good.jsonl"), log(tmp_path / "bad.jsonl", collapse=True)
+    alone = {path: call(capsys, path)[1:] for path in (good, bad)}
+    status, out, documents = call(capsys, good, bad, "--fail-on", "failing")
+    assert status == 1
+    for path in (good, bad):
+        assert f"==> {path} <==\n{alone[path][0]}" in out
+    assert out.rstrip().splitlines()[-1] == "2 runs: 1 failing, 1 healthy"
+    assert documents == [alone[good][1], alone[bad][1]], "a document for each, as it has alone"
+    assert call(capsys, good, good, "--fail-on", "failing")[0] == 0
+
+
+def test_a_log_that_cannot_be_read_leaves_the_others_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad, gone = log(tmp_path / "bad.jsonl", collapse=True), tmp_path / "gone.jsonl"
+    status, out, documents = call(capsys, gone, bad, "--fail-on", "failing")
+    assert status == 2
+    assert f"==> {gone} <==\nCannot be read: there is no {gone}" in out
+    assert out.rstrip().endswith("2 runs: 1 failing, 1 cannot be read")
+    assert documents[0]["source"] == str(gone)
+    assert documents[0]["error"].startswith("there is no ")
+    assert documents[1]["word"] == "failing"
+
+
+def test_json_of_several_logs_is_one_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path / "a.jsonl")
+    assert cli.main(["diagnose", str(path), str(path), "--json"]) == 0
+    assert [one["word"] for one in json.loads(capsys.readouterr().out)] == ["healthy", "healthy"]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "console"])
+def test_a_log_from_standard_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """The verdict is that of the file, whose form is told by its text; its name is standard input."""
+    rows = [json.loads(line) for line in log(tmp_path / "a.jsonl").read_text().splitlines()]
+    texts = {
+        "jsonl": [json.dumps(row) for row in rows],
+        "csv": [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)],
+        "console": [" ".join(f"{key}={value}" for key, value in row.items()) for row in rows],
+    }
+    content = "\n".join(texts[form]) + "\n"
+    (tmp_path / "a.log").write_text(content)
+    _, of_file, _ = call(capsys, tmp_path / "a.log")
+    piped(monkeypatch, content.encode())
+    status, out, document = call(capsys, "-")
+    assert status == 0
+    assert out.splitlines()[0] == of_file.splitlines()[0]
+    assert document["source"] == "standard input"
+    piped(monkeypatch, content.encode())
+    assert call(capsys, "-", tmp_path / "a.log")[1].startswith("==> standard input <==\nHealthy")
+    piped(monkeypatch, content.encode())
+    assert cli.main(["diagnose", "-", "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("standard input · ")
+
+
+def test_what_several_logs_and_standard_input_do_not_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = log(tmp_path / "a.jsonl")
+    with pytest.raises(UserError, match="--html draws the page of one run"):
+        call(capsys, path, path, "--html", tmp_path / "a.html")
+    with pytest.raises(UserError, match="standard input can be read only once"):
+        call(capsys, "-", "-")
+    piped(monkeypatch, b"")
+    with pytest.raises(UserError, match="standard input is empty"):
+        call(capsys, "-")

@@ -47,13 +47,6 @@ def test_too_few_rows() -> None:
         change.fit(np.ones(7))
 
 
-def test_onset_of_a_clear_ramp() -> None:
-    y = np.maximum(0, np.arange(200) - 120) / 10 + 0.1 * np.random.default_rng(0).normal(size=200)
-    found = change.onset(y)
-    assert found.low - 2 <= 121 <= found.high + 2  # blocks of two rows
-    assert abs(found.row - 120) <= 5
-
-
 def size(n: int, phi: float, repeats: int, seed: int = 0) -> float:
     rng = np.random.default_rng(seed)
     return float(np.mean([change.fit(ar1(rng, n, phi)).change().p_up < 0.05 for _ in range(repeats)]))

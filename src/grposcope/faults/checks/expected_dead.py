@@ -47,14 +47,15 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     if share < WASTED:
         yield fact(False, because)
         return
-    better = larger_group(group, known)
+    filtered = config.on("algorithm.filter_groups.enable") or config.on("grpo.use_dynamic_sampling")
+    better = None if filtered else larger_group(group, known)  # dropped groups cost rollouts, and no gradient
     remedy = f"set {key} to {better} ({percent(expected(better, known).share or 0)} dead), " if better else ""
     remedy += "use harder prompts, or filter out solved ones" if solved else (
         "use prompts of medium difficulty, or fine-tune on examples first"
     )  # fmt: skip
     grade: Grade = "failing" if share >= DEAD else "warning"
     brief = "most groups will be dead"
-    if config.on("algorithm.filter_groups.enable") or config.on("grpo.use_dynamic_sampling"):
+    if filtered:
         cost = f"1/(1 − {percent(share, 1)}) = {1 / (1 - share):.3g}" if share < 1 else "infinitely many"
         because = f"{because}; {cost} rollouts are drawn per rollout kept"
         grade, brief = "warning" if share >= DEAD else "note", "replacing dead groups is expensive"

@@ -23,7 +23,7 @@ FAULT = Fault(
     name="dead after a fall",
     rank=110,
     remedy=(
-        "go back to a checkpoint before the reward fell: since then all rewards within a group are equal, so no "
+        "go back to the checkpoint before the onset: since then all rewards within a group are equal, so no "
         "gradient can restore it"
     ),
     source=SOURCE,

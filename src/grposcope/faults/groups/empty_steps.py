@@ -25,6 +25,7 @@ from grposcope.maths.timeseries import level as levels
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.gradient_norms import live
+from grposcope.signs.lost_gradient import is_lost
 from grposcope.signs.quantities import SHORT, Quantities
 
 MANY = 0.4
@@ -43,6 +44,8 @@ def check(quantities: Quantities) -> Finding:
     evidence = (Sign(f"late steps without a gradient, last {1 - LATE[0]:.0%}", last, column=norm.name),)
     if last < MANY:
         return fact(False, f"{last:.0%} of late steps have no gradient", evidence)
+    if is_lost(quantities):
+        return fact(False, "no step has a gradient, and dead groups do not explain it", evidence)
     because = f"{apart_shares(first, last)} of steps have no gradient: {count} of {len(empty)} over the whole run"
     undecided = run_outcome.of_run(quantities.run).state == "undecided" and last < MOST
     grades: tuple[Grade, Grade] | None = (FAULT.beside, "warning") if undecided else None

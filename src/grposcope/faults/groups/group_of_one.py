@@ -3,8 +3,8 @@
 What it is
     The group size is 1, often because a setting of the sampler (`rollout.n` of verl) was left at its default.
 How it shows
-    TRL refuses to start. Elsewhere every advantage is 0, or, in verl, the raw reward. A log shows it as
-    misconfiguration: groups of one, or advantages equal to rewards.
+    TRL refuses to start. Elsewhere every advantage is 0, or, in verl, the raw reward. The group size that the log
+    records is 1, or no group of its rollouts has two.
 What it does to the gradient
     It is 0; in verl it is REINFORCE without a baseline, whose variance grows with the square of the mean reward.
 What to do
@@ -19,10 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grposcope.core.fault import Fault, SettingsCheck
-from grposcope.core.finding import Finding, Grade, cannot_tell, fact
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
+from grposcope.core.finding import Finding, Grade, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
+from grposcope.signs import run_outcome
+from grposcope.signs.quantities import Quantities
 from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size
 from grposcope.signs.settings.recipe import group_relative
 from grposcope.signs.settings.trl import GRPO_CONFIG
@@ -51,10 +53,28 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
                    remedy=f"set {key} to 4 or more")  # fmt: skip
 
 
+def check(quantities: Quantities) -> Finding:
+    """Groups of one rollout, by the setting that is recorded or by the rollouts themselves."""
+    run = quantities.run
+    if quantities.group_size != 1 and not (len(run.groups) and int(run.groups.sizes.max()) == 1):
+        return fact(False, "no group of one rollout is recorded")
+    because = "each group has one rollout, so there is nothing to compare it with"
+    return fact(True, because, (Sign("rollouts of a group", 1.0),), brief=because,
+                grades=run_outcome.although_it_learned(run))  # fmt: skip
+
+
 FAULT = Fault(
     name="group of one",
     rank=2.0,
-    remedy="draw 4 rollouts of a prompt or more",
+    remedy="set num_generations, rollout.n or n_samples_per_prompt to 4 or more",
     source=f"{GRPO_CONFIG}; {CORE}",
+    beside="warning",
+    log=LogTest(
+        "group of one",
+        check,
+        needs=(),
+        statistic="the group size that is recorded, and the rollouts of each group",
+        threshold="a fact, no noise involved",
+    ),
     settings=SettingsCheck("group of one", settings, EVERY, "groups of one rollout", ("failing", "warning")),
 )

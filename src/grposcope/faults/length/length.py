@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -36,9 +37,11 @@ from grposcope.faults.checks.expected_truncation import CHECK
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import Contrast
+from grposcope.signs import onset
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, early_level, late_level, least_of, moved
+from grposcope.signs.unseen_limit import limit as unseen_limit
 
 CUT = 0.25
 """Share of truncated completions that starves the reward."""
@@ -79,6 +82,7 @@ def check(quantities: Quantities) -> Finding:
         reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
         if reward is not None and margin is not None:
             gain, unpaid = reward.change(EARLY, LATE), reward.change(EARLY, LATE, minus=margin).p_down
+            unpaid = 1.0 if unseen_limit(quantities) is not None else unpaid  # cut unseen, which is a fault of its own
             longer = length.logs.change(EARLY, LATE, minus=math.log(LONGER)).p_up
             tests.append(
                 measured(
@@ -100,7 +104,7 @@ def check(quantities: Quantities) -> Finding:
     kills_groups = most_are_cut or (length is not None and _grew(length, LONGER))
     return replace(
         result, evidence=tuple(evidence), missing=() if length is not None else ("length",),
-        explains=("saturated", "starved", "constant reward", "empty steps") if kills_groups else (),
+        explains=("saturated", "starved", "constant reward", "empty steps", "never paid") if kills_groups else (),
     )  # fmt: skip
 
 
@@ -111,7 +115,7 @@ def _shrank(quantities: Quantities, length: MetricSeries, first: level.Span, lat
     return measured(
         length.logs.change(first, LATE, minus=math.log(SHORTER)).p_down,
         f"completions went from {number(early)} to {number(late)} tokens",
-        onset=length.first_below(SHORTER * early),
+        begins=partial(onset.since, length.logs, -1),
         remedy=_why_shorter(quantities), brief=quantities.went(length.name, early, late, " tokens"),
     )  # fmt: skip
 
@@ -123,12 +127,12 @@ def _cut(quantities: Quantities, cut: MetricSeries, over: Contrast) -> Finding:
     if whole >= max(late, SHORT):
         since = "in all" if whole == len(cut) else "in the last"
         because = f"every completion is cut at the token limit {since} {whole} steps"
-        onset = None if whole == len(cut) else int(cut.steps[-whole])
-        return fact(True, because, onset=onset, remedy=FEWER_CUT, brief=because)
+        first_row = None if whole == len(cut) else int(cut.steps[-whole])
+        return fact(True, because, onset=first_row, remedy=FEWER_CUT, brief=because)
     first = cut.level(EARLY).value
     return measured(
         over.p_up, f"{over.value + CUT:.0%} of completions are cut at the token limit", remedy=FEWER_CUT,
-        onset=cut.first_above(CUT) if first < CUT else None,
+        begins=partial(onset.since, cut, 1) if first < CUT else None,
         brief=f"{apart_shares(first, over.value + CUT)} of completions cut",
     )  # fmt: skip
 

@@ -1,16 +1,19 @@
 """The entropy grows to a multiple of its early value.
 
 What it is
-    The policy dissolves into noise: too large steps, too strong an entropy bonus, or rewards for nothing.
+    The policy dissolves into noise: too large steps, too strong an entropy bonus, an upper clip bound that favours
+    unlikely tokens (clip-higher), or rewards for nothing.
 How it shows
     Late entropy above three times the early one.
 What it does to the gradient
     Scores of unlikely tokens dominate; the signal of the reward drowns in them.
 What to do
-    Lower the learning rate or the entropy bonus, and check completions for gibberish.
+    Lower the upper clip bound where it is above the lower one (clip_ratio_high, epsilon_high), the entropy bonus or the
+    learning rate, and check completions for gibberish.
 What decides
-    Completions from before and after, and the same ten steps without the bonus.
+    Completions from before and after, and the same ten steps without the bonus and with equal clip bounds.
 Sources
+    rLLM #116: https://github.com/rllm-org/rllm/issues/116
     theory: policy concentration; the ratio is chosen by this project
 """
 
@@ -22,7 +25,8 @@ from grposcope.signs.entropy import TEST
 FAULT = Fault(
     name="entropy explosion",
     rank=90,
-    remedy="lower the learning rate or the entropy bonus; check completions for gibberish",
+    remedy="lower the upper clip bound where it is above the lower one (clip_ratio_high, epsilon_high), the entropy "
+    "bonus or the learning rate; check completions for gibberish",
     source="theory: policy concentration; the ratios are chosen by this project",
     effect="answers vary less, so pass@k and exploration may suffer",
     beside="warning",

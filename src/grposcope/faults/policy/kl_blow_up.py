@@ -25,12 +25,14 @@ Sources
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.core.fault import Fault, LogTest
-from grposcope.core.finding import Finding, Sign, measured
+from grposcope.core.finding import Finding, Interval, Sign, measured
+from grposcope.signs import onset
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 
 FAR, VERY_FAR = 0.5, 3.0
@@ -53,9 +55,6 @@ IMPOSSIBLE, TIMES = 100.0, 1000.0
 
 SURE = 0.05 / 3
 """p-value of one of the three tests below which it is flagged, unless other rules share the level."""
-
-LEFT = 2.0
-"""Multiple of the first half's KL above which it has left its level."""
 
 HALF, TAIL = (0.0, 0.5), (0.9, 1.0)
 """The parts of the run that are compared."""
@@ -81,37 +80,40 @@ def check(quantities: Quantities) -> Finding:
     began_near = float(np.median(kl.values[:FIRST])) < NEAR * late[0]
     blown, unpaid = max(far, steep), away if began_near else 1.0
     p = min(1.0, 3 * min(blown, very_far, unpaid))
+    begins = partial(onset.since, kl.logs or kl, 1, course=True, shown=False)
     evidence = (
         Sign(f"{kl.name}, first half", *early, column=kl.name),
         Sign(f"{kl.name}, last tenth", *late, f"{FAR:g} and {STEEP:g} × the first half, or {VERY_FAR:g}", kl.name),
     )
     because = f"the KL to the starting policy went from {early[0]:.3g} to {late[0]:.3g} nats per token"
-    onset = kl.first_above(max(LEFT * early[0], usual)) if p < 0.5 else None
     brief = quantities.went(kl.name, early[0], late[0])
     if min(blown, very_far) <= SURE:
-        return measured(p, because, evidence, onset, brief=brief)
-    return measured(p, because, evidence, onset, brief=brief, grades=("note", "warning"))
+        return measured(p, because, evidence, brief=brief, begins=begins)
+    return measured(p, because, evidence, brief=brief, begins=begins, grades=("note", "warning"))
 
 
 def _exploded(kl: MetricSeries, rows: NDArray[np.int64], key: str) -> Finding:
     """Single rows whose KL is beyond what a policy can have."""
     largest, usual = float(kl.values[rows].max()), float(np.median(kl.values))
-    because = (
-        f"the KL to the starting policy reaches {largest:.3g} nats per token on {len(rows)} "
-        f"row{'s' * (len(rows) != 1)}, first at step {int(kl.steps[rows[0]]):,}; its median is {usual:.3g}"
-    )
+    when = Interval(int(kl.steps[rows[0]]), told="at" if len(rows) == 1 else "first at")
+    on = f"{when}" if len(rows) == 1 else f"on {len(rows)} rows, {when}"
+    because = f"the KL to the starting policy reaches {largest:.3g} nats per token {on}; its median is {usual:.3g}"
     evidence = (
         Sign(f"largest {kl.name}", largest, limit=f"{IMPOSSIBLE:g} nats and {TIMES:g} × the median", column=kl.name),
     )
     advice = "read the completions of that step: one token that became nearly impossible makes the estimate explode"
-    brief = f"{key} up to {largest:.2g} in {len(rows)} of {len(kl)} steps"
-    return measured(0.0, because, evidence, remedy=advice, brief=brief)
+    brief = (
+        f"{key} {largest:.2g} {when}"
+        if len(rows) == 1
+        else f"{key} up to {largest:.2g} in {len(rows)} of {len(kl)} steps"
+    )
+    return measured(0.0, because, evidence, remedy=advice, brief=brief, since=when)
 
 
 FAULT = Fault(
     name="kl blow-up",
     rank=50,
-    remedy="raise the KL coefficient or lower the learning rate; go back to a checkpoint before the onset",
+    remedy="raise the KL coefficient or lower the learning rate; go back to the checkpoint before the onset",
     source="method of this project; Gao, Schulman & Hilton 2022 (arXiv:2210.10760) for reward against KL",
     beside="warning",
     log=LogTest(

@@ -43,6 +43,8 @@ def check(quantities: Quantities) -> Finding:
             else f"the reward varies; only the last {same} of {n} rows have the same value",
             evidence,
         )
+    if same == n and last == 0 and _alike(quantities, last):
+        return fact(False, "the reward is 0 in every row: it was never paid", evidence)
     top = reward.values.max() if quantities.reward_range is None or same < n else quantities.reward_range[1]
     solved = last >= top and (same < n or last > 0)
     since = f"in all {n} steps" if same == n else f"in the last {same} of {n} steps"
@@ -63,7 +65,7 @@ FAULT = Fault(
     name="constant reward",
     rank=60,
     remedy="read completions of the last steps and run the reward function on them by hand: it no longer "
-    "distinguishes answers; go back to a checkpoint before the onset",
+    "distinguishes answers; go back to the checkpoint before the onset",
     source=OWN_METHOD,
     effect="equal rewards teach nothing",
     beside="warning",

@@ -17,10 +17,13 @@ Sources
 
 from __future__ import annotations
 
+from functools import partial
+
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.faults.reward.reward_hacking import best_evaluation, fallen, shares
 from grposcope.maths.timeseries.peak import since_places
+from grposcope.signs import onset
 from grposcope.signs.heldout import heldout_scores
 from grposcope.signs.quantities import EVALUATIONS, Quantities
 from grposcope.signs.tests import least_of, moved
@@ -46,8 +49,10 @@ def check(quantities: Quantities) -> Finding:
             because = f"{held.title} {fallen(since, step) if change.value < 0 else moved(change.value)}"
             best = best_evaluation(held.score)
             start = best is not None and best <= held.score.steps[0]
-            tests.append(measured(change.p_down, because, evidence, best, brief=because,
-                                    remedy=FROM_THE_START if start else ""))  # fmt: skip
+            tests.append(measured(
+                change.p_down, because, evidence, brief=because, begins=partial(onset.since, held.score, -1),
+                remedy=FROM_THE_START if start else "",
+            ))  # fmt: skip
     if not tests:
         return cannot_tell(f"fewer than {EVALUATIONS} held-out evaluations are logged", "evaluation")
     return least_of(tests)

@@ -4,19 +4,22 @@ What it is
     It never accepts an answer, because it is broken or the task is too hard; or it is a penalty that nothing
     incurs.
 How it shows
-    A component of the reward, or a score of right answers, is exactly 0 in every row, or in nearly all.
+    The reward, a component of it, or a score of right answers, is exactly 0 in every row, or in nearly all.
 What it does to the gradient
     It has no part in it; its weight is wasted.
 What to do
-    Run the function by hand on a right answer. If that is paid, use easier prompts or partial credit.
+    Run the function by hand on a right answer, in the form that the prompt's template makes the model write it. If that
+    is paid, use easier prompts or partial credit.
 What decides
     The reward of a right answer, given by hand.
 Sources
+    slime #1527: https://github.com/THUDM/slime/issues/1527
     method of this project
 """
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -41,6 +44,14 @@ HARDLY = 0.75
 LITTLE = 0.05
 """A late mean below this share of the largest row, or of 1, is that of a score that is hardly ever paid."""
 
+UNPAID = (
+    "run the reward function by hand on a right answer, as the prompt's template makes the model write it; if that is "
+    "paid, use easier prompts, partial credit, or fine-tune on examples first"
+)
+"""What to do where no rollout is ever paid."""
+
+UNPAID_FOLLOWS = ("starved", "empty steps", "zero loss", "no learning", "constant reward")
+
 RARELY = 0.01
 """A part of the reward whose mean is below this from first to last pays in one of a hundred rollouts at most."""
 
@@ -58,6 +69,8 @@ def check(quantities: Quantities) -> Finding:
     if zero and (len(zero) < len(parts) or not zero.keys() <= parts.keys()):
         return _never(zero, quantities)
     reward = quantities.get("reward", SHORT)
+    if reward is not None and not reward.values.any() and _no_spread(quantities):
+        return _nothing_ever(reward, quantities)
     hardly = [one for one in (reward, *(scored[name] for name in scored if name in seen)) if one and _hardly(one)]
     if hardly:
         return _hardly_ever(hardly[0], quantities)
@@ -68,6 +81,30 @@ def check(quantities: Quantities) -> Finding:
         return cannot_tell(quantities.absent_components(), "components")
     which = "all components" if zero else "no component"
     return fact(False, f"{which} of the reward {'are' if zero else 'is'} 0 in every row")
+
+
+def _no_spread(quantities: Quantities) -> bool:
+    """Whether rewards whose mean is 0 in every row are all 0: nothing in the log says that they spread."""
+    spread, low = quantities.get("reward_std", 1), quantities.column("reward_min")
+    return (spread is None or not spread.values.any()) and (low is None or not low.values.any())
+
+
+def _nothing_ever(reward: MetricSeries, quantities: Quantities) -> Finding:
+    """That no rollout was ever paid, and whether completions end, so that a grader could see an answer."""
+    because = f"every rollout has a reward of exactly 0 in all {len(reward)} steps"
+    cut = quantities.get("truncated", SHORT)
+    share = math.nan if cut is None else 1 - float(cut.values.mean())
+    ends = f", although {share:.0%} of completions end before the limit" if share > 0.5 else ""
+    evidence = (Sign("rows in which the reward is 0", float(len(reward)), column=reward.name),)
+    return fact(
+        True,
+        because + ends,
+        evidence,
+        grades=("failing", "failing"),
+        brief=because,
+        remedy=UNPAID,
+        explains=UNPAID_FOLLOWS,
+    )
 
 
 def _is_score(column: str) -> bool:

@@ -16,10 +16,12 @@ Sources
 
 from __future__ import annotations
 
+from functools import partial
+
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, measured
 from grposcope.maths.timeseries.noise import Contrast
-from grposcope.signs import run_outcome
+from grposcope.signs import onset, run_outcome
 from grposcope.signs.quantities import MetricSeries, Quantities
 from grposcope.signs.tests import any_of, moved
 
@@ -42,14 +44,13 @@ def check(quantities: Quantities) -> Finding:
     worst = any_of([*(_fall(reward, *fall) for fall in falls), *_drop(reward)])
     white = min(curve.if_white.change().p_down, curve.if_white.change(MIDDLE).p_down)
     missing = () if 2 * white >= SEEN else ("longer run",) if reward.sampling is not None else ("rollouts",)
-    onset = reward.onset() if worst.p < 0.5 and worst.onset is None else worst.onset
     untold = "" if not missing or worst.p < BEYOND else ", which may be slow random drift"
     outcome = run_outcome.of_run(quantities.run)
     beside = outcome.by_heldout or (outcome.heldout and outcome.direction == "up")
     grades: tuple[Grade, Grade] | None = ("note", "note") if beside else None
     return measured(
-        worst.p, worst.because + untold, worst.evidence, onset, missing=missing, grades=grades,
-        brief=worst.because,
+        worst.p, worst.because + untold, worst.evidence, missing=missing, grades=grades, brief=worst.because,
+        begins=partial(onset.since, reward, -1),
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ Sources
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.core.text import apart
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.maths.timeseries.peak import Since, since_places
+from grposcope.signs import onset
 from grposcope.signs.heldout import FOLLOWS, HeldOut, heldout_scores
 from grposcope.signs.quantities import EVALUATIONS, MetricSeries, Quantities
 from grposcope.signs.reward_parts import against_parts
@@ -100,9 +102,9 @@ def _against(held: HeldOut, reward: MetricSeries) -> list[Finding]:
             _since_step(reward.name, step, rises, reward.name),
             _since_step(held.title, step, scored),
         )
-        onset = best_evaluation(score) if falls else step
         brief = f"{held.title} {' → '.join(apart(since.start, since.start + scored.value))} while the reward rose"
-        tests.append(measured(p, because, evidence, onset, brief=brief))
+        begins = partial(onset.parting, held.follows or reward, score, falls)
+        tests.append(measured(p, because, evidence, brief=brief, begins=begins))
     return tests
 
 

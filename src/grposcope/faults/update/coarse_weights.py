@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grposcope.core.fault import Fault, SettingsCheck
-from grposcope.core.finding import Finding, fact
+from grposcope.core.finding import Finding, Grade, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
 from grposcope.signs.settings.names import LEARNING_RATE
@@ -32,6 +32,9 @@ COARSE = 2.0**-8
 USUAL = 5e-3
 """A size that most weights of a language model, about 0.02, are above."""
 
+TINY = 1e-3
+"""A size that about one weight in twenty-five is below, so that nearly all steps are rounded away."""
+
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
     """Weights in bfloat16 beside a learning rate that moves only small ones; steps of Adam are about the rate."""
@@ -42,7 +45,8 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     size = rate / COARSE
     if size < USUAL:
         because = f"weights are kept in bfloat16: a step of {rate:g} changes only weights smaller than {size:.2g}"
-        yield fact(True, because, config.signs(key), grade="note", brief="most steps are rounded away",
+        grade: Grade = "warning" if size < TINY else "note"
+        yield fact(True, because, config.signs(key), grade=grade, brief="most steps are rounded away",
                    remedy="keep float32 weights, and compute in bfloat16")  # fmt: skip
 
 
@@ -69,6 +73,6 @@ FAULT = Fault(
         settings,
         ("trl", "verl"),
         "bfloat16 weights, in which most steps are rounded away",
-        ("note",),
+        ("warning", "note"),
     ),
 )

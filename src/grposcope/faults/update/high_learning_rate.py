@@ -1,10 +1,10 @@
-"""A learning rate higher than those others have published.
+"""A learning rate higher than those others have published, or one whose first steps lead far away.
 
 What it is
     The rate of Adam is above the largest among the published settings, for all weights or for adapters.
 How it shows
     Where it is too high indeed: an entropy that collapses, a KL that runs away, spikes of the gradient norm, then a
-    fall of the reward.
+    fall of the reward. In a log: a KL of a quarter of a nat or more within the first few steps.
 What it does to the gradient
     A step of Adam moves every weight by about the learning rate, whatever the size of the gradient.
 What to do
@@ -12,6 +12,7 @@ What to do
 What decides
     Fifty steps at a third of the rate, beside fifty at this one.
 Sources
+    ms-swift #4800: https://github.com/modelscope/ms-swift/issues/4800
     The published settings that benchmarks/lint.md lists"""
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
+from grposcope.signs.early_kl import REMEDY, TEST
 from grposcope.signs.settings.names import LEARNING_RATE
 from grposcope.signs.settings.recipe import has_adapters
 
@@ -57,8 +59,10 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
 FAULT = Fault(
     name="high learning rate",
     rank=4.0,
-    remedy="start with 1e-6 for full training, 1e-5 for adapters",
-    source="the settings in benchmarks/lint.md",
+    remedy=REMEDY,
+    source="ms-swift #4800; the settings in benchmarks/lint.md",
+    beside="warning",
+    log=TEST,
     settings=SettingsCheck(
         "high learning rate",
         settings,

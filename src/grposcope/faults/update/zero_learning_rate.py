@@ -3,7 +3,7 @@
 What it is
     The rate is 0 or below, by a typing error or a schedule.
 How it shows
-    A log shows it as misconfiguration: the learning rate is 0 on all rows; the reward does not move.
+    The learning rate is 0 on all rows of the log; the reward does not move.
 What it does to the gradient
     Nothing: it is computed and multiplied by 0.
 What to do
@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grposcope.core.fault import OWN_METHOD, Fault, SettingsCheck
-from grposcope.core.finding import Finding, cannot_tell, fact
+from grposcope.core.fault import OWN_METHOD, Fault, LogTest, SettingsCheck
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
+from grposcope.signs import run_outcome
+from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.settings.names import LEARNING_RATE
 
 
@@ -35,11 +37,32 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
                    brief="nothing is learned", remedy=f"set {key}")  # fmt: skip
 
 
+def check(quantities: Quantities) -> Finding:
+    """A learning rate of exactly 0 on all rows."""
+    rate = quantities.column("lr")
+    if rate is None:
+        return fact(False, "lr is not logged", missing=("lr",))
+    if len(rate) < LEAST or rate.values.any():
+        return fact(False, "the learning rate is not 0")
+    because = f"the learning rate is 0 on all {len(rate)} rows"
+    return fact(True, because, (Sign("rows with a learning rate of 0", float(len(rate)), column="lr"),), brief=because,
+                remedy="set a learning rate; check the warm-up and the length of the schedule",
+                grades=run_outcome.although_it_learned(quantities.run))  # fmt: skip
+
+
 FAULT = Fault(
     name="zero learning rate",
     rank=2.3,
     remedy="set a learning rate",
     source=OWN_METHOD,
+    beside="warning",
+    log=LogTest(
+        "zero learning rate",
+        check,
+        needs=("lr",),
+        statistic="the learning rate of every row",
+        threshold="0 on all rows, a fact",
+    ),
     settings=SettingsCheck(
         "zero learning rate", settings, ("trl", "verl", "nemo-rl"), "a learning rate of 0", ("failing",)
     ),

@@ -28,6 +28,7 @@ from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.maths.timeseries import level as levels
 from grposcope.maths.timeseries.change import LATE
+from grposcope.signs.lost_gradient import is_lost
 from grposcope.signs.quantities import SHORT, Quantities
 
 NEAR_ZERO = 1e-3
@@ -47,6 +48,8 @@ def check(quantities: Quantities) -> Finding:
         return measured(1.0, because, (size,))
     if norm is None:
         return cannot_tell("the loss is near 0; only gradient norms would show why", "grad_norm")
+    if is_lost(quantities):
+        return measured(1.0, "the loss is near 0, and the gradient is 0 although groups differ", (size,))
     zeros = levels.level((norm.values == 0).astype(np.float64), LATE, NO_GRADIENT)
     typical = float(np.median(norm.values))
     evidence = (size, Sign("median gradient norm", typical, column=norm.name))
@@ -64,7 +67,7 @@ def check(quantities: Quantities) -> Finding:
 FAULT = Fault(
     name="zero loss",
     rank=240,
-    remedy="look for dead groups and wrong settings: see starved, saturated and misconfiguration",
+    remedy="look for dead groups and wrong settings: see starved, saturated and group of one",
     source="theory: centred advantages sum to zero",
     effect="further steps change nothing",
     minor=True,

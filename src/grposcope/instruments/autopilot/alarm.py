@@ -14,9 +14,9 @@ from typing import Any
 from grposcope.core.finding import Finding, Sign, at, fact, measured
 from grposcope.core.text import number, percent
 from grposcope.faults import catalogue
-from grposcope.faults.judge import dated
 from grposcope.faults.length.length import FEWER_CUT
 from grposcope.instruments.autopilot import monitors
+from grposcope.signs import checkpoints
 
 FAULTS = {
     "reward": "reward decline",
@@ -107,14 +107,15 @@ def _of_bets(
     monitor: str, step: int, log_e: float, share: float, because: str, signs: list[Sign], onset: int | None
 ) -> Finding:
     p = math.exp(-min(max(log_e, 0.0), LARGEST))
-    seen = measured(p, because, signs, onset, FAULTS[monitor], status="present", adjusted=min(1.0, p / share))
+    seen = measured(p, because, signs, FAULTS[monitor], status="present", adjusted=min(1.0, p / share))
     remedy = FEWER_CUT if monitor == "cut" else ""
     return _told(replace(seen, since=at(onset), remedy=remedy), step)
 
 
 def _told(alarm: Finding, step: int) -> Finding:
     remedy = alarm.remedy or catalogue.faults()[alarm.fault].remedy
-    return replace(alarm, seen=step, grade="warning", remedy=dated(remedy, alarm.onset), source=SOURCE)
+    told = checkpoints.advised(remedy, checkpoints.before(alarm.since), alarm.since)
+    return replace(alarm, seen=step, grade="warning", remedy=told, source=SOURCE)
 
 
 def _in_words(log_e: float) -> str:

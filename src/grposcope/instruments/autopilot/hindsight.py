@@ -70,7 +70,7 @@ def sentences(run: Run, seen: JudgedWhole, story: Story, policy: AutopilotPolicy
         yield "No fault is named for that, so that an autopilot has nothing to act on."
     reasons: dict[str, list[str]] = {}
     for finding in seen.failing:
-        since = "" if finding.onset is None else f" since step {finding.onset:,}"
+        since = "" if finding.since is None else f" {finding.since}"
         reasons.setdefault(done_about(finding, run, story, policy, would), []).append(f"{finding.fault}{since}")
     for reason, faults in reasons.items():
         named = " and ".join(faults)

@@ -33,8 +33,7 @@ from grposcope.faults.length import length
 from grposcope.faults.record.non_finite import LASTING
 from grposcope.maths import betting
 from grposcope.maths.betting import Bets
-from grposcope.maths.evalues import began
-from grposcope.signs import dead_groups
+from grposcope.signs import dead_groups, onset
 
 Floats = NDArray[np.float64]
 
@@ -149,10 +148,11 @@ class Fall:
     def onset(self) -> int:
         """The step of the batch with which the fall began; -1 where nothing speaks for one."""
         one = self.worst
-        after = [] if one is None else [batch for batch in self.batches if batch[0] > one.step]
-        if one is None or not after:
+        if one is None or not self.batches or self.batches[-1][0] <= one.step:
             return -1
-        return after[began(np.array([count * (one.limit - mean) for _, count, mean, _ in after]))][0]
+        steps, _, means, _ = (np.array(column, np.float64) for column in zip(*self.batches, strict=True))
+        since = onset.between(steps, means, -1)
+        return -1 if since is None else since.step
 
     def mean(self, first: int, last: float = math.inf) -> Estimate:
         """The mean over the batches from step `first` to `last`, both included."""

@@ -14,11 +14,23 @@ from grposcope.core.metrics import VARIANTS, variant
 from grposcope.core.run import Run, labels
 from grposcope.core.text import listed, number, visible
 from grposcope.instruments.compare import INSTRUMENT
-from grposcope.instruments.compare.differences import COMPARED, MetricDifference, differences
+from grposcope.instruments.compare.differences import (
+    COMPARED,
+    MetricDifference,
+    constants,
+    differences,
+    identical,
+)
 from grposcope.instruments.diagnosis.verdict import findings_of, verdict
 
 LEVEL = 0.05
 """Adjusted p-value below which runs are said to differ in a metric."""
+
+SCALED = 10
+"""Ratio of the gradient norms of two runs that is another scale."""
+
+ROLLED = ("reward", "reward_std", "length")
+"""Metrics of rollouts, which are equal where runs learn alike."""
 
 LIMIT = 600
 """Characters of a cell."""
@@ -28,7 +40,11 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
     """Every run compared with the first; UserError where two share no metric on enough steps. sources: of the runs."""
     names = labels(runs)
     apart = [differences(runs[0], run) for run in runs[1:]]
-    sentence, *text = (_conclusion(name, names[0], found) for name, found in zip(names[1:], apart, strict=True))
+    sentence, *text = (
+        _same(name, names[0], runs[0], run) or _conclusion(name, names[0], found)
+        for name, run, found in zip(names[1:], runs[1:], apart, strict=True)
+    )
+    text += [line for name, found in zip(names[1:], apart, strict=True) if (line := _scale(name, names[0], found))]
     verdicts = [str(verdict(run, findings_of(run))) for run in runs]
     settings, ends, not_compared = _settings(runs), _ends(runs), _not_compared(runs)
     document = {
@@ -82,6 +98,8 @@ def since(difference: MetricDifference) -> str:
     """The step from which two runs differ in a metric, with its 95 % interval; "within noise" if noise explains it."""
     if difference.adjusted >= LEVEL:
         return "within noise"
+    if difference.whole:
+        return "from the first step"
     return f"from {_step(difference)}" if difference.step is not None else "from no certain step"
 
 
@@ -103,6 +121,44 @@ def _conclusion(name: str, other: str, metrics: Sequence[MetricDifference]) -> s
     return f"{name} against {other}: {main.metric} {sizes}{date}{too}."
 
 
+def _same(name: str, other: str, first: Run, second: Run) -> str:
+    """That two runs are equal to the last digit, and which settings have no effect then; empty where they are not."""
+    count = identical(first, second)
+    if not count:
+        return ""
+    differ = _settings([first, second])
+    said = listed([f"{visible(key)} is {values[0]} and {values[1]}" for key, values in differ.items()])
+    what = f"{name} against {other}: equal to the last digit in {_every(count)}"
+    if not differ:
+        return f"{what}, so this is one run twice, or two with one seed and the same settings."
+    has = "it has" if len(differ) == 1 else "none of them has"
+    return f"{what} although {said}: {has} {'no' if len(differ) == 1 else 'any'} effect."
+
+
+def _every(count: int) -> str:
+    return "the one metric that varies" if count == 1 else f"all {count} metrics that vary"
+
+
+def _scale(name: str, other: str, metrics: Sequence[MetricDifference]) -> str:
+    """That gradient norms differ by a factor from the first step on while the rollouts do not; empty where not so."""
+    norm = next((one for one in metrics if one.metric == "grad_norm"), None)
+    if norm is None or min(norm.first, norm.second) <= 0 or not norm.whole:
+        return ""
+    factor = max(norm.first, norm.second) / min(norm.first, norm.second)
+    equal = [one.metric for one in metrics if one.metric in ROLLED and one.adjusted >= LEVEL]
+    if (
+        factor < SCALED
+        or "reward" not in equal
+        or any(one.metric in ROLLED and one.adjusted < LEVEL for one in metrics)
+    ):
+        return ""
+    return (
+        f"{name} against {other}: grad_norm differs by {number(factor)} × from the first step on, at equal "
+        f"{listed(equal)}: the scale of the gradient or of what is logged (ZeRO stage, sum or mean over ranks, loss "
+        "scale), not what is learned; steps of Adam do not depend on it unless the norm is clipped."
+    )
+
+
 def signed(value: float) -> str:
     """A difference with its sign."""
     return ("+" if value > 0 else "") + number(value)
@@ -112,7 +168,8 @@ def _settings(runs: Sequence[Run]) -> dict[str, list[Any]]:
     settings = [dict(run.config.get("settings", {})) for run in runs]
     names = dict.fromkeys(name for of_run in settings for name in of_run)
     values = {name: [of_run.get(name) for of_run in settings] for name in names}
-    return {name: row for name, row in values.items() if any(value != row[0] for value in row)}
+    differ: dict[str, list[Any]] = {name: row for name, row in values.items() if any(one != row[0] for one in row)}
+    return differ | constants(runs)
 
 
 def _ends(runs: Sequence[Run]) -> dict[str, list[float | None]]:

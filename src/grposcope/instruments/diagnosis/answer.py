@@ -114,6 +114,16 @@ def _how_to_log(run: Run, findings: Sequence[Finding]) -> list[Table]:
     return [Table("How to log what is missing", ("metric", "how"), ways, folded=True)] if ways else []
 
 
+def _since(finding: Finding) -> str:
+    """Since which step, with the interval where it is known; empty where it is not dated."""
+    since = finding.since
+    if since is None:
+        return ""
+    between = "" if since.low is None or since.high is None else f" ({since.low:,} to {since.high:,})"
+    told = "" if since.told == "since" else f"{since.told} "
+    return f"{told}{since.step:,}{between}"
+
+
 def _tables(findings: Sequence[Finding]) -> list[Table]:
     """What is flagged, the evidence of it and what to do; and the other rules, folded."""
     flagged = [finding for finding in findings if finding.status == "present"]
@@ -123,7 +133,7 @@ def _tables(findings: Sequence[Finding]) -> list[Table]:
     if not flagged:
         return tables
     seen = [
-        (one.fault, _status(one), "" if one.onset is None else f"{one.onset:,}", _sure(one),
+        (one.fault, _status(one), _since(one), _sure(one),
          f"{one.p:.2g}" if one.p > 0 else "",
          visible(one.because, LIMIT))
         for one in flagged

@@ -1,29 +1,35 @@
-"""`grposcope diagnose`: what is wrong with a run, in one screen."""
+"""`grposcope diagnose`: what is wrong with a run, in one screen; of several, a screen under the name of each."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
 from grposcope.commands import log_flags as logs
 from grposcope.commands.output import add_json, finish, say
 from grposcope.commands.watch_flags import add_webhook, senders, wanted_by
 from grposcope.core.answer import HEADLINE
 from grposcope.core.errors import UserError
+from grposcope.core.settings import SettingsAskedFor
+from grposcope.core.text import visible
+from grposcope.signs.words import Word
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
     from grposcope.core.run import Run
     from grposcope.instruments.diagnosis import Finding
+    from grposcope.watch.alarms import Wanted
+    from grposcope.watch.alerts import Delivers
 
 DESCRIPTION = (
     "Check the log of a run for the known ways in which GRPO fails. The first line is the verdict: "
-    "failing, warning, healthy or cannot tell. Exit status: 1 if anything that --fail-on names is flagged, "
-    "2 if no run can be read, else 0."
+    "failing, warning, healthy or cannot tell. Of several runs each is judged under its name, and a last line counts. "
+    "Exit status: 1 if anything that --fail-on names is flagged, 2 if a run cannot be read, else 0."
 )
 EXAMPLES = """\
 examples:
@@ -33,6 +39,9 @@ examples:
   grposcope diagnose train.log --set group=8                 a setting that the log does not state
   grposcope diagnose mine.log --dry-run                      what is read from the log of your own trainer
   grposcope diagnose mine.log --map reward=Reward,step=2     which of its numbers is the reward, and which the step
+  grposcope diagnose RUN --config train.py                   and whether the run has the settings that were asked for
+  grposcope diagnose runs/*.jsonl                            several runs, each by itself, and how many are failing
+  ssh gpu cat train.log | grposcope diagnose -               a log from standard input
   grposcope diagnose RUN --html verdict.html                 one page: the rules, and charts of what is flagged
   grposcope diagnose RUN --fail-on failing                   exit status 1 if learning stops or reverses, for CI
   grposcope diagnose RUN --fail-on "kl blow-up"              or if this mode is flagged, whatever its grade
@@ -42,6 +51,9 @@ examples:
 DIVERGENCE = "divergence"
 """What --fail-on calls a run that leaves its references."""
 
+UNREAD = "cannot be read"
+"""What the last line of several runs calls one without a verdict."""
+
 MORE = "-v prints {left}every rule, and how to log what is missing; --html FILE draws a page."
 """Last line of the screen."""
 
@@ -50,15 +62,24 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     from grposcope.faults.catalogue import seen_in_logs
 
-    command.add_argument("path", metavar="RUN", help="folder or file of a run, of any supported trainer")
-    add_json(command, "print only the JSON document, with statistics, thresholds and sources")
+    command.add_argument(
+        "paths",
+        nargs="+",
+        metavar="RUN",
+        help="folder or file of a run, of any supported trainer; - for a log from standard input",
+    )
+    add_json(
+        command,
+        "print only the JSON document, with statistics, thresholds and sources; of several runs a list of documents, "
+        "of one that cannot be read its source and error",
+    )
     command.add_argument(
         "-v",
         "--verbose",
         action="store_true",
         help="print every rule, number and note, and how to log what is missing (default: one screen)",
     )
-    command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page")
+    command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page, of one run")
     command.add_argument(
         "--fail-on",
         action="append",
@@ -82,6 +103,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         default="step",
         help="what to align the runs by: steps, tokens, or seconds since the first row (default: step)",
     )
+    command.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="settings that were asked for, a file as lint reads it: what differs from those of the run is named, "
+        "and what the log does not state is taken from it",
+    )
     add_webhook(command, "the verdict")
     command.add_argument(
         "--level",
@@ -90,31 +118,90 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="X",
         help="chance of any flag on a run without failures (default: 0.05)",
     )
-    logs.add_flags(command, "path")
+    logs.add_flags(command, "paths")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the flags ask of every run: what fails it, what is told, to whom, and the runs that it is compared with."""
+
+    fatal: Wanted
+    told: Wanted
+    hooks: Sequence[Delivers]
+    references: Sequence[Run]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the verdict; exit status 1 for what --fail-on names."""
-    from grposcope.faults import judge_texts
-    from grposcope.faults.judge import diagnose
-    from grposcope.instruments.diagnosis import answer, screen
-    from grposcope.instruments.diagnosis.verdict import verdict
-    from grposcope.render import document, terminal, wrapping
+    """Print the verdict on each run; exit status 1 for what --fail-on names, 2 where a run cannot be read."""
     from grposcope.watch import alerts
-    from grposcope.watch.alerts import Alert
-    from grposcope.watch.wording import exceeds, verdict_alert
 
-    hooks = senders(arguments.webhook)
+    asked, paths = _asked(arguments), arguments.paths
+    document: dict[str, Any] | list[dict[str, Any]]
+    if len(paths) == 1:
+        too_bad, document = _judge(paths[0], arguments, asked)
+        status = int(too_bad)
+    else:
+        status, document = _several(arguments, asked)
+    for line in alerts.wait(asked.hooks):
+        print(line, file=sys.stderr)
+    finish(arguments, document)
+    return status
+
+
+def _asked(arguments: argparse.Namespace) -> Wishes:
+    """What the flags ask, and UserError where they contradict each other."""
     if not 0 < arguments.level < 1:
         raise UserError(
             f"--level {arguments.level:g} is not a probability; give a number between 0 and 1, such as 0.05"
         )
     grades = [name for name in arguments.fail_on if name != DIVERGENCE]
-    fatal, told = wanted_by("--fail-on", grades), wanted_by("--alert-on", arguments.alert_on or ["warning"])
     if len(grades) < len(arguments.fail_on) and not arguments.reference:
         raise UserError("--fail-on divergence needs runs that went well; give them with --reference")
-    read_run = logs.read(arguments.path, arguments)
-    compared = _compared(read_run, arguments)
+    if arguments.html and len(arguments.paths) > 1:
+        raise UserError("--html draws the page of one run; name one, or use grposcope report for several")
+    if [*arguments.paths, *arguments.reference].count("-") > 1:
+        raise UserError("standard input can be read only once; name - once")
+    return Wishes(
+        wanted_by("--fail-on", grades),
+        wanted_by("--alert-on", arguments.alert_on or ["warning"]),
+        senders(arguments.webhook),
+        [logs.read(path, arguments) for path in arguments.reference],
+    )
+
+
+def _several(arguments: argparse.Namespace, asked: Wishes) -> tuple[int, list[dict[str, Any]]]:
+    """Judge each of several runs under its name, and count; the worst exit status, and a document for each run."""
+    status, documents = 0, []
+    for path in arguments.paths:
+        name = visible(str(logs.place(path)), 200)
+        say(arguments, f"==> {name} <==")
+        try:
+            too_bad, said = _judge(path, arguments, asked)
+            status = max(status, int(too_bad))
+        except UserError as error:
+            said = {"source": name, "error": str(error)}
+            say(arguments, f"Cannot be read: {error}")
+            status = 2
+        documents.append(said)
+        say(arguments, "")
+    words = Counter(said.get("word", UNREAD) for said in documents)
+    counts = [f"{words[word]} {word}" for word in (*get_args(Word), UNREAD) if words[word]]
+    say(arguments, f"{len(documents)} runs: {', '.join(counts)}")
+    return status, documents
+
+
+def _judge(path: str, arguments: argparse.Namespace, asked: Wishes) -> tuple[bool, dict[str, Any]]:
+    """Print the verdict on a run and tell whom it concerns; whether it fails the command, and the document."""
+    from grposcope.faults import judge_texts
+    from grposcope.faults.judge import diagnose
+    from grposcope.instruments.diagnosis import answer, screen
+    from grposcope.instruments.diagnosis.verdict import verdict
+    from grposcope.render import document, terminal, wrapping
+    from grposcope.watch.alerts import Alert
+    from grposcope.watch.wording import exceeds, verdict_alert
+
+    read_run = _run(path, arguments)
+    compared = _compared(read_run, arguments, asked.references)
     findings = judge_texts.with_texts(read_run, diagnose(read_run, arguments.level))
     judged, found = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
     said = document.of_answer(found)
@@ -132,22 +219,37 @@ def run(arguments: argparse.Namespace) -> int:
         say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
     left = compared is not None and bool(compared.document.get("diverged"))
     divergence = left and DIVERGENCE in arguments.fail_on
-    too_bad = exceeds(judged, findings, fatal) or divergence
-    if too_bad or exceeds(judged, findings, told):
-        for hook in hooks:
+    too_bad = exceeds(judged, findings, asked.fatal) or divergence
+    if too_bad or exceeds(judged, findings, asked.told):
+        for hook in asked.hooks:
             hook.send(verdict_alert(judged, findings, said["source"]))
             if divergence and compared is not None:
                 hook.send(Alert(said["source"], compared.sentence, compared.because, "warning", DIVERGENCE,
                                 document={"text": f"{said['source']}: {compared.sentence}"}))  # fmt: skip
-        for line in alerts.wait(hooks):
-            print(line, file=sys.stderr)
-    finish(arguments, said)
-    return int(too_bad)
+    return too_bad, said
 
 
-def _compared(run: Run, arguments: argparse.Namespace) -> Answer | None:
+def _run(path: str, arguments: argparse.Namespace) -> Run:
+    """The run, with what the file of --config asks for: settings that its log does not state are taken from there."""
+    run = logs.read(path, arguments)
+    if arguments.config is None:
+        return run
+    from grposcope.instruments import has, needed
+
+    if not has("lint"):
+        raise UserError(needed(["lint"]))
+    from grposcope.instruments.lint.read import read
+    from grposcope.signs.settings.in_force import missing_from
+
+    settings = read(arguments.config)
+    if more := missing_from(run, settings):
+        run = logs.read(path, arguments, more)
+    return replace(run, asked=SettingsAskedFor(settings, frozenset(more)))
+
+
+def _compared(run: Run, arguments: argparse.Namespace, references: Sequence[Run]) -> Answer | None:
     """What is said of the run against the runs of --reference; None without these."""
-    if not arguments.reference:
+    if not references:
         return None
     from grposcope.instruments import has, needed
 
@@ -155,7 +257,6 @@ def _compared(run: Run, arguments: argparse.Namespace) -> Answer | None:
         raise UserError(needed(["reference"]))
     from grposcope.instruments.reference import answer
 
-    references = [logs.read(path, arguments) for path in arguments.reference]
     return answer.of_run(run, references, arguments.clock, arguments.level)
 
 

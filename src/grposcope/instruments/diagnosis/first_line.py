@@ -5,7 +5,7 @@
     healthy: held-out accuracy 30% → 39% in 30 steps
 
 A fact that prevents learning comes before the outcome, a cause behind it. Certainty is said by counts, uncertainty in
-two or three words. "since step" stands only where a limit was crossed for good.
+two or three words. "since step" stands only where a change of one metric is dated (`signs.onset`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OF_REWARD = ("reward decline", "held-out decline")
 """Modes that say no more than an outcome that fell does."""
 
 CROSSINGS = ("entropy collapse", "entropy explosion", "kl blow-up", "length", "gradient explosion", "starved")
-"""Modes whose onset is the step at which a limit is crossed for good."""
+"""Modes of one metric, whose first line says since when it has changed."""
 
 
 def of_finding(word: str, outcome: Outcome, finding: Finding, steps: int) -> str:
@@ -45,7 +45,8 @@ def of_finding(word: str, outcome: Outcome, finding: Finding, steps: int) -> str
     cause = finding.brief or finding.fault
     if finding.fault == "reward hacking" and outcome.heldout:
         return fitted(f"{word}: {became} while the reward rose", f"{word}: {became}")
-    since = f" since step {finding.onset:,}" if finding.onset is not None and finding.fault in CROSSINGS else ""
+    since = f" {finding.since}" if finding.since is not None and finding.fault in CROSSINGS else ""
+    since = "" if since.strip() in cause else since
     if finding.confidence == 1 and not since and outcome.direction != "down":
         bare = became.rpartition(" in ")[0]
         said = (f"{cause}; {became}{doubt}", f"{cause}; {became}", f"{cause}; {bare}", cause)
@@ -87,10 +88,11 @@ def levels(outcome: Outcome, steps: int) -> str:
     a, b = (percent(first, 0), percent(last, 0)) if shares else _ends(first, last, told)
     if a == b and shares and told:
         a, b = percent(first, 1), percent(last, 1)
-    if down and outcome.collapse is not None:
-        return f"{what} {a} → {b} at step {outcome.collapse:,}"
+    if down and outcome.sudden and outcome.fall is not None:
+        return f"{what} {a} → {b} at step {outcome.fall.step:,}"
     if down and outcome.before != outcome.start:
-        return f"{what} {a} → {b} in the last {outcome.last - outcome.best_step:,} steps"
+        begun = outcome.best_step if outcome.fall is None else outcome.fall.step
+        return f"{what} {a} → {b} in the last {outcome.last - begun:,} steps"
     return f"{what} {a} → {b} in {steps:,} step{'s' * (steps != 1)}"
 
 

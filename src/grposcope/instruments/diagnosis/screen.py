@@ -44,7 +44,7 @@ def evidence(findings: Sequence[Finding], judged: Verdict) -> list[list[str]]:
     blocks = []
     for finding in findings:
         if finding.status == "present":
-            named = conclusion(str(finding.grade), finding.fault, finding.onset)
+            named = conclusion(str(finding.grade), finding.fault, finding.since)
             told = "" if finding.because == judged.because else f": {finding.because}"
             costs = f"; {finding.effect}" if finding.grade == "note" and finding.effect else ""
             measured = "; ".join(map(_measured, finding.evidence))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grposcope.core.finding import Finding
+from grposcope.core.finding import Finding, Interval
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Run, once
 from grposcope.faults import judge_texts
@@ -147,6 +147,6 @@ def present_faults(findings: Sequence[Finding]) -> list[str]:
     return [finding.fault for finding in findings if finding.status == "present"]
 
 
-def conclusion(word: str, mode: str, onset: int | None) -> str:
+def conclusion(word: str, mode: str, since: Interval | None) -> str:
     """What is wrong, how bad it is, and since which step where that is known, as a clause."""
-    return f"{word}: {mode}" + ("" if onset is None else f", since step {onset:,}")
+    return f"{word}: {mode}" + ("" if since is None else f", {since}")

@@ -213,7 +213,7 @@ def _read(arguments: argparse.Namespace, source: ModelSource) -> RolloutRows:
         arguments.task = f"rollouts of {rows.engine}, step {step}"
         size = arguments.group if arguments.group is not None else source.settings.get("group")
         return logged_rollouts.grouped(rows, size, None, arguments.prompts)
-    if place.is_file() and trl_completions.recognises(LogFile(place)):
+    if place.is_file() and trl_completions.KIND.recognises(LogFile(place)):
         files = {trl_completions.step_of(place): place}
     if not files:
         raise UserError(

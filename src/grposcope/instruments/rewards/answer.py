@@ -121,6 +121,11 @@ def _faults(weights: RewardWeights) -> list[str]:
         name = visible(one.name, 40)
         if one.dead:
             faults.append(f"{name} is {number(one.constant)} on every rollout, so the policy learns nothing from it")
+        elif _cancels(one):
+            faults.append(
+                f"{name} is the same for all rollouts of every group, so that it cancels with the group's mean "
+                "whatever its weight"
+            )
         elif one.muted:
             faults.append(
                 f"{name} should have {percent(one.intended_share)} of the weight but has {shown_share(one.share, 1)}"
@@ -129,6 +134,11 @@ def _faults(weights: RewardWeights) -> list[str]:
     if weights.collisions.pairs and share.value > COLLIDING:
         faults.append(f"{percent(share.value)} of the pairs of rollouts with different rewards have the same advantage")
     return faults
+
+
+def _cancels(one: ComponentWeight) -> bool:
+    """Whether a reward that varies is equal within every live group, so that no weight brings it into the advantage."""
+    return bool(one.intended and not one.dead and one.dead_in_live.value >= 1)
 
 
 def _of_trades(trades: Sequence[Trade], verified: set[str]) -> list[str]:
@@ -152,6 +162,11 @@ def _of_trades(trades: Sequence[Trade], verified: set[str]) -> list[str]:
 def _do(weights: RewardWeights, how: Aggregation) -> str:
     if any(one.dead for one in weights.components):
         return "check the reward that never varies: it may be broken, too hard, or already at its maximum"
+    if any(_cancels(one) for one in weights.components):
+        return (
+            "give that reward by rollout, so that it differs within a group, or use it to weigh or drop whole groups; "
+            "a larger weight changes nothing"
+        )
     if any(one.muted for one in weights.components):
         if how.method == "sum_then_normalize":
             return (

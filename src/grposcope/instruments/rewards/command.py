@@ -52,12 +52,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what the rewards weigh."""
-    from grposcope.instruments.rewards import RewardSettings, answer, arrays
+    from grposcope.instruments.rewards import RewardSettings, answer, arrays, means
     from grposcope.render import document, terminal
 
     settings = RewardSettings(arguments.weights, arguments.aggregation, arguments.verified)
     made = log_flags.read(arguments.place, arguments)
     said = answer.of_run(made, settings, None if arguments.gram is None else arrays.square(Path(arguments.gram)))
+    said = said or means.of_run(made)
     if said is None:
         raise UserError(
             f"{Path(arguments.place)} has neither single rewards of several functions nor the standard deviation of "

@@ -73,7 +73,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 def check_flags(arguments: argparse.Namespace) -> None:
     """UserError for settings that cannot work, before anything is loaded."""
     if arguments.resume == "":
-        raise UserError("--resume names no folder; give that of the run to resume, or leave --resume out to train anew")
+        raise UserError(
+            "--resume names no folder; give that of the run to resume, or leave --resume out to begin a new run"
+        )
     if arguments.resume or arguments.engine != "grposcope":  # the settings are those of the run, or TRL's to refuse
         return
     try:

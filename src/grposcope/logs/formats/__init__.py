@@ -1,7 +1,7 @@
 """File formats of logs: bytes to rows, without knowledge of trainers. A new format is one file and one line here."""
 
 from grposcope.logs.formats import csv, jsonl, tensorboard, wandb
-from grposcope.logs.formats.log_file import LogKind
+from grposcope.logs.formats.kind import LogKind
 
 FORMATS: dict[str, LogKind] = {
     "W&B": wandb.KIND,

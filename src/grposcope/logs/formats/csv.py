@@ -14,7 +14,8 @@ from grposcope.core.files import WRITTEN_NAN
 from grposcope.logs.columns import RUNS, ColumnBuilder, RawLog
 from grposcope.logs.formats import wandb
 from grposcope.logs.formats.console import printed_number
-from grposcope.logs.formats.log_file import LogFile, LogKind, first_few
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile, first_few
 from grposcope.logs.hints import Hints
 from grposcope.logs.text_numbers import written_number
 

@@ -1,4 +1,4 @@
-"""Log files as streams, plain or gzip: in blocks, in pieces of whole lines, or line by line; and kinds of logs.
+"""Log files as streams, plain or gzip: in blocks, in pieces of whole lines, or line by line.
 
 A file is never held whole, except small documents (`document`). Damage at the end of a file is a note and not an error,
 since logs are cut off all the time.
@@ -6,18 +6,19 @@ since logs are cut off all the time.
 
 from __future__ import annotations
 
+import io
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_object, json_value
-from grposcope.logs.columns import RawLog
-from grposcope.logs.hints import Hints
+
+Shape = Literal["binary", "text", "json lines", "json document"]
+"""Form of the content of a file."""
 
 PIECE = 1 << 20
 """Number of bytes that are read at a time."""
@@ -37,20 +38,17 @@ _BARE = re.compile(r"(?<=[:\[, ])(?:[-+]?(?P<nan>nan)|\+?(?P<sign>-?)inf(?:inity
 class LogFile:
     """A log on disk, a file or a folder of files, and what had to be left out when it was read.
 
+    content: the bytes of a text that has no file of its own, such as what the cells of a notebook printed.
     notes: a sentence for each thing that was left out.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, content: bytes | None = None):
+        self.path, self.content = path, content
         self.notes: list[str] = []
-
-    def again(self) -> LogFile:
-        """The file without the notes of what was read so far."""
-        return LogFile(self.path)
 
     def blocks(self, size: int = PIECE) -> Iterator[bytes]:
         """The content in blocks of `size` bytes, decompressed; a compressed file that is cut off ends with a note."""
-        with self.path.open("rb") as file:
+        with self.path.open("rb") if self.content is None else io.BytesIO(self.content) as file:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             if packed:
@@ -87,7 +85,7 @@ class LogFile:
     def head(self) -> bytes:
         """The first 64 KiB, decompressed; fewer in a damaged file."""
         head = b""
-        for block in self.again().blocks(4096):
+        for block in LogFile(self.path, self.content).blocks(4096):
             head += block
             if len(head) >= _HEAD:
                 break
@@ -109,7 +107,7 @@ class LogFile:
         return ""
 
     @cached_property
-    def shape(self) -> Literal["binary", "text", "json lines", "json document"]:
+    def shape(self) -> Shape:
         """Form of the content, judged by its beginning."""
         start = self._start
         if self.not_text:
@@ -134,7 +132,7 @@ class LogFile:
             return None
         line, newline, _ = self._start.partition(b"\n")
         if not newline and len(self.head) == _HEAD:
-            pieces = (piece for _, piece in self.again().pieces())
+            pieces = (piece for _, piece in LogFile(self.path, self.content).pieces())
             line = next(pieces, b"").removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
         return json_row(line)
 
@@ -207,23 +205,6 @@ class LogFile:
             ) from None
 
 
-class PrintedText(LogFile):
-    """A text that a file holds as a part of it, such as what the cells of a notebook printed."""
-
-    def __init__(self, path: Path, content: bytes):
-        super().__init__(path)
-        self.content = content
-
-    def again(self) -> LogFile:
-        """The text without the notes of what was read so far."""
-        return PrintedText(self.path, self.content)
-
-    def blocks(self, size: int = PIECE) -> Iterator[bytes]:
-        """The content in blocks of `size` bytes."""
-        for start in range(0, len(self.content), size):
-            yield self.content[start : start + size]
-
-
 class ExactReader:
     """Reads a file by exact numbers of bytes; at: how many were read."""
 
@@ -245,30 +226,6 @@ class ExactReader:
         self._place += len(data)
         self.at += len(data)
         return data
-
-
-@dataclass(frozen=True)
-class LogKind:
-    """A kind of log: how it is recognised by its content, and how its rows are read.
-
-    read: the rows, given the file or folder and what the user says of it. file: whether a file is of this kind.
-    folder: whether a folder holds one log of this kind. printed: a line that a program of this kind prints; it is
-    searched for in the beginning of a text, then in all of it. generic: whether anybody's log may be of this kind, so
-    that all others are asked first.
-    """
-
-    read: Callable[[LogFile, Hints], RawLog]
-    file: Callable[[LogFile], bool] | None = None
-    folder: Callable[[Path], bool] | None = None
-    printed: re.Pattern[bytes] | None = None
-    generic: bool = False
-
-    def recognises(self, file: LogFile) -> bool:
-        """Whether the file is of this kind, by its beginning."""
-        if self.printed is not None:
-            may_be_printed = file.shape == "text" or (file.shape == "json document" and file.first_row is None)
-            return may_be_printed and self.printed.search(file.head) is not None
-        return self.file is not None and self.file(file)
 
 
 def json_row(line: bytes) -> dict[str, Any] | None:

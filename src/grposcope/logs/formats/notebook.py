@@ -24,14 +24,6 @@ _CELL = re.compile(r"<t[hd](?:\s[^<>]*)?>")
 _TAG = re.compile(r"<[^<>]*>")
 
 
-def recognises(file: LogFile) -> bool:
-    """Whether the file is a notebook."""
-    if file.shape != "json document":
-        return False
-    content = file.document
-    return isinstance(content, dict) and isinstance(content.get("cells"), list) and "nbformat" in content
-
-
 def read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of the table in the notebook's outputs; UserError if no table has a reward."""
     tables = _with_rewards(file.document)

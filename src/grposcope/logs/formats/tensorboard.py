@@ -20,7 +20,8 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.files import WRITTEN_NAN
 from grposcope.logs.columns import ColumnBuilder, RawLog
-from grposcope.logs.formats.log_file import ExactReader, LogFile, LogKind
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import ExactReader, LogFile
 from grposcope.logs.formats.protobuf import Value, child, fields, floats, text
 from grposcope.logs.hints import Hints
 

@@ -18,7 +18,8 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import json_value
 from grposcope.core.text import visible
 from grposcope.logs.columns import ColumnBuilder, RawLog
-from grposcope.logs.formats.log_file import ExactReader, LogFile, LogKind
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import ExactReader, LogFile
 from grposcope.logs.formats.protobuf import child, fields, text
 from grposcope.logs.hints import Hints, UndecidedError
 
@@ -186,4 +187,4 @@ def _records(file: LogFile) -> Iterator[bytes]:
         file.notes.append("the last record is unfinished and was left out")
 
 
-KIND = LogKind(read, file=lambda file: file.head.startswith(MAGIC), folder=lambda folder: bool(run_files(folder)))
+KIND = LogKind(read, magic=MAGIC, folder=lambda folder: bool(run_files(folder)))

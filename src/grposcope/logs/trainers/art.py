@@ -15,7 +15,8 @@ import numpy as np
 
 from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats.jsonl import objects
-from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.formats.kind import LINES, LogKind
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import art_trajectories
 from grposcope.logs.trainers.trainer import Columns, Made, Trainer, with_prefix
@@ -56,11 +57,6 @@ def made(columns: Columns) -> dict[str, Made]:
     return {"dead_fraction": Made(1 - trained / np.where(sent > 0, sent, np.nan), formula)}
 
 
-def _is_history(file: LogFile) -> bool:
-    row = file.first_row if file.shape == "json lines" else None
-    return row is not None and {"training_step", "recorded_at", "step"} <= row.keys()
-
-
 def _is_model(folder: Path) -> bool:
     return (folder / HISTORY).is_file() and (folder / "trajectories" / "train").is_dir()
 
@@ -84,8 +80,9 @@ ART = Trainer(
     },
     logs=(
         LogKind(read_model, folder=_is_model),
-        LogKind(read_history, file=_is_history),
-        art_trajectories.KIND,
+        LogKind(read_history, shapes=LINES, rows=(dict.fromkeys(("training_step", "recorded_at", "step"), object),)),
+        art_trajectories.TABLE,
+        art_trajectories.LINES,
     ),
     made=made,
     how_to_log={

@@ -20,6 +20,7 @@ from grposcope.core.files import json_lines
 from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
 from grposcope.logs.formats import parquet
+from grposcope.logs.formats.kind import OBJECTS
 from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.rollout_columns import STOP_WORDS
 from grposcope.logs.written_rollouts import WrittenFiles, kind, messages, number, numbers
@@ -31,25 +32,24 @@ _COLUMNS = frozenset(("group_index", "reward", "messages"))
 def find(place: Path) -> WrittenFiles | None:
     """The trajectories at a place: a file, their folder, or that of the model, of which those of training count."""
     if place.is_file():
-        return WrittenFiles("art", {_step_of(place): place}, rollouts) if recognises(LogFile(place)) else None
+        return WrittenFiles("art", {_step_of(place): place}, rollouts) if _are_trajectories(place) else None
     for folder in (place / "trajectories" / "train", place / "train", place):
         if not folder.is_dir():
             continue
         named = {int(match["step"]): path for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))}
         paths = {step: named[step] for step in sorted(named)}
-        if paths and recognises(LogFile(next(iter(paths.values())))):
+        if paths and _are_trajectories(next(iter(paths.values()))):
             return WrittenFiles("art", paths, rollouts)
     return None
 
 
-def recognises(file: LogFile) -> bool:
-    """Whether a file holds trajectories of ART."""
-    if file.head.startswith(parquet.MAGIC):
-        return set(parquet.column_names(file.path)) >= _COLUMNS
-    row = file.first_row if file.shape in ("json lines", "json document") else None
-    first = row.get("trajectories") if row is not None else None
-    if not isinstance(first, list):
-        return False
+def _are_trajectories(path: Path) -> bool:
+    return TABLE.recognises(LogFile(path)) or LINES.recognises(LogFile(path))
+
+
+def _with_messages(file: LogFile) -> bool:
+    """Whether the first group of a file is empty, or begins with a trajectory that has messages."""
+    first = (file.first_row or {})["trajectories"]
     return not first or (isinstance(first[0], dict) and "messages_and_choices" in first[0])
 
 
@@ -123,5 +123,7 @@ def _step_of(path: Path) -> int:
     return int(match["step"]) if match else 0
 
 
-KIND = kind(find, recognises)
+TABLE = replace(kind(find), magic=parquet.MAGIC, columns=_COLUMNS, folder=None)
+LINES = replace(kind(find), shapes=OBJECTS, rows=({"trajectories": list},), file=_with_messages)
+"""A group a line."""
 """Trajectories without the history of their model."""

@@ -21,7 +21,8 @@ from grposcope.logs import keys
 from grposcope.logs.columns import RUNS, ColumnBuilder, LeftOut, RawLog
 from grposcope.logs.formats import step_counter
 from grposcope.logs.formats.key_values import Named, parse
-from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.formats.step_counter import Counter
 from grposcope.logs.hints import Hints, UndecidedError
 from grposcope.logs.trainers import line_records

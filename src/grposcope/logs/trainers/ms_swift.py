@@ -21,7 +21,8 @@ from typing import Any
 from grposcope.core.metrics import LOGGED
 from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats.jsonl import objects
-from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.formats.kind import LINES, Fields, LogKind
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import ms_swift_completions, trl
 from grposcope.logs.trainers.ms_swift_completions import arguments
@@ -35,6 +36,10 @@ STEPS = ("global_step/max_steps", "iteration")
 """Keys whose text is the step, a slash, and the number of steps that are planned."""
 
 _STEP = re.compile(r"(?P<step>\d{1,15})/(?P<planned>\d{1,15})")
+
+
+_SPEEDS = ("train_speed(s/it)", "elapsed_time")
+_ROWS: tuple[Fields, ...] = tuple({key: _STEP, speed: object} for key in STEPS for speed in _SPEEDS)
 
 
 def step_of(row: Mapping[str, Any]) -> int | None:
@@ -106,11 +111,6 @@ def define(columns: Columns, settings: Settings, window: int) -> Definitions:
     return defined, notes
 
 
-def _of_lines(file: LogFile) -> bool:
-    row = file.first_row if file.shape == "json lines" else None
-    return row is not None and step_of(row) is not None and ("train_speed(s/it)" in row or "elapsed_time" in row)
-
-
 MS_SWIFT = replace(
     TRL,
     name="ms-swift",
@@ -133,7 +133,8 @@ MS_SWIFT = replace(
     defects=(),
     leaves_files_of="trl",
     logs=(
-        LogKind(read_lines, file=_of_lines), LogKind(read_folder, folder=_is_output), ms_swift_completions.KIND,
+        LogKind(read_lines, shapes=LINES, rows=_ROWS),
+        LogKind(read_folder, folder=_is_output), ms_swift_completions.KIND,
     ),
     how_to_log={
         **TRL.how_to_log,

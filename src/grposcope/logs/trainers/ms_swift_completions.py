@@ -21,6 +21,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines
 from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
+from grposcope.logs.formats.kind import OBJECTS
 from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.written_rollouts import WrittenFiles, kind, number
 
@@ -43,18 +44,10 @@ def arguments(folder: Path) -> dict[str, Any]:
 def find(place: Path) -> WrittenFiles | None:
     """The completions at a place, a file or the output folder of a run."""
     path = place / NAME if place.is_dir() else place
-    if not path.is_file() or not recognises(LogFile(path)):
+    if not path.is_file() or not KIND.recognises(LogFile(path)):
         return None
     steps = {step: path for _, step, _ in _lines(path)}
     return WrittenFiles("ms-swift", steps, rollouts)
-
-
-def recognises(file: LogFile) -> bool:
-    """Whether a file has a step a line, its rollouts in columns."""
-    row = file.first_row if file.shape in ("json lines", "json document") else None
-    return row is not None and all(
-        isinstance(row.get(name), list) for name in ("step", "prompt", "completion", "advantages")
-    )
 
 
 def rollouts(path: Path) -> Iterator[Rollout]:
@@ -148,5 +141,7 @@ def _text(value: Any) -> Any:
     return value if isinstance(value, list) and all(isinstance(one, dict) for one in value) else str(value)
 
 
-KIND = replace(kind(find, recognises), folder=None)
+KIND = replace(
+    kind(find), shapes=OBJECTS, rows=(dict.fromkeys(("step", "prompt", "completion", "advantages"), list),), folder=None
+)
 """Completions by themselves; the output folder is read by its log."""

@@ -22,7 +22,8 @@ from grposcope.core.errors import UserError
 from grposcope.core.run import Floats
 from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats.jsonl import objects
-from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers.trainer import Columns, Definitions, Made, Scoped, Setting, Settings, Trainer
 

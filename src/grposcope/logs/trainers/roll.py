@@ -17,7 +17,8 @@ import numpy as np
 
 from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.logs.formats.console import clean
-from grposcope.logs.formats.log_file import LogFile, LogKind, first_few, json_row
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile, first_few, json_row
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers.trainer import Columns, Made, Scoped, Trainer
 

@@ -15,7 +15,8 @@ import re
 
 from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.logs.formats.console import clean, printed_pairs
-from grposcope.logs.formats.log_file import LogFile, LogKind, first_few
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile, first_few
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers.trainer import Columns, Defect, Settings, Trainer, with_prefix
 

@@ -26,6 +26,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines
 from grposcope.core.rollouts import Bools, Floats, Rollout, turns_of
 from grposcope.core.text import visible
+from grposcope.logs.formats.kind import OBJECTS
 from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.rollout_columns import STOP_WORDS
 from grposcope.logs.rollout_rows import row_of
@@ -63,12 +64,6 @@ def step_files(folder: Path) -> dict[int, Path]:
     return found
 
 
-def recognises(file: LogFile) -> bool:
-    """Whether a file has an episode, a trace or a result of verifiers a line."""
-    row = file.first_row if file.shape in ("json lines", "json document") else None
-    return row is not None and (_is_episode(row) or _is_trace(row) or _is_result(row))
-
-
 def _is_episode(row: Mapping[str, Any]) -> bool:
     return isinstance(row.get("traces"), list) and isinstance(row.get("task"), dict)
 
@@ -82,7 +77,7 @@ def _is_result(row: Mapping[str, Any]) -> bool:
 
 
 def _of_file(path: Path) -> WrittenFiles | None:
-    if not recognises(LogFile(path)):
+    if not KIND.recognises(LogFile(path)):
         return None
     row = LogFile(path).first_row or {}
     engine = "prime-rl" if isinstance(run := row.get("run"), dict) and run.get("type") == "train" else "verifiers"
@@ -310,8 +305,17 @@ def _whole(value: Any, what: str, where: str) -> int:
 
 def _is_folder(folder: Path) -> bool:
     here = (folder / name for name in (TRACES, RESULTS))
-    return bool(step_files(folder)) or any(path.is_file() and recognises(LogFile(path)) for path in here)
+    return bool(step_files(folder)) or any(path.is_file() and KIND.recognises(LogFile(path)) for path in here)
 
 
-KIND = replace(kind(find, recognises), folder=_is_folder)
-"""Traces by themselves; the folder of a run of prime-rl is read by its metrics."""
+KIND = replace(
+    kind(find),
+    shapes=OBJECTS,
+    rows=(
+        {"traces": list, "task": dict},
+        {"nodes": list, "task": dict},
+        dict.fromkeys(("example_id", "prompt", "completion", "reward"), object),
+    ),
+    folder=_is_folder,
+)
+"""Episodes, traces or results of verifiers by themselves; the folder of a run of prime-rl is read by its metrics."""

@@ -12,8 +12,8 @@ import numpy as np
 from grposcope.core import metrics
 from grposcope.core.not_finite import made_absent
 from grposcope.core.run import Bools, Floats
-from grposcope.logs.columns import flat
-from grposcope.logs.formats.log_file import LogKind
+from grposcope.logs.columns import leaves
+from grposcope.logs.formats.kind import LogKind
 
 Columns = Mapping[str, Floats]
 Settings = Mapping[str, Any]
@@ -154,14 +154,22 @@ class Trainer:
     logs: tuple[LogKind, ...] = ()
     how_to_log: Mapping[str, str] = field(default_factory=dict)
 
-    def metric(self, key: str) -> str | None:
-        """The metric that this trainer logs as `key`; None if the key has no known definition."""
+    def metric(self, key: str, usual: bool = False) -> str | None:
+        """The metric that this trainer logs as `key`; None if the key has no known definition.
+
+        usual: whether the usual meaning of the key counts too, where it has no definition.
+        """
         name = next((name for name, keys in self.keys.items() if key in keys), None)
         if name is None:
             name = next((name for name, forms in self.patterns.items() if any(f.fullmatch(key) for f in forms)), None)
         if name is None and self.component is not None and (match := self.component.fullmatch(key)):
             return ("component_std/" if match["what"] == "std" else "component/") + match["name"]
-        return name
+        if name is not None or not usual or self.usual_keys is None:
+            return name
+        if key in metrics.METRICS or key in metrics.LOGGED:
+            return key
+        name = next((name for name, keys in self.usual_keys.items() if key in keys), None)
+        return self.usual_words(key) if name is None and self.usual_words is not None else name
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -173,7 +181,7 @@ class Trainer:
 
         A setting that stands nowhere is absent, never a default.
         """
-        configuration = flat(logged)
+        configuration = dict(leaves(logged))
         settings: dict[str, Any] = {}
         for setting in self.settings:
             if setting.name and setting.name not in settings:
@@ -189,13 +197,14 @@ class Trainer:
         If two keys of a log are one metric, the preferred key is that metric, and the other keeps its own name. If only
         their words say so, none is preferred, and both keep their names.
         """
-        defined = {key: name for key in columns if (name := self.metric_or_usual(key)) is not None}
+        defined = {key: name for key in columns if (name := self.metric(key, usual=True)) is not None}
         for name in set(defined.values()):
             same = [key for key, other in defined.items() if other == name]
-            ranked = sorted(same, key=lambda key: self._rank(name, key))
-            tied = len(ranked) > 1 and self._rank(name, ranked[0]) == self._rank(name, ranked[1])
-            for extra in ranked[0 if tied else 1 :]:
-                del defined[extra]
+            if len(same) > 1:
+                ranked = sorted((self._rank(name, key), place) for place, key in enumerate(same))
+                tied = ranked[0][0] == ranked[1][0]
+                for _, place in ranked[0 if tied else 1 :]:
+                    del defined[same[place]]
         notes: list[str] = []
         if self.define is not None:
             changed, notes = self.define(columns, settings, window)
@@ -225,16 +234,6 @@ class Trainer:
         """Metrics that follow from several columns and are not among those `defined` (key -> metric)."""
         made = {} if self.made is None else self.made(columns)
         return {name: one for name, one in made.items() if name not in defined.values()}
-
-    def metric_or_usual(self, key: str) -> str | None:
-        """The metric of a key by definition, else by its usual meaning; None if it has neither."""
-        name = self.metric(key)
-        if name is not None or self.usual_keys is None:
-            return name
-        if key in metrics.METRICS or key in metrics.LOGGED:
-            return key
-        name = next((name for name, keys in self.usual_keys.items() if key in keys), None)
-        return self.usual_words(key) if name is None and self.usual_words is not None else name
 
     def _rank(self, name: str, key: str) -> int:
         keys = (name, *self.keys.get(name, ()), *(self.usual_keys or {}).get(name, ()))

@@ -31,7 +31,8 @@ from grposcope.core.run import Bools, Floats
 from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.logs.formats import notebook
 from grposcope.logs.formats.console import clean, printed_pairs
-from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import trl_completions
 from grposcope.logs.trainers.trainer import Columns, Defect, Definitions, Setting, Settings, Trainer
@@ -303,10 +304,6 @@ def _number_rows(rows: list[tuple[int, dict[str, float | str], int | None]], kno
     )
 
 
-def _is_state(file: LogFile) -> bool:
-    return file.shape == "json document" and isinstance(file.document, dict) and "log_history" in file.document
-
-
 def _recognises(keys: Set[str]) -> bool:
     if keys & {"frac_reward_zero_std", "completions/mean_length"}:
         return True
@@ -424,10 +421,10 @@ TRL = Trainer(
     ),
     windowed=True,
     logs=(
-        LogKind(read_state, file=_is_state),
+        LogKind(read_state, document={"log_history": object}),
         LogKind(read_folder, folder=lambda folder: bool(state_files(folder))),
         trl_completions.KIND,
-        LogKind(read_notebook, file=notebook.recognises),
+        LogKind(read_notebook, document={"cells": list, "nbformat": object}, text=notebook.printed),
         LogKind(
             read_console,
             printed=re.compile(

@@ -24,7 +24,8 @@ from grposcope.core.rollouts import Floats, Rollout, RolloutRows
 from grposcope.core.run import Groups, RolloutFiles
 from grposcope.logs.columns import RawLog, log_of_groups
 from grposcope.logs.formats import parquet
-from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.logged_rollouts import agree
 
@@ -56,13 +57,6 @@ def step_of(path: Path) -> int:
     """The step in the name of a file of completions; 0 for any other name."""
     match = _NAME.fullmatch(path.name)
     return int(match[1]) if match else 0
-
-
-def recognises(file: LogFile) -> bool:
-    """Whether a file is Parquet with the columns of TRL's completions."""
-    if not file.head.startswith(parquet.MAGIC):
-        return False
-    return {"prompt", "completion", "advantage"} <= set(parquet.column_names(file.path))
 
 
 def read(file: LogFile, hints: Hints) -> RawLog:
@@ -273,4 +267,9 @@ def _text(prompt: Any) -> str:
     return str(prompt)
 
 
-KIND = LogKind(read, file=recognises, folder=lambda folder: bool(files(folder)))
+KIND = LogKind(
+    read,
+    magic=parquet.MAGIC,
+    columns=frozenset(("prompt", "completion", "advantage")),
+    folder=lambda folder: bool(files(folder)),
+)

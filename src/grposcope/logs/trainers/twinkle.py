@@ -13,7 +13,8 @@ import re
 
 from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.logs.formats.console import clean, printed_pairs
-from grposcope.logs.formats.log_file import LogFile, LogKind
+from grposcope.logs.formats.kind import LogKind
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers.trainer import Trainer, with_prefix
 

@@ -15,12 +15,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.logs.formats import jsonl
 from grposcope.logs.formats.console import clean, printed_number
-from grposcope.logs.formats.log_file import LogFile, LogKind, first_few
+from grposcope.logs.formats.kind import LINES, LogKind
+from grposcope.logs.formats.log_file import LogFile, first_few
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import verl_rollouts
 from grposcope.logs.trainers.trainer import Columns, Defect, Setting, Settings, Trainer, width_of_batch
@@ -31,11 +33,6 @@ CUTS = (4095, 4096)
 
 BARE, CLOSED, OPEN, BROKEN = "a number", "a bracket", "a separator", "no value"
 """How a line ends: with a number whose digits may go on, with a whole value, before a value, or within one."""
-
-
-def read_file_logger(file: LogFile, hints: Hints) -> RawLog:
-    """The rows of the file logger."""
-    return jsonl.read(file, hints, unwrap="data")
 
 
 def read_console(file: LogFile, hints: Hints) -> RawLog:
@@ -90,11 +87,6 @@ def _printed_values(rest: str) -> tuple[dict[str, Any], list[str], str]:
         elif colon and key:
             values[key.strip()] = raw[:200]
     return values, keys, OPEN if rest.endswith(" -") else CLOSED if rest.endswith(")") else BARE
-
-
-def _of_file_logger(file: LogFile) -> bool:
-    row = file.first_row if file.shape == "json lines" else None
-    return row is not None and isinstance(row.get("data"), dict) and "step" in row
 
 
 def _kl_coefficient(configuration: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -239,7 +231,7 @@ VERL = Trainer(
         ),
     ),
     logs=(
-        LogKind(read_file_logger, file=_of_file_logger),
+        LogKind(partial(jsonl.read, unwrap="data"), shapes=LINES, rows=({"step": object, "data": dict},)),
         verl_rollouts.KIND,
         LogKind(read_console, printed=re.compile(rb"step:\s?\d{1,15} - [^\s:]+:[-\d.np]")),
     ),

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from grposcope.core.rollouts import Rollout
 from grposcope.logs.formats.jsonl import objects
+from grposcope.logs.formats.kind import LINES
 from grposcope.logs.formats.log_file import LogFile
-from grposcope.logs.rollout_rows import is_of_verl, row_of
+from grposcope.logs.rollout_rows import row_of
 from grposcope.logs.written_rollouts import WrittenFiles, kind
 
 _NAME = re.compile(r"(\d{1,15})\.jsonl(?:\.gz)?")
@@ -25,10 +27,10 @@ def find(place: Path) -> WrittenFiles | None:
     """The rollouts of a rollout_data_dir, or of a file of it; None at any other place."""
     notes = list[str]()
     if place.is_file():
-        return WrittenFiles("verl", place, _reader({}, notes), notes=notes) if recognises(LogFile(place)) else None
+        return WrittenFiles("verl", place, _reader({}, notes), notes=notes) if KIND.recognises(LogFile(place)) else None
     numbered = {int(match[1]): path for path in place.iterdir() if (match := _NAME.fullmatch(path.name))}
     paths = {step: numbered[step] for step in sorted(numbered)}
-    if not paths or not recognises(LogFile(next(iter(paths.values())))):
+    if not paths or not KIND.recognises(LogFile(next(iter(paths.values())))):
         return None
     return WrittenFiles("verl", paths, _reader({path: step for step, path in paths.items()}, notes), notes=notes)
 
@@ -42,12 +44,6 @@ def _reader(steps: Mapping[Path, int], notes: list[str]) -> Callable[[Path], Ite
         notes.extend(file.notes)
 
     return read
-
-
-def recognises(file: LogFile) -> bool:
-    """Whether a file has a rollout a line as verl dumps it."""
-    row = file.first_row if file.shape == "json lines" else None
-    return row is not None and is_of_verl(row)
 
 
 def rollouts(file: LogFile, step: int) -> Iterator[Rollout]:
@@ -70,5 +66,10 @@ def _cleaned(row: dict[str, Any], step: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-KIND = kind(find, recognises)
+KIND = replace(
+    kind(find),
+    shapes=LINES,
+    rows=tuple(dict.fromkeys(("output", "score", whose), object) for whose in ("input", "uid")),
+)
+"""A rollout a line, as verl dumps it."""
 """A rollout_data_dir, or one file of it."""

@@ -1,4 +1,4 @@
-"""Did a metric change, by how much and since when: tests that hold under autocorrelated noise.
+"""Did a metric change, and by how much: tests that hold under autocorrelated noise.
 
 Method of this project; no publication.
 
@@ -11,8 +11,6 @@ linear in rows.
 A straight line (`fit_line`) says more where the curve has no bends, since bends and wandering look alike. A single
 level shift (`sudden`) says more of a drop within a few rows. Where a shift is evident beyond doubt (SHIFT) beside the
 bends, the curve has one: a curve that cannot bend as fast would take it for wandering.
-
-The onset is the posterior of where the likeliest shift, of any duration, begins.
 
 Size and power: benchmarks/diagnosis.md, tests/maths/timeseries/test_change.py.
 """
@@ -196,29 +194,4 @@ def _step(n: int, shift: Shift | None) -> Array:
 def _shifts(n: int, level: bool = False) -> change_points.ShiftCandidates:
     """Shifts beside the bends of the mean curve, or, if `level`, beside a constant."""
     beside = np.ones((n, 1)) if level else _hats(n)
-    return change_points.library(Design(beside, coarse=True), *change_points.candidates(n, EDGE, to_end=False))
-
-
-@dataclass(frozen=True)
-class Onset:
-    """Row where a change begins, median and 95 % interval of its posterior."""
-
-    row: int
-    low: int
-    high: int
-
-
-def onset(y: Array) -> Onset:
-    """Row where the change of y begins: the first of a shift from one level to another, of any duration."""
-    averaged = block_means(np.asarray(y, np.float64), 128)
-    n = len(averaged)
-    library = _onsets(n)
-    weight = np.bincount(library.start, change_points.scan(library, averaged).posterior)
-    total = np.cumsum(weight / weight.sum())
-    rows = [min(int(np.searchsorted(total, q)), n - 1) * len(y) / n for q in (0.5, 0.025, 0.975)]
-    return Onset(*(round(r) for r in rows))
-
-
-@lru_cache(maxsize=8)
-def _onsets(n: int) -> change_points.ShiftCandidates:
-    return change_points.library(Design(np.ones((n, 1)), coarse=True), *change_points.candidates(n, 1, to_end=True))
+    return change_points.library(Design(beside, coarse=True), *change_points.candidates(n, EDGE))

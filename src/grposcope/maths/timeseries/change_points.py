@@ -44,18 +44,13 @@ class LevelShift:
     posterior: Array
 
 
-def candidates(n: int, edge: int, to_end: bool) -> tuple[Ints, Ints]:
-    """Starts and widths: widths 1, 2, 4, … up to n/4, starts a quarter of the width apart, EDGE rows free at the ends.
-
-    to_end: every start, and also ramps that last to the end of the series.
-    """
+def candidates(n: int, edge: int) -> tuple[Ints, Ints]:
+    """Starts and widths: widths 1, 2, 4, … up to n/4, starts a quarter of the width apart, `edge` rows free at the
+    ends."""
     pairs, width = [], 1
     while width <= max(n // 4, 1):
-        last = n - width if to_end else n - edge - width + 1
-        pairs += [(start, width) for start in range(edge, last + 1, 1 if to_end else max(1, width // 4))]
+        pairs += [(start, width) for start in range(edge, n - edge - width + 2, max(1, width // 4))]
         width *= 2
-    if to_end:
-        pairs += [(start, n - start) for start in range(edge, n - 2)]
     start, widths = np.array(pairs).T
     return start, widths
 

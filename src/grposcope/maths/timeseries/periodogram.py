@@ -181,7 +181,7 @@ def _shift(part: Array) -> Shift | None:
 
 @lru_cache(maxsize=8)
 def _shifts(n: int) -> change_points.ShiftCandidates:
-    return change_points.library(_design(n, None), *change_points.candidates(n, EDGE, to_end=False))
+    return change_points.library(_design(n, None), *change_points.candidates(n, EDGE))
 
 
 @lru_cache(maxsize=8)

@@ -196,6 +196,12 @@ def _other_groups(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) ->
         if fits.all() and (batch.group != np.arange(count) % prompts).any():
             yield "groups in another order", "match groups formed across prompts", fits
             return
+        in_turn = np.arange(count) // size
+        fits = replace(batch, group=in_turn).fits(recipe)
+        if fits.all() and (flat // size != in_turn).any():
+            words = f"match groups of {size} rows in turn, which hold several prompts because prompts are interleaved"
+            yield "groups in another order", words, fits
+            return
     explained = right.copy()
     for number in np.unique(batch.group[~right]):
         here = places[number]

@@ -16,6 +16,8 @@ from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Run
+from grposcope.signs import lost_weights
+from grposcope.signs.quantities import NotLoggedError, Quantities
 from grposcope.signs.rollouts.evidence import OptimizerEvidence, PipelineEvidence
 from grposcope.signs.rollouts.findings import by_chance, exact, was_tested
 
@@ -31,6 +33,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     prompts, run = prompts_of(evidence.rows), evidence.run
     data = [*_drawn_again(evidence, prompts), *_epochs(evidence, prompts)]
     state = list(_optimizer(evidence))
+    if run is not None:
+        yield from _back_at_the_start(run)
     if run is None or len(run.segments) < 2:
         yield from (*data, *state)
         yield cannot_tell("There is no log, so restarts are unknown; give the log of the run." if run is None
@@ -50,6 +54,17 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
             "The order of the data was not tested; write the prompts of all rollouts around each restart."
         )
     yield from _either(norms, state)
+
+
+def _back_at_the_start(run: Run) -> Iterator[Finding]:
+    """That KL and reward go back to their first levels at one step, whether or not the log marks a restart there."""
+    try:
+        seen = lost_weights.check(Quantities(run))
+    except NotLoggedError:
+        return
+    if seen.present:
+        effect = "What was learned before that step is gone."
+        yield exact(lost_weights.LOST, True, seen.because, "", onset=seen.onset, effect=effect)
 
 
 def _either(norms: Sequence[Finding], state: Sequence[Finding]) -> Iterator[Finding]:

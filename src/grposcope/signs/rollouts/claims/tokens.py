@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Bools
+from grposcope.signs.lost_gradient import UNTRAINED
 from grposcope.signs.rollouts import coverage
 from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
 from grposcope.signs.rollouts.findings import exact
@@ -69,13 +70,36 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     masked = [_masked(row, ends, stated) for row in rows]
     live = [one for one in masked if one.trained.any()]
     if live:
-        found = list(_faults(live, kinds(bool(ends)), len(every)))
+        found = [*_faults(live, kinds(bool(ends)), len(every)), _untrained(rows)]
         broken = [test for test in found if test.present]
         yield from (broken or found)
     else:
-        yield cannot_tell(f"No token is trained on: the masks of all {len(rows):,} rollouts are 0 throughout; write "
-                          "the mask that the loss used.")  # fmt: skip
+        yield _untrained(rows)
     yield from _truncation(masked, stated, ends)
+
+
+def _untrained(rows: Sequence[Rollout]) -> Finding:
+    """Steps in which no mask has a trained token although completions have tokens, and not all were cut."""
+    written = [row for row in rows if row.completion_ids is not None and len(row.completion_ids)]
+    if not written:
+        return cannot_tell("No rollout has a token, so no mask can be tested.")
+    trained = {row.step for row in written if row.mask is not None and row.mask.any()}
+    due = {row.step for row in written if not row.truncated}
+    empty = [row for row in written if row.step in due - trained]
+    steps = len({row.step for row in written})
+    none = len(due - trained)
+    where = "the masks of all" if none == steps else f"in {none:,} of {steps:,} steps the masks of all"
+    return exact(
+        UNTRAINED,
+        bool(empty),
+        f"{where} {len(empty):,} rollouts are 0 throughout, so no token is trained on; the first is {empty[0].where}"
+        if empty
+        else "",
+        held=f"In each of {steps:,} steps a token is trained on.",
+        effect="There is no gradient.",
+        remedy="Print the mask of one batch as the loss sees it, beside its tokens, and correct where it is built.",
+        onset=min((row.step for row in empty), default=None),
+    )
 
 
 def kinds(ends: bool) -> Iterator[_Kind]:

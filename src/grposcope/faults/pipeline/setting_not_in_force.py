@@ -1,0 +1,76 @@
+"""A setting that was asked for and that the run does not have.
+
+Asked as
+    Why does my setting change nothing? Which configuration did this run take?
+What it is
+    The file says one value, and the trainer recorded another, or its rows can only come from another: a name that
+    nothing reads, an override on the command line, a default that is filled in later, a wrapper that drops it.
+How it shows
+    The trainer's record of its settings differs from the file of `--config`; the learning rate of the rows is another
+    than the file's, beyond what a schedule explains; a completion is longer than the limit.
+What it does to the gradient
+    It is that of the settings in force. A KL coefficient of 0.04 that arrives as 0 leaves the reference out.
+What to do
+    Find where the value is lost: print the trainer's arguments when it starts, and compare them with the file.
+What decides
+    The arguments that the trainer holds when it starts, printed or logged: `print(trainer.args)` of TRL, the
+    configuration at the head of verl's console, config.yaml of a W&B run.
+Sources
+    TRL, passing GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer
+    method of this project"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact
+from grposcope.core.run import Run
+from grposcope.signs.settings.in_force import compared, written
+
+ANOTHER_RUN = 0.5
+"""Share of the settings that both have, of at least FEW, beyond which a file is more likely that of another run."""
+
+FEW = 4
+
+
+def of_reading(run: Run) -> Iterator[Finding]:
+    """Settings of the file beside the run that are not those in force; nothing where no file is given."""
+    if run.asked is None:
+        return
+    asked, both = run.asked.settings, compared(run.asked, run)
+    if asked.dialect.name != run.meta.engine or not both:
+        why = f"{asked.source.name} has settings of {asked.dialect.title}, and the log is of {run.meta.engine}"
+        yield cannot_tell(why if asked.dialect.name != run.meta.engine else
+                          f"the log states none of the settings of {asked.source.name}", "settings")  # fmt: skip
+        return
+    wrong = [each for each in both if each.differs]
+    if not wrong:
+        yield fact(False, f"{_counted(len(both))} of {asked.source.name} can be compared with the run, and all agree")
+        return
+    signs = [Sign(f"{each.key} in the file", float(each.asked), where=each.where)
+             for each in wrong if isinstance(each.asked, int | float)]  # fmt: skip
+    first = wrong[0]
+    more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    said = "; ".join(str(each) for each in wrong[:3])
+    remedy = "find where the value is lost: print the trainer's arguments at its start and compare them with the file"
+    if len(wrong) > ANOTHER_RUN * len(both) and len(both) >= FEW:
+        said = f"{len(wrong)} of {len(both)} settings differ, so the file may be that of another run: {said}"
+        remedy = f"make sure that {asked.source.name} is the file of this run; if it is, {remedy}"
+    yield fact(True, said, signs, grade="warning", remedy=remedy,
+               brief=f"{first.key} is {written(first.asked)} in {asked.source.name}, {first.seen}{more}")  # fmt: skip
+
+
+def _counted(number: int) -> str:
+    return f"{number} setting{'s' * (number != 1)}"
+
+
+FAULT = Fault(
+    name="setting not in force",
+    rank=1.2,
+    remedy="find where the value is lost",
+    source=OWN_METHOD,
+    beside="warning",
+    instead="warning",
+    reading=of_reading,
+)

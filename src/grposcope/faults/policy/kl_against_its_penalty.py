@@ -1,0 +1,144 @@
+"""The KL grows as if its penalty pushed it on, or did not exist.
+
+What it is
+    The KL term of the loss has the wrong sign, so that every step leads further away, or it has no gradient: detached,
+    overwritten, multiplied by a coefficient that is not the one of the settings.
+How it shows
+    The log of the KL rises along one straight line from the first steps on, over many e-folds, as only a feedback does;
+    or the penalty, coefficient × KL, is larger than rewards differ, and the KL goes on growing as before.
+What it does to the gradient
+    With the wrong sign the term drives the policy away; without a gradient the setting has no effect, however large.
+What to do
+    Check the sign and the gradient of the KL term before its coefficient is changed: raising it makes it worse, or does
+    nothing. Then go back to a checkpoint from before the growth.
+What decides
+    Ten steps from the same start with 100 × the coefficient, grposcope compare ONE OTHER: equal to the last digit means
+    no gradient, faster growth a wrong sign. With rollouts: grposcope verify FOLDER names the term.
+Sources
+    ToolRL #52: https://github.com/qiancheng0/ToolRL/issues/52
+    Logic-RL #58: https://github.com/Unakar/Logic-RL/issues/58
+    SkyRL #1340: https://github.com/NovaSky-AI/SkyRL/issues/1340
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from grposcope.core.fault import Fault, LogTest
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact
+from grposcope.core.text import number
+from grposcope.maths.timeseries.change import LATE
+from grposcope.signs.mismatch import straight
+from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
+
+COEFFICIENT = re.compile(r"(.*[_./])?(kl_loss_coef|kl_coef|init_kl_coef|kl_beta|kl_ctl)")
+"""Columns of coefficients of a KL term."""
+
+EFOLDS, ON_A_LINE = 6.0, 0.97
+"""e-folds of the KL, and the share of the variance of its log that one straight line explains, of a feedback."""
+
+LEAVES = 0.1
+"""Nats of KL per token that a feedback has to reach to matter."""
+
+OUTWEIGHS = 0.5
+"""Coefficient × KL, as a share of the range of the rewards, from which a penalty should hold the policy."""
+
+UNHELD = 0.8
+"""Rise of the KL over the second half, as a share of that over the first, above which nothing holds it."""
+
+CHECK = "check the sign and the gradient of the KL term before its coefficient is changed"
+BACK = "go back to a checkpoint from before the growth"
+
+FOLLOWS = (
+    "growing oscillation", "oscillation", "kl blow-up", "entropy explosion", "entropy collapse", "gradient explosion",
+    "length", "reward decline", "clip saturation",
+)  # fmt: skip
+"""Faults that follow where the KL term drives the policy away."""
+
+
+def check(quantities: Quantities) -> Finding:
+    """A KL with a penalty in force that grows by feedback, or that goes on growing where the penalty outweighs."""
+    kl = quantities.require("kl", LEAST)
+    name, coefficient = _coefficient(quantities)
+    if coefficient is None:
+        return cannot_tell("the coefficient of the KL term is not logged", "kl coefficient")
+    if coefficient <= 0:
+        return fact(False, "there is no KL term")
+    evidence = (Sign(f"{name}", coefficient), Sign(f"{kl.name}, last row", float(kl.values[-1]), column=kl.name))
+    if (rate := _feedback(kl)) is not None:
+        because = (
+            f"{quantities.key(kl.name)} grows by {rate:.1%} a row at one rate from step {int(kl.steps[0]):,} on, to "
+            f"{number(kl.values[-1])} nats, although its penalty ({name} {coefficient:g}) should hold it"
+        )
+        return _found(because, quantities, kl, evidence)
+    late = kl.level(LATE).value
+    scale = quantities.reward_margin(1.0)
+    if scale is None or coefficient * late < OUTWEIGHS * scale or not _unheld(kl):
+        return fact(False, "the KL does not grow against its penalty", evidence)
+    because = (
+        f"{quantities.key(kl.name)} goes on to {number(late)} nats although its penalty, {coefficient:g} × "
+        f"{number(late)} = {number(coefficient * late)}, is as large as rewards differ: {name} seems to have no effect"
+    )
+    return _found(because, quantities, kl, evidence)
+
+
+def _found(because: str, quantities: Quantities, kl: MetricSeries, evidence: tuple[Sign, ...]) -> Finding:
+    brief = quantities.went(kl.name, float(kl.values[0]), float(kl.values[-1])) + " against its penalty"
+    return fact(True, because, evidence, explains=FOLLOWS, brief=brief, remedy=f"{CHECK}; {BACK}")
+
+
+def _coefficient(quantities: Quantities) -> tuple[str, float | None]:
+    """The name and the value of the coefficient in force, of a column or of the settings; None where neither has it."""
+    for column in quantities.run.table:
+        series = quantities.column(column) if COEFFICIENT.fullmatch(column) else None
+        if series is not None:
+            return quantities.key(column), float(np.median(series.values))
+    stated = quantities.run.setting("kl")
+    return "the coefficient", float(stated) if isinstance(stated, int | float) else None
+
+
+def _feedback(kl: MetricSeries) -> float | None:
+    """Growth per row of a KL whose log lies on one line over EFOLDS or more; None where it is bent, as by learning."""
+    logs = kl.logs
+    if logs is None or len(logs) < 0.95 * len(kl) or kl.values[-1] < LEAVES:
+        return None
+    half = len(logs) // 2
+    slope, explained = straight(logs.steps, logs.values)
+    halves = [straight(logs.steps[part], logs.values[part])[0] for part in (slice(0, half), slice(half, None))]
+    rise = slope * float(logs.steps[-1] - logs.steps[0])
+    by_power = straight(np.log(np.arange(1.0, len(logs) + 1)), logs.values)[1]
+    even = min(halves) > 0.5 * max(halves) > 0
+    if rise < EFOLDS or explained < max(ON_A_LINE, by_power) or not even:
+        return None
+    return math.expm1(slope * float(np.median(np.diff(logs.steps))))
+
+
+def _unheld(kl: MetricSeries) -> bool:
+    """Whether the KL rises in the second half as it does in the first, without turning back."""
+    n = len(kl)
+    width = max(n // 10, min(SHORT, n // 3))
+    first, middle, last = (float(part.mean()) for part in (
+        kl.values[:width], kl.values[(n - width) // 2 : (n + width) // 2], kl.values[-width:]
+    ))  # fmt: skip
+    return last - middle > UNHELD * (middle - first) > 0
+
+
+FAULT = Fault(
+    name="kl against its penalty",
+    rank=25,
+    remedy=f"{CHECK}; {BACK}",
+    source="ToolRL #52; Logic-RL #58; SkyRL #1340",
+    effect="the policy leaves its start whatever the coefficient",
+    beside="warning",
+    log=LogTest(
+        "kl against its penalty",
+        check,
+        needs=("kl",),
+        statistic="log KL along a straight line; coefficient × KL against the range of the rewards",
+        threshold=f"{EFOLDS:g} e-folds at one rate with R² > {ON_A_LINE:g}; or coefficient × KL > {OUTWEIGHS:g} of the "
+        "range while the KL grows as before",
+    ),
+)

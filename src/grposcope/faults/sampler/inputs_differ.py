@@ -1,0 +1,33 @@
+"""Sampler and trainer disagree by more than numerics can make, from the first step on: they read different things.
+
+What it is
+    Another prompt, chat template, image or system message on one side; tokens that were decoded and encoded again; or
+    other weights altogether.
+How it shows
+    Mismatch of a fifth of a nat per token or more from the first step. Numerics, FP8 among them, stay below a tenth.
+What it does to the gradient
+    Log-probabilities are of completions under prompts that did not draw them: ratios are wrong, and what is reinforced
+    belongs to another prompt.
+What to do
+    Compare, for one rollout, the prompt ids on both sides, then the template and the image inputs, then the weights.
+    Greater precision does not help.
+What decides
+    The ids of one prompt, printed by the sampler and by the trainer, side by side.
+Sources
+    NeMo-RL #2260: https://github.com/NVIDIA-NeMo/RL/issues/2260
+"""
+
+from __future__ import annotations
+
+from grposcope.core.fault import Fault
+from grposcope.signs.sampler_mismatch import TEST
+
+FAULT = Fault(
+    name="inputs differ",
+    rank=214,
+    remedy="compare for one rollout what sampler and trainer read: prompt ids, chat template, image inputs; if they "
+    "are equal, the weights",
+    source="NeMo-RL #2260; limits of verl, slime and NeMo-RL",
+    beside="warning",
+    log=TEST,
+)

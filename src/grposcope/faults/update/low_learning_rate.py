@@ -1,0 +1,107 @@
+"""The learning rate is so low that the policy hardly moves.
+
+Asked as
+    Nothing happens: reward and KL stay where they are
+What it is
+    A rate for all weights given to adapters, which take about ten times as much; or a warm-up that lasts for most of
+    the run, or a schedule that ended.
+How it shows
+    There is a gradient, and after many steps the KL to the start is next to 0 while the reward is flat.
+What it does to the gradient
+    Nothing: the step is small whatever the gradient is, because Adam's step is about the rate.
+What to do
+    Raise the rate: 1e-6 is usual for all weights, 1e-5 for adapters; shorten the warm-up.
+What decides
+    Fifty steps at ten times the rate: the KL grows by a hundred.
+Sources
+    TRL #2872: https://github.com/huggingface/trl/issues/2872
+    X-R1 #66: https://github.com/dhcode-cpp/X-R1/issues/66
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
+from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.settings import Settings
+from grposcope.core.text import number
+from grposcope.faults.known import Known
+from grposcope.maths.timeseries.change import LATE
+from grposcope.signs import run_outcome
+from grposcope.signs.dead_groups import DEAD
+from grposcope.signs.quantities import Quantities
+from grposcope.signs.settings.names import LEARNING_RATE
+from grposcope.signs.settings.recipe import has_adapters
+
+MANY, UNMOVED = 50, 3e-4
+"""Steps after which a KL of less than so many nats per token is that of a policy that hardly moved."""
+
+LOW = 1e-6
+"""Learning rate of Adam below which adapters hardly move: a tenth of the usual one, 1e-5."""
+
+REMEDY = "raise the learning rate: 1e-6 is usual for all weights, 1e-5 for adapters; shorten the warm-up"
+
+
+def check(quantities: Quantities) -> Finding:
+    """A KL next to 0 after MANY steps that had a gradient, beside a reward that did not rise."""
+    kl, norm = quantities.require("kl", MANY), quantities.require("grad_norm", MANY)
+    late = kl.level(LATE).value
+    evidence = [
+        Sign(f"{kl.name}, last {1 - LATE[0]:.0%}", late, limit=f"hardly moved below {UNMOVED:g}", column=kl.name)
+    ]
+    outcome, dead = run_outcome.of_run(quantities.run), quantities.dead_fraction
+    moves = kl.values.max() > 20 * UNMOVED or not 0 < late < UNMOVED
+    if moves or kl.name in ("kl_k1", "kl_penalty") or outcome.rose or outcome.state != "level":
+        return fact(False, "the policy moves, or the reward rises", tuple(evidence))
+    if not norm.values.any() or (dead is not None and dead.values.mean() > DEAD):
+        return fact(False, "there is hardly a gradient, whatever the learning rate is", tuple(evidence))
+    rate = quantities.column("lr")
+    steps = int(kl.steps[-1] - kl.steps[0]) + 1
+    because = f"{quantities.key(kl.name)} is {late:.1e} nats after {steps:,} steps that had a gradient"
+    if rate is not None:
+        top = float(rate.values.max())
+        rising = top == rate.values[-1] > 1.5 * rate.values[len(rate) // 2]
+        evidence.append(Sign("largest learning rate", top, column=rate.name))
+        because += f": the learning rate is {number(top)} at most" + (" and still warming up" if rising else "")
+    return fact(True, because, tuple(evidence), brief=f"{quantities.key(kl.name)} is {late:.1e}: hardly moved")
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """A learning rate for all weights that adapters are given."""
+    key = LEARNING_RATE[config.dialect.name]
+    rate = config.number(key)
+    if rate is None or not 0 < rate < LOW or not has_adapters(config):
+        return
+    yield fact(
+        True,
+        f"{rate:g} is a rate for all weights, and adapters (LoRA) are trained, whose usual rate is 1e-5 or more",
+        config.signs(key),
+        grade="warning",
+        brief="a rate for all weights given to adapters",
+        remedy="start with 1e-5 for adapters",
+    )
+
+
+FAULT = Fault(
+    name="low learning rate",
+    rank=245,
+    remedy=REMEDY,
+    source="TRL #2872; X-R1 #66; the settings in benchmarks/lint.md",
+    effect="the steps are too small to change what is sampled",
+    instead="warning",
+    log=LogTest(
+        "low learning rate",
+        check,
+        needs=("kl", "grad_norm"),
+        statistic="late KL to the start, beside the gradient, dead groups and what became of the reward",
+        threshold=f"< {UNMOVED:g} nats after {MANY} rows with a gradient, with no rise of the reward",
+    ),
+    settings=SettingsCheck(
+        "low learning rate",
+        settings,
+        ("trl", "verl"),
+        "a learning rate for all weights that adapters are given",
+        ("warning",),
+    ),
+)

@@ -1,0 +1,470 @@
+"""Since when a metric has changed: the first row at which its noise-free curve has made a tenth of its way.
+
+Method of this project; no publication.
+
+The curve goes from a level by up to CHANGES changes, each a step, a straight ramp, a way that bends upwards or an
+exponential approach; the noise is that of `noise`, integrated over. The change that is asked for is the largest
+movement of the fitted curve in the direction that is asked for, from the level before to the level after. Its onset is
+the row at which it has made TENTH of that way, whatever limits it crosses there. The posterior of that row, over all
+shapes of the change, over the likeliest shapes of the others and over the noises, gives the median and the 95 %
+interval. Where a curve has a course of its own, which may grow, the change is the way that it goes from that course.
+
+A change is dated if its F test, times the number of rows, has p < EVIDENT. A single odd row is none, and rows far from
+their neighbours count as less far. Series longer than BLOCKS rows are averaged in blocks, to whose rows an onset is
+known.
+
+Coverage and errors on curves that know their onset: docs/diagnosis.md, benchmarks/onset.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import dct
+from scipy.ndimage import median_filter
+from scipy.special import fdtrc
+
+from grposcope.maths.timeseries.noise import Array, Design, cosine_variances, robust_spread
+
+TENTH = 0.1
+"""Share of its way that a change has made at its onset."""
+
+LEAST = 5
+"""Rows below which nothing is dated."""
+
+BLOCKS = 128
+"""Longer series are averaged down to at most this many blocks."""
+
+EVIDENT = 0.002
+"""p-value, times the number of rows, below which a change is dated."""
+
+CHANGES = 3
+"""Changes that a curve may have."""
+
+OTHERS = 8
+"""Likeliest shapes of the other changes that are averaged over."""
+
+NEGLIGIBLE = 1e-4
+"""Likelihood of a shape over that of the likeliest below which it is left out."""
+
+ALIKE = 0.02
+"""Share of its squared length that a shape has beyond the other changes, at least."""
+
+UNLIKELY = 0.03
+"""Likelihood of a noise over that of the likeliest below which it is left out in the end."""
+
+NEIGHBOURS, ODD = 7, 3.5
+"""Rows of the running median, and robust standard deviations from it beyond which a row counts as this far."""
+
+PHI, SHARES = (0.4, 0.7, 0.9, 0.97), (0.4, 1.0)
+"""Noises that are integrated over, beside white noise."""
+
+WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
+"""Rows that a step or ramp takes."""
+
+SEEN, COURSES = 0.08, 3
+"""Share of the rows in which a course is seen before anything goes from it; curves whose sums are such courses."""
+
+TIMES = (1.5, 3, 6, 12, 24)
+"""Time constants of exponential approaches in rows."""
+
+
+@dataclass(frozen=True)
+class Onset:
+    """Row of an onset, median and 95 % interval of its posterior."""
+
+    row: int
+    low: int
+    high: int
+
+
+def onset(
+    y: Array, direction: int = 0, course: bool = False, shown: bool = False, beside: Array | None = None
+) -> Onset | None:
+    """Since when finite y (n,) has changed; None where no change is evident.
+
+    direction: 1 for a rise, -1 for a fall, 0 for either. course: whether it has a course of its own, which it leaves.
+    shown: whether another test has shown the change, so that the likeliest is dated where none is evident by itself.
+    beside (n,): what y goes with, at a rate of its own, until it changes.
+    """
+    y = np.asarray(y, np.float64)
+    if len(y) < LEAST or np.ptp(y) == 0:
+        return None
+    rows = _blocks(len(y))
+    averaged = _standard(_without_odd(y), rows)
+    tried = shapes_of(len(averaged), course) if beside is None else _shapes(_standard(beside, rows)[:, None], 2)
+    series = _Series(*tried, averaged)
+    for level in (EVIDENT, 1.0) if shown else (EVIDENT,):
+        changes = series.changes(level)
+        asked = series.asked(changes, direction)
+        if asked is not None:
+            break
+    else:
+        return None
+    low, middle, high = series.likely(changes).quantiles(changes, *asked, (0.025, 0.5, 0.975))
+    wider = (int(rows[-1] - rows[-2]) + 1) // 2
+    first, last = max(int(rows[low]) - wider, 1), min(int(rows[high + 1]) - 1 + wider, len(y) - 1)
+    return Onset(int(rows[middle] + rows[middle + 1] - 1) // 2, first, last)
+
+
+def _blocks(n: int) -> NDArray[np.int64]:
+    """First rows of the blocks, and n behind them."""
+    size = -(-n // BLOCKS)
+    return np.unique(np.append(np.arange(n, 0, -size), 0))
+
+
+def _standard(y: Array, rows: NDArray[np.int64]) -> Array:
+    """Means of the blocks of y (n,), centred and of unit variance; zeros of what is constant."""
+    averaged = np.add.reduceat(y, rows[:-1]) / np.diff(rows)
+    averaged[:-1] = _without_odd(averaged)[:-1]  # the last block may be all that there is of a jump
+    return np.asarray((averaged - averaged.mean()) / max(float(averaged.std()), 1e-300))
+
+
+def _without_odd(y: Array) -> Array:
+    """y (n,) with rows far from their neighbours brought nearer."""
+    middle = median_filter(y, NEIGHBOURS, mode="reflect")
+    spread = robust_spread(y - middle)
+    return middle + np.clip(y - middle, -ODD * spread, ODD * spread) if spread > 0 else y
+
+
+@dataclass(frozen=True)
+class Noises:
+    """What whitens rows of n values under each of M noises, and takes out the course (n, K) that is there anyway.
+
+    roots (M, n), bases (M, n, K); base (M,): log-likelihood of each noise but for the squares that are left.
+    """
+
+    roots: Array
+    bases: Array
+    base: Array
+
+    @property
+    def df(self) -> int:
+        """Degrees of freedom that the course leaves."""
+        return self.bases.shape[1] - self.bases.shape[2]
+
+    def whitened(self, rows: Array) -> Array:
+        """Rows (R, n), whitened and without the course (M, R, n)."""
+        z = dct(rows, axis=1, norm="ortho")
+        return np.array([_without(z * root, basis) for root, basis in zip(self.roots, self.bases, strict=True)])
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """C shapes of a change of n rows: columns (C, n) from 0 to 1 at the last row, with log prior weights (C,).
+
+    white (M, C, n): the columns whitened under each noise; squares (M, C): their squared lengths.
+    """
+
+    columns: Array
+    prior: Array
+    white: NDArray[np.float32]
+    squares: Array
+
+    @staticmethod
+    def under(noises: Noises, columns: Array, prior: Array) -> Shapes:
+        """The shapes, whitened."""
+        white = noises.whitened(columns).astype(np.float32)
+        return Shapes(columns, prior, white, np.maximum(np.einsum("mcn,mcn->mc", white, white), 1e-9).astype(float))
+
+
+def _without(rows: Array, basis: Array) -> Array:
+    return np.asarray(rows - (rows @ basis) @ basis.T)
+
+
+@lru_cache(maxsize=4)
+def shapes_of(n: int, course: bool) -> tuple[Noises, Shapes]:
+    """The shapes of a change of n rows beside a level, or beside a course that grows."""
+    return _shapes(_courses(n).T, max(round(SEEN * n), 4)) if course else _shapes(np.empty((n, 0)), 1)
+
+
+def _shapes(course: Array, first: int) -> tuple[Noises, Shapes]:
+    """The shapes of a change from row `first` on, beside a level and the columns of a course (n, K)."""
+    n = len(course)
+    base = np.column_stack([np.ones(n), course])
+    design = Design(base, variances=cosine_variances(n, phi=PHI, shares=SHARES)[0])
+    roots = np.sqrt(design.weights)
+    bases = np.array([np.linalg.qr(design.z * root[:, None])[0] for root in roots])
+    noises = Noises(roots, bases, design.base)
+    return noises, Shapes.under(noises, *_columns(n, first))
+
+
+def _courses(n: int) -> Array:
+    """Curves (K, n) whose sums are near the logarithms of what grows at its own rate, ever slower, or levels off."""
+    u = (np.arange(n) + 0.5) / n
+    grown = [np.log(start + u**power) for start in (0.02, 0.05, 0.1, 0.3, 1.0) for power in (0.5, 1.0)]
+    levelling = [np.log(start + 1 - np.exp(-u / time)) for start in (0.05, 0.2, 1.0) for time in (0.1, 0.2, 0.4)]
+    family = np.array([*grown, *levelling, 3 * u])
+    family = (family - family.mean(1, keepdims=True)) / family.std(1, keepdims=True)
+    return np.linalg.svd(family, full_matrices=False)[2][:COURSES]
+
+
+def _columns(n: int, first: int) -> tuple[Array, Array]:
+    """Shapes of changes as columns (C, n) that end at 1, and the logarithms of their prior weights (C,).
+
+    A start from row `first` on is as likely as any other, a duration by its logarithm, and so is each kind.
+    """
+    t = np.arange(n)[None, :]
+    shapes: list[Array] = []
+    weights: list[float] = []
+    for width, gap in zip(WIDTHS, np.diff(np.log([*WIDTHS, 128])), strict=True):
+        every = max(width // 8, 1)
+        start = np.arange(first, n - width + (width > 1), every)[:, None]
+        shapes.append(_ramps(t, start, width))
+        weights += [gap * every] * len(start)
+    to_end = np.arange(first, n - 2)[:, None]
+    for power in (1, 2):
+        shapes.append((np.maximum(t - to_end + 1, 0) / (n - to_end)) ** power)
+        weights += [0.5] * len(to_end)
+    for time in TIMES:
+        start = np.arange(first, n - int(time))[:, None]
+        shapes.append(_approaches(t, start, time))
+        weights += [0.4] * len(start)
+    return np.concatenate(shapes), np.log(weights)
+
+
+def _ramps(t: Array, start: Array, width: Array | float) -> Array:
+    ways = np.clip((t - start + 1) / width, 0, 1)
+    return np.asarray(ways / ways[:, -1:])
+
+
+def _approaches(t: Array, start: Array, time: Array | float) -> Array:
+    ways = 1 - np.exp(-np.maximum(t - start + 1, 0) / time)
+    return np.asarray(ways / ways[:, -1:])
+
+
+def _bends(t: Array, start: Array, width: Array) -> Array:
+    """Logistic curves from rows `start` on, of which nine tenths are within the middle 0.8 of the width."""
+    ways = 1 / (1 + np.exp(np.clip(-(t - start + 1 - width / 2) * (7.4 / width), -30, 30)))
+    ways = ways - ways[:, :1]
+    return np.asarray(ways / ways[:, -1:])
+
+
+@dataclass
+class _Series:
+    """A series y (n,) and what has been found about it. gains (M, C): of every shape; shared: shape -> its inner
+    products (M, C) with all others."""
+
+    noises: Noises
+    shapes: Shapes
+    y: Array
+    white: Array = field(init=False)
+    gains: Array = field(init=False)
+    total: Array = field(init=False)
+    shared: dict[int, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.white = self.noises.whitened(self.y[None])[:, 0]
+        self.gains = _inner(self.shapes, self.white)
+        self.total = (self.white**2).sum(1)
+
+    def products(self, shape: int) -> Array:
+        """Inner products (M, C) of a shape with all shapes."""
+        if shape not in self.shared:
+            self.shared[shape] = _inner(self.shapes, self.shapes.white[:, shape])
+        return self.shared[shape]
+
+    def beside(self, others: Sequence[int], tried: Shapes | None = None) -> _Scan:
+        """All shapes, or those that are `tried`, as a change beside these others."""
+        shapes, k, noises = tried or self.shapes, len(others), self.noises
+        own = self.gains if tried is None else _inner(shapes, self.white)
+        if not k:
+            return _Scan(shapes, own, shapes.squares, self.total, noises.base, noises.df)
+        among = np.array([self.products(other) for other in others])  # (k, M, C)
+        near = among if tried is None else np.array([_inner(tried, self.shapes.white[:, other]) for other in others])
+        gram = among[:, :, list(others)].transpose(1, 0, 2) + 1e-6 * np.eye(k)
+        inverse, of_others = np.linalg.inv(gram), self.gains[:, list(others)]
+        weights = np.einsum("mij,jmc->imc", inverse, near)
+        gains = own - np.einsum("imc,mi->mc", weights, of_others)
+        squares = shapes.squares - (weights * near).sum(0)
+        total = self.total - np.einsum("mi,mij,mj->m", of_others, inverse, of_others)
+        base = noises.base - 0.5 * np.linalg.slogdet(gram)[1]
+        return _Scan(shapes, gains, np.maximum(squares, 1e-9), total, base, noises.df - k)
+
+    def changes(self, level: float) -> tuple[int, ...]:
+        """The shapes of the changes with a p-value below this level, each beside the others."""
+        chosen: tuple[int, ...] = ()
+        for _ in range(min(CHANGES, max(self.noises.df // 3, 1))):
+            chosen = self.settled((*chosen, self.beside(chosen).best))
+            if len(chosen) > 1 and all(p >= level for p in self.tests(chosen)):
+                break
+        while chosen:
+            tests = self.tests(chosen)
+            weakest = int(np.argmax(tests))
+            if tests[weakest] < level:
+                break
+            chosen = self.settled(_except(chosen, weakest))
+        return chosen
+
+    def likely(self, chosen: tuple[int, ...]) -> _Series:
+        """The series under the noises alone that are likely beside these changes."""
+        evidence = self.beside(chosen[1:]).evidence[:, chosen[0]]
+        keep = np.flatnonzero(evidence > evidence.max() + np.log(UNLIKELY))
+        noises = Noises(self.noises.roots[keep], self.noises.bases[keep], self.noises.base[keep])
+        shapes = Shapes(self.shapes.columns, self.shapes.prior, self.shapes.white[keep], self.shapes.squares[keep])
+        return _Series(noises, shapes, self.y)
+
+    def tests(self, chosen: tuple[int, ...]) -> list[float]:
+        """The p-value of each change beside the others."""
+        return [self.beside(_except(chosen, k)).p(shape) for k, shape in enumerate(chosen)]
+
+    def settled(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
+        """Several changes, each fitted anew beside the others until none moves, or thrice."""
+        for _ in range(3):
+            before = chosen
+            for k in range(len(chosen)):
+                others = _except(chosen, k)
+                chosen = (*others[:k], self.beside(others).best, *others[k:])
+            if chosen == before or len(chosen) < 2:
+                break
+        return chosen
+
+    def asked(self, chosen: tuple[int, ...], direction: int) -> tuple[int, int] | None:
+        """Which of the changes does most of the largest movement in a direction, and the sign of that movement."""
+        if not chosen:
+            return None
+        noise = int(np.argmax(self.beside(chosen[1:]).evidence[:, chosen[0]]))
+        x = self.shapes.white[noise, list(chosen)]
+        sizes = np.linalg.lstsq(x.T, self.white[noise], rcond=None)[0]
+        columns = self.shapes.columns[list(chosen)]
+        signs = (direction,) if direction else (1, -1)
+        moves = [_movements(sign * (sizes @ columns)[None]) for sign in signs]
+        best = int(np.argmax([move.size[0] for move in moves]))
+        move, sign = moves[best], signs[best]
+        done = sign * sizes * (columns[:, move.end[0]] - columns[:, move.begin[0]])
+        return (int(np.argmax(done)), sign) if move.size[0] > 0 and done.max() > 0 else None
+
+    def quantiles(self, chosen: tuple[int, ...], target: int, sign: int, shares: Sequence[float]) -> list[int]:
+        """Quantiles of the onset over all shapes of a change and the likeliest of the others beside it."""
+        others = _except(chosen, target)
+        sets = {tuple(sorted(others))}
+        for k in range(len(others)):
+            rest = _except(others, k)
+            likely = self.beside((*rest, chosen[target])).marginal
+            sets |= {tuple(sorted((*rest, int(shape)))) for shape in np.argsort(-likely)[:OTHERS]}
+        finer = _finer(self.noises, self.shapes.columns[chosen[target]])
+        scans = [(one, self.beside(one, tried)) for one in sets for tried in (None, finer)]
+        marginals = [scan.marginal for _, scan in scans]
+        most = max(float(marginal.max()) for marginal in marginals)
+        total = np.zeros(len(self.y))
+        for (one, scan), marginal in zip(scans, marginals, strict=True):
+            keep = np.flatnonzero(marginal > most + np.log(NEGLIGIBLE))
+            if len(keep):
+                moves = _movements(sign * self._curves(one, scan, keep))
+                weight = np.where(moves.size > 0, np.exp(marginal[keep] - most), 0.0)
+                total += np.bincount(moves.onset, weight, minlength=len(total))
+        total = np.cumsum(total)
+        return [int(np.searchsorted(total, share * total[-1])) for share in shares]
+
+    def _curves(self, others: Sequence[int], scan: _Scan, keep: NDArray[np.int64]) -> Array:
+        """The fitted curves (C, n) of some shapes, each beside the others, without the course."""
+        noise = np.argmax(scan.evidence[:, keep], axis=0)
+        sizes = scan.gains[noise, keep] / scan.squares[noise, keep]
+        curves = sizes[:, None] * scan.shapes.columns[keep]
+        if not others:
+            return np.asarray(curves)
+        x = self.shapes.white[noise][:, list(others)].astype(float)  # (C, k, n)
+        left = self.white[noise] - sizes[:, None] * scan.shapes.white[noise, keep]
+        beside = np.linalg.solve(x @ x.transpose(0, 2, 1), (x @ left[:, :, None]))[:, :, 0]
+        return np.asarray(curves + beside @ self.shapes.columns[list(others)])
+
+
+@dataclass(frozen=True)
+class _Movements:
+    """The largest rises of C curves: their sizes, the last row before and the row at the top, and their onsets (C,)."""
+
+    size: Array
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    onset: NDArray[np.int64]
+
+
+def _movements(ways: Array) -> _Movements:
+    """The largest rise of each curve (C, n), which is at 0 before its first row."""
+    ways = np.column_stack([np.zeros(len(ways)), ways])
+    lowest = np.minimum.accumulate(ways, axis=1)
+    end = np.argmax(ways - lowest, axis=1)
+    each, rows = np.arange(len(ways)), np.arange(ways.shape[1])
+    low = lowest[each, end]
+    size = ways[each, end] - low
+    slack = 1e-9 * np.maximum(np.ptp(ways, axis=1), 1e-300)
+    before = (ways <= (low + slack)[:, None]) & (rows <= end[:, None])
+    begin = ways.shape[1] - 1 - np.argmax(before[:, ::-1], axis=1)
+    begun = (ways >= (low + TENTH * size)[:, None] - slack[:, None]) & (rows > begin[:, None])
+    onset = np.maximum(np.argmax(begun, axis=1) - 1, 0)
+    return _Movements(size, np.maximum(begin - 1, 0), np.maximum(end - 1, 0), onset)
+
+
+def _inner(shapes: Shapes, white: Array) -> Array:
+    """Inner products (M, C) of shapes with one whitened row (M, n) under each noise."""
+    return np.asarray((shapes.white @ white.astype(np.float32)[:, :, None])[:, :, 0], np.float64)
+
+
+def _finer(noises: Noises, column: Array) -> Shapes:
+    """Shapes that differ less from the shape `column` (n,), and from one another, than those that are tried first."""
+    t, start = np.arange(len(column))[None, :], int(np.argmax(column > 0))
+    lasts = max(int(np.argmax(column >= 0.9)) - start + 1, 1)
+    at, factor = (each.reshape(-1, 1) for each in np.meshgrid(np.linspace(-0.6, 0.6, 15), np.geomspace(0.5, 2, 15)))
+    width = np.maximum(lasts / 0.9 * factor, 1.0)
+    begin = start + at * max(lasts, 2)
+    time = np.maximum(0.45 * lasts * factor, 0.7)
+    cell = max(lasts, 2) * 1.2 / 14 * np.log(2) / 7
+    columns = np.concatenate([_ramps(t, begin, width), _approaches(t, begin, time), _bends(t, begin, width)])
+    columns -= columns[:, :1]
+    columns /= np.maximum(columns[:, -1:], 1e-9)
+    prior = np.log(np.repeat([cell, 0.58 * cell, cell], len(at)))
+    return Shapes.under(noises, columns, prior)
+
+
+def _except(chosen: tuple[int, ...], k: int) -> tuple[int, ...]:
+    return chosen[:k] + chosen[k + 1 :]
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """Each shape as a change beside others: gains and squares (M, C), the squares left without it (M,)."""
+
+    shapes: Shapes
+    gains: Array
+    squares: Array
+    total: Array
+    base: Array
+    df: int
+
+    def explained(self, shape: slice | int = slice(None)) -> Array:
+        """Squares that shapes explain beyond the others."""
+        total = self.total if isinstance(shape, int) else self.total[:, None]
+        return np.asarray(np.minimum(self.gains[:, shape] ** 2 / self.squares[:, shape], (1 - 1e-6) * total))
+
+    @property
+    def evidence(self) -> Array:
+        """Log-likelihood (M, C) of each shape under each noise, with its prior; none of those like the others."""
+        left = np.maximum(self.total[:, None] - self.explained(), 1e-9)
+        likely = (
+            self.base[:, None] + self.shapes.prior - 0.5 * np.log(self.squares) - 0.5 * (self.df - 1) * np.log(left)
+        )
+        return np.where(self.squares > ALIKE * self.shapes.squares, likely, -1e6)
+
+    @property
+    def marginal(self) -> Array:
+        """The same (C,), all noises taken together."""
+        evidence = self.evidence
+        most = evidence.max()
+        return np.asarray(np.log(np.exp(evidence - most).sum(0) + 1e-300) + most)
+
+    @property
+    def best(self) -> int:
+        """The likeliest shape."""
+        return int(np.argmax(self.marginal))
+
+    def p(self, shape: int) -> float:
+        """p-value of this shape, averaged over the noises, times the number of rows."""
+        df, explained = self.df - 1, self.explained(shape)
+        left = np.maximum(self.total - explained, 1e-9)
+        evidence = self.base - 0.5 * np.log(np.maximum(self.squares[:, shape], 1e-9)) - 0.5 * df * np.log(left)
+        weight = np.exp(evidence - evidence.max())
+        return float(weight @ fdtrc(1, df, explained / (left / df)) / weight.sum()) * self.shapes.columns.shape[1]

@@ -1,0 +1,97 @@
+"""A gradient that is exactly 0 in every row although rewards differ within groups: it is lost after the advantages."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grposcope.core.fault import LogTest
+from grposcope.core.finding import Finding, Grade, Sign, fact
+from grposcope.core.text import number
+from grposcope.signs import run_outcome
+from grposcope.signs.quantities import LEAST, NO_SPREAD, SHORT, Quantities
+
+LOST, UNTRAINED = "lost gradient", "no token trained on"
+"""The two faults that the same rows tell apart."""
+
+NEUTRAL = {"gen_kl_error": 0.0, "token_mult_prob_error": 1.0, "mismatch/k3": 0.0, "mismatch/mult_error": 1.0}
+"""Means over the tokens trained on, and the value that each has where there is no token."""
+
+DEAD = 0.99
+"""Mean share of dead groups above which these explain that there is no gradient."""
+
+FOLLOWS = ("empty steps", "zero loss", "no learning")
+"""Faults that follow from a gradient of 0."""
+
+BACKWARD = (
+    "find where the gradient is lost between the loss and the weights: after one backward pass list the trainable "
+    "parameters whose grad is missing or 0 (require_grad, adapters with gradient checkpointing), count the tokens of "
+    "the mask, and try another version or ZeRO stage of DeepSpeed"
+)
+MASK = "print the mask of one batch as the loss sees it: no token of it is 1; correct where it is built"
+NORM = "take the norm from the engine (DeepSpeed: get_global_grad_norm()); the training itself has a gradient"
+
+
+def check(quantities: Quantities) -> Finding:
+    """Every gradient norm is 0 while groups differ; that no token is in the mask where means over tokens are empty."""
+    norm = quantities.require("grad_norm", LEAST)
+    if norm.values.any():
+        return fact(False, f"the gradient is not 0 in all {len(norm)} rows")
+    differ = _differ(quantities)
+    if not differ:
+        return fact(False, "groups may be dead, which have no gradient")
+    rows = f"the gradient is exactly 0 on all {len(norm)} rows"
+    evidence = [Sign("largest gradient norm", 0.0, column=norm.name)]
+    if empty := _empty_means(quantities):
+        evidence += [Sign(f"{name}, every row", NEUTRAL[name], column=name) for name in empty]
+        because = f"{rows}, and so is all that is a mean over the tokens trained on ({', '.join(empty)}), {differ}"
+        return fact(True, because, tuple(evidence), fault=UNTRAINED, remedy=MASK, explains=(LOST, *FOLLOWS), brief=rows)
+    kl = quantities.get("kl", SHORT)
+    if kl is not None:
+        evidence.append(Sign(f"largest {kl.name}", float(kl.values.max()), column=kl.name))
+    if run_outcome.of_run(quantities.run).direction == "up" or (kl is not None and _moves(kl.values)):
+        because = f"{rows} although the policy moves, {differ}: the norm is not what is logged"
+        grades: tuple[Grade, Grade] = ("note", "note")
+        return fact(True, because, tuple(evidence), fault=LOST, remedy=NORM, grades=grades, brief=rows)
+    still = ", and the KL to the starting policy is exactly 0" if kl is not None and not kl.values.any() else ""
+    because = f"{rows}{still} {differ}: it is lost between the loss and the weights"
+    return fact(True, because, tuple(evidence), fault=LOST, remedy=BACKWARD, explains=FOLLOWS, brief=rows)
+
+
+def is_lost(quantities: Quantities) -> bool:
+    """Whether there is no gradient although groups differ, so that their rewards do not explain it."""
+    norm = quantities.get("grad_norm", LEAST)
+    return norm is not None and not norm.values.any() and bool(_differ(quantities))
+
+
+def _differ(quantities: Quantities) -> str:
+    """That rewards differ within groups, as a clause; empty where that is not shown."""
+    spread, dead = quantities.column("reward_std"), quantities.dead_fraction
+    if spread is not None and len(spread) >= SHORT and float(np.median(spread.values)) > NO_SPREAD:
+        return f"although rewards vary within groups ({quantities.key(spread.name)} {number(spread.values.mean())})"
+    if dead is not None and dead.values.mean() <= DEAD:
+        if quantities.dead_fraction_is_bound:
+            return "although rewards vary"
+        return f"although {1 - dead.values.mean():.0%} of groups have different rewards"
+    return ""
+
+
+def _empty_means(quantities: Quantities) -> list[str]:
+    """Means over the tokens trained on that are in every row what they are where there is no such token."""
+    table = quantities.run.table
+    return [name for name, value in NEUTRAL.items() if name in table and bool(np.all(table[name] == value))]
+
+
+def _moves(kl: np.ndarray) -> bool:
+    """Whether KL (n,) grew from where it began, so that weights change."""
+    third = max(len(kl) // 3, 1)
+    return bool(kl[:third].max() > 0 and np.median(kl[-third:]) > 2 * np.median(kl[:third]) > 0)
+
+
+TEST = LogTest(
+    LOST,
+    check,
+    needs=("grad_norm",),
+    statistic="gradient norms, how rewards differ within groups, means over the tokens trained on",
+    threshold=f"0 in every row of at least {LEAST} while fewer than {DEAD:g} of the groups are dead",
+)
+"""Tells a gradient that is lost from a mask without tokens."""

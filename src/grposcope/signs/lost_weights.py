@@ -1,0 +1,90 @@
+"""A policy that is back at its start from one step to the next, KL and reward at once: weights were not resumed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from grposcope.core.fault import LogTest
+from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.text import apart
+from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
+
+LOST = "weights lost at a restart"
+
+NEAR = 5
+"""Rows on either side of a step, and from the beginning, that are compared."""
+
+FELL = 5.0
+"""Least KL of the rows before over the largest of the rows after."""
+
+BACK = 3.0
+"""Largest KL of the rows after over the largest of as many first rows, at most: it is back where it began."""
+
+TAKEN = 0.6
+"""Share of the gain of the reward that is lost at that step."""
+
+SURE = 4.0
+"""Standard errors that the fall of the reward is, at least."""
+
+FOLLOWS = ("reward decline", "held-out decline", "entropy explosion", "entropy collapse", "oscillation",
+           "growing oscillation", "length")  # fmt: skip
+
+
+def check(quantities: Quantities) -> Finding:
+    """The first step from which KL and reward are those of the first steps."""
+    kl, reward = quantities.require("kl", LEAST), quantities.require("reward", LEAST)
+    for row in _returns(kl):
+        step = int(kl.steps[row])
+        if (fall := _fall(reward, step)) is None:
+            continue
+        before, after = float(np.median(kl.values[row - NEAR : row])), float(np.median(kl.values[row : row + NEAR]))
+        went, paid = " → ".join(apart(before, after)), " → ".join(apart(*fall))
+        because = (
+            f"at step {step:,} {quantities.key(kl.name)} goes back to where it began ({went} nats) and the reward with "
+            f"it ({paid}): the run goes on from the first weights, as after a resume without its adapter or checkpoint"
+        )
+        evidence = (
+            Sign(f"{kl.name}, {NEAR} rows before", before, column=kl.name),
+            Sign(f"{kl.name}, {NEAR} rows after", after, column=kl.name),
+        )
+        brief = f"{quantities.key(kl.name)} {went} at step {step:,}, back at the start"
+        return fact(True, because, evidence, step, explains=FOLLOWS, brief=brief)
+    return fact(False, "KL and reward do not go back to their start at once")
+
+
+def _returns(kl: MetricSeries) -> list[int]:
+    """Rows at which the KL falls at once to where it began."""
+    values = kl.values
+    begin = float(values[:NEAR].max())
+    rows = []
+    for row in range(2 * NEAR, len(values) - NEAR + 1):
+        after = float(values[row : row + NEAR].max())
+        if values[row - NEAR : row].min() > FELL * max(after, 0.0) and after <= BACK * begin:
+            rows.append(row)
+    return rows
+
+
+def _fall(reward: MetricSeries, step: int) -> tuple[float, float] | None:
+    """Levels of the reward before and from a step on, where it lost TAKEN of what it had gained; None where not."""
+    row = int(np.searchsorted(reward.steps, step))
+    if row < 2 * NEAR or row + NEAR > len(reward):
+        return None
+    first, before, after = (
+        reward.values[part] for part in (slice(0, NEAR), slice(row - NEAR, row), slice(row, row + NEAR))
+    )
+    gain, lost = before.mean() - first.mean(), before.mean() - after.mean()
+    noise = float(np.std(np.diff(reward.values[:row]))) / math.sqrt(2) * math.sqrt(2 / NEAR)
+    if lost < TAKEN * gain or lost < SURE * noise or gain <= 0:
+        return None
+    return float(before.mean()), float(after.mean())
+
+
+TEST = LogTest(
+    LOST,
+    check,
+    needs=("kl", "reward"),
+    statistic=f"KL of {NEAR} rows before and after each step against that of the first; reward likewise",
+    threshold=f"KL falls {FELL:g} × to at most {BACK:g} × its start, and the reward loses {TAKEN:g} of its gain",
+)

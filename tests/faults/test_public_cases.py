@@ -1,0 +1,88 @@
+"""Small inputs after public bug reports: the first fault that is named is the true cause.
+
+They stand in ../shared/cases beside a checkout, and are no part of the project.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grposcope import cli
+
+FOLDER = Path(__file__).parents[3] / "shared" / "cases"
+
+LOGS = {
+    "03-grad-norm-zero-reward-std-not.jsonl": "lost gradient",
+    "04-all-exclamation-marks.jsonl": "degenerate output",
+    "05-accuracy-lost-format-won.jsonl": "reward hacking",
+    "06-format-to-zero-at-limit.jsonl": "unseen truncation",
+    "07-full-finetune-lr-too-high.jsonl": "high learning rate",
+    "08-grad-norm-spikes-late.jsonl": "unbounded ratio",
+    "09-vlm-prompt-parity.jsonl": "inputs differ",
+    "11-mask-removes-most.jsonl": "correction drops most",
+    "12-kl-sign.log": "kl against its penalty",
+    "13b-coef-0.1.jsonl": "kl against its penalty",
+    "17-filter-runs-out.log": "filter runs out",
+    "19-clip-ratio-says-zero.log": "unseen truncation",
+    "21-resume-from-adapter.jsonl": "weights lost at a restart",
+    "22-clip-higher-entropy.log": "entropy explosion",
+    "23-norm-above-max-grad-norm.jsonl": "gradient spikes",
+    "26-lora-lr.jsonl": "low learning rate",
+    "29-mask-all-zero-log.jsonl": "no token trained on",
+    "33-kl-hundred.log": "kl blow-up",
+    "39-mlx-console.log": "never paid",
+    "41-slime-zero.log": "never paid",
+    "45-kl-huge-reward-zero.jsonl": "kl blow-up",
+}
+"""Log -> its cause."""
+
+SETTINGS = {
+    "08-train.py": "unbounded ratio",
+    "17-run.sh --success-rate 0.003": "filter runs out",
+    "19-run.sh": "room for sequences",
+    "26-lora-lr.py": "low learning rate",
+    "27-bf16-weights.sh": "coarse weights",
+    "31-best-by-loss.yaml": "best by loss",
+    "32-dapo-steps-per-generation.yaml": "accumulation not scaled",
+    "44-nemo-normalize.yaml": "normalisation not read",
+}
+"""Settings, with flags -> their fault."""
+
+ROLLOUTS = {
+    "18-interleaved-prompts.jsonl --set num_generations=4 --set scale_rewards=group": "mixed prompts",
+    "20-empty-rollout-with-reward.jsonl --set group=8": "empty completions paid",
+    "21-resume-from-adapter.jsonl": "weights lost at a restart",
+    "29-mask-all-zero.jsonl --set group=8": "no token trained on",
+    "30-tool-output-trained.jsonl --set group=4": "tool output trained on",
+}
+"""Rollouts, with flags -> their fault."""
+
+COMMANDS = [
+    (f"{command} {what}", fault)
+    for command, cases in (("diagnose", LOGS), ("lint", SETTINGS), ("verify", ROLLOUTS))
+    for what, fault in cases.items()
+]
+
+
+def first(document: object) -> str:
+    """The first fault in the order of the document that is present; empty without one."""
+    if isinstance(document, dict):
+        if document.get("status") == "present" and "fault" in document:
+            return str(document["fault"])
+        return next((name for value in document.values() if (name := first(value))), "")
+    if isinstance(document, list):
+        return next((name for value in document if (name := first(value))), "")
+    return ""
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason=f"{FOLDER} is not there: these inputs are no part of the project")
+@pytest.mark.parametrize(("command", "fault"), COMMANDS)
+def test_the_first_fault_named_is_the_cause(
+    command: str, fault: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(FOLDER)
+    cli.main([*command.split(), "--json"])
+    assert first(json.loads(capsys.readouterr().out)) == fault
