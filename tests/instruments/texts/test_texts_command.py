@@ -226,6 +226,10 @@ def test_the_page_has_the_pairs_and_no_markup_of_the_texts(tmp_path: Path) -> No
     ))  # fmt: skip
     assert cli.main(["report", str(path), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
+    assert cli.main(["texts", str(path), "--html", str(tmp_path / "own.html")]) == 1
+    own = (tmp_path / "own.html").read_text()
+    assert "Read these" in own
+    assert "<script>alert(1)" not in own
     assert "What do the texts do that is paid?" in page
     assert "Read these" in page
     assert "<script>alert(1)" not in page

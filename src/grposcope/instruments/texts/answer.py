@@ -23,8 +23,8 @@ from grposcope.signs.texts.reading import FEW_PROMPTS, TextChange, TextReading, 
 FIRST_LINE = 110
 """Characters of the first line."""
 
-ON_PAGE = 64
-"""Texts of a run from which the page has a section on them."""
+ON_PAGE, ON_PAGE_MOST = 64, 8000
+"""Texts of a run from which the page has a section on them, and how many of them are read."""
 
 Z95 = 1.96
 
@@ -35,9 +35,8 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     for label, run in zip(labels(runs), runs, strict=True):
         rows = sample.recorded(run)
         if sum(row.completion is not None for row in rows) >= ON_PAGE:
-            reading = read(sample.of_rollouts(rows))
-            said = of_reading(reading)
-            said = replace(said, tables=[*said.tables, *_pairs(to_read(reading, exploits.exploits(reading)))])
+            reading = read(sample.of_rollouts(rows, most=ON_PAGE_MOST))
+            said = with_pairs(of_reading(reading), reading)
             if len(runs) > 1:
                 said = replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
             made.append(said)
@@ -61,6 +60,11 @@ def of_reading(reading: TextReading) -> Answer:
         missing=_missing(reading, found),
         document=document(reading, found, shown),
     )
+
+
+def with_pairs(said: Answer, reading: TextReading) -> Answer:
+    """The answer with the pairs to read as a table, as pages have it."""
+    return replace(said, tables=[*said.tables, *_pairs(to_read(reading, exploits.exploits(reading)))])
 
 
 def word(reading: TextReading, found: Sequence[Exploit]) -> Word:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
+
+if TYPE_CHECKING:
+    from grposcope.core.answer import Answer
 
 DESCRIPTION = (
     "Read the completions of a run without any model: which habits of the texts are paid inside the groups, what "
@@ -36,6 +41,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         help="the score that is meant to count, such as right (default: by its name, if any)",
     )  # fmt: skip
     command.add_argument("--since", type=int, metavar="STEP", help="read from this step on")
+    command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of the permutations (default: 0)")
     add_json(command)
 
@@ -60,5 +66,20 @@ def run(arguments: argparse.Namespace) -> int:
     said = answer.of_reading(read)
     shown = screen.text(said, read, wrapping.width())
     say(arguments, shown, lambda text: screen.coloured(text, said.word) if wrapping.has_colours() else text)
-    finish(arguments, document.of_answer(said))
+    written = document.of_answer(said)
+    if arguments.html:
+        written["page"] = str(arguments.html)
+        size = _page(answer.with_pairs(said, read), place.name, arguments.html)
+        say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
+    finish(arguments, written)
     return int(said.word == "warning")
+
+
+def _page(said: Answer, label: str, path: Path) -> int:
+    """Write a page of the answer; its size in bytes."""
+    from grposcope.commands.report import write_page
+    from grposcope.render import page
+
+    top = replace(said, name="headline", text=(), tables=(), missing=(), document={})
+    rest = replace(said, sentence="", because="", do="")
+    return write_page(page.Document((label,), top, (rest,)), path, "--html")

@@ -24,6 +24,9 @@ LONGEST = 100_000
 MOST = 20_000
 """Rollouts that are read; of more, whole groups evenly over the run."""
 
+STEPS = 100
+"""Steps of a run that are read for its verdict and its page, which read more than the texts."""
+
 CHARACTERS = 60_000_000
 """Characters that are read in all, likewise."""
 
@@ -67,8 +70,11 @@ class TextSample:
         )  # fmt: skip
 
 
-def of_rollouts(rows: Sequence[Rollout], truth: str = "", since: int | None = None) -> TextSample:
-    """The texts of rollouts. truth: name of the true score; empty to take one by its name. since: first step.
+def of_rollouts(
+    rows: Sequence[Rollout], truth: str = "", since: int | None = None, most: int | None = None
+) -> TextSample:
+    """The texts of rollouts. truth: name of the true score; empty to take one by its name. since: first step. most:
+    rollouts that are read, MOST by default.
 
     UserError where no rollout has a text, for a true score that none has, and where no step is as late.
     """
@@ -97,13 +103,16 @@ def of_rollouts(rows: Sequence[Rollout], truth: str = "", since: int | None = No
         np.array([bool(cut) for cut in cuts]) if any(cut is not None for cut in cuts) else None,
         scores, name, len({row.step for row in later}) > 1, notes,
     )  # fmt: skip
-    return _affordable(sample)
+    return _affordable(sample, MOST if most is None else most)
 
 
 def recorded(run: Run) -> list[Rollout]:
-    """The rollouts that a run has, each with its step; files that are damaged are passed over."""
+    """The rollouts that a run has, each with its step, of at most STEPS steps, evenly over the run; files that are
+    damaged are passed over."""
+    steps = list(run.rollouts)
+    chosen = np.unique(np.linspace(0, len(steps) - 1, min(STEPS, len(steps))).round().astype(np.int64))
     rows: list[Rollout] = []
-    for step in run.rollouts:
+    for step in (steps[place] for place in chosen):
         try:
             rows += [row if row.step else replace(row, step=step) for row in run.rollouts[step]]
         except UserError:
@@ -180,10 +189,10 @@ def _notes(rows: Sequence[Rollout], told: Sequence[Rollout], later: Sequence[Rol
     return tuple(notes)
 
 
-def _affordable(sample: TextSample) -> TextSample:
-    """At most MOST rollouts and CHARACTERS characters: whole groups, evenly over the run."""
+def _affordable(sample: TextSample, most: int) -> TextSample:
+    """At most `most` rollouts and CHARACTERS characters: whole groups, evenly over the run."""
     characters = sum(map(len, sample.texts))
-    share = min(MOST / max(len(sample), 1), CHARACTERS / max(characters, 1))
+    share = min(most / max(len(sample), 1), CHARACTERS / max(characters, 1))
     if share >= 1:
         return sample
     count = int(sample.group.max()) + 1

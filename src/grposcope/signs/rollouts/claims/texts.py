@@ -21,6 +21,9 @@ from grposcope.signs.texts.reading import FEW_PROMPTS
 STEPS, TEXTS = 4, 64
 """Least steps and texts that are read."""
 
+MOST = 8000
+"""Most texts that are read for a verdict, whole groups evenly over the run."""
+
 
 PAID = "The policy learns what is paid and not what is meant."
 """What a paid habit does."""
@@ -35,7 +38,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
             "needed to see what spreads: write prompt, completion, reward and step with each rollout."
         )
         return
-    read = reading.read(sample.of_rollouts(rows))
+    read = reading.read(sample.of_rollouts(rows, most=MOST))
     found = exploits.exploits(read)
     yield from map(finding, found)
     if found:
