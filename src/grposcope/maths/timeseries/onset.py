@@ -20,15 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import dct
 from scipy.ndimage import median_filter
 from scipy.special import fdtrc
 
-from grposcope.maths.timeseries.noise import Array, Design, cosine_variances, robust_spread
+from grposcope.maths.timeseries.change_shapes import Noises, Shapes, finer, inner, shapes_beside, shapes_of
+from grposcope.maths.timeseries.noise import Array, robust_spread
 
 TENTH = 0.1
 """Share of its way that a change has made at its onset."""
@@ -63,18 +62,6 @@ UNLIKELY = 0.03
 NEIGHBOURS, ODD = 7, 3.5
 """Rows of the running median, and robust standard deviations from it beyond which a row counts as this far."""
 
-PHI, SHARES = (0.4, 0.7, 0.9, 0.97), (0.4, 1.0)
-"""Noises that are integrated over, beside white noise."""
-
-WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
-"""Rows that a step or ramp takes."""
-
-SEEN, COURSES = 0.08, 3
-"""Share of the rows in which a course is seen before anything goes from it; curves whose sums are such courses."""
-
-TIMES = (1.5, 3, 6, 12, 24)
-"""Time constants of exponential approaches in rows."""
-
 
 @dataclass(frozen=True)
 class Onset:
@@ -99,7 +86,7 @@ def onset(
         return None
     rows = _blocks(len(y))
     averaged = _standard(_without_odd(y), rows)
-    tried = shapes_of(len(averaged), course) if beside is None else _shapes(_standard(beside, rows)[:, None], 2)
+    tried = shapes_of(len(averaged), course) if beside is None else shapes_beside(_standard(beside, rows)[:, None], 2)
     series = _Series(*tried, averaged, direction if beside is not None else 0)
     for level in (EVIDENT, 1.0) if shown else (EVIDENT,):
         changes = series.changes(max(level, BESIDE))
@@ -134,119 +121,6 @@ def _without_odd(y: Array) -> Array:
     return middle + np.clip(y - middle, -ODD * spread, ODD * spread) if spread > 0 else y
 
 
-@dataclass(frozen=True)
-class Noises:
-    """What whitens rows of n values under each of M noises, and takes out the course (n, K) that is there anyway.
-
-    roots (M, n), bases (M, n, K); base (M,): log-likelihood of each noise but for the squares that are left.
-    """
-
-    roots: Array
-    bases: Array
-    base: Array
-
-    @property
-    def df(self) -> int:
-        """Degrees of freedom that the course leaves."""
-        return self.bases.shape[1] - self.bases.shape[2]
-
-    def whitened(self, rows: Array) -> Array:
-        """Rows (R, n), whitened and without the course (M, R, n)."""
-        z = dct(rows, axis=1, norm="ortho")
-        return np.array([_without(z * root, basis) for root, basis in zip(self.roots, self.bases, strict=True)])
-
-
-@dataclass(frozen=True)
-class Shapes:
-    """C shapes of a change of n rows: columns (C, n) from 0 to 1 at the last row, with log prior weights (C,).
-
-    white (M, C, n): the columns whitened under each noise; squares (M, C): their squared lengths.
-    """
-
-    columns: Array
-    prior: Array
-    white: NDArray[np.float32]
-    squares: Array
-
-    @staticmethod
-    def under(noises: Noises, columns: Array, prior: Array) -> Shapes:
-        """The shapes, whitened."""
-        white = noises.whitened(columns).astype(np.float32)
-        return Shapes(columns, prior, white, np.maximum(np.einsum("mcn,mcn->mc", white, white), 1e-9).astype(float))
-
-
-def _without(rows: Array, basis: Array) -> Array:
-    return np.asarray(rows - (rows @ basis) @ basis.T)
-
-
-@lru_cache(maxsize=4)
-def shapes_of(n: int, course: bool) -> tuple[Noises, Shapes]:
-    """The shapes of a change of n rows beside a level, or beside a course that grows."""
-    return _shapes(_courses(n).T, max(round(SEEN * n), 4)) if course else _shapes(np.empty((n, 0)), 1)
-
-
-def _shapes(course: Array, first: int) -> tuple[Noises, Shapes]:
-    """The shapes of a change from row `first` on, beside a level and the columns of a course (n, K)."""
-    n = len(course)
-    base = np.column_stack([np.ones(n), course])
-    design = Design(base, variances=cosine_variances(n, phi=PHI, shares=SHARES)[0])
-    roots = np.sqrt(design.weights)
-    bases = np.array([np.linalg.qr(design.z * root[:, None])[0] for root in roots])
-    noises = Noises(roots, bases, design.base)
-    return noises, Shapes.under(noises, *_columns(n, first))
-
-
-def _courses(n: int) -> Array:
-    """Curves (K, n) whose sums are near the logarithms of what grows at its own rate, ever slower, or levels off."""
-    u = (np.arange(n) + 0.5) / n
-    grown = [np.log(start + u**power) for start in (0.02, 0.05, 0.1, 0.3, 1.0) for power in (0.5, 1.0)]
-    levelling = [np.log(start + 1 - np.exp(-u / time)) for start in (0.05, 0.2, 1.0) for time in (0.1, 0.2, 0.4)]
-    family = np.array([*grown, *levelling, 3 * u])
-    family = (family - family.mean(1, keepdims=True)) / family.std(1, keepdims=True)
-    return np.linalg.svd(family, full_matrices=False)[2][:COURSES]
-
-
-def _columns(n: int, first: int) -> tuple[Array, Array]:
-    """Shapes of changes as columns (C, n) that end at 1, and the logarithms of their prior weights (C,).
-
-    A start from row `first` on is as likely as any other, a duration by its logarithm, and so is each kind.
-    """
-    t = np.arange(n)[None, :]
-    shapes: list[Array] = []
-    weights: list[float] = []
-    for width, gap in zip(WIDTHS, np.diff(np.log([*WIDTHS, 128])), strict=True):
-        every = max(width // 8, 1)
-        start = np.arange(first, n - width + (width > 1), every)[:, None]
-        shapes.append(_ramps(t, start, width))
-        weights += [gap * every] * len(start)
-    to_end = np.arange(first, n - 2)[:, None]
-    for power in (1, 2):
-        shapes.append((np.maximum(t - to_end + 1, 0) / (n - to_end)) ** power)
-        weights += [0.5] * len(to_end)
-    for time in TIMES:
-        start = np.arange(first, n - int(time))[:, None]
-        shapes.append(_approaches(t, start, time))
-        weights += [0.4] * len(start)
-    return np.concatenate(shapes), np.log(weights)
-
-
-def _ramps(t: Array, start: Array, width: Array | float) -> Array:
-    ways = np.clip((t - start + 1) / width, 0, 1)
-    return np.asarray(ways / ways[:, -1:])
-
-
-def _approaches(t: Array, start: Array, time: Array | float) -> Array:
-    ways = 1 - np.exp(-np.maximum(t - start + 1, 0) / time)
-    return np.asarray(ways / ways[:, -1:])
-
-
-def _bends(t: Array, start: Array, width: Array) -> Array:
-    """Logistic curves from rows `start` on, of which nine tenths are within the middle 0.8 of the width."""
-    ways = 1 / (1 + np.exp(np.clip(-(t - start + 1 - width / 2) * (7.4 / width), -30, 30)))
-    ways = ways - ways[:, :1]
-    return np.asarray(ways / ways[:, -1:])
-
-
 @dataclass
 class _Series:
     """A series y (n,) and what has been found about it. gains (M, C): of every shape; shared: shape -> its inner
@@ -263,23 +137,23 @@ class _Series:
 
     def __post_init__(self) -> None:
         self.white = self.noises.whitened(self.y[None])[:, 0]
-        self.gains = _inner(self.shapes, self.white)
+        self.gains = inner(self.shapes, self.white)
         self.total = (self.white**2).sum(1)
 
     def products(self, shape: int) -> Array:
         """Inner products (M, C) of a shape with all shapes."""
         if shape not in self.shared:
-            self.shared[shape] = _inner(self.shapes, self.shapes.white[:, shape])
+            self.shared[shape] = inner(self.shapes, self.shapes.white[:, shape])
         return self.shared[shape]
 
     def beside(self, others: Sequence[int], tried: Shapes | None = None) -> _Scan:
         """All shapes, or those that are `tried`, as a change beside these others."""
         shapes, k, noises = tried or self.shapes, len(others), self.noises
-        own = self.gains if tried is None else _inner(shapes, self.white)
+        own = self.gains if tried is None else inner(shapes, self.white)
         if not k:
             return _Scan(shapes, own, shapes.squares, self.total, noises.base, noises.df, self.sign)
         among = np.array([self.products(other) for other in others])  # (k, M, C)
-        near = among if tried is None else np.array([_inner(tried, self.shapes.white[:, other]) for other in others])
+        near = among if tried is None else np.array([inner(tried, self.shapes.white[:, other]) for other in others])
         gram = among[:, :, list(others)].transpose(1, 0, 2) + 1e-6 * np.eye(k)
         inverse, of_others = np.linalg.inv(gram), self.gains[:, list(others)]
         weights = np.einsum("mij,jmc->imc", inverse, near)
@@ -350,8 +224,8 @@ class _Series:
             rest = _except(others, k)
             likely = self.beside((*rest, chosen[target])).marginal
             sets |= {tuple(sorted((*rest, int(shape)))) for shape in np.argsort(-likely)[:OTHERS]}
-        finer = _finer(self.noises, self.shapes.columns[chosen[target]])
-        scans = [(one, self.beside(one, tried)) for one in sets for tried in (None, finer)]
+        refined = finer(self.noises, self.shapes.columns[chosen[target]])
+        scans = [(one, self.beside(one, tried)) for one in sets for tried in (None, refined)]
         marginals = [scan.marginal for _, scan in scans]
         most = max(float(marginal.max()) for marginal in marginals)
         total = np.zeros(len(self.y))
@@ -401,27 +275,6 @@ def _movements(ways: Array) -> _Movements:
     begun = (ways >= (low + TENTH * size)[:, None] - slack[:, None]) & (rows > begin[:, None])
     onset = np.maximum(np.argmax(begun, axis=1) - 1, 0)
     return _Movements(size, np.maximum(begin - 1, 0), np.maximum(end - 1, 0), onset)
-
-
-def _inner(shapes: Shapes, white: Array) -> Array:
-    """Inner products (M, C) of shapes with one whitened row (M, n) under each noise."""
-    return np.asarray((shapes.white @ white.astype(np.float32)[:, :, None])[:, :, 0], np.float64)
-
-
-def _finer(noises: Noises, column: Array) -> Shapes:
-    """Shapes that differ less from the shape `column` (n,), and from one another, than those that are tried first."""
-    t, start = np.arange(len(column))[None, :], int(np.argmax(column > 0))
-    lasts = max(int(np.argmax(column >= 0.9)) - start + 1, 1)
-    at, factor = (each.reshape(-1, 1) for each in np.meshgrid(np.linspace(-0.6, 0.6, 15), np.geomspace(0.5, 2, 15)))
-    width = np.maximum(lasts / 0.9 * factor, 1.0)
-    begin = start + at * max(lasts, 2)
-    time = np.maximum(0.45 * lasts * factor, 0.7)
-    cell = max(lasts, 2) * 1.2 / 14 * np.log(2) / 7
-    columns = np.concatenate([_ramps(t, begin, width), _approaches(t, begin, time), _bends(t, begin, width)])
-    columns -= columns[:, :1]
-    columns /= np.maximum(columns[:, -1:], 1e-9)
-    prior = np.log(np.repeat([cell, 0.58 * cell, cell], len(at)))
-    return Shapes.under(noises, columns, prior)
 
 
 def _except(chosen: tuple[int, ...], k: int) -> tuple[int, ...]:
