@@ -66,6 +66,8 @@ def is_lost(quantities: Quantities) -> bool:
 def _differ(quantities: Quantities) -> str:
     """That rewards differ within groups, as a clause; empty where that is not shown."""
     spread, dead = quantities.column("reward_std"), quantities.dead_fraction
+    if dead is not None and not quantities.dead_fraction_is_bound and dead.values.mean() > DEAD:
+        return ""
     if spread is not None and len(spread) >= SHORT and float(np.median(spread.values)) > NO_SPREAD:
         return f"although rewards vary within groups ({quantities.key(spread.name)} {number(spread.values.mean())})"
     if dead is not None and dead.values.mean() <= DEAD:

@@ -51,6 +51,7 @@ def test_what_is_logged_on_too_few_rows_is_counted_and_never_called_not_logged(r
 
 def spikes(t: Columns) -> None:
     t["grad_norm"][[50, 70, 90]] *= 12
+    t["clip_fraction"][:] = 0.0
 
 
 def infinite(t: Columns) -> None:

@@ -49,9 +49,8 @@ def zeros(row: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize(("claim", "columns", "reason"), [
-    ("tokens", {"mask": zeros, "truncated": None}, "masks of all 32 rollouts are 0 throughout"),
     ("tokens", {"mask": [], "completion_ids": [], "truncated": None, **dict.fromkeys(
-        ("sampling_logprobs", "old_logprobs", "logprobs"))}, "masks of all 32 rollouts are 0 throughout"),
+        ("sampling_logprobs", "old_logprobs", "logprobs"))}, "No rollout has a token"),
     ("advantages", {"reward": 1.0, "advantage": 0.0}, "every group has equal rewards"),
     ("advantages", {"advantage": math.nan}, "an advantage that the loss used"),
     ("first update", {"mask": zeros}, "No trained token has both"),
@@ -263,10 +262,10 @@ def test_a_run_without_a_restart_was_not_tested_for_one() -> None:
 
 def test_the_word_and_the_counts() -> None:
     """Healthy only where a claim holds; claims that were tested in part are counted as such."""
-    rows = changed(PIPELINE.rows(), reward=1.0, advantage=0.0, mask=zeros, prompt_ids=None)
+    rows = changed(PIPELINE.rows(), reward=1.0, advantage=0.0, mask=None, prompt_ids=None)
     said = verify(rows, {})
     assert said.word == "cannot tell"
-    assert said.sentence == ("Cannot tell: no claim could be tested in full, 2 were tested in part, 12 could not be "
+    assert said.sentence == ("Cannot tell: no claim could be tested in full, 1 was tested in part, 13 could not be "
                              "tested, on 32 rollouts.")  # fmt: skip
     held = verify(PIPELINE.rows(), PIPELINE.settings)
     assert held.word == "healthy"

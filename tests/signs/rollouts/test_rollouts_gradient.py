@@ -233,3 +233,14 @@ def test_settings_of_other_names_are_refused(tmp_path: Any, capsys: pytest.Captu
     assert "did you mean num_generations?" in capsys.readouterr().err
     assert main(["verify", str(path), "--set", "num_generations=4", "--set", "loss_type=grpo"]) == 2
     assert "Cannot tell" in capsys.readouterr().out
+
+
+def test_a_factor_is_named_at_the_first_step_where_the_kl_term_is_zero() -> None:
+    """The policy is its reference, so that no coefficient of the KL term can be seen, and none is called missing."""
+    given = drawn()
+    given["reference"] = given["logp"].clone()
+    quarter = rows(given, derivative(recipes.GRPO, given) / 4, parts=4)
+    result = told(PipelineEvidence("", rows=quarter, stated=Stated(loss=StatedLoss(), kl=KL, accumulation=4)))
+    assert result.status == "broken"
+    assert any("0.25 times as large" in one.because and "4 passes twice" in one.because for one in result.told)
+    assert not any("no KL term" in one.because for one in result.told)

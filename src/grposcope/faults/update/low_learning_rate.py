@@ -30,7 +30,7 @@ from grposcope.faults.known import Known
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.dead_groups import DEAD
-from grposcope.signs.quantities import Quantities
+from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.settings.names import LEARNING_RATE
 from grposcope.signs.settings.recipe import has_adapters
 
@@ -45,12 +45,14 @@ REMEDY = "raise the learning rate: 1e-6 is usual for all weights, 1e-5 for adapt
 
 def check(quantities: Quantities) -> Finding:
     """A KL next to 0 after MANY steps that had a gradient, beside a reward that did not rise."""
-    kl, norm = quantities.require("kl", MANY), quantities.require("grad_norm", MANY)
+    kl, norm = quantities.require("kl", LEAST), quantities.require("grad_norm", LEAST)
     late = kl.level(LATE).value
     evidence = [
         Sign(f"{kl.name}, last {1 - LATE[0]:.0%}", late, limit=f"hardly moved below {UNMOVED:g}", column=kl.name)
     ]
     outcome, dead = run_outcome.of_run(quantities.run), quantities.dead_fraction
+    if kl.steps[-1] - kl.steps[0] < MANY - 1:
+        return fact(False, f"fewer than {MANY} steps are too few to say that the policy hardly moves", tuple(evidence))
     moves = kl.values.max() > 20 * UNMOVED or not 0 < late < UNMOVED
     if moves or kl.name in ("kl_k1", "kl_penalty") or outcome.rose or outcome.state != "level":
         return fact(False, "the policy moves, or the reward rises", tuple(evidence))
@@ -95,7 +97,7 @@ FAULT = Fault(
         check,
         needs=("kl", "grad_norm"),
         statistic="late KL to the start, beside the gradient, dead groups and what became of the reward",
-        threshold=f"< {UNMOVED:g} nats after {MANY} rows with a gradient, with no rise of the reward",
+        threshold=f"< {UNMOVED:g} nats after {MANY} steps with a gradient, with no rise of the reward",
     ),
     settings=SettingsCheck(
         "low learning rate",

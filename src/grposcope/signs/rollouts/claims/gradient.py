@@ -138,7 +138,8 @@ def _explained(
             continue
         found = token_weights.of(replace(loss, reduction=reduction), some, [row for row in rows if not row.dropped])
         policy, pull = np.concatenate(found.policy), np.concatenate(found.kl)
-        columns = np.stack([policy, np.nan_to_num(pull)], 1)[:, : 2 if kl and np.isfinite(pull).any() else 1]
+        pulls = kl * np.abs(np.nan_to_num(pull)).max(initial=0.0) > tolerance * np.nanmax(np.abs(given))
+        columns = np.stack([policy, np.nan_to_num(pull)], 1)[:, : 2 if pulls else 1]  # a term of 0 has no coefficient
         known = np.isfinite(given) & np.isfinite(columns).all(1)
         (a, *b), *_ = np.linalg.lstsq(columns[known], given[known], rcond=None)
         left = np.abs(columns[known] @ np.array([a, *b]) - given[known])
@@ -164,7 +165,8 @@ def _named(a: float, b: float | None, kl: float, reduction: str, stated: str, pa
         return "another aggregation", f"match {times}{REDUCTIONS[reduction]} instead of {REDUCTIONS[stated]}"
     if parts > 1 and abs(a - parts) < 0.01 * parts:
         return "accumulation not scaled", f"are {parts} times as large: {parts} passes are added up without division"
-    return "factor of the loss", f"are {a:.4g} times as large"
+    twice = f", as when the loss is divided by {parts} passes twice" if abs(a * parts - 1) < 0.01 < parts - 1 else ""
+    return "factor of the loss", f"are {a:.4g} times as large{twice}"
 
 
 def _norms(evidence: PipelineEvidence) -> Iterator[Finding]:
