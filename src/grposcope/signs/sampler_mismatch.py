@@ -96,7 +96,11 @@ def check(quantities: Quantities) -> Finding:
     told = signature(quantities, seen.sizes, seen.limit)
     hidden = AFTER.get(found.series.name, "")
     because = f"{worst.because}{f' ({hidden})' if hidden else ''}; {told.because}"
-    when = None if told.fault in (INPUTS, NUMERICS, TRUNCATED) else told.since or onset.since(logs(seen.sizes, seen.limit), 1)
+    when = (
+        None
+        if told.fault in (INPUTS, NUMERICS, TRUNCATED)
+        else told.since or onset.since(logs(seen.sizes, seen.limit), 1)
+    )
     explains = FOLLOWS if when is not None else ()
     return measured(
         worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when
