@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grposcope.core.instrument import Command, Instrument
+from grposcope.instruments.texts.question import NAME, QUESTION
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
 
 INSTRUMENT = Instrument(
-    "texts",
-    "What do the texts do that is paid?",
+    NAME,
+    QUESTION,
     answers="grposcope.instruments.texts.answer",
     commands=(
         Command(

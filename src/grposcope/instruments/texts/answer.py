@@ -11,8 +11,8 @@ from grposcope.core.answer import Answer, Table, Word
 from grposcope.core.rollouts import Floats
 from grposcope.core.run import Run, labels
 from grposcope.core.text import apart_shares, brief, capitalised, number, percent, visible
-from grposcope.instruments.texts import INSTRUMENT
 from grposcope.instruments.texts.marks import CLOSE, OPEN, marked
+from grposcope.instruments.texts.question import NAME, QUESTION
 from grposcope.maths.passage import Passage
 from grposcope.signs.texts import exploits, pairs, phrases, sample
 from grposcope.signs.texts.exploits import Exploit
@@ -49,8 +49,8 @@ def of_reading(reading: TextReading) -> Answer:
     shown = to_read(reading, found)
     first = found[0] if found else None
     return Answer(
-        INSTRUMENT.name,
-        INSTRUMENT.question,
+        NAME,
+        QUESTION,
         word=word(reading, found),
         sentence=first_line(reading, found),
         because=first.because if first is not None else "",
