@@ -81,7 +81,7 @@ def test_a_jump_in_the_last_rows_is_dated_and_a_single_row_is_not() -> None:
 
 def test_a_growing_course_is_no_onset_and_leaving_it_is() -> None:
     u = (np.arange(120) + 1) / 120
-    for noise in LATE[:8]:
+    for noise in LATE:
         course = np.log(0.01 + 0.1 * u) + 0.15 * noise
         assert onset(course, 1, course=True) is None
         blown = onset(course + 4 * onset_curves.ramp(120, 75, 45), 1, course=True)

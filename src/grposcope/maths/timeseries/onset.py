@@ -59,6 +59,10 @@ ALIKE = 0.02
 UNLIKELY = 0.03
 """Likelihood of a noise over that of the likeliest below which it is left out in the end."""
 
+AS_LIKELY = 0.01
+"""Likelihood of the likeliest shape in the direction asked for over that of any, from which a curve that leaves its
+course is taken to leave it in that direction: a rise late and a fall early look alike beside a course that may grow."""
+
 NEIGHBOURS, ODD = 7, 3.5
 """Rows of the running median, and robust standard deviations from it beyond which a row counts as this far."""
 
@@ -88,6 +92,8 @@ def onset(
     averaged = _standard(_without_odd(y), rows)
     tried = shapes_of(len(averaged), course) if beside is None else shapes_beside(_standard(beside, rows)[:, None], 2)
     series = _Series(*tried, averaged, direction if beside is not None else 0)
+    if course:
+        series = series.towards(direction)
     for level in (EVIDENT, 1.0) if shown else (EVIDENT,):
         changes = series.changes(max(level, BESIDE))
         asked = series.asked(changes, direction)
@@ -162,6 +168,12 @@ class _Series:
         total = self.total - np.einsum("mi,mij,mj->m", of_others, inverse, of_others)
         base = noises.base - 0.5 * np.linalg.slogdet(gram)[1]
         return _Scan(shapes, gains, np.maximum(squares, 1e-9), total, base, noises.df - k, self.sign)
+
+    def towards(self, direction: int) -> _Series:
+        """The series with changes in this direction alone, where its first is then about as likely as any."""
+        series = _Series(self.noises, self.shapes, self.y, direction)
+        likely = float(series.beside(()).marginal.max())
+        return series if likely > float(self.beside(()).marginal.max()) + np.log(AS_LIKELY) else self
 
     def changes(self, level: float) -> tuple[int, ...]:
         """The shapes of the changes with a p-value below this level, each beside the others."""
