@@ -72,11 +72,11 @@ def writers(places: Sequence[str]) -> list[Writer]:
         raise UserError(f"--write-to {error}") from None
 
 
-def wanted_by(flag: str, given: Sequence[str]) -> Wanted:
-    """The modes and the grade that a flag names; UserError for what is neither."""
+def wanted_by(flag: str, given: Sequence[str], modes: Sequence[str] | None = None) -> Wanted:
+    """The modes and the grade that a flag names; UserError for what is neither. modes: as in `alarms.wanted`."""
     from grposcope.watch.alarms import wanted
 
     try:
-        return wanted(given)
+        return wanted(given, modes)
     except UserError as error:
         raise UserError(f"{flag} {error}") from None

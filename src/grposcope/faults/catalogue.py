@@ -13,6 +13,7 @@ from typing import TypeVar
 from grposcope.core.errors import UserError
 from grposcope.core.fault import Fault, LogTest, Proof, SettingsCheck
 from grposcope.core.named import nearest
+from grposcope.signs.rollouts.claims import texts
 
 FAMILIES = ("reward", "groups", "length", "policy", "update", "sampler", "pipeline", "record")
 """Folders of faults, in the order in which lists show them."""
@@ -47,6 +48,11 @@ def settings_checks() -> tuple[SettingsCheck, ...]:
 def seen_in_logs() -> tuple[str, ...]:
     """Names of the faults that a log may show."""
     return tuple(name for name, fault in faults().items() if fault.log is not None)
+
+
+def seen_in_runs() -> tuple[str, ...]:
+    """Names of the faults that a log, or the texts that are recorded beside it, may show: what `diagnose` names."""
+    return tuple(name for name, fault in faults().items() if fault.log is not None or texts.PROOF in fault.rollouts)
 
 
 def seen_in_settings() -> tuple[str, ...]:

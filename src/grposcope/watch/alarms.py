@@ -17,7 +17,7 @@ request.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from grposcope.core.errors import UserError
@@ -128,10 +128,13 @@ def at_least(grade: Grade, limit: Grade) -> bool:
     return GRADES.index(grade) <= GRADES.index(limit)
 
 
-def wanted(names: Iterable[str]) -> Wanted:
-    """Modes and grades by name, of which the mildest grade counts; UserError for a name that is neither."""
+def wanted(names: Iterable[str], modes: Sequence[str] | None = None) -> Wanted:
+    """Modes and grades by name, of which the mildest grade counts; UserError for a name that is neither.
+
+    modes: those that may be raised, by default the ones that a log shows.
+    """
     given = set(names)
-    names_of_faults = catalogue.seen_in_logs()
+    names_of_faults = catalogue.seen_in_logs() if modes is None else modes
     unknown = sorted(given - {*names_of_faults, *GRADES})
     if unknown:
         known = f"{', '.join(GRADES)}, or one of: {', '.join(names_of_faults)}"

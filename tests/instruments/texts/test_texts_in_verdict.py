@@ -11,6 +11,7 @@ import written_texts
 from grposcope import cli
 from grposcope.core.rollouts import Rollout
 from grposcope.faults import catalogue
+from grposcope.signs.texts import exploits
 
 
 def written(path: Path, rows: list[Rollout]) -> Path:
@@ -36,6 +37,20 @@ def test_the_exploit_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (first["fault"], first["status"]) == ("hedges", "present")
     assert first["since"]["low"] <= 20 <= first["since"]["high"]
     assert first["p"] < 1e-3
+
+
+def test_a_run_fails_on_what_its_texts_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = written_texts.rollouts(written_texts.LOOPHOLES["hedge"], 4, steps=40, prompts=4, onset=20, truth=False)
+    place = str(written(tmp_path / "rollouts.jsonl", rows))
+    assert cli.main(["diagnose", place, "--fail-on", "hedges"]) == 1
+    assert cli.main(["diagnose", place, "--fail-on", "magic string", "--alert-on", "hedges"]) == 0
+    capsys.readouterr()
+    assert cli.main(["diagnose", place, "--fail-on", "hedge"]) == 2
+    assert "'hedge' is neither a grade nor a mode of failure; give failing" in capsys.readouterr().err
+
+
+def test_what_diagnose_names_is_what_logs_and_texts_show() -> None:
+    assert {*catalogue.seen_in_runs()} == {*catalogue.seen_in_logs(), *exploits.FAULTS}
 
 
 def test_an_honest_run_keeps_its_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ MORE = "-v prints {left}every rule, and how to log what is missing; --html FILE 
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    from grposcope.faults.catalogue import seen_in_logs
+    from grposcope.faults.catalogue import seen_in_runs
 
     command.add_argument(
         "paths",
@@ -87,7 +87,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="GRADE|MODE",
         help="exit with status 1 for this grade or worse (failing: learning stops or reverses; warning: it may, or "
         "most of the effort is wasted; note: anything flagged), or if this mode is flagged; may be given more than "
-        "once. Modes: " + ", ".join(seen_in_logs()) + ". With --reference also divergence",
+        "once. Modes: " + ", ".join(seen_in_runs()) + ". With --reference also divergence",
     )
     command.add_argument(
         "--reference",
@@ -150,6 +150,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _asked(arguments: argparse.Namespace) -> Wishes:
     """What the flags ask, and UserError where they contradict each other."""
+    from grposcope.faults.catalogue import seen_in_runs
+
     if not 0 < arguments.level < 1:
         raise UserError(
             f"--level {arguments.level:g} is not a probability; give a number between 0 and 1, such as 0.05"
@@ -162,8 +164,8 @@ def _asked(arguments: argparse.Namespace) -> Wishes:
     if [*arguments.paths, *arguments.reference].count("-") > 1:
         raise UserError("standard input can be read only once; name - once")
     return Wishes(
-        wanted_by("--fail-on", grades),
-        wanted_by("--alert-on", arguments.alert_on or ["warning"]),
+        wanted_by("--fail-on", grades, seen_in_runs()),
+        wanted_by("--alert-on", arguments.alert_on or ["warning"], seen_in_runs()),
         senders(arguments.webhook),
         [logs.read(path, arguments) for path in arguments.reference],
     )

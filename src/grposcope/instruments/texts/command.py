@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from grposcope.core.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
+    from grposcope.core.rollouts import Rollout
+    from grposcope.signs.texts.reading import TextReading
 
 DESCRIPTION = (
     "Read the completions of a run without any model: which habits of the texts are paid inside the groups, what "
@@ -26,6 +29,7 @@ examples:
   grposcope texts outputs/completions --truth accuracy_reward    the score that is meant to count
   grposcope texts rollouts.csv                                   prompt, completion, reward[, step]
   grposcope texts rollouts.jsonl --since 80                      from step 80 on
+  grposcope texts runs/mine --reward rewards.py:math             and what this function pays for the habits
   grposcope texts runs/mine --json                               with the pairs to read and their spans
 """
 
@@ -41,6 +45,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         help="the score that is meant to count, such as right (default: by its name, if any)",
     )  # fmt: skip
     command.add_argument("--since", type=int, metavar="STEP", help="read from this step on")
+    command.add_argument(
+        "--reward", metavar="FILE:FUNCTION",
+        help="also put the paid habits to this reward function, as TRL calls it: added to wrong answers, removed from "
+        "right ones; it runs in a process of its own that may write no files",
+    )  # fmt: skip
+    command.add_argument("--reward-seconds", type=float, default=60.0, metavar="S",
+                         help="that it may take in all (default: 60)")  # fmt: skip
     command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of the permutations (default: 0)")
     add_json(command)
@@ -64,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     read = reading.read(sample.of_rollouts(rows, arguments.truth, arguments.since), arguments.seed)
     said = answer.of_reading(read)
+    if arguments.reward:
+        said = _with_trials(said, read, rows, arguments)
     shown = screen.text(said, read, wrapping.width())
     say(arguments, shown, lambda text: screen.coloured(text, said.word) if wrapping.has_colours() else text)
     written = document.of_answer(said)
@@ -73,6 +86,16 @@ def run(arguments: argparse.Namespace) -> int:
         say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
     finish(arguments, written)
     return int(said.word == "warning")
+
+
+def _with_trials(said: Answer, read: TextReading, rows: Sequence[Rollout], arguments: argparse.Namespace) -> Answer:
+    """The answer with what the function of --reward pays for the habits."""
+    from grposcope.instruments.texts import trials, trials_answer
+
+    if not arguments.reward_seconds > 0:
+        raise UserError(f"--reward-seconds {arguments.reward_seconds:g} must be above 0")
+    made = trials.trials(read.sample, read.habits, rows, arguments.reward, arguments.reward_seconds)
+    return trials_answer.with_trials(said, made)
 
 
 def _page(said: Answer, label: str, path: Path) -> int:

@@ -41,9 +41,9 @@ def verify(
     """
     from dataclasses import replace
 
-    from grposcope.instruments.verify import answer, graders, live, read
+    from grposcope.instruments.verify import answer, live, read
     from grposcope.instruments.verify.overruled import AskedSettings
-    from grposcope.signs.rollouts import evidence
+    from grposcope.signs.rollouts import evidence, reward_function
 
     if isinstance(source, str | Path):
         asked = AskedSettings(stated if isinstance(stated, Mapping) else {})
@@ -53,5 +53,5 @@ def verify(
     else:
         found = read.of_rows(source, stated)
     if reward is not None:
-        found = replace(found, grader=graders.of_function(reward, found.rows))
+        found = replace(found, grader=reward_function.of_function(reward, found.rows))
     return answer.of(found, live.claims(found))
