@@ -249,7 +249,7 @@ def test_it_warns_once_per_onset(
     warned = [record.getMessage() for record in caplog.records if "non-finite" in record.getMessage()]
     assert len(warned) == 1
     assert warned[0].startswith(
-        "grposcope: step 10: failing: non-finite, since step 10, because values are not finite: grad_norm"
+        "grposcope: step 10: failing: non-finite, since step 10, because grad_norm is not finite on 1 row"
     )
     assert capsys.readouterr().err.count(warned[0]) == 1
     (alarm,) = lines(tmp_path / "grposcope" / "alarms.jsonl")

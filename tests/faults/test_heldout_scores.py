@@ -36,8 +36,9 @@ def test_a_peak_on_the_way_is_found_and_said(bonus: float) -> None:
     first = diagnose(run)[0]
     assert (first.fault, first.status) == ("reward hacking", "present")
     assert first.because.startswith("held-out accuracy fell from 52% (around step 40) to 44% while the reward rose")
-    assert first.onset is not None
-    assert 30 <= first.onset <= 60
+    assert first.since is not None
+    assert first.since.first <= 50 <= first.since.last  # a tenth of the fall from step 42 on, at ten steps' distance
+    assert first.since.first >= 30
 
 
 @pytest.mark.parametrize("bonus", [0.0, 0.2])

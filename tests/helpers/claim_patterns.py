@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import claims_of_rules as rules
 from claims import NAME, NUMBER, OF_OUTCOME, SINCE, Check, V, value_of
+from claims_of_ladder import OF_LADDER
 
 K, N = r"(?P<k>\d+(?:,\d{3})*)", r"(?P<n>\d+(?:,\d{3})*)"
 ROWS = r"(?:rows?|steps?)"
@@ -13,6 +14,7 @@ STEP = r"\d+(?:,\d{3})*"
 WHAT = r"(?P<name>(?:the |task |its )?reward(?: after its KL penalty)?|(?:held-out|component) \S+)"
 
 CLAIMS: Sequence[tuple[str, Check]] = (
+    *OF_LADDER,
     (rf"[A-Z|][^.;:]*? went from (?P<a>{V}) to (?P<b>{V})(?: nats)?(?= \(it|;)", rules.some_column),
     (rf"at (?P<v>{V}) nats per token, and numerics", rules.some_ratio_early),
     (

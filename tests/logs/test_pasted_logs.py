@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grposcope.instruments.diagnosis import learning
 from grposcope.logs import read
 from grposcope.logs.hints import UndecidedError
+from grposcope.signs import run_outcome
 
 N = 40
 REWARDS = [round(0.2 + 0.01 * k + 0.01 * noise, 4) for k, noise in enumerate(np.random.default_rng(0).normal(size=N))]
@@ -154,4 +154,4 @@ def test_steps_of_a_record_without_rows_are_those_between_its_evaluations(tmp_pa
     rows = [*({"step": 10 * k, "eval_accuracy": 0.3 + 0.05 * k} for k in range(10)), {"step": 90, "reward": 0.5}]
     run = read(written(tmp_path, [json.dumps(row) for row in rows], "run.jsonl"))
     empty = replace(run, table={name: column[:0] for name, column in run.table.items()})
-    assert learning.steps(empty) == 90
+    assert run_outcome.steps(empty) == 90

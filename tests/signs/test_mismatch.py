@@ -7,16 +7,16 @@ import math
 import numpy as np
 import pytest
 import synthetic_series as made
+from scipy.stats import spearmanr
 
 from grposcope.signs import mismatch
 from grposcope.signs.quantities import MetricSeries, Quantities
 
 
-def test_two_levels_finds_the_split_and_explains_all_of_a_step() -> None:
-    assert mismatch.two_levels(np.repeat([1.0, 3.0], [12, 18])) == (12, pytest.approx(1))
-    assert mismatch.two_levels(np.ones(20))[1] == 0
-    _, share = mismatch.two_levels(np.arange(200.0))
-    assert share == pytest.approx(0.75, abs=1e-3)  # of a straight line: 3/4
+def test_two_levels_explain_all_of_a_step() -> None:
+    assert mismatch.two_levels(np.repeat([1.0, 3.0], [12, 18])) == pytest.approx(1)
+    assert mismatch.two_levels(np.ones(20)) == 0
+    assert mismatch.two_levels(np.arange(200.0)) == pytest.approx(0.75, abs=1e-3)  # of a straight line: 3/4
 
 
 def test_straight_has_the_exponent_of_a_power() -> None:
@@ -66,3 +66,12 @@ def test_at_lag_0_growth_says_that_the_lag_does_not_explain_it() -> None:
     assert "staleness/mean stays at 0 versions" in found.because
     del table["staleness/mean"]
     assert "does not measure staleness" in mismatch.signature(Quantities(made.run(table)), series, 0.01).because
+
+
+def test_the_rank_correlation_is_that_of_scipy() -> None:
+    rng = np.random.default_rng(0)
+    for levels in (1000, 4):
+        x = rng.integers(levels, size=60).astype(float)
+        y = x + rng.integers(levels, size=60)
+        assert mismatch.spearman(x, y) == pytest.approx(spearmanr(x, y).statistic)
+    assert mismatch.spearman(x, np.ones(60)) == 0

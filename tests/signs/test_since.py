@@ -58,7 +58,7 @@ def test_one_exploded_row_is_told_at_its_step() -> None:
     table["kl"][39] = 3400.0
     finding = kl_blow_up.check(Quantities(made.run(table)))
     assert str(finding.since) == "at step 40"
-    assert "3.4e+03 nats per token at step 40" in finding.because
+    assert "3,400 nats per token at step 40" in finding.because
     assert finding.brief.endswith("at step 40")
 
 

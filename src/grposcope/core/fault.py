@@ -26,6 +26,7 @@ class LogTest:
     quantity that it asks for by `Quantities.require` and that is not logged ends it, and the finding is then "cannot
     tell". needs: quantities (keys of `core.metrics.VARIANTS`) without which it cannot tell. statistic, threshold: in
     words. limit: it tests whether a level is beyond a limit, so that it is clearly inside only where p is near 1.
+    where_logged: it looks at what few runs log, so that one that does not log it has no finding of this test.
     """
 
     fault: str
@@ -34,6 +35,7 @@ class LogTest:
     statistic: str
     threshold: str
     limit: bool = False
+    where_logged: bool = False
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,15 @@ def diagnose_together(runs: Sequence[Run], level: float = LEVEL) -> list[tuple[F
         for k, (result, p) in enumerate(zip(results, adjusted, strict=True))
     ]
     return [
-        in_order([*weighed[k * len(tests) : (k + 1) * len(tests)], *_of_reading(run, faults)])
+        in_order([*_told(tests, weighed[k * len(tests) : (k + 1) * len(tests)]), *_of_reading(run, faults)])
         for k, run in enumerate(runs)
     ]
+
+
+def _told(tests: Sequence[LogTest], findings: Sequence[Finding]) -> list[Finding]:
+    """The findings without those of tests that look at what few runs log, where this one does not."""
+    both = zip(tests, findings, strict=True)
+    return [finding for test, finding in both if not (test.where_logged and finding.status == "cannot tell")]
 
 
 def _of_reading(run: Run, faults: Mapping[str, Fault]) -> list[Finding]:

@@ -98,9 +98,22 @@ def follows_staleness(sizes: MetricSeries, staleness: MetricSeries) -> bool:
     _, a, b = np.intersect1d(sizes.steps, staleness.steps, return_indices=True)
     if not grew or len(a) < SHORT:
         return False
-    from scipy.stats import spearmanr  # a third of a second, and only where lags are logged
+    return spearman(sizes.values[a], staleness.values[b]) > TOGETHER
 
-    return float(spearmanr(sizes.values[a], staleness.values[b]).statistic) > TOGETHER
+
+def spearman(x: Array, y: Array) -> float:
+    """Correlation of the ranks of x and y (n,), ties at their mean rank; 0 where either is constant.
+
+    As that of `scipy.stats`, whose import takes a third of a second.
+    """
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return 0.0
+    return float(np.corrcoef(_mean_ranks(x), _mean_ranks(y))[0, 1])
+
+
+def _mean_ranks(y: Array) -> Array:
+    _, which, counts = np.unique(y, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[which])
 
 
 def two_levels(y: Array) -> float:

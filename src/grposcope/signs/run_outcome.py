@@ -192,6 +192,18 @@ def is_current(held: MetricSeries, reward: MetricSeries | None) -> bool:
     return bool(held.steps[-1] >= begin + LATE[0] * (end - begin))
 
 
+def steps(run: Run) -> int:
+    """Optimiser steps from the first to the last row; more than rows where only some steps are logged.
+
+    Of a run without rows, those between its first and last evaluation.
+    """
+    step = run.table["step"]
+    step = step[np.isfinite(step)]
+    if len(step):
+        return int(step[-1] - step[0]) + run.window
+    return int(np.ptp(run.evaluations.step)) if len(run.evaluations.step) else 0
+
+
 def although_it_learned(run: Run) -> tuple[Grade, Grade] | None:
     """Grades of a fact that should prevent learning: a warning where the reward rose all the same, else its fault's."""
     return ("warning", "warning") if of_run(run).direction == "up" else None

@@ -6,7 +6,7 @@ import numpy as np
 import onset_curves
 import pytest
 
-from grposcope.maths.timeseries.onset import Onset, onset
+from grposcope.maths.timeseries.onset import Onset, _dated, onset
 
 LATE = np.random.default_rng(0).normal(size=(20, 120))
 
@@ -81,7 +81,7 @@ def test_a_jump_in_the_last_rows_is_dated_and_a_single_row_is_not() -> None:
 
 def test_a_growing_course_is_no_onset_and_leaving_it_is() -> None:
     u = (np.arange(120) + 1) / 120
-    for noise in LATE[:8]:
+    for noise in LATE:
         course = np.log(0.01 + 0.1 * u) + 0.15 * noise
         assert onset(course, 1, course=True) is None
         blown = onset(course + 4 * onset_curves.ramp(120, 75, 45), 1, course=True)
@@ -92,3 +92,13 @@ def test_a_growing_course_is_no_onset_and_leaving_it_is() -> None:
 def test_what_is_too_short_or_constant_is_not_dated() -> None:
     assert onset(np.array([1.0, 2.0, 3.0])) is None
     assert onset(np.full(60, 0.4)) is None
+
+
+def test_one_series_that_is_asked_again_is_not_dated_anew() -> None:
+    rises = 8 * onset_curves.ramp(120, 40, 1) + LATE[0]
+    before = _dated.cache_info()
+    answers = {str(onset(2 * rises + 3, 1)) for _ in range(3)} | {str(onset(rises, 1))}
+    after = _dated.cache_info()
+    assert len(answers) == 1
+    assert after.hits - before.hits >= 2
+    assert onset(rises, -1) != onset(rises, 1)

@@ -51,7 +51,7 @@ def check(quantities: Quantities) -> Finding:
     name = next((name for name in quantities.run.table if name.rpartition("/")[2] == "num_gen_batches"), None)
     drawn = None if name is None else quantities.column(name)
     if drawn is None or len(drawn) < SHORT:
-        return fact(False, "no batches of dynamic sampling are logged")
+        return cannot_tell("no batches of dynamic sampling are logged")
     late = float(drawn.values[level.rows(len(drawn), LATE)].mean())
     evidence = (Sign("batches drawn per batch kept", late, limit=f"too many from {MANY:g}", column=drawn.name),)
     if late < MANY:
@@ -107,6 +107,7 @@ FAULT = Fault(
         "filter runs out",
         check,
         needs=(),
+        where_logged=True,
         statistic="late mean of the batches that dynamic sampling drew for each that it kept",
         threshold=f"{MANY:g}",
     ),

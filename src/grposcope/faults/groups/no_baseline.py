@@ -23,7 +23,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
-from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.maths.timeseries.noise import Array
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import Quantities
@@ -40,7 +40,7 @@ def check(quantities: Quantities) -> Finding:
     run = quantities.run
     missing = [name for pair in PAIRS for name in pair if name not in run.table]
     if missing:
-        return fact(False, f"{missing[0]} is not logged", missing=tuple(missing))
+        return cannot_tell(f"{missing[0]} is not logged")
     count = _equal_rows(run.table)
     if not count:
         return fact(False, "advantages are not the rewards")
@@ -72,6 +72,7 @@ FAULT = Fault(
         "no baseline",
         check,
         needs=(),
+        where_logged=True,
         statistic="largest and least advantage less largest and least reward of each row",
         threshold="0 on all rows, of at least 5, a fact",
     ),

@@ -28,7 +28,7 @@ import re
 import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
-from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import number
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs.mismatch import straight
@@ -64,7 +64,7 @@ def check(quantities: Quantities) -> Finding:
     kl = quantities.require("kl", LEAST)
     name, coefficient = _coefficient(quantities)
     if coefficient is None:
-        return fact(False, "no coefficient of a KL term is logged, so there may be none")
+        return cannot_tell("no coefficient of a KL term is logged")
     if coefficient <= 0:
         return fact(False, "there is no KL term")
     evidence = (Sign(f"{name}", coefficient), Sign(f"{kl.name}, last row", float(kl.values[-1]), column=kl.name))
@@ -137,6 +137,7 @@ FAULT = Fault(
         "kl against its penalty",
         check,
         needs=("kl",),
+        where_logged=True,
         statistic="log KL along a straight line; coefficient × KL against the range of the rewards",
         threshold=f"{EFOLDS:g} e-folds at one rate with R² > {ON_A_LINE:g}; or coefficient × KL > {OUTWEIGHS:g} of the "
         "range while the KL grows as before",

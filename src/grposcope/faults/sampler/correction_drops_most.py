@@ -18,7 +18,7 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault, LogTest
-from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import number
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE
@@ -35,7 +35,7 @@ def check(quantities: Quantities) -> Finding:
     """The share that is masked, from its column or from counts, above MOST."""
     masked = _masked(quantities)
     if masked is None:
-        return fact(False, "no share masked by a correction is logged")
+        return cannot_tell("no share masked by a correction is logged")
     first, last = (float(masked.values[level.rows(len(masked), part)].mean()) for part in (EARLY, LATE))
     evidence = [Sign("share masked, last fifth", last, limit=f"too many from {MOST:.2g}", column=masked.name)]
     if min(first, last) < MOST:
@@ -78,6 +78,7 @@ FAULT = Fault(
         "correction drops most",
         check,
         needs=(),
+        where_logged=True,
         statistic="share of rollouts or tokens that a correction masks, at first and at last",
         threshold=f"> {MOST:.2g} at both",
     ),

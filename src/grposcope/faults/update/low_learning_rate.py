@@ -33,26 +33,23 @@ from grposcope.signs.dead_groups import DEAD
 from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.settings.names import LEARNING_RATE
 from grposcope.signs.settings.recipe import has_adapters
-
-MANY, UNMOVED = 50, 3e-4
-"""Steps after which a KL of less than so many nats per token is that of a policy that hardly moved."""
-
-LOW = 1e-6
-"""Learning rate of Adam below which adapters hardly move: a tenth of the usual one, 1e-5."""
+from grposcope.signs.thresholds import LORA_RATE, MANY_STEPS, UNMOVED
 
 REMEDY = "raise the learning rate: 1e-6 is usual for all weights, 1e-5 for adapters; shorten the warm-up"
 
 
 def check(quantities: Quantities) -> Finding:
-    """A KL next to 0 after MANY steps that had a gradient, beside a reward that did not rise."""
+    """A KL next to 0 after MANY_STEPS steps that had a gradient, beside a reward that did not rise."""
     kl, norm = quantities.require("kl", LEAST), quantities.require("grad_norm", LEAST)
     late = kl.level(LATE).value
     evidence = [
         Sign(f"{kl.name}, last {1 - LATE[0]:.0%}", late, limit=f"hardly moved below {UNMOVED:g}", column=kl.name)
     ]
     outcome, dead = run_outcome.of_run(quantities.run), quantities.dead_fraction
-    if kl.steps[-1] - kl.steps[0] < MANY - 1:
-        return fact(False, f"fewer than {MANY} steps are too few to say that the policy hardly moves", tuple(evidence))
+    if kl.steps[-1] - kl.steps[0] < MANY_STEPS - 1:
+        return fact(
+            False, f"fewer than {MANY_STEPS} steps are too few to say that the policy hardly moves", tuple(evidence)
+        )
     moves = kl.values.max() > 20 * UNMOVED or not 0 < late < UNMOVED
     if moves or kl.name in ("kl_k1", "kl_penalty") or outcome.rose or outcome.state != "level":
         return fact(False, "the policy moves, or the reward rises", tuple(evidence))
@@ -73,7 +70,7 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     """A learning rate for all weights that adapters are given."""
     key = LEARNING_RATE[config.dialect.name]
     rate = config.number(key)
-    if rate is None or not 0 < rate < LOW or not has_adapters(config):
+    if rate is None or not 0 < rate < LORA_RATE or not has_adapters(config):
         return
     yield fact(
         True,
@@ -97,7 +94,7 @@ FAULT = Fault(
         check,
         needs=("kl", "grad_norm"),
         statistic="late KL to the start, beside the gradient, dead groups and what became of the reward",
-        threshold=f"< {UNMOVED:g} nats after {MANY} steps with a gradient, with no rise of the reward",
+        threshold=f"< {UNMOVED:g} nats after {MANY_STEPS} steps with a gradient, with no rise of the reward",
     ),
     settings=SettingsCheck(
         "low learning rate",

@@ -41,7 +41,7 @@ def check(quantities: Quantities) -> Finding:
     """A learning rate of exactly 0 on all rows."""
     rate = quantities.column("lr")
     if rate is None:
-        return fact(False, "lr is not logged", missing=("lr",))
+        return cannot_tell("the learning rate is not logged")
     if len(rate) < LEAST or rate.values.any():
         return fact(False, "the learning rate is not 0")
     because = f"the learning rate is 0 on all {len(rate)} rows"
@@ -59,7 +59,8 @@ FAULT = Fault(
     log=LogTest(
         "zero learning rate",
         check,
-        needs=("lr",),
+        needs=(),
+        where_logged=True,
         statistic="the learning rate of every row",
         threshold="0 on all rows, a fact",
     ),

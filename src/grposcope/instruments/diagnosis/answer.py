@@ -69,7 +69,7 @@ def of_run(run: Run, findings: Sequence[Finding], level: float = LEVEL) -> Answe
     return replace(
         found,
         text=[*found.text, *(f"{visible(name, 40)}: {visible(one.line, LIMIT)}" for name, one in parts.items())],
-        tables=[*_tables(findings), *_how_to_log(run, findings)],
+        tables=[*_ladder(judged), *_tables(findings), *_how_to_log(run, findings)],
         missing=missing(findings),
         document=_document(run, findings, judged, level)
         | {"scopes": {name: {"verdict": one.line, "grade": one.word} for name, one in parts.items()}},
@@ -105,6 +105,14 @@ def missing(findings: Sequence[Finding]) -> list[str]:
     """The quantities that rules lack, in a sentence; none where nothing is lacking."""
     names = list(dict.fromkeys(name for finding in findings for name in finding.missing))
     return [f"Not logged: {', '.join(names)}."] if names else []
+
+
+def _ladder(judged: Verdict) -> list[Table]:
+    """The rungs of the ladder of a flat run, in order; none of another run."""
+    rows = [
+        (rung.question, rung.answer, visible(rung.because, LIMIT), visible(rung.do, LIMIT)) for rung in judged.ladder
+    ]
+    return [Table("Ladder of a flat run", ("question", "answer", "what was seen", "what to do"), rows)] if rows else []
 
 
 def _how_to_log(run: Run, findings: Sequence[Finding]) -> list[Table]:
@@ -191,6 +199,7 @@ def _document(run: Run, findings: Sequence[Finding], judged: Verdict, level: flo
         "outcome": judged.outcome,
         "remarks": list(judged.remarks),
         "grade": judged.word,
+        "ladder": [rung.document() for rung in judged.ladder],
         "source": str(run.meta.source),
         "engine": run.meta.engine,
         "rows": run.steps,

@@ -56,15 +56,20 @@ def of_finding(word: str, outcome: Outcome, finding: Finding, steps: int) -> str
     return fitted(*(f"{word}: {one}" for one in said))
 
 
-def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent: Sequence[str]) -> str:
-    """The line where nothing is failing or a warning, by the table of `words`. absent: nouns of what is not logged."""
+def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent: Sequence[str], cause: str = "") -> str:
+    """The line where nothing is failing or a warning, by the table of `words`. absent: nouns of what is not logged.
+
+    cause: why a flat run learned nothing, in a few words; empty where that is not known.
+    """
     became = levels(outcome, steps)
     if not became:
         return fitted(f"{word}: {outcome.missing or 'the log has no metric to judge the run by'}")
     tails = words.tails(outcome.state, logged) if not outcome.missing else (", too short to judge",)
     if outcome.state == "undecided" and outcome.doubt == "lost":
         tails = (", may have lost its gain", "")
-    said = [tail.format(absent=", ".join(absent), answers=_stayed(outcome)) for tail in tails]
+    if cause:
+        tails = (f"{', no gain shown' if outcome.state == 'level' else ', gain not certain'}; {cause}", f"; {cause}")
+    said = [tail.replace("{absent}", ", ".join(absent)).replace("{answers}", _stayed(outcome)) for tail in tails]
     return fitted(*(f"{word}: {became}{tail}" for tail in said), f"{word}: {became}")
 
 

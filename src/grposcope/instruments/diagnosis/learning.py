@@ -10,8 +10,6 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run
 from grposcope.core.text import apart, capitalised, percent, plain, visible
@@ -83,7 +81,7 @@ class Learning:
 def of_run(run: Run) -> Learning:
     """What became of a recorded run, in words."""
     found = run_outcome.of_run(run)
-    evaluated, said = evaluations(run), clause(found, steps(run))
+    evaluated, said = evaluations(run), clause(found, run_outcome.steps(run))
     sentence = f"{capitalised(said)}." if found.known else f"Cannot tell whether it learned: {said}."
     if found.direction == "up" and not found.heldout:
         held = "its held-out evaluations cannot" if len(evaluated) > 1 else "only held-out evaluations would"
@@ -196,18 +194,6 @@ def ends(run: Run) -> dict[str, Any] | None:
         change = replace(outcome.change, flag=outcome.missing)
         said["change"] = {**asdict(change), "verdict": outcome.direction, "fate": outcome.fate}
     return said
-
-
-def steps(run: Run) -> int:
-    """Optimiser steps from the first to the last row; more than rows where only some steps are logged.
-
-    Of a run without rows, those between its first and last evaluation.
-    """
-    step = run.table["step"]
-    step = step[np.isfinite(step)]
-    if len(step):
-        return int(step[-1] - step[0]) + run.window
-    return int(np.ptp(run.evaluations.step)) if len(run.evaluations.step) else 0
 
 
 def _details(outcome: Outcome, evaluated: Evaluated, seen: Levels | None, clause: str) -> tuple[str, ...]:

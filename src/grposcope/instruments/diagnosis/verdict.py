@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grposcope.core.finding import Finding, Interval
 from grposcope.core.metrics import VARIANTS
@@ -13,6 +13,8 @@ from grposcope.faults import judge_texts
 from grposcope.faults.judge import diagnose, facts
 from grposcope.instruments.diagnosis import first_line, learning
 from grposcope.signs import run_outcome, words
+from grposcope.signs.ladder import climb
+from grposcope.signs.ladder.rung import Rung
 from grposcope.signs.outcome import Outcome
 from grposcope.signs.quantities import Quantities
 from grposcope.signs.thresholds import ENOUGH
@@ -43,7 +45,8 @@ class Verdict:
     failing or a warning besides it. outcome: what became of the run, in a clause. notes: a clause per mode that is
     a note. near: a clause per mode that is near its limit, or past it by no more than chance. beside: clauses on
     what stands beside the outcome: other held-out scores that fell, groups without signal, how the parts of the
-    reward went. untold: modes that cannot be told, if none is flagged.
+    reward went. untold: modes that cannot be told, if none is flagged. ladder: the rungs of a flat run, which say why
+    nothing was learned where no mode does.
     """
 
     word: Word
@@ -57,6 +60,7 @@ class Verdict:
     untold: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    ladder: tuple[Rung, ...] = ()
 
     @property
     def do(self) -> str:
@@ -94,28 +98,45 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
 
 def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     """The verdict on a run from its findings, in the order in which `diagnose` returns them."""
-    outcome, steps = run_outcome.of_run(run), learning.steps(run)
+    outcome, steps = run_outcome.of_run(run), run_outcome.steps(run)
     flagged = [finding for finding in findings if finding.status == "present"]
     bad = [finding for finding in flagged if finding.grade != "note"]
     notes = tuple(_note(finding) for finding in flagged if finding.grade == "note")
     near = tuple(_near(finding) for finding in findings if finding.status == "possible")
     said = learning.clause(outcome, steps)
-    told = any(finding.fault in SIGNAL for finding in flagged)
-    clauses = (*learning.other_falls(run, outcome), "" if told else learning.dead_groups(run), learning.parts(run))
+    of_groups = any(finding.fault in SIGNAL for finding in flagged)
+    clauses = (*learning.other_falls(run, outcome), "" if of_groups else learning.dead_groups(run), learning.parts(run))
     beside = tuple(clause for clause in clauses if clause)
+    ladder = climb.of_run(run, findings)
     worst: Worst = "none" if not bad else "failing" if any(one.grade == "failing" for one in bad) else "warning"
     word = words.word(outcome.state, worst)
     if bad:
         first = bad[0]
         line = first_line.of_finding(word, outcome, first, steps)
+        failing = climb.first_failing(ladder)
+        told = worst == "failing" or not ladder or (failing is not None and failing.because == first.because)
         return Verdict(
             word, line, first.fault, first.because, first.remedy, len(facts(bad)) - 1, said, notes, near=near,
-            beside=beside,
+            beside=beside if told else (*beside, climb.clause(ladder)), ladder=ladder,
         )  # fmt: skip
+    judged = Verdict(word, "", outcome=said, notes=notes, near=near, beside=beside, ladder=ladder)
+    return _of_nothing_bad(run, outcome, findings, judged)
+
+
+def _of_nothing_bad(run: Run, outcome: Outcome, findings: Sequence[Finding], judged: Verdict) -> Verdict:
+    """The verdict where nothing is failing or a warning: of a flat run the first rung that fails is the cause."""
+    flagged = any(finding.status == "present" for finding in findings)
     untold = () if flagged else tuple(finding.fault for finding in findings if finding.status == "cannot tell")
-    line = first_line.of_outcome(word, outcome, steps, *what_is_logged(run, outcome))
-    remedy = BACK if word in ("failing", "warning") else ""
-    return Verdict(word, line, remedy=remedy, outcome=said, notes=notes, untold=untold, near=near, beside=beside)
+    rung = climb.first_failing(judged.ladder) if outcome.known else None
+    cause = "" if rung is None else rung.brief
+    steps = run_outcome.steps(run)
+    line = first_line.of_outcome(judged.word, outcome, steps, *what_is_logged(run, outcome), cause)
+    judged = replace(judged, line=line, untold=untold)
+    if rung is not None:
+        return replace(judged, because=rung.because, remedy=rung.do)
+    remedy = BACK if judged.word in ("failing", "warning") else ""
+    told = climb.clause(judged.ladder) if outcome.known else ""
+    return replace(judged, remedy=remedy, beside=(*judged.beside, *([told] if told else [])))
 
 
 BACK = "go back to the checkpoint with the highest score, and find out what changed after it"

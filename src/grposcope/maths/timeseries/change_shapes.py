@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
 
 from grposcope.maths.timeseries.noise import Array, Design, cosine_variances
+
+Real = TypeVar("Real", np.float32, np.float64)
 
 PHI, SHARES = (0.4, 0.7, 0.9, 0.97), (0.4, 1.0)
 """Noises that are integrated over, beside white noise."""
@@ -44,10 +47,13 @@ class Noises:
         """Degrees of freedom that the course leaves."""
         return self.bases.shape[1] - self.bases.shape[2]
 
-    def whitened(self, rows: Array) -> Array:
-        """Rows (R, n), whitened and without the course (M, R, n)."""
+    def whitened(self, rows: NDArray[Real]) -> NDArray[Real]:
+        """Rows (R, n), whitened and without the course (M, R, n), in their own precision."""
         z = dct(rows, axis=1, norm="ortho")
-        return np.array([_without(z * root, basis) for root, basis in zip(self.roots, self.bases, strict=True)])
+        white = self.roots.astype(z.dtype)[:, None] * z
+        for of_noise, basis in zip(white, self.bases.astype(z.dtype), strict=True):
+            of_noise -= (of_noise @ basis) @ basis.T
+        return np.asarray(white)
 
 
 @dataclass(frozen=True)
@@ -65,12 +71,8 @@ class Shapes:
     @staticmethod
     def under(noises: Noises, columns: Array, prior: Array) -> Shapes:
         """The shapes, whitened."""
-        white = noises.whitened(columns).astype(np.float32)
+        white = noises.whitened(columns.astype(np.float32))
         return Shapes(columns, prior, white, np.maximum(np.einsum("mcn,mcn->mc", white, white), 1e-9).astype(float))
-
-
-def _without(rows: Array, basis: Array) -> Array:
-    return np.asarray(rows - (rows @ basis) @ basis.T)
 
 
 @lru_cache(maxsize=4)
@@ -143,7 +145,13 @@ def _bends(t: Array, start: Array, width: Array) -> Array:
 
 def inner(shapes: Shapes, white: NDArray[np.floating]) -> Array:
     """Inner products (M, C) of shapes with one whitened row (M, n) under each noise."""
-    return np.asarray((shapes.white @ white.astype(np.float32)[:, :, None])[:, :, 0], np.float64)
+    return np.asarray(inners(shapes, white[:, None])[0])
+
+
+def inners(shapes: Shapes, white: NDArray[np.floating]) -> Array:
+    """Inner products (R, M, C) of shapes with whitened rows (M, R, n) under each noise."""
+    products = shapes.white @ white.astype(np.float32).transpose(0, 2, 1)
+    return np.ascontiguousarray(products.transpose(2, 0, 1), np.float64)
 
 
 def finer(noises: Noises, column: Array) -> Shapes:

@@ -42,6 +42,9 @@ EXACT = 1e-12
 SMOOTHED = 60
 """Rows below which it is not asked whether they were averaged: a correlation is known to 0.13 then."""
 
+JUMP = 3.5
+"""Robust standard deviations from their median beyond which the difference of neighbours is a jump."""
+
 NO_WHITE, NO_NOISE = -0.2, 0.3
 """Lag-one correlation of differences above which rows have no noise of their own, and above which they have none."""
 
@@ -215,11 +218,16 @@ def smoothing(y: Array) -> float:
 
     The differences of AR(1) noise have the lag-one correlation −(1 − φ)/2, white noise beside it brings that to −1/2,
     and a curve without noise to 1. A trend moves it little. Half a standard error
-    of the correlation, 1/√n, is added to it: few rows show it badly. 0 for fewer than SMOOTHED rows.
+    of the correlation, 1/√n, is added to it: few rows show it badly. A jump, which no average has, counts as a large
+    difference and not as nearly all that there is. 0 for fewer than SMOOTHED rows.
     """
     if len(y) < SMOOTHED:
         return 0.0
-    steps = np.diff(y) - np.diff(y).mean()
+    steps = np.diff(y)
+    if (spread := robust_spread(steps)) > 0:
+        middle = float(np.median(steps))
+        steps = np.clip(steps, middle - JUMP * spread, middle + JUMP * spread)
+    steps = steps - steps.mean()
     power = float(np.square(steps).sum())
     lag = float((steps[1:] * steps[:-1]).sum()) / power if power > 0 else 1.0
     return min(1 + 2 * lag + 1 / math.sqrt(len(y)), 0.98) if NO_WHITE < lag < NO_NOISE else 0.0

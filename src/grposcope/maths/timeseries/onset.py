@@ -20,17 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import median_filter
-from scipy.special import fdtrc
 
-from grposcope.maths.timeseries.change_shapes import Noises, Shapes, finer, inner, shapes_beside, shapes_of
+from grposcope.maths.timeseries.change_scan import ChangeScan
+from grposcope.maths.timeseries.change_shapes import Noises, Shapes, finer, inner, inners, shapes_beside, shapes_of
+from grposcope.maths.timeseries.movements import movements
 from grposcope.maths.timeseries.noise import Array, robust_spread
-
-TENTH = 0.1
-"""Share of its way that a change has made at its onset."""
 
 LEAST = 5
 """Rows below which nothing is dated."""
@@ -44,20 +43,24 @@ EVIDENT = 0.001
 BESIDE = 0.02
 """p-value, times the number of rows, below which a curve has another change beside the one that is dated."""
 
+ASKED = 64
+"""Answers that are kept, as several faults ask about one metric."""
+
 CHANGES = 3
 """Changes that a curve may have."""
 
-OTHERS = 8
+OTHERS = 5
 """Likeliest shapes of the other changes that are averaged over."""
 
 NEGLIGIBLE = 1e-4
 """Likelihood of a shape over that of the likeliest below which it is left out."""
 
-ALIKE = 0.02
-"""Share of its squared length that a shape has beyond the other changes, at least."""
-
 UNLIKELY = 0.03
 """Likelihood of a noise over that of the likeliest below which it is left out in the end."""
+
+AS_LIKELY = 0.01
+"""Likelihood of the likeliest shape in the direction asked for over that of any, from which a curve that leaves its
+course is taken to leave it in that direction: a rise late and a fall early look alike beside a course that may grow."""
 
 NEIGHBOURS, ODD = 7, 3.5
 """Rows of the running median, and robust standard deviations from it beyond which a row counts as this far."""
@@ -85,20 +88,30 @@ def onset(
     if len(y) < LEAST or np.ptp(y) == 0:
         return None
     rows = _blocks(len(y))
-    averaged = _standard(_without_odd(y), rows)
-    tried = shapes_of(len(averaged), course) if beside is None else shapes_beside(_standard(beside, rows)[:, None], 2)
-    series = _Series(*tried, averaged, direction if beside is not None else 0)
+    averaged, other = _standard(_without_odd(y), rows), None if beside is None else _standard(beside, rows)
+    dated = _dated(averaged.tobytes(), direction, course, shown, None if other is None else other.tobytes())
+    if dated is None:
+        return None
+    low, middle, high = dated
+    wider = (int(rows[-1] - rows[-2]) + 1) // 2
+    first, last = max(int(rows[low]) - wider, 1), min(int(rows[high + 1]) - 1 + wider, len(y) - 1)
+    return Onset(int(rows[middle] + rows[middle + 1] - 1) // 2, first, last)
+
+
+@lru_cache(maxsize=ASKED)
+def _dated(y: bytes, direction: int, course: bool, shown: bool, beside: bytes | None) -> tuple[int, int, int] | None:
+    """The 2.5 % quantile, median and 97.5 % quantile of the onset of the float64 values y, for `onset`'s arguments."""
+    values = np.frombuffer(y)
+    tried = shapes_of(len(values), course) if beside is None else shapes_beside(np.frombuffer(beside)[:, None], 2)
+    series = _Series(*tried, values, direction if beside is not None else 0)
+    if course:
+        series = series.towards(direction)
     for level in (EVIDENT, 1.0) if shown else (EVIDENT,):
         changes = series.changes(max(level, BESIDE))
         asked = series.asked(changes, direction)
         if asked is not None and series.tests(changes)[asked[0]] < level:
-            break
-    else:
-        return None
-    low, middle, high = series.likely(changes).quantiles(changes, *asked, (0.025, 0.5, 0.975))
-    wider = (int(rows[-1] - rows[-2]) + 1) // 2
-    first, last = max(int(rows[low]) - wider, 1), min(int(rows[high + 1]) - 1 + wider, len(y) - 1)
-    return Onset(int(rows[middle] + rows[middle + 1] - 1) // 2, first, last)
+            return series.likely(changes).quantiles(changes, *asked)
+    return None
 
 
 def _blocks(n: int) -> NDArray[np.int64]:
@@ -134,34 +147,52 @@ class _Series:
     gains: Array = field(init=False)
     total: Array = field(init=False)
     shared: dict[int, Array] = field(default_factory=dict)
+    scans: dict[tuple[int, ...], ChangeScan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.white = self.noises.whitened(self.y[None])[:, 0]
         self.gains = inner(self.shapes, self.white)
         self.total = (self.white**2).sum(1)
 
-    def products(self, shape: int) -> Array:
-        """Inner products (M, C) of a shape with all shapes."""
-        if shape not in self.shared:
-            self.shared[shape] = inner(self.shapes, self.shapes.white[:, shape])
-        return self.shared[shape]
+    def products(self, others: Sequence[int]) -> Array:
+        """Inner products (k, M, C) of these shapes with all shapes."""
+        new = [shape for shape in others if shape not in self.shared]
+        if new:
+            self.shared |= dict(zip(new, inners(self.shapes, self.shapes.white[:, new]), strict=True))
+        return np.array([self.shared[shape] for shape in others])
 
-    def beside(self, others: Sequence[int], tried: Shapes | None = None) -> _Scan:
-        """All shapes, or those that are `tried`, as a change beside these others."""
-        shapes, k, noises = tried or self.shapes, len(others), self.noises
-        own = self.gains if tried is None else inner(shapes, self.white)
+    def beside(self, others: Sequence[int]) -> ChangeScan:
+        """All shapes as a change beside these others, in the order of their numbers."""
+        others = tuple(sorted(others))
+        if others not in self.scans:
+            self.scans[others] = self.scan(others)
+        return self.scans[others]
+
+    def scan(self, others: tuple[int, ...], tried: tuple[Shapes, Array, Array] | None = None) -> ChangeScan:
+        """All shapes as a change beside these others; or those that are tried, with their gains, and their products
+        with the others."""
+        shapes, own, near = tried or (self.shapes, self.gains, self.products(others))
+        k, noises = len(others), self.noises
         if not k:
-            return _Scan(shapes, own, shapes.squares, self.total, noises.base, noises.df, self.sign)
-        among = np.array([self.products(other) for other in others])  # (k, M, C)
-        near = among if tried is None else np.array([inner(tried, self.shapes.white[:, other]) for other in others])
-        gram = among[:, :, list(others)].transpose(1, 0, 2) + 1e-6 * np.eye(k)
+            none = np.empty((0, *own.shape))
+            return ChangeScan(
+                shapes, own, shapes.squares, self.total, noises.base, noises.df, self.sign, none[:, :, 0].T, none
+            )
+        gram = self.products(others)[:, :, list(others)].transpose(1, 0, 2) + 1e-6 * np.eye(k)
         inverse, of_others = np.linalg.inv(gram), self.gains[:, list(others)]
-        weights = np.einsum("mij,jmc->imc", inverse, near)
-        gains = own - np.einsum("imc,mi->mc", weights, of_others)
-        squares = shapes.squares - (weights * near).sum(0)
-        total = self.total - np.einsum("mi,mij,mj->m", of_others, inverse, of_others)
+        taken = np.einsum("mij,jmc->imc", inverse, near)
+        gains = own - np.einsum("imc,mi->mc", taken, of_others)
+        squares = np.maximum(shapes.squares - (taken * near).sum(0), 1e-9)
+        alone = np.einsum("mij,mj->mi", inverse, of_others)
+        total = self.total - (alone * of_others).sum(1)
         base = noises.base - 0.5 * np.linalg.slogdet(gram)[1]
-        return _Scan(shapes, gains, np.maximum(squares, 1e-9), total, base, noises.df - k, self.sign)
+        return ChangeScan(shapes, gains, squares, total, base, noises.df - k, self.sign, alone, taken)
+
+    def towards(self, direction: int) -> _Series:
+        """The series with changes in this direction alone, where its first is then about as likely as any."""
+        series = _Series(self.noises, self.shapes, self.y, direction)
+        likely = float(series.beside(()).marginal.max())
+        return series if likely > float(self.beside(()).marginal.max()) + np.log(AS_LIKELY) else self
 
     def changes(self, level: float) -> tuple[int, ...]:
         """The shapes of the changes with a p-value below this level, each beside the others."""
@@ -210,120 +241,56 @@ class _Series:
         sizes = np.linalg.lstsq(x.T, self.white[noise], rcond=None)[0]
         columns = self.shapes.columns[list(chosen)]
         signs = (direction,) if direction else (1, -1)
-        moves = [_movements(sign * (sizes @ columns)[None]) for sign in signs]
+        moves = [movements(sign * (sizes @ columns)[None]) for sign in signs]
         best = int(np.argmax([move.size[0] for move in moves]))
         move, sign = moves[best], signs[best]
         done = sign * sizes * (columns[:, move.end[0]] - columns[:, move.begin[0]])
         return (int(np.argmax(done)), sign) if move.size[0] > 0 and done.max() > 0 else None
 
-    def quantiles(self, chosen: tuple[int, ...], target: int, sign: int, shares: Sequence[float]) -> list[int]:
-        """Quantiles of the onset over all shapes of a change and the likeliest of the others beside it."""
+    def quantiles(self, chosen: tuple[int, ...], target: int, sign: int) -> tuple[int, int, int]:
+        """The 2.5 % quantile, median and 97.5 % quantile of the onset, over all shapes of a change and the likeliest of
+        the others beside it."""
         others = _except(chosen, target)
         sets = {tuple(sorted(others))}
         for k in range(len(others)):
             rest = _except(others, k)
             likely = self.beside((*rest, chosen[target])).marginal
             sets |= {tuple(sorted((*rest, int(shape)))) for shape in np.argsort(-likely)[:OTHERS]}
-        refined = finer(self.noises, self.shapes.columns[chosen[target]])
-        scans = [(one, self.beside(one, tried)) for one in sets for tried in (None, refined)]
+        scans = self._scans(sorted(sets), finer(self.noises, self.shapes.columns[chosen[target]]))
         marginals = [scan.marginal for _, scan in scans]
         most = max(float(marginal.max()) for marginal in marginals)
         total = np.zeros(len(self.y))
         for (one, scan), marginal in zip(scans, marginals, strict=True):
             keep = np.flatnonzero(marginal > most + np.log(NEGLIGIBLE))
             if len(keep):
-                moves = _movements(sign * self._curves(one, scan, keep))
+                moves = movements(sign * self._curves(one, scan, keep))
                 weight = np.where(moves.size > 0, np.exp(marginal[keep] - most), 0.0)
                 total += np.bincount(moves.onset, weight, minlength=len(total))
         total = np.cumsum(total)
-        return [int(np.searchsorted(total, share * total[-1])) for share in shares]
+        low, middle, high = (int(np.searchsorted(total, share * total[-1])) for share in (0.025, 0.5, 0.975))
+        return low, middle, high
 
-    def _curves(self, others: Sequence[int], scan: _Scan, keep: NDArray[np.int64]) -> Array:
+    def _scans(self, sets: Sequence[tuple[int, ...]], refined: Shapes) -> list[tuple[tuple[int, ...], ChangeScan]]:
+        """All shapes and the refined ones as a change, beside each of the sets of others."""
+        others = sorted({shape for one in sets for shape in one})
+        self.products(others)
+        own, near = inner(refined, self.white), inners(refined, self.shapes.white[:, others])
+        scans: list[tuple[tuple[int, ...], ChangeScan]] = []
+        for one in sets:
+            scans.append((one, self.beside(one)))
+            scans.append((one, self.scan(one, (refined, own, near[[others.index(shape) for shape in one]]))))
+        return scans
+
+    def _curves(self, others: Sequence[int], scan: ChangeScan, keep: NDArray[np.int64]) -> Array:
         """The fitted curves (C, n) of some shapes, each beside the others, without the course."""
         noise = np.argmax(scan.evidence[:, keep], axis=0)
         sizes = scan.gains[noise, keep] / scan.squares[noise, keep]
         curves = sizes[:, None] * scan.shapes.columns[keep]
         if not others:
             return np.asarray(curves)
-        x = self.shapes.white[noise][:, list(others)].astype(float)  # (C, k, n)
-        left = self.white[noise] - sizes[:, None] * scan.shapes.white[noise, keep]
-        beside = np.linalg.solve(x @ x.transpose(0, 2, 1), (x @ left[:, :, None]))[:, :, 0]
+        beside = scan.alone[noise] - sizes[:, None] * scan.taken[:, noise, keep].T
         return np.asarray(curves + beside @ self.shapes.columns[list(others)])
-
-
-@dataclass(frozen=True)
-class _Movements:
-    """The largest rises of C curves: their sizes, the last row before and the row at the top, and their onsets (C,)."""
-
-    size: Array
-    begin: NDArray[np.int64]
-    end: NDArray[np.int64]
-    onset: NDArray[np.int64]
-
-
-def _movements(ways: Array) -> _Movements:
-    """The largest rise of each curve (C, n), which is at 0 before its first row."""
-    ways = np.column_stack([np.zeros(len(ways)), ways])
-    lowest = np.minimum.accumulate(ways, axis=1)
-    end = np.argmax(ways - lowest, axis=1)
-    each, rows = np.arange(len(ways)), np.arange(ways.shape[1])
-    low = lowest[each, end]
-    size = ways[each, end] - low
-    slack = 1e-9 * np.maximum(np.ptp(ways, axis=1), 1e-300)
-    before = (ways <= (low + slack)[:, None]) & (rows <= end[:, None])
-    begin = ways.shape[1] - 1 - np.argmax(before[:, ::-1], axis=1)
-    begun = (ways >= (low + TENTH * size)[:, None] - slack[:, None]) & (rows > begin[:, None])
-    onset = np.maximum(np.argmax(begun, axis=1) - 1, 0)
-    return _Movements(size, np.maximum(begin - 1, 0), np.maximum(end - 1, 0), onset)
 
 
 def _except(chosen: tuple[int, ...], k: int) -> tuple[int, ...]:
     return chosen[:k] + chosen[k + 1 :]
-
-
-@dataclass(frozen=True)
-class _Scan:
-    """Each shape as a change beside others: gains and squares (M, C), the squares left without it (M,)."""
-
-    shapes: Shapes
-    gains: Array
-    squares: Array
-    total: Array
-    base: Array
-    df: int
-    sign: int
-
-    def explained(self, shape: slice | int = slice(None)) -> Array:
-        """Squares that shapes explain beyond the others."""
-        total = self.total if isinstance(shape, int) else self.total[:, None]
-        return np.asarray(np.minimum(self.gains[:, shape] ** 2 / self.squares[:, shape], (1 - 1e-6) * total))
-
-    @property
-    def evidence(self) -> Array:
-        """Log-likelihood (M, C) of each shape under each noise, with its prior; none of those like the others."""
-        left = np.maximum(self.total[:, None] - self.explained(), 1e-9)
-        likely = (
-            self.base[:, None] + self.shapes.prior - 0.5 * np.log(self.squares) - 0.5 * (self.df - 1) * np.log(left)
-        )
-        allowed = (self.squares > ALIKE * self.shapes.squares) & (self.sign * self.gains >= 0)
-        return np.where(allowed, likely, -1e6)
-
-    @property
-    def marginal(self) -> Array:
-        """The same (C,), all noises taken together."""
-        evidence = self.evidence
-        most = evidence.max()
-        return np.asarray(np.log(np.exp(evidence - most).sum(0) + 1e-300) + most)
-
-    @property
-    def best(self) -> int:
-        """The likeliest shape."""
-        return int(np.argmax(self.marginal))
-
-    def p(self, shape: int) -> float:
-        """p-value of this shape, averaged over the noises, times the number of rows."""
-        df, explained = self.df - 1, self.explained(shape)
-        left = np.maximum(self.total - explained, 1e-9)
-        evidence = self.base - 0.5 * np.log(np.maximum(self.squares[:, shape], 1e-9)) - 0.5 * df * np.log(left)
-        weight = np.exp(evidence - evidence.max())
-        return float(weight @ fdtrc(1, df, explained / (left / df)) / weight.sum()) * self.shapes.columns.shape[1]

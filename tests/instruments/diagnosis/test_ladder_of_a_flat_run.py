@@ -1,0 +1,64 @@
+"""What `diagnose` says of the ladder of a flat run: on its first screen, with -v, and in JSON."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import synthetic_series as made
+
+from grposcope.core.finding import cannot_tell, fact
+from grposcope.core.run import Run
+from grposcope.instruments.diagnosis import answer, screen
+from grposcope.instruments.diagnosis.command import MORE
+from grposcope.instruments.diagnosis.verdict import verdict
+from grposcope.render import terminal
+
+
+def flat(**columns: np.ndarray) -> Run:
+    table = made.healthy()
+    table["reward"] = np.full(120, 0.4) + 0.01 * made.ar1(np.random.default_rng(0), 120, 0.0)
+    return made.run(table | columns)
+
+
+def test_the_first_rung_that_fails_is_the_cause_on_the_first_screen() -> None:
+    run, findings = flat(kl=np.full(120, 1e-5)), [cannot_tell("nothing", fault="starved")]
+    judged = verdict(run, findings)
+    assert judged.line == "cannot tell: reward 0.4 → 0.4 in 120 steps, no gain shown; kl is 1.00e-5: hardly moved"
+    assert judged.because == "kl is 1.00e-5 nats in the last fifth of 120 steps: the policy hardly moved"
+    assert judged.remedy.startswith("raise the learning rate")
+    shown = screen.text(run, judged, findings, answer.of_run(run, findings), MORE, 200)
+    assert "Because kl is 1.00e-5 nats in the last fifth of 120 steps: the policy hardly moved.\n" in shown
+    assert "Ladder of a flat run" not in shown
+
+
+def test_where_no_rung_fails_a_line_names_those_that_hold_and_the_rest() -> None:
+    run = flat()
+    judged = verdict(run, [])
+    shown = screen.text(run, judged, [], answer.of_run(run, []), MORE, 200)
+    told = [line for line in shown.split("\n") if "adder" in line]
+    assert told == [
+        "Ladder of a flat run: gradient, weights, learning rate, grader, groups and horizon hold; not answerable: "
+        "sampler (-v says what to log)."
+    ]
+
+
+def test_a_failing_fault_leaves_the_ladder_to_the_table_and_a_warning_does_not() -> None:
+    run = flat()
+    bad = replace(fact(True, "it is broken", fault="length"), grade="failing", remedy="mend it")
+    assert not [clause for clause in verdict(run, [bad]).beside if "ladder" in clause]
+    beside = verdict(run, [replace(bad, grade="warning")]).beside
+    assert [clause for clause in beside if clause.startswith("ladder of a flat run: ")]
+    assert len(verdict(run, [bad]).ladder) == 7
+
+
+def test_all_rungs_stand_in_the_table_and_in_json_of_a_flat_run_alone() -> None:
+    said = answer.of_run(flat(), [])
+    table = terminal.text(said, 200, True).partition("Ladder of a flat run\n")[2].split("\n\n")[0]
+    rungs = said.document["ladder"]
+    assert [rung["name"] for rung in rungs][::6] == ["gradient", "horizon"]
+    assert all(rung["question"].split("?")[0][:40] in table for rung in rungs)
+    assert [rung["answer"] for rung in rungs].count("cannot tell") == 1
+    risen = answer.of_run(made.run(made.healthy()), [])
+    assert risen.document["ladder"] == []
+    assert "Ladder of a flat run" not in terminal.text(risen, 200, True)

@@ -1,0 +1,163 @@
+"""Each rung of the ladder of a flat run: a made-up run that fails it, its clean twin, and one that cannot tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from synthetic_series import U, ar1, run
+
+from grposcope.core.finding import Finding, fact
+from grposcope.core.run import Run
+from grposcope.signs.ladder import climb
+from grposcope.signs.ladder.rung import Rung
+
+NAMES = ("gradient", "weights", "sampler", "learning rate", "grader", "groups", "horizon")
+
+Columns = dict[str, np.ndarray]
+
+
+def flat(**columns: np.ndarray | float) -> Columns:
+    """Columns of a run of 120 steps that goes nowhere although every rung holds; None takes a column away."""
+    rng = np.random.default_rng(1)
+    table: Columns = {
+        "reward": 0.4 + 0.02 * ar1(rng, 120, 0.0),
+        "reward_min": np.zeros(120),
+        "reward_max": np.ones(120),
+        "reward_std": np.full(120, 0.4),
+        "dead_fraction": 0.1 + 0.01 * ar1(rng, 120, 0.0),
+        "kl": 0.02 * U + 1e-4,
+        "grad_norm": 0.5 + 0.05 * ar1(rng, 120, 0.0),
+        "lr": np.full(120, 2e-6),
+        "mismatch/k3": 1e-3 + 1e-5 * ar1(rng, 120, 0.0),
+    }
+    return {**table, **{name: np.broadcast_to(np.asarray(value, float), 120) for name, value in columns.items()}}
+
+
+def without(*names: str) -> Columns:
+    return {name: column for name, column in flat().items() if name not in names}
+
+
+def rung(name: str, made: Run, *findings: Finding) -> Rung:
+    rungs = climb.of_run(made, findings)
+    assert tuple(each.name for each in rungs) == NAMES
+    return rungs[NAMES.index(name)]
+
+
+def grade(finding: Finding, fault: str) -> Finding:
+    return replace(finding, fault=fault, grade="warning", remedy="mend it")
+
+
+def test_every_rung_of_the_twin_holds() -> None:
+    rungs = climb.of_run(run(flat(), group=8), ())
+    assert [each.answer for each in rungs] == ["yes"] * len(NAMES)
+    assert climb.first_failing(rungs) is None
+    assert climb.clause(rungs) == f"ladder of a flat run: {', '.join(NAMES[:-1])} and horizon hold"
+
+
+def test_a_run_that_learns_has_no_ladder() -> None:
+    table = flat(reward=0.2 + 0.6 * U + 0.02 * ar1(np.random.default_rng(0), 120, 0.0))
+    assert climb.of_run(run(table), ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "says"),
+    [
+        ("gradient", {"grad_norm": np.where(np.arange(120) == 3, 0.1, 0.0)}, "grad_norm is 0 in 119 of 120 rows"),
+        ("weights", {"kl": 1e-5}, "kl is 1.00e-5 nats in the last fifth of 120 steps: the policy hardly moved"),
+        ("learning rate", {"lr": 2e-8}, "the largest learning rate is 2.00e-8, too little for all weights"),
+        ("grader", {"reward": 0.25, "reward_std": 0.0}, "the reward is exactly 0.25 in all 120 rows"),
+        ("grader", {"accuracy": 0.0}, "accuracy is 0 in all 120 rows"),
+        ("groups", {"dead_fraction": 0.7}, "70% of groups have equal rewards in the last fifth"),
+        (
+            "horizon",
+            {"reward": 0.4 + 0.3 * ar1(np.random.default_rng(4), 120, 0.9)},
+            "would hardly have been seen in 120 steps",
+        ),
+    ],
+)
+def test_a_rung_fails_alone_and_says_why(name: str, columns: Columns, says: str) -> None:
+    made = run(flat(**columns), group=8)
+    assert says in rung(name, made).because
+    failing = climb.first_failing(climb.of_run(made, ()))
+    assert failing is not None
+    assert failing.name == name
+    assert failing.brief
+    assert failing.do
+    assert climb.clause(climb.of_run(made, ())) == (
+        f"ladder of a flat run, the first rung that fails ({name}): {failing.because}"
+    )
+
+
+def test_a_fault_that_is_present_fails_its_rung_and_a_note_does_not() -> None:
+    lost = grade(fact(True, "the sampler has the first weights"), "weights never arrived")
+    seen = rung("sampler", run(flat()), lost)
+    assert (seen.answer, seen.because, seen.do) == ("no", "the sampler has the first weights", "mend it")
+    assert rung("sampler", run(flat()), replace(lost, grade="note")).answer == "yes"
+    assert rung("sampler", run(flat()), replace(lost, status="excluded")).answer == "yes"
+
+
+@pytest.mark.parametrize(
+    ("name", "absent", "do"),
+    [
+        ("gradient", ("grad_norm", "kl"), "log the gradient norm"),
+        ("weights", ("kl",), "log the KL to the start"),
+        ("sampler", ("mismatch/k3",), "run grposcope verify"),
+        ("learning rate", ("lr",), "give the file of the settings"),
+        ("groups", ("dead_fraction", "reward_std"), "given a success rate of 0.4"),
+    ],
+)
+def test_what_is_not_logged_cannot_be_told_and_the_rung_says_how_to(
+    name: str, absent: tuple[str, ...], do: str
+) -> None:
+    seen = rung(name, run(without(*absent)))
+    assert seen.answer == "cannot tell"
+    assert do in seen.do
+
+
+def test_a_policy_that_moved_had_a_gradient() -> None:
+    assert rung("gradient", run(without("grad_norm"))).answer == "yes"
+    assert rung("gradient", run({**without("grad_norm"), "kl": np.full(120, 1e-4)})).answer == "cannot tell"
+
+
+def test_clipped_ratios_show_that_weights_move() -> None:
+    clipped = np.where(np.arange(120) % 4 == 0, 0.01, 0.0)
+    seen = rung("weights", run({**without("kl"), "clip_fraction": clipped}))
+    assert (seen.answer, seen.because) == ("yes", "clip_fraction is above 0 in 30 of 120 rows")
+    assert rung("weights", run({**without("kl"), "clip_fraction": 0 * U})).answer == "cannot tell"
+
+
+def test_a_few_steps_do_not_show_that_the_policy_stands_still() -> None:
+    short = {name: column[:40] for name, column in flat(kl=1e-5).items()}
+    assert rung("weights", run(short)).answer == "cannot tell"
+
+
+@pytest.mark.parametrize(
+    ("logged", "answer"),
+    [
+        ({"lora_rank": 16}, "no"),
+        ({"lora_rank": 0}, "yes"),
+        ({"model": {"use_peft": False}}, "yes"),
+        ({}, "cannot tell"),
+    ],
+)
+def test_a_rate_for_all_weights_fails_where_adapters_are_trained(logged: dict[str, object], answer: str) -> None:
+    made = run(flat(lr=5e-7))
+    assert rung("learning rate", replace(made, config={**made.config, "logged": logged})).answer == answer
+
+
+def test_groups_of_a_low_success_rate_are_dead_by_the_formula() -> None:
+    rare = 0.01 + 0.002 * ar1(np.random.default_rng(2), 120, 0.0)
+    table = {**without("dead_fraction", "reward_std"), "reward": rare}
+    seen = rung("groups", run(table, group=8))
+    assert seen.answer == "no"
+    assert "at least 92% of groups of 8 have equal rewards at a success rate of 0.01" in seen.because
+    assert "lint on the settings, given a success rate of 0.01" in seen.do
+    assert rung("groups", run({**table, "reward": 0.3 + rare}, group=8)).answer == "cannot tell"
+
+
+def test_a_longer_look_at_the_same_noise_shows_smaller_gains() -> None:
+    noise = ar1(np.random.default_rng(5), 120, 0.0)
+    below = [float(rung("horizon", run(flat(reward=0.4 + scale * noise))).because.split()[3]) for scale in (0.1, 0.02)]
+    assert below[0] == pytest.approx(5 * below[1], rel=0.1)
