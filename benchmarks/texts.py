@@ -11,7 +11,8 @@ power no worse than 0.85 (N = 128, q = 10 %, G = 16), 0.63 (512, 2 %, 8) and 0.9
 in ≤ 8 s on one core and ≤ 1 GB. Trainings are small (40 steps of 4 groups of 8), onsets between steps 12 and 28.
 
 After the first run LEVEL went from 3 to 5 %: it had 0 of 200 nulls with an alarm, and 81 % for 128, 10 %, 16. The
-table of docs/texts.md is of a second run with fresh seeds.
+table of docs/texts.md is of a second run with fresh seeds. Later a column had to vary in about three prompts instead of
+five, which had cost a third of the power at 128 rollouts; 60 nulls and 120 data sets showed no more alarms than before.
 
 Rates have 95 % Wilson intervals. The last line is JSON.
 """

@@ -63,8 +63,10 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "grposcope": ("", {
         "read": '>>> run = read("docs/example.jsonl")\n>>> run.meta.engine, run.steps\n(\'verl\', 200)',
         "Run": '>>> float(run.table["reward"][-1].round(1))\n0.9\n>>> run.setting("kl") is None  # not logged\nTrue',
-        "diagnose": ">>> worst = diagnose(run)[0]\n>>> worst.fault, worst.grade, worst.onset\n"
-                    "('reward hacking', 'failing', 100)",
+        "diagnose": ">>> worst = diagnose(run)[0]\n>>> worst.fault, worst.grade\n"
+                    "('reward hacking', 'failing')\n"
+                    ">>> worst.onset, (worst.since.low, worst.since.high)  # a tenth of its fall is made at step 92\n"
+                    "(100, (60, 140))",
         "Finding": ">>> worst.because[:29]\n'held-out val-core/gsm8k/acc/m'",
         "lint": 'lint("train.py").grade  # the worst of all findings; nothing in the file is run',
         "explain": '>>> explain("reward hacking").sentence\n'

@@ -54,3 +54,32 @@ def test_small_swings_that_grow_are_at_most_a_warning() -> None:
     quantities = Quantities(made.run({"reward": 0.3 + 0.02 * np.sin(np.arange(100.0))}, rewards="binary"))
     assert oscillation.grades(0.02, True, quantities) == ("note", "warning")
     assert oscillation.grades(0.1, True, quantities) == ("warning", "failing")
+
+
+HUMP = np.array([
+    1.19, 1.22, 1.24, 1.29, 1.53, 1.43, 1.43, 1.54, 1.55, 1.61, 1.62, 1.6, 1.72, 1.71, 1.59, 1.82, 1.78, 1.84, 1.87,
+    1.95, 1.96, 1.99, 2.07, 2.04, 2.07, 2.01, 2.12, 2.19, 2.09, 2.07, 2.19, 2.14, 2.19, 2.14, 2.27, 2.27, 2.2, 2.21,
+    2.24, 2.38, 2.25, 2.32, 2.38, 2.38, 2.4, 2.38, 2.4, 2.43, 2.37, 2.42, 2.42, 2.32, 2.36, 2.37, 2.38, 2.46, 2.34,
+    2.42, 2.38, 2.35, 2.36, 2.34, 2.21, 2.12, 2.04, 1.96, 1.89, 1.82, 1.55, 1.36, 1.28, 0.86, 0.7, 0.46, 0.25, 0.03,
+    -0.31, -0.53, -0.75, -0.77, -1.02, -1.1, -1.21, -1.27, -1.37, -1.37, -1.44, -1.53, -1.44, -1.51, -1.56, -1.59,
+    -1.57, -1.53, -1.57,
+])  # fmt: skip
+"""A reward that rises and then collapses, as where the KL grows against its own penalty."""
+
+
+def test_a_single_hump_or_collapse_is_no_oscillation() -> None:
+    """It rises, collapses and stays down, which three cycles of a growing sinusoid fit well."""
+    u, reward = (np.arange(95) + 0.5) / 95, HUMP
+    sine = periodogram.oscillation(reward)
+    assert sine is not None
+    assert oscillation.lasting(sine) < 0.02
+    assert oscillation.check(Quantities(made.run({"reward": reward}))).p == 1
+    swinging = reward + 1.5 * u * np.sin(2 * np.pi * 5 * u)
+    assert oscillation.check(Quantities(made.run({"reward": swinging}))).p < 1e-3
+
+
+def test_legs_are_ways_up_and_down_of_a_size() -> None:
+    cycles = np.sin(2 * np.pi * 3 * np.arange(120) / 120)
+    assert oscillation.legs(cycles, 40, 0.5) == 6
+    assert oscillation.legs(np.linspace(0, 1, 120), 40, 0.5) == 1
+    assert oscillation.legs(cycles, 40, 2.5) == 0

@@ -119,3 +119,14 @@ def test_size_on_nulls() -> None:
         reward = (rng.random(512) < rng.beta(1, 1.5, 64)[group]).astype(float)
         alarms += within_groups.association(columns, reward, group, group, 199, rng).p.min() <= 0.03
     assert 3 <= alarms <= 22  # 99 % of 400 × 0.03
+
+
+@pytest.mark.parametrize(("prompts", "counts"), [(2, False), (3, True), (6, True)])
+def test_in_how_many_prompts_a_column_has_to_vary(prompts: int, counts: bool) -> None:
+    """In about three: what is rare varies in few of the groups of some hundred rollouts."""
+    column, group = np.zeros(64), np.repeat(np.arange(8), 8)
+    column[np.arange(prompts) * 8] = 1.0
+    reward = np.tile([1.0, 0, 0, 0, 0, 1, 1, 0], 8)
+    found = within_groups.association(column[:, None].astype(np.float32), reward, group, group, 99,
+                                      np.random.default_rng(0))  # fmt: skip
+    assert (found.z[0] > 0) == counts

@@ -110,6 +110,8 @@ def onsets_differ(run: Run) -> Iterator[str]:
     dates = re.findall(r"(?:since|before|after) step ([\d,]+)", f"{judged.line}; {judged.remedy}")
     assert head.since is not None
     may = {head.onset, head.since.first}  # advice goes back to before the first step of its interval
+    fall = run_outcome.of_run(run).fall
+    may |= set() if fall is None else {fall.first}  # or to before the outcome fell, where it was best
     if any(int(date.replace(",", "")) not in may for date in dates):
         yield f"dates {dates} for {head.onset}"
     chart = verdict_chart.of_run(run, findings)

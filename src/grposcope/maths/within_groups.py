@@ -70,7 +70,7 @@ def association(
     prompt: Ints,
     draws: int,
     rng: np.random.Generator,
-    least: float = 5.0,
+    least: float = 3.0,
 ) -> WithinGroups:
     """Association of the columns (N, F) with the reward (N,), rewards being permuted within groups `draws` times.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.metrics import VARIANTS
+from grposcope.core.run import Run
 from grposcope.core.text import listed, visible
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 
@@ -61,6 +62,11 @@ def counts_answers(column: str) -> bool:
     if _REWARD_MEAN.search(last):
         return pays_for_answers(column)
     return bool(_COUNTED.fullmatch(last)) and not is_beside(column)
+
+
+def rewards_of_parts(run: Run) -> list[str]:
+    """The columns that are means of single reward functions."""
+    return [name for name in run.table if name.startswith("component/") or _REWARD_MEAN.search(name.lower())]
 
 
 def is_judged(column: str) -> bool:

@@ -69,7 +69,7 @@ class Outcome:
     metric fell at once and for good. fall: since when it has fallen, None where that cannot be dated. proxy: the reward
     rose, and right answers beside it did not; answers: the column of those, and its first and last level. small: a gain
     that is certain, but little of the range. above: what was lost is less than half of the gain, and the end is above
-    the start.
+    the start. sum_of_parts: the reward is a sum of several parts whose range is not logged, only taken to be [0, 1].
     """
 
     fate: Fate
@@ -96,6 +96,7 @@ class Outcome:
     answers: tuple[str, Estimate, Estimate] = ("", NOTHING, NOTHING)
     small: bool = False
     above: bool = False
+    sum_of_parts: bool = False
 
     @property
     def state(self) -> State:

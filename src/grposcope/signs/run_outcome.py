@@ -157,7 +157,15 @@ def of_reward(quantities: Quantities) -> Outcome:
         reward.steps, reward.values, reward.curve, reward.line, reward.present, quantities.reward_range, margin,
         reward.name,
     )  # fmt: skip
-    return replace(found, sampled=reward.sampling is not None)
+    return replace(found, sampled=reward.sampling is not None, sum_of_parts=_sums_parts(quantities))
+
+
+def _sums_parts(quantities: Quantities) -> bool:
+    """Whether the reward has several parts, and neither its groups nor its extremes show how high it can be."""
+    low, high = quantities.column("reward_min"), quantities.column("reward_max")
+    seen = low is not None and high is not None and high.values.max() > low.values.min()
+    known = seen or quantities.binary_rewards or len(quantities.run.groups)
+    return not known and len(answers.rewards_of_parts(quantities.run)) > 1
 
 
 def _reward(quantities: Quantities) -> MetricSeries | None:

@@ -15,6 +15,7 @@ import numpy as np
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Grade, Interval, Sign, cannot_tell, measured
 from grposcope.maths.timeseries import periodogram, spectral_peak
+from grposcope.maths.timeseries.noise import Array
 from grposcope.maths.timeseries.periodogram import SEEN, Oscillation
 from grposcope.signs import onset, run_outcome
 from grposcope.signs.quantities import MetricSeries, Quantities
@@ -25,6 +26,12 @@ SHARE = 0.2
 
 TINY = 0.01
 """Amplitude, as a share of the reward's range, below which a swing may be rounding and is none."""
+
+SWINGS = 2
+"""Full swings, up and down, below which a series is a hump or a collapse and no oscillation."""
+
+LEG = 0.2
+"""Share of the amplitude at the end that a leg of a swing has at least: the first swings of a growing one are small."""
 
 SURE = 0.01
 """Posterior chance of γ ≤ 0 below which swings grow, and of γ ≥ 0 below which they fade."""
@@ -50,6 +57,8 @@ def check(quantities: Quantities) -> Finding:
     span = quantities.reward_margin(1.0)
     if span is not None and swing.amplitude < TINY * span:
         return measured(1.0, f"the reward's swings have an amplitude of {swing.amplitude:.2g}, too small to matter")
+    if p < 0.5 and legs(reward.values[swing.first : swing.last + 1], swing.period, LEG * swing.amplitude) < 2 * SWINGS:
+        return measured(1.0, "the reward does not swing up and down twice, so that it is a bend and no oscillation")
     if p < 0.5 and (even := periodogram.evened(reward.values)) is not None:
         looks = periodogram.oscillation(even), spectral_peak.oscillation(even)
         p = max(p, min(1.0, *(2 * lasting(look) for look in looks if look is not None)))
@@ -67,6 +76,21 @@ def check(quantities: Quantities) -> Finding:
         p, because, evidence, fault, grades=grades(swing.amplitude, growing, quantities), brief=brief,
         begins=begins,
     )  # fmt: skip
+
+
+def legs(values: Array, period: float, least: float) -> int:
+    """Ways up and down of at least this size, in turn, of values (n,) averaged over a sixth of a period of rows."""
+    width = max(round(period / 6), 1)
+    smooth = np.convolve(values, np.full(width, 1 / width), "valid")
+    count, up = 0, 0
+    low = high = float(smooth[0])
+    for value in smooth.tolist():
+        low, high = min(low, value), max(high, value)
+        if up <= 0 and value - low >= least:
+            count, up, high = count + 1, 1, value
+        elif up >= 0 and high - value >= least:
+            count, up, low = count + 1, -1, value
+    return count
 
 
 def _began(reward: MetricSeries, period: float) -> Interval | None:

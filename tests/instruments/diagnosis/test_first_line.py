@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from grposcope.core.estimate import Estimate
 from grposcope.core.finding import Finding
 from grposcope.instruments.diagnosis import first_line
@@ -34,3 +36,15 @@ def test_a_long_name_of_a_score_loses_whole_parts() -> None:
     assert first_line.short("val-aux/aime_2024/reward/mean@32") == "…/aime_2024/reward/mean@32"
     assert first_line.short("val-core/gsm8k/acc/mean@1") == "val-core/gsm8k/acc/mean@1"
     assert first_line.short("x" * 40) == "…" + "x" * (first_line.NAME - 1)
+
+
+@pytest.mark.parametrize(
+    ("last", "says"),
+    [(0.047, "stayed 0.047 → 0.047"), (0.0019, "fell 0.047 → 0.0019"), (0.04, "went 0.047 → 0.04")],
+)
+def test_right_answers_stay_only_where_they_do(last: float, says: str) -> None:
+    answers = ("component/accuracy_reward", Estimate(0.047, 0.01, 9), Estimate(last, 0.01, 9))
+    outcome = Outcome("learned", "reward", start=START, end=END, best=END, before=START, proxy=True, answers=answers)
+    assert f" accuracy_reward {says}" in first_line.of_outcome("warning", outcome, 80, "failures", ()).replace(
+        "component/", " "
+    )

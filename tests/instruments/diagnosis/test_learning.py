@@ -207,3 +207,18 @@ def test_right_answers_that_become_fewer_outweigh_a_reward_that_does_not_fall() 
     for name in ("batch/solve_none", "component/format"):
         assert of_run(made.run({**table, name: right})).verdict == "up"
     assert of_run(made.run({**table, "accuracy": 1 - right})).verdict == "up"
+
+
+def test_a_sum_of_parts_whose_range_is_not_logged_is_not_near_the_top_of_it() -> None:
+    """Two parts of which one pays nothing; where the extremes are logged, or there is one part, the top is known."""
+    noise = 0.01 * np.random.default_rng(0).normal(size=100)
+    parts = {"component/accuracy": np.zeros(100), "component/soft_format": np.full(100, 0.5)}
+    extremes = {"reward_min": np.zeros(100), "reward_max": np.ones(100)}
+    summed, known, single = (
+        of_run(made.run({"reward": 0.88 + noise, **beside})).clause
+        for beside in (parts, {**parts, **extremes}, {"component/accuracy": 0.88 + noise})
+    )
+    assert "near the top" not in summed
+    assert summed.endswith("over 100 steps, and how high the sum of its parts can be is not logged")
+    assert known.startswith("training reward was near the top of its range from the start")
+    assert single.startswith("training reward was near the top of its range from the start")

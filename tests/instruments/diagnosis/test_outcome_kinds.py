@@ -50,7 +50,7 @@ def test_a_gain_is_healthy_though_only_the_reward_is_logged() -> None:
     [
         ({"accuracy": np.clip(0.16 - 0.3 * U, 0, 1) + np.abs(noise(0.001))}, "failing", "accuracy 0.1"),
         ({"judge_score": np.zeros(N)}, "warning", "judge_score is 0 in all 200 steps"),
-        ({"accuracy": 0.1 + noise(0.03, 1)}, "warning", "while accuracy stayed 0."),
+        ({"accuracy": 0.1 + noise(0.03, 1)}, "warning", "while accuracy went 0."),
         ({"length": 300 * 0.02 ** np.clip(20 * (U - 0.5), 0, 1)}, "warning", "tokens"),
     ],
 )

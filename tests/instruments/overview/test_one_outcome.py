@@ -64,7 +64,8 @@ def direction(clause: str) -> str:
         return "down"
     if "rose" in clause:
         return "up"
-    return "none" if "stayed at" in clause or "was near the top" in clause else "unknown"
+    still = ("stayed at", "was near the top", "how high the sum")
+    return "none" if any(words in clause for words in still) else "unknown"
 
 
 LEVELS = re.compile(r"(?<![\w/])(reward|held-out [\w/@-]+) (\S+) → (\S+?),? (?=in |at )")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +11,7 @@ from grposcope.core.answer import Answer, Table
 from grposcope.core.metrics import VARIANTS, variant
 from grposcope.core.run import Run, labels
 from grposcope.core.text import listed, number, visible
-from grposcope.instruments.compare import INSTRUMENT
+from grposcope.instruments.compare import INSTRUMENT, written
 from grposcope.instruments.compare.differences import (
     COMPARED,
     MetricDifference,
@@ -44,6 +44,8 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
         for name, run, found in zip(names[1:], runs[1:], apart, strict=True)
     )
     text += [line for name, found in zip(names[1:], apart, strict=True) if (line := _scale(name, names[0], found))]
+    texts = written.of_runs(runs, names, sources)
+    text += texts.lines
     verdicts = [str(verdict(run, findings_of(run))) for run in runs]
     settings, ends, not_compared = _settings(runs), _ends(runs), _not_compared(runs)
     document = {
@@ -57,7 +59,20 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
             for source, found in zip(sources[1:], apart, strict=True)
         ],
     }
+    if texts.document:
+        document["texts"] = list(texts.document)
     further = [f"Not compared, {line}." for line in not_compared]
+    tables = [*_tables(names, verdicts, settings, ends, apart), *texts.tables]
+    return Answer(
+        "parting", INSTRUMENT.question, sentence=sentence, text=[*text, *further], tables=tables, document=document
+    )
+
+
+def _tables(
+    names: Sequence[str], verdicts: Sequence[str], settings: Mapping[str, Sequence[Any]],
+    ends: Mapping[str, Sequence[float | None]], apart: Sequence[Sequence[MetricDifference]],
+) -> list[Table]:  # fmt: skip
+    """The tables of what runs logged, those with rows."""
     judged = [(name, visible(said, LIMIT)) for name, said in zip(names, verdicts, strict=True)]
     differing = [
         (visible(name), *("not logged" if value is None else visible(str(value)) for value in values))
@@ -80,10 +95,7 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
             "steps. p by Holm's method over metrics.",
         ),
     }
-    tables = [Table(title, header, rows, caption) for title, (header, rows, caption) in found.items() if rows]
-    return Answer(
-        "parting", INSTRUMENT.question, sentence=sentence, text=[*text, *further], tables=tables, document=document
-    )
+    return [Table(title, header, rows, caption) for title, (header, rows, caption) in found.items() if rows]
 
 
 def _rows(names: Sequence[str], apart: Sequence[Sequence[MetricDifference]]) -> list[tuple[str, ...]]:

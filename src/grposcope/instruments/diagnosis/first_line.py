@@ -17,6 +17,7 @@ from grposcope.core.finding import Finding
 from grposcope.core.text import apart, brief, percent, visible
 from grposcope.signs import heldout, words
 from grposcope.signs.outcome import Outcome
+from grposcope.signs.thresholds import HALF
 from grposcope.signs.words import Logged, Word
 
 MOST = 110
@@ -76,7 +77,11 @@ def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent:
 def _stayed(outcome: Outcome) -> str:
     """That right answers did not follow the reward, with their levels; empty where no outcome says so."""
     name, first, last = outcome.answers
-    return f"{short(name)} stayed {' → '.join(_ends(first.value, last.value, told=False))}" if name else ""
+    if not name:
+        return ""
+    a, b = _ends(first.value, last.value, told=False)
+    verb = "stayed" if a == b else "fell" if last.value < HALF * first.value else "went"
+    return f"{short(name)} {verb} {a} → {b}"
 
 
 def levels(outcome: Outcome, steps: int) -> str:

@@ -113,7 +113,7 @@ def clause(outcome: Outcome, steps: int) -> str:
     said = {
         "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}",
         "stalled": f"{what} rose from {start} to {end}{since}",
-        "solved": f"{what} was near the top of its range from the start and ended at {end}",
+        "solved": _held(what, start, end, over, outcome.sum_of_parts),
         "lost": f"{what} rose from {start} to {best} {around} and then fell to {end}",
         "fell": fell,
         "flat": f"{what} stayed at {end} {over}"
@@ -121,6 +121,14 @@ def clause(outcome: Outcome, steps: int) -> str:
         else f"{what} went from {start} to {end} {over}, no gain shown",
     }[outcome.fate]
     return said + peak
+
+
+def _held(what: str, start: str, end: str, over: str, sum_of_parts: bool) -> str:
+    """That an outcome held the top of its range; of a sum of parts, whose top is not known, only where it was."""
+    if not sum_of_parts:
+        return f"{what} was near the top of its range from the start and ended at {end}"
+    held = f"stayed at {end} {over}" if start == end else f"went from {start} to {end} {over}"
+    return f"{what} {held}, and how high the sum of its parts can be is not logged"
 
 
 def other_falls(run: Run, outcome: Outcome) -> tuple[str, ...]:

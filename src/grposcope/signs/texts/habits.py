@@ -140,7 +140,7 @@ def _chosen(
     """The feature with the largest |z| that may be a habit and is none that was found before."""
     free = (found.p <= LEVEL) & (found.r2 >= SHARE) & np.array([kind in RANKS for kind in features.kinds])
     for place in taken:
-        free &= np.abs(_correlations(features.columns, place)) < SAME
+        free &= np.abs(correlations(features.columns, place)) < SAME
     for place in np.argsort(-np.abs(np.where(free, found.z, 0.0)))[:20]:
         if not free[place]:
             return None
@@ -151,7 +151,7 @@ def _chosen(
     return None
 
 
-def _correlations(columns: Singles, place: int) -> Floats:
+def correlations(columns: Singles, place: int) -> Floats:
     """Of one column with all."""
     own = columns[:, place] - columns[:, place].mean()
     means = columns.mean(0, dtype=np.float64)
@@ -162,7 +162,7 @@ def _correlations(columns: Singles, place: int) -> Floats:
 
 def _same(features: TextFeatures, found: WithinGroups, place: int) -> list[int]:
     """The features that are nearly the same as one and nearly as significant, itself among them."""
-    alike = np.abs(_correlations(features.columns, place)) > SAME
+    alike = np.abs(correlations(features.columns, place)) > SAME
     strong = np.abs(found.z) >= NEARLY * abs(found.z[place])
     return [int(own) for own in np.flatnonzero(alike & strong) if features.kinds[own] in RANKS]
 
