@@ -127,7 +127,7 @@ def test_the_log_of_the_readme() -> None:
     assert said.word == "failing"
     assert said.sentence == "The run is failing, and an autopilot would have done nothing about it."
     assert any(
-        line.startswith("Reward hacking since step 80")
+        line.startswith("Reward hacking since step 100")
         and line.endswith("the log does not say on how many problems its held-out scores are.")
         for line in said.text
     )

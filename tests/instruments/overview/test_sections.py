@@ -53,9 +53,8 @@ def edited(made: Path, folder: Path, **files: str) -> Run:
 @pytest.mark.needs(*NAMES)
 def test_all_sections_have_something_to_say(run: Run) -> None:
     names = [section.name for section in document([run]).sections]
-    assert names == ["diagnosis", "learning", "policy", "completions", "update", "dead_groups", "spread", "texts",
-                     "rollouts",
-                     "time", "other", "dynamics", "settings"]  # fmt: skip
+    assert names == ["diagnosis", "learning", "policy", "completions", "update", "dead_groups", "spread", "rollouts",
+                     "time", "other", "texts", "dynamics", "settings"]  # fmt: skip
 
 
 def test_every_metric_of_the_record_is_shown_somewhere(run: Run) -> None:
