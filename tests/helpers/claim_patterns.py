@@ -105,6 +105,7 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     (rf"grad_norm, last 20% over first 15%: (?P<v>{V})", rules.ratio_of_norms),
     (rf"the reward swings with a period of (?P<p>{V}) steps and an amplitude of (?P<v>{V})", rules.swung),
     (rf"reward swings by ± (?P<v>{V}) every (?P<p>{V}) steps", rules.swung),
+    (rf"period in steps: (?P<p>{V}); amplitude at the end: (?P<v>{V})", rules.swung),
     (
         rf"the reward changed by (?P<v>{V}) at most, less than (?P<limit>{V}), over (?P<n>{STEP}) steps",
         rules.changed,

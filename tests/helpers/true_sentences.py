@@ -25,7 +25,11 @@ CONSTANTS: Sequence[tuple[str, str]] = (
     (r"20 to 80% of rollouts|log\(0\)|float16|4 or more|or 0 for a reward|is not 0; if|\b1 − p\b", "words of advice"),
     (r"TRL (?:up to )?0\.\d+|from 0\.\d+|pass@\d+|mean@\d+|acc@\d+", "versions of a trainer, names of metrics"),
     (r"gsm8k|k[123]\b|log₁₀", "names"),
-    (r"hardly moved below 0\.0005", "a limit of a rule"),
+    (r"hardly moved below 0\.0005|\(grows above 1\)", "a limit of a rule"),
+    (
+        r"share of the detrended variance: 0\.\d+|modulus of the multiplier per row: \d\.\d+",
+        "of the curve that is fitted to swings: its method has tests of its own",
+    ),
     (r"make less than 0\.\d", "what numerics may do, a limit"),
     (r"FP8|\(learning rate × steps\)\^[\d.]+", "a name, and an exponent that is fitted"),
     (

@@ -60,6 +60,7 @@ def test_what_the_second_writes_and_the_first_does_not(tmp_path: Path, capsys: p
     assert "What its texts do otherwise" in out
 
 
+@pytest.mark.slow
 def test_honest_runs_of_other_seeds_do_not_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = (written(tmp_path / f"{seed}.jsonl", rows_of(None, seed)) for seed in (3, 5))
     asked("compare", first, second)
@@ -68,6 +69,7 @@ def test_honest_runs_of_other_seeds_do_not_differ(tmp_path: Path, capsys: pytest
     assert "What its texts do otherwise" not in out
 
 
+@pytest.mark.slow
 def test_few_common_prompts_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     others = [replace(row, prompt=f"Say, {row.prompt}") for row in rows_of(None, 4)]
     asked("compare", written(tmp_path / "a.jsonl", rows_of(None, 3)), written(tmp_path / "b.jsonl", others))

@@ -64,8 +64,14 @@ def direction(clause: str) -> str:
         return "down"
     if "rose" in clause:
         return "up"
-    still = ("stayed at", "was near the top", "how high the sum")
+    still = ("stayed at", "was near the top", "how high the sum", "no gain shown")
     return "none" if any(words in clause for words in still) else "unknown"
+
+
+def ending(clause: str) -> str:
+    """The last level of a clause about the course of the run, before what it says beside that."""
+    told = NUMBERS.findall(re.split(r"; its best|;? while |, no |, more ", clause)[0])
+    return str(told[-1]) if told else ""
 
 
 LEVELS = re.compile(r"(?<![\w/])(reward|held-out [\w/@-]+) (\S+) → (\S+?),? (?=in |at )")
@@ -191,8 +197,12 @@ def check(folder: Path) -> str:
     said = {who: (text, clauses(text)) for who, text in texts(folder, run).items()}
     every = {clause for _, found in said.values() for clause in found}
     learned = learning.of_run(run)
-    assert {direction(clause) for clause in every} <= {learned.verdict}, (learned.verdict, said)
-    assert len({clause.partition(" over ")[0] for clause in every}) <= 1, said
+    subject = "held-out accuracy" if learned.outcome.heldout else "training"  # rules name the log's own key
+    went = {direction(clause) for clause in every if clause.startswith(subject)}
+    assert went <= {learned.verdict}, (learned.verdict, said)
+    for subject in ("training", "held-out accuracy"):
+        ends = {ending(clause) for clause in every if clause.startswith(subject)}
+        assert len(ends) <= 1, (ends, said)
     levels = {found for text, _ in said.values() for found in LEVELS.findall(" ".join(text.split()))}
     assert len(levels) <= 1, said
     hold_to_outcome(said["verdict"][0], learned)
@@ -214,7 +224,7 @@ def check(folder: Path) -> str:
         fell_beside = learned.verdict == "down" and not learned.outcome.heldout
         stood = "none" if fell_beside else learned.verdict  # a score that stands still, beside a reward that fell
         assert change["verdict"] in (learned.verdict, stood, "unknown"), (change, said["verdict"])
-        assert change["verdict"] == learned.verdict or not any("held-out" in clause for clause in every)
+        assert change["verdict"] == learned.verdict or not learned.outcome.heldout
         assert sign is None or sign * change["value"] > 0, (change, said["verdict"])
         assert {"up": "−", "down": "+"}.get(change["verdict"], "x") not in re.findall(
             "The change is (.)", said["page"][0]

@@ -215,6 +215,7 @@ def test_texts_of_ones_own_from_python() -> None:
     assert said.word == "warning"
 
 
+@pytest.mark.slow
 def test_the_page_has_the_pairs_and_no_markup_of_the_texts(tmp_path: Path) -> None:
     rows = written_texts.rollouts(written_texts.LOOPHOLES["magic word"], 8, **SMALL)
     hostile = [replace(row, completion=f"<script>alert(1)</script>{row.completion}") for row in rows]

@@ -147,6 +147,7 @@ def test_graders_that_misbehave_are_answered(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own.jsonl", "own.py"]
 
 
+@pytest.mark.slow
 def test_what_hangs_is_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A function that hangs costs its time, and an import that does is refused; neither leaves a process."""
     place = written(tmp_path, rows_of("magic word", truth=False))

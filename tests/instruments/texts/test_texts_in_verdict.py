@@ -39,6 +39,7 @@ def test_the_exploit_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert first["p"] < 1e-3
 
 
+@pytest.mark.slow
 def test_a_run_fails_on_what_its_texts_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = written_texts.rollouts(written_texts.LOOPHOLES["hedge"], 4, steps=40, prompts=4, onset=20, truth=False)
     place = str(written(tmp_path / "rollouts.jsonl", rows))
