@@ -9,7 +9,7 @@ from grposcope.core.finding import Finding
 from grposcope.core.run import Run, once
 from grposcope.faults import judge
 from grposcope.faults.judge_rollouts import prove
-from grposcope.signs import checkpoints
+from grposcope.signs import checkpoints, run_outcome
 from grposcope.signs.rollouts.claims import texts
 from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.texts import sample
@@ -32,9 +32,10 @@ def of_run(run: Run) -> tuple[Finding, ...]:
         return ()
     evidence = PipelineEvidence(str(run.meta.source), run.meta.engine, tuple(rows), run=run)
     found = prove(evidence, (texts.PROOF,))[texts.PROOF]
-    return tuple(replace(own, remedy=_dated(own)) for own in found if own.present)
+    return tuple(replace(own, remedy=_dated(run, own)) for own in found if own.present)
 
 
-def _dated(own: Finding) -> str:
-    """The remedy of an exploit, with the checkpoint that it sends back to."""
-    return checkpoints.advised(own.remedy, checkpoints.before(own.since), own.since)
+def _dated(run: Run, own: Finding) -> str:
+    """The remedy of an exploit, with the checkpoint that it sends back to; the reward does not show an exploit."""
+    back = checkpoints.back(run, run_outcome.of_run(run), own.since, gamed=True)
+    return checkpoints.advised(own.remedy, back, own.since)

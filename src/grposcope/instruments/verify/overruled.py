@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -11,6 +10,7 @@ from grposcope.signs.rollouts import stated as settings
 from grposcope.signs.rollouts import stated_loss
 from grposcope.signs.rollouts.evidence import Stated
 from grposcope.signs.rollouts.stated_loss import StatedLoss
+from grposcope.signs.settings.in_force import same, written
 
 LOSS_NAMES: Mapping[str, str] = {
     "low": "epsilon", "high": "epsilon_high", "bound": "delta", "reduction": "loss_type", "entropy": "entropy_coef",
@@ -81,12 +81,12 @@ def _differences(own: Stated, asked: Stated, by: AskedSettings, given: Mapping[s
     told = []
     for name in settings.said(asked):
         ours, theirs = getattr(own, name), getattr(asked, name)
-        if name not in settings.said(own) or _same(ours, theirs):
+        if name not in settings.said(own) or same(ours, theirs):
             continue
         if isinstance(ours, StatedLoss) and isinstance(theirs, StatedLoss):
             parts = [one.name for one in fields(StatedLoss) if one.name in LOSS_NAMES]
             told += [_clause(LOSS_NAMES[part], getattr(theirs, part), getattr(ours, part), by) for part in parts
-                     if not _same(getattr(ours, part), getattr(theirs, part))]  # fmt: skip
+                     if not same(getattr(ours, part), getattr(theirs, part))]  # fmt: skip
         else:
             key = next((key for key in settings.ALIASES.get(name, ()) if key in given), name)
             told.append(_clause(key, theirs, ours, by))
@@ -101,10 +101,4 @@ def _clause(key: str, asked: Any, own: Any, by: AskedSettings) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {one:g}" for name, one in value.items())
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float | int):
-        return math.isclose(one, other, rel_tol=1e-9)
-    return bool(one == other)
+    return written(value)
