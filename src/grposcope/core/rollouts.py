@@ -68,6 +68,9 @@ class Rollout:
     stop            why it ended, one of STOPS, or the trainer's own word where that is none of them
     anchors         (H,) a key of the state before each turn; turns of a group with one key began in one state
     version_by_turn (H,) version of the weights that drew each turn
+    trajectory      what tells its trajectory from others of the step, where one may be several rows; empty: it is one
+    turn            the first turn of its trajectory that it has, of a row that is part of one; None where none is said
+    pieces          rows of training that it was, where it was put together of several (`core.trajectories`)
 
     problem         short name of its prompt, to be shown
     index           its place in the group
@@ -112,6 +115,9 @@ class Rollout:
     stop: str = ""
     anchors: tuple[str, ...] = ()
     version_by_turn: Floats | None = None
+    trajectory: str = ""
+    turn: int | None = None
+    pieces: int = 1
     problem: str = ""
     index: int | None = None
     tokens: tuple[str, ...] = ()
@@ -133,6 +139,22 @@ class Rollout:
         if tokens is not None:
             return float(len(tokens))
         return math.nan if self.completion is None else float(len(plain_text(self.completion)))
+
+    @property
+    def turn_count(self) -> int | None:
+        """Turns that the policy took: of `turns`, else the messages of the assistant; None where neither is there."""
+        if self.turns is not None:
+            return int(self.turns.max()) + 1 if len(self.turns) else 0
+        if isinstance(self.completion, list):
+            return sum(message.get("role") == "assistant" for message in self.completion)
+        return None
+
+    @property
+    def calls(self) -> int | None:
+        """Calls of tools in the messages of the assistant; None for a completion that is no conversation."""
+        if not isinstance(self.completion, list):
+            return None
+        return sum(len(message.get("tool_calls") or ()) for message in self.completion)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 from grposcope.core.rollouts import Rollout, RolloutRows
+from grposcope.core.trajectories import answers_without_calls
 from grposcope.logs import plain_rollouts
 from grposcope.logs.formats import parquet
 from grposcope.logs.native import rollouts as recorded
@@ -29,12 +30,15 @@ def rollouts(place: Path, functions: Sequence[str] = ()) -> RolloutRows:
     functions: names of the reward functions where they are known; else every column of numbers in TRL's completions is
     one. UserError, with file and line, for what does not fit.
     """
-    engine, rows = _found(place, functions)
-    return RolloutRows(tuple(rows), engine, place)
+    notes = list[str]()
+    engine, found = _found(place, functions, notes)
+    rows = tuple(found)
+    stray = answers_without_calls(rows)
+    return RolloutRows(rows, engine, place, notes=tuple(dict.fromkeys([*notes, stray] if stray else notes)))
 
 
-def _found(place: Path, functions: Sequence[str]) -> tuple[str, Iterable[Rollout]]:
-    """The trainer, empty where it is not known, and the rollouts at a place."""
+def _found(place: Path, functions: Sequence[str], notes: list[str]) -> tuple[str, Iterable[Rollout]]:
+    """The trainer, empty where it is not known, and the rollouts at a place. notes: takes what did not fit."""
     if place.is_dir():
         if files := trl_completions.files(place):
             return "trl", chain.from_iterable(trl_completions.rollouts(path, functions) for path in files)
@@ -45,11 +49,12 @@ def _found(place: Path, functions: Sequence[str]) -> tuple[str, Iterable[Rollout
         return "prime-rl", chain.from_iterable(every)
     if (written := rollout_files.find(place)) is not None:
         rows = tuple(written.rollouts())
+        notes += written.notes
         if written.engine == "generic" and place.is_file() and not any(map(_has_completion, rows)):
             rows = tuple(plain_rollouts.rollouts(place)) or rows
         return written.engine, rows
     if place.is_file() and parquet.column_names(place):
-        return "", _parquet(place, functions)
+        return "", _parquet(place, functions, notes)
     if place.is_file():
         return "", plain_rollouts.rollouts(place)
     return "", ()
@@ -59,7 +64,7 @@ def _has_completion(row: Rollout) -> bool:
     return row.completion is not None or row.completion_ids is not None
 
 
-def _parquet(path: Path, functions: Sequence[str]) -> Iterator[Rollout]:
+def _parquet(path: Path, functions: Sequence[str], notes: list[str]) -> Iterator[Rollout]:
     names = set(parquet.column_names(path))
     if {"tokens", "logp", "completion"} <= names:
         yield from recorded.read(path)
@@ -67,4 +72,4 @@ def _parquet(path: Path, functions: Sequence[str]) -> Iterator[Rollout]:
         yield from trl_completions.rollouts(path, functions)
     else:
         rows = enumerate(parquet.table(path).to_pylist(), 1)
-        yield from rows_of((f"{path}, row {place}", row) for place, row in rows)
+        yield from rows_of(((f"{path}, row {place}", row) for place, row in rows), notes)

@@ -63,6 +63,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "advantages": ("advantage", "advantages"),
     "length": ("length", "response_length", "completion_length"),
     "turns": ("turns",),
+    "trajectory": ("trajectory", "trajectory_id", "session_id", "episode_id", "rollout_id"),
+    "turn": ("turn", "turn_index", "turn_id", "step_index"),
     "turn_rewards": ("turn_rewards", "turn_scores"),
     "stop": ("stop", "stop_reason", "stop_condition", "finish_reason"),
     "anchors": ("anchors",),
@@ -79,6 +81,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 """Our column, a field of `Rollout` -> the names that it may have, of which the first that is there is taken.
 
 `prompts` and `responses` are texts or token ids, by what is in them; `rewards` is an object by function, or one number.
+`rollout_id` is a trajectory only beside a `turn`: elsewhere it counts steps or rows.
 `sequence_ids` are prompt and completion in one, told apart by the mask."""
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
@@ -109,11 +112,13 @@ STOP_WORDS: Mapping[str, str] = {
     "max_tokens": "length", "truncated": "length", "max_input_tokens": "length", "max_output_tokens": "length",
     "max_total_tokens": "length", "max_turns": "turns", "max_turns_reached": "turns",
     "tool_calls": "tool", "abort": "aborted",
+    "env_done": "environment", "environment_done": "environment", "max_turns_exceeded": "turns",
+    "max_response_length_exceeded": "length", "max_prompt_length_exceeded": "length", "timeout": "error",
 }  # fmt: skip
 """A trainer's word for why a rollout ended -> ours, of `core.rollouts.STOPS`."""
 
 _EVERY_NAME = frozenset(name for names in NAMES.values() for name in names)
-_OF_VERL = re.compile(r"(?P<group>.+?)_\d{1,9}_\d{1,9}")
+_OF_VERL = re.compile(r"(?P<group>.+?)_(?P<session>\d{1,9})_(?P<output>\d{1,9})")
 _OF_ROLLOUTS = ("completion", "completion_ids", "mask", "sampler", "old", "current", "advantages")
 
 
@@ -185,6 +190,12 @@ def group_of(identity: str) -> str:
     """The group of an id of the pipeline's own: that of verl without the numbers of session and output."""
     match = _OF_VERL.fullmatch(identity)
     return match["group"] if match else identity
+
+
+def trajectory_of(identity: str) -> tuple[str, int | None]:
+    """The trajectory that an id of verl names, and the place in it of the output; empty and None for any other id."""
+    match = _OF_VERL.fullmatch(identity)
+    return (f"{match['group']}_{match['session']}", int(match["output"])) if match else ("", None)
 
 
 def word_of(value: Any) -> str:

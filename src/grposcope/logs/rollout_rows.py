@@ -11,9 +11,17 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_number
-from grposcope.core.rollouts import Bools, Floats, Ints, Rollout
+from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, turns_of
 from grposcope.core.text import visible
-from grposcope.logs.rollout_columns import NAMES, STOP_WORDS, environment_column, group_of, word_of
+from grposcope.core.trajectories import joined
+from grposcope.logs.rollout_columns import (
+    NAMES,
+    STOP_WORDS,
+    environment_column,
+    group_of,
+    trajectory_of,
+    word_of,
+)
 
 _EVERY = frozenset(name for names in NAMES.values() for name in names)
 _OF_TOKENS = ("mask", "attended", "written", "turns", "sampler", "old", "current", "reference", "loss_weights")
@@ -23,18 +31,25 @@ _OURS = _EVERY - set(NAMES["environment"][1:])
 _LISTS = ("turns", "turn_rewards", "anchors", "version_by_turn", "attended")
 _SHARED = frozenset((
     "prompts", "responses", "rewards", "metrics", "length", *NAMES["environment"], *NAMES["stop"],
+    *NAMES["trajectory"], *NAMES["turn"],
     *(name for column in _LISTS for name in NAMES[column]),
 ))  # fmt: skip
 
 
-def rows_of(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Rollout]:
-    """The rollouts of a file, of (where, row), with their environment by one column for all of them; as `row_of`."""
+def rows_of(rows: Iterable[tuple[str, Mapping[str, Any]]], notes: list[str] | None = None) -> list[Rollout]:
+    """The rollouts of a file, of (where, row), with their environment by one column for all of them; as `row_of`.
+
+    Rows of one trajectory are one rollout. notes: takes what did not fit, a sentence each.
+    """
     every = list(rows)
     name = environment_column([row for _, row in every])
     made = [row_of(row, where) for where, row in every]
-    if name is None:
-        return made
-    return [replace(own, environment=word_of(row[name])) for own, (_, row) in zip(made, every, strict=True)]
+    if name is not None:
+        made = [replace(own, environment=word_of(row[name])) for own, (_, row) in zip(made, every, strict=True)]
+    whole, told = joined(made)
+    if notes is not None:
+        notes += told
+    return whole
 
 
 def row_of(row: Mapping[str, Any], where: str) -> Rollout:
@@ -44,12 +59,13 @@ def row_of(row: Mapping[str, Any], where: str) -> Rollout:
     completion's, and for values of another type.
     """
     values = _values(row)
-    if isinstance(row.get("rewards"), list):
+    if isinstance(row.get("rewards"), list) and isinstance(values["reward"], list):
         raise UserError(f'{where}: rewards is not an object such as {{"right": 1, "format": 0.5}}')
     lists, before, after = _tokens(values, where)
     flags = {name: None if lists[name] is None else lists[name] != 0 for name in _FLAGS}
     named, group = _group(values, before)
     stop = str(values["stop"] or "")
+    trajectory = _name_of(values["trajectory"])
     return Rollout(
         where=where,
         step=int(_number(values["step"], "step", where, 0.0)),
@@ -74,7 +90,9 @@ def row_of(row: Mapping[str, Any], where: str) -> Rollout:
         reward=_number(values["reward"], "reward", where, math.nan),
         advantages=lists["advantages"],
         length=_number(values["length"], "length", where, math.nan),
-        turns=None if lists["turns"] is None else lists["turns"].astype(np.int64),
+        turns=_turns(lists["turns"], flags),
+        trajectory=trajectory,
+        turn=values["turn"],
         turn_rewards=_array(values["turn_rewards"], np.float64, "turn_rewards", where),
         stop=STOP_WORDS.get(stop, stop),
         anchors=tuple(map(str, values["anchors"] or ())),
@@ -107,7 +125,15 @@ def _values(row: Mapping[str, Any]) -> dict[str, Any]:
                    and (fits is None or name not in _SHARED or fits(row[name])))  # fmt: skip
         values[column] = next(present, None)
     if row.get("uid") is not None and row["uid"] is values["group"]:
+        if values["trajectory"] is None:
+            values["trajectory"], values["turn"] = trajectory_of(str(values["group"]))
         values["group"] = group_of(str(values["group"]))
+    elif values["group"] is None and isinstance(values["trajectory"], Mapping):
+        values["group"] = values["trajectory"].get("instance_id")
+    if values["turn"] is None and values["trajectory"] is row.get("rollout_id"):
+        values["trajectory"] = None
+    if isinstance(values["reward"], list) and _is_per_token(values["reward"], row):
+        values["reward"] = math.fsum(values["reward"])
     of_all = row.get("token_ids")
     if of_all is not None and values["prompt_ids"] is None and values["completion_ids"] is of_all:
         values["sequence_ids"], values["completion_ids"] = values["completion_ids"], None
@@ -188,6 +214,28 @@ def _group(values: Mapping[str, Any], ids: Ints | None) -> tuple[bool, str | Non
     return False, None if ids is None or not len(ids) else " ".join(map(str, ids))
 
 
+def _turns(turns: Floats | None, flags: Mapping[str, Bools | None]) -> Ints | None:
+    """The turn of each token: as written, else by the runs of tokens that the policy wrote, where there are several."""
+    if turns is not None:
+        return turns.astype(np.int64)
+    drawn = flags["written"] if flags["written"] is not None else flags["mask"]
+    if drawn is None or not len(drawn):
+        return None
+    runs = turns_of(drawn)
+    return runs if runs[-1] > 0 else None
+
+
+def _name_of(name: Any) -> str:
+    """The name of a trajectory, empty where there is none; of SkyRL's object, the instance and its repetition."""
+    return "" if name is None else "_".join(map(str, name.values())) if isinstance(name, Mapping) else str(name)
+
+
+def _is_per_token(rewards: list[Any], row: Mapping[str, Any]) -> bool:
+    """Whether rewards are numbers, one for each token of the response, as SkyRL has them."""
+    ids = row.get("response_ids")
+    return isinstance(ids, list) and len(ids) == len(rewards) and all(isinstance(r, int | float) for r in rewards)
+
+
 def _is_ids(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(entry, int) for entry in value)
 
@@ -202,6 +250,8 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "length": lambda value: isinstance(value, int | float),
     "environment": lambda value: bool(word_of(value)),
     "stop": lambda value: isinstance(value, str),
+    "trajectory": lambda value: isinstance(value, str | int | Mapping),
+    "turn": lambda value: isinstance(value, int) and not isinstance(value, bool),
     **dict.fromkeys(_LISTS, lambda value: isinstance(value, list)),
 }
 """Of a column that shares names with others, or with what a data set may have, what its values are."""

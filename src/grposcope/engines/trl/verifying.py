@@ -104,7 +104,6 @@ def begin(trainer: Any, out: dict[str, Any], batch: Scored, step: int, ends: set
     kept = (torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]) | mask.bool()  # padding, if trained
     own = slice(process * count, (process + 1) * count)
     total = batch.total(trainer.reward_weights, group).reshape(-1)[own]
-    texts = all(isinstance(one, str) for one in batch.completions)
     rows = rows_of(
         out["prompt_ids"],
         tokens,
@@ -123,7 +122,7 @@ def begin(trainer: Any, out: dict[str, Any], batch: Scored, step: int, ends: set
         version=[step - 1] * count,
         step=step,
         prompts=list(batch.prompts),
-        completions=list(batch.completions) if texts else [one[-1]["content"] for one in batch.completions],
+        completions=[own if isinstance(own, str) or len(own) > 1 else own[0]["content"] for own in batch.completions],
         where=f"step {step}",
     )
     out[ROW] = torch.arange(count, device=tokens.device)

@@ -3,6 +3,8 @@
 A row of Parquet is a trajectory: `group_index`, `reward`, `metrics` (JSON) and `messages`, of which those that the
 policy wrote are `trainable`. A line of JSON is a group, its `trajectories` with `messages_and_choices`; a choice, which
 has a `finish_reason`, was written by the policy. The number in the name is the step of the weights that drew them.
+The last history of a trajectory is the rollout, and those of `additional_histories` and before that it does not begin
+with are its `continuations`.
 Neither has token ids or log-probabilities. Trajectories that ended in an exception are not written.
 """
 
@@ -19,6 +21,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines
 from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
+from grposcope.core.trajectories import with_histories
 from grposcope.logs.formats import parquet
 from grposcope.logs.formats.kind import OBJECTS
 from grposcope.logs.formats.log_file import LogFile
@@ -85,15 +88,36 @@ def _of_lines(path: Path) -> Iterator[Rollout]:
             each = f"{where}, trajectory {place}"
             if not isinstance(one, dict):
                 raise UserError(f"{each}: {visible(str(one), 40)} is not an object; give it as ART writes it")
-            said = messages(one.get("messages_and_choices"), "messages_and_choices", each)
-            first = next((k for k, part in enumerate(said) if "finish_reason" in part), len(said))
-            texts = [part["message"] if isinstance(part.get("message"), dict) else part for part in said]
-            ends = [part["finish_reason"] for part in said if "finish_reason" in part]
-            cut = ends[-1] == "length" if ends else None
-            yield replace(
-                _rollout(each, step, line, texts[:first], texts[first:], one, cut),
-                stop=STOP_WORDS.get(str(ends[-1]), str(ends[-1])) if ends else "",
+            prompt, completion, ends = _conversation(one.get("messages_and_choices"), each)
+            further = one.get("additional_histories") or []
+            if not isinstance(further, list) or not all(isinstance(history, dict) for history in further):
+                raise UserError(f"{each}: additional_histories is {visible(str(further), 40)}; give a list of objects")
+            pieces = 1 + len(further)
+            others = []
+            for history in further:
+                before, after, reasons = _conversation(history.get("messages_and_choices"), each)
+                if [*before, *after][: len(prompt) + len(completion)] != [*prompt, *completion]:
+                    others.append((prompt, completion, ends))
+                prompt, completion, ends = before, after, reasons
+            final = ends[-1:]
+            made = _rollout(each, step, line, prompt, completion, one, final == ["length"] if final else None)
+            yield with_histories(
+                replace(
+                    made,
+                    stop=STOP_WORDS.get(str(final[0]), str(final[0])) if final else "",
+                    pieces=pieces,
+                ),
+                (Rollout(where=each, prompt=before, completion=after) for before, after, _ in others),
             )
+
+
+def _conversation(value: Any, where: str) -> tuple[list[Any], list[Any], list[Any]]:
+    """Messages before the first that the policy wrote, those from it on, and why each of its own ended."""
+    said = messages(value, "messages_and_choices", where)
+    first = next((place for place, part in enumerate(said) if "finish_reason" in part), len(said))
+    texts = [part["message"] if isinstance(part.get("message"), dict) else part for part in said]
+    ends = [part["finish_reason"] for part in said if "finish_reason" in part]
+    return texts[:first], texts[first:], ends
 
 
 def _rollout(

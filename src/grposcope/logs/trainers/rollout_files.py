@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from grposcope.logs.trainers import art_trajectories, ms_swift_completions, rollout_lines, traces, verl_rollouts
+from grposcope.logs.trainers import (
+    art_trajectories,
+    ms_swift_completions,
+    rllm_episodes,
+    rollout_lines,
+    traces,
+    verl_rollouts,
+)
 from grposcope.logs.written_rollouts import WrittenFiles
 
 FINDERS: tuple[Callable[[Path], WrittenFiles | None], ...] = (
-    art_trajectories.find, ms_swift_completions.find, traces.find, verl_rollouts.find, rollout_lines.find,
+    art_trajectories.find, ms_swift_completions.find, rllm_episodes.find, traces.find, verl_rollouts.find,
+    rollout_lines.find,
 )  # fmt: skip
 """What finds the files of an engine at a place; each gives None for those of others."""
 
 
 def find(place: Path) -> WrittenFiles | None:
-    """The rollouts at a place, a file or folder; None where no engine of FINDERS wrote any, as in a pipe or a device."""
+    """The rollouts at a place, a file or folder; None where no engine of FINDERS wrote any, as in a pipe or device."""
     if not (place.is_file() or place.is_dir()):
         return None
     return next((found for finder in FINDERS if (found := finder(place)) is not None), None)

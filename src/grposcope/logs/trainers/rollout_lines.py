@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from grposcope.core.files import json_lines
@@ -20,7 +21,10 @@ ENDINGS = (".jsonl", ".ndjson", ".json", ".gz")
 
 def find(place: Path) -> WrittenFiles | None:
     """The rollouts of a file, or of the files rollouts*.jsonl in a folder; None where there are none."""
-    return WrittenFiles("generic", place, rollouts, sums=True) if _files(place) else None
+    if not _files(place):
+        return None
+    notes = list[str]()
+    return WrittenFiles("generic", place, partial(rollouts, notes=notes), sums=True, notes=notes)
 
 
 def _files(place: Path) -> list[Path]:
@@ -37,10 +41,13 @@ def recognises(file: LogFile) -> bool:
     return row is not None and not in_columns and of_rollouts(row)
 
 
-def rollouts(place: Path) -> Iterator[Rollout]:
-    """The rollouts of a file or folder, in its order. UserError, with the line, for what does not fit."""
+def rollouts(place: Path, notes: list[str] | None = None) -> Iterator[Rollout]:
+    """The rollouts of a file or folder, in its order. UserError, with the line, for what does not fit.
+
+    notes: takes what did not fit of trajectories of several rows, a sentence each.
+    """
     for path in _files(place):
-        yield from rows_of((f"{path}, line {line}", row) for line, row in json_lines(path))
+        yield from rows_of(((f"{path}, line {line}", row) for line, row in json_lines(path)), notes)
 
 
 METRICS = ("loss", "lr", "learning_rate", "grad_norm", "entropy", "kl", "epoch")

@@ -7,7 +7,8 @@
 - results.jsonl of verifiers up to 0.1: `example_id`, `prompt`, `completion`, `reward`, `metrics`; no tokens.
 
 A trace is a graph of messages (`nodes`), each with its tokens, of which those under `mask` were sampled. The reward is
-the sum of score × weight. A trace with several branches has no one sequence of tokens, so that its tokens are left out.
+the sum of score × weight. Of a trace with several branches, the one that was sampled last is the rollout, and the
+others are its `continuations`. A trace whose messages do not lead to its root is left out, with a note.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines
 from grposcope.core.rollouts import Bools, Floats, Rollout, turns_of
 from grposcope.core.text import visible
+from grposcope.core.trajectories import joined, with_histories
 from grposcope.logs.formats.kind import OBJECTS
 from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.rollout_columns import STOP_WORDS
@@ -47,7 +49,8 @@ def find(place: Path) -> WrittenFiles | None:
         return _of_file(place)
     for folder in (place / "rollouts", place):
         if paths := step_files(folder):
-            return WrittenFiles("prime-rl", paths, _stepped)
+            notes = list[str]()
+            return WrittenFiles("prime-rl", paths, partial(_stepped, notes=notes), notes=notes)
     return next((_of_file(place / name) for name in (TRACES, RESULTS) if (place / name).is_file()), None)
 
 
@@ -82,8 +85,10 @@ def _of_file(path: Path) -> WrittenFiles | None:
     row = LogFile(path).first_row or {}
     engine = "prime-rl" if isinstance(run := row.get("run"), dict) and run.get("type") == "train" else "verifiers"
     in_path = _step_in(path)
-    steps = {in_path: path} if in_path is not None else {one.step: path for one in rollouts(path)}
-    return WrittenFiles(engine, dict(sorted(steps.items())) or {0: path}, partial(rollouts, step=in_path))
+    steps = {in_path: path} if in_path is not None else {one.step: path for one in rollouts(path, notes=[])}
+    notes = list[str]()
+    read = partial(rollouts, step=in_path, notes=notes)
+    return WrittenFiles(engine, dict(sorted(steps.items())) or {0: path}, read, notes=notes)
 
 
 def _step_in(path: Path) -> int | None:
@@ -92,21 +97,26 @@ def _step_in(path: Path) -> int | None:
     return next((int(match[1]) for name in names if (match := _STEP.fullmatch(name))), None)
 
 
-def _stepped(path: Path) -> Iterator[Rollout]:
-    return rollouts(path, _step_in(path))
+def _stepped(path: Path, notes: list[str]) -> Iterator[Rollout]:
+    return rollouts(path, _step_in(path), notes)
 
 
-def rollouts(path: Path, step: int | None = None) -> Iterator[Rollout]:
+class BrokenTraceError(UserError):
+    """A trace whose messages do not lead to its root."""
+
+
+def rollouts(path: Path, step: int | None = None, notes: list[str] | None = None) -> Iterator[Rollout]:
     """The rollouts of the agents that are trained, in the order of the file.
 
-    step: of all of them, by default the one at which each was drawn. UserError, with the line, for what does not fit.
+    step: of all of them, by default the one at which each was drawn. notes: takes what was left out, a sentence each;
+    without it, nothing is. UserError, with the line, for what does not fit.
     """
     for line, row in json_lines(path, growing=True):
         where = f"{path}, line {line}"
         if _is_episode(row):
-            yield from _of_episode(row, where, step)
+            yield from _of_episode(row, where, step, notes)
         elif _is_trace(row):
-            yield from _of_episode({"task": row["task"], "traces": [row]}, where, step)
+            yield from _of_episode({"task": row["task"], "traces": [row]}, where, step, notes)
         elif _is_result(row):
             yield _of_result(row, where, step)
         else:
@@ -114,7 +124,7 @@ def rollouts(path: Path, step: int | None = None) -> Iterator[Rollout]:
             raise UserError(f"{where}: no traces, nodes or completion in it (it has {has}); give {TRACES} unchanged")
 
 
-def _of_episode(row: Mapping[str, Any], where: str, step: int | None) -> Iterator[Rollout]:
+def _of_episode(row: Mapping[str, Any], where: str, step: int | None, notes: list[str] | None) -> Iterator[Rollout]:
     run, env, group = (_object(row, name, where) for name in ("run", "env", "group"))
     work = _object(run, "work", where)
     policy = _object(work, "policy", where)
@@ -127,12 +137,18 @@ def _of_episode(row: Mapping[str, Any], where: str, step: int | None) -> Iterato
         if _object(trace, "agent", each).get("trainable", True) is not False:
             key = group.get("id")
             version = number(policy.get("start"), "policy/start", each)
-            made = _of_trace(trace, each, at, _task(row["task"]), version, environment)
+            try:
+                made = _of_trace(trace, each, at, _task(row["task"]), version, environment)
+            except BrokenTraceError as error:
+                if notes is None:
+                    raise
+                notes.append(f"{error}; the trace was left out")
+                continue
             yield made if key is None else replace(made, group=str(key), named=True)
 
 
 def _of_trace(trace: Mapping[str, Any], where: str, step: int, group: str, version: float, environment: str) -> Rollout:
-    path, branched = _path(trace.get("nodes") or [], where)
+    path, *branches = _paths(trace.get("nodes") or [], where)
     first = next((k for k, node in enumerate(path) if node.get("sampled")), len(path))
     said = messages([node.get("message") for node in path], "message", where)
     scores, reward = _rewards(trace.get("rewards"), where)
@@ -141,8 +157,7 @@ def _of_trace(trace: Mapping[str, Any], where: str, step: int, group: str, versi
     if trace.get("ok") is False:
         last = errors[-1] if isinstance(errors, list) and errors else None
         failed = str(last.get("type")) if isinstance(last, dict) else str(trace.get("stop_condition") or "not ok")
-    tokens: dict[str, Any] = {} if branched else _tokens(path, where)
-    return Rollout(
+    whole = Rollout(
         where=where,
         step=step,
         group=group,
@@ -155,24 +170,38 @@ def _of_trace(trace: Mapping[str, Any], where: str, step: int, group: str, versi
         environment=environment,
         failed=failed,
         stop=_stop(trace, failed),
-        **tokens,
+        pieces=1 + len(branches),
+        **_tokens(path, where),
     )
+    return with_histories(whole, (Rollout(where=where, **_tokens(branch, where)) for branch in branches))
 
 
-def _path(nodes: Any, where: str) -> tuple[list[Mapping[str, Any]], bool]:
-    """The messages from the root to the last one that was sampled, and whether others lie beside that path."""
+def _paths(nodes: Any, where: str) -> list[list[Mapping[str, Any]]]:
+    """The messages from the root to each that was sampled and that no other sampled one follows, the last one first."""
     if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
         raise UserError(f"{where}: nodes is {visible(str(nodes), 40)}; give the list of messages unchanged")
-    sampled = [k for k, node in enumerate(nodes) if node.get("sampled")]
-    at: int | None = sampled[-1] if sampled else len(nodes) - 1 if nodes else None
+    sampled = [place for place, node in enumerate(nodes) if node.get("sampled")]
+    paths: list[list[Mapping[str, Any]]] = []
+    followed: set[int] = set()
+    for last in reversed(sampled or ([len(nodes) - 1] if nodes else [])):
+        if last not in followed:
+            path = _to_root(nodes, last, where)
+            followed.update(path)
+            paths.append([nodes[place] for place in path])
+    return paths or [[]]
+
+
+def _to_root(nodes: Sequence[Mapping[str, Any]], last: int, where: str) -> list[int]:
+    """Places of the messages from the root to the one at `last`."""
     path: list[int] = []
+    at: int | None = last
     while at is not None:
         path.append(at)
         parent = nodes[at].get("parent")
         if parent is not None and not (isinstance(parent, int) and 0 <= parent < at):
-            raise UserError(f"{where}: parent of node {at} is {visible(str(parent), 40)}; give one before it")
+            raise BrokenTraceError(f"{where}: parent of node {at} is {visible(str(parent), 40)}; give one before it")
         at = parent
-    return [nodes[k] for k in reversed(path)], len(set(sampled) - set(path)) > 0
+    return path[::-1]
 
 
 def _tokens(path: Sequence[Mapping[str, Any]], where: str) -> dict[str, Any]:
@@ -225,6 +254,40 @@ def _spread(node: Mapping[str, Any], name: str, mask: Bools, where: str) -> Floa
 
 
 def _of_result(row: Mapping[str, Any], where: str, step: int | None) -> Rollout:
+    """A row of results; where it has the steps of its trajectory, with their tokens, these give the rollout's."""
+    whole = _of_texts(row, where, step)
+    steps = row.get("trajectory")
+    if not isinstance(steps, list) or not all(isinstance(call, dict) and _has_ids(call) for call in steps) or not steps:
+        return whole
+    own = [_of_call(call, place, f"{where}, step {place}") for place, call in enumerate(steps, 1)]
+    made = joined(own)[0][0]
+    return replace(
+        made, where=where, step=whole.step, group=whole.group, named=whole.named, problem=whole.problem,
+        prompt=whole.prompt, completion=whole.completion, reward=whole.reward, rewards=whole.rewards,
+        failed=whole.failed, stop=whole.stop, truncated=whole.truncated, environment=whole.environment, trajectory="",
+    )  # fmt: skip
+
+
+def _has_ids(call: Mapping[str, Any]) -> bool:
+    tokens = call.get("tokens")
+    return isinstance(tokens, dict) and {"prompt_ids", "completion_ids"} <= tokens.keys()
+
+
+def _of_call(call: Mapping[str, Any], place: int, where: str) -> Rollout:
+    """One call of the policy, as verifiers records it with `trajectory` among the columns of its state."""
+    tokens = call["tokens"]
+    return row_of(
+        {
+            "trajectory": "one", "turn": place, "prompt_ids": tokens["prompt_ids"],
+            "completion_ids": tokens["completion_ids"], "mask": tokens.get("completion_mask"),
+            "rollout_logprobs": tokens.get("completion_logprobs"), "reward": call.get("reward"),
+            "advantage": call.get("advantage"),
+        },
+        where,
+    )  # fmt: skip
+
+
+def _of_texts(row: Mapping[str, Any], where: str, step: int | None) -> Rollout:
     prompt, completion = (_text(row[name], name, where) for name in ("prompt", "completion"))
     error = row.get("error")
     kind = error.get("error") if isinstance(error, dict) else error

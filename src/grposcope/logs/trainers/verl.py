@@ -4,7 +4,7 @@
 - Console: lines step:N - key:value - key:value …, among anything else. Lines may carry terminal escapes, Ray's prefixes
   and np.float64(…). Some loggers cut lines at 4096 characters: the last value of such a line may have lost digits, so
   it is left out unless a bracket ends it.
-- rollout_data_dir: `verl_rollouts`.
+- rollout_data_dir: `verl_rollouts`. rLLM, which trains with verl by default, writes episodes: `rllm_episodes`.
 
 `critic/score` is the task reward and `critic/rewards` that after the KL penalty. `actor/ppo_kl` is how far an update
 moves the policy, not the KL to the reference, which is `actor/kl_loss` or `actor/reward_kl_penalty`.
@@ -24,7 +24,7 @@ from grposcope.logs.formats.console import clean, printed_number
 from grposcope.logs.formats.kind import LINES, LogKind
 from grposcope.logs.formats.log_file import LogFile, first_few
 from grposcope.logs.hints import Hints
-from grposcope.logs.trainers import verl_rollouts
+from grposcope.logs.trainers import rllm_episodes, verl_rollouts
 from grposcope.logs.trainers.trainer import Columns, Defect, Setting, Settings, Trainer, width_of_batch
 
 _LINE = re.compile(r"(?:^|[\s)\]])step:\s?(?P<step>\d{1,15}) - (?P<rest>\S.*)")
@@ -270,6 +270,7 @@ VERL = Trainer(
     logs=(
         LogKind(partial(jsonl.read, unwrap="data"), shapes=LINES, rows=({"step": object, "data": dict},)),
         verl_rollouts.KIND,
+        rllm_episodes.KIND,
         LogKind(read_console, printed=re.compile(rb"step:\s?\d{1,15} - [^\s:]+:[-\d.np]")),
     ),
     how_to_log={

@@ -2,7 +2,8 @@
 
 A file N.jsonl per step, a line per rollout, with input, output, score, step, gts, and numbers that the reward function
 returned beside the score. Rollouts belong together by `uid` where there is one, else by their input. The score is
-before a KL penalty. Texts are not held: a file is read again when its rollouts are asked for.
+before a KL penalty. Outputs of one session of an agent loop, `GROUP_SESSION_OUTPUT`, are one rollout. Texts are not
+held: a file is read again when its rollouts are asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.core.rollouts import Rollout
+from grposcope.core.trajectories import joined
 from grposcope.logs.formats.jsonl import objects
 from grposcope.logs.formats.kind import LINES
 from grposcope.logs.formats.log_file import LogFile
@@ -40,8 +42,9 @@ def _reader(steps: Mapping[Path, int], notes: list[str]) -> Callable[[Path], Ite
 
     def read(path: Path) -> Iterator[Rollout]:
         file = LogFile(path)
-        yield from rollouts(file, steps.get(path, 0))
-        notes.extend(file.notes)
+        whole, told = joined(rollouts(file, steps.get(path, 0)))
+        yield from whole
+        notes.extend([*file.notes, *told])
 
     return read
 
