@@ -25,6 +25,9 @@ from grposcope.core.text import visible
 _NUMBERS = ("sampler", "old", "current", "reference")
 """Columns that have no value on tokens that the policy did not write."""
 
+_OF_TOKENS = ("mask", "attended", "written", "turns", "loss_weights")
+"""The other columns with a value for each token."""
+
 
 def joined(rows: Iterable[Rollout]) -> tuple[list[Rollout], list[str]]:
     """A rollout for each trajectory, at the place of its first row, and what did not fit, a sentence each.

@@ -25,7 +25,8 @@ class Rollouts:
     Row `b` belongs to prompt `b // G`. Prompts are padded on the left, completions on the right.
 
     prompt_ids   (B, S) int64; prompt_mask (B, S) bool, False on padding
-    tokens       (B, T) int64; mask (B, T) bool, True up to and including the end-of-text token
+    tokens       (B, T) int64; mask (B, T) bool, True up to and including the end-of-text token, False on what a tool
+                 or environment wrote before it
     logp         (B, T) log-probability of each token when it was sampled, 0 where masked
     entropy      (B, T) entropy in nats of the distribution it was sampled from, 0 where masked
     truncated    (B,)   True where the completion was cut before its end-of-text token
@@ -71,6 +72,16 @@ class Rollouts:
     def lengths(self) -> Tensor:
         """Completion lengths in tokens, (B,)."""
         return self.mask.sum(-1)
+
+    @property
+    def attended(self) -> Tensor:
+        """Tokens that later ones may attend to, (B, T): all up to the last that is trained on, those of tools too."""
+        return self.mask.flip(-1).cumsum(-1).flip(-1) > 0
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether tokens that are not trained on stand before some that are, as those of tools do."""
+        return bool((self.attended & ~self.mask).any())
 
     def arrays(self) -> dict[str, Tensor]:
         """Every array that there is, by its name, token annotations among them."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
+from grposcope.instruments.gradient.policy_fit import moments
 from grposcope.lab.policies import Policy, recompute_activations
 from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.sampling.accumulate import Term, accumulate, frozen_logprobs
 from grposcope.lab.sampling.logprobs import token_logprobs
 
 P, G, S, T = 3, 4, 6, 7
@@ -90,3 +94,47 @@ def test_what_is_masked_has_no_say(policy: Policy, rollouts: Rollouts) -> None:
     rollouts.prompt_ids[~rollouts.prompt_mask] = 23
     after, _ = token_logprobs(policy.model, rollouts, rows)
     torch.testing.assert_close(before, after, atol=1e-6, rtol=1e-6)
+
+
+def with_tools(rollouts: Rollouts) -> Rollouts:
+    """The rollouts with the second token of each that has three or more written by a tool, and two rows' third too."""
+    mask = rollouts.mask.clone()
+    mask[rollouts.mask.sum(-1) >= 3, 1] = False
+    mask[:2, 2] = False
+    mask[1] = rollouts.mask[1]
+    return replace(rollouts, mask=mask)
+
+
+def test_text_of_tools_is_read_and_not_predicted(policy: Policy, rollouts: Rollouts) -> None:
+    """Log-probabilities, entropies and gradients of the other tokens are those of the whole sequence."""
+    holes = with_tools(rollouts)
+    assert holes.has_holes
+    assert not rollouts.has_holes
+    rows = torch.tensor([0, 2, 3, 1, 7])
+    logp, entropy = token_logprobs(policy.model, holes, rows, 0.7, entropy=True)
+    whole, nats = token_logprobs(policy.model, rollouts, rows, 0.7, entropy=True)
+    assert entropy is not None
+    assert nats is not None
+    mask = holes.mask[rows]
+    torch.testing.assert_close(logp, whole.where(mask, 0.0), atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(entropy, nats.where(mask, 0.0), atol=2e-5, rtol=1e-4)
+    fitted, plain = (moments(policy.model, own, 0.7) for own in (holes, rollouts))
+    torch.testing.assert_close(fitted.logp, plain.logp.where(holes.mask, 0.0), atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(fitted.logp[rows], logp, atol=2e-5, rtol=1e-4)
+
+
+def test_updates_on_masks_with_holes(policy: Policy, rollouts: Rollouts) -> None:
+    """The gradient of a batch with text of tools is that of weights that are 0 there, by whatever engine."""
+    holes, rows = with_tools(rollouts), torch.arange(P * G)
+    weights = torch.randn(P * G, T, generator=torch.Generator().manual_seed(3)) * holes.mask
+    found = []
+    for batch in (holes, rollouts):
+        policy.model.zero_grad()
+        accumulate(policy.model, batch, rows, 1.0, 4, Term(lambda part, _: weights[part]))
+        found.append([p.grad.clone() for p in policy.model.parameters() if p.grad is not None])
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        frozen_logprobs(policy.model, holes, 1.0, 5), frozen_logprobs(policy.model, rollouts, 1.0, 5) * holes.mask,
+        atol=2e-5, rtol=1e-4,
+    )  # fmt: skip

@@ -49,15 +49,16 @@ def moments(model: torch.nn.Module, rollouts: Rollouts, temperature: float, budg
     """Log-probabilities, entropies and variances of the tokens of `rollouts` under `model` at `temperature`.
 
     A plain forward pass, a prompt and its completion a row, so many rows at a time that the logits take about `budget`
-    bytes. UserError where the logits are not finite.
+    bytes. What tools wrote is read, and has no moments. UserError where the logits are not finite.
     """
     out = [torch.zeros(rollouts.mask.shape, device=rollouts.mask.device) for _ in range(3)]
     vocabulary = int(getattr(getattr(model, "config", None), "vocab_size", 0) or 1)
     rows_at_once = max(1, int(budget / (16 * vocabulary * max(rollouts.mask.shape[1], 1))))
     for rows in torch.arange(len(rollouts.mask), device=rollouts.mask.device).split(rows_at_once):
-        width = max(int(rollouts.mask[rows].sum(-1).max()), 1)
+        attended = rollouts.attended[rows]
+        width = max(int(attended.sum(-1).max()), 1)
         ids = torch.cat([rollouts.prompt_ids[rows], rollouts.tokens[rows, :width]], 1)
-        seen = torch.cat([rollouts.prompt_mask[rows], rollouts.mask[rows, :width]], 1).long()
+        seen = torch.cat([rollouts.prompt_mask[rows], attended[:, :width]], 1).long()
         position = (seen.cumsum(-1) - 1).clamp(min=0)
         logits = model(input_ids=ids, attention_mask=seen, position_ids=position, use_cache=False).logits
         logp = (logits[:, -width - 1 : -1].float() / temperature).log_softmax(-1)

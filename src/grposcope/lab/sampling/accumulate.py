@@ -48,11 +48,11 @@ def accumulate(
     if not len(rows):
         nothing = torch.zeros(rollouts.mask[rows].shape, device=rollouts.mask.device)
         return nothing, nothing.clone()
-    passes, reason = cpu.passes(model), _why_autograd(model)
+    passes, reason = _passes(model, rollouts), _why_autograd(model)
     if passes is not None and not reason:
         return passes.accumulate(rollouts, rows, temperature, micro_batch, term.weigh, term.bonus)
     if model.device.type == "cpu":
-        _say_slow(reason or _no_passes(model))
+        _say_slow(reason or _no_passes(model, rollouts))
     model.train(recomputes_activations(model))
     parts = [_by_autograd(model, rollouts, part, temperature, term) for part in rows.split(micro_batch)]
     model.eval()
@@ -68,8 +68,15 @@ def _why_autograd(model: PreTrainedModel) -> str:
     return ""
 
 
-def _no_passes(model: PreTrainedModel) -> str:
+def _passes(model: PreTrainedModel, rollouts: Rollouts) -> cpu.Passes | None:
+    """The passes of this model by hand, which take completions without text of tools; None where there are none."""
+    return None if rollouts.has_holes else cpu.passes(model)
+
+
+def _no_passes(model: PreTrainedModel, rollouts: Rollouts) -> str:
     """Why `cpu` has no passes of this model, as a clause."""
+    if rollouts.has_holes:
+        return "completions have text of tools in them"
     if not cpu.enabled():
         return "the CPU engine is off"
     return f"{type(model).__name__} in {str(model.dtype).removeprefix('torch.')} is not a plain Llama or Qwen2"
@@ -90,7 +97,7 @@ def _say_slow(reason: str) -> None:
 @cpu.with_products
 def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
     """log π of the whole batch without gradients, (B, T), `micro_batch` rollouts at a time."""
-    passes = cpu.passes(model)
+    passes = _passes(model, rollouts)
     if passes is not None:
         return passes.logprobs(rollouts, temperature, micro_batch)[0]
     return _in_parts(rollouts, micro_batch, lambda part: token_logprobs(model, rollouts, part, temperature)[0])
@@ -100,7 +107,7 @@ def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: flo
 @cpu.with_products
 def collisions(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
     """Σ_v π_v² of every token's distribution, (B, T), 0 where masked: the chance that two draws are the same token."""
-    passes = cpu.passes(model)
+    passes = _passes(model, rollouts)
     if passes is not None:
         return passes.logprobs(rollouts, temperature, micro_batch)[1]
     return _in_parts(rollouts, micro_batch, lambda part: token_collisions(model, rollouts, part, temperature))

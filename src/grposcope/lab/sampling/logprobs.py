@@ -12,7 +12,7 @@ Models whose layers look at a window, or keep a state, get one completion per ro
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -74,14 +74,18 @@ def hidden_states(model: PreTrainedModel, body: nn.Module, rollouts: Rollouts, r
 
 
 def _packed(model: PreTrainedModel, rollouts: Rollouts, rows: Tensor) -> tuple[Tensor, Tensor, Packed, bool]:
-    """Mask and tokens of the rows, cut to the longest (b, T), the rows packed, and whether several share a row."""
-    mask = rollouts.mask[rows]
-    longest = int(mask.sum(-1).max())
-    mask, tokens = mask[:, :longest], rollouts.tokens[rows, :longest]
+    """Mask and tokens of the rows, cut to the longest (b, T), the rows packed, and whether several share a row.
+
+    What tools wrote is read, and nothing is predicted there.
+    """
+    read = rollouts.attended[rows]
+    longest = int(read.sum(-1).max())
+    read, mask, tokens = read[:, :longest], rollouts.mask[rows, :longest], rollouts.tokens[rows, :longest]
     shares = shares_rows(model)
-    packed = pack(rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens, mask,
+    packed = pack(rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens, read,
                   rows // rollouts.groups[1], ROW if shares else 0)  # fmt: skip
-    return mask, tokens, packed, shares
+    predicted = mask[read]
+    return mask, tokens, replace(packed, line=packed.line[predicted], column=packed.column[predicted]), shares
 
 
 def _inputs(model: PreTrainedModel, packed: Packed, shares: bool) -> dict[str, Any]:
@@ -136,6 +140,8 @@ class Packed:
 
 def pack(ids: Tensor, prompt_mask: Tensor, tokens: Tensor, mask: Tensor, group: Tensor, room: int) -> Packed:
     """Place b completions (b, T) of the prompts (b, S), rows of at most `room` tokens, one completion at least.
+
+    mask (b, T): the tokens of each completion, without holes.
 
     Only neighbours of the same `group` (b,) share a row. A completion's last token is never an
     input, so it takes no place.
