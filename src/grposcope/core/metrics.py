@@ -290,6 +290,29 @@ _OFF_POLICY = (
 )  # fmt: skip
 """Further metrics of how far the policy that sampled is from the one that trains, each with its own definition."""
 
+_AGENTS = (
+    Metric("agent/turns", "Turns", "turns",
+           "mean number of turns that the policy took in a rollout: 1 for an answer without tools or an environment"),
+    Metric("agent/turns_max", "Most turns", "turns", "most turns that the policy took in a rollout of the batch"),
+    Metric("agent/calls", "Tool calls", "calls", "mean number of tool calls of a rollout"),
+    Metric("agent/call_failures", "Tool calls that failed", "share",
+           "share of tool calls that raised an error, whoever is at fault", "down"),
+    Metric("agent/bad_calls", "Tool calls that were wrong", "share",
+           "share of tool calls, or of actions, that the policy got wrong: an unknown tool, or an action that the "
+           "environment does not take", "down"),
+    Metric("agent/stop_environment", "Ended by the environment", "share",
+           "share of rollouts that their environment ended"),
+    Metric("agent/stop_turns", "Stopped at the turn limit", "share",
+           "share of rollouts that a limit on turns or calls stopped", "down"),
+    Metric("agent/errors", "Rollouts that failed", "share",
+           "share of rollouts that ended in an error of a tool, an environment or the infrastructure", "down"),
+    Metric("agent/rows", "Rows of a rollout", "rows", "mean number of rows of training that a rollout was"),
+    Metric("agent/environment_tokens", "Tokens of the environment", "tokens",
+           "mean number of tokens of a rollout that tools or environments wrote"),
+    Metric("agent/seconds_tools", "Tools", "s", "time of a tool call", "down"),
+)  # fmt: skip
+"""Metrics of rollouts with turns, tools and environments."""
+
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "reward": ("reward", "score", "reward_after_kl"),
     "reward_std": ("reward_std", "reward_std_unclear", "reward_std_batch"),
@@ -316,7 +339,7 @@ METRICS: Mapping[str, Metric] = {
 }
 """Metrics of our own record by name, in the order of the record."""
 
-LOGGED: Mapping[str, Metric] = {metric.name: metric for metric in (*_LOGGED, *_OFF_POLICY)}
+LOGGED: Mapping[str, Metric] = {metric.name: metric for metric in (*_LOGGED, *_OFF_POLICY, *_AGENTS)}
 """Metrics that only other trainers log, each under a name of its own because its definition is its own."""
 
 

@@ -15,7 +15,7 @@ from grposcope.core.fault import Fault, LogTest, Proof, SettingsCheck
 from grposcope.core.named import nearest
 from grposcope.signs.rollouts.claims import texts
 
-FAMILIES = ("reward", "groups", "length", "policy", "update", "sampler", "pipeline", "record")
+FAMILIES = ("reward", "groups", "length", "agents", "policy", "update", "sampler", "pipeline", "record")
 """Folders of faults, in the order in which lists show them."""
 
 T = TypeVar("T")

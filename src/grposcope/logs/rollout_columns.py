@@ -112,6 +112,8 @@ STOP_WORDS: Mapping[str, str] = {
     "max_tokens": "length", "truncated": "length", "max_input_tokens": "length", "max_output_tokens": "length",
     "max_total_tokens": "length", "max_turns": "turns", "max_turns_reached": "turns",
     "tool_calls": "tool", "abort": "aborted",
+    "generation_truncated": "length", "context_length": "length", "prompt_too_long": "length",
+    "compaction_failed": "length", "has_error": "error", "no_tools_called": "eos", "agent_completed": "eos",
     "env_done": "environment", "environment_done": "environment", "max_turns_exceeded": "turns",
     "max_response_length_exceeded": "length", "max_prompt_length_exceeded": "length", "timeout": "error",
 }  # fmt: skip

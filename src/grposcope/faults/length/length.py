@@ -38,6 +38,7 @@ from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.signs import onset
+from grposcope.signs.agents import not_at_a_limit
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, early_level, late_level, least_of, went
@@ -71,7 +72,8 @@ def check(quantities: Quantities) -> Finding:
     if cut is not None:
         over = cut.level(LATE, CUT)
         evidence.append(late_level(cut.name, over.value + CUT, over.se, f"limit {CUT:g}"))
-        tests.append(_cut(quantities, cut, over))
+        if not not_at_a_limit(quantities):  # else they end otherwise, which is a fault of its own
+            tests.append(_cut(quantities, cut, over))
     if length is not None and length.logs is not None:
         early, late = length.geometric_mean(EARLY), length.geometric_mean(LATE)
         limit = f"limits: {LONGER:g} × the first without more reward, {SHORTER:g} × the first"

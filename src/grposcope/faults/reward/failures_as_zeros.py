@@ -4,7 +4,7 @@ What it is
     Time-outs, lost connections and crashed graders that give a reward of 0.
 How it shows
     Rollouts with an error all have one reward and an advantage, or logged rewards are 0 where the function gives
-    another.
+    another. In a log: the reward falls in the rows in which more rollouts failed, by what the others are paid.
 What it does to the gradient
     It pushes away from whatever was running when the failure came, and shifts the advantages of all siblings;
     failures of long rollouts are a punishment of length.
@@ -18,6 +18,7 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.signs.agents import ERRORS
 from grposcope.signs.rollouts.claims import rewards
 
 FAULT = Fault(
@@ -25,6 +26,8 @@ FAULT = Fault(
     rank=5.8,
     remedy="leave failed rollouts out of their groups, or draw them again",
     source=OWN_METHOD,
+    effect="failures of the infrastructure are learned as bad answers",
     beside="warning",
+    log=ERRORS,
     rollouts=(rewards.PROOF,),
 )

@@ -77,6 +77,7 @@ ART = Trainer(
         "grad_norm": ("loss/grad_norm", *with_prefix("grad_norm")),
         "lr": ("loss/learning_rate", *with_prefix("learning_rate")),
         "staleness/mean": with_prefix("steps_off_policy"),
+        "agent/errors": ("reward/exception_rate", *with_prefix("exception_rate")),
     },
     logs=(
         LogKind(read_model, folder=_is_model),

@@ -128,7 +128,9 @@ MS_SWIFT = replace(
         "importance/weight": ("rollout_correction/is_weight_mean",),
         "importance/ess": ("rollout_correction/ess",),
         "importance/out_of_bounds": ("rollout_correction/clipped_frac",),
+        "agent/turns": ("num_turns",),
     },
+    made=None,
     define=define,
     defects=(),
     leaves_files_of="trl",
@@ -140,6 +142,7 @@ MS_SWIFT = replace(
         **TRL.how_to_log,
         "groups": "log_completions=True",
         "entropy": "log_entropy=True",
+        "agent/turns": "num_turns, with a multi-turn scheduler",
         "mismatch": "rollout_importance_sampling_mode, or log_rollout_offpolicy_metrics=True",
     },
 )  # fmt: skip

@@ -2,7 +2,8 @@
 
 `approx_entropy` is estimated from the tokens that were sampled. `gen_kl_error` (k3) and `token_mult_prob_error` compare
 the sampling engine with the trainer over all tokens, before anything is masked; `sampling_importance_ratio` is per
-sequence where sequence_level_importance_ratios is set. `policy_kl_error` and `js_divergence_error` keep their names.
+sequence where sequence_level_importance_ratios is set. `natural_termination_rate` counts truncated rollouts too, so it
+keeps its name, as `policy_kl_error` and `js_divergence_error` do.
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ NEMO_RL = Trainer(
         "mismatch/mult_error": with_prefix("token_mult_prob_error"),
         "importance/ratio": with_prefix("sampling_importance_ratio"),
         "importance/out_of_bounds": with_prefix("is_oob_ratio"),
+        "truncated": with_prefix("truncation_rate"),
+        "agent/turns": (*with_prefix("avg_turns_per_sample"), *with_prefix("turns_per_sample/mean")),
+        "agent/turns_max": (*with_prefix("max_turns_per_sample"), *with_prefix("turns_per_sample/max")),
+        "agent/stop_turns": with_prefix("max_turns_reached_rate"),
+        "agent/environment_tokens": (
+            *with_prefix("mean_env_tokens_per_sample"),
+            *with_prefix("env_tokens_per_sample/mean"),
+        ),
     },
     version="of August 2026",
     configured=lambda keys: any(key.startswith("grpo.") for key in keys) and any(k.startswith("policy.") for k in keys),
@@ -50,6 +59,8 @@ NEMO_RL = Trainer(
         "lr": "train/lr, always logged",
         "loss": "train/loss, always logged",
         "mismatch": "train/gen_kl_error, always logged",
+        "truncated": "train/truncation_rate, of rollouts with an environment",
+        "agent/turns": "train/avg_turns_per_sample, of rollouts with an environment",
     },
 )
 """Everything that is known of NeMo-RL."""

@@ -25,6 +25,7 @@ from grposcope.logs.formats.jsonl import objects
 from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
+from grposcope.logs.rollout_columns import STOP_WORDS
 from grposcope.logs.trainers.trainer import Columns, Definitions, Made, Scoped, Setting, Settings, Trainer
 
 EXPORTS = "token_exports"
@@ -83,6 +84,34 @@ def _prefix(keys: Collection[str]) -> str:
 
 
 def made(columns: Columns) -> dict[str, Made]:
+    """The share of dead groups, and why rollouts ended."""
+    return {**_dead(columns), **_ends(columns)}
+
+
+_ENDS = {"agent/stop_turns": "turns", "agent/stop_environment": "environment"}
+"""Metric -> why a rollout ended, of `core.rollouts.STOPS`."""
+
+
+def _ends(columns: Columns) -> dict[str, Made]:
+    """Shares of rollouts by what stopped them; a condition that no trainer knows is the environment's own."""
+    for subset in ("all", "effective"):
+        form = re.compile(rf"(?:train/)?agg/{subset}/(?:[^/]+/)?stop_condition/(?P<why>[^/]+)(?:/mean)?")
+        found = {key: match["why"] for key in columns if (match := form.fullmatch(key))}
+        if found:
+            break
+    else:
+        return {}
+    words = {key: STOP_WORDS.get(why, "environment") for key, why in found.items()}
+    logged = np.isfinite(np.array([columns[key] for key in found])).any(0)
+    made = {}
+    for metric, end in _ENDS.items():
+        keys = [key for key, word in words.items() if word == end]
+        share = np.nansum([columns[key] for key in keys], axis=0) if keys else np.zeros(len(logged))
+        made[metric] = Made(np.where(logged, share, np.nan), " + ".join(keys) or "0, no such stop_condition is logged")
+    return made
+
+
+def _dead(columns: Columns) -> dict[str, Made]:
     """The share of dead groups: those of which nothing or all is solved, for rewards from 0 to 1."""
     names = agents(columns)
     base = f"{_prefix(columns)}agg/all/{names[0]}" if len(names) == 1 else ""
@@ -179,6 +208,10 @@ PRIME_RL = Trainer(
         "importance/ratio": ("importance_ratio/all/mean",),
         "staleness/mean": ("off_policy/mean", "dispatcher/off_policy/mean"),
         "staleness/max": ("off_policy/max", "dispatcher/off_policy/max"),
+        "agent/turns": _scopes("num_turns"),
+        "agent/turns_max": tuple(key.removesuffix("mean") + "max" for key in _scopes("num_turns")),
+        "agent/rows": _scopes("num_branches"),
+        "agent/errors": _scopes("has_error"),
     },
     patterns={
         metric: _of_any_agent(key) for metric, key in zip(("reward", "length", "truncated"), _OF_AGENTS, strict=True)
@@ -207,6 +240,7 @@ PRIME_RL = Trainer(
         "lr": "the trainer logs optim/lr; give its metrics.jsonl",
         "loss": "the trainer logs loss/mean; give its metrics.jsonl",
         "mismatch": "the trainer logs mismatch_kl/all/mean; give its metrics.jsonl",
+        "agent/turns": "the orchestrator logs num_turns; give its metrics.jsonl",
     },
 )
 """Everything that is known of prime-rl."""

@@ -49,6 +49,17 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
 
 
 def made(columns: Columns) -> dict[str, Made]:
+    """The share of dead groups, and that of actions which an environment does not take."""
+    return {**_dead(columns), **_bad_actions(columns)}
+
+
+def _bad_actions(columns: Columns) -> dict[str, Made]:
+    """The share of actions of the policy that the environment does not take; none where several environments are."""
+    keys = [key for key in columns if re.fullmatch(r"env/[^/]+/action_is_valid(?:/mean)?", key)]
+    return {"agent/bad_calls": Made(1 - columns[keys[0]], f"1 − {keys[0]}")} if len(keys) == 1 else {}
+
+
+def _dead(columns: Columns) -> dict[str, Made]:
     """The share of dead groups, where every score is 0 or 1: ROLL counts groups as mixed unless all are 0 or all 1."""
     mixed, right, score = (
         columns.get(key) for key in ("group/mixed_groups_ratio", "critic/correct/mean", "critic/score/mean")
@@ -94,6 +105,7 @@ ROLL = Trainer(
         "advantage_min": ("critic/advantages/min",),
         "seconds_step": ("time/step_total",),
     },
+    patterns={"agent/turns": (re.compile(r"env/[^/]+/num_actions(?:/mean)?"),)},
     made=made,
     scoped=scoped,
     logs=(LogKind(read_console, printed=re.compile(rb"\bmetrics_tag: \{\"step\": ")),),
@@ -107,6 +119,7 @@ ROLL = Trainer(
         "grad_norm": "actor/grad_norm, logged where the optimiser step runs",
         "lr": "actor/lr, always logged",
         "loss": "actor/total_loss, always logged",
+        "agent/turns": "env/NAME/num_actions, by the agentic pipeline",
         "clip_fraction": "actor/ppo_ratio_clipfrac, with pg_variant ppo",
     },
 )

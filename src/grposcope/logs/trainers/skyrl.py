@@ -7,7 +7,19 @@ so it keeps its name.
 
 from __future__ import annotations
 
-from grposcope.logs.trainers.trainer import Trainer
+import numpy as np
+
+from grposcope.logs.trainers.trainer import Columns, Made, Trainer
+
+
+def turns(columns: Columns) -> dict[str, Made]:
+    """Turns of the policy: its tokens in a rollout over those of a turn."""
+    whole, each = (columns.get(f"generate/{key}") for key in ("avg_assistant_tokens", "tokens_per_turn_mean"))
+    if whole is None or each is None:
+        return {}
+    formula = "generate/avg_assistant_tokens ÷ generate/tokens_per_turn_mean"
+    return {"agent/turns": Made(whole / np.where(each > 0, each, np.nan), formula)}
+
 
 SKYRL = Trainer(
     name="skyrl",
@@ -47,7 +59,9 @@ SKYRL = Trainer(
         ),
         "staleness/mean": ("async/staleness_mean",),
         "staleness/max": ("async/staleness_max",),
+        "agent/turns": ("environment/num_turns",),
     },
+    made=turns,
     how_to_log={
         "reward": "reward/avg_raw_reward, always logged",
         "evaluation": "trainer.eval_interval",
@@ -57,6 +71,7 @@ SKYRL = Trainer(
         "grad_norm": "policy/raw_grad_norm, logged where the optimiser step runs",
         "lr": "policy/policy_lr, always logged",
         "loss": "policy/policy_loss, always logged",
+        "agent/turns": "generate/tokens_per_turn_mean, logged of several turns",
         "mismatch": "policy/rollout_train_logprobs_abs_diff_mean, where the sampler returns log-probabilities",
     },
 )

@@ -20,7 +20,7 @@ from grposcope.logs.formats.log_file import LogFile, first_few
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers.trainer import Columns, Defect, Settings, Trainer, with_prefix
 
-_LINE = re.compile(r"\b(?P<kind>rollout|step|perf|eval) (?P<number>\d{1,15}): \{(?P<rest>['\"].*)")
+_LINE = re.compile(r"\b(?P<kind>rollout|multi_turn|step|perf|eval) (?P<number>\d{1,15}): \{(?P<rest>['\"].*)")
 _COUNTERS = {"step": "train/step", "eval": "eval/step"}
 
 
@@ -74,6 +74,8 @@ SLIME = Trainer(
         "mismatch/k3": with_prefix("mis_k3_kl"),
         "importance/ratio": with_prefix("tis"),
         "importance/out_of_bounds": with_prefix("tis_clipfrac"),
+        "agent/turns": ("multi_turn/multi_turn_metric/round_number_mean",),
+        "agent/turns_max": ("multi_turn/multi_turn_metric/round_number_max",),
     },
     defects=(
         Defect(
@@ -102,6 +104,7 @@ SLIME = Trainer(
         "lr": "train/lr-pg_0, always logged",
         "loss": "train/loss, always logged",
         "clip_fraction": "train/pg_clipfrac, always logged",
+        "agent/turns": "--log-multi-turn",
         "mismatch": "train/train_rollout_logprob_abs_diff, always logged; --get-mismatch-metrics for more",
     },
 )

@@ -53,6 +53,7 @@ TINKER = Trainer(
     scoped=scoped,
     keys={
         "reward": ("env/all/reward/total",),
+        "agent/turns": ("env/all/turns_per_episode",),
         "mismatch/k1": ("optim/kl_sample_train_v1",),
         "mismatch/k2": ("optim/kl_sample_train_v2",),
         "staleness/mean": ("async/staleness_mean",),

@@ -32,7 +32,7 @@ from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import trl_completions, trl_console
-from grposcope.logs.trainers.trainer import Columns, Defect, Definitions, Setting, Settings, Trainer
+from grposcope.logs.trainers.trainer import Columns, Defect, Definitions, Made, Setting, Settings, Trainer
 
 COMPONENT = re.compile(r"rewards/(?P<name>.+?)(?:/(?P<what>mean|std))?")
 """Keys of single reward functions."""
@@ -84,6 +84,28 @@ def no_term(table: Columns, settings: Settings) -> dict[str, Bools]:
     of_kl = np.ones_like(none) if settings.get("kl") == 0 else none
     rows = dict.fromkeys(VARIANTS["kl"], of_kl) | dict.fromkeys(VARIANTS["entropy"], none)
     return {name: here for name, here in rows.items() if here.any()}
+
+
+def tool_shares(columns: Columns) -> dict[str, Made]:
+    """Shares of tool calls that failed, and that asked for an unknown tool, of the totals that the asynchronous trainer
+    logs by tool."""
+    calls, failures = (_over_tools(columns, what) for what in ("call_total", "failure_total"))
+    unknown = columns.get("tools/unknown_name_total")
+    made = {}
+    if calls is not None:
+        whole = np.where(calls > 0, calls, np.nan)
+        if failures is not None:
+            made["agent/call_failures"] = Made(failures / whole, "Σ tools/NAME/failure_total ÷ Σ tools/NAME/call_total")
+        if unknown is not None:
+            formula = "tools/unknown_name_total ÷ (Σ tools/NAME/call_total + tools/unknown_name_total)"
+            made["agent/bad_calls"] = Made(unknown / np.where(calls + unknown > 0, calls + unknown, np.nan), formula)
+    return made
+
+
+def _over_tools(columns: Columns, what: str) -> Floats | None:
+    """The sum of a total over all tools (N,); None where no tool has it."""
+    own = [columns[key] for key in columns if re.fullmatch(rf"tools/[^/]+/{what}", key)]
+    return np.nansum(own, axis=0) if own else None
 
 
 def _rloo_reward_has_penalty(columns: Columns, settings: Settings, notes: list[str]) -> bool:
@@ -308,8 +330,13 @@ TRL = Trainer(
         "importance/weight_max": ("sampling/importance_sampling_ratio/max",),
         "staleness/mean": ("sample/staleness_mean",),
         "staleness/max": ("sample/staleness_max",),
+        "agent/calls": ("tools/call_frequency",),
+        "agent/call_failures": ("tools/failure_frequency",),
+        "agent/stop_turns": ("tools/loop_exhausted_frac",),
+        "agent/seconds_tools": ("tools/latency_s",),
     },
     component=COMPONENT,
+    made=tool_shares,
     define=define,
     no_term=no_term,
     conventions={"ddof": 1, "eps": 1e-4},
@@ -396,6 +423,8 @@ TRL = Trainer(
         "component_std": "rewards/NAME/std, logged by TRL 0.16 and later",
         "reward_std": "reward_std",
         "mismatch": "use_vllm=True with vllm_importance_sampling_correction=True",
+        "agent/calls": "tools/call_frequency, with tools",
+        "agent/call_failures": "tools/failure_frequency, with tools",
     },
 )
 """Everything that is known of TRL."""

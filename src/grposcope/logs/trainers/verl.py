@@ -25,7 +25,7 @@ from grposcope.logs.formats.kind import LINES, LogKind
 from grposcope.logs.formats.log_file import LogFile, first_few
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import rllm_episodes, verl_rollouts
-from grposcope.logs.trainers.trainer import Columns, Defect, Setting, Settings, Trainer, width_of_batch
+from grposcope.logs.trainers.trainer import Columns, Defect, Made, Setting, Settings, Trainer, width_of_batch
 
 _LINE = re.compile(r"(?:^|[\s)\]])step:\s?(?P<step>\d{1,15}) - (?P<rest>\S.*)")
 _GLUED = re.compile(r"(?:(?<=[\d)])[A-Z][A-Za-z ]{0,40}: *| +(?:[A-Z][A-Za-z ]{0,40}: *)?)\d{1,3}%\|.*")
@@ -144,6 +144,16 @@ def _never_high(columns: Columns, settings: Settings) -> bool | None:
     return True if tokens is not None and bool((tokens > 0).any()) else None
 
 
+def turns(columns: Columns) -> dict[str, Made]:
+    """Turns of the policy: verl counts its messages and those of users and tools, so that one answer is two."""
+    made = {}
+    for metric, what in (("agent/turns", "mean"), ("agent/turns_max", "max")):
+        for key in (f"num_turns/{what}", f"training/num_turns/{what}"):
+            if key in columns and metric not in made:
+                made[metric] = Made(columns[key] / 2, f"{key} ÷ 2")
+    return made
+
+
 VERL = Trainer(
     name="verl",
     title="verl",
@@ -190,7 +200,10 @@ VERL = Trainer(
         "staleness/mean": ("training/off_policy/trajectory_staleness/mean",),
         "staleness/max": ("training/off_policy/trajectory_staleness/max",),
         "weight_version": ("fully_async/count/current_param_version",),
+        "agent/calls": ("tool_call_counts/mean",),
+        "agent/seconds_tools": ("agent_loop/tool_calls/mean",),
     },
+    made=turns,
     component=re.compile(r"gdpo/(?P<name>.+)/(?P<what>mean|std)"),
     conventions={"ddof": 1, "eps": 1e-6},
     version="0.9.1",
@@ -290,6 +303,8 @@ VERL = Trainer(
         "component_std": "trainer.rollout_data_dir has the rollouts",
         "reward_std": "trainer.rollout_data_dir",
         "mismatch": "actor_rollout_ref.rollout.calculate_log_probs=True",
+        "agent/turns": "num_turns/mean, with actor_rollout_ref.rollout.multi_turn.enable=True",
+        "agent/calls": "tool_call_counts/mean, where the agent loop counts tool calls",
     },
 )
 """Everything that is known of verl."""
