@@ -65,6 +65,9 @@ SHORTEST = 0.5
 ALL_CUT = 0.999
 """Share of completions counted as cut that is all of them."""
 
+MANY = 0.25
+"""Late share of completions counted as cut above which it is told that they were not."""
+
 COUNTED = 0.02
 """Share of completions counted as cut below which a row says nothing of the limit."""
 
@@ -110,7 +113,7 @@ def collapse(quantities: Quantities) -> Finding:
 
 
 def looping(quantities: Quantities) -> Finding:
-    """Turns or calls MORE × as many as at first, without more reward."""
+    """Turns or calls MORE × as many as at first, without more reward than before they rose."""
     reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
     tests: list[Finding] = []
     evidence: list[Sign] = []
@@ -122,12 +125,13 @@ def looping(quantities: Quantities) -> Finding:
         if reward is None or margin is None or series.level(EARLY).value < FEW:
             continue
         first, late = series.level(EARLY).value, series.level(LATE).value
-        unpaid = reward.change(EARLY, LATE, minus=margin).p_down
+        more = series.change(EARLY, LATE, ratio=MORE).p_up
+        unpaid = reward.change(_before(series) if more < 0.05 else EARLY, LATE, minus=margin).p_down
         what = "turns" if name == "agent/turns" else "tool calls"
         a, b = apart(first, late)
         tests.append(
             measured(
-                max(series.change(EARLY, LATE, ratio=MORE).p_up, unpaid),
+                max(more, unpaid),
                 f"the policy went from {a} to {b} {what} per rollout, while the reward {went(reward)}",
                 brief=quantities.went(name, first, late),
                 begins=partial(onset.since, series, 1),
@@ -139,6 +143,15 @@ def looping(quantities: Quantities) -> Finding:
     if not tests:
         return cannot_tell("no reward is logged beside the turns", "reward")
     return _with(any_of(tests), evidence)
+
+
+def _before(series: MetricSeries) -> level.Span:
+    """The part of the run before a metric began to rise, as long as EARLY; EARLY where that cannot be dated."""
+    since = onset.since(series, 1)
+    if since is None:
+        return EARLY
+    share = float(np.searchsorted(series.steps, since.first)) / len(series)
+    return (share - EARLY[1], share) if share > EARLY[1] else EARLY
 
 
 def turn_limit(quantities: Quantities) -> Finding:
@@ -257,7 +270,7 @@ def counted_as_cut(quantities: Quantities) -> Finding:
     deny = not_at_a_limit(quantities)
     share = cut.level(LATE).value
     evidence = (late_level(cut.name, share, cut.level(LATE).se),)
-    if not deny or share <= COUNTED:
+    if not deny or share <= MANY:
         return fact(False, "lengths do not contradict the share that is counted as cut", evidence)
     every = "every rollout is" if share >= ALL_CUT else f"{percent(share)} of rollouts are"
     masks = quantities.run.config.get("settings", {}).get("masks_truncated")
@@ -359,7 +372,7 @@ LOOPING = LogTest(
     looping,
     needs=("agent/turns", "reward"),
     statistic="mean turns or calls, late less ρ × early, together with the change of reward",
-    threshold=f"late > {MORE:g} × early and reward up < {UNPAID:g} of its range",
+    threshold=f"late > {MORE:g} × early and reward up < {UNPAID:g} of its range since they rose",
     where_logged=True,
 )
 TURN_LIMIT = LogTest(
