@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import agent_rollouts
 import numpy as np
 import pipelines
 import toy_tokens
@@ -188,7 +189,25 @@ def finishing(there: bool) -> PipelineEvidence:
     return of_texts(made)
 
 
+def trajectories(change: Callable[[list[Rollout]], list[Rollout]]) -> Build:
+    """Groups of rollouts of one to three turns, a row of training for each turn; the fault changes the joined ones."""
+
+    def build(faulty: bool) -> PipelineEvidence:
+        made = agent_rollouts.trajectories(3)
+        return PipelineEvidence("", rows=tuple(change(made) if faulty else made), stated=Stated(loss=StatedLoss()))
+
+    return build
+
+
 FAULTY: Mapping[str, Build] = {
+    "turn ends masked": trajectories(agent_rollouts.ends_masked),
+    "turns retokenised": lambda faulty: PipelineEvidence(
+        "", rows=tuple(agent_rollouts.trajectories(3, retokenised=faulty))
+    ),
+    "reset states differ": trajectories(agent_rollouts.other_states),
+    "weight by turns": trajectories(agent_rollouts.weighed_by_rows),
+    "baseline by rows": trajectories(agent_rollouts.baseline_by_rows),
+    "absent turns": trajectories(agent_rollouts.compared_with_survivors),
     "magic string": loophole("magic word"),
     "length pays": loophole("long"),
     "format is the whole reward": loophole("format"),

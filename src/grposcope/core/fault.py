@@ -62,13 +62,15 @@ class Proof:
 
     name: a key in lower case with hyphens. claim: what the pipeline says of itself, a sentence. needs: the evidence
     that it takes, in words for a table. check: yields a finding for each way of breaking the claim that could be
-    tested, and "cannot tell" with the reason for those that could not.
+    tested, and "cannot tell" with the reason for those that could not. where_there: it is about what few rollouts have,
+    such as turns, so that it is no claim of a pipeline of which it finds nothing.
     """
 
     name: str
     claim: str
     needs: str
     check: Callable[[Any], Iterable[Finding]]
+    where_there: bool = False
 
 
 @dataclass(frozen=True)

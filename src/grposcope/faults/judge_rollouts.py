@@ -27,7 +27,8 @@ Claims = Mapping[Proof, tuple[Finding, ...]]
 
 
 def prove(evidence: PipelineEvidence, proofs: Sequence[Proof] | None = None, level: float = LEVEL) -> Claims:
-    """What is found of the faults of each claim, of all of the catalogue by default.
+    """What is found of the faults of each claim, of all of the catalogue by default; claims about what no rollout has
+    are left out.
 
     level: chance of any present one on rollouts of a pipeline without faults.
     """
@@ -38,7 +39,7 @@ def prove(evidence: PipelineEvidence, proofs: Sequence[Proof] | None = None, lev
     claims: dict[Proof, list[Finding]] = {proof: [] for proof in asked}
     for (proof, finding), p in zip(results, adjusted, strict=True):
         claims[proof].append(_weighed(replace(finding, adjusted=p), level, outcome))
-    return {proof: in_order(findings) for proof, findings in claims.items()}
+    return {proof: in_order(found) for proof, found in claims.items() if found or not proof.where_there}
 
 
 def _weighed(finding: Finding, level: float, outcome: Outcome) -> Finding:

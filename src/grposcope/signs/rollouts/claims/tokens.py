@@ -14,6 +14,7 @@ from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Bools
 from grposcope.signs.lost_gradient import UNTRAINED
 from grposcope.signs.rollouts import coverage
+from grposcope.signs.rollouts.claims import turns
 from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
 from grposcope.signs.rollouts.findings import exact
 
@@ -127,7 +128,7 @@ def kinds(ends: bool) -> Iterator[_Kind]:
     yield _Kind(
         "tokens left out", "",
         _turns_told,
-        lambda one: bool((one.due & ~one.trained)[: None if ends else -1].any()),
+        lambda one: bool(_left_out(one)[: None if ends else -1].any()),
         "leave out tokens that the policy drew", "all tokens that were drawn are trained on",
         "Part of the completion gets no gradient.", "no trained token, or tokens that tools may have written",
         "The mask alone says which tokens the policy wrote; write tool_mask, 0 on what tools and environments wrote.",
@@ -188,6 +189,14 @@ def _faults(live: list[_Masked], each: Iterator[_Kind], whole: int) -> Iterator[
             remedy=REMEDY,
             onset=None if first is None else min(live[place].row.step for place in here),
         )
+
+
+def _left_out(one: _Masked) -> Bools:
+    """Tokens (T,) that the policy drew and that are not trained on; none where all of them end turns, which the claim
+    of turns tells."""
+    missing = one.due & ~one.trained
+    ends = turns.turn_ends(one.row)
+    return np.zeros_like(missing) if ends is not None and not (missing & ~ends).any() else missing
 
 
 def _own_mask(one: _Masked) -> bool:

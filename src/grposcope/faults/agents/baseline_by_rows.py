@@ -1,0 +1,32 @@
+"""The baseline of a group is a mean over rows of training, so that a rollout of several rows counts as often.
+
+What it is
+    Rollouts that are split into turns, branches or transitions are grouped as rows, before they are put together.
+How it shows
+    The baseline that the advantages imply is the mean of the rewards weighted by the rows of each rollout.
+What it does to the gradient
+    The baseline is V + Cov(rows, reward) ÷ E rows: harmless in large groups whose turns are summed, but with small
+    groups or a deviation over rows the expected update turns away from the gradient.
+What to do
+    Compute advantages once for each rollout, then copy them to its rows.
+What decides
+    Rewards, advantages and number of rows of one group.
+Sources
+    miles #2378; slime #2302: https://github.com/THUDM/slime/issues/2302
+    agent-lightning #445: https://github.com/microsoft/agent-lightning/issues/445
+"""
+
+from __future__ import annotations
+
+from grposcope.core.fault import Fault
+from grposcope.signs.rollouts.claims import trajectory_weights
+
+FAULT = Fault(
+    name="baseline by rows",
+    rank=5.25,
+    remedy="compute advantages once for each rollout, then copy them to its rows",
+    source="miles #2378; slime #2302; agent-lightning #445",
+    effect="advantages depend on how many rows siblings have",
+    beside="warning",
+    rollouts=(trajectory_weights.PROOF,),
+)

@@ -1,0 +1,261 @@
+"""Trajectories weigh what the loss says, whatever their turns: in the loss, in baselines, in the advantages of turns.
+
+Exact, of rollouts with several turns alone. A trainer that makes a row of training of each turn or branch may count
+rows where it means rollouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from grposcope.core.fault import Proof
+from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.rollouts import Rollout
+from grposcope.core.run import Floats
+from grposcope.core.text import number
+from grposcope.maths import turn_rules
+from grposcope.signs.rollouts.evidence import PipelineEvidence
+from grposcope.signs.rollouts.findings import exact
+
+ALIKE = 0.02
+"""Relative spread of the weights over what they are to be proportional to, below which they are."""
+
+CLOSE = 1e-3
+"""Relative distance of numbers that are the same but for rounding."""
+
+OF_REDUCTION: Mapping[str, str] = {
+    "sequence mean": "equally", "token mean": "by its tokens", "part token mean": "by its tokens",
+    "constant length": "by its tokens", "sequence sum": "by its tokens",
+}  # fmt: skip
+"""Reduction of the stated loss -> how a trajectory weighs in it."""
+
+
+def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """Weights in the loss, baselines, and the rule of the advantages of turns."""
+    rows = [row for row in evidence.rows if not row.dropped]
+    several = [row for row in rows if (row.turn_count or 0) > 1 or row.pieces > 1]
+    if not several:
+        return
+    yield _weights(evidence, rows)
+    if any(row.pieces > 1 for row in rows):
+        yield _baseline(evidence)
+    if any(row.turn_rewards is not None for row in rows):
+        yield _rule(evidence)
+
+
+def _weights(evidence: PipelineEvidence, rows: Sequence[Rollout]) -> Finding:
+    """Σ |∂L/∂log π| ÷ |A| of each trajectory, against its tokens, turns and rows."""
+    known = [row for row in rows if _weight(row) is not None]
+    if len({_turns(row) for row in known}) < 2:
+        return cannot_tell("No two rollouts of different numbers of turns have the weights of their tokens in the "
+                           "loss; write loss_weights.")  # fmt: skip
+    parts: dict[tuple[int, int], list[Rollout]] = {}
+    for row in known:
+        parts.setdefault((row.step, row.micro_batch), []).append(row)
+    spreads = {name: _spread(parts.values(), name) for name in _SIZES}
+    best = min(spreads, key=lambda name: spreads[name])
+    loss = evidence.stated.loss
+    due = None if loss is None else OF_REDUCTION.get(loss.reduction)
+    if spreads[best] > ALIKE:
+        return cannot_tell("The weights of trajectories follow neither their tokens, turns or rows nor are they equal; "
+                           "write them at the first update of a batch, before ratios move.")  # fmt: skip
+    if due is not None and spreads[due] <= ALIKE:
+        best = due
+    wrong = best != due if due is not None else best in ("by its rows", "by its turns")
+    long, short = (_mean_share(known, most) for most in (True, False))
+    stated = f"the stated loss lets it weigh {due}" if due is not None else "no loss is stated"
+    return exact(
+        "weight by turns",
+        wrong,
+        f"a trajectory weighs {best} in the loss, and {stated}: one of the most turns has {number(long / short)} × the "
+        "weight of one of the fewest",
+        held=f"A trajectory weighs {best} in the loss"
+        + (", as the stated loss has it." if due is not None else "; no loss is stated."),
+        brief=f"a trajectory weighs {best}",
+        onset=min(row.step for row in known) if wrong else None,
+    )
+
+
+_SIZES: Mapping[str, Callable[[Rollout], float]] = {
+    "equally": lambda row: 1.0,
+    "by its tokens": lambda row: _tokens(row),
+    "by its rows": lambda row: float(row.pieces),
+    "by its turns": lambda row: float(_turns(row)),
+}
+"""How a trajectory may weigh -> what its weight is then proportional to."""
+
+
+def _turns(row: Rollout) -> int:
+    """Turns of a rollout; 1 of one whose tokens do not say, which has no more."""
+    return row.turn_count or 1
+
+
+def _tokens(row: Rollout) -> float:
+    """Tokens of a trajectory with a weight in the loss, those of its other histories too."""
+    own = 0.0 if row.mask is None else float(row.mask.sum())
+    return own + sum(_tokens(other) for other in row.continuations)
+
+
+def _weight(row: Rollout) -> float | None:
+    """Σ |∂L/∂log π| ÷ |A| of a trajectory; None where it is not known or the advantage is 0 or varies."""
+    if row.loss_weights is None or row.advantages is None:
+        return None
+    drawn = row.advantages if row.mask is None or len(row.advantages) == 1 else row.advantages[row.mask]
+    if not len(drawn) or np.ptp(drawn) > CLOSE * np.abs(drawn).max() or drawn[0] == 0:
+        return None
+    total = np.abs(row.loss_weights).sum()
+    total += sum(np.abs(other.loss_weights).sum() for other in row.continuations if other.loss_weights is not None)
+    return float(total / abs(drawn[0]))
+
+
+def _spread(parts: Iterable[list[Rollout]], name: str) -> float:
+    """Largest relative spread over the parts of the loss of the weights over what they may be proportional to."""
+    worst, seen = 0.0, False
+    for part in parts:
+        sizes = np.array([_SIZES[name](row) for row in part])
+        if len(part) < 2 or (sizes <= 0).any():
+            continue
+        ratio = np.array([_weight(row) or 0.0 for row in part]) / sizes
+        worst, seen = max(worst, float(np.ptp(ratio) / max(ratio.mean(), 1e-300))), True
+    return worst if seen else np.inf
+
+
+def _mean_share(rows: Sequence[Rollout], most: bool) -> float:
+    """Mean weight of the trajectories of the most or the fewest turns."""
+    counts = [_turns(row) for row in rows]
+    end = max(counts) if most else min(counts)
+    return float(np.mean([_weight(row) for row, count in zip(rows, counts, strict=True) if count == end]))
+
+
+def _baseline(evidence: PipelineEvidence) -> Finding:
+    """Whether baselines are means over trajectories or over rows, of groups whose trajectories have different rows.
+
+    Of A = (r − b)/s with one b and s > 0 in a group, two different rewards give b.
+    """
+    by_rows = by_trajectory = 0
+    first: Rollout | None = None
+    for places in evidence.groups.values():
+        group = [evidence.rows[place] for place in places]
+        baseline = _implied([row.reward for row in group], [_outcome(row) for row in group])
+        rewards, pieces = np.array([row.reward for row in group]), np.array([row.pieces for row in group], float)
+        plain, weighted = rewards.mean(), (rewards * pieces).sum() / pieces.sum()
+        scale = np.ptp(rewards)
+        if baseline is None or abs(plain - weighted) <= 10 * CLOSE * scale:
+            continue
+        near_rows = abs(baseline - weighted) < CLOSE * scale
+        by_rows += near_rows
+        by_trajectory += abs(baseline - plain) < CLOSE * scale
+        first = first or (group[0] if near_rows else None)
+    if not by_rows + by_trajectory:
+        return cannot_tell("No group of trajectories with different numbers of rows has an advantage for each and "
+                           "different rewards, so its baseline is not seen; write advantages.")  # fmt: skip
+    wrong = by_rows > by_trajectory
+    return exact(
+        "baseline by rows",
+        wrong,
+        f"in {by_rows:,} groups the baseline is the mean over rows of training, and not over rollouts: a rollout of "
+        f"several rows counts as often; the first is that of {first.where}"
+        if first is not None
+        else "",
+        held=f"In {by_trajectory:,} groups the baseline is the mean over rollouts, whatever rows they have.",
+        onset=first.step if wrong and first is not None else None,
+    )
+
+
+def _outcome(row: Rollout) -> float:
+    """The one advantage of a rollout; NaN where it has none or several."""
+    if row.advantages is None or not len(row.advantages):
+        return float("nan")
+    own = row.advantages if len(row.advantages) == 1 or row.mask is None else row.advantages[row.mask]
+    return float(own[0]) if len(own) and np.ptp(own) <= CLOSE * max(np.abs(own).max(), 1e-12) else float("nan")
+
+
+def _implied(rewards: Sequence[float], advantages: Sequence[float]) -> float | None:
+    """The baseline b of A = (r − b)/s (G,) each; None where it is not seen, or where no such b and s > 0 are."""
+    r, a = np.array(rewards), np.array(advantages)
+    if not (np.isfinite(r).all() and np.isfinite(a).all()) or np.ptp(r) == 0 or np.ptp(a) == 0:
+        return None
+    low, high = int(r.argmin()), int(r.argmax())
+    slope = (a[high] - a[low]) / (r[high] - r[low])
+    if slope <= 0:
+        return None
+    baseline = float(r[low] - a[low] / slope)
+    return baseline if np.allclose(a, slope * (r - baseline), rtol=CLOSE, atol=CLOSE * np.abs(a).max()) else None
+
+
+def _rule(evidence: PipelineEvidence) -> Finding:
+    """The rule of `maths.turn_rules` that the advantages of turns follow, up to one positive factor in each group."""
+    groups = []
+    for places in evidence.groups.values():
+        group = [evidence.rows[place] for place in places]
+        seen = [_of_turns(row) for row in group]
+        if len(group) > 1 and all(own is not None for own in seen):
+            groups.append((group[0], *_padded([own for own in seen if own is not None])))
+    told = {name: [_follows(advantages, rule(rewards)) for _, rewards, advantages in groups]
+            for name, rule in turn_rules.RULES.items()}  # fmt: skip
+    fitting = [name for name, fits in told.items() if any(fit is not None for fit in fits)
+               and all(fit is not False for fit in fits)]  # fmt: skip
+    if not fitting:
+        reason = "No group has an advantage and a reward for each turn of all its rollouts; write turn_rewards and the "
+        if groups:
+            reason = "The advantages of turns follow no known rule of their rewards; write the rule's own "
+        return cannot_tell(f"{reason}advantages.")
+    best = fitting[0]
+    return exact(
+        "absent turns",
+        best not in turn_rules.UNBIASED,
+        f"the advantages of turns are those of the rule “{best}”: rollouts that have ended are left out of the mean "
+        f"that later turns are compared with, in all {len(groups):,} groups; the first is that of {groups[0][0].where}",
+        held=f"The advantages of turns are those of the rule “{best}”, in which ended rollouts count as 0.",
+        brief=f"turns are compared by the rule “{best}”",
+        onset=groups[0][0].step if best not in turn_rules.UNBIASED else None,
+    )
+
+
+def _of_turns(row: Rollout) -> tuple[Floats, Floats] | None:
+    """The reward and the advantage of each turn, (H,) each; None where they are not known or vary within a turn."""
+    if row.turns is None or row.turn_rewards is None or row.advantages is None:
+        return None
+    count = int(row.turns.max()) + 1 if len(row.turns) else 0
+    if count != len(row.turn_rewards):
+        return None
+    if len(row.advantages) == 1:
+        return row.turn_rewards, np.full(count, row.advantages[0])
+    drawn = row.mask if row.mask is not None else row.written
+    made = np.full(count, np.nan)
+    for turn in range(count):
+        own = row.advantages[(row.turns == turn) & (True if drawn is None else drawn)]
+        if not len(own) or np.ptp(own) > CLOSE * max(np.abs(own).max(), 1e-12):
+            return None
+        made[turn] = own[0]
+    return row.turn_rewards, made
+
+
+def _padded(turns: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Rewards and advantages of turns (G, H) of a group, NaN for turns that were not taken."""
+    width = max(len(rewards) for rewards, _ in turns)
+    both = np.full((2, len(turns), width), np.nan)
+    for place, own in enumerate(turns):
+        for kind, values in enumerate(own):
+            both[kind, place, : len(values)] = np.nan_to_num(values) if kind == 0 else values
+    return both[0], both[1]
+
+
+def _follows(advantages: Floats, rule: Floats) -> bool | None:
+    """Whether advantages (G, H) are a positive multiple of those of a rule; None where both are 0 throughout."""
+    a, b = advantages[~np.isnan(rule)], rule[~np.isnan(rule)]
+    tiny = 1e-9
+    if np.abs(a).max(initial=0) <= tiny and np.abs(b).max(initial=0) <= tiny:
+        return None
+    total = float(b @ b)
+    factor = float(a @ b) / total if total > tiny**2 else 0.0
+    return factor > 0 and bool(np.abs(a - factor * b).max() <= CLOSE * np.abs(a).max())
+
+
+PROOF = Proof(
+    "trajectory weights", "Trajectories weigh as the loss says, whatever their turns",
+    "rollouts of several turns with loss_weights, advantages and rewards; turn_rewards where turns have advantages of "
+    "their own", tests, where_there=True,
+)  # fmt: skip
