@@ -66,6 +66,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "trajectory": ("trajectory", "trajectory_id", "session_id", "episode_id", "rollout_id"),
     "turn": ("turn", "turn_index", "turn_id", "step_index"),
     "turn_rewards": ("turn_rewards", "turn_scores"),
+    "pieces": ("pieces",),
     "stop": ("stop", "stop_reason", "stop_condition", "finish_reason"),
     "anchors": ("anchors",),
     "version": ("version", "weight_version", "policy_version"),

@@ -46,7 +46,7 @@ def rows_of(rows: Iterable[tuple[str, Mapping[str, Any]]], notes: list[str] | No
     made = [row_of(row, where) for where, row in every]
     if name is not None:
         made = [replace(own, environment=word_of(row[name])) for own, (_, row) in zip(made, every, strict=True)]
-    whole, told = joined(made)
+    whole, told = joined(map(_with_turns, made))
     if notes is not None:
         notes += told
     return whole
@@ -90,9 +90,10 @@ def row_of(row: Mapping[str, Any], where: str) -> Rollout:
         reward=_number(values["reward"], "reward", where, math.nan),
         advantages=lists["advantages"],
         length=_number(values["length"], "length", where, math.nan),
-        turns=_turns(lists["turns"], flags),
+        turns=None if lists["turns"] is None else lists["turns"].astype(np.int64),
         trajectory=trajectory,
         turn=values["turn"],
+        pieces=int(_number(values["pieces"], "pieces", where, 1.0)),
         turn_rewards=_array(values["turn_rewards"], np.float64, "turn_rewards", where),
         stop=STOP_WORDS.get(stop, stop),
         anchors=tuple(map(str, values["anchors"] or ())),
@@ -214,15 +215,13 @@ def _group(values: Mapping[str, Any], ids: Ints | None) -> tuple[bool, str | Non
     return False, None if ids is None or not len(ids) else " ".join(map(str, ids))
 
 
-def _turns(turns: Floats | None, flags: Mapping[str, Bools | None]) -> Ints | None:
-    """The turn of each token: as written, else by the runs of tokens that the policy wrote, where there are several."""
-    if turns is not None:
-        return turns.astype(np.int64)
-    drawn = flags["written"] if flags["written"] is not None else flags["mask"]
-    if drawn is None or not len(drawn):
-        return None
+def _with_turns(row: Rollout) -> Rollout:
+    """A rollout with the turn of each token, by the runs of tokens that the policy wrote where there are several."""
+    drawn = row.written if row.written is not None else row.mask
+    if row.turns is not None or drawn is None or not len(drawn):
+        return row
     runs = turns_of(drawn)
-    return runs if runs[-1] > 0 else None
+    return replace(row, turns=runs) if runs[-1] > 0 else row
 
 
 def _name_of(name: Any) -> str:

@@ -67,7 +67,8 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     rows[2] = replace(rows[2], written=np.array([True, False] * 3)[: len(rows[2].completion_ids)])  # type: ignore[arg-type]
     turns = np.array([0, -1, 1, 1, 1][: len(rows[3].completion_ids)])  # type: ignore[arg-type]
     rows[3] = replace(rows[3], attended=turns >= 0, turns=turns, turn_rewards=np.array([0.5, math.nan]), stop="eos",
-                      anchors=("a", "b"), version_by_turn=np.array([1.0, 2.0]), length=3.0)  # fmt: skip
+                      anchors=("a", "b"), version_by_turn=np.array([1.0, 2.0]), length=3.0, trajectory="t", turn=1,
+                      pieces=2)  # fmt: skip
     found = read.rows(row_file.write(tmp_path, 7, rows))
     for before, after in zip(rows, found, strict=True):
         for field in fields(Rollout):

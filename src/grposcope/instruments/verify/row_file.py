@@ -33,7 +33,8 @@ OPTIMIZER = "optimizer.jsonl"
 """Name of the file with what the optimiser's state said."""
 
 _TEXTS = {"prompt": "prompt", "completion": "completion", "group": "group", "environment": "environment",
-          "failed": "error", "dropped": "dropped", "stop": "stop", "problem": "problem"}  # fmt: skip
+          "failed": "error", "dropped": "dropped", "stop": "stop", "problem": "problem",
+          "trajectory": "trajectory"}  # fmt: skip
 _LISTS = {"prompt_ids": "prompt_ids", "completion_ids": "completion_ids", "sampler": "rollout_logprobs",
           "old": "old_logprobs", "current": "logprobs", "reference": "ref_logprobs",
           "loss_weights": "loss_weights", "advantages": "advantages", "turns": "turns", "turn_rewards": "turn_rewards",
@@ -74,6 +75,10 @@ def document(row: Rollout) -> dict[str, Any]:
         found["anchors"] = list(row.anchors)
     if row.micro_batch:
         found["part"] = row.micro_batch
+    if row.turn is not None:
+        found["turn"] = row.turn
+    if row.pieces > 1:
+        found["pieces"] = row.pieces
     return found if row.truncated is None else {**found, "truncated": row.truncated}
 
 

@@ -35,11 +35,15 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 
 def turn_ends(row: Rollout) -> Bools | None:
-    """Tokens (T,) that the policy ended a turn with, before a tool or environment answered; None where not known."""
+    """Tokens (T,) that the policy ended a turn with, before a tool or environment answered; None where not known.
+
+    Of turns of two tokens or more: a mask without the one token of a turn leaves out the turn.
+    """
     written = row.written
     if written is None or written is row.mask or not len(written):
         return None
-    return np.concatenate([written[:-1] & ~written[1:], [False]])
+    before = np.concatenate([[False], written[:-1]])
+    return np.concatenate([written[:-1] & ~written[1:], [False]]) & before
 
 
 def _ends(rows: Sequence[Rollout]) -> Finding:
