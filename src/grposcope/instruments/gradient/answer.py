@@ -15,7 +15,7 @@ from grposcope.core.metrics import GEOMETRY
 from grposcope.core.outline import outline
 from grposcope.core.run import Floats, Run, labels
 from grposcope.core.text import listed, number, percent, visible
-from grposcope.instruments.gradient import INSTRUMENT
+from grposcope.instruments.gradient import INSTRUMENT, turn_answer
 from grposcope.instruments.gradient import figures as charts
 from grposcope.instruments.gradient import figures_over_steps as steps
 from grposcope.instruments.gradient import findings as geometry
@@ -61,10 +61,12 @@ def section(runs: Sequence[Run]) -> Answer | None:
 
 def of_probe(record: ProbeRecord) -> Answer:
     """What one probe found, without charts: what `grposcope probe` prints, and the page shows of its run."""
-    tables = (_weightings(record), _statistics(record), _layers(record))
+    turns = None if record.turns is None else turn_answer.table(record.turns)
+    tables = (_weightings(record), turns, _statistics(record), _layers(record))
     return Answer(
         "geometry", INSTRUMENT.question, sentence=geometry.conclusion(record),
-        text=[geometry.about(record), *geometry.taken(record), *(fact.sentence for fact in geometry.facts(record))],
+        text=[geometry.about(record), *geometry.taken(record), *(fact.sentence for fact in geometry.facts(record)),
+              *([] if record.turns is None else turn_answer.sentences(record.turns))],
         numbers=geometry.numbers(record), tables=[table for table in tables if table is not None],
         missing=geometry.missing(record), document=record.summary(),
     )  # fmt: skip

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from grposcope.instruments.gradient.probe_record import ProbeRecord
     from grposcope.lab.objectives import Objective
     from grposcope.lab.policies import Policy
+    from grposcope.lab.rollout_arrays import Rollouts
     from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts
     from grposcope.lab.workers import Workers
+    from grposcope.maths.turn_moments import TurnSavings
 
 DESCRIPTION = (
     "Draw rollouts, or take those that a trainer wrote, and measure their gradients: spectra, "
@@ -181,7 +183,8 @@ def _run(arguments: argparse.Namespace, workers: Workers) -> int:
         raise
     if workers.number:
         return 0
-    record = records.record(measured, arguments.model, arguments.task, arguments.seed, source.step, origin)
+    saved = _turns(model, drawn.rollouts, arguments.temperature) if workers.size == 1 and measured.complete else None
+    record = records.record(measured, arguments.model, arguments.task, arguments.seed, source.step, origin, saved)
     paths = {} if folder is None else _write(folder, measured, record, drawn, policy)
     found = answer.of_probe(record)
     say(arguments, terminal.text(found))
@@ -193,6 +196,20 @@ def _run(arguments: argparse.Namespace, workers: Workers) -> int:
         say(arguments, "nothing was written; give --out FOLDER to use the probe in plan and report")
     finish(arguments, document.of_answer(found) | {"paths": paths})
     return 0 if record.complete else 130
+
+
+def _turns(model: Any, rollouts: Rollouts, temperature: float) -> TurnSavings | None:
+    """What credit for turns would save; None for rollouts of one turn, and where groups are too small to tell."""
+    from grposcope.instruments.gradient import turns
+    from grposcope.maths import turn_moments
+
+    if not turns.several(rollouts):
+        return None
+    if rollouts.groups[1] < turn_moments.LEAST:
+        _say(f"what credit for turns saves is left out: groups of {rollouts.groups[1]} do not show it")
+        return None
+    _say("the rollouts have several turns: a pass more with a row for each turn shows what credit for turns would save")
+    return turns.savings(rollouts, turns.measure(model, rollouts, temperature))
 
 
 def _write(folder: Path, measured: Probe, record: ProbeRecord, drawn: DrawnRollouts, policy: Policy) -> dict[str, str]:

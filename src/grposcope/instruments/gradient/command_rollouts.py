@@ -99,8 +99,8 @@ def rollouts(
         say(f"warning: {warning}")
     policy = policies.load(source.model, getattr(torch, arguments.dtype), device, arguments.remote_code)
     if logged is not None:
-        limit = arguments.max_tokens
         drawn, origin = _take(arguments, policy, logged, source)
+        limit = arguments.max_tokens
     else:
         assert task is not None
         limit, origin = arguments.max_tokens or task.max_tokens, None
@@ -232,11 +232,13 @@ def _take(
     arguments: argparse.Namespace, policy: Policy, logged: RolloutRows, source: ModelSource
 ) -> tuple[DrawnRollouts, RolloutSource]:
     """The rollouts as token ids, with what was found of them; UserError where they are another policy's."""
-    from grposcope.instruments.gradient.retokenize import origin, retokenize
+    from grposcope.instruments.gradient.retokenize import has_ids, origin, retokenize
     from grposcope.instruments.gradient.rollout_source import DOUBT
     from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts
     from grposcope.lab.tasks.base import Problem
 
+    if arguments.max_tokens is None and has_ids(logged):
+        arguments.max_tokens = max(1 if row.completion_ids is None else len(row.completion_ids) for row in logged) + 1
     if arguments.max_tokens is None:
         raise UserError(
             "--rollouts needs --max-tokens, because these files do not state the token limit: give "

@@ -38,6 +38,7 @@ from grposcope.core.run import Run, once
 from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.class_means import ClassMeanShares
 from grposcope.instruments.gradient.rollout_source import RolloutSource
+from grposcope.maths.turn_moments import TurnSavings
 
 FORMAT = 1
 """The newest version of probe.json that this module reads, and the one it writes."""
@@ -146,7 +147,8 @@ class ProbeRecord:
     left_out: parameters not measured, and their share. skipped: weightings that are zero everywhere, and why.
     token_sparsity: of ‖e_y − π‖; parameter_sparsity: of the gradient's entries. layers: weight matrices, in the
     order of the backward pass. baselines: of each prompt. statistics: further ones, by name
-    (`instruments.gradient.statistics`). source: of rollouts that were not drawn for the probe.
+    (`instruments.gradient.statistics`). source: of rollouts that were not drawn for the probe. turns: what credit for
+    turns saves, of rollouts with several.
     """
 
     format: int = FORMAT
@@ -179,6 +181,7 @@ class ProbeRecord:
     layers: tuple[LayerRecord, ...] = ()
     baselines: tuple[BestBaseline, ...] = ()
     source: RolloutSource | None = field(default=None, metadata={"key": "rollouts_from"})
+    turns: TurnSavings | None = None
     folder: Path | None = None
 
     def rank(self, definition: str, weighting: str = "") -> Estimate:
@@ -213,7 +216,7 @@ class ProbeRecord:
 
     def summary(self) -> dict[str, Any]:
         """The content of probe.json without single layers and prompts: what the commands print as JSON."""
-        absent = [name for name in ("step", "source") if getattr(self, name) is None]
+        absent = [name for name in ("step", "source", "turns") if getattr(self, name) is None]
         apart = {"layers", "baselines", "folder", *absent}
         return {json_key(entry): getattr(self, entry.name) for entry in fields(self) if entry.name not in apart}
 

@@ -24,17 +24,25 @@ from grposcope.instruments.gradient.rollout_source import RolloutSource
 from grposcope.instruments.gradient.spectrum import Spectrum
 from grposcope.instruments.gradient.statistics import STATISTICS
 from grposcope.lab.tasks.base import Problem
+from grposcope.maths.turn_moments import TurnSavings
 
 VALUES = 64
 """Singular values of a matrix that are kept."""
 
 
 def record(
-    probe: Probe, model: str, task: str, seed: int, step: int | None = None, source: RolloutSource | None = None
+    probe: Probe,
+    model: str,
+    task: str,
+    seed: int,
+    step: int | None = None,
+    source: RolloutSource | None = None,
+    turns: TurnSavings | None = None,
 ) -> ProbeRecord:
     """The record of a probe of this model on this task.
 
-    step: the optimiser step of the model. source: of rollouts that were not drawn for the probe.
+    step: the optimiser step of the model. source: of rollouts that were not drawn for the probe. turns: of rollouts
+    with several.
     """
     prompts, group = probe.rewards.shape
     known = {entry.name for entry in fields(ProbeRecord)}
@@ -56,6 +64,7 @@ def record(
         share_left_out=probe.share_left_out,
         skipped=probe.skipped,
         statistics={name: Estimates(given) for name, given in measured.items() if name not in known},
+        turns=turns,
         layers=tuple(_layer(layer) for layer in probe.layers if layer.spectra),
         source=source,
         **{name: given for name, given in measured.items() if name in known},

@@ -10,6 +10,9 @@ A trainer that logs texts decodes its token ids, most without special tokens, so
 - **Its end.** A completion shorter than the limit ended with the end token; one that fills the limit was truncated.
 
 What can be checked is counted: texts that do not come back when their ids are decoded.
+
+Rollouts that have their token ids need none of this, and may have several turns: what tools wrote is read and not
+trained on.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.rollouts import RolloutRows, Text
 from grposcope.instruments.gradient.policy_fit import excess, moments
 from grposcope.instruments.gradient.rollout_source import RolloutSource
+from grposcope.instruments.gradient.turns import TURNS
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_arrays import Rollouts
 
@@ -70,6 +74,8 @@ def retokenize(
     tokens in the loss (TRL's mask_truncated_completions).
     UserError for completions that are no plain text, and for prompts that do not fit.
     """
+    if has_ids(logged):
+        return _of_ids(policy, logged, limit, temperature, mask_truncated)
     asked = [logged[places[0]].prompt or "" for places in logged.groups.values()]
     prompts = [prompt_ids(policy, prompt, template or {}) for prompt in asked]
     for prompt, (ids, _, _) in zip(asked, prompts, strict=True):
@@ -83,13 +89,10 @@ def retokenize(
     truncated = torch.tensor([len(ids) >= limit for ids in rows])
     rows = [ids if cut else [*ids, end_token(policy)] for ids, cut in zip(rows, truncated.tolist(), strict=True)]
     rollouts = _rollouts(policy, logged, [ids for ids, _, _ in prompts], rows, truncated)
-    under = moments(policy.model, rollouts, temperature)
-    fit, z = excess(under, rollouts.mask)
-    mask = rollouts.mask & ~rollouts.truncated[:, None] if mask_truncated else rollouts.mask
-    kept = {name: getattr(under, name).where(mask, 0.0) for name in ("logp", "entropy")}
+    scored, fit, z = _scored(policy, rollouts, temperature, mask_truncated)
     forms = [form for _, form, _ in prompts]
     return Retokenized(
-        rollouts=replace(rollouts, mask=mask, **kept),
+        rollouts=scored,
         prompts=tuple(_shown(prompt) for prompt in asked),
         texts=tuple(texts),
         forms={form: forms.count(form) for form in dict.fromkeys(forms)},
@@ -118,6 +121,64 @@ def origin(logged: RolloutRows, made: Retokenized, length_logged: float = math.n
         z=made.z,
         notes=logged.notes,
     )
+
+
+def has_ids(logged: RolloutRows) -> bool:
+    """Whether all rollouts have the token ids of prompt and completion."""
+    return all(row.prompt_ids is not None and row.completion_ids is not None for row in logged) and len(logged) > 0
+
+
+def _of_ids(policy: Policy, logged: RolloutRows, limit: int, temperature: float, mask_truncated: bool) -> Retokenized:
+    """Rollouts by the token ids that they have, with the turn of each token and the rewards of turns."""
+    rows = [[] if row.completion_ids is None else row.completion_ids.tolist() for row in logged]
+    firsts = [logged[places[0]].prompt_ids for places in logged.groups.values()]
+    prompts = [[] if ids is None else ids.tolist() for ids in firsts]
+    largest = max((max(ids, default=0) for ids in (*rows, *prompts)), default=0)
+    if largest >= policy.model.config.vocab_size:
+        raise UserError(f"{logged.path}: its token ids go up to {largest:,}, but the model {policy.name} has "
+                        f"{policy.model.config.vocab_size:,} tokens; give the model that wrote them")  # fmt: skip
+    cut = torch.tensor([
+        len(ids) >= limit if row.truncated is None else row.truncated for row, ids in zip(logged, rows, strict=True)
+    ])  # fmt: skip
+    whole = _rollouts(policy, logged, prompts, rows, cut)
+    drawn, turns, paid = whole.mask.clone(), torch.full(whole.mask.shape, -1), torch.zeros(whole.mask.shape)
+    for place, row in enumerate(logged):
+        own = row.mask if row.mask is not None else row.written
+        if own is not None:
+            drawn[place, : len(own)] = torch.from_numpy(own).to(drawn.device)
+        if row.turns is not None:
+            turns[place, : len(row.turns)] = torch.from_numpy(row.turns)
+            for turn, reward in enumerate([] if row.turn_rewards is None else row.turn_rewards.tolist()):
+                tokens = ((turns[place] == turn) & drawn[place].cpu()).nonzero()
+                if len(tokens) and not math.isnan(reward):
+                    paid[place, int(tokens[-1])] = reward
+    notes = {TURNS: turns.to(drawn.device)} if all(row.turns is not None for row in logged) else {}
+    if notes and all(row.turn_rewards is not None for row in logged):
+        notes |= {"step_rewards": paid.double().to(drawn.device)}
+    scored, fit, z = _scored(policy, replace(whole, mask=drawn), temperature, mask_truncated)
+    decode = policy.tokenizer.decode
+    return Retokenized(
+        rollouts=scored.annotated(**notes),
+        prompts=tuple(str(decode(ids)) for ids in prompts),
+        texts=tuple(str(decode(ids)) for ids in rows),
+        forms={"token ids": len(prompts)},
+        changed_prompts=0,
+        changed_completions=0,
+        length=float(scored.lengths.double().mean()),
+        excess=fit,
+        z=z,
+    )
+
+
+def _scored(
+    policy: Policy, rollouts: Rollouts, temperature: float, mask_truncated: bool
+) -> tuple[Rollouts, Estimate, float]:
+    """The rollouts with log-probabilities and entropies under the policy, and how well they fit it."""
+    under = moments(policy.model, rollouts, temperature)
+    fit, z = excess(under, rollouts.mask)
+    mask = rollouts.mask & ~rollouts.truncated[:, None] if mask_truncated else rollouts.mask
+    kept = {name: getattr(under, name).where(mask, 0.0) for name in ("logp", "entropy")}
+    return replace(rollouts, mask=mask, **kept), fit, z
 
 
 def _rollouts(

@@ -19,6 +19,7 @@ from grposcope.core.run import Run, labels
 from grposcope.core.text import number, span
 from grposcope.instruments.gradient import findings as geometry
 from grposcope.instruments.gradient import probe_record as probes
+from grposcope.instruments.gradient import turn_answer
 from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
 from grposcope.instruments.group_size import INSTRUMENT, PlanSettings, planning, pooled, rewards_alone
 from grposcope.instruments.group_size import size as group_size
@@ -192,6 +193,7 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
             *filter(None, [other, facts.uneven_sentence() if batch else ""]),
             *source,
             facts.dead_sentence(group),
+            *([] if probe.turns is None else turn_answer.sentences(probe.turns)),
             *filter(None, [pool.sentence]),
             f"{_subject(probe, files)}. {SCOPE}",
         ],

@@ -1,0 +1,65 @@
+"""What a probe of rollouts with several turns says of credit for turns, in words and as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from grposcope.core.answer import Table
+from grposcope.core.estimate import Estimate
+from grposcope.core.text import listed, number, percent, span
+from grposcope.maths.turn_moments import TurnSavings
+
+PAYS = 0.9
+"""Noise over that of a reward for the whole rollout below which a credit is worth having."""
+
+SHOWN = 6
+"""Turns whose shares are told in words."""
+
+
+def sentences(turns: TurnSavings) -> list[str]:
+    """Which turns make the noise of the gradient, and what each credit for turns would save."""
+    base, *others = turns.ratio
+    told = [f"{percent(share.value)} by turn {place}" for place, share in enumerate(turns.share[:SHOWN], 1)
+            if math.isfinite(share.value)]  # fmt: skip
+    made = []
+    if told:
+        made.append(f"With groups of {turns.group}, the noise of the gradient under the {base} is made {listed(told)}.")
+    made += [_saving(turns, name, base) for name in others]
+    if not others:
+        made.append("Rollouts have one reward, at their end, so that nothing can be saved by dropping rewards of the "
+                    "past; a value for each turn, by continuations or branches, may save more.")  # fmt: skip
+    return made
+
+
+def _saving(turns: TurnSavings, name: str, base: str) -> str:
+    ratio, (low, high) = turns.ratio[name], turns.interval[name]
+    if not math.isfinite(ratio.value) or math.isnan(low):
+        return f"What the {name} would save cannot be told from {turns.prompts} prompts; probe more."
+    said = f"Credit by the {name} has {number(ratio.value)} × the noise of the {base} (95%: {span(low, high)})"
+    if high < PAYS:
+        return f"{said}: rewards of turns are worth having."
+    if low > PAYS:
+        return f"{said}: it saves little; only a value for each turn, by continuations or branches, may save more."
+    return f"{said}: more prompts would show whether it is worth having."
+
+
+def table(turns: TurnSavings) -> Table:
+    """The noise of each credit, and the share of each turn."""
+    rows = [
+        (name, _shown(noise), number(turns.ratio[name].value), _interval(turns.interval, name))
+        for name, noise in turns.noise.items()
+    ]
+    rows += [(f"of that, turn {place}", percent(share.value), "", "") for place, share in enumerate(turns.share, 1)]
+    header = ("credit", "noise ± s.e.", "÷ the first", "95%")
+    text = f"Squared error of the gradient of a prompt with groups of {turns.group}, over {turns.prompts} prompts."
+    return Table("Credit for turns", header, rows, text, folded=True)
+
+
+def _shown(estimate: Estimate) -> str:
+    return f"{number(estimate.value)} ± {number(estimate.se)}" if math.isfinite(estimate.se) else number(estimate.value)
+
+
+def _interval(intervals: Mapping[str, tuple[float, float]], name: str) -> str:
+    low, high = intervals[name]
+    return "" if math.isnan(low) else span(low, high)
