@@ -77,6 +77,8 @@ class Rollout:
     tokens          (T,) its tokens as texts
     entropy         (T,) in nats, of the distributions that its tokens were drawn from
     length          tokens that the policy wrote, where that is known without them
+    turns_taken     turns that the policy took, where that is known without tokens or messages
+    calls_made      calls of tools, where that is known without messages
     parent          of a leaf of a tree: the index in the group of the rollout that it branched from
     shared          how many of its first tokens are those of `parent`, or of the rollout that it continues
     continuations   what else the policy wrote from places inside it: rollouts of what follows `shared` tokens
@@ -123,6 +125,8 @@ class Rollout:
     tokens: tuple[str, ...] = ()
     entropy: Floats | None = None
     length: float = math.nan
+    turns_taken: int | None = None
+    calls_made: int | None = None
     parent: int | None = None
     shared: int = 0
     continuations: tuple[Rollout, ...] = ()
@@ -143,6 +147,8 @@ class Rollout:
     @property
     def turn_count(self) -> int | None:
         """Turns that the policy took: of `turns`, else the messages of the assistant; None where neither is there."""
+        if self.turns_taken is not None:
+            return self.turns_taken
         if self.turns is not None:
             return int(self.turns.max()) + 1 if len(self.turns) else 0
         if isinstance(self.completion, list):
@@ -151,9 +157,9 @@ class Rollout:
 
     @property
     def calls(self) -> int | None:
-        """Calls of tools in the messages of the assistant; None for a completion that is no conversation."""
+        """Calls of tools in the messages of the assistant; None where neither they nor their number is known."""
         if not isinstance(self.completion, list):
-            return None
+            return self.calls_made
         return sum(len(message.get("tool_calls") or ()) for message in self.completion)
 
 

@@ -26,6 +26,7 @@ NAMES = (
     "stability",
     "dead_groups",
     "course",
+    "agents",
     "gradient",
     "group_size",
     "credit",

@@ -235,8 +235,10 @@ def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
         before = prompt
         text = _text(prompt)
         parts = {name: float(columns[name][i]) for name in names} if len(names) > 1 else {}
+        said = Rollout(completion=_message_list(answer))
         made.append(
             Rollout(
+                turns_taken=said.turn_count, calls_made=said.calls,
                 where=f"{path}, row {i + 1}", problem=text, group=text, prompt=text, index=count,
                 completion=_text(answer), reward=float(rewards[i]), rewards=parts,
             )

@@ -1,0 +1,148 @@
+"""Turns, calls, failures and stop reasons of the rollouts of a run, and what its turns are paid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from grposcope.core.answer import Answer, Table
+from grposcope.core.estimate import Estimate
+from grposcope.core.metrics import metric
+from grposcope.core.run import Run, labels
+from grposcope.core.text import number, percent
+from grposcope.instruments.agents import INSTRUMENT, facts
+from grposcope.instruments.agents.facts import PaidBy, TurnFacts
+from grposcope.maths.timeseries import level
+from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.render.curves import curve
+
+LOGGED = (
+    "agent/turns", "agent/turns_max", "agent/calls", "agent/call_failures", "agent/bad_calls", "agent/stop_environment",
+    "agent/stop_turns", "truncated", "agent/errors", "agent/rows", "agent/environment_tokens", "agent/seconds_tools",
+)  # fmt: skip
+"""Metrics of the table, in its order."""
+
+DRAWN = ("agent/turns", "agent/calls", "agent/call_failures", "agent/stop_turns", "agent/errors")
+"""Metrics with a curve."""
+
+STOPS = {
+    "eos": "the policy ended it", "length": "limit on tokens", "turns": "limit on turns",
+    "tool": "a call was not answered", "environment": "the environment ended it",
+    "stop": "stop string", "error": "failure", "aborted": "taken back",
+}  # fmt: skip
+"""Reason of `core.rollouts.STOPS` -> how it is called."""
+
+_OF_TOOL = re.compile(r"tools/(?P<tool>[^/]+)/(?P<what>call_total|failure_total|latency_s)")
+
+
+def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
+    """What the turns of each run do; nothing for runs whose rollouts have one turn and no calls."""
+    told = {label: (run, facts.of_run(run)) for label, run in zip(labels(runs), runs, strict=True)}
+    told = {label: (run, seen) for label, (run, seen) in told.items() if seen is not None or _logged(run)}
+    if not told:
+        return []
+    several = len(runs) > 1
+    sentences = [f"{label}: {_sentence(run, seen)}" if several else _sentence(run, seen)
+                 for label, (run, seen) in told.items()]  # fmt: skip
+    tables = [table for label, (run, seen) in told.items() for table in _tables(run, seen, label if several else "")]
+    figures = [drawn for name in DRAWN if (drawn := curve(name, runs)) is not None]
+    document = {label: _document(run, seen) for label, (run, seen) in told.items()}
+    return [Answer("agents", INSTRUMENT.question, "told", sentences[0], text=sentences[1:], tables=tables,
+                   figures=figures, document=document)]  # fmt: skip
+
+
+def _logged(run: Run) -> list[str]:
+    """The metrics of LOGGED that a run of an agent has; none where it logs neither several turns nor calls."""
+    there = [name for name in LOGGED if name in run.table and np.isfinite(run.table[name]).any()]
+    least = {"agent/turns": 1.0, "agent/calls": 0.0}
+    return there if any(np.nanmax(run.table[name]) > least[name] for name in least if name in there) else []
+
+
+def _sentence(run: Run, seen: TurnFacts | None) -> str:
+    """Turns and calls of the run, and where the update draws them."""
+    parts = []
+    for name, what in (("agent/turns", "turns"), ("agent/calls", "tool calls")):
+        if name in _logged(run):
+            first, last = _levels(run, name)
+            parts.append(f"{number(first)} {what} per rollout at first and {number(last)} at last")
+    logged = f"The policy took {' and '.join(parts)}." if parts else "Rollouts have several turns."
+    return logged if seen is None else f"{logged} {_drawn(seen)}"
+
+
+def _drawn(seen: TurnFacts) -> str:
+    """Whether rollouts of more turns are paid more than their siblings."""
+    cov = seen.drawn
+    said = f"Cov(turns, reward) {number(cov.value)} ± {number(cov.se)} within groups"
+    if not np.isfinite(cov.value) or not np.isfinite(cov.se) or abs(cov.value) < 2 * cov.se or cov.value == 0:
+        return f"Rollouts of more turns are not paid differently from their siblings ({said})."
+    more = "more" if cov.value > 0 else "less"
+    return f"Rollouts of more turns are paid {more} than their siblings ({said}), so that the update draws to " \
+        f"{'more' if cov.value > 0 else 'fewer'} turns."  # fmt: skip
+
+
+def _levels(run: Run, name: str) -> tuple[float, float]:
+    values = run.table[name]
+    values = values[np.isfinite(values)]
+    return float(values[level.rows(len(values), EARLY)].mean()), float(values[level.rows(len(values), LATE)].mean())
+
+
+def _tables(run: Run, seen: TurnFacts | None, label: str) -> list[Table]:
+    beside = f", {label}" if label else ""
+    tables = []
+    if names := _logged(run):
+        rows = []
+        for name in names:
+            shown = percent if metric(name).unit == "share" else number
+            first, last = _levels(run, name)
+            rows.append((metric(name).title, shown(first), shown(last), run.keys.get(name, name)))
+        caption = "Means over the first 15% and the last 20% of the rows."
+        tables.append(Table(f"Turns and tools{beside}", ("", "at first", "at last", "logged as"), rows, caption))
+    if tools := _by_tool(run):
+        tables.append(Table(f"By tool{beside}", ("tool", "calls", "failed", "seconds"), tools, "Sums over the run."))
+    if seen is not None:
+        first, last = seen.steps
+        caption = f"Of {seen.rollouts:,} rollouts of steps {first:,} to {last:,}; ± is a standard error."
+        header = ("rollouts", "share", "mean reward")
+        tables.append(
+            Table(f"Reward by turns{beside}", ("turns", *header), [_row(own) for own in seen.by_turns], caption)
+        )
+        if seen.by_stop:
+            rows = [_row(own, STOPS.get(own.what, own.what)) for own in seen.by_stop]
+            tables.append(Table(f"What ended the rollouts{beside}", ("", *header), rows, caption))
+    return tables
+
+
+def _row(own: PaidBy, what: str = "") -> tuple[str, ...]:
+    return (what or own.what, f"{own.count:,}", percent(own.share), _with_error(own.reward))
+
+
+def _with_error(estimate: Estimate) -> str:
+    error = f" ± {number(estimate.se)}" if np.isfinite(estimate.se) else ""
+    return f"{number(estimate.value)}{error}"
+
+
+def _by_tool(run: Run) -> list[tuple[str, ...]]:
+    """Calls, share that failed and mean seconds of each tool, where a trainer logs them."""
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for key, values in run.table.items():
+        if match := _OF_TOOL.fullmatch(key):
+            found.setdefault(match["tool"], {})[match["what"]] = values[np.isfinite(values)]
+    rows = []
+    for tool, own in found.items():
+        calls = float(own.get("call_total", np.zeros(0)).sum())
+        failed = own.get("failure_total")
+        seconds = own.get("latency_s")
+        rows.append((
+            tool, f"{calls:,.0f}", "" if failed is None or not calls else percent(float(failed.sum()) / calls),
+            "" if seconds is None or not len(seconds) else number(float(seconds.mean())),
+        ))  # fmt: skip
+    return rows
+
+
+def _document(run: Run, seen: TurnFacts | None) -> dict[str, Any]:
+    levels = {name: dict(zip(("first", "last"), _levels(run, name), strict=True)) for name in _logged(run)}
+    return {"logged": levels, "rollouts": None if seen is None else asdict(seen)}
