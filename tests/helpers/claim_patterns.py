@@ -82,7 +82,7 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     ),
     (rf"late steps without a gradient, last 20%: (?P<v>{V})", rules.late_empty),
     (rf"(?P<share>{V}) of completions are cut at the token limit", rules.cut),
-    (rf"(?P<share>{V}) of completions are cut(?! at)(?P<since>)", rules.cut),
+    (rf"(?P<share>{V}) of completions are cut(?! at)", rules.cut),
     (rf"(?:(?P<first>{V}) → )?(?P<share>{V}) of completions cut{SINCE}", rules.cut),
     (rf"(?:(?P<first>{V}) → )?(?P<share>{V}) of completions run to the (?:token )?limit{SINCE}", rules.cut),
     (rf"those cut at the limit (?P<first>{V}) → (?P<share>{V})", rules.cut),
