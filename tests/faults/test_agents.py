@@ -56,17 +56,25 @@ def of(folder: Path, rows: list[dict[str, float]]) -> dict[str, Finding]:
 
 
 def test_episodes_that_the_environment_ends_are_not_cut(tmp_path: Path) -> None:
-    """All are counted as cut, at no one length: nothing says that they are cut at a limit, or to mask them."""
+    """All are counted as cut, at no one length: nothing says that they are cut at a limit, or to mask them.
+
+    Where neither turns nor calls are logged, the end token may be another one as well.
+    """
     rng = np.random.default_rng(0)
     world = agents.agent(rng, "one turn") | {"cut": np.ones(60)}
     rows = [agents.trl(world, k) for k in range(60)]
     for row in rows:
-        del row["tools/call_frequency"], row["tools/failure_frequency"]  # rollout_func logs no tools
+        row["tools/call_frequency"] = 1.5
     found = of(tmp_path, rows)
     assert "length" not in found
     assert found["ends not counted"].grade == "note"
-    assert "every rollout is counted as cut, although the shortest of a batch has" in found["ends not counted"].because
+    assert "100% of rollouts are counted as cut, which would all be as long" in found["ends not counted"].because
     assert found["ends not counted"].remedy.startswith("do not mask or penalise truncated completions")
+    for row in rows:
+        del row["tools/call_frequency"], row["tools/failure_frequency"]  # rollout_func logs no tools
+    found = of(tmp_path, rows)
+    assert "length" not in found
+    assert "end not recognised" in found
 
 
 def test_completions_at_one_limit_are_cut(tmp_path: Path) -> None:
@@ -82,10 +90,11 @@ def test_completions_at_one_limit_are_cut(tmp_path: Path) -> None:
 
 def test_a_mask_that_takes_them_all_out_is_failing() -> None:
     table = made.healthy()
-    table |= {"truncated": np.ones(120), "length_min": np.full(120, 40.0), "length_max": np.full(120, 400.0)}
+    table |= {"truncated": np.ones(120), "length": np.full(120, 90.0), "length_max": np.full(120, 400.0)}
+    table["agent/turns"] = np.full(120, 2.0)
     found = {one.fault: one for one in diagnose(made.run(table, masks_truncated=True)) if one.present}
     assert found["ends not counted"].grade == "failing"
-    assert "mask_truncated_completions takes all of them out of the loss" in found["ends not counted"].because
+    assert "mask_truncated_completions takes them out of the loss" in found["ends not counted"].because
 
 
 def test_what_failing_tools_are_told_from() -> None:
@@ -115,4 +124,4 @@ def test_failures_that_are_left_out_cost_nothing() -> None:
 
 def test_runs_without_turns_have_no_findings_of_agents() -> None:
     names = {finding.fault for finding in diagnose(made.run(made.healthy()))}
-    assert not names & (agents.OF_AGENTS - {"ends not counted"})
+    assert not names & agents.OF_AGENTS

@@ -56,21 +56,6 @@ ZEROS = (0.3, 3.0)
 SOME = 0.02
 """Share of failed rollouts, in the worst tenth of the rows, below which nothing can be said of them."""
 
-VARY = 0.1
-"""Spread of the longest completions of the batches, over their median, that one limit on tokens does not make."""
-
-SHORTEST = 0.5
-"""Shortest over longest completion of a batch, below which all of them were not cut at one limit."""
-
-ALL_CUT = 0.999
-"""Share of completions counted as cut that is all of them."""
-
-MANY = 0.25
-"""Late share of completions counted as cut above which it is told that they were not."""
-
-COUNTED = 0.02
-"""Share of completions counted as cut below which a row says nothing of the limit."""
-
 
 def _beyond_first(series: MetricSeries) -> MetricSeries:
     """Turns beyond the first; calls as they are."""
@@ -262,62 +247,6 @@ def failures_as_zeros(quantities: Quantities) -> Finding:
     return measured(p if fits else 1.0, because, evidence, brief=f"{percent(worst)} of rollouts fail and are paid 0")
 
 
-def counted_as_cut(quantities: Quantities) -> Finding:
-    """Completions without an end token that are counted as cut, although no limit on tokens made their lengths."""
-    cut = quantities.get("truncated", SHORT)
-    if cut is None:
-        return cannot_tell(quantities.absence("truncated", SHORT), "truncated")
-    deny = not_at_a_limit(quantities)
-    share = cut.level(LATE).value
-    evidence = (late_level(cut.name, share, cut.level(LATE).se),)
-    if not deny or share <= MANY:
-        return fact(False, "lengths do not contradict the share that is counted as cut", evidence)
-    every = "every rollout is" if share >= ALL_CUT else f"{percent(share)} of rollouts are"
-    masks = quantities.run.config.get("settings", {}).get("masks_truncated")
-    dropped = "" if not masks else "; mask_truncated_completions takes all of them out of the loss"
-    return fact(
-        True,
-        f"{every} counted as cut, although {deny}: their environment ended them without an end token, or a limit "
-        f"counts what tools wrote, and the log does not say which{dropped}",
-        evidence,
-        brief=f"{every} counted as cut, at no one length",
-        grades=("failing", "failing") if masks else None,
-    )
-
-
-def not_at_a_limit(quantities: Quantities) -> str:
-    """That completions counted as cut were not cut at one limit on tokens, as a clause; empty where they may have been.
-
-    A completion that a limit cuts is as long as the limit, so that the longest of each batch is. Of rollouts without
-    turns the lengths of a batch must differ widely while all are counted as cut: prompts of different lengths before
-    one limit on both make small differences.
-    """
-    cut, longest = quantities.get("truncated", SHORT), quantities.get("length_max", SHORT)
-    shortest, mean = quantities.get("length_min", SHORT), quantities.get("length", SHORT)
-    if cut is None:
-        return ""
-    every = float(cut.values.min()) >= ALL_CUT
-    if every and shortest is not None and longest is not None:
-        _, low, high = _together(shortest, longest)
-        if len(low) and float(np.median(low / np.maximum(high, 1))) < SHORTEST:
-            return f"the shortest of a batch has {number(float(np.median(low)))} tokens and the longest " \
-                f"{number(float(np.median(high)))}"  # fmt: skip
-    if not has_turns(quantities):
-        return ""
-    for series, what in ((longest, "the longest of a batch has"), (mean if every else None, "their mean length is")):
-        if series is None:
-            continue
-        _, lengths, shares = _together(series, cut)
-        own = lengths[shares > COUNTED]
-        if len(own) >= SHORT:
-            low, middle, high = np.quantile(own, (0.05, 0.5, 0.95))
-            spread = VARY if series is longest else VARY / 4  # a mean over a batch
-            if high - low > spread * middle:
-                return f"{what} from {number(float(low))} to {number(float(high))} tokens"
-            return ""
-    return ""
-
-
 def has_turns(quantities: Quantities) -> bool:
     """Whether rollouts have turns or calls of tools, by what is logged of them."""
     turns, calls = quantities.column("agent/turns"), quantities.column("agent/calls")
@@ -398,13 +327,5 @@ ERRORS = LogTest(
     needs=("agent/errors", "reward"),
     statistic="slope of the reward's differences over those of the share of failed rollouts",
     threshold=f"below 0, by {ZEROS[0]:g} to {ZEROS[1]:g} × the reward of the others",
-    where_logged=True,
-)
-CUT = LogTest(
-    "ends not counted",
-    counted_as_cut,
-    needs=("truncated",),
-    statistic="spread of the longest completions of the batches where some are counted as cut",
-    threshold=f"{VARY:g} of their median; or the shortest below {SHORTEST:g} × the longest where all are counted",
     where_logged=True,
 )
