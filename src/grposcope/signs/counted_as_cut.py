@@ -13,6 +13,7 @@ from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs.agents import has_turns
 from grposcope.signs.quantities import SHORT, Quantities
+from grposcope.signs.tests import late_level
 
 LEAST_CUT = 0.2
 """Share of completions counted as cut below which nothing is said."""
@@ -22,6 +23,9 @@ SLACK = 0.8
 
 ROWS = 0.9
 """Share of rows that have to show it."""
+
+VARY = 0.1
+"""Spread of the longest completions of the batches, over their median, that one limit on tokens does not make."""
 
 OF_AGENTS = "ends not counted"
 """The fault of rollouts with turns or tools."""
@@ -69,6 +73,8 @@ def check(quantities: Quantities) -> Finding:
     if any(quantities.get(name, SHORT) is None for name in ("truncated", "length", "length_max")):
         return cannot_tell("cut completions, their mean length and the longest are not all logged", "truncated")
     seen = ended(quantities)
+    if seen is None and (apart := at_no_one_length(quantities)):
+        return _of_agents(quantities, apart)
     if seen is None:
         return fact(False, "completions that are counted as cut are as long as the longest")
     because = (
@@ -77,28 +83,53 @@ def check(quantities: Quantities) -> Finding:
         "end token that is looked for"
     )
     if has_turns(quantities):
-        return _of_agents(quantities, seen)
+        return _of_agents(
+            quantities,
+            f"which would all be as long as the longest of their batch ({number(seen.longest)} tokens), but the mean "
+            f"is {number(seen.mean)}",
+        )
     evidence = (Sign("rows whose mean length is too short for cut ones", float(seen.shown), column="length"),)
     brief = f"{percent(seen.cut)} counted as cut, but most of them ended"
     return fact(True, because, evidence, explains=FOLLOWS, brief=brief)
 
 
-def _of_agents(quantities: Quantities, seen: Ended) -> Finding:
+def at_no_one_length(quantities: Quantities) -> str:
+    """That the longest of the batches are of no one length although many rollouts of each are counted as cut, a clause;
+    empty where they are, and for rollouts without turns or tools.
+
+    A limit on tokens makes the longest of every batch as long as the limit.
+    """
+    cut, longest = (quantities.get(name, SHORT) for name in ("truncated", "length_max"))
+    if cut is None or longest is None or cut.values.max() > 1 or not has_turns(quantities):
+        return ""
+    _, at, own = np.intersect1d(cut.steps, longest.steps, return_indices=True)
+    most = longest.values[own][cut.values[at] >= LEAST_CUT]
+    if len(most) < max(SHORT, ROWS * len(own)):
+        return ""
+    low, middle, high = (float(one) for one in np.quantile(most, (0.05, 0.5, 0.95)))
+    if high - low <= VARY * middle:
+        return ""
+    return f"which would make the longest of every batch as long as the limit, but it goes from {number(low)} to " \
+        f"{number(high)} tokens"  # fmt: skip
+
+
+def _of_agents(quantities: Quantities, shown: str) -> Finding:
     """The same of rollouts with turns or tools, which their environment may end without an end token."""
+    cut = quantities.require("truncated", SHORT)
+    share = percent(cut.level(LATE).value)
     masks = quantities.run.config.get("settings", {}).get("masks_truncated")
     dropped = "; mask_truncated_completions takes them out of the loss" if masks else ""
     because = (
-        f"{percent(seen.cut)} of rollouts are counted as cut, which would all be as long as the longest of their batch "
-        f"({number(seen.longest)} tokens), but the mean is {number(seen.mean)}: their environment ended them without "
-        f"an end token, or a limit counts what tools wrote, and the log does not say which{dropped}"
+        f"{share} of rollouts are counted as cut, {shown}: their environment ended them without an end token, or a "
+        f"limit counts what tools wrote, and the log does not say which{dropped}"
     )
     return fact(
         True,
         because,
-        (Sign("rows whose mean length is too short for cut ones", float(seen.shown), column="length"),),
+        (late_level(cut.name, cut.level(LATE).value, cut.level(LATE).se),),
         fault=OF_AGENTS,
         explains=FOLLOWS,
-        brief=f"{percent(seen.cut)} of rollouts counted as cut, at no one length",
+        brief=f"{share} of rollouts counted as cut, at no one length",
         grades=("failing", "failing") if masks else None,
     )
 

@@ -38,7 +38,7 @@ from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.signs import onset
-from grposcope.signs.counted_as_cut import ended
+from grposcope.signs.counted_as_cut import at_no_one_length, ended
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, early_level, late_level, least_of, went
@@ -85,7 +85,8 @@ def check(quantities: Quantities) -> Finding:
     """
     length, cut = quantities.get("length", SHORT), quantities.get("truncated", SHORT)
     cut = None if cut is not None and cut.values.max() > 1 else cut  # a count of completions
-    cut = None if ended(quantities) is not None else cut  # most of them ended, which is a fault of its own
+    unlike = ended(quantities) is not None or at_no_one_length(quantities)
+    cut = None if unlike else cut  # most of them ended, which is a fault of its own
     tests: list[Finding] = []
     evidence: list[Sign] = []
     if cut is not None:

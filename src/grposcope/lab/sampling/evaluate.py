@@ -9,6 +9,7 @@ import torch
 from grposcope.core.estimate import Estimate
 from grposcope.lab.policies import Policy, encode
 from grposcope.lab.sampling.sampler import Sampling, sample
+from grposcope.lab.sampling.turn_sampler import sample_turns
 from grposcope.lab.tasks import faults
 from grposcope.lab.tasks.base import Problem, Task
 from grposcope.lab.tasks.faults import ErrorPolicy
@@ -39,12 +40,16 @@ def evaluate(
     size = max(1, CHUNK // samples)
     for start in range(0, len(problems), size):
         part = problems[start : start + size]
-        ids, mask = encode(policy, [p.prompt for p in part], task.instruction, sampling.max_tokens)
-        completions = sample(policy.model, ids, mask, samples, sampling, policy.eos, policy.pad, generator)
-        texts = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
         policy_here: ErrorPolicy = "fail" if reward_errors == "fail" else "zero"
-        asked = [p for p in part for _ in range(samples)]
-        rewards, _ = faults.graded(task, asked, texts, reward_timeout, policy_here)
+        if task.max_turns > 1:
+            drawn = sample_turns(policy, task, part, samples, sampling, generator, reward_timeout, policy_here)
+            completions, rewards = drawn.completions, list(drawn.rewards)
+        else:
+            ids, mask = encode(policy, [p.prompt for p in part], task.instruction, sampling.max_tokens)
+            completions = sample(policy.model, ids, mask, samples, sampling, policy.eos, policy.pad, generator)
+            texts = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
+            asked = [p for p in part for _ in range(samples)]
+            rewards, _ = faults.graded(task, asked, texts, reward_timeout, policy_here)
         lengths = completions.mask.sum(-1).tolist()
         for index in range(len(part)):
             rows = slice(index * samples, (index + 1) * samples)

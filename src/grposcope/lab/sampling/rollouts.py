@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout
 from grposcope.lab.credit import trees
 from grposcope.lab.objectives import Objective, advantages, shaping
@@ -23,6 +25,7 @@ from grposcope.lab.rollout_arrays import LEFT_PADDED, PER_PROMPT, Rollouts, blan
 from grposcope.lab.sampling.continuations import Continuations
 from grposcope.lab.sampling.sampler import Completions, Sampling, sample
 from grposcope.lab.sampling.tree_sampler import Tree, sample_trees
+from grposcope.lab.sampling.turn_sampler import sample_turns
 from grposcope.lab.tasks import faults
 from grposcope.lab.tasks.base import Problem, Task
 from grposcope.lab.tasks.faults import ErrorPolicy
@@ -137,6 +140,8 @@ def draw(
 ) -> Drawn:
     """`group` graded completions for each of the problems; those that are dropped have the reward NaN and no tokens."""
     sampling, began = settings.sampling, time.perf_counter()
+    if task.max_turns > 1:
+        return _draw_turns(policy, task, problems, group, settings, stream)
     ids, mask = encode(policy, [p.prompt for p in problems], task.instruction, sampling.max_tokens)
     given, levels = (group, sampling, policy.eos, policy.pad, stream), None
     if settings.tree is None:
@@ -156,6 +161,22 @@ def draw(
         rollouts = replace(rollouts, components=parts)
     rollouts = without_dropped(rollouts)
     return Drawn(rollouts, written, failed, sampled, time.perf_counter() - graded)
+
+
+def _draw_turns(
+    policy: Policy, task: Task, problems: Sequence[Problem], group: int, settings: DrawSettings, stream: torch.Generator
+) -> Drawn:
+    """As `draw`, of a task with turns, whose environment pays each of them."""
+    if settings.tree is not None:
+        raise UserError(f"rollouts of the task {task.name} have turns and cannot be leaves of a tree; use other credit")
+    began = time.perf_counter()
+    limits = settings.reward_timeout, settings.reward_errors
+    drawn = sample_turns(policy, task, problems, group, settings.sampling, stream, *limits)
+    ids, mask = encode(policy, [p.prompt for p in problems], task.instruction, settings.sampling.max_tokens)
+    rewards = torch.tensor(drawn.rewards, dtype=torch.float64).reshape(len(problems), group)
+    rollouts = to_rollouts(ids, mask, drawn.completions, rewards, group).annotated(**drawn.annotations())
+    written = policy.tokenizer.batch_decode(drawn.completions.tokens, skip_special_tokens=True)
+    return Drawn(without_dropped(rollouts), written, len(drawn.failed), time.perf_counter() - began, 0.0)
 
 
 def graded_by_all(
@@ -369,7 +390,11 @@ def _recorded(policy: Policy, batch: Batch, weights: Tensor, trainer: Tensor | N
     rollouts = batch.rollouts
     p, i = divmod(row, rollouts.groups[1])
     parent, shared = (-1, 0) if batch.origins is None else (int(part[row]) for part in batch.origins)
-    n = int(rollouts.mask[row].sum())
+    read = rollouts.attended[row]
+    n = int(read.sum())
+    holes = not bool(rollouts.mask[row, :n].all())
+    drawn = rollouts.mask[row, :n].cpu().numpy()
+    turns = rollouts.token_annotations.get("turns")
     return Rollout(
         problem=batch.problems[p].id,
         prompt=batch.problems[p].prompt,
@@ -378,8 +403,10 @@ def _recorded(policy: Policy, batch: Batch, weights: Tensor, trainer: Tensor | N
         reward=float(batch.graded[p, i]),
         truncated=bool(rollouts.truncated[row]),
         tokens=tuple(str(policy.tokenizer.decode([token])) for token in rollouts.tokens[row, :n].tolist()),
-        sampler=rollouts.logp[row, :n].double().cpu().numpy(),
-        entropy=rollouts.entropy[row, :n].double().cpu().numpy(),
+        sampler=np.where(drawn, rollouts.logp[row, :n].double().cpu().numpy(), np.nan),
+        entropy=np.where(drawn, rollouts.entropy[row, :n].double().cpu().numpy(), np.nan),
+        written=drawn if holes else None,
+        turns=None if turns is None else turns[row, :n].cpu().numpy(),
         loss_weights=weights[row, :n].double().cpu().numpy(),
         current=None if trainer is None else trainer[row, :n].double().cpu().numpy(),
         version=math.nan if rollouts.versions is None else float(rollouts.versions[p]),

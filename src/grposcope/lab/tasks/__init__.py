@@ -2,6 +2,7 @@
 
 base           Task, Problem, Step, grade, the split by a hash, reading of options and of JSON lines
 arithmetic     chains of sums in which every written step can be verified
+hidden_table   sums of letters whose numbers have to be asked for, a turn each
 gsm8k          grade-school word problems
 benchmarks     maths benchmarks from a file or the hub, for evaluation
 reasoning_gym  any task of the reasoning-gym package
@@ -13,6 +14,7 @@ limits         stopping a grader that runs away
 A task is named by `name` or `name:argument`:
 
     arithmetic                              or arithmetic:steps=3,largest=9,ops=+-,limit=99,size=5000
+    hidden_table                            or hidden_table:letters=2,cost=0.02,size=2000
     gsm8k                                   from the hub, or gsm8k:PATH
     benchmarks:PATH                         for evaluation; benchmarks:PATH,train=true to train on it
     benchmarks:OWNER/NAME                   the same from the hub, with config=… and split=… behind it
@@ -30,12 +32,14 @@ from grposcope.lab.tasks.base import Problem, Step, Task, grade
 from grposcope.lab.tasks.benchmarks import Benchmark
 from grposcope.lab.tasks.custom import Custom
 from grposcope.lab.tasks.gsm8k import GSM8K
+from grposcope.lab.tasks.hidden_table import HiddenTable
 from grposcope.lab.tasks.reasoning_gym import ReasoningGym
 
 __all__ = ["Problem", "Step", "Task", "grade", "load"]
 
 TASKS: dict[str, type[Task]] = {
     "arithmetic": Arithmetic,
+    "hidden_table": HiddenTable,
     "gsm8k": GSM8K,
     "benchmarks": Benchmark,
     "reasoning_gym": ReasoningGym,

@@ -48,6 +48,20 @@ class Step:
     correct: bool
 
 
+@dataclass(frozen=True)
+class Turn:
+    """What an environment answers to a turn of the policy.
+
+    observation: text that the policy reads next; it is never trained on. reward: of this turn. done: the episode is
+    over. why: it is over, a word of `core.rollouts.STOPS`.
+    """
+
+    observation: str = ""
+    reward: float = 0.0
+    done: bool = False
+    why: str = "environment"
+
+
 class Task:
     """Base class of all tasks.
 
@@ -59,6 +73,9 @@ class Task:
     step_mark:   the text that closes a step, where one does, so that trees can branch at steps.
     form:        how the task is named on the command line, such as "gsm8k[:PATH]".
     takes_reward: True when a reward function of the user's own can replace the task's.
+    max_turns:   turns that the policy may take; above 1, `start` and `step` are the environment that answers them, and
+                 the reward is the sum of those of the turns.
+    turn_end:    the text of one token with which the policy ends a turn; the end of text ends one too.
     components: names of the rewards, where there are several, which `component` gives; their sum with `weights` is the
                  reward.
     """
@@ -70,6 +87,8 @@ class Task:
     step_mark: str = ""
     form: str = ""
     takes_reward: bool = False
+    max_turns: int = 1
+    turn_end: str = ""
     components: tuple[str, ...] = ()
     weights: tuple[float, ...] = ()
 
@@ -118,6 +137,18 @@ class Task:
         where the verifier can tell.
         """
         return None
+
+    def start(self, problem: Problem, seed: int) -> Any:
+        """The state that an episode begins in; only where there are turns. Rollouts of a group have one seed."""
+        raise NotImplementedError
+
+    def step(self, problem: Problem, state: Any, said: str) -> Turn:
+        """The environment's answer to what the policy said in a turn, its end included; it may change the state."""
+        raise NotImplementedError
+
+    def anchor(self, state: Any) -> str:
+        """A key of a state: rollouts of a group whose keys are equal are in one state; "" where nobody knows."""
+        return ""
 
     def steps(self, problem: Problem, completion: str) -> list[Step]:
         """The verified steps of one completion, in order; only when `labels_steps`."""

@@ -180,7 +180,7 @@ def _drawn(step: int, batch: Batch) -> tuple[Rollout, ...]:
     rollouts, drawn = batch.rollouts, _places(batch)
     return rows_of(
         rollouts.prompt_ids[drawn], rollouts.tokens[drawn], group=[int(row) for row in drawn],
-        prompt_mask=rollouts.prompt_mask[drawn], completion_mask=rollouts.mask[drawn], step=step,
+        prompt_mask=rollouts.prompt_mask[drawn], completion_mask=rollouts.attended[drawn], step=step,
     )  # fmt: skip
 
 
@@ -220,7 +220,8 @@ def rows(step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Upda
         rollouts.tokens[drawn],
         group=[int(row) // group for row in drawn],
         prompt_mask=rollouts.prompt_mask[drawn],
-        completion_mask=rollouts.mask[drawn],
+        completion_mask=rollouts.attended[drawn],
+        written=rollouts.mask[drawn] if rollouts.has_holes else None,
         mask=_weighted(rollouts.mask, terms.credit)[drawn],
         prompt_trained=torch.zeros_like(rollouts.prompt_mask[drawn]),  # the loss has tokens of completions alone
         sampler=rollouts.logp[drawn],

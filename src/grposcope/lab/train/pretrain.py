@@ -2,6 +2,7 @@
 
     python -m grposcope.lab.train.pretrain                             (or: make tiny)
     python -m grposcope.lab.train.pretrain --sums 8 --out models/eight  for sums of eight operations
+    python -m grposcope.lab.train.pretrain --table 300 --out models/table  tiny, after 300 batches of hidden tables
 
 A Llama of 1.3 M parameters with one token per character imitates the worked solutions of a pupil
 who forgets the carry or the borrow more often than not, and of a still more careless one. It comes
@@ -35,7 +36,8 @@ from grposcope.lab.policies.load import TINY, load
 from grposcope.lab.sampling.evaluate import evaluate
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.arithmetic import Arithmetic
-from grposcope.lab.tasks.base import Problem
+from grposcope.lab.tasks.base import Problem, Task
+from grposcope.lab.tasks.hidden_table import HiddenTable
 
 PAD, EOS = 0, 1
 
@@ -183,12 +185,74 @@ def imitate(policy: LlamaForCausalLM, lesson: Lesson, seed: int, sums: int = OPE
         progress.set_postfix_str(f"loss {loss.item():.3f}", refresh=False)
 
 
+@dataclass(frozen=True)
+class TableLesson:
+    """Episodes of the hidden table to imitate for `steps` batches of 128, at a one-cycle rate that peaks at `rate`.
+
+    skip: chance that a letter that is needed is not asked for, so that its number is guessed. stray: chance that a
+    right sum is given as another.
+    """
+
+    steps: int = 300
+    rate: float = 1e-3
+    skip: float = 0.15
+    stray: float = 0.3
+
+
+def episodes(
+    task: HiddenTable, tokens: PreTrainedTokenizerFast, lesson: TableLesson, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Ids (n, L) of prompts and episodes, eight to a problem, and the labels, -100 except on what the policy says."""
+    rng = random.Random(seed)
+    rows: list[tuple[list[int], list[int]]] = []
+    for problem in [*task.problems("train")] * 8:
+        state = task.start(problem, rng.randrange(2**31))
+        ids = list(tokens(problem.prompt).input_ids)
+        labels = [-100] * len(ids)
+        total = 0
+        for letter in problem.prompt.rstrip("=").split("+"):
+            if rng.random() < lesson.skip:
+                total += rng.randrange(10)
+                continue
+            said, heard = (tokens(text).input_ids for text in (f"?{letter};", str(state.numbers[letter])))
+            ids, labels = [*ids, *said, *heard], [*labels, *said, *[-100] * len(heard)]
+            total += state.numbers[letter]
+        total += rng.choice((-1, 1, 2)) if rng.random() < lesson.stray else 0
+        said = tokens(f"{max(total, 0)};").input_ids
+        rows.append(([*ids, *said], [*labels, *said]))
+    width = max(len(ids) for ids, _ in rows)
+    return (
+        torch.tensor([[*ids, *[PAD] * (width - len(ids))] for ids, _ in rows]),
+        torch.tensor([[*labels, *[-100] * (width - len(labels))] for _, labels in rows]),
+    )
+
+
+def imitate_tables(policy: LlamaForCausalLM, lesson: TableLesson, seed: int) -> None:
+    """Cross-entropy on episodes of the hidden table, as far as the policy speaks in them, with AdamW."""
+    ids, labels = episodes(HiddenTable(), tokenizer(), lesson, seed)
+    policy.train()
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=lesson.rate, betas=(0.9, 0.95), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lesson.rate, total_steps=lesson.steps + 1, pct_start=0.1)
+    for inputs, targets in batches(ids, labels, 128, lesson.steps, random.Random(seed)):
+        loss = policy(input_ids=inputs, labels=targets).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    policy.eval()
+
+
 def accuracy(folder: Path, temperature: float, sums: int = OPERATIONS) -> Estimate:
     """Held-out pass@1 of a saved model on sums of `sums` operations."""
-    task = Arithmetic(sums)
-    sampling = Sampling(task.max_tokens, temperature)
+    return held_out(folder, temperature, Arithmetic(sums), "pass@1")
+
+
+def held_out(folder: Path, temperature: float, task: Task, metric: str) -> Estimate:
+    """A held-out metric of a saved model on a task, from one completion or episode of each problem."""
     stream = torch.Generator().manual_seed(0)
-    return evaluate(load(str(folder)), task, task.problems("heldout"), 1, sampling, stream)["pass@1"]
+    sampling = Sampling(task.max_tokens, temperature)
+    return evaluate(load(str(folder)), task, task.problems("heldout"), 1, sampling, stream)[metric]
 
 
 def save_tokenizer(folder: Path) -> None:
@@ -207,17 +271,29 @@ def main() -> None:
     flags.add_argument("--width", type=int, default=160, help="hidden units, a multiple of 32 (default: 160)")
     flags.add_argument("--layers", type=int, default=4, help="layers (default: 4)")
     flags.add_argument("--sums", type=int, default=OPERATIONS, help=f"operations of a sum (default: {OPERATIONS})")
+    flags.add_argument("--table", type=int, metavar="N", help="imitate N batches of hidden tables, from tiny on")
     flags.add_argument("--threads", type=int, default=2, help="CPU threads, part of what fixes the result (default: 2)")
     given = flags.parse_args()
     torch.set_num_threads(given.threads)
     logging.disable_progress_bar()
     if given.sums != OPERATIONS and given.out == TINY:
         flags.error("the model that ships does sums of 3 operations; give --out with another folder")
-    policy = pretrain(given.seed, given.width, given.layers, sums=given.sums)
+    if given.table is not None and given.out == TINY:
+        flags.error("the model that ships does sums; give --out with another folder")
+    if given.table is not None:
+        torch.manual_seed(given.seed)
+        started = load(str(TINY)).model
+        assert isinstance(started, LlamaForCausalLM)
+        imitate_tables(started, TableLesson(steps=given.table), given.seed)
+        policy: LlamaForCausalLM = started
+    else:
+        policy = pretrain(given.seed, given.width, given.layers, sums=given.sums)
     policy.save_pretrained(given.out)
     save_tokenizer(given.out)
-    sampled, greedy = accuracy(given.out, 1.0, given.sums), accuracy(given.out, 0.0, given.sums)
-    print(dumps({"model": str(given.out), "parameters": policy.num_parameters(), "pass@1": sampled, "greedy": greedy}))
+    task: Task = Arithmetic(given.sums) if given.table is None else HiddenTable()
+    metric = "pass@1" if given.table is None else "reward"  # questions cost, so that no episode has a reward of 1
+    sampled, greedy = (held_out(given.out, temperature, task, metric) for temperature in (1.0, 0.0))
+    print(dumps({"model": str(given.out), "parameters": policy.num_parameters(), metric: sampled, "greedy": greedy}))
 
 
 if __name__ == "__main__":

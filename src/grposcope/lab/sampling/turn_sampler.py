@@ -1,0 +1,231 @@
+"""Rollouts of several turns: the policy writes up to the end of a turn, the environment of the task answers.
+
+What the environment writes is appended to what the policy reads next, and has no weight in the loss. All rollouts take
+a turn together, and each is read anew with all that came before. An environment that raises or hangs fails its rollout
+alone, by the policy of `lab.tasks.faults`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grposcope.core.errors import UserError
+from grposcope.lab.policies import Policy, encode
+from grposcope.lab.sampling.sampler import Completions, Sampling, sample
+from grposcope.lab.tasks.base import Problem, Task, Turn, number, raised_in
+from grposcope.lab.tasks.faults import VALUES, ErrorPolicy
+from grposcope.lab.tasks.limits import OutOfTime, time_limit
+
+
+@dataclass
+class _Episode:
+    """A rollout on its way: its state, what it holds so far, and how it ended, "" while it goes on."""
+
+    problem: Problem
+    prompt: list[int]
+    state: Any
+    tokens: list[int] = field(default_factory=list)
+    drawn: list[bool] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    entropy: list[float] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    anchors: list[str] = field(default_factory=list)
+    stop: str = ""
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Rollouts of several turns.
+
+    completions: with the environment's tokens in them, which `mask` leaves out. turns (B, T): the turn of each token,
+    -1 on padding. turn_rewards, anchors: of each rollout, one for each turn. stops (B,): of `core.rollouts.STOPS`.
+    rewards (B,): sums over turns, and what the error policy gives to a rollout that failed. failed: what went wrong, a
+    clause for each rollout of which the environment failed.
+    """
+
+    completions: Completions
+    turns: Tensor
+    turn_rewards: tuple[tuple[float, ...], ...]
+    anchors: tuple[tuple[str, ...], ...]
+    stops: tuple[str, ...]
+    rewards: tuple[float, ...]
+    failed: tuple[str, ...]
+
+    def annotations(self) -> dict[str, Tensor]:
+        """Token annotations: the turn of each token, and the reward of each turn on the last token that it drew."""
+        mask = self.completions.mask
+        paid, ends = torch.zeros(mask.shape, dtype=torch.float64), torch.zeros_like(mask)
+        for row, rewards in enumerate(self.turn_rewards):
+            for turn, reward in enumerate(rewards):
+                own = ((self.turns[row] == turn) & mask[row]).nonzero()
+                if len(own):
+                    paid[row, int(own[-1])], ends[row, int(own[-1])] = reward, True
+        return {"turns": self.turns, "step_rewards": paid.to(mask.device), "step_ends": ends}
+
+
+def sample_turns(
+    policy: Policy,
+    task: Task,
+    problems: Sequence[Problem],
+    group: int,
+    sampling: Sampling,
+    stream: torch.Generator,
+    seconds: float = 0,
+    errors: ErrorPolicy = "fail",
+) -> Trajectories:
+    """`group` rollouts of each problem, prompt-major; those of a group begin in one state.
+
+    sampling.max_tokens: tokens of a rollout, those of the environment among them. seconds: how long the environment may
+    take for a turn, 0 for no limit. UserError where `turn_end` is no single token, and under errors "fail" for an
+    environment that raises, hangs or returns something else.
+    """
+    end = _end_token(policy, task)
+    ids, mask = encode(policy, [problem.prompt for problem in problems], task.instruction, sampling.max_tokens)
+    seeds = torch.randint(2**31, (len(problems),), generator=stream, device=stream.device).tolist()
+    episodes = [
+        _Episode(problem, ids[place][mask[place]].tolist(), _started(task, problem, seeds[place]))
+        for place, problem in enumerate(problems)
+        for _ in range(group)
+    ]
+    ends = torch.cat([policy.eos, policy.eos.new_tensor([end])])
+    for turn in range(task.max_turns):
+        live = [own for own in episodes if not own.stop]
+        if not live:
+            break
+        _take_turn(policy, task, live, turn, sampling, ends, stream, seconds, errors)
+    for own in episodes:
+        own.stop = own.stop or "turns"
+    return _collected(episodes, policy, errors)
+
+
+def _end_token(policy: Policy, task: Task) -> int:
+    ids = policy.tokenizer(task.turn_end, add_special_tokens=False).input_ids if task.turn_end else []
+    if len(ids) != 1 or ids[0] == policy.tokenizer.unk_token_id:
+        raise UserError(
+            f"the task {task.name} ends turns with {task.turn_end!r}, which is not one token of {policy.name}; use a "
+            "model whose tokenizer has it as one"
+        )
+    return int(ids[0])
+
+
+def _started(task: Task, problem: Problem, seed: int) -> Any:
+    try:
+        return task.start(problem, seed)
+    except Exception as error:
+        raise UserError(
+            f"the environment of task {task.name} could not start: {type(error).__name__}: {error}{raised_in(error)} "
+            f"(problem {problem.id})"
+        ) from error
+
+
+def _take_turn(
+    policy: Policy,
+    task: Task,
+    live: Sequence[_Episode],
+    turn: int,
+    sampling: Sampling,
+    ends: Tensor,
+    stream: torch.Generator,
+    seconds: float,
+    errors: ErrorPolicy,
+) -> None:
+    """Draw one turn of each episode and let the environment answer."""
+    rows = [own.prompt + own.tokens for own in live]
+    width = max(map(len, rows))
+    ids = torch.full((len(rows), width), policy.pad, device=ends.device)
+    mask = torch.zeros(ids.shape, dtype=torch.bool, device=ends.device)
+    for place, row in enumerate(rows):
+        ids[place, width - len(row) :] = torch.tensor(row, device=ends.device)
+        mask[place, width - len(row) :] = True
+    room = torch.tensor([sampling.max_tokens - len(own.tokens) for own in live], device=ends.device)
+    some = replace(sampling, max_tokens=int(room.max()))
+    drawn = sample(policy.model, ids, mask, 1, some, ends, policy.pad, stream, limits=room)
+    for place, own in enumerate(live):
+        kept = drawn.mask[place]
+        tokens = drawn.tokens[place][kept].tolist()
+        own.anchors.append(task.anchor(own.state))
+        own.tokens += tokens
+        own.drawn += [True] * len(tokens)
+        own.turns += [turn] * len(tokens)
+        own.logp += drawn.logp[place][kept].tolist()
+        own.entropy += drawn.entropy[place][kept].tolist()
+        if bool(drawn.truncated[place]):
+            own.rewards.append(0.0)
+            own.stop = "length"
+            continue
+        said = str(policy.tokenizer.decode(tokens, skip_special_tokens=True))
+        answer = _answered(task, own, said, turn, seconds, errors)
+        own.rewards.append(answer.reward)
+        if answer.done:
+            own.stop = answer.why
+        elif tokens[-1] != int(ends[-1]):
+            own.stop = "eos"
+        elif turn + 1 < task.max_turns:
+            _observe(policy, own, answer.observation, turn, sampling.max_tokens)
+
+
+def _answered(task: Task, own: _Episode, said: str, turn: int, seconds: float, errors: ErrorPolicy) -> Turn:
+    """The environment's answer; that of a failed one ends the episode."""
+    try:
+        with time_limit(seconds):
+            answer = task.step(own.problem, own.state, said)
+        if not isinstance(answer, Turn) or not math.isfinite(number(answer.reward)):
+            raise TypeError(f"it answered {answer!r:.80}, which is no Turn with a finite reward")
+        return answer
+    except OutOfTime:
+        own.failed = f"took longer than {seconds:g} s"
+    except Exception as error:
+        own.failed = f"raised {type(error).__name__}: {error}{raised_in(error)}"
+    own.failed += f" (problem {own.problem.id}, turn {turn + 1})"
+    if errors == "fail":
+        raise UserError(
+            f"the environment of task {task.name} {own.failed}; correct it, or set reward_errors to zero or drop"
+        )
+    return Turn(done=True, why="error")
+
+
+def _observe(policy: Policy, own: _Episode, observation: str, turn: int, most: int) -> None:
+    """Append what the environment said; an episode without room for a further token ends at the limit."""
+    ids = policy.tokenizer(observation, add_special_tokens=False).input_ids if observation else []
+    if len(own.tokens) + len(ids) >= most:
+        own.stop = "length"
+        return
+    own.tokens += ids
+    own.drawn += [False] * len(ids)
+    own.turns += [turn] * len(ids)
+    own.logp += [0.0] * len(ids)
+    own.entropy += [0.0] * len(ids)
+
+
+def _collected(episodes: Sequence[_Episode], policy: Policy, errors: ErrorPolicy) -> Trajectories:
+    device, width = policy.model.device, max(1, *(len(own.tokens) for own in episodes))
+
+    def padded(rows: Sequence[Sequence[float]], blank: float, kind: torch.dtype) -> Tensor:
+        return torch.tensor([[*row, *[blank] * (width - len(row))] for row in rows], dtype=kind, device=device)
+
+    failed = [own.failed for own in episodes if own.failed]
+    if failed and len(failed) == len(episodes):
+        raise UserError(f"the environment failed in every rollout; the first {failed[0]}; correct it")
+    return Trajectories(
+        Completions(
+            tokens=padded([own.tokens for own in episodes], policy.pad, torch.long),
+            mask=padded([own.drawn for own in episodes], False, torch.bool),
+            logp=padded([own.logp for own in episodes], 0.0, torch.float32),
+            entropy=padded([own.entropy for own in episodes], 0.0, torch.float32),
+            truncated=torch.tensor([own.stop == "length" for own in episodes], device=device),
+        ),
+        padded([own.turns for own in episodes], -1, torch.long),
+        tuple(tuple(own.rewards) for own in episodes),
+        tuple(tuple(own.anchors) for own in episodes),
+        tuple(own.stop for own in episodes),
+        tuple(VALUES[errors] if own.failed and errors != "fail" else math.fsum(own.rewards) for own in episodes),
+        tuple(failed),
+    )
