@@ -34,6 +34,7 @@ FORMULAS = {
         "instruments.group_size.mse", "maths.moments", "instruments.group_size.planning", "maths.confidence",
         "maths.standardized", "maths.dead_groups", "instruments.group_size.limit",
     ),
+    "Credit for turns": ("maths.turn_rules", "maths.turn_moments", "maths.group_covariance"),
     "Where rollouts are spent": ("lab.allocation.forecast", "lab.allocation.logistic", "lab.allocation.beta"),
     "Where the reward is going (arXiv:2606.30789)": (
         "instruments.stability.oscillator", "instruments.stability.refresh", "instruments.stability.sampled_refresh",

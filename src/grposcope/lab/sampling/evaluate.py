@@ -31,10 +31,10 @@ def evaluate(
 ) -> dict[str, Estimate]:
     """pass@k for k = 1, 2, 4, … ≤ samples, and the mean reward and length, over the problems.
 
-    A completion passes when its reward is at least 1. The problems are the independent units of
-    the standard errors; several completions of one problem are not. Grading up to CHUNK completions may take
-    `reward_timeout` seconds, 0 for no limit. A completion whose reward fails counts as 0, unless `reward_errors` is
-    "fail".
+    A completion passes when its reward is at least 1, one of several turns when that of a turn is. The problems are the
+    independent units of the standard errors; several completions of one problem are not. Grading up to CHUNK of them
+    may take `reward_timeout` seconds, 0 for no limit. A completion whose reward fails counts as 0, unless
+    `reward_errors` is "fail".
     """
     per_problem: dict[str, list[float]] = {}
     size = max(1, CHUNK // samples)
@@ -44,16 +44,18 @@ def evaluate(
         if task.max_turns > 1:
             drawn = sample_turns(policy, task, part, samples, sampling, generator, reward_timeout, policy_here)
             completions, rewards = drawn.completions, list(drawn.rewards)
+            best = [max(own, default=0.0) for own in drawn.turn_rewards]
         else:
             ids, mask = encode(policy, [p.prompt for p in part], task.instruction, sampling.max_tokens)
             completions = sample(policy.model, ids, mask, samples, sampling, policy.eos, policy.pad, generator)
             texts = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
             asked = [p for p in part for _ in range(samples)]
             rewards, _ = faults.graded(task, asked, texts, reward_timeout, policy_here)
+            best = rewards
         lengths = completions.mask.sum(-1).tolist()
         for index in range(len(part)):
             rows = slice(index * samples, (index + 1) * samples)
-            passed = sum(r >= 1 for r in rewards[rows])
+            passed = sum(r >= 1 for r in best[rows])
             k = 1
             while k <= samples:
                 per_problem.setdefault(f"pass@{k}", []).append(pass_at_k(samples, passed, k))
