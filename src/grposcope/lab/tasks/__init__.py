@@ -39,11 +39,11 @@ __all__ = ["Problem", "Step", "Task", "grade", "load"]
 
 TASKS: dict[str, type[Task]] = {
     "arithmetic": Arithmetic,
-    "hidden_table": HiddenTable,
     "gsm8k": GSM8K,
     "benchmarks": Benchmark,
     "reasoning_gym": ReasoningGym,
     "jsonl": Custom,
+    "hidden_table": HiddenTable,
 }
 """Name on the command line -> task."""
 
