@@ -57,6 +57,10 @@ SOME = 0.02
 """Share of failed rollouts, in the worst tenth of the rows, below which nothing can be said of them."""
 
 
+FOLLOWS = ("starved", "saturated", "constant reward", "empty steps", "reward decline", "length", "held-out decline")
+"""What follows where the policy no longer calls: rollouts are alike, short, and paid less."""
+
+
 def _beyond_first(series: MetricSeries) -> MetricSeries:
     """Turns beyond the first; calls as they are."""
     less = 1.0 if series.name == "agent/turns" else 0.0
@@ -87,6 +91,7 @@ def collapse(quantities: Quantities) -> Finding:
                     f"the policy went from {a} to {b} {what} per rollout{_beside_reward(quantities)}",
                     brief=quantities.went(name, *said),
                     begins=partial(onset.since, beyond, -1),
+                    explains=FOLLOWS,
                     past=late.value < COLLAPSED * first.value,
                 )
             )

@@ -15,7 +15,7 @@ from grposcope.lab.policies import Policy
 from grposcope.lab.sampling.logprobs import token_logprobs
 from grposcope.lab.sampling.rollouts import collect, recorded
 from grposcope.lab.sampling.sampler import Sampling
-from grposcope.lab.sampling.turn_sampler import sample_turns
+from grposcope.lab.sampling.turn_sampler import of_turns, sample_turns
 from grposcope.lab.tasks import load
 from grposcope.lab.tasks.base import Problem, Task, Turn
 
@@ -84,6 +84,9 @@ def test_log_probabilities_are_those_of_the_whole_sequence(policy: Policy) -> No
     paid = rollouts.token_annotations["step_rewards"].sum(-1).reshape(2, 8)
     torch.testing.assert_close(paid, rollouts.rewards)
     assert batch.tokens == int(rollouts.mask.sum())
+    turns = rollouts.token_annotations["turns"].amax(-1) + 1
+    assert of_turns(rollouts) == {"agent/turns": float(turns.double().mean()), "agent/turns_max": float(turns.max())}
+    assert of_turns(replace(rollouts, token_annotations={})) == {}
     rows = recorded(policy, recipes.GRPO, batch, torch.zeros(rollouts.mask.shape), None, 2)
     several = next(row for row in rows if row.written is not None)
     assert several.written is not None

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.lab.policies import Policy, encode
+from grposcope.lab.rollout_arrays import Rollouts
 from grposcope.lab.sampling.sampler import Completions, Sampling, sample
 from grposcope.lab.tasks.base import Problem, Task, Turn, number, raised_in
 from grposcope.lab.tasks.faults import VALUES, ErrorPolicy
@@ -104,6 +105,15 @@ def sample_turns(
     for own in episodes:
         own.stop = own.stop or "turns"
     return _collected(episodes, policy, errors)
+
+
+def of_turns(rollouts: Rollouts) -> dict[str, float]:
+    """Metrics of a batch: the mean number of turns that its rollouts took, and the most; empty where they have none."""
+    turns = rollouts.token_annotations.get("turns")
+    if turns is None:
+        return {}
+    taken = (turns.where(rollouts.mask, -1).amax(-1) + 1)[rollouts.mask.any(-1)].double()
+    return {"agent/turns": float(taken.mean()), "agent/turns_max": float(taken.max())} if len(taken) else {}
 
 
 def _end_token(policy: Policy, task: Task) -> int:

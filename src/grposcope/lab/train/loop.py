@@ -34,6 +34,7 @@ from grposcope.lab.sampling.critic import explained_variance
 from grposcope.lab.sampling.evaluate import evaluate
 from grposcope.lab.sampling.rollouts import Batch, generator, recorded
 from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.sampling.turn_sampler import of_turns
 from grposcope.lab.train import autopilot, checkpoint, evidence, mismatch, probes
 from grposcope.lab.train.allocate import BatchSource, NewBatchSource, RolloutAllocation
 from grposcope.lab.train.checkpoint import State
@@ -211,7 +212,7 @@ class _Session:
             row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)
             of_sampler = {**mismatch, **staleness(batch.rollouts, step)}
             critic = self.train_critic(step, batch, prompts, fresh)
-            self.log(row, {**spent, **constrained, **of_sampler, **geometry, **critic})
+            self.log(row, {**spent, **constrained, **of_sampler, **geometry, **critic, **of_turns(batch.rollouts)})
             self.stop_if_diverged(step, done)
             if self.evaluation_due(step):
                 self.evaluate_or_leave(step)
