@@ -128,7 +128,10 @@ class WrittenFiles:
             count = counts[row.group] = counts.get(row.group, -1) + 1
             name = label(text or row.problem or str(row.group))
             answer = plain_text(row.completion or "")
-            counts_of = {"turns_taken": row.turn_count, "calls_made": row.calls}  # which the text does not show
+            counts_of: dict[str, Any] = {
+                "turns_taken": row.turn_count,
+                "calls_made": row.calls,
+            }  # which the text does not show
             made.append(replace(row, problem=name, prompt=text, completion=answer, index=count, **counts_of))
         return tuple(made)
 

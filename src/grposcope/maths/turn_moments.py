@@ -57,7 +57,8 @@ class TurnNoise:
 
     def noise_by_turn(self, group: int) -> Floats:
         """The same of each turn, (P, H)."""
-        return _noise(*self.by_turn, group)
+        both, one, none = self.by_turn
+        return _noise(both, one, none, group)
 
 
 def _noise(both: Floats, one: Floats, none: Floats, group: int) -> Floats:

@@ -170,11 +170,11 @@ def turn_limit(quantities: Quantities) -> Finding:
     late_rows = level.rows(len(steps), LATE)
     wall = float(np.ptp(largest[late_rows])) == 0
     over, room = full.level(LATE, FULL), full.level(EARLY, ROOM)
-    evidence = (*_levels(turns), late_level(most.name, float(largest[late_rows].mean()), 0.0))
+    seen = (*_levels(turns), late_level(most.name, float(largest[late_rows].mean()), 0.0))
     return measured(
         max(over.p_up, room.p_down) if wall else 1.0,
         f"nearly all rollouts take the most turns there are, {number(float(largest.max()))}: {went(turns)} on average",
-        evidence,
+        seen,
         brief=quantities.went(turns.name, turns.level(EARLY).value, turns.level(LATE).value),
         begins=partial(onset.since, turns, 1),
     )

@@ -94,7 +94,7 @@ def _tables(run: Run, seen: TurnFacts | None, label: str) -> list[Table]:
     beside = f", {label}" if label else ""
     tables = []
     if names := _logged(run):
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for name in names:
             shown = percent if metric(name).unit == "share" else number
             first, last = _levels(run, name)
@@ -131,7 +131,7 @@ def _by_tool(run: Run) -> list[tuple[str, ...]]:
     for key, values in run.table.items():
         if match := _OF_TOOL.fullmatch(key):
             found.setdefault(match["tool"], {})[match["what"]] = values[np.isfinite(values)]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for tool, own in found.items():
         calls = float(own.get("call_total", np.zeros(0)).sum())
         failed = own.get("failure_total")

@@ -15,6 +15,7 @@ import re
 import string
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from grposcope.core.errors import UserError
 from grposcope.lab.tasks.base import Problem, Split, Task, Turn, is_heldout, options
@@ -53,8 +54,8 @@ class HiddenTable(Task):
             if not (_DECIMAL if key == "cost" else _WHOLE).fullmatch(text):
                 kind = "number" if key == "cost" else "whole number"
                 raise UserError(f"hidden_table: {key}={text} should be a {kind}")
-        whole = {key: int(text) for key, text in given.items() if key != "cost"}
-        return cls(**whole, **({"cost": float(given["cost"])} if "cost" in given else {}))
+        values: dict[str, Any] = {key: float(text) if key == "cost" else int(text) for key, text in given.items()}
+        return cls(**values)
 
     def __init__(self, letters: int = 2, cost: float = 0.02, size: int = 2_000):
         if not 1 <= letters <= 4:
