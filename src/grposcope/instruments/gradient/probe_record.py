@@ -405,7 +405,7 @@ def _check(path: Path, arrays: Mapping[str, NDArray]) -> None:
     for name, array in arrays.items():
         if name in ("gram", "rewards", "layers") and array.dtype.kind != "f":
             raise UserError(f"{path}: {name} holds {array.dtype}, not floating-point numbers; {REMEDY}")
-        if array.dtype.kind == "f" and (np.isfinite(array) & (np.abs(array) > LARGEST)).any():
+        if array.dtype.kind == "f" and (np.isfinite(array) & (np.abs(array) > np.float64(LARGEST))).any():
             raise UserError(f"{path}: {name} holds values beyond {LARGEST:g}, which no gradient has; {REMEDY}")
     if rewards.ndim != 2:
         raise UserError(f"{path}: rewards has shape {rewards.shape}, not (prompts, group); {REMEDY}")
