@@ -27,7 +27,8 @@ HERE = Path(__file__).parent
 
 FORMULAS = {
     "What a gradient is made of (arXiv:2606.29238)": (
-        "instruments.gradient.class_means", "instruments.gradient.spectrum", "instruments.gradient.gram",
+        "instruments.gradient.class_means", "instruments.gradient.group_rank", "instruments.gradient.spectrum",
+        "instruments.gradient.gram",
         "instruments.gradient.token_credit", "instruments.gradient.sparsity", "instruments.gradient.baseline",
     ),
     "How many rollouts per prompt (arXiv:2603.01162)": (
