@@ -294,8 +294,22 @@ def test_the_star_marks_what_is_extrapolated_and_nothing_else(
     text, _ = call(capsys, tmp_path, "--groups", "2,6")
     assert "*" not in text.split("What you lose")[1].split("\n\n")[0].replace("G*", "")
     text, _ = call(capsys, tmp_path, "--groups", "2,8")
-    rows = [line for line in text.split("What you lose")[1].splitlines() if line.startswith(("  2 ", "  8 "))]
+    lost = text.split("What you lose")[1].split("\n\n")[0]
+    rows = [line for line in lost.splitlines() if line.startswith(("  2 ", "  8 "))]
     assert [row.count("*") for row in rows] == [0, 1]
+
+
+def test_what_standardizing_does_follows_from_the_success_rate_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a probe and of a run's rewards: the sentence at the group size in use, and a row per size."""
+    make_probe(tmp_path)
+    text, _ = call(capsys, tmp_path, "--groups", "3,8")
+    assert "Standardized advantages: at G = " in text
+    table = text.split("What standardizing weighs")[1].split("\n\n")[0].splitlines()
+    rows = {line.split()[0]: line.split()[1:] for line in table if line.startswith("  ")}
+    assert set(rows["3"]) == {"1.00"}
+    assert rows["8"][2] == "1.25"
 
 
 def test_groups_of_a_run_may_differ_in_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -144,6 +144,7 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
     trained = group_size.of_recipe(facts, recipe, comparison)
     prompts, group = facts.rewards.shape
     prompts //= len(files)
+    success = rewards_alone.success_rate(facts.rewards)
     budget = settings.budget if settings.budget is not None else prompts * (costs[0] + costs[1] * group)
     own = trained.plan if trained.plan and trained.plan.decided else None
     batch, errors, source, do = None, None, [], ""
@@ -179,6 +180,7 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
         _losses(facts) if facts.decided else None,
         _recipe_losses(trained, settings.groups),
         None if batch is None or errors is None else _errors(batch, errors),
+        *rewards_alone.standardized_table(success, settings.groups),
         _layers(layers) if layers else None,
         _moments(facts),
     ]
@@ -192,6 +194,7 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
             *filter(None, [other, facts.uneven_sentence() if batch else ""]),
             *source,
             facts.dead_sentence(group),
+            *rewards_alone.standardized_text(success, _group_used(run, probe) or group),
             *filter(None, [pool.sentence]),
             f"{_subject(probe, files)}. {SCOPE}",
         ],
