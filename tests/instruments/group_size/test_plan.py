@@ -312,6 +312,23 @@ def test_what_standardizing_does_follows_from_the_success_rate_alone(
     assert rows["8"][2] == "1.25"
 
 
+@pytest.mark.parametrize(("rewards", "said"), [([0.2, 0.4, 0.3], True), ([0.2, 1.4, 0.3], False)])
+def test_a_log_of_mean_rewards_says_what_a_success_rate_says(
+    rewards: list[float], said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mean rewards outside of [0, 1] are no success rate."""
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps({"step": n, "reward": r}) + "\n" for n, r in enumerate(rewards)))
+    if not said:
+        with pytest.raises(UserError, match="were not recorded"):
+            call(capsys, log)
+        return
+    text, document = call(capsys, log, "--groups", "8")
+    assert document["success"] == pytest.approx(0.3)
+    assert "1.25" in text
+    assert "Dead groups at each size need" in text
+
+
 def test_groups_of_a_run_may_differ_in_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [{"step": 1, "rewards": [0, 1, 1]}, {"step": 1, "rewards": [0, 0, 1, 1]}]
     _, document = call(capsys, make_run(tmp_path, lines), "--groups", "2")

@@ -78,6 +78,8 @@ def of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = 
 
 def answer(run: Run, settings: PlanSettings) -> Answer:
     """Dead groups at each size from the last steps of a run; UserError where these hold nothing to plan for."""
+    if (rate := logged_rate(run, settings.last)) is not None:
+        return _of_rate(run, rate, settings)
     logged, (first, last) = last_groups(run, settings.last)
     if not any(len(set(group)) > 1 for group in logged):
         raise UserError(
@@ -98,6 +100,36 @@ def answer(run: Run, settings: PlanSettings) -> Answer:
         document={
             "kind": "run", "groups": facts.groups, "steps": facts.steps, "curve": facts.curve, "plan": None,
             "cannot_tell": facts.unknown,
+        },
+    )  # fmt: skip
+
+
+def logged_rate(run: Run, last: int) -> float | None:
+    """Mean reward of the last steps of a run that logs no single rewards, where it can be a success rate; else None."""
+    logged = run.table.get("reward", np.empty(0))
+    logged = logged[np.isfinite(logged)]
+    if len(run.groups) or not len(logged) or logged.min() < 0 or logged.max() > 1:
+        return None
+    return float(logged[-last:].mean())
+
+
+def _of_rate(run: Run, rate: float, settings: PlanSettings) -> Answer:
+    """What a mean reward within [0, 1] says: what standardizing weighs, if rewards are 0 and 1."""
+    used = run.setting("group")
+    table = standardized_table(rate, settings.groups)
+    return Answer(
+        INSTRUMENT.name,
+        INSTRUMENT.question,
+        "cannot tell",
+        "Cannot tell the best group size: the rewards of single rollouts were not recorded.",
+        text=[
+            f"Mean reward {rate:.3f}. What follows holds if single rewards are 0 or 1.",
+            *standardized_text(rate, used if isinstance(used, int) else 0),
+        ],
+        tables=table,
+        missing=[f"Dead groups at each size need the rewards of single rollouts; {how_to_log('groups', run.meta.engine)}"],
+        document={
+            "kind": "rate", "success": rate, "group": used, "plan": None, "cannot_tell": SizesFromRewards.unknown
         },
     )  # fmt: skip
 
