@@ -127,7 +127,9 @@ def _of_rate(run: Run, rate: float, settings: PlanSettings) -> Answer:
             *standardized_text(rate, used if isinstance(used, int) else 0),
         ],
         tables=table,
-        missing=[f"Dead groups at each size need the rewards of single rollouts; {how_to_log('groups', run.meta.engine)}"],
+        missing=[
+            f"Dead groups at each size need the rewards of single rollouts; {how_to_log('groups', run.meta.engine)}"
+        ],
         document={
             "kind": "rate", "success": rate, "group": used, "plan": None, "cannot_tell": SizesFromRewards.unknown
         },
