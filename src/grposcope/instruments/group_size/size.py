@@ -51,6 +51,7 @@ OUTSIDE = "outside of blocks"
 
 KINDS: dict[str, Comparison] = {
     "rloo": "leave-one-out",
+    "shrunk_rloo": "unknown",
     "dr_grpo": "leave-one-out",
     "batch_grpo": "leave-one-out",
     "grpo": "standardized",
@@ -195,6 +196,22 @@ class GroupSize:
             "half the time help most."
         )
 
+    def baseline_sentence(self, group: int) -> str:
+        """Whether leave-one-out has less error than no baseline at this group size, and what shrinking would save."""
+        least, shrink = mse.pays_from(self.moments), mse.best_shrink(self.moments, group)
+        if not (math.isfinite(shrink.value) and shrink.value > 0):
+            return ""
+        own, bare, best = (mse.needed(self.moments, group, by).value for by in (1.0, 0.0, shrink.value))
+        pays = f"from G = {number(math.ceil(least.value))} on" if math.isfinite(least.value) else "at no G"
+        said = f"Leave-one-out has less error than no baseline {pays}"
+        if not 0 < shrink.value < 1:
+            return f"{said}."
+        return (
+            f"{said}; at G = {group}, for one prompt's gradient, they need {number(own)} and {number(bare)} times the "
+            f"rollouts of an oracle that knows its value, and {number(shrink.value)} × the mean of the others as "
+            f"baseline {number(best)} (recipe shrunk_rloo)."
+        )
+
     def error_sentence(self, group: int) -> str:
         """Shares of the squared error of the leave-one-out gradient by source, at this group size."""
         split = mse.budget(self.moments, 1, group)
@@ -249,6 +266,9 @@ class GroupSize:
             "leave-one-out (RLOO)": mse.leave_one_out(*batch),
             "standardized (GRPO), with its bias": mse.standardized(*batch),
             "standardized, variance alone": mse.standardized(*batch, target="own"),
+            "leave-one-out shrunk to 0 (shrunk_rloo)": mse.shrunk(
+                *batch, shrink=mse.best_shrink(self.moments, group).value
+            ),
             "oracle": mse.oracle(*batch),
             "best constant baseline": mse.optimal_baseline(*batch),
         }
