@@ -1,4 +1,4 @@
-"""Is the rank that arXiv:2606.29238 defines about 2, does it fall with the spread of rewards, does it foretell anything?
+"""Is the rank of arXiv:2606.29238 about 2, does it fall with the spread of rewards, does it foretell anything?
 
 Claim    The matrix of one layer with the R rows A_i ψ_i of a group has r_eff = (Σσ)²/Σσ² ≈ 2 at R = 2, 4, 8.
 Command  python experiments/geometry_group_rank.py frozen --model smollm2 --out runs/group_rank     some 2 minutes
@@ -93,8 +93,8 @@ def training(given: argparse.Namespace) -> dict:
         folder = given.out / f"training-{seed}"
         if not (folder / "steps.jsonl").exists():
             train(TrainConfig(
-                model="tiny", task="arithmetic", recipe="grpo", out=str(folder), seed=seed, steps=60, prompts=16, group=8,
-                probe_every=5, threads=1, eval_every=0, checkpoint_every=0, rollouts_every=0,
+                model="tiny", task="arithmetic", recipe="grpo", out=str(folder), seed=seed, steps=60, prompts=16,
+                group=8, probe_every=5, threads=1, eval_every=0, checkpoint_every=0, rollouts_every=0,
             ))  # fmt: skip
         steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
         probed = [row for row in steps if isinstance(row.get("geometry/group_rank"), float)]

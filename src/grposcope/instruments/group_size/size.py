@@ -34,11 +34,11 @@ MOMENTS = ("sigma1", "delta", "prompt_variance", "g2", "mean2")
 UNEVEN = 0.2
 """Share of the squared gradients in one prompt from which intervals are too short."""
 
+NORM_KNOWN = 0.16
+"""Relative standard error of E‖s‖² over prompts from which single prompts decide, and intervals are too short."""
+
 EXTRAPOLATION = "*: extrapolated beyond the probe's rollouts; success rates are assumed to follow a Beta distribution."
 """Explains the star of `GroupSize.dead_shown`."""
-
-SCORE_MEAN = 0.01
-"""Share of E‖s‖² in ‖E s‖² from which scores count as not averaging to 0, if beyond four standard errors too."""
 
 LARGEST_LAYERS = 600e6
 """Bytes of a gram.npz up to which `by_block` reads the Grams of its layers."""
@@ -121,10 +121,9 @@ class GroupSize:
 
     def score_mean(self) -> Estimate:
         """‖E s‖²/E‖s‖², which is 0 for scores of whole sampled completions, flagged where it is not."""
-        share = self.moments.estimate(lambda s: s.score2 / s.norm)
-        doubt = abs(share.value) > 4 * share.se and abs(share.value) > SCORE_MEAN
-        flag = "scores do not average to 0 (top-p, top-k or dropped rollouts?); numbers that need this are missing"
-        return Estimate(share.value, share.se, share.n, flag if doubt else "")
+        share = planning.score_mean(self.moments)
+        flag = "scores do not average to 0 (correlated rollouts, top-p, top-k, dropped ones?); no plan can be made"
+        return Estimate(share.value, share.se, share.n, flag if planning.not_independent(self.moments) else "")
 
     def loss(self, group: int) -> tuple[float, float, float]:
         """Share by which the budget must grow at `group` to reach the error of the best size, with its 95% interval."""
@@ -177,6 +176,11 @@ class GroupSize:
 
     def why_not(self) -> str:
         """What an undecided plan lacks, what it can still say, and how many more prompts would probably decide."""
+        if reason := planning.not_independent(self.moments):
+            return (
+                f"{reason}. Draw each rollout on its own, with random numbers of its own and without top-p and top-k, "
+                "keep truncated ones, and probe again."
+            )
         plan, prompts = self.plan, self.moments.prompts
         two = len(np.unique(self.rewards[~np.isnan(self.rewards)])) <= 2
         sides = "at least two successes and two failures" if two else "rewards that differ in more than one rollout"
@@ -236,17 +240,23 @@ class GroupSize:
         )
 
     def uneven_sentence(self) -> str:
-        """What one prompt that carries most of the gradients does to the intervals; empty where none does.
+        """What a few prompts that carry most of the gradients do to the intervals; empty where none do.
 
         Measured by `benchmarks/plan_coverage.py` on its family `heavy`.
         """
-        share = self.moments.largest_share
-        if not share > UNEVEN:
+        share, norm = self.moments.largest_share, self.moments.estimate(lambda s: s.norm)
+        known = norm.se / norm.value if norm.value > 0 else math.nan
+        if share > UNEVEN:
+            what = f"one of {self.moments.prompts} carries {percent(share, 0)} of the squared gradients"
+        elif known > NORM_KNOWN:
+            what = f"a few of {self.moments.prompts} have most of the squared score norm, whose mean is known to ± "
+            what += percent(known, 0)
+        else:
             return ""
         return (
-            f"Probe more prompts: one of {self.moments.prompts} carries {percent(share, 0)} of the squared "
-            "gradients. With gradients this unequal, 95% intervals missed the best size in 23% of simulated "
-            "probes with 24 prompts, in 12% with 64 and in 4% with 128."
+            f"Probe more prompts: {what}. With gradients this unequal, 95% intervals missed the best size in 23% of "
+            "simulated probes with 24 prompts, in 12% with 64 and in 4% with 128, and those of the error its value in "
+            "about half."
         )
 
     def allocate(self, budget: float, multiple: int = 1, noise: Mapping[int, float] | None = None) -> Allocation:
