@@ -98,3 +98,22 @@ def test_mismatch_and_staleness_are_the_exact_parts_of_the_divergence() -> None:
     assert parts.mismatch.value == pytest.approx(-flat.mean())
     assert parts.mismatch_k3.value == pytest.approx((np.exp(flat) - 1 - flat).mean())
     assert parts.mismatch.value + parts.stale.value == pytest.approx(far.k1.value, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([1, 2, 3, 4, 9, 9], (1.5, 3.5, 9)),  # a third share the greatest length
+        ([1, 2, 9, 9, 9, 9], (1.5, math.nan, 9)),  # two thirds do
+        ([1, 1, 9, 9], (1, math.nan, 9)),
+        ([1, 2, 3, 4, 5, 6], (1.5, 3.5, 5.5)),
+    ],
+)
+def test_thirds_by_length_keep_rollouts_of_one_length_together(
+    lengths: list[int], expected: tuple[float, float, float]
+) -> None:
+    thirds, shares = kept.by_length(np.array(lengths, float), np.array(lengths))
+    assert thirds == pytest.approx(expected, nan_ok=True)
+    assert shares is not None
+    assert sum(shares) == pytest.approx(1)
+    assert kept.by_length(np.ones(3), np.array([4, 4, 4])) == (None, None)

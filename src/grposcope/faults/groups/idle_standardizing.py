@@ -26,7 +26,7 @@ from grposcope.faults.checks.standardizing import scaled_by_group
 from grposcope.faults.known import Known
 from grposcope.maths.standardized_weight import SCALE_ALONE
 from grposcope.signs import standardizing
-from grposcope.signs.settings.names import GROUP_SIZE, group_size
+from grposcope.signs.settings.names import GROUP_SIZE, group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
 
 
@@ -42,7 +42,7 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     yield fact(
         True,
         because,
-        config.signs(key, GROUP_SIZE[config.dialect.name]),
+        config.signs(key, key_of(config, GROUP_SIZE)),
         grade="note",
         brief="dividing by the deviation changes the scale alone",
         remedy="draw groups of 8 or more if hard prompts are meant to count more, or do not divide",

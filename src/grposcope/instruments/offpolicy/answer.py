@@ -305,6 +305,10 @@ def _shown(value: Estimate) -> str:
     return f"{number(value.value)} ± {number(value.se)}" if math.isfinite(value.se) else number(value.value)
 
 
+def _third(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
 def _ess(far: Distance) -> str:
     """ESS/n with its 95% interval, or how far down it may be."""
     low, high = far.ess_interval
@@ -349,7 +353,7 @@ def _tables(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[Table]:
 def _table_of_kept(found: Mapping[str, KeptWeight]) -> Table:
     header = ("correction", "kept weight", "short", "middle", "long", "ESS/n", "k̂")
     cells = [
-        (name, _shown(one.weight), *([f"{part:.2f}" for part in one.thirds] if one.thirds else ["–"] * 3),
+        (name, _shown(one.weight), *(_third(part) for part in one.thirds or [math.nan] * 3),
          f"{one.ess:.2f}", number(one.tail))
         for name, one in found.items()
     ]  # fmt: skip
