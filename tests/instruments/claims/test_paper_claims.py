@@ -40,6 +40,8 @@ DOCUMENTED = {
     "arcsin": ("[U] that optimum is of E 2 arcsin √V", "does not hold", "holds for G → ∞, not at a fixed G"),
     "finite-baseline": ("[U] leave-one-out beats no baseline", "does not hold", "does not hold at a finite G"),
     "shrunk-baseline": ("a baseline shrunk to 0", "holds", "holds on frozen gradients"),
+    "standardized-error": ("… its error is tr Σ₁/G", "holds in part", "holds as a bound"),
+    "k3-tokens": ("… a k3 penalty summed over tokens", "does not hold", "does not hold"),
     "published-rule": ("[D] κηK < 1 − μ", "holds", "holds: safe"),
 }
 """Name -> the start of its row in docs/claims.md, the verdict that is derived, and how the page words it."""

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy import optimize, stats
 
-from grposcope.instruments.claims import finite_groups
+from grposcope.instruments.claims import finite_groups, penalties
 from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, Tell
 from grposcope.instruments.claims.enumerated import Array, EnumeratedPolicy, leave_one_out
 from grposcope.instruments.group_size import limit
@@ -208,5 +208,15 @@ CLAIMS = (
         "shrunk-baseline", "u", "A baseline of λ × the others' mean has the error V_p + [E(r−λV)²‖s‖² − ‖g‖²]/G + "
         "λ²Δ/(G(G−1))", f"holds if formula and enumeration differ by less than {ROUNDING:g}", True, "",
         finite_groups.shrunk_baseline, "ours",
+    ),
+    PaperClaim(
+        "standardized-error", "u", "Standardized gradients have the error tr Σ₁/G of the known deviation (Theorem 12)",
+        "in part if G × MSE is below it and agrees with [tr Σ₁ − ¾(1−2V)²‖g‖²/σ⁴] to 1%", True, "",
+        penalties.standardized_error, "theorem",
+    ),
+    PaperClaim(
+        "k3-tokens", "u", "A k3 penalty summed over tokens is a penalty of KL(π‖π_ref) (Proposition 13)",
+        "does not hold if its pathwise gradient is over 5% off those of both divergences, in the median", True, "",
+        penalties.k3_of_tokens, "theorem",
     ),
 )  # fmt: skip
