@@ -43,6 +43,7 @@ from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.loop import train
 
 SIZES = (2, 4, 8)
+MEASURES = ("rank", "top", "cut", "top of two", "null", "null of lengths")
 
 
 def frozen(given: argparse.Namespace) -> dict:
@@ -65,6 +66,7 @@ def frozen(given: argparse.Namespace) -> dict:
             rows.append({
                 "R": size, "K": int(rewards.sum()), "rank": whole.rank.value, "top": whole.top.value,
                 "cut": whole.rank_of_two.value, "top of two": whole.top_of_two.value, "null": whole.null.value,
+                "null of lengths": whole.null_of_lengths.value,
             })  # fmt: skip
             for place, layer in enumerate(measured.matrices):
                 layers.setdefault((size, layer.role), []).append(float(ranks.rank[place, 0]))
@@ -72,7 +74,7 @@ def frozen(given: argparse.Namespace) -> dict:
     table = {}
     for size in SIZES:
         of_size = [row for row in rows if row["R"] == size]
-        mean = {key: _estimate([row[key] for row in of_size]) for key in ("rank", "top", "cut", "top of two", "null")}
+        mean = {key: _estimate([row[key] for row in of_size]) for key in MEASURES}
         by_k = {k: _estimate([r["rank"] for r in of_size if r["K"] == k]) for k in sorted({r["K"] for r in of_size})}
         roles = {role: float(np.mean(v)) for (s, role), v in layers.items() if s == size}
         table[size] = {**mean, "groups": len(of_size), "by K": by_k, "by role": roles}

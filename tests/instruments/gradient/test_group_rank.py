@@ -31,6 +31,9 @@ def test_ranks_are_those_of_a_backward_pass_per_rollout(family: str) -> None:
                 worst = max(worst, abs(got[row, group] - kept.sum() ** 2 / (kept**2).sum()))
             for got, kept in ((ranks.top, values), (ranks.top_of_two, values[:2])):
                 worst = max(worst, abs(got[row, group] - kept[0] ** 2 / (kept**2).sum()))
+        rows = np.abs(advantages) * np.sqrt((flat.reshape(2, 4, -1) ** 2).sum(-1))
+        np.testing.assert_allclose(ranks.lengths[row], rows.sum(1) ** 2 / (rows**2).sum(1), rtol=1e-9)
+        assert (ranks.rank[row] <= ranks.lengths[row] + 1e-9).all()
     assert worst < 1e-6
     assert len(measured.matrices) > 4
 

@@ -157,6 +157,8 @@ def group_rank(record: ProbeRecord) -> Fact:
         f"their energy in one direction; rewards have a standard deviation of {number(found.deviation.value)}. "
         f"Orthogonal scores of equal norm would give {number(found.null.value)}, 4K(R−K)/R for K of R right"
     )
+    if math.isfinite(found.null_of_lengths.value):
+        text += f", and of the lengths that these have {number(found.null_of_lengths.value)}"
     if group == 2:
         text += ": 2 by algebra at R = 2, so this size cannot show whether a rank of 2 comes from the gradient"
     return Fact(

@@ -9,7 +9,9 @@ The matrix has a row A_i ψ_i per rollout of a group, ψ_i the layer's part of t
 beside them (both a method of this project, no publication):
 
     null       (Σ|A|)² / ΣA², that of orthogonal rows of equal score norm: 4K(R−K)/R for K of R rollouts right, which
-               is 2 at R = 2 by algebra
+               is 2 at R = 2 by algebra. With the lengths that the scores have, (Σ|A|‖ψ‖)²/ΣA²‖ψ‖², it is larger where
+               what is rarer has shorter scores. r_eff is never above that (the diagonal of a Gram matrix is majorised
+               by its eigenvalues), and below it by what scores have in common
     cut at two the same after all but the two largest σ are dropped: 1 + 2√(f(1−f)), f = σ₁²/(σ₁² + σ₂²), at most 2
                whatever the gradient. [PG] takes a "truncated" SVD and does not say of which length.
 """
@@ -36,7 +38,8 @@ class GroupRank:
     """Rank of the rows A_i ψ_i: the median over weight matrices, mean over live groups, with its error over groups.
 
     rank: r_eff. top: top-1 share. rank_of_two, top_of_two: both cut at two singular values. null: (Σ|A|)²/ΣA².
-    deviation: standard deviation of the rewards of a live group (ddof 0).
+    deviation: standard deviation of the rewards of a live group (ddof 0). null_of_lengths: r_eff of orthogonal rows of
+    the lengths that these have.
     """
 
     rank: Estimate = NOT_MEASURED
@@ -45,13 +48,15 @@ class GroupRank:
     top_of_two: Estimate = NOT_MEASURED
     null: Estimate = NOT_MEASURED
     deviation: Estimate = NOT_MEASURED
+    null_of_lengths: Estimate = NOT_MEASURED
 
 
 @dataclass(frozen=True)
 class LayerRanks:
     """Ranks of every live group in every layer, each (L, live groups), and of the groups alone (live groups,).
 
-    rank, top, rank_of_two, top_of_two: see `GroupRank`; NaN where a layer has no gradient. null, deviation: per group.
+    rank, top, rank_of_two, top_of_two, lengths: see `GroupRank`, lengths being its null_of_lengths; NaN where a layer
+    has no gradient. null, deviation: per group.
     """
 
     rank: Array
@@ -60,16 +65,18 @@ class LayerRanks:
     top_of_two: Array
     null: Array
     deviation: Array
+    lengths: Array
 
     def summary(self) -> GroupRank:
         """Median over layers of each group, mean over groups; NaN with the reason without a live group."""
         if not self.rank.size:
             nothing = Estimate(math.nan, math.nan, 0, "no group has unequal rewards")
-            return GroupRank(*(nothing,) * 6)
+            return GroupRank(*(nothing,) * 7)
         return GroupRank(
             *(_over_groups(np.nanmedian(values, 0)) for values in self.of_layers),
             null=_over_groups(self.null),
             deviation=_over_groups(self.deviation),
+            null_of_lengths=_over_groups(np.nanmedian(self.lengths, 0)),
         )
 
     def of_layer(self, number: int) -> dict[str, float]:
@@ -93,10 +100,11 @@ def measure(rewards: Array, layers: Sequence[Array]) -> LayerRanks:
     live = [prompt for prompt, of_group in enumerate(rewards) if np.ptp(of_group) > 0]
     centred = rewards[live] - rewards[live].mean(1, keepdims=True)
     places = [slice(prompt * group, (prompt + 1) * group) for prompt in live]
-    values = np.empty((len(layers), len(live), group))
+    values, lengths = np.empty((2, len(layers), len(live), group))
     for number, gram in enumerate(layers):
         blocks = np.array([gram[place, place] for place in places]).reshape(-1, group, group)
         values[number] = singular_values(centred, blocks)
+        lengths[number] = np.abs(centred) * np.sqrt(np.maximum(blocks.diagonal(0, -2, -1), 0.0))
     two = values[..., :2]
     return LayerRanks(
         effective_rank(values),
@@ -105,6 +113,7 @@ def measure(rewards: Array, layers: Sequence[Array]) -> LayerRanks:
         top_share(two),
         null(centred),
         rewards[live].std(1),
+        effective_rank(lengths),
     )
 
 
