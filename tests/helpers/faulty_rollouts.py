@@ -100,10 +100,10 @@ def loss(change: Callable[[token_weights.StatedWeights], list[np.ndarray]], stat
     return build
 
 
-def writers(*wrong: int, checkpoints: int = 4) -> Build:
+def writers(*wrong: int, checkpoints: int = 4, recorded: bool = False) -> Build:
     """Rollouts of four steps that these checkpoints drew, in place of the one before each step."""
     right = tuple(range(checkpoints))
-    return lambda faulty: toy_tokens.evidence(96, wrong if faulty else right, checkpoints, 0.5, recorded=False)
+    return lambda faulty: toy_tokens.evidence(96, wrong if faulty else right, checkpoints, 0.5, recorded=recorded)
 
 
 def sampler(change: toy_tokens.Change) -> Build:
@@ -204,7 +204,7 @@ FAULTY: Mapping[str, Build] = {
     "unlikely tokens": sampler(lambda chances: np.roll(chances, 1, -1)),
     "truncated sampler": sampler(toy_tokens.top_k(4)),
     "stale sampler": writers(0, 0, 1, 2),
-    "step numbers differ": writers(1, 2, 3, 3),
+    "step numbers differ": writers(1, 2, 3, 3, recorded=True),
     "weights never arrived": writers(0, 0, 0, 0),
     "wrong weights at the sampler": writers(0, 1, 2, 2),
     "misplaced rewards": rows(pipelines.shifted, reward="real"),

@@ -31,7 +31,7 @@ def of(evidence: PipelineEvidence, claims: Claims) -> Answer:
         word="failing" if broken else "healthy" if holds else "cannot tell",
         sentence=_sentence(claims, len(evidence.rows)),
         tables=(_table({proof: claims[proof] for proof in shown}),) if shown else (),
-        text=[*_differences(evidence), *(_fault(claims[proof]) for proof in broken)],
+        text=[*_differences(evidence), *(_fault(claims[proof]) for proof in broken), *_used(evidence)],
         missing=_missing(claims) if evidence.rows else (NO_ROLLOUTS,),
         document={
             "source": evidence.source,
@@ -39,6 +39,7 @@ def of(evidence: PipelineEvidence, claims: Claims) -> Answer:
             "rollouts": len(evidence.rows),
             "checkpoints": [scored.name for scored in evidence.scored],
             "stated": stated.said(evidence.stated),
+            "used": list(evidence.used),
             "differences": list(evidence.differences),
             "tested live": len(evidence.live),
             "claims": [
@@ -71,6 +72,11 @@ def _sentence(claims: Claims, rollouts: int) -> str:
     if partly:
         return f"Cannot tell: no claim could be tested in full, {', '.join(counts[1:])}, {of}."
     return f"Cannot tell: none of the {len(claims)} claims could be tested, {of}."
+
+
+def _used(evidence: PipelineEvidence) -> list[str]:
+    """What was read: one paragraph, or none."""
+    return [f"Used: {'; '.join(evidence.used)}."] if evidence.used else []
 
 
 def _differences(evidence: PipelineEvidence) -> list[str]:

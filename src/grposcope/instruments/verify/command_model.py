@@ -15,20 +15,16 @@ from transformers.utils import logging
 from grposcope.commands import probe_model
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout
-from grposcope.instruments.verify import gradient_norm, module_differences, scoring
+from grposcope.core.text import listed
+from grposcope.instruments.verify import gradient_norm, model_folders, module_differences, scoring
 from grposcope.lab import batch_memory, policies
 from grposcope.lab.policies import Policy, adapters
 from grposcope.lab.sampling import pass_cost
-from grposcope.lab.train import checkpoint as checkpoints
-from grposcope.logs.trainers import trl_output
 from grposcope.signs.rollouts import numerics
 from grposcope.signs.rollouts.evidence import GradientEvidence, PipelineEvidence, ScoredTokens
 from grposcope.signs.rollouts.module_match import ModuleMatch
 
 BASE = "the base model without adapters"
-
-MOST = 8
-"""Checkpoints of one run that are scored; of more, those are taken that should have drawn rollouts that are here."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,7 @@ class NamedCheckpoint:
 def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> PipelineEvidence:
     """The evidence with the tokens scored under each checkpoint; unchanged where no model was given.
 
+    Its rows stay as they were written: tokens that were made of a text are scored, and are nothing that was recorded.
     UserError for checkpoints of different models, and for what does not load or fit.
     """
     if not arguments.model:
@@ -68,8 +65,9 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
     with_adapters = any((Path(one.model) / adapters.CONFIG).is_file() for one in named)
     for number, one in enumerate(named):
         policy = policy if number == 0 else _load(one.model, arguments)
-        scored.append(scoring.score(policy, rows, temperature, one.name, one.step, _progress(one.name)))
-        gradients += _taken_again(policy, replace(evidence, rows=rows, stated=stated), one.step, with_adapters)
+        tokens = scoring.score(policy, rows, temperature, one.name, one.step, _progress(one.name))
+        scored.append(replace(tokens, untrained=one.name == BASE or one.step == 0))
+        gradients += _taken_again(policy, replace(evidence, stated=stated), one.step, with_adapters)
     arrived: tuple[ModuleMatch, ...] = ()
     if arguments.sampler_weights:
         first, *others = sorted(named, key=lambda one: one.name != BASE)
@@ -78,9 +76,18 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
         sampler = _load(probe_model.find(arguments.sampler_weights).model, arguments)
         arrived = module_differences.compare(trainer, module_differences.weights_of(sampler), before)
     return replace(
-        evidence, rows=rows, stated=stated, scored=_ordered(scored), notes=notes, arrived=arrived,
-        gradients=tuple(sorted(gradients, key=lambda one: one.step)),
+        evidence, stated=stated, scored=_ordered(scored), notes=notes, arrived=arrived,
+        gradients=tuple(sorted(gradients, key=lambda one: one.step)), used=(*evidence.used, _used(named, arguments)),
     )  # fmt: skip
+
+
+def _used(named: Sequence[NamedCheckpoint], arguments: argparse.Namespace) -> str:
+    """Which checkpoints the tokens were scored under, a clause."""
+    steps = [str(one.step) for one in named if one.step is not None]
+    if len(steps) < len(named):
+        return f"{len(named)} checkpoint{'s' * (len(named) != 1)} ({', '.join(one.name for one in named)})"
+    where = f" in {arguments.model[0]}" if len(arguments.model) == 1 else ""
+    return f"the checkpoint{'s' * (len(steps) != 1)} of step{'s' * (len(steps) != 1)} {listed(steps)}{where}"
 
 
 def _foretell(policy: Policy, evidence: PipelineEvidence, checkpoints: int) -> None:
@@ -126,17 +133,13 @@ def _load(model: str, arguments: argparse.Namespace) -> Policy:
 def _named(model: str, rows: Sequence[Rollout]) -> list[NamedCheckpoint]:
     """The checkpoints that a name stands for: all of a run, or the one."""
     folder = Path(model)
-    if (folder / "checkpoints").is_dir() and (steps := checkpoints.steps(folder)):
-        every = [
-            NamedCheckpoint(f"step {step}", str(checkpoints.folder_of(folder, step) / "model"), step) for step in steps
-        ]
-        return _chosen(every, rows)
-    if folder.is_dir() and len(models := trl_output.models(folder)) > 1:
+    models = model_folders.models(folder)
+    if len(models) > 1 or (models and not model_folders.is_model(folder)):
         return _chosen([NamedCheckpoint(f"step {step}", str(path), step) for step, path in models.items()], rows)
     source = probe_model.find(model)
     step = source.step
-    if step is None and folder.is_dir() and len(models := trl_output.models(folder)) == 1:
-        step = next(iter(models))
+    if step is None and folder.is_dir():
+        step = next(iter(models), model_folders.step_of(folder.resolve()))
     return [NamedCheckpoint(model if step is None else f"step {step}", source.model, step)]
 
 
@@ -153,12 +156,12 @@ def _with_base(named: list[NamedCheckpoint]) -> list[NamedCheckpoint]:
 
 def _chosen(every: list[NamedCheckpoint], rows: Sequence[Rollout]) -> list[NamedCheckpoint]:
     """At most MOST checkpoints: the first, and those that should have drawn rows, spread over training."""
-    if len(every) <= MOST:
+    if len(every) <= model_folders.MOST:
         return every
     drew = {int(row.version) if row.version == row.version else row.step - 1 for row in rows}
     order = sorted(range(1, len(every)), key=lambda place: every[place].step not in drew)
     wanted = [place for place in order if every[place].step in drew] or order
-    spread = [wanted[i * (len(wanted) - 1) // max(MOST - 2, 1)] for i in range(MOST - 1)]
+    spread = [wanted[i * (len(wanted) - 1) // max(model_folders.MOST - 2, 1)] for i in range(model_folders.MOST - 1)]
     return [every[place] for place in sorted({0, *spread})]
 
 

@@ -74,7 +74,7 @@ def _encoded(row: Rollout, policy: Policy) -> Rollout:
         if row.completion_ids is None and isinstance(row.completion, str):
             ids = list(policy.tokenizer(row.completion, add_special_tokens=False).input_ids)
             width = next((len(one) for one in (row.sampler, row.old, row.mask) if one is not None), None)
-            if width == len(ids) + 1 or (width is None and row.truncated is not True):
+            if width == len(ids) + 1 or (width is None and row.truncated is False):
                 ids.append(retokenize.end_token(policy))
             if width is None or width == len(ids):  # else its tokens were others, and nothing can be set beside them
                 changed["completion_ids"] = np.array(ids, np.int64)

@@ -43,21 +43,21 @@ def stated(evidence: PipelineEvidence) -> Ints:
     """The place among `evidence.scored` of the checkpoint that should have drawn each row (N,), -1 where none is given.
 
     The version that a row carries decides, else its step: rollouts of step N + 1 are drawn by the weights after N
-    steps. Where rows carry no step, or all one that fits no checkpoint, the last checkpoint up to it is meant, and
-    where checkpoints have no step, the first.
+    steps. Of checkpoints that the caller named, the last is meant where rows carry no step, the last before it where
+    they all carry one that fits none, and the first where checkpoints have no step.
     """
     rows, scored = evidence.rows, evidence.scored
     of_step = {one.step: place for place, one in enumerate(scored) if one.step is not None}
     if not scored:
         return np.full(len(rows), -1)
     if not of_step:
-        return np.zeros(len(rows), np.int64)
+        return np.full(len(rows), 0 if evidence.named else -1, np.int64)
     wanted = [int(row.version) if row.version == row.version else row.step - 1 for row in rows]
     found = np.array([of_step.get(one, -1) for one in wanted], np.int64)
     versions = any(row.version == row.version for row in rows)
-    if len({row.step for row in rows}) <= 1 and not versions and (found < 0).all():
-        before = [step for step in of_step if step < rows[0].step] if rows and rows[0].step else []
-        found[:] = of_step[max(before or list(of_step))]
+    if evidence.named and len({row.step for row in rows}) == 1 and not versions and (found < 0).all():
+        before = [step for step in of_step if not rows[0].step or step < rows[0].step]
+        found[:] = of_step[max(before)] if before else -1
     return found
 
 

@@ -5,7 +5,8 @@ which other one did: the one so many checkpoints before (lag), or the same one f
 likelihood ratio over drawn tokens is a martingale under the null hypothesis; the mixture over all alternatives is an
 e-value, so that p needs no approximation and no further correction for the number of checkpoints (`maths.evalues`). A
 sampler's rounding widens the null by `SamplerNumerics.widening`, with the mean square of the log ratios of all earlier
-rows.
+rows. That takes checkpoints that were fixed before the rows were drawn: one that was trained on these rows makes them
+likelier whoever drew them, so that its ratio is no martingale, and only recorded log-probabilities speak for it.
 
 Where the sampler's log-probabilities were recorded they say more: those of the writer differ from them by rounding
 alone, which knows nothing of the other checkpoints. So the squared distance to the stated checkpoint, less that to
@@ -43,26 +44,30 @@ FAR = 0.05
 class WriterPath:
     """Who wrote each row, by one alternative. kind: "lag", "ahead" or "frozen"; number: of checkpoints, or which one.
 
-    writers (R,): a place among the checkpoints for each row.
+    writers (R,): a place among the checkpoints for each row. trained: whether these may have been trained on the rows.
     """
 
     kind: str
     number: int
     writers: Ints
+    trained: bool = False
 
 
-def paths(stated: Ints, checkpoints: int, candidates: Sequence[int] = ()) -> list[WriterPath]:
+def paths(
+    stated: Ints, checkpoints: int, candidates: Sequence[int] = (), trained: Sequence[int] = ()
+) -> list[WriterPath]:
     """The alternatives for rows (R,) that `stated` checkpoints should have drawn; candidates: those without a step.
 
+    trained: those of the candidates that may have been trained on the rows.
     Where two say the same of all rows the first is kept: a sampler that kept the first weights lags by all steps.
     """
     stepped = [place for place in range(checkpoints) if place not in candidates]
     found = [WriterPath("frozen", place, np.minimum(stated, place)) for place in stepped[:-1]]
-    found += [WriterPath("frozen", place, np.full(len(stated), place)) for place in candidates]
+    found += [WriterPath("frozen", place, np.full(len(stated), place), place in trained) for place in candidates]
     for lag in range(1, len(stepped)):
         found.append(WriterPath("lag", lag, np.maximum(stated - lag, stepped[0])))
     if len(stepped) > 1:
-        found.append(WriterPath("ahead", 1, np.minimum(stated + 1, stepped[-1])))
+        found.append(WriterPath("ahead", 1, np.minimum(stated + 1, stepped[-1]), trained=True))
     distinct: dict[bytes, WriterPath] = {}
     for one in found:
         if (one.writers != stated).any():
@@ -110,11 +115,20 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         return
     stated = np.array([row.checkpoint for row in rows])
     without_step = [place for place, one in enumerate(evidence.scored) if one.step is None and place not in set(stated)]
-    alternatives = paths(stated, len(evidence.scored), without_step)
+    trained = [place for place in without_step if not evidence.scored[place].untrained]
+    alternatives = paths(stated, len(evidence.scored), without_step, trained)
     if not alternatives:
         yield cannot_tell(
             "All of these rollouts should come from the first checkpoint, so there is none to compare it with; "
             "give rollouts of later steps, or other checkpoints."
+        )
+        return
+    recorded = _by_recorded(evidence, rows, alternatives)
+    alternatives = [path for path in alternatives if not path.trained]
+    if not alternatives:
+        yield recorded or cannot_tell(
+            "The other checkpoints may have been trained on these rollouts, which makes them likelier whoever drew "
+            "them; log the sampler's log-probabilities, or give earlier checkpoints with their steps."
         )
         return
     allowed, tokens = numerics.of(evidence.stated.precision), np.array([float(row.kept.sum()) for row in rows])
@@ -124,7 +138,6 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     path = alternatives[seen.best]
     expected = np.array([_expected(one, stated, squares, tokens, allowed) for one in alternatives])
     visible = int((expected > math.log(20 * len(alternatives))).sum())
-    recorded = _by_recorded(evidence, rows, alternatives)
     if recorded is None and not visible and seen.p > FAR:
         yield cannot_tell(
             f"The tokens of {len(rows):,} rollouts cannot tell the checkpoints apart: the most different one "
