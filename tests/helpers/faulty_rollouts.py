@@ -100,6 +100,37 @@ def loss(change: Callable[[token_weights.StatedWeights], list[np.ndarray]], stat
     return build
 
 
+def second_update(change: Callable[[token_weights.StatedWeights], list[np.ndarray]], stated: StatedLoss) -> Build:
+    """Derivatives of a second update on a batch, at other ratios than 1, which another loss may have written."""
+
+    def build(faulty: bool) -> PipelineEvidence:
+        sound = loss(lambda weights: weights.total(KL))(False)
+        random, moved = np.random.default_rng(5), []
+        for row in sound.rows:
+            assert row.current is not None
+            moved.append(replace(row, current=row.current + random.normal(0, 0.4, len(row.current))))
+        written = token_weights.of(StatedLoss(), moved).total(KL)
+        if faulty:
+            written = change(token_weights.of(stated, moved))
+        given = tuple(
+            replace(row, last=new.current, last_weights=weights, last_step=2)
+            for row, new, weights in zip(sound.rows, moved, written, strict=True)
+        )
+        return replace(sound, rows=given)
+
+    return build
+
+
+def broken_number(faulty: bool) -> PipelineEvidence:
+    """A derivative of a trained token is NaN, or none is."""
+    sound = loss(lambda weights: weights.total(KL))(False)
+    row = sound.rows[2]
+    assert row.loss_weights is not None
+    values = row.loss_weights.copy()
+    values[0] = np.nan if faulty else values[0]
+    return replace(sound, rows=(*sound.rows[:2], replace(row, loss_weights=values), *sound.rows[3:]))
+
+
 def writers(*wrong: int, checkpoints: int = 4, recorded: bool = False) -> Build:
     """Rollouts of four steps that these checkpoints drew, in place of the one before each step."""
     right = tuple(range(checkpoints))
@@ -237,6 +268,9 @@ FAULTY: Mapping[str, Build] = {
     "wrong aggregation": loss(lambda weights: weights.total(KL), StatedLoss(reduction="token mean")),
     "accumulation not scaled": loss(lambda weights: [4 * w for w in weights.total(KL)]),
     "another loss": loss(lambda weights: [w * np.arange(1, len(w) + 1) for w in weights.total(KL)]),
+    "ratio always 1": second_update(lambda weights: weights.total(KL), StatedLoss(ratio="none")),
+    "wrong clip range": second_update(lambda weights: weights.total(KL), StatedLoss(high=0.6)),
+    "non-finite": broken_number,
     "reference moves along": reference,
     "wrong reference": log(lambda run: {"kl": np.full(60, 0.1)}, kl=np.linspace(0, 0.1, 60)),
     "wrong old log-probabilities": each(bfloat16),

@@ -16,7 +16,7 @@ from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats
-from grposcope.signs.rollouts import coverage, token_weights
+from grposcope.signs.rollouts import clip_fit, coverage, token_weights
 from grposcope.signs.rollouts.claims.first_update import EXACT, in_bfloat16
 from grposcope.signs.rollouts.evidence import GradientEvidence, PipelineEvidence
 from grposcope.signs.rollouts.findings import exact, was_tested
@@ -34,17 +34,87 @@ FAULTS = {
     "KL sign": "wrong kl term", "KL left out": "wrong kl term", "KL coefficient": "wrong kl term",
     "sign of the loss": "reversed sign", "another aggregation": "wrong aggregation",
     "accumulation not scaled": "accumulation not scaled", "factor of the loss": "scaled by a factor",
+    "ratio always 1": "ratio always 1", "clip range": "wrong clip range", "clip on both sides": "wrong clip range",
 }  # fmt: skip
 """How the weights differ from those of the loss -> its fault; "another loss" where nothing explains it."""
 
 
+OWN_REMEDY = ("ratio always 1", "clip range", "clip on both sides")
+"""Kinds whose remedy is that of their fault."""
+
+
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Token weights, or norms at checkpoints in their place; then the reference."""
+    yield from _not_finite(evidence)
     both = [list(_weights(evidence)), list(_norms(evidence))]
     made = [found for found in both if any(was_tested(one) for one in found)]
     for found in made or both:
         yield from found
     yield from _reference(evidence)
+
+
+COLUMNS = {
+    "loss_weights": "derivatives of the loss", "current": "log-probabilities of the loss",
+    "old": "old log-probabilities", "reference": "the reference's log-probabilities", "sampler": "the sampler's log-probabilities",
+    "last_weights": "derivatives of the loss of the last update", "last": "log-probabilities of the last update",
+}  # fmt: skip
+"""Lists of a rollout with a number for every trained token -> what they are."""
+
+
+def _not_finite(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """Numbers of trained tokens are finite. A list that is NaN throughout was not recorded; of the sampler, any NaN."""
+    wrong: dict[str, list[Rollout]] = {}
+    count, tested = 0, 0
+    for row in evidence.rows:
+        for name in COLUMNS:
+            values = getattr(row, name)
+            if row.dropped or values is None or not len(values):
+                continue
+            bad = np.isinf(values) if name == "sampler" or np.isnan(values).all() else ~np.isfinite(values)
+            if name == "loss_weights" and row.current is not None and len(row.current) == len(values):
+                bad |= np.isnan(values) & np.isfinite(row.current)
+            if row.mask is not None and len(row.mask) == len(values):
+                bad = bad & row.mask
+            tested += 1
+            count += int(bad.sum())
+            if bad.any():
+                wrong.setdefault(name, []).append(row)
+    if not tested:
+        return
+    rows = [row for part in wrong.values() for row in part]
+    what = " and ".join(f"{COLUMNS[name]} in {len(part):,} rollout{'s' * (len(part) != 1)}"
+                        for name, part in wrong.items())  # fmt: skip
+    yield exact(
+        fault="non-finite",
+        brief="numbers of trained tokens are not finite",
+        broken=bool(wrong),
+        evidence=f"{count:,} numbers of trained tokens are NaN or infinite: {what}; the first is {rows[0].where}"
+        if rows
+        else "",
+        held="All recorded numbers of trained tokens are finite.",
+        effect="One NaN in the loss makes every weight NaN; a log-probability of −∞ makes ratio and KL term infinite.",
+        remedy="Look at the tokens of the named rollout: a token that a mask or top-k rules out, log(0), or logits "
+        "that overflowed.",
+        onset=min((row.step for row in rows), default=None),
+    )
+
+
+def _updates(evidence: PipelineEvidence) -> Iterator[tuple[int, list[Rollout], list[Rollout]]]:
+    """(optimiser step, rollouts that it took, all of their batch) of each update whose derivatives were recorded.
+
+    The rollouts of a later update of a batch have what that update took as what the loss was taken at.
+    """
+    for step, places in evidence.steps.items():
+        rows = [evidence.rows[place] for place in places]
+        if some := [rows[place] for place in token_weights.of_update(rows) if rows[place].loss_weights is not None]:
+            yield step, some, rows
+        later: dict[int, list[Rollout]] = {}
+        for row in rows:
+            if row.last is not None and row.last_weights is not None and not row.dropped:
+                taken = replace(row, current=row.last, loss_weights=row.last_weights, micro_batch=row.last_part)
+                later.setdefault(row.last_step, []).append(taken)
+        for at in sorted(later):
+            yield at, later[at], rows
 
 
 def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
@@ -59,11 +129,7 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
         return
     wrong: list[tuple[int, str, str]] = []
     largest, tokens, taken, size, pulled = 0.0, 0, 0, 0.0, False
-    for step, places in evidence.steps.items():
-        rows = [evidence.rows[place] for place in places]
-        some = [rows[place] for place in token_weights.of_update(rows) if rows[place].loss_weights is not None]
-        if not some:
-            continue
+    for step, some, rows in _updates(evidence):
         given = np.concatenate([_given(row) for row in some])
         found = _wanted(loss, kl, some, rows)
         compared = np.isfinite(given) & np.isfinite(found)
@@ -76,7 +142,8 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
         if not scale:
             continue  # no advantage and no KL term, so every loss has derivatives of 0
         share = float(apart.max() / scale)
-        tolerance = BFLOAT16 if in_bfloat16(given) else FLOAT32
+        coarse = in_bfloat16(given) or evidence.stated.training in ("bfloat16", "float16")
+        tolerance = BFLOAT16 if coarse else FLOAT32
         tokens += int(compared.sum())
         taken += len(some)
         pulled |= bool(kl) and _pulls(loss, kl, some, rows, tolerance * scale)
@@ -101,8 +168,10 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
         f"{coverage.share(taken, len(evidence.rows), 'none, or only zeros')}, to {largest:.1g} of the largest; "
         f"{FLOAT32:g} would have been detected ({BFLOAT16:g} in bfloat16).",
         effect=f"The gradient is that of a different objective: the token weights are off by {size:.0%} of their size.",
-        remedy="Compare the sign and factor of each loss term with the settings, and check what the loss is divided by "
-        "in gradient accumulation.",
+        remedy=""
+        if first[1] in OWN_REMEDY
+        else "Compare the sign and factor of each loss term with the settings, and "
+        "check what the loss is divided by in gradient accumulation.",
         onset=first[0] if wrong else None,
     )
     if kl and not pulled:
@@ -133,6 +202,8 @@ def _explained(
 ) -> tuple[str, str]:  # fmt: skip
     """What the weights are instead: a key of FAULTS, and words for it."""
     parts = len({row.micro_batch for row in some})
+    if (clip := clip_fit.explained(loss, kl, some, rows, given, tolerance)) is not None:
+        return clip
     for reduction in dict.fromkeys((loss.reduction, *REDUCTIONS)):
         if reduction == "constant length" and not loss.length:
             continue
