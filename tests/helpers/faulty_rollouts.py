@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -96,6 +97,41 @@ def loss(change: Callable[[token_weights.StatedWeights], list[np.ndarray]], stat
             written = change(token_weights.of(stated or StatedLoss(), drawn))
         given = tuple(replace(row, loss_weights=w) for row, w in zip(drawn, written, strict=True))
         return PipelineEvidence("", rows=given, stated=Stated(loss=StatedLoss(), kl=KL, accumulation=4))
+
+    return build
+
+
+def padded(faulty: bool) -> PipelineEvidence:
+    """Completions with padding to one width, trained on up to their end, or on what is behind it."""
+    sound = Pipeline(seed=1)
+    width = max(len(row["mask"]) for row in sound.rows())
+    made = []
+    for row in sound.rows():
+        size = len(row["mask"])
+        longer = pipelines.longer(row, [pipelines.PAD] * (width - size), 0)
+        made.append({**longer, "mask": [1 - one for one in longer["mask"]] if faulty else longer["mask"]})
+    return read.of_rows(made, sound.settings)
+
+
+def uneven(change: Callable[[list[float]], list[float]]) -> Build:
+    """Log-probabilities that differ from token to token, of which the sampler's are others or the trainer's."""
+
+    def column(row: pipelines.Row) -> list[float]:
+        random = np.random.default_rng(sum(row["completion_ids"]))
+        return [-float(one) for one in random.exponential(1.5, len(row["mask"]))]
+
+    def build(faulty: bool) -> PipelineEvidence:
+        sound = Pipeline(seed=1)
+        made = [
+            {
+                **row,
+                "old_logprobs": (own := column(row)),
+                "logprobs": own,
+                "sampling_logprobs": change(own) if faulty else own,
+            }
+            for row in sound.rows()
+        ]
+        return read.of_rows(made, sound.settings)
 
     return build
 
@@ -249,6 +285,8 @@ FAULTY: Mapping[str, Build] = {
     "split groups": rows(pipelines.split_groups, reward="real"),
     "wrong group size": rows(pipelines.singletons),
     "copied rollouts": rows(pipelines.copied, prompts=16),
+    "ranks draw the same": rows(pipelines.same_on_ranks),
+    "mask inverted": padded,
     "prompt trained on": rows(pipelines.prompt_trained),
     "tool output trained on": rows(pipelines.tool_trained),
     "no token trained on": each(lambda row: {"mask": [0] * len(row["mask"])}, masks_truncated=False),
@@ -268,6 +306,9 @@ FAULTY: Mapping[str, Build] = {
     "wrong aggregation": loss(lambda weights: weights.total(KL), StatedLoss(reduction="token mean")),
     "accumulation not scaled": loss(lambda weights: [4 * w for w in weights.total(KL)]),
     "another loss": loss(lambda weights: [w * np.arange(1, len(w) + 1) for w in weights.total(KL)]),
+    "misaligned log-probabilities": uneven(lambda values: [0.0, *values[:-1]]),
+    "log-probabilities of another kind": uneven(lambda values: [one / math.log(2) for one in values]),
+    "inputs differ": uneven(lambda values: [-3 - one for one in values]),
     "ratio always 1": second_update(lambda weights: weights.total(KL), StatedLoss(ratio="none")),
     "wrong clip range": second_update(lambda weights: weights.total(KL), StatedLoss(high=0.6)),
     "non-finite": broken_number,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -67,7 +68,7 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
         policy = policy if number == 0 else _load(one.model, arguments)
         tokens = scoring.score(policy, rows, temperature, one.name, one.step, _progress(one.name))
         scored.append(replace(tokens, untrained=one.name == BASE or one.step == 0))
-        gradients += _taken_again(policy, replace(evidence, stated=stated), one.step, with_adapters)
+        gradients += _taken_again(policy, replace(evidence, stated=stated), one.step, with_adapters, one.model)
     arrived: tuple[ModuleMatch, ...] = ()
     if arguments.sampler_weights:
         first, *others = sorted(named, key=lambda one: one.name != BASE)
@@ -111,12 +112,27 @@ def _foretell(policy: Policy, evidence: PipelineEvidence, checkpoints: int) -> N
 
 
 def _taken_again(
-    policy: Policy, evidence: PipelineEvidence, step: int | None, with_adapters: bool
+    policy: Policy, evidence: PipelineEvidence, step: int | None, with_adapters: bool, model: str
 ) -> list[GradientEvidence]:
     """The gradient of the step after a checkpoint; none of a base model whose adapters are trained."""
     base = with_adapters and all(p.requires_grad for p in policy.model.parameters())
-    found = None if step is None or base else gradient_norm.measure(policy, evidence, step + 1)
+    precision = _precision(evidence.stated.training, Path(model))
+    found = None if step is None or base else gradient_norm.measure(policy, evidence, step + 1, precision)
     return [] if found is None else [found]
+
+
+def _precision(stated: str | None, model: Path) -> str:
+    """The number format that a trainer computed in: that of its settings or of the weights it kept, the coarser one.
+
+    bfloat16 where nothing says it.
+    """
+    try:
+        config = json.loads((model / "config.json").read_bytes())
+    except (OSError, ValueError):
+        config = {}
+    kept = str(config.get("dtype", config.get("torch_dtype"))) if isinstance(config, dict) else ""
+    coarse = [one for one in (stated, kept) if one in ("bfloat16", "float16")]
+    return coarse[0] if coarse else stated or "bfloat16"
 
 
 def _quiet(arguments: argparse.Namespace) -> None:

@@ -24,6 +24,8 @@ def sampled(row: Rollout, scored: ScoredTokens, place: int, ends: tuple[int, ...
     out all of it says that the rollout was not trained on, not who wrote it.
     """
     known = ~np.isnan(scored.logp[place])
+    if row.truncated and row.completion_ids is not None and len(row.completion_ids) == len(known) and len(known):
+        known[-1] &= int(row.completion_ids[-1]) not in ends  # put behind a cut completion, as no end was drawn
     if row.written is None and row.completion_ids is not None and len(row.completion_ids) == len(known):
         known[_behind(row.completion_ids, ends) :] = False
     if row.written is not None and len(row.written) == len(known):

@@ -86,7 +86,8 @@ class GradientEvidence:
 
     step: of the optimiser. logged: norm before clipping as the run has it. policy, kl: squared norms of the gradients
     of the surrogate and of the KL term for β = 1; cross: their inner product. rollouts: in it. precision: number format
-    of the run's weights.
+    that the trainer computed it in. rounding: norm that rounding of the reference's log-probabilities makes by itself
+    where no advantage is left; 0 otherwise.
     """
 
     step: int
@@ -97,6 +98,7 @@ class GradientEvidence:
     rollouts: int
     checkpoint: str
     precision: str = "float32"
+    rounding: float = 0.0
 
     def norm(self, times: float, kl: float) -> float:
         """‖times · ∇surrogate + kl · ∇KL‖."""
