@@ -58,6 +58,23 @@ def grader(wrong: Callable[[list[str]], list[float]], moved: Callable[[float], f
     return build
 
 
+def of_answers(faulty: bool) -> PipelineEvidence:
+    """A grader that compares with the answer of the prompt, whose rewards are kept by completion or by both."""
+    kept: dict[Any, float] = {}
+
+    def grade(prompts: Any, texts: Any) -> list[float]:
+        given = []
+        for prompt, text in zip(prompts, texts, strict=True):
+            reward = float(str(prompt).split()[-1] == str(text).strip(" .\n").split(" ")[0])
+            given.append(kept.setdefault(str(text) if faulty else (prompt, text), reward))
+        return given
+
+    sound = Pipeline(steps=1).rows()
+    made = [{**row, "completion": str(row["prompt"]).split()[-1] if place % 2 else "99", "reward": float(place % 2)}
+            for place, row in enumerate(sound)]  # fmt: skip
+    return replace(read.of_rows(made, {}), grader=grade)
+
+
 def noisy(texts: list[str]) -> list[float]:
     """Another reward for the same text each time."""
     return np.random.default_rng().random(len(texts)).tolist()
@@ -298,6 +315,7 @@ FAULTY: Mapping[str, Build] = {
     "wrong truncation mark": each(lambda row: {"truncated": True}, masks_truncated=False),
     "failures as zeros": rows(pipelines.failures_as_zeros),
     "empty completions paid": emptied,
+    "cached rewards": of_answers,
     "reward not repeatable": grader(noisy),
     "reward depends on neighbours": grader(lambda texts: pipelines.by_order(texts, texts)),
     "wrong rewards": grader(lambda texts: pipelines.graded(texts, texts), lambda reward: reward + 0.1),

@@ -86,9 +86,7 @@ def paired(rows: Sequence[Rollout]) -> list[PairedTokens]:
         if row.version == row.version and row.version != row.step - 1:
             continue  # drawn by earlier weights, which the trainer's are not
         drawn = row.written if row.written is not None else row.mask
-        keep = (
-            drawn if drawn is not None and len(drawn) == len(trainer) and drawn.any() else np.ones(len(trainer), bool)
-        )
+        keep = drawn if drawn is not None and len(drawn) == len(trainer) else np.ones(len(trainer), bool)
         pair = PairedTokens(row, np.where(keep, row.sampler, np.nan), np.where(keep, trainer, np.nan))
         if pair.known.any():
             found.append(pair)

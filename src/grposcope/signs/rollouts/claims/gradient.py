@@ -68,7 +68,7 @@ COLUMNS = {
 def _not_finite(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Numbers of trained tokens are finite. A list that is NaN throughout was not recorded; of the sampler, any NaN."""
     wrong: dict[str, list[Rollout]] = {}
-    count, tested = 0, 0
+    count = 0
     for row in evidence.rows:
         for name in COLUMNS:
             values = getattr(row, name)
@@ -79,12 +79,11 @@ def _not_finite(evidence: PipelineEvidence) -> Iterator[Finding]:
                 bad |= np.isnan(values) & np.isfinite(row.current)
             if row.mask is not None and len(row.mask) == len(values):
                 bad = bad & row.mask
-            tested += 1
             count += int(bad.sum())
             if bad.any():
                 wrong.setdefault(name, []).append(row)
-    if not tested:
-        return
+    if not wrong and not any(row.loss_weights is not None and row.loss_weights.any() for row in evidence.rows):
+        return  # nothing of the gradient itself was looked at
     rows = [row for part in wrong.values() for row in part]
     what = " and ".join(f"{COLUMNS[name]} in {len(part):,} rollout{'s' * (len(part) != 1)}"
                         for name, part in wrong.items())  # fmt: skip

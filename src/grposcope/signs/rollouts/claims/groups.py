@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
@@ -163,7 +163,7 @@ def _ranks(evidence: PipelineEvidence) -> Iterator[Finding]:
         return
     step = min(again, default=0)
     size = blocks[step] if again else LEAST_BLOCK
-    p = float(binom.sf(len(again) - 1, len(whole), 1 / math.perm(distinct, size)))
+    p = float(bdtrc(len(again) - 1, len(whole), 1 / math.perm(distinct, size))) if again else 1.0
     copied = bool(again) and all(_repeats([texts for _, texts in whole[at]], blocks[at]) for at in again)
     draws = ", and their completions too" if copied else ""
     processes = f"{len(whole[step]) // size} processes draw alike" if again else ""
@@ -172,9 +172,9 @@ def _ranks(evidence: PipelineEvidence) -> Iterator[Finding]:
         p=p,
         brief="the same prompts and completions on every rank" if copied else "the same prompts on every rank",
         broken=bool(again),
-        evidence=f"In {len(again):,} of {len(whole):,} steps the prompts of the first {size} groups come again in the same "
-        f"order{draws}: {processes} (p = {p:.2g})",
-        held=f"In {len(whole):,} steps {'hardly any' if again else 'no'} sequence of prompts is repeated within the batch.",
+        evidence=f"In {len(again):,} of {len(whole):,} steps the prompts of the first {size} groups come again in the "
+        f"same order{draws}: {processes} (p = {p:.2g})",
+        held=f"In {len(whole):,} steps {'hardly any' if again else 'no'} sequence of prompts is repeated in the batch.",
         effect=f"A batch has the prompts of {size} groups, not of {len(whole[step])}." if again else "",
         onset=step if again else None,
     )  # fmt: skip
