@@ -190,8 +190,9 @@ class Pilot:
         if not math.isnan(self.counts.advised):
             self._made_good(step)
         self._highest = max(self._highest, *(float(row.max()) for row in groups))
-        dead = [float(np.ptp(row) == 0 and row[0] < self._highest) for row in groups]
-        self._note("dead", self.dead.take(np.array(dead)))
+        dead = [float(np.ptp(row) == 0 and row[0] < self._highest) for row in groups if len(row) > 1]
+        if dead:  # a group of one, as the mean of a batch is, has nothing to be equal to
+            self._note("dead", self.dead.take(np.array(dead)))
         if truncated is not None:
             self._note("cut", self.cut.take(np.asarray(truncated, np.float64).mean(1)))
 
@@ -200,7 +201,7 @@ class Pilot:
         last = monitors.level_of(self.reward.batches[-FOLLOW:])
         if len(self.reward.batches) >= FOLLOW and last.value - ONE_SIDED * last.se >= self.counts.advised:
             self.reward = Fall(self.policy.fall, hypotheses=self._same_limit(step))
-            self.heldout = HeldoutFall(self.policy.fall, best=self.heldout.best, best_step=self.heldout.best_step)
+            self.heldout = self.heldout.anew()
             self.counts.advised = math.nan
             for name in ("reward", "heldout"):
                 self._loudest.pop(name, None)
@@ -475,8 +476,7 @@ class Pilot:
             self.reward = Fall(self.policy.fall, hypotheses=same)
             self._loudest.pop("reward", None)
         if name == "heldout" or found.action == "rollback":
-            before = self.heldout
-            self.heldout = HeldoutFall(self.policy.fall, best=before.best, best_step=before.best_step)
+            self.heldout = self.heldout.anew()
             self._loudest.pop("heldout", None)
 
 

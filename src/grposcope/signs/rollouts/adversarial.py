@@ -1,7 +1,7 @@
 """What a grader pays for answers that deserve nothing, or the same as before: asked for some prompts, as a table.
 
 The best-paid completion of a prompt is put to it again with a space behind it, and to another prompt; an empty answer,
-the prompt itself and all answers of the prompt at once are put to it in its place. A grader that fails on a batch of them
+the prompt itself and all its answers at once are put to it in its place. A grader that fails on a batch of them
 has given none of them a number.
 """
 
