@@ -190,6 +190,20 @@ def writers(*wrong: int, checkpoints: int = 4, recorded: bool = False) -> Build:
     return lambda faulty: toy_tokens.evidence(96, wrong if faulty else right, checkpoints, 0.5, recorded=recorded)
 
 
+def scaled_adapters(faulty: bool) -> PipelineEvidence:
+    """Rollouts of a step that weights twice as far from the base drew, or the ones that should have."""
+    base, own = toy_tokens.logits(192, 1, 0.0, 1)[0], toy_tokens.logits(192, 2, 0.6, 1)[1]
+    at = {factor: base + factor * (own - base) for factor in (0.0, 0.5, 1.0, 2.0)}
+    chances = toy_tokens.normalized(np.exp(at[2.0 if faulty else 1.0]))
+    picked = (np.random.default_rng(2).random((*chances.shape[:2], 1)) > chances.cumsum(-1)).sum(-1)
+    picked = list(picked.clip(max=toy_tokens.VOCABULARY - 1))
+    one = {factor: toy_tokens.scored(logits[None], picked)[0] for factor, logits in at.items()}
+    scored = replace(one[1.0], at_scale={factor: own.logp for factor, own in one.items() if factor != 1.0})
+    made = tuple(Rollout(f"row {i}", 1, str(i // 4), prompt_ids=np.array([1]), completion_ids=ids, reward=1.0)
+                 for i, ids in enumerate(picked))  # fmt: skip
+    return PipelineEvidence("toy", rows=made, scored=(scored,))
+
+
 def sampler(change: toy_tokens.Change) -> Build:
     """Rollouts that a sampler drew by other probabilities."""
     return lambda faulty: toy_tokens.evidence(256, change=change if faulty else toy_tokens.unchanged)
@@ -287,6 +301,7 @@ FAULTY: Mapping[str, Build] = {
     "sampler temperature differs": sampler(toy_tokens.tempered(0.8)),
     "unlikely tokens": sampler(lambda chances: np.roll(chances, 1, -1)),
     "truncated sampler": sampler(toy_tokens.top_k(4)),
+    "adapters at another scale": scaled_adapters,
     "stale sampler": writers(0, 0, 1, 2),
     "step numbers differ": writers(1, 2, 3, 3, recorded=True),
     "weights never arrived": writers(0, 0, 0, 0),

@@ -61,13 +61,15 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
         _Shape.of(policy).check(_load(one.model, arguments))
     rows, said = scoring.with_ids(evidence.rows, policy)
     notes, scored = (*evidence.notes, *said, *_absent(rows)), []
-    _foretell(policy, replace(evidence, rows=rows), len(named))
     gradients: list[GradientEvidence] = []
     with_adapters = any((Path(one.model) / adapters.CONFIG).is_file() for one in named)
+    passes = len(named) * (1 + len(scoring.SCALES) * with_adapters)
+    _foretell(policy, replace(evidence, rows=rows), passes)
     for number, one in enumerate(named):
         policy = policy if number == 0 else _load(one.model, arguments)
         tokens = scoring.score(policy, rows, temperature, one.name, one.step, _progress(one.name))
-        scored.append(replace(tokens, untrained=one.name == BASE or one.step == 0))
+        scales = scoring.at_scales(policy, rows, temperature)
+        scored.append(replace(tokens, untrained=one.name == BASE or one.step == 0, at_scale=scales))
         gradients += _taken_again(policy, replace(evidence, stated=stated), one.step, with_adapters, one.model)
     arrived: tuple[ModuleMatch, ...] = ()
     if arguments.sampler_weights:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,6 +142,20 @@ def relative_error(nats: float) -> float:
     The weights of rollouts spread by √χ², which is √(2 KL) where that is small; 1 is the most that is said.
     """
     return float(min(1.0, np.sqrt(max(0.0, 2 * nats))))
+
+
+def factors(evidence: PipelineEvidence, rows: Sequence[RowTokens]) -> list[float]:
+    """Factors on the adapters under which the stated checkpoints of all rows were scored."""
+    each = [set(evidence.scored[place].at_scale) for place in {row.checkpoint for row in rows}]
+    return sorted(set.intersection(*each)) if each else []
+
+
+def logp_of(evidence: PipelineEvidence, rows: Sequence[RowTokens], row: RowTokens, writer: int) -> Floats:
+    """log π of the drawn tokens of a row under a writer: a checkpoint, or behind them the row's own at a factor."""
+    if writer < len(evidence.scored):
+        return np.asarray(evidence.scored[writer].logp[row.place][row.kept])
+    factor = factors(evidence, rows)[writer - len(evidence.scored)]
+    return np.asarray(evidence.scored[row.checkpoint].at_scale[factor][row.place][row.kept])
 
 
 def joined(parts: list[Floats]) -> Floats:

@@ -115,7 +115,8 @@ class ScoredTokens:
     above: the probability of those. vocabulary: number of tokens. Empty where they were not taken: log_powers
     (T, POWERS), log Σ_v π_v^β; outside_k (T, TOP_KS) and outside_p (T, TOP_PS), a lower bound of the probability
     outside of the k likeliest tokens and of a nucleus, exact where those kept are among the likeliest few hundred
-    (`sampling_grids`). NaN marks tokens that could not be scored.
+    (`sampling_grids`). at_scale: of a checkpoint with adapters, `logp` where what they add is multiplied by a factor,
+    by factor. NaN marks tokens that could not be scored.
     """
 
     name: str
@@ -130,6 +131,7 @@ class ScoredTokens:
     outside_k: Sequence[Floats] = ()
     outside_p: Sequence[Floats] = ()
     untrained: bool = False
+    at_scale: Mapping[float, Sequence[Floats]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -303,7 +303,18 @@ def _checkpoint(evidence: PipelineEvidence, found: Sequence[RecordedTokens]) -> 
             left = _left(evidence, found, of)
             if left != own and left < nearest[2]:
                 nearest = fault, name, left
+    for factor in set.intersection(*(set(evidence.scored[place].at_scale) for place in of_stated.values())):
+        left = _left_at(evidence, found, of_stated, factor)
+        if left < nearest[2]:
+            fault = "adapters at another scale" if factor else "weights never arrived"
+            nearest = fault, f"the expected checkpoint with {factor:g} times its adapters", left
     return nearest
+
+
+def _left_at(evidence: PipelineEvidence, found: Sequence[RecordedTokens], of: dict[int, int], factor: float) -> float:
+    """The same from those of the stated checkpoints with `factor` times their adapters."""
+    at = [(evidence.scored[of[one.place]].at_scale[factor][one.place][one.kept], one) for one in found]
+    return float(np.nanmean(np.concatenate([k3(logp - one.recorded) for logp, one in at])))
 
 
 def _left(evidence: PipelineEvidence, found: Sequence[RecordedTokens], of: dict[int, int]) -> float:
