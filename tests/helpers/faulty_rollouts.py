@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import written_texts
 from pipelines import Pipeline
 
 from grposcope.core.rollouts import Rollout
-from grposcope.core.run import Run
+from grposcope.core.run import Meta, Run, no_evaluations, no_groups
 from grposcope.instruments.verify import read
 from grposcope.signs.rollouts import token_weights
 from grposcope.signs.rollouts.evidence import OptimizerEvidence, PipelineEvidence, ScoredTokens, Stated
@@ -242,6 +243,18 @@ def optimizer(faulty: bool) -> PipelineEvidence:
     return PipelineEvidence("", stated=Stated(beta2=0.999), optimizer=seen)
 
 
+def taken(faulty: bool) -> PipelineEvidence:
+    """Adam takes the logged gradients, of norms 0.5 and 3, clipped at 1, or at a thousandth of that."""
+    norms = np.array([0.5, 3.0, 0.8])
+    second, seen = 0.0, []
+    for step, norm in enumerate(np.minimum(norms, 1e-3 if faulty else 1.0), 1):
+        second = 0.999 * second + 0.001 * norm**2
+        seen.append(OptimizerEvidence(step, step, second, 1e-4))
+    table = {"step": np.arange(1, 4.0), "grad_norm": norms}
+    run = Run(Meta(Path("log"), "trl", "log", "finished"), {"settings": {}}, table, no_groups(), no_evaluations())
+    return PipelineEvidence("", run=run, stated=Stated(beta2=0.999, clip=1.0), optimizer=tuple(seen))
+
+
 def prompts(faulty: bool) -> PipelineEvidence:
     """The prompts of step 1 come again at step 3, within an epoch of twelve, or do not."""
     batches = {1: "abcd", 2: "efgh", 3: "abcd" if faulty else "ijkl"}
@@ -345,6 +358,7 @@ FAULTY: Mapping[str, Build] = {
     "ratio always 1": second_update(lambda weights: weights.total(KL), StatedLoss(ratio="none")),
     "wrong clip range": second_update(lambda weights: weights.total(KL), StatedLoss(high=0.6)),
     "non-finite": broken_number,
+    "clip norm not in force": taken,
     "reference moves along": reference,
     "wrong reference": log(lambda run: {"kl": np.full(60, 0.1)}, kl=np.linspace(0, 0.1, 60)),
     "wrong old log-probabilities": each(bfloat16),

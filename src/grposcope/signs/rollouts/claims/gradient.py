@@ -18,7 +18,7 @@ from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats
 from grposcope.signs.rollouts import clip_fit, coverage, token_weights
 from grposcope.signs.rollouts.claims.first_update import EXACT, in_bfloat16
-from grposcope.signs.rollouts.evidence import GradientEvidence, PipelineEvidence
+from grposcope.signs.rollouts.evidence import GradientEvidence, OptimizerEvidence, PipelineEvidence
 from grposcope.signs.rollouts.findings import exact, was_tested
 from grposcope.signs.rollouts.stated_loss import StatedLoss
 from grposcope.signs.rollouts.token_weights import REDUCTIONS
@@ -53,6 +53,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     made = [found for found in both if any(was_tested(one) for one in found)]
     for found in made or both:
         yield from found
+    yield from _taken(evidence)
     yield from _reference(evidence)
 
 
@@ -290,6 +291,48 @@ def _instead(one: GradientEvidence, kl: float, evidence: PipelineEvidence) -> st
         if abs(one.logged - one.norm(a, b)) <= _allowed(one, kl):
             return f"; the log has the norm of a gradient {words}"
     return ""
+
+
+TAKEN = 0.05
+"""Relative difference of the norm that Adam took from the logged one that sums of squares in float32 explain."""
+
+
+def _taken(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """The optimiser takes the logged gradient, clipped as stated.
+
+    Adam's second moments sum to v after a step and to u before it, so that (v − β₂ u)/(1 − β₂) is the squared norm of
+    the gradient that it took.
+    """
+    said, run = evidence.stated, evidence.run
+    if run is None or "grad_norm" not in run.table or run.window > 1 or said.beta2 is None or said.clip is None:
+        return
+    logged = dict(zip(run.table["step"].tolist(), run.table["grad_norm"].tolist(), strict=True))
+    before = OptimizerEvidence(0, 0.0, 0.0)
+    compared: list[tuple[int, float, float]] = []
+    for one in evidence.optimizer:
+        norm = logged.get(one.step, float("nan"))
+        if one.step == before.step + 1 and one.updates == one.step and np.isfinite(one.second) and norm > 0:
+            square = (one.second - said.beta2 * before.second) / (1 - said.beta2)
+            visible = one.second * 1e-4 < square * (1 - said.beta2)  # else what was added is lost in rounding
+            due = min(norm, said.clip) if said.clip else norm
+            if visible or square <= 0:
+                compared.append((one.step, float(np.sqrt(max(square, 0.0))), due))
+        before = one
+    if not compared:
+        return
+    wrong = [(step, took, due) for step, took, due in compared if abs(took - due) > TAKEN * due]
+    step, took, due = wrong[0] if wrong else compared[0]
+    yield exact(
+        fault="clip norm not in force",
+        brief="clipped to almost nothing" if took < due / 100 else "another norm than the clipped one",
+        broken=bool(wrong),
+        evidence=f"At {len(wrong):,} of {len(compared):,} steps Adam took a gradient of another norm than the logged "
+        f"one, clipped at {said.clip:g}: {took:.3g} instead of {due:.3g} at step {step}",
+        held=f"At {len(compared):,} steps Adam took a gradient of the logged norm, clipped at {said.clip:g}.",
+        effect=f"Steps follow a gradient that is {took / due:.3g} times as large as it should be; where ε is no longer "
+        "small beside it, Adam hardly moves.",
+        onset=step if wrong else None,
+    )
 
 
 def _reference(evidence: PipelineEvidence) -> Iterator[Finding]:
