@@ -199,7 +199,7 @@ def started(folder: Path) -> Iterator[None]:
     if not first.exists():
         trainer(folder.parent / "none", []).model.save_pretrained(first)
     load = AutoModelForCausalLM.from_pretrained
-    with mock.patch("trl.trainer.grpo_trainer.create_model_from_path", lambda *given, **more: load(first)):
+    with mock.patch("trl.trainer.grpo_trainer.create_model_from_path", side_effect=lambda *given, **more: load(first)):
         yield
 
 

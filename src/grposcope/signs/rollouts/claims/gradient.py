@@ -137,6 +137,10 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
         given = np.concatenate([_given(row) for row in some])
         found = _wanted(loss, kl, some, rows)
         compared = np.isfinite(given) & np.isfinite(found)
+        if kl and not compared.any() and _without_term(evidence, step, some, rows, given):
+            wrong.append((step, "KL left out", f"have no KL term, although its coefficient is {kl:.3g}: no "
+                          "log-probabilities of a reference were taken"))  # fmt: skip
+            tokens, taken = tokens + len(given), taken + len(some)
         if not compared.any():
             continue
         apart, scale = (
@@ -166,12 +170,13 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
         fault=FAULTS.get(first[1], "another loss"),
         brief=first[1],
         broken=bool(wrong),
-        evidence=f"The derivatives of the loss at step {first[0]} {first[2]}; their relative "
-        f"difference from the stated loss is {size:.2g}",
+        evidence=f"The derivatives of the loss at step {first[0]} {first[2]}"
+        + (f"; their relative difference from the stated loss is {size:.2g}" if size else ""),
         held=f"The derivatives of the loss match the settings at {tokens:,} tokens of "
         f"{coverage.share(taken, len(evidence.rows), 'none, or only zeros')}, to {largest:.1g} of the largest; "
         f"{FLOAT32:g} would have been detected ({BFLOAT16:g} in bfloat16).",
-        effect=f"The gradient is that of a different objective: the token weights are off by {size:.0%} of their size.",
+        effect="The gradient is that of a different objective"
+        + (f": the token weights are off by {size:.0%} of their size." if size else "."),
         remedy=""
         if first[1] in OWN_REMEDY
         else "Compare the sign and factor of each loss term with the settings, and "
@@ -181,6 +186,24 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
     if kl and not pulled:
         yield cannot_tell(f"The KL term is too small in these batches to see its coefficient {kl:g}; record batches "
                           "of later steps, at which the policy has left its reference.")  # fmt: skip
+
+
+RECORDS_REFERENCE = ("trl", "grposcope")
+"""Engines whose evidence has the reference's log-probabilities wherever the loss had them."""
+
+
+def _without_term(
+    evidence: PipelineEvidence, step: int, some: Sequence[Rollout], rows: Sequence[Rollout], given: Floats
+) -> bool:
+    """Whether the weights `given` are those of the surrogate alone, at weights that have moved, without a reference."""
+    known = evidence.engine in RECORDS_REFERENCE and all(row.reference is None for row in some)
+    if evidence.stated.loss is None or not known or not _moved(evidence, step):
+        return False
+    alone = _wanted(evidence.stated.loss, 0.0, some, rows)
+    both = np.isfinite(given) & np.isfinite(alone)
+    return bool(np.abs(alone[both]).max(initial=0.0)) and bool(
+        np.abs(given - alone)[both].max() <= BFLOAT16 * np.abs(given[both]).max()
+    )
 
 
 def _pulls(loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], visible: float) -> bool:
