@@ -123,6 +123,8 @@ def begin(trainer: Any, out: dict[str, Any], batch: Scored, step: int, ends: set
     own = slice(process * count, (process + 1) * count)
     total = batch.total(trainer.reward_weights, group).reshape(-1)[own]
     texts = all(isinstance(one, str) for one in batch.completions)
+    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+    stops = {*ends, tokenizer.pad_token_id}  # TRL counts a completion that ends in padding as ended
     rows = rows_of(
         out["prompt_ids"],
         tokens,
@@ -137,7 +139,7 @@ def begin(trainer: Any, out: dict[str, Any], batch: Scored, step: int, ends: set
         rewards={name: batch.rewards[own, i] for i, name in enumerate(trainer.reward_func_names)},
         reward=total,
         advantages=out["advantages"],
-        truncated=[_last(ids, out.get("tool_mask"), i) not in ends for i, ids in enumerate(batch.ids)],
+        truncated=[_last(ids, out.get("tool_mask"), i) not in stops for i, ids in enumerate(batch.ids)],
         version=[step - 1] * count,
         step=step,
         prompts=list(batch.prompts),

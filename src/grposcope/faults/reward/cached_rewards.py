@@ -10,7 +10,7 @@ What it does to the gradient
 What to do
     Put the prompt, or what the grader compares with, into the key of the cache.
 What decides
-    The grader asked for one text under two prompts, in both orders: grposcope verify FOLDER --reward FILE.py:FUNCTION.
+    The grader asked for one text under two prompts, in both orders: grposcope verify FOLDER --reward MODULE:FUNCTION.
 Sources
     method of this project"""
 

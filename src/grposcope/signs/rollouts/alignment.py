@@ -94,7 +94,7 @@ def paired(rows: Sequence[Rollout]) -> list[PairedTokens]:
 
 
 @dataclass(frozen=True)
-class Reading:
+class LogprobReading:
     """What makes the sampler's log-probabilities the trainer's. words: of READINGS; left: mean distance in nats."""
 
     fault: str
@@ -102,14 +102,14 @@ class Reading:
     left: float
 
 
-def reading(pairs: Sequence[PairedTokens]) -> Reading | None:
+def reading(pairs: Sequence[PairedTokens]) -> LogprobReading | None:
     """What happened to the sampler's log-probabilities, None where they are right or nothing explains them."""
     apart = _mean(pairs, lambda values: values)
     tokens = sum(int(pair.known.sum()) for pair in pairs)
     spread = float(np.std(np.concatenate([pair.trainer[pair.known] for pair in pairs]))) if pairs else 0.0
     if tokens < FEWEST or not apart > CLOSE or spread < CLOSE:
         return None
-    best = min((Reading(fault, words, _mean(pairs, right)) for words, (fault, right) in READINGS.items()),
+    best = min((LogprobReading(fault, words, _mean(pairs, right)) for words, (fault, right) in READINGS.items()),
                key=lambda one: one.left)  # fmt: skip
     return best if best.left <= min(EXPLAINED * apart, CLOSE) else None
 

@@ -19,7 +19,7 @@ from grposcope.signs.rollouts.stated_loss import UNCLIPPED, StatedLoss
 
 
 @dataclass(frozen=True)
-class Limit:
+class RatioLimit:
     """Where a limit of the ratio lies: not below `open`, the outermost ratio with a weight, nor beyond `held`.
 
     open, held: distances from 1; open is 0 and held infinite where no token shows them.
@@ -105,14 +105,14 @@ def _both_sides(loss: StatedLoss, ratio: Floats, weighty: Bools, held: Bools) ->
     )
 
 
-def _limit(distance: Floats, side: Bools, held: Bools) -> Limit | None:
+def _limit(distance: Floats, side: Bools, held: Bools) -> RatioLimit | None:
     """Where the limit lies on one side, whose tokens are `side`; None where no limit explains which are held."""
     outward = side & (distance > 0)
     inner = float(distance[outward & ~held].max(initial=0.0))
     outer = float(distance[outward & held].min(initial=np.inf))
     if (side & held & (distance <= 0)).any() or inner > outer * (1 + ROUNDING):
         return None
-    return Limit(inner, outer)
+    return RatioLimit(inner, outer)
 
 
 def _equal(one: Floats, other: Floats, known: Bools, within: float) -> bool:

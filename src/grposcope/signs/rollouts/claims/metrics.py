@@ -60,12 +60,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
             yield cannot_tell(f"{run.keys.get(name, name)} is of all groups that were drawn, but some were left out "
                               "before they were written; write all of them.")  # fmt: skip
             continue
-        found = _compared(run, name, definitions, same, offset)
-        if found.present and name == "truncated" and evidence.stated.pad is not None:
-            padded = {"the share of completions that end in neither an end nor padding": _cut_but(evidence.stated.pad)}
-            again = _compared(run, name, padded, same, offset)
-            found = found if again.present else again
-        yield found
+        yield _compared(run, name, definitions, same, offset)
 
 
 def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[Rollout], Groups]]:
@@ -222,19 +217,6 @@ def _cut(rows: Sequence[Rollout], groups: Groups) -> float:
     if not rows or any(row.truncated is None for row in rows):
         return float("nan")
     return float(np.mean([bool(row.truncated) for row in rows]))
-
-
-def _cut_but(pad: int) -> Definition:
-    """As TRL counts: a completion whose last token is padding has ended."""
-
-    def made(rows: Sequence[Rollout], groups: Groups) -> float:
-        if not rows or any(row.truncated is None or row.completion_ids is None for row in rows):
-            return float("nan")
-        last = [int(row.completion_ids[-1]) if row.completion_ids is not None and len(row.completion_ids) else pad
-                for row in rows]  # fmt: skip
-        return float(np.mean([bool(row.truncated) and end != pad for row, end in zip(rows, last, strict=True)]))
-
-    return made
 
 
 def _ended(rows: Sequence[Rollout], groups: Groups) -> float:

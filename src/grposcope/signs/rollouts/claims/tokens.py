@@ -292,6 +292,7 @@ def _truncation(masked: list[_Masked], stated: Stated, ends: tuple[int, ...]) ->
     false = [
         one for one in flagged if one.row.truncated == (one.ended is not None) and not appended_end(one.row, stated)
     ]
+    false = [one for one in false if one.row.truncated or not _ends_in_padding(one.row, stated)]
     if stated.limit is None:
         if any(not one.row.truncated for one in false):
             yield cannot_tell("Some completions have no end and no truncation mark, which is right below the limit of "
@@ -310,6 +311,11 @@ def _truncation(masked: list[_Masked], stated: Stated, ends: tuple[int, ...]) ->
         remedy="Mark a completion as truncated if its end token is missing, not by its length.",
         onset=min((one.row.step for one in false), default=None),
     )  # fmt: skip
+
+
+def _ends_in_padding(row: Rollout, stated: Stated) -> bool:
+    """Whether the last token is the one for padding, which some trainers count as an end where it was drawn."""
+    return row.completion_ids is not None and len(row.completion_ids) > 0 and row.completion_ids[-1] == stated.pad
 
 
 def appended_end(row: Rollout, stated: Stated) -> bool:
