@@ -139,13 +139,18 @@ FAULTS: dict[str, tuple[Callable[[Any], None], dict[str, Any], tuple[str, ...]]]
     "no KL term": (set_to(beta=0.0), KL, ("wrong kl term",)),
     "KL term doubled": (set_to(beta=0.4), KL, ("wrong kl term",)),
     "sign in the loss": (of_batch(reversed_sign), {}, ("reversed sign",)),
-    "mask of the padding": (of_batch(inverted_mask), {"max_completion_length": 16}, ("mask inverted", "no token trained on")),
+    "mask of the padding": (
+        of_batch(inverted_mask), {"max_completion_length": 16}, ("mask inverted", "no token trained on"),
+    ),
     "clipped at 1e-4": (tiny_clip, {}, ("clip norm not in force",)),
     "sampler keeps the first weights": (
         frozen, {"learning_rate": 5e-2, "max_completion_length": 24},
         ("weights never arrived", "wrong weights at the sampler"),
     ),
-    "sampler at T = 2": (hotter, {"learning_rate": 0.1, "max_steps": 9, "max_completion_length": 24}, ("sampler temperature differs", "unlikely tokens")),
+    "sampler at T = 2": (
+        hotter, {"learning_rate": 0.1, "max_steps": 9, "max_completion_length": 24},
+        ("sampler temperature differs", "unlikely tokens"),
+    ),
 }  # fmt: skip
 """Fault -> what puts it in, settings of its training, faults of the catalogue that name it rightly."""
 
