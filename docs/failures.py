@@ -188,6 +188,35 @@ FAILURES: Mapping[str, Failure] = {
         },
         ("kl", "reward"),
     ),
+    "prompt decides the reward": Failure(
+        lambda rng: {
+            "dead_fraction": np.ones(ROWS),
+            "reward_std": np.zeros(ROWS),
+            "grad_norm": np.zeros(ROWS),
+            "loss": np.zeros(ROWS),
+            "kl": np.zeros(ROWS),
+            "reward": around(0.4, 0.05, rng),
+            "component/right": around(0.4, 0.05, rng),
+            "component_std/right": around(0.45, 0.02, rng),
+            "heldout": 0.4 + 0 * U,
+        },
+        ("component_std/right", "dead_fraction"),
+    ),
+    "end not recognised": Failure(
+        lambda rng: {
+            "truncated": np.clip(around(0.96, 0.01, rng), 0, 1),
+            "length": around(330, 12, rng),
+            "length_max": around(900, 60, rng),
+        },
+        ("truncated", "length"),
+    ),
+    "answers shorten": Failure(
+        lambda rng: {
+            "length": around(700 - 400 * ramp(0.1, 0.7), 8, rng),
+            "truncated": np.clip(around(0.36 * (1 - ramp(0.1, 0.6)), 0.01, rng), 0, 1),
+        },
+        ("length", "truncated"),
+    ),
     "filter runs out": Failure(
         lambda rng: {
             "num_gen_batches": np.round(around(5 + 4 * U, 0.5, rng)),

@@ -41,6 +41,7 @@ def test_every_example_is_listed_and_short() -> None:
             assert len(path.read_text().splitlines()) <= 60
 
 
+@pytest.mark.slow
 def test_diagnose_in_ci(tmp_path: Path) -> None:
     log = tmp_path / "train.jsonl"
     run("make_log.py", log)

@@ -48,6 +48,7 @@ def test_a_part_that_takes_too_long_is_ended_and_the_next_goes_on(tmp_path: Path
     assert parts["small: update"]["state"] == "too slow"
 
 
+@pytest.mark.slow
 def test_without_a_gpu_nothing_is_measured_unless_small(monkeypatch: pytest.MonkeyPatch) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

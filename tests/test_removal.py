@@ -50,6 +50,7 @@ def check_the_rest(hidden: str, left: removal.Removal, whole: removal.Removal, f
     assert not [name for name in left.sections if of[name] == hidden and name != "headline"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", ["diagnosis", "gradient", "timing"])
 def test_without_an_instrument_the_rest_says_the_same(hidden: str, whole: removal.Removal, folder: Path) -> None:
     left = removal.without((hidden,), {"report": removal.quick(folder)["report"]})

@@ -92,6 +92,7 @@ def test_the_page_and_a_setting_need_no_torch(run: Path, log: Path, tmp_path: Pa
     assert (tmp_path / "page.html").stat().st_size > 100_000
 
 
+@pytest.mark.slow
 def test_a_probe_is_read_without_torch(tmp_path: Path) -> None:
     probe = synthetic_probe.make(tmp_path / "probe")
     plan, _ = call(["plan", probe, "--json"], ["report", probe, "--json"])

@@ -78,6 +78,7 @@ LOSSES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", LOSSES, ids=str)
 def test_the_probe_is_of_the_gradient_that_trl_takes(tmp_path: Path, options: dict[str, Any]) -> None:
     """TRL logs the norm of its gradient before clipping; ours comes from the probe's weights and Gram matrix."""
@@ -109,6 +110,7 @@ def test_the_probe_of_rloo_is_of_its_gradient(tmp_path: Path) -> None:
     assert probes.read(tmp_path / "grposcope" / "probes" / "step-000000").recipe == "rloo"
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_with_probes_as_without(tmp_path: Path) -> None:
     """Weights, modes and random numbers; TRL checkpoints activations by default, and adapters have dropout here."""
     from peft import LoraConfig
@@ -205,6 +207,7 @@ def test_credit_per_token_changes_what_is_learned(tmp_path: Path) -> None:
     assert math.sqrt(squares) == pytest.approx(row["grad_norm"], rel=0.02)  # without the vectors of norms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["leave_one_out", "whitened", "none"])
 def test_advantages_of_ours_reach_the_loss_and_the_table(tmp_path: Path, name: str) -> None:
     trainer = make(tmp_path, advantage=name, max_steps=1, log_completions=True)

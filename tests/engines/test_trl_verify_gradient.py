@@ -24,6 +24,7 @@ class Unscaled(GRPOscopeTrainer):
         return found * self.args.gradient_accumulation_steps if self.state.global_step else found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     {"loss_type": "grpo"}, {"loss_type": "bnpo"}, {"loss_type": "dr_grpo", "num_iterations": 2},
     {"loss_type": "dapo", "steps_per_generation": 4}, {"loss_type": "cispo", "epsilon_high": 5.0},

@@ -56,6 +56,7 @@ def test_the_optimal_draw_is_unbiased_over_outcomes_and_draws(sizes: str) -> Non
     assert expectation(4000, replace(WAY, sizes=sizes)) == pytest.approx(TRUE, rel=3e-3)
 
 
+@pytest.mark.slow
 def test_without_weights_problems_count_by_how_often_they_are_drawn() -> None:
     found = expectation(4000, replace(WAY, weighted=False)) / TRUE
     assert found.max() > 1.3 * found.min()

@@ -117,6 +117,7 @@ def test_weights_of_1_and_equal_groups_change_nothing(drawing: ModuleType) -> No
         assert torch.equal(objective.coefficients(batch), objective.coefficients(plain))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_of_each_way_is_recorded_and_extended_bit_for_bit(
     drawing: ModuleType, policy: Policy, tmp_path: Path, way: str

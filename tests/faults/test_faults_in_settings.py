@@ -57,6 +57,11 @@ def test_good_settings_have_no_finding(dialect: Dialect) -> None:
         "nemo-rl": {"grpo.num_generations_per_prompt": 16, "grpo.num_prompts_per_step": 32,
                     "policy.train_global_batch_size": 512, "policy.optimizer.kwargs.lr": 5e-6},
         "grposcope": {"group": 8, "interval": 1},
+        "ms-swift": {"num_generations": 8, "learning_rate": 1e-5, "rlhf_type": "grpo"},
+        "slime": {"n_samples_per_prompt": 8, "rollout_batch_size": 32, "global_batch_size": 256, "train_async": True,
+                  "use_tis": True},
+        "skyrl": {"generator.n_samples_per_prompt": 8, "trainer.policy_mini_batch_size": 1024},
+        "prime-rl": {"orchestrator.group_size": 8, "trainer.optim.lr": 1e-6},
     }[dialect.name]  # fmt: skip
     settings = config(given, dialect)
     findings = lint(settings, Known(success=0.5))

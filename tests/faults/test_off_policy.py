@@ -74,6 +74,7 @@ def test_the_cause_is_named_in_nine_of_ten_logs(tmp_path: Path, engine: str, cau
     assert sum(any(other in one.because for other in others) for one in flagged) <= 0.1 * len(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", logs.ENGINES)
 def test_healthy_logs_are_not_flagged(tmp_path: Path, engine: str) -> None:
     flagged = [mismatch(drawn(tmp_path, engine, seed, None)).status == "present" for seed in SEEDS]

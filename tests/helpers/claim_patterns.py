@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import claims_of_rules as rules
 from claims import NAME, NUMBER, OF_OUTCOME, SINCE, Check, V, value_of
+from claims_of_causes import OF_CAUSES
 from claims_of_ladder import OF_LADDER
 
 K, N = r"(?P<k>\d+(?:,\d{3})*)", r"(?P<n>\d+(?:,\d{3})*)"
@@ -15,6 +16,7 @@ WHAT = r"(?P<name>(?:the |task |its )?reward(?: after its KL penalty)?|(?:held-o
 
 CLAIMS: Sequence[tuple[str, Check]] = (
     *OF_LADDER,
+    *OF_CAUSES,
     (rf"[A-Z|][^.;:]*? went from (?P<a>{V}) to (?P<b>{V})(?: nats)?(?= \(it|;)", rules.some_column),
     (rf"at (?P<v>{V}) nats per token, and numerics", rules.some_ratio_early),
     (
@@ -80,7 +82,24 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     ),
     (rf"late steps without a gradient, last 20%: (?P<v>{V})", rules.late_empty),
     (rf"(?P<share>{V}) of completions are cut at the token limit", rules.cut),
+    (rf"(?P<share>{V}) of completions are cut(?! at)", rules.cut),
     (rf"(?:(?P<first>{V}) → )?(?P<share>{V}) of completions cut{SINCE}", rules.cut),
+    (rf"(?:(?P<first>{V}) → )?(?P<share>{V}) of completions run to the (?:token )?limit{SINCE}", rules.cut),
+    (rf"those cut at the limit (?P<first>{V}) → (?P<share>{V})", rules.cut),
+    (
+        rf"(?P<share>{V}) of completions are counted as cut, which would all be as long as the longest of their batch "
+        rf"\((?P<longest>{V}) tokens\), but the mean is (?P<mean>{V})",
+        rules.counted_as_cut,
+    ),
+    (rf"(?P<share>{V}) counted as cut, but most of them ended", rules.cut),
+    (rf"rows whose mean \S+ is too short for cut ones: {N}", rules.too_short),
+    (
+        rf"rewards within every group are equal in {N} of (?P<k>{NUMBER}) {ROWS}, while (?P<key>\S+) is "
+        rf"(?P<size>{V}) over the batch",
+        rules.equal_within,
+    ),
+    (rf"median spread over the batch: (?P<size>{V})", rules.spread_of_any),
+    (rf"rewards differ by prompt \((?P<key>\S+) (?P<size>{V})\), not within", rules.spread_of_key),
     (rf"completions went from (?P<a>{V}) to (?P<b>{V}) tokens", lambda raw, m: rules.went_of(raw, "length", m)),
     (rf"the entropy went from (?P<a>{V}) to (?P<b>{V}) nats", lambda raw, m: rules.went_of(raw, "entropy", m)),
     (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections.abc import Callable
 
 from claims import (
@@ -337,6 +338,40 @@ def cut(raw: RawLog, match: re.Match[str]) -> str:
     if groups.get("first"):
         problem = problem or any_of(groups["first"], [raw.first(key)], 2)
     return problem or is_step(raw, groups.get("since"))
+
+
+def counted_as_cut(raw: RawLog, match: re.Match[str]) -> str:
+    """Late means of the share counted as cut, of the longest completions and of all."""
+    keys = [raw.names[name] for name in ("truncated", "length_max", "length")]
+    said = [match[name] for name in ("share", "longest", "mean")]
+    return "".join(any_of(text, [raw.last(key)], 2) for text, key in zip(said, keys, strict=True))
+
+
+def too_short(raw: RawLog, match: re.Match[str]) -> str:
+    """Rows in which completions that are cut would be longer on average, which all are as long as the longest."""
+    share, longest, mean = (raw.values(raw.names[name]) for name in ("truncated", "length_max", "length"))
+    rows = sum(m < 0.8 * c * top for c, top, m in zip(share, longest, mean, strict=True))
+    return "" if int(value_of(match["n"])) == rows else f"not {match['n']} but {rows} rows"
+
+
+def equal_within(raw: RawLog, match: re.Match[str]) -> str:
+    """Rows in which all groups have equal rewards, and the median spread of a reward function over the batch."""
+    dead = sum(value >= 0.99 for value in raw.values(raw.names["dead_fraction"]))
+    if int(value_of(match["n"])) != dead:
+        return f"not {match['n']} but {dead} rows"
+    return spread_of_key(raw, match)
+
+
+def spread_of_key(raw: RawLog, match: re.Match[str]) -> str:
+    """The median of a column."""
+    values = raw.values(key_of(raw, match["key"]) or "")
+    return any_of(match["size"], [statistics.median(values)], 3) if values else f"no column {match['key']}"
+
+
+def spread_of_any(raw: RawLog, match: re.Match[str]) -> str:
+    """The median of the spread of some reward function."""
+    medians = [statistics.median(raw.values(key)) for key in raw.columns if key.endswith("/std")]
+    return any_of(match["size"], medians, 3)
 
 
 def went_of(raw: RawLog, name: str, match: re.Match[str]) -> str:

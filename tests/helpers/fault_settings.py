@@ -14,7 +14,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.run import Groups, Meta, Reading, Run, no_evaluations
 from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.known import Known
-from grposcope.instruments.lint.dialects import NEMO_RL, TRL, VERL
+from grposcope.instruments.lint.dialects import NEMO_RL, SLIME, TRL, VERL
 from grposcope.instruments.stability.stability import UpdateRule
 from grposcope.logs import read
 from grposcope.logs.trainers import DEFECTS
@@ -97,6 +97,8 @@ def examples(folder: Path) -> dict[str, Example]:
         "greedy sampling": Example({"temperature": 0.0}, {"temperature": 1.0}),
         "zero learning rate": Example({"learning_rate": 0}, {"learning_rate": 1e-6}),
         "high learning rate": Example({"learning_rate": 1e-3}, {"learning_rate": 1e-6}),
+        "truncated sampler": Example({"top_p": 0.9, "top_k": 50}, {"top_p": 1.0, "top_k": 0}),
+        "stale sampler": Example({"train_async": True, "update_weights_interval": 4}, {"use_tis": True}, SLIME),
         "leave-one-out deviation": Example({**NEMO_SCALED, "grpo.use_leave_one_out_baseline": True},
                                            {"grpo.use_leave_one_out_baseline": False}, NEMO_RL),
         "vanishing deviation": Example({}, {"scale_rewards": "none"}, more={"reward_functions": 2}),

@@ -26,7 +26,9 @@ COLUMNS = ("reward", "reward_std", "dead_fraction", "reward_min", "reward_max", 
 TRL = {
     "reward": "reward", "reward_std": "reward_std", "dead_fraction": "frac_reward_zero_std",
     "truncated": "completions/clipped_ratio", "length": "completions/mean_length", "entropy": "entropy", "kl": "kl",
-    "loss": "loss", "grad_norm": "grad_norm", "lr": "learning_rate", "clip_fraction": "clip_ratio/region_mean",
+    "length_max": "completions/max_length", "length_min": "completions/min_length",
+    "length_terminated": "completions/mean_terminated_length", "loss": "loss",
+    "grad_norm": "grad_norm", "lr": "learning_rate", "clip_fraction": "clip_ratio/region_mean",
 }  # fmt: skip
 VERL = {
     "reward": "critic/score/mean", "reward_min": "critic/score/min", "reward_max": "critic/score/max",
@@ -62,6 +64,16 @@ def made(folder: Path, kind: str, seed: int) -> Made:
     every = _write(path, rows, form)
     raw = _raw(path, form)
     return Made(f"{kind} {seed} {form}", path, replace(raw, window=every))
+
+
+def of_columns(folder: Path, name: str, table: Mapping[str, Any]) -> Made:
+    """The file of a run of these columns (n,), a step a row, with TRL's keys."""
+    steps = range(1, 1 + max(len(column) for column in table.values()))
+    logged = {_key("trl", key): column for key, column in table.items() if key != "step"}
+    rows = [{"step": step, **{key: float(column[step - 1]) for key, column in logged.items()}} for step in steps]
+    path = folder / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return Made(name, path, _raw(path, "trl"))
 
 
 def _key(form: str, name: str) -> str:

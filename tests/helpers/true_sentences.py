@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from claim_patterns import CLAIMS
+from claims_of_causes import CAUSES_CONSTANTS
 from raw_log import RawLog
 
 CONSTANTS: Sequence[tuple[str, str]] = (
+    *CAUSES_CONSTANTS,
     (r"± ?[\d.e-]+", "a standard error: its method has tests of its own"),
     (r"\(?confidence (?:above )?0\.\d+\)?", "a confidence: the same"),
     (r"\(limit \d\.?\d*\)|\(limits: 1\.5 × the first without more reward, 0\.2 × the first\)", "limits of a rule"),

@@ -81,6 +81,7 @@ def test_scores_and_their_gram_give_the_same_moments() -> None:
         assert getattr(one, name).se == pytest.approx(getattr(other, name).se)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_worlds_truth_is_the_average_over_probes(family: str) -> None:
     world, rng = FAMILIES[family](0.4, np.random.default_rng(4)), np.random.default_rng(5)

@@ -216,6 +216,7 @@ def test_specifications_name_only_columns_that_exist(figures: list[Figure]) -> N
             assert named <= figure.data[layer["data"]["name"]].keys(), figure.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["--help"], ["diagnose", "RUN"], ["watch", "RUN", "--once"]])
 def test_altair_is_imported_for_pages_alone(tmp_path: Path, words: list[str]) -> None:
     """Its import takes a quarter of a second."""
@@ -231,6 +232,7 @@ sys.exit("altair" in sys.modules)"""
     assert subprocess.run([sys.executable, "-c", code, *words], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_specifications_name_only_colours_that_exist(figures: list[Figure]) -> None:
     text = json.dumps([figure.spec for figure in figures])
     assert set(re.findall(r"var\(--([a-z0-9-]+)\)", text)) <= base.LIGHT.keys()

@@ -13,7 +13,7 @@ from grposcope.core.run import Run
 from grposcope.signs.ladder import climb
 from grposcope.signs.ladder.rung import Rung
 
-NAMES = ("gradient", "weights", "sampler", "learning rate", "grader", "groups", "horizon")
+NAMES = ("gradient", "weights", "sampler", "learning rate", "grader", "room", "groups", "horizon")
 
 Columns = dict[str, np.ndarray]
 
@@ -31,6 +31,7 @@ def flat(**columns: np.ndarray | float) -> Columns:
         "grad_norm": 0.5 + 0.05 * ar1(rng, 120, 0.0),
         "lr": np.full(120, 2e-6),
         "mismatch/k3": 1e-3 + 1e-5 * ar1(rng, 120, 0.0),
+        "truncated": 0.02 + 0.002 * ar1(rng, 120, 0.0),
     }
     return {**table, **{name: np.broadcast_to(np.asarray(value, float), 120) for name, value in columns.items()}}
 
@@ -69,6 +70,7 @@ def test_a_run_that_learns_has_no_ladder() -> None:
         ("learning rate", {"lr": 2e-8}, "the largest learning rate is 2.00e-8, too little for all weights"),
         ("grader", {"reward": 0.25, "reward_std": 0.0}, "the reward is exactly 0.25 in all 120 rows"),
         ("grader", {"accuracy": 0.0}, "accuracy is 0 in all 120 rows"),
+        ("room", {"truncated": 0.2}, "20% of completions are cut at the token limit in the last fifth"),
         ("groups", {"dead_fraction": 0.7}, "70% of groups have equal rewards in the last fifth"),
         (
             "horizon",
@@ -105,6 +107,7 @@ def test_a_fault_that_is_present_fails_its_rung_and_a_note_does_not() -> None:
         ("weights", ("kl",), "log the KL to the start"),
         ("sampler", ("mismatch/k3",), "run grposcope verify"),
         ("learning rate", ("lr",), "give the file of the settings"),
+        ("room", ("truncated",), "log the share of completions cut at the token limit"),
         ("groups", ("dead_fraction", "reward_std"), "given a success rate of 0.4"),
     ],
 )
@@ -114,6 +117,22 @@ def test_what_is_not_logged_cannot_be_told_and_the_rung_says_how_to(
     seen = rung(name, run(without(*absent)))
     assert seen.answer == "cannot tell"
     assert do in seen.do
+
+
+def test_a_policy_that_moves_while_its_rollouts_stand_still_does_not_draw_them() -> None:
+    moved = {**without("mismatch/k3"), "kl": 0.4 * U + 1e-4}
+    still = moved | {"length": 200 + ar1(np.random.default_rng(5), 120, 0.0)}
+    seen = rung("sampler", run(still))
+    assert seen.answer == "no"
+    assert "kl 0.028 → 0.36 nats per token, while reward and length of what is sampled stand still" in seen.because
+    assert "grposcope verify" in seen.do
+    for other in (
+        moved,  # nothing else of the rollouts is logged
+        moved | {"length": 200 + 60 * U},
+        still | {"kl": 0.05 * U + 1e-4},
+        still | {"kl": np.full(120, 0.4)},
+    ):
+        assert rung("sampler", run(other)).answer == "cannot tell"
 
 
 def test_a_policy_that_moved_had_a_gradient() -> None:

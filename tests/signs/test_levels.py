@@ -8,6 +8,7 @@ from pathlib import Path
 
 import fixture_logs
 import made_logs
+import pytest
 from made_logs import Made
 
 from grposcope.core.run import Run
@@ -33,6 +34,7 @@ def logs(folder: Path) -> Iterator[Made]:
         yield made_logs.made(folder / kind, kind, 40 + place)
 
 
+@pytest.mark.slow
 def test_one_level_and_one_onset_everywhere(tmp_path: Path) -> None:
     """Over every log: first line, sentence, tile, JSON, table of runs, comparison, chart and the lines of `watch`."""
     wrong = []

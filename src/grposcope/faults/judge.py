@@ -131,15 +131,27 @@ def grade(fault: Fault, result: Finding, outcome: Outcome) -> Grade:
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Findings in the order of what to look at first: status, grade, then rank, what explains others before these."""
-    return tuple(sorted(findings, key=lambda finding: _place(finding, findings)))
+    ranks = _ranks(findings)
+    keys = [_place(finding, rank, findings) for finding, rank in zip(findings, ranks, strict=True)]
+    return tuple(findings[k] for k in sorted(range(len(findings)), key=keys.__getitem__))
 
 
-def _place(finding: Finding, findings: Sequence[Finding]) -> tuple[int, int, float]:
-    faults = catalogue.faults()
+def _place(finding: Finding, rank: float, findings: Sequence[Finding]) -> tuple[int, int, float]:
     effects = [other for other in findings if other.present and explains(finding, other)]
     worst = min((GRADES.index(one.grade) for one in (finding, *effects) if one.grade is not None), default=0)
-    explained = [faults[other.fault].rank - 0.5 for other in findings if other.present and explains(finding, other)]
-    return STATUSES.index(finding.status), worst, min([faults[finding.fault].rank, *explained])
+    return STATUSES.index(finding.status), worst, rank
+
+
+def _ranks(findings: Sequence[Finding]) -> list[float]:
+    """The rank of each finding, which is below that of every finding that it explains, of causes of causes too."""
+    faults = catalogue.faults()
+    ranks = [faults[finding.fault].rank for finding in findings]
+    present = [k for k, finding in enumerate(findings) if finding.present]
+    behind = {k: [j for j in present if j != k and explains(findings[k], findings[j])] for k in present}
+    for _ in present:  # as long as the longest chain of causes
+        for k in present:
+            ranks[k] = min([ranks[k], *(ranks[j] - 0.5 for j in behind[k] if k not in behind[j])])
+    return ranks
 
 
 def facts(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:

@@ -47,6 +47,9 @@ TWO_SIDED = (
     "(verl), or take fewer updates on a batch"
 )
 
+JUST_BEFORE = 3
+"""Rows before a fall within which a spike may have begun it."""
+
 TAILS = 5
 """Degrees of freedom of Student's t that log gradient norms are judged by: heavier tails than normal."""
 
@@ -85,15 +88,29 @@ def check(quantities: Quantities) -> Finding:
         f"the gradient norm has {count} spikes, the largest {largest:.3g} × the running median of steps with a gradient"
     )
     when = Interval(int(steps.min()), told="first at") if len(steps) else None
+    fall = _began_a_fall(quantities, steps)
+    explains: tuple[str, ...] = ()
+    if fall is not None:
+        because, explains = f"{because}; the reward falls {fall}, just after one of them", ("reward decline",)
     if (clipped := _off_policy(quantities)) is not None:
         because += (
             f", beside {quantities.key(clipped.name)} at {clipped.values.mean():.2g}, so that batches are used for "
             "several updates: where the advantage is negative their ratio has no upper bound"
         )
         brief = f"{count} spikes in {quantities.key(norm.name)}, with several updates a batch"
-        return measured(p, because, evidence, UNBOUNDED, brief=brief, since=when)
+        return measured(p, because, evidence, UNBOUNDED, brief=brief, since=when, explains=explains)
     brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
-    return measured(p, because, evidence, brief=brief, since=when)
+    return measured(p, because, evidence, brief=brief, since=when, explains=explains)
+
+
+def _began_a_fall(quantities: Quantities, steps: Array) -> Interval | None:
+    """Since when the reward falls, where a spike at one of these steps lies in that interval or just before it."""
+    reward = quantities.get("reward", LEAST)
+    fall = None if reward is None else onset.since(reward, -1, shown=False)
+    if fall is None:
+        return None
+    just_before = JUST_BEFORE * quantities.run.window
+    return fall if ((steps >= fall.first - just_before) & (steps <= fall.last)).any() else None
 
 
 def _off_policy(quantities: Quantities) -> MetricSeries | None:

@@ -52,9 +52,11 @@ STALER = 1.5
 TOGETHER = 0.5
 """Rank correlation of mismatch and staleness above which they move together."""
 
-BEYOND = {"mismatch/k3": 0.1, "mismatch/k2": 0.1, "mismatch/k1": 0.2, "mismatch/abs": 0.4}
+BEYOND = {
+    "mismatch/k3": 0.1, "mismatch/k2": 0.1, "mismatch/k1": 0.2, "mismatch/abs": 0.4, "mismatch/mult_error": 0.5,
+}  # fmt: skip
 """Nats per token from which a distance is more than numerics make: FP8 was seen to reach a mean |log ρ| of 0.27, of
-which k3 is 0.06 where log ratios are normal."""
+which k3 is 0.06 where log ratios are normal. Of the multiplicative error, less 1, what a |log ρ| of 0.4 makes."""
 
 POWERS = (0.3, 3.0)
 """Exponents of Σ learning rate with which the mismatch to frozen weights may grow: 1/2 to 1 for log ratios, 1 to 2 for
@@ -174,9 +176,9 @@ def _floor(quantities: Quantities, sizes: MetricSeries, early: float) -> Finding
     if beyond is not None and early > beyond and not (known is not None and _is_truncated(*known)):
         return _explained(
             INPUTS,
-            f"it is present from the first step, at {early:.2g} nats per token, and numerics (FP8 among them) make "
-            f"less than {beyond:g}: sampler and trainer do not read the same tokens, template or image, or hold "
-            "other weights",
+            f"it is present from the first step, at {_size(sizes, early)}, and numerics (FP8 among them) make "
+            f"less than {_size(sizes, beyond)}: sampler and trainer do not read the same tokens, template or image, or "
+            "hold other weights",
         )
     if known is None:
         return _explained(
@@ -197,6 +199,11 @@ def _floor(quantities: Quantities, sizes: MetricSeries, early: float) -> Finding
         f"it is present from the first step, with mean ρ {ratio:.3g}: numerics differ (FP8, other kernels, other "
         "routing)",
     )
+
+
+def _size(sizes: MetricSeries, value: float) -> str:
+    """A size of mismatch in its unit; a multiplicative error, of which sizes are less 1, as it is logged."""
+    return f"{value + 1:.2g}" if sizes.name == "mismatch/mult_error" else f"{value:.2g} nats per token"
 
 
 def _is_truncated(ratio: float, size: float) -> bool:

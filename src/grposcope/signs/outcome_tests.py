@@ -81,7 +81,9 @@ def of_reward(
     scale = _scale(values, seen, margin)
     found = _outcome(compare, steps, ends, margin, name, heldout=False)
     found = replace(found, plain=_is_plain(found, ends))
-    found = _by_eye(replace(found, start=seen.first, end=seen.last, best=seen.best), steps, seen, scale)
+    before = seen.first if found.before == found.start else seen.best  # levels are those of rows, tests those of curves
+    found = replace(found, start=seen.first, end=seen.last, best=seen.best, before=before)
+    found = _by_eye(found, steps, seen, scale)
     if found.doubt != "chance":
         return found
     white = [fit.if_white.change(EARLY, LATE) for fit in (curve, line) if fit is not None]

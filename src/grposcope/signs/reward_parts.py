@@ -111,7 +111,11 @@ def _against_components(
             p, first = 2 * lost, series.level(FIRST)
             a, b = apart(first.value, series.present.last.value)
             because = f"the reward {went(reward)} while its component {name} fell from {a} in the first rows to {b}"
-            evidence = (*evidence[:2], Sign(f"{series.name}, first rows", first.value, first.se), evidence[-1])
+            evidence = (
+                *evidence[:2],
+                Sign(f"{series.name}, first rows", first.value, first.se, column=series.name),
+                evidence[-1],
+            )
         brief = f"{quantities.key(series.name)} {_brief(series)}"
         tests.append(measured(p, because, evidence, brief=brief, begins=partial(onset.since, series, -1)))
     return tests

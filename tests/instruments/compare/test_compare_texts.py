@@ -41,6 +41,7 @@ def late(rows: list[Rollout]) -> dict[str, list[str]]:
     return {prompt: [str(row.completion) for row in own] for prompt, own in groups.items()}
 
 
+@pytest.mark.slow
 def test_what_the_second_writes_and_the_first_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = rows_of(None, 3), rows_of("ends in zero", 4)
     status, document = asked("compare", written(tmp_path / "a.jsonl", first), written(tmp_path / "b.jsonl", second))

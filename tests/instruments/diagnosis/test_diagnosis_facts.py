@@ -68,7 +68,7 @@ def test_without_a_flag_the_reward_decides_and_what_is_untold_is_named() -> None
     table["reward"] = np.full(120, 0.4) + 0.01 * made.ar1(np.random.default_rng(0), 120, 0.0)
     flat = verdict(made.run(table), [finding("starved", "cannot tell")])
     assert flat.line == "cannot tell: reward 0.4 → 0.4 in 120 steps, no gain shown and no cause found"
-    holds = "gradient, weights, learning rate, grader, groups and horizon hold"
+    holds = "gradient, weights, learning rate, grader, room, groups and horizon hold"
     ladder = f"ladder of a flat run: {holds}; not answerable: sampler (-v says what to log)"
     assert flat.clauses[1:] == (ladder, "the log has too little data for: starved")
     short = made.run({name: column[:12] for name, column in table.items()})

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import causes
 import fixture_logs
 import made_logs
 import plain_runs
@@ -77,6 +78,15 @@ def test_screens_of_fixtures_are_true(tmp_path: Path) -> None:
     logs = [made for made in fixture_logs.logs(tmp_path) if " " not in made.name or "trl" in made.name]
     assert len(logs) > 15
     assert false_claims(logs) == []
+
+
+@pytest.mark.parametrize("k", range(len(causes.CASES)))
+def test_screens_of_causes_are_true(tmp_path: Path, k: int) -> None:
+    """Every run that is made for a cause, with the defect and without."""
+    case = causes.CASES[k]
+    for name, columns in (("faulty", case.faulty()), ("twin", case.twin())):
+        (tmp_path / name).mkdir()
+        assert false_claims([made_logs.of_columns(tmp_path / name, f"{case.fault}, {name}", columns)]) == []
 
 
 def test_screens_of_made_up_logs_are_true(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def drawn(rows: int, length: int, vocabulary: int) -> Rollouts:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [

@@ -14,6 +14,7 @@ from grposcope.faults.judge_settings import UNREAD, lint
 from grposcope.instruments.lint.read import read
 from grposcope.instruments.lint.shell_script import parse
 from grposcope.signs.settings.names import by_our_names, group_size
+from grposcope.signs.settings.recipe import has_adapters, interval
 
 SCRIPT = """
 import os
@@ -278,3 +279,97 @@ def test_numbers_of_yaml_are_those_of_version_1_2(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_words_of_a_shell_stand_for_values(word: str, meant: object) -> None:
     assert parse(word) == meant
+
+
+SLIME = """
+ray job submit -- python3 {script} --hf-checkpoint /root/Qwen3-4B --rm-type deepscaler --rollout-batch-size 32 \\
+   --n-samples-per-prompt 4 --rollout-temperature 0.8 --global-batch-size 64 --lr 1e-6 {more}
+"""
+SWIFT = "swift rlhf --rlhf_type grpo --model m --num_generations 4 --learning_rate 1e-6 {more}\n"
+SKYRL = """
+uv run -m skyrl.train.entrypoints.main_base trainer.algorithm.advantage_estimator="grpo" \\
+  trainer.policy.optimizer_config.lr=1.0e-6 trainer.train_batch_size=1024 trainer.policy_mini_batch_size=256 \\
+  generator.n_samples_per_prompt=4 generator.sampling_params.temperature=0.8 {more}
+"""
+PRIME_RL = """
+max_steps = 20
+[orchestrator]
+batch_size = 128
+{key} = 4
+[orchestrator.{sampling}]
+temperature = 0.8
+[trainer.optim]
+lr = 1e-6
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "trainer"),
+    [
+        ("run.sh", SLIME.format(script="train.py", more=""), "slime"),
+        ("run.sh", SWIFT.format(more="--temperature 0.8"), "ms-swift"),
+        ("run.sh", SKYRL.format(more=""), "skyrl"),
+        ("rl.toml", PRIME_RL.format(key="group_size", sampling="train.sampling", more=""), "prime-rl"),
+        ("rl.toml", PRIME_RL.format(key="rollouts_per_example", sampling="sampling", more=""), "prime-rl"),
+    ],
+)
+def test_other_trainers_settings_are_read_by_their_own_names(
+    tmp_path: Path, file: str, text: str, trainer: str
+) -> None:
+    (tmp_path / file).write_text(text)
+    config = read(tmp_path / file)
+    ours = by_our_names(config)
+    assert (config.dialect.name, ours["group"], ours["lr"], ours["temperature"]) == (trainer, 4, 1e-6, 0.8)
+    word = "0.8" if trainer != "ms-swift" else "0.8\n"
+    (tmp_path / file).write_text(text.replace(word, word.replace("0.8", "0.0")))
+    assert [finding.fault for finding in lint(read(tmp_path / file)) if finding.present][:1] == ["greedy sampling"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "adapters"),
+    [
+        ("run.sh", SWIFT.format(more=""), True),
+        ("run.sh", SWIFT.format(more="--tuner_type full"), False),
+        ("run.sh", SWIFT.format(more="--train_type full"), False),
+        ("run.sh", SKYRL.format(more=""), False),
+        ("run.sh", SKYRL.format(more="trainer.policy.model.lora.rank=32"), True),
+        ("rl.toml", PRIME_RL.format(key="group_size", sampling="sampling", more=""), False),
+        (
+            "rl.toml",
+            PRIME_RL.format(key="group_size", sampling="sampling", more="[trainer.model.lora]\nrank = 8"),
+            True,
+        ),
+    ],
+)
+def test_a_rate_for_all_weights_is_wrong_for_adapters_alone(
+    tmp_path: Path, file: str, text: str, adapters: bool
+) -> None:
+    (tmp_path / file).write_text(text)
+    config = read(tmp_path / file)
+    assert has_adapters(config) is adapters
+    assert ("low learning rate" in {f.fault for f in lint(config) if f.present}) is adapters
+
+
+def test_asynchronous_rollouts_of_slime_want_a_correction(tmp_path: Path) -> None:
+    def faults(text: str) -> set[str]:
+        (tmp_path / "run.sh").write_text(text)
+        return {finding.fault for finding in lint(read(tmp_path / "run.sh")) if finding.present}
+
+    assert "stale sampler" in faults(SLIME.format(script="train_async.py", more=""))
+    for flag in ("--use-tis", "--use-rollout-logprobs", "--keep-old-actor"):
+        assert "stale sampler" not in faults(SLIME.format(script="train_async.py", more=flag))
+    assert "stale sampler" not in faults(SLIME.format(script="train.py", more=""))
+
+
+def test_steps_on_a_batch_of_other_trainers(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(SLIME.format(script="train.py", more=""))
+    assert interval(read(tmp_path / "run.sh"), None) == 32 * 4 // 64
+    (tmp_path / "run.sh").write_text(SKYRL.format(more="trainer.update_epochs_per_batch=2"))
+    assert interval(read(tmp_path / "run.sh"), None) == 8
+
+
+def test_toml_that_is_none_is_refused_with_the_place(tmp_path: Path) -> None:
+    (tmp_path / "rl.toml").write_text("[orchestrator\n")
+    with pytest.raises(UserError, match=r"not valid TOML .*line 1"):
+        read(tmp_path / "rl.toml")

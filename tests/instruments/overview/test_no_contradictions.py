@@ -39,6 +39,7 @@ def check(run: Run) -> None:
         assert apart <= half, (summary.plateau, summary.ahead.mean[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LOGS, reason=f"no real logs at {DATA}")
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem.rpartition("__")[2])
 def test_of_a_real_log(path: Path) -> None:

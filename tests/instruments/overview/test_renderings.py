@@ -55,6 +55,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVALUATIONS)
 def test_learning(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluations = EVALUATIONS[name]
@@ -157,6 +158,7 @@ def test_the_reward_of_verdict_and_headline(tmp_path: Path) -> None:
     assert f"reward {first} → {last} in 120 steps" in top.sentence
 
 
+@pytest.mark.slow
 def test_dead_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = synthetic.make(tmp_path / "run", steps=60, prompts=16)
     run = read(folder)
@@ -176,6 +178,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return synthetic_probe.make(tmp_path_factory.mktemp("probes") / "probe", prompts=60, group=8)
 
 
+@pytest.mark.slow
 def test_geometry(probe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (record,) = probes.of_run(read(probe))
     content = runs_page.document([read(probe)])
@@ -190,6 +193,7 @@ def test_geometry(probe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert numbers["headline"] == gradient_findings.conclusion(record) == content.top.sentence
 
 
+@pytest.mark.slow
 def test_group_size(probe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (record,) = probes.of_run(read(probe))
     fact = group_size.of_probe(record)

@@ -104,6 +104,7 @@ def test_stability_by_a_measured_curvature(
             assert found["threshold"] == refresh.threshold(0.1, 0.5, 0.2)
 
 
+@pytest.mark.slow
 def test_stability_measured_on_the_model_of_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def written(path: Path, rows: list[Rollout]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_exploit_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = written_texts.rollouts(written_texts.LOOPHOLES["hedge"], 4, steps=40, prompts=4, onset=20, truth=False)
     place = written(tmp_path / "rollouts.jsonl", rows)
@@ -54,6 +55,7 @@ def test_what_diagnose_names_is_what_logs_and_texts_show() -> None:
     assert {*catalogue.seen_in_runs()} == {*catalogue.seen_in_logs(), *exploits.FAULTS}
 
 
+@pytest.mark.slow
 def test_an_honest_run_keeps_its_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = written_texts.rollouts(None, 4, steps=40, prompts=4)
     cli.main(["diagnose", str(written(tmp_path / "rollouts.jsonl", rows)), "--json"])

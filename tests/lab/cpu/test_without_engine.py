@@ -134,6 +134,7 @@ def test_a_run_and_its_evaluations_agree(tmp_path: Path, hide: Hide, changes: di
         assert relative(weight, slow[2][name]) < 1e-3, name
 
 
+@pytest.mark.slow
 def test_a_probe_agrees(hide: Hide) -> None:
     policy, batch = drawn()
     fast = probe.probe(policy.model, batch.rollouts, recipes.GRPO, sweep=(2,), controls=True)

@@ -70,6 +70,7 @@ def expected(case: str, credit: Credit = tree) -> tuple[Tensor, Tensor]:
     return torch.as_tensor(found), policy.gradient(logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_gradient_is_unbiased(case: str) -> None:
     found, truth = expected(case)
@@ -77,6 +78,7 @@ def test_the_gradient_is_unbiased(case: str) -> None:
     torch.testing.assert_close(found, truth, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_centring_on_the_group_afterwards_biases_it() -> None:
     def centred(levels: Tensor, mask: Tensor, rewards: Tensor, widths: tuple[int, ...]) -> Tensor:
         given = tree(levels, mask, rewards, widths).unflatten(0, (-1, rewards.shape[1]))
@@ -87,6 +89,7 @@ def test_centring_on_the_group_afterwards_biases_it() -> None:
     assert float((found - truth).abs().max()) > 1e-2
 
 
+@pytest.mark.slow
 def test_leaf_rewards_against_the_group_mean_alone_are_biased_for_shared_tokens() -> None:
     """The scored leaf shares its beginning with its siblings, so that their mean is no baseline."""
 

@@ -32,6 +32,7 @@ def bare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if not k.startswith("geometry")} for row in timeless(rows)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

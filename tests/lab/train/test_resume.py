@@ -191,6 +191,7 @@ def test_a_run_that_is_asked_to_end_between_two_batches_keeps_the_one_before(
     assert content(tmp_path / "run") == content(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("at", "kept"), [(1, []), (3, [2]), (4, [2, 3]), (8, [4, 6, 7])])
 @pytest.mark.parametrize("where", ["sample", "to_rollouts"])
 def test_a_run_that_is_asked_to_end_while_it_draws_gives_up_the_batch(
@@ -218,6 +219,7 @@ def test_a_run_that_is_asked_to_end_while_it_draws_gives_up_the_batch(
     assert content(tmp_path / "run") == content(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("at", "kept"), [(1, []), (2, [2, 3]), (3, [4, 6]), (4, [6, 8])])
 def test_a_run_that_is_asked_to_end_while_it_is_evaluated_makes_the_evaluation_when_it_goes_on(
     at: int, kept: list[int], settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

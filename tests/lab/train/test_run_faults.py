@@ -193,6 +193,7 @@ def test_drop_needs_credit_that_knows_of_it(settings: TrainConfig) -> None:
         train(replace(settings, reward_errors="skip"))
 
 
+@pytest.mark.slow
 def test_a_reward_that_hangs_ends_the_run_with_the_rollout_named(settings: TrainConfig, tmp_path: Path) -> None:
     given = with_reward(settings, tmp_path, "hangs", steps=12, reward_timeout=0.4)
     with pytest.raises(

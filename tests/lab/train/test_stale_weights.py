@@ -97,6 +97,7 @@ def test_rollouts_are_drawn_by_the_newest_weights_that_are_old_enough(
     }
 
 
+@pytest.mark.slow
 def test_groups_of_mixed_lags_have_weights_of_their_own(watched: Callable[..., Watched]) -> None:
     run = watched(staleness="0-3", prompts=8)
     seen = set()

@@ -191,3 +191,22 @@ def test_whole_groups_are_taken_of_many(monkeypatch: pytest.MonkeyPatch) -> None
     assert own.step.min() == 1
     assert own.step.max() == 80
     assert "whole groups, evenly over the run" in own.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("<answer>cat</answer>", 1),
+        ("<answer>cat or dog</answer>", 2),
+        ("<answer>dog, cat; bird</answer>", 3),
+        ("<answer>cat or cat</answer>", 1),
+        ("<answer>cat or fish</answer>", 1),  # no text answers fish alone
+        ("\\boxed{1,000}", 1),
+        ("#### 12", 1),
+        ("it is a cat or a dog", 0),
+        ("<answer>cat</answer> <answer>dog</answer>", 2),
+    ],
+)
+def test_answers_that_join_whole_answers_of_others_are_several(text: str, count: int) -> None:
+    alone = [f"<answer>{name}</answer>" for name in ("cat", "dog", "bird", "1", "12") for _ in range(2)]
+    assert answers.given([text, *alone]).marked[0] == count

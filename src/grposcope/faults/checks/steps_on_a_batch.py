@@ -13,7 +13,7 @@ from grposcope.core.settings import Settings
 from grposcope.core.text import number
 from grposcope.faults.known import Known
 from grposcope.instruments import has
-from grposcope.signs.settings.names import EVERY, LEARNING_RATE
+from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
 from grposcope.signs.settings.recipe import interval
 from grposcope.signs.settings.verl import ACTOR
 
@@ -21,6 +21,10 @@ KEYS = {
     "trl": ("num_iterations", "steps_per_generation", "gradient_accumulation_steps"),
     "verl": ("data.train_batch_size", ACTOR + "ppo_mini_batch_size", ACTOR + "ppo_epochs"),
     "nemo-rl": ("grpo.num_prompts_per_step", "policy.train_global_batch_size"),
+    "ms-swift": ("num_iterations", "steps_per_generation", "gradient_accumulation_steps"),
+    "skyrl": ("trainer.train_batch_size", "trainer.policy_mini_batch_size", "trainer.update_epochs_per_batch"),
+    "slime": ("rollout_batch_size", "global_batch_size", "num_steps_per_rollout"),
+    "prime-rl": (),
     "grposcope": ("interval",),
 }
 """The keys that decide how many steps are taken on a batch."""
@@ -38,7 +42,7 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
         why = known.rule_source or "no curvature is known: give an earlier run"
         yield cannot_tell(f"each batch is used for {steps} steps, and {why}", "curvature")
         return
-    rate = config.number(LEARNING_RATE[config.dialect.name]) or rule.lr
+    rate = config.number(key_of(config, LEARNING_RATE)) or rule.lr
     try:
         limit = _limit(known, rate)
     except UserError as error:

@@ -25,7 +25,7 @@ from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import Quantities
-from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size
+from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
 from grposcope.signs.settings.trl import GRPO_CONFIG
 from grposcope.signs.settings.verl import CORE
@@ -33,7 +33,7 @@ from grposcope.signs.settings.verl import CORE
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
     """A group size of 1 where the rollouts of a prompt are compared."""
-    trainer, key = config.dialect.name, GROUP_SIZE[config.dialect.name]
+    trainer, key = config.dialect.name, key_of(config, GROUP_SIZE)
     group = group_size(config)
     if not group_relative(config):
         return

@@ -24,7 +24,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
-from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size
+from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
 from grposcope.signs.settings.trl import GRPO_CONFIG
 from grposcope.signs.settings.verl import CORE
@@ -32,7 +32,7 @@ from grposcope.signs.settings.verl import CORE
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
     """A group size of 2 where the rollouts of a prompt are compared."""
-    key = GROUP_SIZE[config.dialect.name]
+    key = key_of(config, GROUP_SIZE)
     group = group_size(config)
     if not group_relative(config):
         return

@@ -38,6 +38,7 @@ from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.signs import onset
+from grposcope.signs.counted_as_cut import ended
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, early_level, late_level, least_of, went
@@ -51,6 +52,24 @@ ALL = 0.999
 
 FEWER_CUT = "raise the token limit, or penalise or mask truncated completions (overlong filtering)"
 """What to do where too many completions are cut."""
+
+FEW, MORE = 0.05, 0.1
+"""Share of truncated completions at first, at most, and at last, at least, where more and more of them run on."""
+
+LONGER_ENDED = 1.25
+"""Late over early length of completions that end, from which answers have grown into the limit."""
+
+RUN_ON = (
+    "read completions that are cut now: text that goes on after the answer, or repeats, is not cured by a higher "
+    "limit; pay for an answer that ends, or lower the sampler's temperature or raise the KL coefficient"
+)
+"""What to do where completions no longer end."""
+
+READ_CUT = (
+    "read completions at the limit before anything else: they ended before and the reward fell since, so that a higher "
+    "limit would only make them longer; repeated or broken text means that the policy is lost"
+)
+"""What to do where completions that had ended are cut and the reward fell."""
 
 LONGER, SHORTER = 1.5, 0.2
 """Late over early length: longer without reward for it, or shrunk to a stub."""
@@ -66,12 +85,14 @@ def check(quantities: Quantities) -> Finding:
     """
     length, cut = quantities.get("length", SHORT), quantities.get("truncated", SHORT)
     cut = None if cut is not None and cut.values.max() > 1 else cut  # a count of completions
+    cut = None if ended(quantities) is not None else cut  # most of them ended, which is a fault of its own
     tests: list[Finding] = []
     evidence: list[Sign] = []
     if cut is not None:
         over = cut.level(LATE, CUT)
         evidence.append(late_level(cut.name, over.value + CUT, over.se, f"limit {CUT:g}"))
         tests.append(_cut(quantities, cut, over))
+        tests.append(_runs_on(quantities, cut))
     if length is not None and length.logs is not None:
         early, late = length.geometric_mean(EARLY), length.geometric_mean(LATE)
         limit = f"limits: {LONGER:g} × the first without more reward, {SHORTER:g} × the first"
@@ -128,13 +149,42 @@ def _cut(quantities: Quantities, cut: MetricSeries, over: Contrast) -> Finding:
         since = "in all" if whole == len(cut) else "in the last"
         because = f"every completion is cut at the token limit {since} {whole} {cut.rows}"
         first_row = None if whole == len(cut) else int(cut.steps[-whole])
-        return fact(True, because, onset=first_row, remedy=FEWER_CUT, brief=because)
+        return fact(True, because, onset=first_row, remedy=_fewer_cut(quantities, cut), brief=because)
     first = cut.level(EARLY).value
     return measured(
-        over.p_up, f"{over.value + CUT:.0%} of completions are cut at the token limit", remedy=FEWER_CUT,
-        past=over.value > 0, begins=partial(onset.since, cut, 1) if first < CUT else None,
+        over.p_up, f"{over.value + CUT:.0%} of completions are cut at the token limit",
+        remedy=_fewer_cut(quantities, cut), past=over.value > 0,
+        begins=partial(onset.since, cut, 1) if first < CUT else None,
         brief=f"{apart_shares(first, over.value + CUT)} of completions cut",
     )  # fmt: skip
+
+
+def _fewer_cut(quantities: Quantities, cut: MetricSeries) -> str:
+    """What to do about cut completions: another limit, or to read them, where they ended before and the reward fell."""
+    reward = quantities.get("reward", SHORT)
+    fell = reward is not None and reward.change(EARLY, LATE).p_down < 0.01
+    return READ_CUT if fell and cut.level(EARLY).value < CUT else FEWER_CUT
+
+
+def _runs_on(quantities: Quantities, cut: MetricSeries) -> Finding:
+    """That more and more completions run to the limit, while those that end are no longer than they were."""
+    first, last = cut.level(EARLY).value, cut.level(LATE, MORE)
+    because = f"{apart_shares(first, last.value + MORE)} of completions run to the token limit"
+    ends = quantities.column("length_terminated")
+    grew = ends is not None and ends.level(LATE).value > LONGER_ENDED * ends.level(EARLY).value
+    if first > FEW or (ends is None and _longest_grew(quantities)) or grew:
+        return measured(1.0, because)
+    return measured(
+        last.p_up, f"{because}, while those that end are no longer than at first" if ends is not None else because,
+        grades=("warning", "warning"), remedy=RUN_ON, begins=partial(onset.since, cut, 1),
+        brief=f"{apart_shares(first, last.value + MORE)} of completions run to the limit",
+    )  # fmt: skip
+
+
+def _longest_grew(quantities: Quantities) -> bool:
+    """Whether all completions may have grown: the shortest of each batch did, or it is not logged."""
+    least = quantities.column("length_min")
+    return least is None or least.level(LATE).value > LONGER_ENDED * least.level(EARLY).value
 
 
 def _why_shorter(quantities: Quantities) -> str:

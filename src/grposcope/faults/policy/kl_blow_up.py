@@ -82,7 +82,7 @@ def check(quantities: Quantities) -> Finding:
     began_near = float(np.median(kl.values[:FIRST])) < NEAR * late[0]
     blown, unpaid = max(far, steep), away if began_near else 1.0
     p = min(1.0, 3 * min(blown, very_far, unpaid))
-    begins = partial(onset.since, kl.logs or kl, 1, course=True, shown=False)
+    begins = partial(onset.since, _from_its_usual(kl, early[0]), 1, course=True, shown=False)
     evidence = (
         Sign(f"{kl.name}, first half", *early, column=kl.name),
         Sign(f"{kl.name}, last tenth", *late, f"{FAR:g} and {STEEP:g} × the first half, or {VERY_FAR:g}", kl.name),
@@ -92,6 +92,16 @@ def check(quantities: Quantities) -> Finding:
     if min(blown, very_far) <= SURE:
         return measured(p, because, evidence, brief=brief, begins=begins)
     return measured(p, because, evidence, brief=brief, begins=begins, grades=("note", "warning"))
+
+
+def _from_its_usual(kl: MetricSeries, usual: float) -> MetricSeries:
+    """log(KL + usual), in which the way from 0 to the usual KL is short: every run makes that way in its first steps.
+
+    The KL itself where it may be negative.
+    """
+    if kl.logs is None or usual <= 0:
+        return kl
+    return MetricSeries(kl.name, kl.steps, np.log(np.maximum(kl.values, 0) + usual))
 
 
 def _exploded(kl: MetricSeries, rows: NDArray[np.int64], key: str) -> Finding:

@@ -45,6 +45,14 @@ OF_REWARD = (
 """What to do where the reward was not finite first: the optimiser only took it up."""
 
 
+AT_ONCE = (
+    "it is so from the first update, before any weight moved, so that no learning rate is to blame: look at the first "
+    "batch for rows whose mask is empty, a mean over none (a micro-batch larger than the mini-batch, accumulation), "
+    "log(0) and float16 overflow (train in bfloat16)"
+)
+"""What to do where the first row is not finite: nothing had been learned yet."""
+
+
 def check(quantities: Quantities) -> Finding:
     """One value that is not finite is enough: what is known exactly needs no test, and no further row.
 
@@ -78,8 +86,14 @@ def check(quantities: Quantities) -> Finding:
     of_reward = any(first[name] == first[names[0]] for name in names if name in REWARD)
     return fact(
         True, what, evidence, int(table["step"][first[names[0]]]),
-        remedy=OF_REWARD if of_reward else "", grades=_grades(table, found, quantities), brief=brief,
+        remedy=OF_REWARD if of_reward else AT_ONCE if _at_once(first) else "",
+        grades=_grades(table, found, quantities), brief=brief,
     )  # fmt: skip
+
+
+def _at_once(first: Mapping[str, int]) -> bool:
+    """Whether loss or gradient norm is not finite in the first row already."""
+    return any(first.get(name, 1) == 0 for name in UPDATE)
 
 
 def _grades(

@@ -29,6 +29,13 @@ LATE = 0.15
 """Share of the run that the reward must be constant for, where it varied before."""
 
 
+FROM_THE_START = (
+    "run the reward function by hand on a right answer, on a wrong one and on an empty one: it pays all that the "
+    "policy writes the same"
+)
+"""What to do where the reward never varied."""
+
+
 def check(quantities: Quantities) -> Finding:
     """The reward is one number in the last SHORT rows or more, and in LATE of the run."""
     reward = quantities.require("reward", SHORT)
@@ -52,7 +59,8 @@ def check(quantities: Quantities) -> Finding:
     because = f"{subject} exactly {brief(last)} {since}"
     onset = None if same == n else int(reward.steps[-same])
     grades: tuple[Grade, Grade] | None = ("note", "note") if solved else None
-    return fact(True, because, evidence, onset, grades=grades, brief=because)
+    remedy = FROM_THE_START if onset is None else ""
+    return fact(True, because, evidence, onset, grades=grades, brief=because, remedy=remedy)
 
 
 def _alike(quantities: Quantities, mean: float) -> bool:

@@ -22,7 +22,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
-from grposcope.signs.settings.names import EVERY, TEMPERATURE, by_our_names
+from grposcope.signs.settings.names import EVERY, TEMPERATURE, by_our_names, key_of
 from grposcope.signs.settings.verl import ROLLOUT
 
 SAMPLE = ROLLOUT + "do_sample"
@@ -31,7 +31,7 @@ SAME = "all rollouts of a prompt are the same text, so every group is dead"
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
     """A temperature of 0, or verl without sampling."""
-    key = TEMPERATURE[config.dialect.name]
+    key = key_of(config, TEMPERATURE)
     if by_our_names(config).get("temperature") == 0:
         yield fact(True, f"at temperature 0 {SAME}", config.signs(key), grade="failing", brief="sampling is greedy",
                    remedy=f"set {key} to 1")  # fmt: skip

@@ -14,12 +14,40 @@ What decides
     Several checkpoints over all rollouts in the order drawn: grposcope verify FOLDER --model RUN.
 Sources
     AReaL, staleness: https://arxiv.org/abs/2505.24298
+    miles #1829, asynchronous training without a correction: https://github.com/radixark/miles/pull/1829
     method of this project: likelihood ratios between checkpoints"""
 
 from __future__ import annotations
 
-from grposcope.core.fault import Fault
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.known import Known
 from grposcope.signs.rollouts.claims import checkpoints, weights
+
+CORRECTIONS = ("use_tis", "use_rollout_logprobs", "keep_old_actor")
+"""Settings of slime by which rollouts of older weights are weighed by who drew them."""
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """slime's asynchronous loop, with nothing that corrects for the weights that drew a batch."""
+    if not config.on("train_async") or any(config.on(name) for name in CORRECTIONS):
+        return
+    every = config.whole("update_weights_interval") or 1
+    yield fact(
+        True,
+        f"train_async.py draws each batch before the update on the one before it, with weights that are sent every "
+        f"{every} rollouts, and the ratio is taken against log-probabilities that the trainer works out anew: nothing "
+        "corrects for the weights that drew",
+        config.signs("update_weights_interval", *CORRECTIONS),
+        grade="warning",
+        brief="asynchronous rollouts are not corrected",
+        remedy="add --use-tis, or --use-rollout-logprobs, and log --get-mismatch-metrics",
+        source="miles #1829",
+    )
+
 
 FAULT = Fault(
     name="stale sampler",
@@ -28,4 +56,7 @@ FAULT = Fault(
     source="AReaL; method of this project: likelihood ratios between checkpoints",
     beside="warning",
     rollouts=(checkpoints.PROOF, weights.PROOF),
+    settings=SettingsCheck(
+        "stale sampler", settings, ("slime",), "asynchronous rollouts without a correction", ("warning",), "miles #1829"
+    ),
 )

@@ -12,13 +12,47 @@ What decides
     Mean ρ beside k1 and k3: 1 + k3 − k1 is 1 without truncation.
 Sources
     TRL #6789: https://github.com/huggingface/trl/issues/6789
-    vLLM, logprobs_mode"""
+    miles #338: https://github.com/radixark/miles/pull/338
+    vLLM, logprobs_mode
+"""
 
 from __future__ import annotations
 
-from grposcope.core.fault import Fault
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.known import Known
 from grposcope.signs.rollouts.claims import sampling, weights
 from grposcope.signs.sampler_mismatch import TEST
+
+TOP_P = {
+    "trl": "top_p", "ms-swift": "top_p", "verl": "actor_rollout_ref.rollout.top_p", "slime": "rollout_top_p",
+    "nemo-rl": "policy.generation.top_p", "skyrl": "generator.sampling_params.top_p",
+}  # fmt: skip
+TOP_K = {name: key.replace("top_p", "top_k") for name, key in TOP_P.items()}
+"""The keys of nucleus and top-k sampling."""
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """Rollouts that are drawn from the likeliest tokens alone."""
+    p, k = TOP_P[config.dialect.name], TOP_K[config.dialect.name]
+    mass, tokens = config.number(p), config.number(k)
+    cut = [f"{p} = {mass:g}"] if mass is not None and 0 < mass < 1 else []
+    cut += [f"{k} = {tokens:g}"] if tokens is not None and tokens >= 1 else []
+    if cut:
+        yield fact(
+            True,
+            f"{' and '.join(cut)}: rollouts are drawn from part of the distribution, while the trainer's "
+            "log-probabilities are those of the whole; the ratio is wrong by what is cut, and nothing outside is "
+            "explored",
+            config.signs(p, k),
+            grade="note",
+            brief="the sampler is truncated",
+            remedy=f"set {p} to 1 and {k} off",
+        )
+
 
 FAULT = Fault(
     name="truncated sampler",
@@ -31,4 +65,7 @@ FAULT = Fault(
     beside="warning",
     log=TEST,
     rollouts=(sampling.PROOF, weights.PROOF),
+    settings=SettingsCheck(
+        "truncated sampler", settings, tuple(TOP_P), "rollouts drawn with top-k or top-p", ("note",), "miles #338"
+    ),
 )

@@ -22,7 +22,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, Grade, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
-from grposcope.signs.settings.names import LEARNING_RATE
+from grposcope.signs.settings.names import LEARNING_RATE, key_of
 from grposcope.signs.settings.recipe import has_adapters
 from grposcope.signs.settings.verl import ACTOR
 
@@ -39,7 +39,7 @@ TINY = 1e-3
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
     """Weights in bfloat16 beside a learning rate that moves only small ones; steps of Adam are about the rate."""
     key = _half_precision(config)
-    rate = config.number(LEARNING_RATE[config.dialect.name])
+    rate = config.number(key_of(config, LEARNING_RATE))
     if not key or rate is None or has_adapters(config):
         return
     size = rate / COARSE

@@ -12,6 +12,7 @@ What to do
 What decides
     Fifty steps at a third of the rate, beside fifty at this one.
 Sources
+    open-r1 #255: https://github.com/huggingface/open-r1/issues/255
     ms-swift #4800: https://github.com/modelscope/ms-swift/issues/4800
     The published settings that benchmarks/lint.md lists"""
 
@@ -24,7 +25,7 @@ from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
 from grposcope.signs.early_kl import REMEDY, TEST
-from grposcope.signs.settings.names import LEARNING_RATE
+from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
 from grposcope.signs.settings.recipe import has_adapters
 
 FULL, ADAPTERS = 2e-5, 3e-5
@@ -32,18 +33,31 @@ FULL, ADAPTERS = 2e-5, 3e-5
 adapters.
 """
 
+USUAL, MUCH = 1e-6, 1e-5
+"""The usual learning rate for all weights, and from where it is many times that."""
+
 FAR = 10
 """Times these from which a learning rate is more than unusual."""
 
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
     """A learning rate beyond what others train with."""
-    key = LEARNING_RATE[config.dialect.name]
+    key = key_of(config, LEARNING_RATE)
     rate = config.number(key)
     if rate is None:
         yield cannot_tell(f"{key} is not known", key)
         return
     limit, of = (FULL, "all weights") if has_adapters(config) is False else (ADAPTERS, "adapters")
+    if limit >= rate >= MUCH and of == "all weights":
+        yield fact(
+            True,
+            f"{rate:g} is {rate / USUAL:.3g} times the usual rate for {of} ({USUAL:g}); some published runs train so, "
+            "others lost the policy within a few steps",
+            config.signs(key),
+            grade="note",
+            brief="a learning rate that loses some policies",
+            remedy="start with 1e-6 for full training, 1e-5 for adapters",
+        )
     if rate > limit:
         yield fact(
             True,
@@ -66,7 +80,7 @@ FAULT = Fault(
     settings=SettingsCheck(
         "high learning rate",
         settings,
-        ("trl", "verl", "nemo-rl"),
+        EVERY[:-1],
         "a learning rate higher than published ones",
         ("warning", "note"),
     ),

@@ -31,7 +31,7 @@ from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.dead_groups import DEAD
 from grposcope.signs.quantities import LEAST, Quantities
-from grposcope.signs.settings.names import LEARNING_RATE
+from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
 from grposcope.signs.settings.recipe import has_adapters
 from grposcope.signs.thresholds import LORA_RATE, MANY_STEPS, UNMOVED
 
@@ -68,9 +68,9 @@ def check(quantities: Quantities) -> Finding:
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
     """A learning rate for all weights that adapters are given."""
-    key = LEARNING_RATE[config.dialect.name]
+    key = key_of(config, LEARNING_RATE)
     rate = config.number(key)
-    if rate is None or not 0 < rate < LORA_RATE or not has_adapters(config):
+    if rate is None or not 0 < rate <= LORA_RATE or not has_adapters(config):
         return
     yield fact(
         True,
@@ -99,7 +99,7 @@ FAULT = Fault(
     settings=SettingsCheck(
         "low learning rate",
         settings,
-        ("trl", "verl"),
+        EVERY[:-1],
         "a learning rate for all weights that adapters are given",
         ("warning",),
     ),

@@ -23,12 +23,12 @@ from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import LEAST, Quantities
-from grposcope.signs.settings.names import LEARNING_RATE
+from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
 
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
     """A learning rate that is not above 0."""
-    key = LEARNING_RATE[config.dialect.name]
+    key = key_of(config, LEARNING_RATE)
     rate = config.number(key)
     if rate is None:
         yield cannot_tell(f"{key} is not known", key)
@@ -64,7 +64,5 @@ FAULT = Fault(
         statistic="the learning rate of every row",
         threshold="0 on all rows, a fact",
     ),
-    settings=SettingsCheck(
-        "zero learning rate", settings, ("trl", "verl", "nemo-rl"), "a learning rate of 0", ("failing",)
-    ),
+    settings=SettingsCheck("zero learning rate", settings, EVERY[:-1], "a learning rate of 0", ("failing",)),
 )

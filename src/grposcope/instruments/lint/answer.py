@@ -24,7 +24,7 @@ def answer(settings: Settings, findings: Sequence[Finding]) -> Answer:
     grade = word(findings, settings)
     worst = findings[0] if findings and findings[0].present and grade != "healthy" else None
     defaults = settings.dialect.version and not settings.partial
-    version = f", defaults of {settings.dialect.version}" if defaults else ""
+    version = f", defaults of {settings.dialect.version.removeprefix('of ')}" if defaults else ""
     return Answer(
         "lint",
         QUESTION,

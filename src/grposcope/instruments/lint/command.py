@@ -43,7 +43,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     from grposcope.faults import catalogue
 
     command.add_argument(
-        "path", metavar="CONFIG", help="file with the settings: .py, .ipynb, .yaml, .json, .sh; - for standard input"
+        "path",
+        metavar="CONFIG",
+        help="file with the settings: .py, .ipynb, .yaml, .toml, .json, .sh; - for standard input",
     )
     known = command.add_argument_group("facts that the settings do not contain")
     known.add_argument("--success-rate", type=float, metavar="P", help="share of rollouts that succeed at the start")

@@ -26,9 +26,13 @@ TRL = dialect(trl.TRL, trl.OWN_SETTINGS)
 RLOO = dialect(trl.RLOO, trl.OWN_SETTINGS)
 VERL = dialect(TRAINERS["verl"])
 NEMO_RL = dialect(TRAINERS["nemo-rl"])
+MS_SWIFT = dialect(TRAINERS["ms-swift"])
+SLIME = dialect(TRAINERS["slime"])
+SKYRL = dialect(TRAINERS["skyrl"])
+PRIME_RL = dialect(TRAINERS["prime-rl"])
 OWN = dialect(replace(TRAINERS["grposcope"], title="GRPOscope"))
 
-DIALECTS = (VERL, NEMO_RL, OWN, TRL)
+DIALECTS = (VERL, SKYRL, NEMO_RL, PRIME_RL, SLIME, MS_SWIFT, OWN, TRL)
 """Every trainer whose settings can be read, in the order in which they are tried."""
 
 

@@ -1,4 +1,4 @@
-"""Finds the settings in a file, by what stands in it: Python, notebook, YAML, JSON, shell script, or a run's record.
+"""Finds the settings in a file, by what stands in it: Python, notebook, YAML, TOML, JSON, shell script, or a record.
 
 Nothing in the file is run, imported or unpickled.
 """
@@ -11,6 +11,7 @@ import re
 import select
 import stat
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from grposcope.core.files import unreadable
 from grposcope.core.settings import Settings
 from grposcope.core.text import listed
 from grposcope.instruments.lint import python_source, shell_script
-from grposcope.instruments.lint.dialects import DIALECTS, RLOO, TRL, recognise
+from grposcope.instruments.lint.dialects import DIALECTS, MS_SWIFT, RLOO, SLIME, TRL, recognise
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 """Endings of files that loading would run code from."""
@@ -137,7 +138,11 @@ def _shell(path: Path, text: str, number: int | None) -> Settings:
                      for line in found.unread[:1]]  # fmt: skip
             return Settings(path, "the overrides in a command line", dialect, given, found.lines, opaque,
                                  bool(found.unread), notes=tuple(notes))  # fmt: skip
-    if recognise(found.flags.keys() | opaque) is TRL or "learning_rate" in found.flags:
+    dialect = recognise(found.flags.keys() | opaque)
+    if dialect in (SLIME, MS_SWIFT):
+        given = {**found.flags, **({"train_async": True} if dialect is SLIME and "train_async.py" in text else {})}
+        return Settings(path, "the flags of a command line", dialect, given, found.lines, opaque, bool(found.unread))
+    if dialect is TRL or "learning_rate" in found.flags:
         adapters = bool(found.flags.get("use_peft")) if "use_peft" in found.flags else None
         dialect = RLOO if re.search(r"\brloo(?:_\w+)?(?:\.py)?\b", text, re.I) else TRL
         return Settings(path, "the flags of a command line", dialect, found.flags, found.lines, opaque,
@@ -153,6 +158,14 @@ def _yaml(path: Path, text: str, number: int | None) -> Settings:
     if not isinstance(content, Mapping):
         raise UserError(f"{path} is not a mapping of settings; give a file with NAME: VALUE")
     return _of_mapping(path, content, document.lines, "a YAML file")
+
+
+def _toml(path: Path, text: str, number: int | None) -> Settings:
+    try:
+        content = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UserError(f"{path}: not valid TOML ({error}); correct the file") from None
+    return _of_mapping(path, content, {}, "a TOML file")
 
 
 def _quoted(override: str) -> str:
@@ -279,7 +292,7 @@ def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _any(path: Path, text: str, number: int | None) -> Settings:
     """A file whose ending says nothing: the first form that has settings in it."""
-    for reader in (_json, _shell, _yaml, _python):
+    for reader in (_json, _toml, _shell, _yaml, _python):
         try:
             return reader(path, text, number)
         except UserError:
@@ -297,6 +310,7 @@ _READERS: Mapping[str, Callable[[Path, str, int | None], Settings]] = {
     ".yaml": _yaml,
     ".yml": _yaml,
     ".json": _json,
+    ".toml": _toml,
     ".sh": _shell,
     ".bash": _shell,
     ".slurm": _shell,

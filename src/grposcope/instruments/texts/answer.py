@@ -123,7 +123,8 @@ def _do(reading: TextReading, own: Exploit) -> str:
         return "read the pairs: whether the grader should pay for this is not in the texts; a true score decides"
     if exploits.paid_without(own):
         return "read the pairs, and look at the update rather than the reward: nothing that was found pays for it"
-    return "read the pairs, correct the grader so that this alone earns nothing, and go back to before the onset"
+    back = "start again" if own.since is None else f"go back to a checkpoint from before step {own.since.low:,}"
+    return f"read the pairs, correct the grader so that this alone earns nothing, and {back}"
 
 
 def _others(found: Sequence[Exploit]) -> list[str]:

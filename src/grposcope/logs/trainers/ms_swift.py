@@ -26,7 +26,7 @@ from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers import ms_swift_completions, trl
 from grposcope.logs.trainers.ms_swift_completions import arguments
-from grposcope.logs.trainers.trainer import Columns, Definitions, Settings
+from grposcope.logs.trainers.trainer import Columns, Definitions, Setting, Settings
 from grposcope.logs.trainers.trl import TRL
 
 LOG = "logging.jsonl"
@@ -130,6 +130,21 @@ MS_SWIFT = replace(
         "importance/out_of_bounds": ("rollout_correction/clipped_frac",),
     },
     define=define,
+    version="4.6.0",
+    configured=lambda keys: "rlhf_type" in keys,
+    settings=(
+        Setting("num_generations", "group", 8),
+        Setting("learning_rate", "lr"),
+        Setting("temperature", "temperature", 0.9),
+        Setting("beta", "kl", 0.04),
+        Setting("max_completion_length", "max_tokens", 512),
+        Setting("epsilon", "clip_low", 0.2),
+        Setting("num_iterations", "interval", 1),
+        Setting("loss_type", "loss_type"),
+        Setting("scale_rewards", "scale_rewards"),
+        Setting("gradient_accumulation_steps", "accumulation", 1),
+        Setting("tuner_type", default="lora"),
+    ),
     defects=(),
     leaves_files_of="trl",
     logs=(

@@ -188,8 +188,17 @@ PRIME_RL = Trainer(
     scoped=scoped,
     logs=(LogKind(read_exports, folder=lambda folder: folder.name == EXPORTS and bool(export_files(folder))),),
     without_reward="it has no reward: the orchestrator of prime-rl logs it in its own file; give that file as well",
+    version="of August 2026",
+    configured=lambda keys: any(
+        key.startswith("orchestrator.") or key in ("rollouts_per_example", "max_async_level") for key in keys
+    ),
     settings=(
+        Setting("orchestrator.group_size", "group"),
+        Setting("orchestrator.rollouts_per_example", "group"),
         Setting("rollouts_per_example", "group"),
+        Setting("orchestrator.train.sampling.temperature", "temperature"),
+        Setting("orchestrator.sampling.temperature", "temperature"),
+        Setting("trainer.optim.lr", "lr", 1e-06),
         Setting("sampling.temperature", "temperature"),
         Setting("sampling.top_k", "top_k"),
         Setting("sampling.top_p", "top_p"),

@@ -15,7 +15,7 @@ FINDERS: tuple[Callable[[Path], WrittenFiles | None], ...] = (
 
 
 def find(place: Path) -> WrittenFiles | None:
-    """The rollouts at a place, a file or folder; None where no engine of FINDERS wrote any, as in a pipe."""
+    """The rollouts at a place, a file or folder; None where no engine of FINDERS wrote any, as in pipes and devices."""
     if not (place.is_file() or place.is_dir()):
         return None
     return next((found for finder in FINDERS if (found := finder(place)) is not None), None)

@@ -7,7 +7,7 @@ so it keeps its name.
 
 from __future__ import annotations
 
-from grposcope.logs.trainers.trainer import Trainer
+from grposcope.logs.trainers.trainer import Setting, Trainer
 
 SKYRL = Trainer(
     name="skyrl",
@@ -48,6 +48,20 @@ SKYRL = Trainer(
         "staleness/mean": ("async/staleness_mean",),
         "staleness/max": ("async/staleness_max",),
     },
+    version="0.3.0",
+    configured=lambda keys: any(key.startswith(("trainer.policy.", "trainer.algorithm.")) for key in keys),
+    settings=(
+        Setting("generator.n_samples_per_prompt", "group", 5),
+        Setting("trainer.train_batch_size", "prompts", 1024),
+        Setting("trainer.policy.optimizer_config.lr", "lr", 1e-06),
+        Setting("generator.sampling_params.temperature", "temperature", 1.0),
+        Setting("generator.sampling_params.max_generate_length", "max_tokens", 1024),
+        Setting("trainer.algorithm.advantage_estimator", "advantage", "grpo"),
+        Setting("trainer.algorithm.eps_clip_low", "clip_low", 0.2),
+        Setting("trainer.policy_mini_batch_size", default=256),
+        Setting("trainer.update_epochs_per_batch", default=1),
+        Setting("trainer.policy.model.lora.rank", default=0),
+    ),
     how_to_log={
         "reward": "reward/avg_raw_reward, always logged",
         "evaluation": "trainer.eval_interval",

@@ -18,7 +18,7 @@ from grposcope.logs.formats.console import clean, printed_pairs
 from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.formats.log_file import LogFile, first_few
 from grposcope.logs.hints import Hints
-from grposcope.logs.trainers.trainer import Columns, Defect, Settings, Trainer, with_prefix
+from grposcope.logs.trainers.trainer import Columns, Defect, Setting, Settings, Trainer, with_prefix
 
 _LINE = re.compile(r"\b(?P<kind>rollout|step|perf|eval) (?P<number>\d{1,15}): \{(?P<rest>['\"].*)")
 _COUNTERS = {"step": "train/step", "eval": "eval/step"}
@@ -87,6 +87,27 @@ SLIME = Trainer(
             True,
             _above_one,
         ),
+    ),
+    version="of August 2026",
+    configured=lambda keys: (
+        {"rollout_batch_size", "n_samples_per_prompt"} <= set(keys)
+        or ("n_samples_per_prompt" in keys and "rm_type" in keys)
+    ),
+    settings=(
+        Setting("n_samples_per_prompt", "group", 1),
+        Setting("rollout_batch_size", "prompts"),
+        Setting("lr", "lr", 1e-06),
+        Setting("rollout_temperature", "temperature", 1.0),
+        Setting("rollout_top_p", "top_p", 1.0),
+        Setting("rollout_max_response_len", "max_tokens"),
+        Setting("advantage_estimator", "advantage", "grpo"),
+        Setting("eps_clip", "clip_low", 0.2),
+        Setting("kl_loss_coef", "kl", 0.0),
+        Setting("update_weights_interval", default=1),
+        Setting("use_tis", default=False),
+        Setting("use_rollout_logprobs", default=False),
+        Setting("keep_old_actor", default=False),
+        Setting("train_async", default=False),
     ),
     counters=("train/step", "step", "rollout/step", "eval/step"),
     logs=(LogKind(read_console, printed=re.compile(rb"\b(?:rollout|step|perf) \d{1,15}: \{'(?:rollout|train|perf)/")),),

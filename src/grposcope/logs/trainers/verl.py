@@ -31,6 +31,11 @@ _LINE = re.compile(r"(?:^|[\s)\]])step:\s?(?P<step>\d{1,15}) - (?P<rest>\S.*)")
 _GLUED = re.compile(r"(?:(?<=[\d)])[A-Z][A-Za-z ]{0,40}: *| +(?:[A-Z][A-Za-z ]{0,40}: *)?)\d{1,3}%\|.*")
 """A progress bar that was drawn at the end of a line."""
 
+_RATE = "actor/lr"
+
+_ROUNDED_AWAY = re.compile(r"-?0?\.0{1,4}")
+"""A learning rate that was printed to a few decimals, so that what is left of it is 0."""
+
 WIDEST = 500
 """Widest terminal."""
 
@@ -46,7 +51,7 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
     rows = ColumnBuilder()
     last_keys: Counter[str] = Counter()
     cut_lines: list[int] = []
-    left_out, lost = LeftOut(), 0
+    left_out, lost, rounded = LeftOut(), 0, 0
     for line, text, ended in _whole_lines(file):
         cleaned = clean(text)
         match = _LINE.search(cleaned) if "step:" in cleaned else None
@@ -56,6 +61,7 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
             continue
         values, keys, end = _printed_values(_GLUED.sub("", match["rest"]))
         values["step"] = float(match["step"])
+        rounded += _drop_rounded_rate(values, match["rest"])
         usual = last_keys.most_common(1)
         as_usual = bool(usual) and bool(keys) and usual[0][0] == keys[-1]
         long = len(text.encode()) in CUTS or len(cleaned.encode()) in CUTS
@@ -73,7 +79,20 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
             f"{len(cut_lines)} lines are cut off: {first_few(cut_lines, 8)}; the rest of each is missing, "
             f"and {lost} values that stood last were left out, because they may lack digits"
         )
+    if rounded:
+        file.notes.append(
+            f"{_RATE} is printed to too few decimals to be told from 0 on {rounded} lines, and was left out there"
+        )
     return RawLog(file.path, rows, "verl", notes=file.notes, left_out=left_out)
+
+
+def _drop_rounded_rate(values: dict[str, Any], rest: str) -> bool:
+    """Whether the learning rate of a line was rounded to 0 in print, as 0.000; it is taken out of the values then."""
+    printed = next((part.partition(":")[2] for part in rest.split(" - ") if part.startswith(f"{_RATE}:")), "")
+    if not _ROUNDED_AWAY.fullmatch(printed.strip()):
+        return False
+    values.pop(_RATE, None)
+    return True
 
 
 def _whole_lines(file: LogFile) -> Iterator[tuple[int, str, bool]]:

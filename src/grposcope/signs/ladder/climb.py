@@ -19,6 +19,7 @@ RUNGS = (
     of_update.sampler,
     of_update.learning_rate,
     of_reward.grader,
+    of_reward.room,
     of_reward.groups,
     of_reward.horizon,
 )

@@ -13,16 +13,28 @@ from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import answers, run_outcome
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.heldout import are_shares
-from grposcope.signs.ladder.rung import Rung, blamed, of_fault, to_log
+from grposcope.signs.ladder.rung import Rung, blamed, of_fault, present, to_log
 from grposcope.signs.outcome import Outcome
 from grposcope.signs.quantities import NO_SPREAD, SHORT, MetricSeries, Quantities
 from grposcope.signs.thresholds import DETECTED, OTHERS
 
 GRADER = ("grader", "Can the grader pay?")
 MIXED = ("groups", "Are groups mixed, at this size and success rate?")
+ROOM = ("room", "Do answers end before the token limit?")
 HORIZON = ("horizon", "Is the run long enough to see a gain of a tenth of the range, as most runs that learn have?")
 
 SHARE = ("dead_fraction", "the share of groups with equal rewards")
+
+CUT = ("truncated", "the share of completions cut at the token limit")
+
+CROWDED = 0.15
+"""Share of completions cut at the token limit from which a flat run may be flat for it."""
+
+LIMIT = (
+    "raise the token limit to two or three times a finished answer, or drop cut completions from the loss (overlong "
+    "filtering); compare the reward of those that end with that of all"
+)
+"""What to do where many completions are cut."""
 
 BY_HAND = "run the reward function by hand on a right answer, as the prompt's template makes the model write it"
 """What decides whether a grader can pay."""
@@ -50,6 +62,23 @@ def grader(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
         return Rung(*GRADER, "yes", because)
     same = f"the reward is exactly {number(least)} in all {len(reward)} rows"
     return Rung(*GRADER, "no", same, same, BY_HAND)
+
+
+def room(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
+    """Whether fewer than CROWDED of the completions are cut at the token limit, where an answer is not seen."""
+    if cause := blamed(findings, ("length", "unseen truncation")):
+        return of_fault(*ROOM, cause)
+    if present(findings, "end not recognised"):
+        because = "completions that ended are counted as cut, so that the log does not say how many are"
+        return Rung(*ROOM, "cannot tell", because, do="give the trainer every end token of the model")
+    cut = quantities.get("truncated", SHORT)
+    if cut is None or cut.values.max() > 1:
+        return Rung(*ROOM, "cannot tell", "no share of cut completions is logged", do=to_log(*CUT, quantities.run))
+    late = cut.level(LATE).value
+    said = f"{percent(late)} of completions are cut at the token limit in the last fifth"
+    if late < CROWDED:
+        return Rung(*ROOM, "yes", said)
+    return Rung(*ROOM, "no", f"{said}, where no answer can be paid", f"{percent(late)} of completions are cut", LIMIT)
 
 
 def groups(quantities: Quantities, findings: Sequence[Finding]) -> Rung:

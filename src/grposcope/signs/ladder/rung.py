@@ -41,6 +41,11 @@ def blamed(findings: Sequence[Finding], faults: Sequence[str]) -> Finding | None
     return next((finding for name in faults for finding in bad if finding.fault == name), None)
 
 
+def present(findings: Sequence[Finding], fault: str) -> bool:
+    """Whether a fault is there, however bad it is."""
+    return any(finding.present and finding.fault == fault for finding in findings)
+
+
 def of_fault(name: str, question: str, finding: Finding) -> Rung:
     """A rung that fails because a fault says so."""
     return Rung(name, question, "no", finding.because, finding.brief or finding.fault, finding.remedy)

@@ -8,32 +8,58 @@ from typing import Any
 from grposcope.core.settings import Settings
 from grposcope.logs.trainers import TRAINERS
 
-EVERY = ("trl", "verl", "nemo-rl", "grposcope")
+EVERY = ("trl", "ms-swift", "verl", "nemo-rl", "skyrl", "slime", "prime-rl", "grposcope")
 """Names of all trainers whose settings are read."""
 
-GROUP_SIZE = {
+Keys = Mapping[str, str | tuple[str, ...]]
+"""Trainer -> its key of a setting, or all that it has had, the newest first."""
+
+GROUP_SIZE: Keys = {
     "trl": "num_generations",
+    "ms-swift": "num_generations",
     "verl": "actor_rollout_ref.rollout.n",
     "nemo-rl": "grpo.num_generations_per_prompt",
+    "skyrl": "generator.n_samples_per_prompt",
+    "slime": "n_samples_per_prompt",
+    "prime-rl": ("orchestrator.group_size", "orchestrator.rollouts_per_example", "rollouts_per_example"),
     "grposcope": "group",
 }
 """The key of the group size."""
 
-LEARNING_RATE = {
+LEARNING_RATE: Keys = {
     "trl": "learning_rate",
+    "ms-swift": "learning_rate",
     "verl": "actor_rollout_ref.actor.optim.lr",
     "nemo-rl": "policy.optimizer.kwargs.lr",
+    "skyrl": "trainer.policy.optimizer_config.lr",
+    "slime": "lr",
+    "prime-rl": ("trainer.optim.lr", "optim.lr"),
     "grposcope": "lr",
 }
 """The key of the learning rate."""
 
-TEMPERATURE = {
+TEMPERATURE: Keys = {
     "trl": "temperature",
+    "ms-swift": "temperature",
     "verl": "actor_rollout_ref.rollout.temperature",
     "nemo-rl": "policy.generation.temperature",
+    "skyrl": "generator.sampling_params.temperature",
+    "slime": "rollout_temperature",
+    "prime-rl": (
+        "orchestrator.train.sampling.temperature",
+        "orchestrator.sampling.temperature",
+        "sampling.temperature",
+    ),
     "grposcope": "temperature",
 }
 """The key of the temperature at which rollouts are drawn."""
+
+
+def key_of(settings: Settings, keys: Keys) -> str:
+    """The trainer's key of a setting: of several the one that is given, else the newest."""
+    own = keys[settings.dialect.name]
+    several = (own,) if isinstance(own, str) else own
+    return next((name for name in several if settings.says(name)), several[0])
 
 
 def by_our_names(settings: Settings) -> Mapping[str, Any]:

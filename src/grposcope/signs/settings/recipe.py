@@ -21,6 +21,15 @@ def has_adapters(settings: Settings) -> bool | None:
         return bool(verl_lora_rank(settings))
     if settings.dialect.name == "nemo-rl":
         return any(settings.on(key) for key in settings.given if key.endswith(("lora_cfg.enabled", "peft.enabled")))
+    if settings.dialect.name == "ms-swift":
+        kinds = [settings.get(name) for name in ("tuner_type", "train_type") if settings.says(name)]
+        return (kinds or [settings.get("tuner_type")])[0] != "full"
+    if settings.dialect.name == "skyrl":
+        return bool(settings.number("trainer.policy.model.lora.rank"))
+    if settings.dialect.name == "prime-rl":
+        return any(".lora." in f".{name}" for name in settings.given)
+    if settings.dialect.name == "slime":
+        return False
     if settings.get("use_peft") is True or settings.says("lora_r"):
         return True
     return settings.adapters
@@ -49,5 +58,18 @@ def interval(settings: Settings, world: int | None) -> int | None:
         prompts, group = settings.whole("grpo.num_prompts_per_step"), group_size(settings)
         mini = settings.whole("policy.train_global_batch_size")
         return max(prompts * group // mini, 1) if prompts and group and mini else None
+    if settings.dialect.name == "skyrl":
+        whole, mini = (settings.whole(f"trainer.{name}") for name in ("train_batch_size", "policy_mini_batch_size"))
+        epochs = settings.whole("trainer.update_epochs_per_batch")
+        return max(whole // mini, 1) * epochs if whole and mini and epochs else None
+    if settings.dialect.name == "slime":
+        prompts, group, batch = (
+            settings.whole("rollout_batch_size"),
+            group_size(settings),
+            settings.whole("global_batch_size"),
+        )
+        return settings.whole("num_steps_per_rollout") or (
+            max(prompts * group // batch, 1) if prompts and group and batch else None
+        )
     value = by_our_names(settings).get("interval")
     return value if isinstance(value, int) else None

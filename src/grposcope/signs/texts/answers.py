@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,12 @@ TESTS_ESCAPED = re.compile(
 )
 """Ways around tests: ending the program, objects that equal everything, tests that are skipped or replaced."""
 
+JOINT = re.compile(r"\s*(?:\bor\b|\band\b|[,;/|])\s*", re.I)
+"""What joins several answers into one."""
+
+WHOLE = 2
+"""Texts that give an answer alone, from which it is one."""
+
 _BARE = re.compile(r"\\boxed\{|[{}$*\s]")
 _TAIL = 6000
 
@@ -51,11 +58,18 @@ class GivenAnswers:
 
 
 def given(texts: Sequence[str]) -> GivenAnswers:
-    """The answers that texts give."""
+    """The answers that texts give.
+
+    A marked answer that joins several, as "cat or dog", is several, where each is the whole answer of other texts.
+    """
     pairs = [answer(text) for text in texts]
+    whole = {name for name, count in Counter(own for own, marked in pairs if marked).items() if count >= WHOLE}
     return GivenAnswers(
         tuple(last for last, _ in pairs),
-        np.array([count for _, count in pairs], np.int64),
+        np.array(
+            [max(count, _joined(text, whole) if count else 0) for text, (_, count) in zip(texts, pairs, strict=True)],
+            np.int64,
+        ),
         np.array([_special(text) for text in texts], bool),
         np.array([bool(_maybe_code(text) and TESTS_ESCAPED.search(text[-_TAIL:])) for text in texts], bool),
     )
@@ -73,6 +87,14 @@ def answer(text: str) -> tuple[str, int]:
         return str(numbers[-1]), 0
     words = end[-80:].split()
     return (words[-1] if words else ""), 0
+
+
+def _joined(text: str, whole: Collection[str]) -> int:
+    """How many different answers the marked ones of a text join, of those that are whole answers elsewhere."""
+    end = text[-_TAIL:]
+    contents = (match.group(1) for pattern in MARKED for match in pattern.finditer(end))
+    return max((len({_BARE.sub("", part) for part in JOINT.split(content)} & set(whole)) for content in contents),
+               default=0)  # fmt: skip
 
 
 def _special(text: str) -> bool:
