@@ -52,7 +52,9 @@ def grader(wrong: Callable[[list[str]], list[float]], moved: Callable[[float], f
 
     def build(faulty: bool) -> PipelineEvidence:
         graded = pipelines.of_function(Pipeline(steps=1).rows())
-        logged = [{**row, "reward": moved(row["reward"]) if faulty else row["reward"]} for row in graded]
+        logged = [
+            {**row, "reward": moved(row["reward"]) if faulty else row["reward"], "advantage": None} for row in graded
+        ]
         again = wrong if faulty else lambda texts: pipelines.graded(texts, texts)
         return replace(read.of_rows(logged, {}), grader=lambda prompts, texts: again(list(map(str, texts))))
 
@@ -71,7 +73,7 @@ def of_answers(faulty: bool) -> PipelineEvidence:
         return given
 
     sound = Pipeline(steps=1).rows()
-    made = [{**row, "completion": str(row["prompt"]).split()[-1] if place % 2 else "99", "reward": float(place % 2)}
+    made = [{**row, "completion": str(row["prompt"]).split()[-1] if place % 2 else "99", "reward": float(place % 2), "advantage": None}
             for place, row in enumerate(sound)]  # fmt: skip
     return replace(read.of_rows(made, {}), grader=grade)
 
@@ -224,7 +226,7 @@ def emptied(faulty: bool) -> PipelineEvidence:
     """Every ninth completion is empty, and paid like the best or not at all."""
     lists = ("completion_ids", "mask", "sampling_logprobs", "old_logprobs", "logprobs")
     empty = {"completion": "", "reward": float(faulty), **{name: [] for name in lists}}
-    made = Pipeline(steps=1, reward="steps").rows()
+    made = [{**row, "advantage": None} for row in Pipeline(steps=1, reward="steps").rows()]
     return read.of_rows([{**row, **empty} if place % 9 == 0 else row for place, row in enumerate(made)], {})
 
 
