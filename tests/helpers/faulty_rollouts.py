@@ -73,8 +73,8 @@ def of_answers(faulty: bool) -> PipelineEvidence:
         return given
 
     sound = Pipeline(steps=1).rows()
-    made = [{**row, "completion": str(row["prompt"]).split()[-1] if place % 2 else "99", "reward": float(place % 2), "advantage": None}
-            for place, row in enumerate(sound)]  # fmt: skip
+    made = [{**row, "completion": str(row["prompt"]).split()[-1] if place % 2 else "99", "advantage": None,
+             "reward": float(place % 2)} for place, row in enumerate(sound)]  # fmt: skip
     return replace(read.of_rows(made, {}), grader=grade)
 
 
