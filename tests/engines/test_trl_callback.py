@@ -413,12 +413,13 @@ def test_groups_of_steps_whose_rollouts_were_logged(tmp_path: Path) -> None:
 
 
 def test_judging_keeps_to_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock where a step takes 1 s and a look 2 s, looks are 2/BUDGET s apart, and the first waits too."""
+    """On a clock where a step takes 1 s and a look 2 s, looks behind the first five are 2/BUDGET s apart."""
     now, looks = 0.0, []
 
     def judge(self: GRPOscopeCallback) -> None:
         nonlocal now
         looks.append(now)
+        self._alarms.rows = self._rows
         now += 2.0
 
     monkeypatch.setattr("time.perf_counter", lambda: now)
@@ -432,9 +433,31 @@ def test_judging_keeps_to_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return logged(step)
 
     Play(GRPOscopeCallback(), tmp_path, log).run(2000, end=False)
-    first, rest = trl_callback.FIRST / trl_callback.BUDGET, 2.0 / trl_callback.BUDGET
-    assert looks[0] == pytest.approx(first, abs=2)
-    assert np.diff(looks) == pytest.approx(rest, abs=2)
+    assert looks[:5] == pytest.approx([10, 22, 34, 51, 78])  # rows 10, 20, 30, 45 and 70, and the looks before
+    assert np.diff(looks[5:]) == pytest.approx(2.0 / trl_callback.BUDGET, abs=2)
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.125, 0.7])
+def test_a_run_that_is_dead_from_the_start_is_stopped_however_fast_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    now = 0.0
+
+    def dead(step: int) -> dict[str, Any]:
+        nonlocal now
+        now += seconds
+        nothing = {"reward": 0.0, "reward_std": 0.0, "frac_reward_zero_std": 1.0, "grad_norm": 0.0, "loss": 0.0}
+        return {**logged(step), **nothing}
+
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    play = Play(GRPOscopeCallback(stop_on=("failing",)), tmp_path, dead).run(400)
+    assert play.control.should_training_stop
+    assert play.state.global_step <= 31
+
+
+def test_a_sound_run_is_looked_at_as_early_and_goes_on(tmp_path: Path) -> None:
+    play = Play(GRPOscopeCallback(stop_on=("failing",)), tmp_path).run(120)
+    assert play.state.global_step == 120
 
 
 @pytest.mark.slow

@@ -112,3 +112,23 @@ def test_last_evaluation_is_kept(tmp_path: Path) -> None:
     rows.append({"step": N + 1, "eval/reward": 0.9})
     run = read(lines(tmp_path / "log.jsonl", rows))
     assert run.evaluations.step.tolist()[-1] == N + 1
+
+
+@pytest.mark.parametrize("gap", ["missing rows", "missing values", "rows again"])
+def test_a_staircase_is_seen_although_a_stair_is_broken(gap: str) -> None:
+    rng = np.random.default_rng(5)
+    column = np.repeat(0.4 + 0.02 * rng.normal(size=40), 3)
+    if gap == "missing rows":
+        column = np.delete(column, np.arange(50, 57))
+    elif gap == "missing values":
+        column = column.copy()
+        column[[7, 40, 77]] = np.nan
+    else:
+        column = np.concatenate([column[:61], 1.01 * column[61:66], column[61:]])
+    found = copies(column)
+    assert found is not None
+    kept = column[~found & ~np.isnan(column)]
+    assert 37 <= len(kept) <= 43
+    assert (kept[1:] != kept[:-1]).all()
+    smooth = 0.4 + 0.02 * np.round(rng.normal(size=120), 1)  # rounded, so that neighbours agree by chance
+    assert copies(smooth) is None

@@ -46,6 +46,9 @@ DIFFER = 1e-3
 CHANCE = 1e-4
 """Chance below which blocks of equal values are no accident."""
 
+FEWEST_STAIRS, BROKEN = 10, 0.2
+"""Stairs of a staircase with gaps, at least, and the share of them that may be shorter or longer than the others."""
+
 LONGEST = 1000
 """Rows of a block."""
 
@@ -307,6 +310,17 @@ def _attempts(programs: Ints, step: Floats) -> Ints:
     return attempts
 
 
+def _is_staircase_with_gaps(values: Floats, changes: Ints) -> bool:
+    """Whether all but few stairs have one length, as where rows are missing or were written again, and heights seldom
+    come back. changes: where a stair begins that is not the first."""
+    lengths = np.diff(np.append(changes, len(values)))[:-1]
+    if len(lengths) < FEWEST_STAIRS:
+        return False
+    block = int(np.bincount(lengths).argmax())
+    alike, heights = np.mean(lengths == block) >= 1 - BROKEN, len(np.unique(values))
+    return bool(2 <= block <= LONGEST and alike and lengths.max() <= 2 * block and 2 * heights > len(lengths))
+
+
 def copies(column: Floats) -> Bools | None:
     """Rows (N,) whose value is a copy of the one before; None where the column is no staircase. NaN rows are none."""
     there = np.flatnonzero(~np.isnan(column))
@@ -314,7 +328,13 @@ def copies(column: Floats) -> Bools | None:
     if len(values) < 4 or (values[1:4] != values[:3]).sum() > 2:
         return None
     changes = np.flatnonzero(values[1:] != values[:-1]) + 1
-    if len(changes) < 3 or 2 * len(changes) > len(values):
+    if len(changes) < 3 or 2 * len(changes) > len(values) + BROKEN * len(values):
+        return None
+    if _is_staircase_with_gaps(values, changes):
+        found = np.ones(len(column), bool)
+        found[there[np.append(0, changes)]] = False
+        return found & ~np.isnan(column)
+    if 2 * len(changes) > len(values):
         return None
     block = int(np.gcd.reduce(np.diff(changes)))
     blocks = len(values) / block if block else 0.0

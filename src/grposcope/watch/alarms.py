@@ -30,8 +30,12 @@ from grposcope.signs.quantities import LEAST
 GROWTH = 1.1
 """Rows at a look over rows at the look before."""
 
+FREE = (10, 20, 30, 45, 70)
+"""Rows at which a run is looked at whatever that costs: one that is dead from its first steps is seen within them, also
+where steps take a tenth of a second."""
+
 BUDGET = 0.005
-"""Largest share of the time of a training that its own diagnosis may take."""
+"""Largest share of the time of a training that its own diagnosis may take, but for the first looks."""
 
 FIRST = 0.2
 """Seconds that the first diagnosis is assumed to cost, so that it waits until it fits the budget."""
@@ -59,6 +63,10 @@ class Alarms:
     def due(self, rows: int) -> bool:
         """Whether a run of `rows` rows has grown enough for another look, or is another run."""
         return rows >= max(self.rows + 1, math.ceil(GROWTH * self.rows)) or 0 < rows < self.rows
+
+    def free(self, rows: int) -> bool:
+        """Whether one of the first looks is due, which need not keep to the budget."""
+        return any(self.rows < least <= rows for least in FREE)
 
     def urgent(self, run: Run) -> bool:
         """Whether a metric of the run is not finite that was finite at the last look: to be looked at at once."""

@@ -161,7 +161,8 @@ class Watcher:
         odd = set() if self.record is None else self.record.not_finite
         urgent, self._odd = not odd <= self._odd, odd
         due = rows is None or self.alarms.due(rows) or (ended and rows > self.alarms.rows)
-        if not (urgent or (due and (ended or self._pace.ready()))):
+        free = rows is not None and self.alarms.free(rows)
+        if not (urgent or free or (due and (ended or self._pace.ready()))):
             return []
         began = time.perf_counter()
         self.log.look()

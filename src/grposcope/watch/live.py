@@ -42,7 +42,7 @@ class LiveAlarms:
         odd = not_finite_in(row)
         urgent = not odd <= self._odd
         self._odd |= odd
-        due = urgent or (self._pace.ready() and self._alarms.due(self._rows))
+        due = urgent or self._alarms.free(self._rows) or (self._pace.ready() and self._alarms.due(self._rows))
         if self._senders and not self._broken and due:
             began = time.perf_counter()
             self._look()

@@ -233,7 +233,8 @@ class GRPOscopeCallback(TrainerCallback):
         if args.log_completions and "reward" in row:
             self._lines.groups(args, row["step"])
         self._lines.put(functools.partial(self._record.phase, "training", state.global_step, state.max_steps))
-        if judge and (self._urgent or (self._pace.ready() and self._alarms.due(self._rows))):
+        due = self._alarms.free(self._rows) or (self._pace.ready() and self._alarms.due(self._rows))
+        if judge and (self._urgent or due):
             self._urgent = False
             began = time.perf_counter()
             self._judge()
