@@ -185,6 +185,59 @@ def heavy(mean: float, rng: np.random.Generator) -> World:
     return replace(world, plus_scatter=scatter, minus_scatter=scatter)
 
 
+def two_sizes(mean: float, rng: np.random.Generator) -> World:
+    """`classes` of which one prompt in twelve has scores four times as long."""
+    return _scaled(
+        classes(mean, rng, weight=3.0, shared=0.5, spread=0.3), np.where(rng.random(POPULATION) < 1 / 12, 4, 1)
+    )
+
+
+def pareto(mean: float, rng: np.random.Generator) -> World:
+    """`classes` whose scores have lengths of a Pareto law with tail exponent 3."""
+    return _scaled(classes(mean, rng, weight=3.0, shared=0.5, spread=0.3), 1 + rng.pareto(3, POPULATION))
+
+
+def gamma(mean: float, rng: np.random.Generator) -> World:
+    """`classes` whose scores have lengths of a gamma law of shape 20."""
+    return _scaled(classes(mean, rng, weight=3.0, shared=0.5, spread=0.3), rng.gamma(20, 1 / 20, POPULATION))
+
+
+def longer_when_hard(mean: float, rng: np.random.Generator) -> World:
+    """`classes` whose scores are up to half as long again where prompts are hard."""
+    world = classes(mean, rng, weight=3.0, shared=0.5, spread=0.3)
+    return _scaled(world, 1.5 - 0.5 * world.success)
+
+
+def clusters(mean: float, rng: np.random.Generator) -> World:
+    """`classes` with a direction for each of three tasks of different frequency in place of one for all."""
+    world, size = classes(mean, rng, weight=3.0, shared=0.0, spread=0.3), 48
+    own = rng.standard_normal((3, size))[rng.choice(3, POPULATION, p=[0.6, 0.3, 0.1])] / np.sqrt(size)
+    plus = world.plus + (1 - world.success)[:, None] * own
+    return replace(world, plus=plus, minus=world.minus - world.success[:, None] * own)
+
+
+def few_answers(mean: float, rng: np.random.Generator) -> World:
+    """`softmax` over eight answers with features of twelve dimensions."""
+    return softmax(mean, rng, weight=5.0, size=12, answers=8)
+
+
+def _scaled(world: World, length: NDArray) -> World:
+    """The world with the scores of each prompt `length` (N,) times as long."""
+    times, square = length[:, None], length**2
+    return replace(world, plus=world.plus * times, minus=world.minus * times,
+                   plus_scatter=world.plus_scatter * square, minus_scatter=world.minus_scatter * square)  # fmt: skip
+
+
+HELD_OUT = {
+    "two_sizes": two_sizes,
+    "pareto": pareto,
+    "gamma": gamma,
+    "longer_when_hard": longer_when_hard,
+    "clusters": clusters,
+    "few_answers": few_answers,
+}
+"""Worlds that no threshold was chosen on; the last four are mild: no few prompts carry the gradient."""
+
 FAMILIES = {
     "classes": classes,
     "alike": alike,

@@ -27,17 +27,19 @@ HERE = Path(__file__).parent
 
 FORMULAS = {
     "What a gradient is made of (arXiv:2606.29238)": (
-        "instruments.gradient.class_means", "instruments.gradient.spectrum", "instruments.gradient.gram",
+        "instruments.gradient.class_means", "instruments.gradient.group_rank", "instruments.gradient.spectrum",
+        "instruments.gradient.gram",
         "instruments.gradient.token_credit", "instruments.gradient.sparsity", "instruments.gradient.baseline",
     ),
     "How many rollouts per prompt (arXiv:2603.01162)": (
         "instruments.group_size.mse", "maths.moments", "instruments.group_size.planning", "maths.confidence",
-        "maths.standardized", "maths.dead_groups", "instruments.group_size.limit",
+        "maths.standardized", "maths.standardized_weight", "maths.dead_groups", "instruments.group_size.limit",
     ),
     "Credit for turns": ("maths.turn_rules", "maths.turn_moments", "maths.group_covariance"),
     "Where rollouts are spent": ("lab.allocation.forecast", "lab.allocation.logistic", "lab.allocation.beta"),
     "Where the reward is going (arXiv:2606.30789)": (
-        "instruments.stability.oscillator", "instruments.stability.refresh", "instruments.stability.sampled_refresh",
+        "instruments.stability.oscillator", "instruments.stability.refresh", "instruments.stability.constant_lag",
+        "instruments.stability.sampled_refresh",
         "instruments.stability.noise", "instruments.stability.stability",
     ),
     "How good a model is (arXiv:2107.03374)": ("maths.pass_at_k", "instruments.evaluation.crossed"),

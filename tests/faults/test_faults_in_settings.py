@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from grposcope.faults.checks.expected_dead import larger_group
 from grposcope.faults.judge_settings import UNREAD, judged, lint, untold, word
 from grposcope.faults.known import Known
 from grposcope.instruments.lint.dialects import DIALECTS, NEMO_RL, OWN, TRL, VERL
-from grposcope.instruments.stability import refresh
+from grposcope.instruments.stability import constant_lag, refresh
 from grposcope.instruments.stability.stability import UpdateRule
 from grposcope.logs import read
 from grposcope.signs.settings.recipe import interval
@@ -82,6 +83,18 @@ def test_small_groups(dialect: Dialect, key: str, grade: str) -> None:
     assert not found("group of two", {key: 3, **beside}, dialect)
     if dialect is VERL:
         assert not found("group of one", {key: 1, "algorithm.adv_estimator": "gae"}, dialect)
+
+
+def test_rollouts_older_than_the_stable_lag() -> None:
+    """An earlier run that was 8 steps late is beyond K*, though each batch is used once."""
+    rule = UpdateRule(0.01, 0.9, 1, "sgd", step=0.01, curvature=Estimate(2.0, 0.1, 10), lag=8)
+    given = {"learning_rate": 0.01, "num_iterations": 1}
+    (finding,) = found("growing oscillation", given, known=Known(rule=rule, rule_source="measured"))
+    limit = constant_lag.threshold(0.01, 0.9, 2.0)
+    assert f"gradients are up to 8 steps late, as in the earlier run; at most {limit:.0f} are stable" in finding.because
+    assert "allows fewer than 5;" in finding.because
+    fresh = replace(rule, lag=0)
+    assert not found("growing oscillation", given, known=Known(rule=fresh, rule_source="measured"))
 
 
 def enumerated(p: float, group: int) -> float:

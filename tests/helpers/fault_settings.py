@@ -93,6 +93,7 @@ def examples(folder: Path) -> dict[str, Example]:
         "room for sequences": Example({ROLLOUT + "max_model_len": 1023}, {ROLLOUT + "max_model_len": 1024}, VERL),
         "group of one": Example({"num_generations": 1}, {"num_generations": 2}),
         "group of two": Example({"num_generations": 2}, {"num_generations": 4}),
+        "idle standardizing": Example({"num_generations": 3}, {"num_generations": 8}),
         "estimator without groups": Example({"algorithm.adv_estimator": None}, GOOD_VERL, VERL),
         "greedy sampling": Example({"temperature": 0.0}, {"temperature": 1.0}),
         "zero learning rate": Example({"learning_rate": 0}, {"learning_rate": 1e-6}),

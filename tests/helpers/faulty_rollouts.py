@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import agent_rollouts
@@ -14,7 +16,7 @@ import written_texts
 from pipelines import Pipeline
 
 from grposcope.core.rollouts import Rollout
-from grposcope.core.run import Run
+from grposcope.core.run import Meta, Run, no_evaluations, no_groups
 from grposcope.instruments.verify import read
 from grposcope.signs.rollouts import token_weights
 from grposcope.signs.rollouts.evidence import OptimizerEvidence, PipelineEvidence, ScoredTokens, Stated
@@ -51,11 +53,30 @@ def grader(wrong: Callable[[list[str]], list[float]], moved: Callable[[float], f
 
     def build(faulty: bool) -> PipelineEvidence:
         graded = pipelines.of_function(Pipeline(steps=1).rows())
-        logged = [{**row, "reward": moved(row["reward"]) if faulty else row["reward"]} for row in graded]
+        logged = [
+            {**row, "reward": moved(row["reward"]) if faulty else row["reward"], "advantage": None} for row in graded
+        ]
         again = wrong if faulty else lambda texts: pipelines.graded(texts, texts)
         return replace(read.of_rows(logged, {}), grader=lambda prompts, texts: again(list(map(str, texts))))
 
     return build
+
+
+def of_answers(faulty: bool) -> PipelineEvidence:
+    """A grader that compares with the answer of the prompt, whose rewards are kept by completion or by both."""
+    kept: dict[Any, float] = {}
+
+    def grade(prompts: Any, texts: Any) -> list[float]:
+        given = []
+        for prompt, text in zip(prompts, texts, strict=True):
+            reward = float(str(prompt).split()[-1] == str(text).strip(" .\n").split(" ")[0])
+            given.append(kept.setdefault(str(text) if faulty else (prompt, text), reward))
+        return given
+
+    sound = Pipeline(steps=1).rows()
+    made = [{**row, "completion": str(row["prompt"]).split()[-1] if place % 2 else "99", "advantage": None,
+             "reward": float(place % 2)} for place, row in enumerate(sound)]  # fmt: skip
+    return replace(read.of_rows(made, {}), grader=grade)
 
 
 def noisy(texts: list[str]) -> list[float]:
@@ -101,10 +122,90 @@ def loss(change: Callable[[token_weights.StatedWeights], list[np.ndarray]], stat
     return build
 
 
-def writers(*wrong: int, checkpoints: int = 4) -> Build:
+def padded(faulty: bool) -> PipelineEvidence:
+    """Completions with padding to one width, trained on up to their end, or on what is behind it."""
+    sound = Pipeline(seed=1)
+    width = max(len(row["mask"]) for row in sound.rows())
+    made = []
+    for row in sound.rows():
+        size = len(row["mask"])
+        longer = pipelines.longer(row, [pipelines.PAD] * (width - size), 0)
+        made.append({**longer, "mask": [1 - one for one in longer["mask"]] if faulty else longer["mask"]})
+    return read.of_rows(made, sound.settings)
+
+
+def uneven(change: Callable[[list[float]], list[float]]) -> Build:
+    """Log-probabilities that differ from token to token, of which the sampler's are others or the trainer's."""
+
+    def column(row: pipelines.Row) -> list[float]:
+        random = np.random.default_rng(sum(row["completion_ids"]))
+        return [-float(one) for one in random.exponential(1.5, len(row["mask"]))]
+
+    def build(faulty: bool) -> PipelineEvidence:
+        sound = Pipeline(seed=1)
+        made = [
+            {
+                **row,
+                "old_logprobs": (own := column(row)),
+                "logprobs": own,
+                "sampling_logprobs": change(own) if faulty else own,
+            }
+            for row in sound.rows()
+        ]
+        return read.of_rows(made, sound.settings)
+
+    return build
+
+
+def second_update(change: Callable[[token_weights.StatedWeights], list[np.ndarray]], stated: StatedLoss) -> Build:
+    """Derivatives of a second update on a batch, at other ratios than 1, which another loss may have written."""
+
+    def build(faulty: bool) -> PipelineEvidence:
+        sound = loss(lambda weights: weights.total(KL))(False)
+        random, moved = np.random.default_rng(5), []
+        for row in sound.rows:
+            assert row.current is not None
+            moved.append(replace(row, current=row.current + random.normal(0, 0.4, len(row.current))))
+        written = token_weights.of(StatedLoss(), moved).total(KL)
+        if faulty:
+            written = change(token_weights.of(stated, moved))
+        given = tuple(
+            replace(row, last=new.current, last_weights=weights, last_step=2)
+            for row, new, weights in zip(sound.rows, moved, written, strict=True)
+        )
+        return replace(sound, rows=given)
+
+    return build
+
+
+def broken_number(faulty: bool) -> PipelineEvidence:
+    """A derivative of a trained token is NaN, or none is."""
+    sound = loss(lambda weights: weights.total(KL))(False)
+    row = sound.rows[2]
+    assert row.loss_weights is not None
+    values = row.loss_weights.copy()
+    values[0] = np.nan if faulty else values[0]
+    return replace(sound, rows=(*sound.rows[:2], replace(row, loss_weights=values), *sound.rows[3:]))
+
+
+def writers(*wrong: int, checkpoints: int = 4, recorded: bool = False) -> Build:
     """Rollouts of four steps that these checkpoints drew, in place of the one before each step."""
     right = tuple(range(checkpoints))
-    return lambda faulty: toy_tokens.evidence(96, wrong if faulty else right, checkpoints, 0.5, recorded=False)
+    return lambda faulty: toy_tokens.evidence(96, wrong if faulty else right, checkpoints, 0.5, recorded=recorded)
+
+
+def scaled_adapters(faulty: bool) -> PipelineEvidence:
+    """Rollouts of a step that weights twice as far from the base drew, or the ones that should have."""
+    base, own = toy_tokens.logits(192, 1, 0.0, 1)[0], toy_tokens.logits(192, 2, 0.6, 1)[1]
+    at = {factor: base + factor * (own - base) for factor in (0.0, 0.5, 1.0, 2.0)}
+    chances = toy_tokens.normalized(np.exp(at[2.0 if faulty else 1.0]))
+    picked = (np.random.default_rng(2).random((*chances.shape[:2], 1)) > chances.cumsum(-1)).sum(-1)
+    picked = list(picked.clip(max=toy_tokens.VOCABULARY - 1))
+    one = {factor: toy_tokens.scored(logits[None], picked)[0] for factor, logits in at.items()}
+    scored = replace(one[1.0], at_scale={factor: own.logp for factor, own in one.items() if factor != 1.0})
+    made = tuple(Rollout(f"row {i}", 1, str(i // 4), prompt_ids=np.array([1]), completion_ids=ids, reward=1.0)
+                 for i, ids in enumerate(picked))  # fmt: skip
+    return PipelineEvidence("toy", rows=made, scored=(scored,))
 
 
 def sampler(change: toy_tokens.Change) -> Build:
@@ -126,7 +227,7 @@ def emptied(faulty: bool) -> PipelineEvidence:
     """Every ninth completion is empty, and paid like the best or not at all."""
     lists = ("completion_ids", "mask", "sampling_logprobs", "old_logprobs", "logprobs")
     empty = {"completion": "", "reward": float(faulty), **{name: [] for name in lists}}
-    made = Pipeline(steps=1, reward="steps").rows()
+    made = [{**row, "advantage": None} for row in Pipeline(steps=1, reward="steps").rows()]
     return read.of_rows([{**row, **empty} if place % 9 == 0 else row for place, row in enumerate(made)], {})
 
 
@@ -143,6 +244,18 @@ def optimizer(faulty: bool) -> PipelineEvidence:
     """Adam's count of updates begins anew at step 3, or goes on."""
     seen = tuple(OptimizerEvidence(step, updates, 1.0) for step, updates in ((1, 1), (2, 2), (3, 1 if faulty else 3)))
     return PipelineEvidence("", stated=Stated(beta2=0.999), optimizer=seen)
+
+
+def taken(faulty: bool) -> PipelineEvidence:
+    """Adam takes the logged gradients, of norms 0.5 and 3, clipped at 1, or at a thousandth of that."""
+    norms = np.array([0.5, 3.0, 0.8])
+    second, seen = 0.0, []
+    for step, norm in enumerate(np.minimum(norms, 1e-3 if faulty else 1.0), 1):
+        second = 0.999 * second + 0.001 * norm**2
+        seen.append(OptimizerEvidence(step, step, second, 1e-4))
+    table = {"step": np.arange(1, 4.0), "grad_norm": norms}
+    run = Run(Meta(Path("log"), "trl", "log", "finished"), {"settings": {}}, table, no_groups(), no_evaluations())
+    return PipelineEvidence("", run=run, stated=Stated(beta2=0.999, clip=1.0), optimizer=tuple(seen))
 
 
 def prompts(faulty: bool) -> PipelineEvidence:
@@ -222,8 +335,9 @@ FAULTY: Mapping[str, Build] = {
     "sampler temperature differs": sampler(toy_tokens.tempered(0.8)),
     "unlikely tokens": sampler(lambda chances: np.roll(chances, 1, -1)),
     "truncated sampler": sampler(toy_tokens.top_k(4)),
+    "adapters at another scale": scaled_adapters,
     "stale sampler": writers(0, 0, 1, 2),
-    "step numbers differ": writers(1, 2, 3, 3),
+    "step numbers differ": writers(1, 2, 3, 3, recorded=True),
     "weights never arrived": writers(0, 0, 0, 0),
     "wrong weights at the sampler": writers(0, 1, 2, 2),
     "misplaced rewards": rows(pipelines.shifted, reward="real"),
@@ -237,6 +351,8 @@ FAULTY: Mapping[str, Build] = {
     "split groups": rows(pipelines.split_groups, reward="real"),
     "wrong group size": rows(pipelines.singletons),
     "copied rollouts": rows(pipelines.copied, prompts=16),
+    "ranks draw the same": rows(pipelines.same_on_ranks),
+    "mask inverted": padded,
     "prompt trained on": rows(pipelines.prompt_trained),
     "tool output trained on": rows(pipelines.tool_trained),
     "no token trained on": each(lambda row: {"mask": [0] * len(row["mask"])}, masks_truncated=False),
@@ -248,6 +364,7 @@ FAULTY: Mapping[str, Build] = {
     "wrong truncation mark": each(lambda row: {"truncated": True}, masks_truncated=False),
     "failures as zeros": rows(pipelines.failures_as_zeros),
     "empty completions paid": emptied,
+    "cached rewards": of_answers,
     "reward not repeatable": grader(noisy),
     "reward depends on neighbours": grader(lambda texts: pipelines.by_order(texts, texts)),
     "wrong rewards": grader(lambda texts: pipelines.graded(texts, texts), lambda reward: reward + 0.1),
@@ -256,6 +373,13 @@ FAULTY: Mapping[str, Build] = {
     "wrong aggregation": loss(lambda weights: weights.total(KL), StatedLoss(reduction="token mean")),
     "accumulation not scaled": loss(lambda weights: [4 * w for w in weights.total(KL)]),
     "another loss": loss(lambda weights: [w * np.arange(1, len(w) + 1) for w in weights.total(KL)]),
+    "misaligned log-probabilities": uneven(lambda values: [0.0, *values[:-1]]),
+    "log-probabilities of another kind": uneven(lambda values: [one / math.log(2) for one in values]),
+    "inputs differ": uneven(lambda values: [-3 - one for one in values]),
+    "ratio always 1": second_update(lambda weights: weights.total(KL), StatedLoss(ratio="none")),
+    "wrong clip range": second_update(lambda weights: weights.total(KL), StatedLoss(high=0.6)),
+    "non-finite": broken_number,
+    "clip norm not in force": taken,
     "reference moves along": reference,
     "wrong reference": log(lambda run: {"kl": np.full(60, 0.1)}, kl=np.linspace(0, 0.1, 60)),
     "wrong old log-probabilities": each(bfloat16),

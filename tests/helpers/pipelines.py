@@ -287,6 +287,13 @@ def copied(pipeline: Pipeline, rows: Rows, random: np.random.Generator) -> Rows:
     return made
 
 
+def same_on_ranks(pipeline: Pipeline, rows: Rows, random: np.random.Generator) -> Rows:
+    """The second half of the groups has the prompts of the first, as where two processes draw the same data."""
+    half = len(rows) // 2
+    return [{**row, "prompt": rows[place % half]["prompt"], "prompt_ids": rows[place % half]["prompt_ids"]}
+            for place, row in enumerate(rows)]  # fmt: skip
+
+
 def failures_as_zeros(pipeline: Pipeline, rows: Rows, random: np.random.Generator) -> Rows:
     """Some rollouts time out and count as 0."""
     places = random.choice(len(rows), max(len(rows) // 8, 1), replace=False)

@@ -53,6 +53,23 @@ def leave_one_out(rewards: Matrix) -> list[float]:
     return out
 
 
+def shrunk(rewards: Matrix) -> list[float]:
+    """r less λ times the mean of the others, λ from the pairs and variances of the other prompts' rewards."""
+    out = []
+    for place, group in enumerate(rewards):
+        far = near = 0.0
+        for other, theirs in enumerate(rewards):
+            if other != place:
+                pairs = [a * b for i, a in enumerate(theirs) for j, b in enumerate(theirs) if i != j]
+                far += mean(pairs)
+                near += deviation(theirs, 1) ** 2 / (len(theirs) - 1)
+        far = max(far, 0.0)
+        shrink = 1.0 if len(rewards) == 1 else far / (far + near) if far + near > 0 else 0.0
+        for i, r in enumerate(group):
+            out.append(r - shrink * mean([other for j, other in enumerate(group) if j != i]))
+    return out
+
+
 def clipped(ratio: float, advantage: float, low: float, high: float) -> float:
     return min(ratio * advantage, min(max(ratio, 1 - low), 1 + high) * advantage)
 
@@ -94,6 +111,14 @@ def rloo(logp: Matrix, old: Matrix, mask: Mask, rewards: Matrix, frozen: Matrix)
     """− 1/B Σ_i A_i Σ_t ρ, A = r − mean of the others."""
     total = 0.0
     for i, a in enumerate(leave_one_out(rewards)):
+        total += a * math.fsum(math.exp(logp[i][t] - old[i][t]) for t in kept(mask, i))
+    return -total / len(mask)
+
+
+def shrunk_rloo(logp: Matrix, old: Matrix, mask: Mask, rewards: Matrix, frozen: Matrix) -> float:
+    """− 1/B Σ_i A_i Σ_t ρ, A = r − λ · mean of the others."""
+    total = 0.0
+    for i, a in enumerate(shrunk(rewards)):
         total += a * math.fsum(math.exp(logp[i][t] - old[i][t]) for t in kept(mask, i))
     return -total / len(mask)
 
@@ -205,7 +230,7 @@ def grpo_with_kl(
 TWINS: dict[str, Twin] = {
     twin.__name__: twin
     for twin in (
-        *(grpo, dr_grpo, rloo, dapo, gspo, cispo, reinforce, ppo, maxrl, batch_grpo),
+        *(grpo, dr_grpo, rloo, shrunk_rloo, dapo, gspo, cispo, reinforce, ppo, maxrl, batch_grpo),
         *(rec_one_side, rec_one_side_is, opmd, asymre, red_weight),
     )
 } | {"ppo_critic": ppo}

@@ -69,6 +69,10 @@ class SmallPolicy:
             "tilt2": (tilt**2 / norm).mean(),
             "reward_variance": variance.mean(),
             "score2": 0.0,
+            "paid": (p * r * lengths).sum(-1).mean(),
+            "value_norm": (value * norm).mean(),
+            "value_paid": (value * (p * r * lengths).sum(-1)).mean(),
+            "value2_norm": (value**2 * norm).mean(),
         }
 
     def groups(self, size: int) -> Iterator[tuple[float, int, tuple[int, ...]]]:
@@ -127,3 +131,15 @@ def standardized(scores: NDArray, rewards: NDArray, ddof: int = 1, eps: float = 
 def with_baseline(baseline: Callable[[NDArray], NDArray]) -> Estimator:
     """(1/G) Σ_i (r_i − b) s_i; the baseline is given the first score, from which a test can tell the prompt."""
     return lambda scores, rewards: (rewards - baseline(scores[0])) @ scores / len(rewards)
+
+
+def shrunk(shrink: float, centre: float) -> Estimator:
+    """(1/G) Σ_i (r_i − c − λ (mean of the others − c)) s_i, as written."""
+
+    def gradient(scores: NDArray, rewards: NDArray) -> NDArray:
+        size, total = len(rewards), np.zeros(scores.shape[1])
+        for i in range(size):
+            total += (rewards[i] - centre - shrink * (np.delete(rewards, i).mean() - centre)) * scores[i]
+        return total / size
+
+    return gradient

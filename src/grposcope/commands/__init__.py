@@ -16,6 +16,7 @@ OWN = (
     Command("report", PURPOSES[0], "draw one page about one or several runs", "grposcope.commands.report"),
     Command("watch", PURPOSES[0], "follow a running run in the terminal", "grposcope.watch.command"),
     Command("explain", PURPOSES[0], "say what a fault is, and what to do about it", "grposcope.commands.explain"),
+    Command("mcp", PURPOSES[0], "answer a coding agent (Model Context Protocol)", "grposcope.commands.mcp_server"),
     Command(
         "train", PURPOSES[2], "train a model with GRPO or a relative from verifiable rewards",
         "grposcope.lab.train.command",

@@ -48,6 +48,8 @@ class Rollout:
     reference       (T,) those of the policy that the KL term is to
     loss_weights    (T,) ∂L/∂log π as the backward pass began from it; 0 for a rollout that no pass took
     micro_batch     number of the micro-batch that the loss took it in
+    last, last_weights, last_step, last_part   `current`, `loss_weights`, step and `micro_batch` of the last update that
+                    took it, where that was a later one than the batch's first
     rewards         by function, before weights
     reward          the one that was trained on
     advantages      (T,), or (1,) where all tokens have one
@@ -111,6 +113,10 @@ class Rollout:
     prompt_trained: Bools | None = None
     named: bool = False
     columns: Mapping[str, Any] = field(default_factory=dict)
+    last: Floats | None = None
+    last_weights: Floats | None = None
+    last_step: int = 0
+    last_part: int = 0
     attended: Bools | None = None
     turns: Ints | None = None
     turn_rewards: Floats | None = None

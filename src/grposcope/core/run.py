@@ -80,7 +80,9 @@ class Groups:
             problems=tuple(numbers),
             rewards=np.concatenate([np.empty(0), *rewards]),
             offsets=np.cumsum([0, *map(len, rewards)], dtype=np.int64),
-            truncated=None if truncated is None else np.concatenate([np.asarray(part, bool) for part in truncated]),
+            truncated=None
+            if truncated is None
+            else np.concatenate([np.empty(0, bool), *(np.asarray(part, bool) for part in truncated)]),
             components=_components(components or (), [len(part) for part in rewards]),
             lengths=np.concatenate([np.asarray(part, np.float64) for part in lengths]) if lengths else None,
         )

@@ -22,10 +22,10 @@ import numpy as np
 from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, turns_of
 from grposcope.core.text import visible
 
-_NUMBERS = ("sampler", "old", "current", "reference")
+_NUMBERS = ("sampler", "old", "current", "reference", "last")
 """Columns that have no value on tokens that the policy did not write."""
 
-_OF_TOKENS = ("mask", "attended", "written", "turns", "loss_weights")
+_OF_TOKENS = ("mask", "attended", "written", "turns", "loss_weights", "last_weights")
 """The other columns with a value for each token."""
 
 
@@ -257,6 +257,9 @@ def _of_history(history: _History) -> Rollout:
         loss_weights=None
         if any(row.loss_weights is None for row in rows)
         else _spread([row.loss_weights for row in rows if row.loss_weights is not None], gaps, 0.0),
+        last_weights=None
+        if any(row.last_weights is None for row in rows)
+        else _spread([row.last_weights for row in rows if row.last_weights is not None], gaps, 0.0),
         **columns,
     )
 

@@ -24,7 +24,8 @@ from grposcope.logs.rollout_columns import (
 )
 
 _EVERY = frozenset(name for names in NAMES.values() for name in names)
-_OF_TOKENS = ("mask", "attended", "written", "turns", "sampler", "old", "current", "reference", "loss_weights")
+_OF_TOKENS = ("mask", "attended", "written", "turns", "sampler", "old", "current", "reference", "loss_weights", "last",
+              "last_weights")  # fmt: skip
 _NO_REWARDS = _EVERY | {"gts"}
 _FLAGS = ("mask", "attended", "written")
 _OURS = _EVERY - set(NAMES["environment"][1:])
@@ -86,6 +87,10 @@ def row_of(row: Mapping[str, Any], where: str) -> Rollout:
         reference=lists["reference"],
         loss_weights=lists["loss_weights"],
         micro_batch=int(_number(values["micro_batch"], "micro_batch", where, 0.0)),
+        last=lists["last"],
+        last_weights=lists["last_weights"],
+        last_step=int(_number(values["last_step"], "last_step", where, 0.0)),
+        last_part=int(_number(values["last_part"], "last_part", where, 0.0)),
         rewards=_rewards(values["rewards"], where),
         reward=_number(values["reward"], "reward", where, math.nan),
         advantages=lists["advantages"],

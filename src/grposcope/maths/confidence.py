@@ -93,6 +93,23 @@ def sides(contributions: NDArray) -> tuple[NDArray, NDArray]:
     return _without_skewness(with_unseen), _without_skewness(contributions)
 
 
+def mean_interval(contributions: NDArray) -> tuple[float, float]:
+    """95 % interval of a mean over prompts, contributions (P,): without its skewness, its upper end with a prompt that
+    was not drawn. ∞ where it has no upper end within a hundred standard errors."""
+    n = len(contributions)
+    centre, error = float(contributions.mean()), float(contributions.std(ddof=1)) / math.sqrt(n)
+    if not error > 0:
+        return centre, centre
+    steps = np.concatenate([np.linspace(-12, 12, 961), np.geomspace(12.1, 100, 200)])
+    values = centre + error * steps
+    below, above = sides(contributions - values[:, None])
+    reach = quantile(n)
+    inside = np.flatnonzero((below >= -reach) & (above <= reach))
+    if not len(inside):
+        return centre, centre
+    return float(values[inside[0]]), math.inf if inside[-1] == len(steps) - 1 else float(values[inside[-1]])
+
+
 def _without_skewness(contributions: NDArray) -> NDArray:
     """Hall's transformation of the t statistics of means over the last axis; 0 where nothing varies."""
     n, mean = contributions.shape[-1], contributions.mean(-1)

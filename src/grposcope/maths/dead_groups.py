@@ -30,6 +30,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
@@ -217,12 +218,21 @@ def plugged_in(counts: Counts) -> float:
     return float(counts @ (rates**group + (1 - rates) ** group) / counts.sum())
 
 
+LARGE = 4096
+"""Size of a group beyond which the product over its rollouts is taken by logarithms of gamma functions."""
+
+
 def beta_chance(first: NDArray[np.float64], second: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     """E[p^size + (1 − p)^size] for Beta-distributed p with moments E p = `first`, E p² = `second`, all of one shape."""
     with np.errstate(divide="ignore", invalid="ignore"):
         weight = (first - second) / np.clip(second - first**2, 0, None)  # a + b, from E p² = E p (a + 1)/(a + b + 1)
     weight = np.nan_to_num(np.clip(weight, 0, ALIKE), nan=ALIKE)
     all_right, all_wrong = first.copy(), 1 - first
+    if size > LARGE:
+        alone = gammaln(weight + size) - gammaln(weight + 1)
+        for every, mean in ((all_right, first), (all_wrong, 1 - first)):
+            every *= np.exp(gammaln(weight * mean + size) - gammaln(weight * mean + 1) - alone)
+        return all_right + all_wrong
     for j in range(1, size):
         all_right *= (weight * first + j) / (weight + j)
         all_wrong *= (weight * (1 - first) + j) / (weight + j)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,10 @@ LEAST = 4
 """Rollouts of a prompt from which ‖g‖² can be estimated without bias."""
 
 
+def _not_taken() -> NDArray:
+    return np.array(np.nan)
+
+
 @dataclass(frozen=True)
 class Statistics:
     """U-statistics as arrays of one shape: per prompt (P,), or pooled over prompts, one per resample (k,).
@@ -48,6 +52,8 @@ class Statistics:
     norm: E‖s‖² = tr F, F the Fisher matrix. raw: E r²‖s‖². tilt: Cov(r, ‖s‖²). tilt2: tilt²/norm, the excess
     variance of the baseline V over the best constant one (jackknifed over rollouts, so its bias is O(1/n²)).
     score2: ‖E s‖², which is 0 for a true score. reward_variance: Var(r) within prompts.
+    paid: E r‖s‖². value_norm, value_paid: V E‖s‖² and V E r‖s‖², V = E r of the prompt, from distinct rollouts.
+    value2_norm: V² E‖s‖². NaN where they were not taken.
     """
 
     both: NDArray
@@ -60,6 +66,10 @@ class Statistics:
     tilt2: NDArray
     score2: NDArray
     reward_variance: NDArray
+    paid: NDArray = field(default_factory=_not_taken)
+    value_norm: NDArray = field(default_factory=_not_taken)
+    value_paid: NDArray = field(default_factory=_not_taken)
+    value2_norm: NDArray = field(default_factory=_not_taken)
 
     @property
     def zeta1(self) -> NDArray:
@@ -325,6 +335,7 @@ def _per_prompt(blocks: NDArray, rewards: NDArray, present: NDArray) -> Statisti
     d, cq = (c**2 * tilde).sum(-1), (c**2).sum(-1) * tilde.sum(-1)
     s, r = (n * d + cq) / 2 + u, (n**2 * d + 3 * n * u) / 4
     norm, tilt = lengths.sum(-1) / n, (c * lengths).sum(-1) / (n - 1)
+    paid, value_norm, value_paid, value2_norm = _products(np.where(present, rewards, 0.0), lengths, n)
     return Statistics(
         both=s / (n * (n - 1)),
         one=_over(r - s, n * (n - 1) * (n - 2)),
@@ -336,7 +347,24 @@ def _per_prompt(blocks: NDArray, rewards: NDArray, present: NDArray) -> Statisti
         tilt2=_jackknifed(c, lengths, present, n),
         score2=(entries.sum((-2, -1)) - lengths.sum(-1)) / (n * (n - 1)),
         reward_variance=(c**2).sum(-1) / (n - 1),
+        paid=paid,
+        value_norm=value_norm,
+        value_paid=value_paid,
+        value2_norm=value2_norm,
     )
+
+
+def _products(rewards: NDArray, lengths: NDArray, n: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """E[r k], V E[k], V E[r k] and V² E[k] of each prompt for k = ‖s‖², (P,) each, products from distinct rollouts.
+
+    rewards and lengths (P, G): 0 for an absent rollout. The last is NaN for fewer than three rollouts.
+    """
+    r, k, rk = rewards.sum(-1), lengths.sum(-1), (rewards * lengths).sum(-1)
+    squares, squares_k = (rewards**2).sum(-1), (rewards**2 * lengths).sum(-1)
+    pairs = r * rk - squares_k
+    triples = r**2 * k - 2 * pairs - squares * k
+    two = n * (n - 1)
+    return rk / n, _over(r * k - rk, two), _over(pairs, two), _over(triples, two * (n - 2))
 
 
 def _jackknifed(c: NDArray, lengths: NDArray, present: NDArray, n: NDArray) -> NDArray:

@@ -141,3 +141,22 @@ def test_p_of_an_alarm_allows_for_the_share_of_its_monitor() -> None:
     assert (above.status, above.seen, above.fault) == ("present", 9, "length")
     assert "more than 50% of the completions are cut" in above.because
     assert alarm.too_many("cut", 9, 5000.0).p > 0
+
+
+def test_weights_that_were_put_back_have_to_be_as_good_as_before() -> None:
+    """A monitor that begins anew keeps the best evaluation, so that 0 after 0 is no level that holds."""
+    seen = HeldoutFall(0.1)
+    seen.take(10, Estimate(0.46, 0.04, 128))
+    seen.take(20, Estimate(0.02, 0.01, 128))
+    again = seen.anew()
+    assert again.verdict() == "unknown"
+    assert again.log_e == -math.inf
+    assert again.limit == seen.limit
+    for step in (30, 40):
+        again.take(step, Estimate(0.01, 0.01, 128))
+        assert again.verdict() == "fell"
+    assert again.anew().verdict() == "unknown"
+    again.take(50, Estimate(0.45, 0.04, 128))
+    assert again.verdict() == "held"
+    restored = monitors.heldout_of(json.loads(dumps(monitors.state(again))))
+    assert (restored.reference, restored.verdict()) == (again.reference, "held")

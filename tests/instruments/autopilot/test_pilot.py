@@ -274,3 +274,19 @@ def test_over_a_whole_run_alarms_are_no_more_frequent_than_alpha() -> None:
         _, decisions = flown(levels, heldout={s: float(levels[s - 1]) for s in range(20, 150, 20)}, seed=seed)
         spoke += bool(decisions)
     assert spoke <= 3
+
+
+@pytest.mark.parametrize(("now", "action"), [(0.02, "rollback"), (0.5, "stop")])
+def test_a_reward_that_fell_with_held_out_accuracy_is_no_gamed_one(now: float, action: str) -> None:
+    """Two batches are too few for the monitor of the reward, and tell a broken policy from a gamed grader."""
+    pilot, random = Pilot(AutopilotPolicy()), np.random.default_rng(1)
+    for step in range(1, 13):
+        pilot.batch(step, (random.random((16, 8)) < (0.5 if step <= 10 else now)).astype(float))
+        if step in (5, 10):
+            pilot.evaluation(step, Estimate(0.46, 0.03, 256))
+    pilot.evaluation(12, Estimate(0.0, 0.001, 256))
+    alarm = pilot.alarm(12)
+    assert isinstance(alarm, Finding)
+    assert alarm.fault == "held-out decline"
+    decision = pilot.decide(alarm, Situation(12, checkpoints=(5, 10)))
+    assert (decision.action, decision.to) == (action, 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from places import ROOT
 from grposcope.cli import main
 from grposcope.core.errors import UserError
 from grposcope.instruments import claims
-from grposcope.instruments.claims import answer, chosen, dynamics, ustatistic
+from grposcope.instruments.claims import answer, chosen, dynamics, finite_groups, lags, turns, ustatistic
 from grposcope.instruments.claims.enumerated import EnumeratedPolicy, leave_one_out
-from grposcope.instruments.stability import refresh
+from grposcope.instruments.stability import constant_lag, refresh
 from reference import ustat_policies
 
 DOCUMENTED = {
@@ -33,6 +34,15 @@ DOCUMENTED = {
     "temperature": ("[D] noise falls as 1/G", "holds", "holds"),
     "invariance": ("[D] the mean curve does not depend on G", "holds in part", "holds for leave-one-out in a bandit"),
     "closed-form": ("… on three networks × two group sizes", "holds in part", "holds"),
+    "rank-null": ("[PG] … so a rank of 2 shows two directions", "does not hold", "does not hold"),
+    "multi-turn": ("[PG] with rewards per turn the total return", "does not hold", "does not hold"),
+    "limit-scale": ("… with the covariance as printed", "does not hold", "does not hold"),
+    "arcsin": ("[U] that optimum is of E 2 arcsin √V", "does not hold", "holds for G → ∞, not at a fixed G"),
+    "finite-baseline": ("[U] leave-one-out beats no baseline", "does not hold", "does not hold at a finite G"),
+    "shrunk-baseline": ("a baseline shrunk to 0", "holds", "holds on frozen gradients"),
+    "standardized-error": ("… its error is tr Σ₁/G", "holds in part", "holds as a bound"),
+    "k3-tokens": ("… a k3 penalty summed over tokens", "does not hold", "does not hold"),
+    "published-rule": ("[D] κηK < 1 − μ", "holds", "holds: safe"),
 }
 """Name -> the start of its row in docs/claims.md, the verdict that is derived, and how the page words it."""
 
@@ -44,6 +54,7 @@ SLOW = (
     "sparsity",
     "baseline",
     "limit-law",
+    "shrunk-baseline",
     "refresh-threshold",
     "invariance",
     "closed-form",
@@ -90,6 +101,29 @@ def test_a_wrong_threshold_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(refresh, "threshold", refresh.naive_threshold)
     monkeypatch.setattr(dynamics, "first_unstable", lambda *_: 13.0)
     assert dynamics.threshold(quiet).verdict == "does not hold"
+
+
+def test_wrong_theory_of_small_groups_and_lags_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A threshold below the rule, a rank without advantages, and a bias that is not a function of the history."""
+    monkeypatch.setattr(constant_lag, "radius", lambda *_: 1.0)
+    assert lags.published_rule(quiet).verdict == "does not hold"
+    monkeypatch.setattr(finite_groups, "_weight", lambda success, group: 1 / math.sqrt(success * (1 - success)))
+    assert finite_groups.standardized_objective(quiet).verdict == "holds"
+    monkeypatch.setattr(turns.Episodes, "variance", lambda *_: 1.0)
+    build = turns.Episodes.__init__
+
+    def with_future(self: turns.Episodes, count: int, seed: int) -> None:
+        build(self, count, seed)
+        self.value = self.value + self.rewards  # what this turn pays is no function of the history
+
+    monkeypatch.setattr(turns.Episodes, "__init__", with_future)
+    assert turns.multi_turn(quiet).verdict == "holds"
+
+
+def test_how_a_statement_stands_in_its_paper_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", "limit-scale", "arcsin", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["claims"]
+    assert [(one["stated"], one["verdict"]) for one in found] == [("theorem", "does not hold")] * 2
 
 
 def test_names_of_papers_and_statements_choose(monkeypatch: pytest.MonkeyPatch) -> None:

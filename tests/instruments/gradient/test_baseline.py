@@ -115,3 +115,16 @@ def test_nothing_is_claimed_without_data() -> None:
         assert measured.verdict.startswith("cannot tell")
     measured, _ = baseline.pooled(np.ones((3, 4)), np.eye(12))
     assert "0 of 3 groups" in measured.covariance.flag
+
+
+def test_what_the_best_constant_saves_is_a_share_of_the_variance_at_the_value() -> None:
+    """(Σ₁ at V less the variance at b*) ÷ Σ₁, by enumeration of the arms; 0 where score norms do not vary."""
+    best = P @ (REWARDS * NORMS) / (P @ NORMS)
+    at = {b: P @ ((REWARDS - b) ** 2 * NORMS) - G @ G for b in (V, best)}
+    truth = (at[V] - at[best]) / at[V]
+    measured = [baseline.pooled(*sampled(150, 8, seed))[0].saving for seed in range(4)]
+    mean = np.mean([one.value for one in measured])
+    assert truth > 0.04
+    assert abs(mean - truth) < 4 * np.mean([one.se for one in measured]) / 2
+    equal = baseline.pooled(sampled(60, 8)[0], np.eye(480))[0]
+    assert abs(equal.saving.value) < 0.01

@@ -64,7 +64,7 @@ def test_terminal_page_and_json_say_the_same(tmp_path: Path, capsys: pytest.Capt
     assert terminal.text(page) in printed
     assert len(page.numbers) == 4
     said = geometry.facts(probes.of_run(run)[0])
-    assert len(said) == 6
+    assert len(said) == 7
     assert {fact.sentence for fact in said} <= set(page.text)
     assert "Self-check: the layers' gradients differ from autograd's by " in page.text[0]
     assert content["sentence"] == page.sentence

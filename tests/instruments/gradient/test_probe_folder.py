@@ -100,6 +100,9 @@ def test_every_value_is_that_of_the_file(record: probes.ProbeRecord, content: di
     probes.write(tmp_path, record, gram, rollouts)
     again = json.loads((tmp_path / "probe.json").read_text())
     assert (again.pop("statistics"), again.pop("comparison")) == ({}, "")
+    assert again.pop("group_rank")["rank"]["flag"] == "not measured"
+    assert [layer.pop("group_rank") for layer in again["layers"]] == [{}] * len(again["layers"])
+    assert {one.pop("saving")["flag"] for one in (again["baseline"], *again["baselines"])} == {"not measured"}
     assert again == content
     assert (tmp_path / "tokens.jsonl").read_text() == (FORMAT_1 / "tokens.jsonl").read_text()
     with np.load(tmp_path / "gram.npz") as new, np.load(FORMAT_1 / "gram.npz") as old:

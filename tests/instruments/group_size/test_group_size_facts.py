@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import synthetic_probe
 
+from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.group_size import mse, planning, rewards_alone
@@ -104,3 +105,36 @@ def test_a_prompt_that_carries_most_of_the_gradients_is_told(facts: GroupSize) -
     uneven = replace(facts, moments=moments.from_scores(scores, rewards))
     assert uneven.moments.largest_share == pytest.approx(both[3] / sum(both))
     assert f"one of 10 carries {both[3] / sum(both):.0%} of the squared gradients" in uneven.uneven_sentence()
+
+
+def test_a_few_prompts_with_most_of_the_score_norm_are_told(facts: GroupSize) -> None:
+    """Four of twenty-four with scores three times as long: none carries a fifth, and E‖s‖² is known to a quarter."""
+    rng = np.random.default_rng(0)
+    rewards = np.tile([0.0, 0.0, 1.0, 1.0], (24, 1))
+    scores = rng.standard_normal((24, 4, 30))
+    assert replace(facts, moments=moments.from_scores(scores, rewards)).uneven_sentence() == ""
+    scores[:4] *= 3.0
+    heavy = replace(facts, moments=moments.from_scores(scores, rewards))
+    assert heavy.moments.largest_share < 0.2
+    assert "a few of 24 have most of the squared score norm" in heavy.uneven_sentence()
+
+
+def test_no_plan_is_made_of_correlated_rollouts() -> None:
+    """A part that all rollouts of a prompt share makes prompts seem to differ: 3 of 10 parts of every score."""
+    rng = np.random.default_rng(1)
+    own = rng.standard_normal((40, 8, 20))
+    rewards = (own[..., 0] + 0.3 * rng.standard_normal((40, 8)) > 0.3).astype(float)
+    alone = moments.from_scores(own, rewards)
+    assert planning.not_independent(alone) == ""
+    together = moments.from_scores(own + 0.65 * rng.standard_normal((40, 1, 20)), rewards)
+    share = planning.score_mean(together)
+    assert share.value == pytest.approx(0.65**2 / (1 + 0.65**2), abs=0.05)
+    plan = planning.optimal_group(together)
+    assert not plan.decided
+    assert plan.at_least == 0
+    withheld = GroupSize(together, plan, rewards)
+    assert withheld.sentence().startswith(
+        "Cannot tell the best group size: the scores of two rollouts of a prompt have a"
+    )
+    with pytest.raises(UserError, match="cannot tell the best group size"):
+        planning.allocate(together, 64)

@@ -74,6 +74,40 @@ def test_constant_baselines_equal_the_enumerated_error(prompts: int, group: int)
     assert mse.critic(found, prompts, group, error=0.7).value == exact(np.mean(both_ways))
 
 
+@pytest.mark.parametrize("policy", [POLICY, BINARY], ids=["graded", "binary"])
+@pytest.mark.parametrize(("prompts", "group"), [(1, 2), (1, 3), (1, 8), (2, 2), (2, 4), (4, 2)])
+def test_a_shrunk_baseline_equals_the_enumerated_error(policy: SmallPolicy, prompts: int, group: int) -> None:
+    for shrink, centre in ((0.4, 0.0), (0.7, 0.3), (1.0, 0.0), (0.0, 0.0), (-0.2, 1.5)):
+        listed = policy.mse(ustat_policies.shrunk(shrink, centre), prompts, group)
+        assert mse.shrunk(known(policy), prompts, group, shrink, centre).value == exact(listed)
+
+
+@pytest.mark.parametrize("centre", [0.0, 0.4])
+def test_the_best_shrinkage_has_the_least_enumerated_error(centre: float) -> None:
+    for policy, group in ((POLICY, 2), (BINARY, 2), (BINARY, 4)):
+        best = mse.best_shrink(known(policy), group, centre).value
+        at = [policy.mse(ustat_policies.shrunk(best + off, centre), 1, group) for off in (-0.01, 0.0, 0.01)]
+        assert at[1] < min(at[0], at[2])
+        least = mse.shrunk(known(policy), 1, group, best, centre).value
+        ratio = mse.needed(known(policy), group, best, centre).value
+        gap = (least - mse.oracle(known(policy), 1, group).value) * group / known(policy).pooled.sigma1[0]
+        assert ratio == exact(1 + gap)
+
+
+@pytest.mark.parametrize(("arms", "right"), [(2, 1), (4, 1), (8, 1), (16, 1), (8, 4), (8, 7)])
+def test_where_leave_one_out_begins_to_pay_under_assumption_a2(arms: int, right: int) -> None:
+    """A uniform softmax: Cov(r, ‖s‖²) = 0, and still no baseline has less error below G of about 1/V."""
+    scores = (np.eye(arms) - 1 / arms)[None]
+    uniform = SmallPolicy(np.full((1, arms), 1 / arms), scores, (np.arange(arms) < right)[None].astype(float))
+    assert uniform.moments()["tilt"] == exact(0)
+    border = mse.pays_from(known(uniform)).value
+    value, norm = right / arms, uniform.moments()["norm"]
+    assert border == exact(1 / value + uniform.moments()["g2"] / (value**2 * norm))
+    for group in (g for g in (2, 3, 5, 8) if math.comb(arms + g - 1, g) < 20_000 and abs(g - border) > 1e-9):
+        loo, bare = (uniform.mse(ustat_policies.shrunk(shrink, 0.0), 1, group) for shrink in (1.0, 0.0))
+        assert (loo < bare) is (group > border)
+
+
 def test_no_constant_baseline_beats_the_best() -> None:
     found = known(POLICY)
     best = mse.optimal_baseline(found, 2, 4).value

@@ -294,8 +294,39 @@ def test_the_star_marks_what_is_extrapolated_and_nothing_else(
     text, _ = call(capsys, tmp_path, "--groups", "2,6")
     assert "*" not in text.split("What you lose")[1].split("\n\n")[0].replace("G*", "")
     text, _ = call(capsys, tmp_path, "--groups", "2,8")
-    rows = [line for line in text.split("What you lose")[1].splitlines() if line.startswith(("  2 ", "  8 "))]
+    lost = text.split("What you lose")[1].split("\n\n")[0]
+    rows = [line for line in lost.splitlines() if line.startswith(("  2 ", "  8 "))]
     assert [row.count("*") for row in rows] == [0, 1]
+
+
+def test_what_standardizing_does_follows_from_the_success_rate_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a probe and of a run's rewards: the sentence at the group size in use, and a row per size."""
+    make_probe(tmp_path)
+    text, _ = call(capsys, tmp_path, "--groups", "3,8")
+    assert "Standardized advantages: at G = " in text
+    table = text.split("What standardizing weighs")[1].split("\n\n")[0].splitlines()
+    rows = {line.split()[0]: line.split()[1:] for line in table if line.startswith("  ")}
+    assert set(rows["3"]) == {"1.00"}
+    assert rows["8"][2] == "1.25"
+
+
+@pytest.mark.parametrize(("rewards", "said"), [([0.2, 0.4, 0.3], True), ([0.2, 1.4, 0.3], False)])
+def test_a_log_of_mean_rewards_says_what_a_success_rate_says(
+    rewards: list[float], said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mean rewards outside of [0, 1] are no success rate."""
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps({"step": n, "reward": r}) + "\n" for n, r in enumerate(rewards)))
+    if not said:
+        with pytest.raises(UserError, match="were not recorded"):
+            call(capsys, log)
+        return
+    text, document = call(capsys, log, "--groups", "8")
+    assert document["success"] == pytest.approx(0.3)
+    assert "1.25" in text
+    assert "Dead groups at each size need" in text
 
 
 def test_groups_of_a_run_may_differ_in_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

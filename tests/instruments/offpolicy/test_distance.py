@@ -44,10 +44,24 @@ def test_standard_error_of_ess_is_the_spread_over_batches() -> None:
     assert np.mean([one.se for one in found]) == pytest.approx(spread, rel=0.2)
 
 
-def test_no_error_of_a_small_ess() -> None:
-    found = distance.ess(np.array([10.0, 1, 1, 1, 1, 1]), np.arange(6))
-    assert math.isnan(found.se)
-    assert "standard errors are not valid" in found.flag
+@pytest.mark.parametrize(("truth", "least"), [(0.95, 0.85), (0.6, 0.88), (0.4, 0.85)])
+def test_the_interval_of_ess_holds_whatever_the_estimate_is(truth: float, least: float) -> None:
+    """Lognormal weights e^(sz − s²/2), whose ESS/n is e^(−s²): also where a batch missed the tail."""
+    rng, prompts, scale = np.random.default_rng(0), np.repeat(np.arange(32), 8), math.sqrt(-math.log(truth))
+    held = []
+    for _ in range(120):
+        normal = math.sqrt(0.3) * rng.normal(size=(32, 1)) + math.sqrt(0.7) * rng.normal(size=(32, 8))
+        low, high = distance.ess_interval(np.exp(scale * normal - scale**2 / 2).ravel(), prompts, grid=200)
+        held.append(low <= truth <= high)
+    assert np.mean(held) > least
+
+
+def test_one_completion_with_most_of_the_weight_leaves_the_interval_open() -> None:
+    low, high = distance.ess_interval(np.r_[100.0, np.ones(30)], np.arange(31))
+    assert low == 0
+    assert high == pytest.approx(distance.ess(np.r_[100.0, np.ones(30)], np.arange(31)).value)
+    assert math.isnan(distance.ess_interval(np.ones(4), np.array([0, 0, 1, 1]))[0])
+    assert distance.ess_interval(np.ones(12), np.arange(12)) == (1.0, 1.0)
 
 
 def test_ess_of_token_corrections_is_of_tokens() -> None:
@@ -84,3 +98,22 @@ def test_mismatch_and_staleness_are_the_exact_parts_of_the_divergence() -> None:
     assert parts.mismatch.value == pytest.approx(-flat.mean())
     assert parts.mismatch_k3.value == pytest.approx((np.exp(flat) - 1 - flat).mean())
     assert parts.mismatch.value + parts.stale.value == pytest.approx(far.k1.value, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([1, 2, 3, 4, 9, 9], (1.5, 3.5, 9)),  # a third share the greatest length
+        ([1, 2, 9, 9, 9, 9], (1.5, math.nan, 9)),  # two thirds do
+        ([1, 1, 9, 9], (1, math.nan, 9)),
+        ([1, 2, 3, 4, 5, 6], (1.5, 3.5, 5.5)),
+    ],
+)
+def test_thirds_by_length_keep_rollouts_of_one_length_together(
+    lengths: list[int], expected: tuple[float, float, float]
+) -> None:
+    thirds, shares = kept.by_length(np.array(lengths, float), np.array(lengths))
+    assert thirds == pytest.approx(expected, nan_ok=True)
+    assert shares is not None
+    assert sum(shares) == pytest.approx(1)
+    assert kept.by_length(np.ones(3), np.array([4, 4, 4])) == (None, None)

@@ -76,7 +76,8 @@ def test_heavy_tails_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture
     assert call("offpolicy", str(written(tmp_path / "r.jsonl", rows(400, spread=0.8)))) == 0
     text = last_json(capsys)[1]
     assert "a few rollouts have most of the weight" in text
-    assert "standard errors are not valid" in text
+    assert "95% up to 0.0" in text
+    assert "ESS/n may be anything below its upper end" in text
 
 
 def test_versions_have_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -265,7 +265,7 @@ def test_the_word_and_the_counts() -> None:
     rows = changed(PIPELINE.rows(), reward=1.0, advantage=0.0, mask=None, prompt_ids=None)
     said = verify(rows, {})
     assert said.word == "cannot tell"
-    assert said.sentence == ("Cannot tell: no claim could be tested in full, 1 was tested in part, 13 could not be "
+    assert said.sentence == ("Cannot tell: no claim could be tested in full, 2 were tested in part, 12 could not be "
                              "tested, on 32 rollouts.")  # fmt: skip
     held = verify(PIPELINE.rows(), PIPELINE.settings)
     assert held.word == "healthy"

@@ -37,6 +37,7 @@ TWINS = {
     "batch_standardized": losses.batch_standardized,
     "mean_normalized": losses.mean_normalized,
     "exponential": losses.exponential,
+    "shrunk": losses.shrunk,
     "whitened": losses.whitened,
 }
 
@@ -223,3 +224,36 @@ def test_a_rollout_without_a_reward_has_no_advantage_and_changes_no_other(name: 
     found = advantage(missing)
     assert found[0, 2] == 0
     torch.testing.assert_close(found[:, kept], advantage(rewards[:, kept]))
+
+
+@pytest.mark.parametrize("chances", [(0.05, 0.2), (0.5, 0.02), (0.9, 0.9)])
+@pytest.mark.parametrize("centre", [0.0, 0.3])
+def test_a_shrunk_baseline_is_unbiased_over_all_outcomes_of_a_batch(
+    chances: tuple[float, float], centre: float
+) -> None:
+    """Over the 2^6 outcomes of two groups of three the mean gradient of each prompt is p(1 − p), whatever λ is."""
+    total = [0.0, 0.0]
+    for outcome in itertools.product((0.0, 1.0), repeat=6):
+        rewards = torch.tensor(outcome, dtype=torch.float64).reshape(2, 3)
+        p = torch.tensor(chances, dtype=torch.float64)[:, None]
+        chance = float(torch.where(rewards == 1, p, 1 - p).prod())
+        found = advantages.shrunk(rewards, centre)
+        for prompt in range(2):
+            total[prompt] += chance * float((found[prompt] * (rewards[prompt] - chances[prompt])).mean())
+    assert total == [exact(p * (1 - p)) for p in chances]
+
+
+def test_a_shrunk_baseline_lies_between_none_and_leave_one_out() -> None:
+    hard = torch.zeros(8, 4, dtype=torch.float64)
+    hard[0, 0] = 1
+    found = advantages.shrunk(hard)
+    assert float(found[0, 0]) == 1
+    assert -0.34 < float(found[0, 1]) <= 0
+    mixed = torch.tensor([[1.0, 0, 1, 0], [1, 1, 1, 0], [0, 1, 1, 0]], dtype=torch.float64)
+    between = advantages.shrunk(mixed)
+    bare, full = mixed, advantages.leave_one_out(mixed)
+    assert bool((between <= torch.maximum(bare, full) + 1e-12).all())
+    assert bool((between >= torch.minimum(bare, full) - 1e-12).all())
+    assert advantages.shrunk(mixed[:1]).tolist() == [
+        pytest.approx(row) for row in advantages.leave_one_out(mixed[:1]).tolist()
+    ]

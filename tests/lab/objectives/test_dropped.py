@@ -26,7 +26,7 @@ def dropped(given: torch.Tensor, *places: tuple[int, int]) -> torch.Tensor:
     return out
 
 
-BATCHWISE = ("batch_standardized", "whitened")
+BATCHWISE = ("batch_standardized", "shrunk", "whitened")
 
 
 @pytest.mark.parametrize("name", [name for name in advantages.ALL if name not in BATCHWISE])

@@ -9,6 +9,7 @@ import pytest
 import toy_tokens
 
 from grposcope.core.finding import Finding
+from grposcope.core.rollouts import Rollout
 from grposcope.signs.rollouts import drawn_tokens, numerics
 from grposcope.signs.rollouts.claims import checkpoints, weights
 from grposcope.signs.rollouts.evidence import PipelineEvidence
@@ -84,7 +85,7 @@ def of_tokens(evidence: PipelineEvidence) -> Finding:
 @pytest.mark.parametrize(
     ("writers", "fault", "said"),
     [((0, 0, 0, 0), "weights never arrived", "step 0"), ((0, 1, 2, 2), "wrong weights at the sampler", "step 2"),
-     ((0, 0, 1, 2), "stale sampler", "1 step behind"), ((1, 2, 3, 3), "step numbers differ", "after")],
+     ((0, 0, 1, 2), "stale sampler", "1 step behind")],
 )  # fmt: skip
 def test_who_wrote_the_rollouts_is_found_from_tokens_alone(writers: tuple[int, ...], fault: str, said: str) -> None:
     evidence = toy_tokens.evidence(96, writers=writers, checkpoints=4, moved=0.5, recorded=False)
@@ -94,6 +95,43 @@ def test_who_wrote_the_rollouts_is_found_from_tokens_alone(writers: tuple[int, .
     since = next(step for step, writer in enumerate(writers, 1) if writer != step - 1)
     assert found.onset is not None
     assert abs(found.onset - since) <= 0
+
+
+def test_weights_that_were_trained_on_the_rows_are_no_alternative_by_tokens() -> None:
+    """They make them likelier, whoever drew them: only recorded log-probabilities say who did."""
+    every = toy_tokens.logits(96, 1, 0.0, 3)
+    chances, random = toy_tokens.normalized(np.exp(every[0])), np.random.default_rng(4)
+    picked = (
+        (random.random((96, toy_tokens.LENGTH, 1)) > chances.cumsum(-1)).sum(-1).clip(max=toy_tokens.VOCABULARY - 1)
+    )
+    after = every[0] + 2.0 * (np.eye(toy_tokens.VOCABULARY)[picked] - chances)
+    log = np.log(np.take_along_axis(chances, picked[..., None], -1)[..., 0])
+    rows = tuple(Rollout(f"row {i}", 1, str(i // 4), prompt_ids=np.array([1]), completion_ids=ids, sampler=log[i])
+                 for i, ids in enumerate(picked))  # fmt: skip
+    scored = toy_tokens.scored(np.stack([every[0], after]), list(picked))
+    likelier = sum(float((b - a).sum()) for a, b in zip(scored[0].logp, scored[1].logp, strict=True))
+    assert likelier > 50
+    for steps in ((0, 1), (None, None)):
+        both = tuple(replace(one, step=step) for one, step in zip(scored, steps, strict=True))
+        evidence = PipelineEvidence("toy", rows=rows, scored=both)
+        blind = replace(evidence, rows=tuple(replace(row, sampler=None) for row in rows))
+        (untold,) = checkpoints.tests(blind)
+        assert not was_tested(untold)
+        (told,) = checkpoints.tests(evidence)
+        assert told.status == "excluded"
+    before = tuple(replace(one, step=step, untrained=step is None) for one, step in zip(scored, (0, None), strict=True))
+    assert was_tested(next(iter(checkpoints.tests(replace(blind, scored=before)))))
+
+
+def test_rollouts_of_a_step_before_all_checkpoints_are_no_checkpoint_s() -> None:
+    evidence = toy_tokens.evidence(8, writers=(0,), checkpoints=2)
+    later = replace(evidence, scored=tuple(replace(one, step=10 * k) for k, one in enumerate(evidence.scored, 1)))
+    assert (drawn_tokens.stated(later) == -1).all()
+    of_15 = replace(later, rows=tuple(replace(row, step=15) for row in later.rows))
+    assert (drawn_tokens.stated(of_15) == 0).all()
+    assert (drawn_tokens.stated(replace(of_15, named=False)) == -1).all()
+    unnumbered = replace(later, scored=tuple(replace(one, step=None) for one in later.scored), named=False)
+    assert (drawn_tokens.stated(unnumbered) == -1).all()
 
 
 def test_the_true_checkpoints_hold_and_what_is_too_near_is_not_told() -> None:

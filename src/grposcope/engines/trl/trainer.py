@@ -230,7 +230,7 @@ class GRPOscopeMixin(_Behind):
         if pending is not None:
             found, self._scope_derivative = self._scope_derivative, None
             pending.weigh(found[0] if found else None, self.accelerator.num_processes)
-            if not pending.left:
+            if pending.whole:
                 _verify(self)
         return loss
 
@@ -240,7 +240,7 @@ class GRPOscopeMixin(_Behind):
         Draws go on with the history in the checkpoint. Raises UserError without a whole one, or without that history.
         """
         if not resume_from_checkpoint:
-            return super().train(resume_from_checkpoint, *more, **given)
+            return self._with_last_evidence(super().train(resume_from_checkpoint, *more, **given))
         found = draws.checkpoint(self.args.output_dir, resume_from_checkpoint)
         if found is None:
             raise UserError(
@@ -252,7 +252,13 @@ class GRPOscopeMixin(_Behind):
             self._scope_limits.restore(found)
         if self._scope_steering is not None:
             self._scope_steering.restore(found)
-        return super().train(str(found), *more, **given)
+        return self._with_last_evidence(super().train(str(found), *more, **given))
+
+    def _with_last_evidence(self, result: Any) -> Any:
+        """The result of a training, after the evidence of a batch that was not used to its end is judged."""
+        if self._scope_pending is not None and not self._scope_pending.left:
+            _verify(self)
+        return result
 
     def take_accuracy(self, found: Estimate) -> None:
         """Tell the autopilot of a held-out accuracy in [0, 1] after the step that was just made; in every process."""

@@ -7,7 +7,7 @@ advantages and log-probabilities are those that the loss took, put back beside t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +40,8 @@ class PendingBatch:
     """A batch whose loss has not been taken on all rollouts yet.
 
     step: of the optimiser that it was drawn for. rows: its rollouts on this process. kept (B, T): tokens that are no
-    padding. scored: tokens under the weights that drew them. left: rows that no loss has taken.
+    padding. scored: tokens under the weights that drew them. left: rows that no loss has taken; passes: how often the
+    loss will take each row.
     """
 
     step: int
@@ -48,13 +49,27 @@ class PendingBatch:
     kept: Tensor
     scored: tuple[ScoredTokens, ...]
     left: set[int]
+    passes: int = 1
     part: int = 0
+    last_part: int = 0
     waiting: tuple[list[int], int] = ((), 0)  # type: ignore[assignment]
+    taken: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the loss has taken every row as often as it will."""
+        return not self.left and all(self.taken[number] >= self.passes for number in range(len(self.rows)))
 
     def weigh(self, gradient: Tensor | None, processes: int) -> None:
         """Note ∂L/∂log π (b, T) of the rows that the loss took last; a step's gradient is the mean over processes."""
         (numbers, step), self.waiting = self.waiting, ([], 0)
-        if gradient is None or step != self.step:
+        if gradient is None or not step:
+            return
+        if step != self.step:
+            self.last_part += 1
+            for i, number in enumerate(numbers):
+                own = _values(gradient[i])[self.kept[number].cpu().numpy()] / processes
+                self.rows[number] = replace(self.rows[number], last_weights=own, last_part=self.last_part)
             return
         self.part += 1
         for i, number in enumerate(numbers):
@@ -66,22 +81,25 @@ class PendingBatch:
     def take(self, inputs: Mapping[str, Any], logps: Tensor | None, step: int) -> None:
         """Note what the loss of optimiser step `step` took of some rows; logps (b, T): log-probabilities in it.
 
-        Those of later steps than the batch's first are of other weights than drew it, and are not kept.
+        Those of later steps than the batch's first are of other weights than drew it, and are kept as such.
         """
         trained = inputs["completion_mask"] * inputs.get("tool_mask", 1)
         advantages, old = inputs["advantages"], inputs.get("old_per_token_logps")
         reference = inputs.get("ref_per_token_logps")
-        self.waiting = [number for number in inputs[ROW].tolist() if number in self.left], step
-        if len(self.waiting[0]) < len(inputs[ROW]):
-            self.waiting = [], 0
+        self.waiting = list(inputs[ROW].tolist()), step
         for i, number in enumerate(inputs[ROW].tolist()):
-            if number not in self.left:  # a later pass over the same batch
-                continue
-            self.left.discard(number)
+            self.taken[number] = self.taken.get(number, 0) + 1
             own = self.kept[number].cpu().numpy()
             attended = (
                 inputs["completion_mask"][i].bool().cpu().numpy()[own]
             )  # else no policy's, as TRL sees no context
+            if logps is not None and step != self.step:
+                self.rows[number] = replace(
+                    self.rows[number], last=_where(attended, _values(logps[i])[own]), last_step=step
+                )
+            if number not in self.left:  # a later pass over the same batch
+                continue
+            self.left.discard(number)
             current = None if logps is None or step != self.step else _where(attended, _values(logps[i])[own])
             self.rows[number] = replace(
                 self.rows[number],
@@ -104,6 +122,8 @@ def begin(trainer: Any, out: dict[str, Any], batch: Scored, step: int, ends: set
     kept = (torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]) | mask.bool()  # padding, if trained
     own = slice(process * count, (process + 1) * count)
     total = batch.total(trainer.reward_weights, group).reshape(-1)[own]
+    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+    stops = {*ends, tokenizer.pad_token_id}  # TRL counts a completion that ends in padding as ended
     rows = rows_of(
         out["prompt_ids"],
         tokens,
@@ -118,7 +138,7 @@ def begin(trainer: Any, out: dict[str, Any], batch: Scored, step: int, ends: set
         rewards={name: batch.rewards[own, i] for i, name in enumerate(trainer.reward_func_names)},
         reward=total,
         advantages=out["advantages"],
-        truncated=[_last(ids, out.get("tool_mask"), i) not in ends for i, ids in enumerate(batch.ids)],
+        truncated=[_last(ids, out.get("tool_mask"), i) not in stops for i, ids in enumerate(batch.ids)],
         version=[step - 1] * count,
         step=step,
         prompts=list(batch.prompts),
@@ -126,7 +146,8 @@ def begin(trainer: Any, out: dict[str, Any], batch: Scored, step: int, ends: set
         where=f"step {step}",
     )
     out[ROW] = torch.arange(count, device=tokens.device)
-    return PendingBatch(step, list(rows), kept, _scored(trainer, rows, step, ends), set(range(count)))
+    passes = int(getattr(trainer, "num_iterations", 1) or 1)
+    return PendingBatch(step, list(rows), kept, _scored(trainer, rows, step, ends), set(range(count)), passes)
 
 
 def together(trainer: Any, rows: Sequence[Rollout]) -> list[Rollout]:
@@ -158,6 +179,7 @@ def stated(trainer: Any, ends: set[int], pad: int, advantage: str | None, whole:
         ends=tuple(sorted(ends)),
         pad=pad,
         masks_truncated=bool(getattr(args, "mask_truncated_completions", False)),
+        training=_training(trainer),
         iterations=getattr(args, "num_iterations", 1),
         accumulation=args.gradient_accumulation_steps,
         learning_rate=args.learning_rate,
@@ -170,6 +192,13 @@ def stated(trainer: Any, ends: set[int], pad: int, advantage: str | None, whole:
         warmup=None if own else args.get_warmup_steps(trainer.state.max_steps),
         updates=None if own else trainer.state.max_steps,
     )
+
+
+def _training(trainer: Any) -> str:
+    """The number format that a trainer computes in: that of its autocast, else that of its weights."""
+    if trainer.args.bf16 or trainer.args.fp16:
+        return "bfloat16" if trainer.args.bf16 else "float16"
+    return str(next(trainer.model.parameters()).dtype).removeprefix("torch.")
 
 
 def _scaled(trainer: Any) -> bool:

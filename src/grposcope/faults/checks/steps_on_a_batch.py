@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from grposcope.core.errors import UserError
 from grposcope.core.fault import SettingsCheck
@@ -16,6 +17,9 @@ from grposcope.instruments import has
 from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
 from grposcope.signs.settings.recipe import interval
 from grposcope.signs.settings.verl import ACTOR
+
+if TYPE_CHECKING:
+    from grposcope.instruments.stability.stability import Stability
 
 KEYS = {
     "trl": ("num_iterations", "steps_per_generation", "gradient_accumulation_steps"),
@@ -31,55 +35,63 @@ KEYS = {
 
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
-    """Steps on a batch beyond N*, from the curvature of an earlier run at this learning rate."""
+    """Steps on a batch beyond N*, or rollouts older than K*, by an earlier run's curvature at this learning rate."""
     steps, rule = interval(config, known.world), known.rule
-    if steps == 1:
+    if steps == 1 and (rule is None or not rule.lag):
         return
     if steps is None:
         yield cannot_tell("the number of steps on one batch of rollouts is not known")
         return
     if rule is None or not math.isfinite(rule.curvature.value) or not rule.curvature.value > 0:
         why = known.rule_source or "no curvature is known: give an earlier run"
-        yield cannot_tell(f"each batch is used for {steps} steps, and {why}", "curvature")
+        used = f"each batch is used for {steps} step{'s' * (steps > 1)}"
+        yield cannot_tell(f"{used}, and {why}", "curvature")
         return
     rate = config.number(key_of(config, LEARNING_RATE)) or rule.lr
     try:
-        limit = _limit(known, rate)
+        check = _check(known, rate, steps)
     except UserError as error:
         yield cannot_tell(str(error))
         return
-    if steps <= limit / 2:
+    limit, late = check.limit, rule.lag > 0
+    age = check.rule.oldest if late else steps
+    if age <= limit / 2:
         return
-    beyond = steps > limit
+    beyond = age > limit
+    at = f"at the learning rate {rate:g} and the curvature {number(rule.curvature.value)} ({known.rule_source})"
+    published = f"the published rule κηK < 1 − β, which is safe, allows fewer than {number(check.published)}"
+    what = f"each batch is used for {steps} steps; without importance ratios at most {number(limit)} are stable {at}"
+    if late:
+        what = f"gradients are up to {age} steps late, as in the earlier run; at most {number(limit)} are stable {at}"
     yield fact(
         True,
-        f"each batch is used for {steps} steps; without importance ratios at most {number(limit)} are stable at the "
-        f"learning rate {rate:g} and the curvature {number(rule.curvature.value)} ({known.rule_source}); the clipped "
-        "ratio raises that limit by an unknown amount",
+        f"{what}; {published}; the clipped ratio raises that limit by an unknown amount",
         config.signs(*KEYS[config.dialect.name]),
         fault="growing oscillation" if beyond else "oscillation",
         grade="warning" if beyond else "note",
-        brief=f"a batch is used {'beyond' if beyond else 'near'} the stable limit",
-        remedy=f"use at most {max(int(limit / 2), 1)} steps on a batch, or a smaller learning rate",
+        brief=f"{'rollouts are old' if late else 'a batch is used'} {'beyond' if beyond else 'near'} the stable limit",
+        remedy=f"let rollouts be at most {max(int(limit / 2), 1)} steps old, or use a smaller learning rate"
+        if late
+        else f"use at most {max(int(limit / 2), 1)} steps on a batch, or a smaller learning rate",
     )
 
 
-def _limit(known: Known, rate: float) -> float:
-    """N* at a learning rate, by the update rule of the earlier run; UserError where it has no effective step."""
+def _check(known: Known, rate: float, steps: int) -> Stability:
+    """The check at a learning rate, by the update rule of the earlier run; UserError where it has no effective step."""
     if known.rule is None or not has("stability"):
         raise UserError("the module instruments.stability is not installed")
-    from grposcope.instruments.stability import refresh, stability
+    from grposcope.instruments.stability import stability
 
     rule = known.rule
     step = stability.effective_step(rule.optimizer, rate, rule.momentum, rule.rms_gradient)
-    return refresh.threshold(replace(rule, step=step).step, rule.momentum, rule.curvature.value)
+    return stability.check(replace(rule, step=step, interval=steps))
 
 
 CHECK = SettingsCheck(
     "growing oscillation",
     settings,
     EVERY,
-    "steps on one batch beyond the stable limit N* of an earlier run",
+    "steps on one batch beyond the stable limit N* of an earlier run, or rollouts older than its K*",
     ("warning", "note"),
     "arXiv:2606.30789; grposcope.instruments.stability.refresh",
 )

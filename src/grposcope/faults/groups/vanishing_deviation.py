@@ -26,9 +26,9 @@ from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import percent
 from grposcope.faults.checks.effective_weights import AGGREGATION, WEIGHTS, count, drawn
+from grposcope.faults.checks.standardizing import scaled_by_group
 from grposcope.faults.known import Known
 from grposcope.signs.settings.names import group_size
-from grposcope.signs.settings.verl import ESTIMATOR
 
 TINY = 0.01
 """Spread of a group, as a share of the median spread of live groups, below which its differences are noise."""
@@ -49,7 +49,7 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
             brief="rare rewards count fully",
             remedy="give such rewards small weights",
         )
-    key = _scaled_by_group(config)
+    key = scaled_by_group(config)
     if not key:
         return
     run = known.run
@@ -88,15 +88,6 @@ def _measured(config: Settings, key: str, rewards: np.ndarray, name: str) -> Ite
             remedy="round the rewards, drop the part that varies so little, or divide by the batch's standard "
             "deviation",
         )
-
-
-def _scaled_by_group(config: Settings) -> str:
-    """The key that says that advantages are divided by the deviation of their group; empty where they are not."""
-    if config.dialect.name == "trl":
-        scaled = config.get("scale_rewards") in ("group", True)
-        return "scale_rewards" if scaled and config.get(AGGREGATION) == "sum_then_normalize" else ""
-    key = "algorithm.norm_adv_by_std_in_grpo"
-    return key if config.on(key) and config.get(ESTIMATOR) in ("grpo", "grpo_vectorized", "gdpo") else ""
 
 
 FAULT = Fault(

@@ -6,7 +6,8 @@ What it is
     An update overflowed, log(0) was taken, a mask was empty, or the grader returned no number. Weights may be NaN
     from then on.
 How it shows
-    A value that was written as NaN or infinity; a null as loss or gradient norm in a row that has all the rest.
+    A value that was written as NaN or infinity; a null as loss or gradient norm in a row that has all the rest; a
+    log-probability or derivative of a trained token that is none.
 What it does to the gradient
     One NaN in the loss makes every weight NaN, unless the step is skipped.
 What to do
@@ -31,6 +32,7 @@ from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.core.not_finite import REWARD, UPDATE, Bools, Floats, is_written_null, not_finite
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import MetricSeries, Quantities
+from grposcope.signs.rollouts.claims import gradient
 
 LASTING = 3
 """Rows up to the end in which KL, entropy and the like are not finite, from which on they are lost for good."""
@@ -133,4 +135,5 @@ FAULT = Fault(
         statistic="infinite values, and NaN where a number is expected",
         threshold="one is enough",
     ),
+    rollouts=(gradient.PROOF,),
 )

@@ -4,7 +4,8 @@ What it is
     Another prompt, chat template, image or system message on one side; tokens that were decoded and encoded again; or
     other weights altogether.
 How it shows
-    Mismatch of a fifth of a nat per token or more from the first step. Numerics, FP8 among them, stay below a tenth.
+    In rollouts, a KL of more than a tenth of a nat per token between sampler and trainer at the first update; in a log,
+    mismatch of a fifth of a nat per token or more from the first step. Numerics, FP8 among them, stay below a tenth.
 What it does to the gradient
     Log-probabilities are of completions under prompts that did not draw them: ratios are wrong, and what is reinforced
     belongs to another prompt.
@@ -20,6 +21,7 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
+from grposcope.signs.rollouts.claims import first_update
 from grposcope.signs.sampler_mismatch import TEST
 
 FAULT = Fault(
@@ -30,4 +32,5 @@ FAULT = Fault(
     source="NeMo-RL #2260; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,
+    rollouts=(first_update.PROOF,),
 )

@@ -44,7 +44,7 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
         config.signs("update_weights_interval", *CORRECTIONS),
         grade="warning",
         brief="asynchronous rollouts are not corrected",
-        remedy="add --use-tis, or --use-rollout-logprobs, and log --get-mismatch-metrics",
+        remedy="turn on use_tis, or use_rollout_logprobs, and get_mismatch_metrics to see what it does",
         source="miles #1829",
     )
 

@@ -187,7 +187,8 @@ def lower_limit(batches: Sequence[tuple[int, int, float, float]]) -> float:
 class HeldoutFall:
     """Whether held-out accuracy has fallen. fall: δ. log_e: of all evaluations so far. best: lower limit so far.
 
-    evaluations: step, value, standard error and number of problems of each.
+    evaluations: step, value, standard error and number of problems of each. reference: the best one of before the
+    monitor began anew, None where it did not: weights that were put back have to be as good as they were.
     """
 
     fall: float
@@ -195,6 +196,23 @@ class HeldoutFall:
     best: float = -math.inf
     best_step: int = -1
     evaluations: list[tuple[int, float, float, int]] = field(default_factory=list)
+    reference: tuple[int, float, float, int] | None = None
+
+    def anew(self) -> HeldoutFall:
+        """The monitor without its evidence, against the same best level."""
+        return HeldoutFall(self.fall, best=self.best, best_step=self.best_step, reference=self._highest(self._known))
+
+    @property
+    def _known(self) -> list[tuple[int, float, float, int]]:
+        """All evaluations that count, the reference first."""
+        return [*([self.reference] if self.reference is not None else []), *self.evaluations]
+
+    @staticmethod
+    def _highest(
+        evaluations: Sequence[tuple[int, float, float, int]],
+    ) -> tuple[int, float, float, int] | None:
+        """The one with the highest lower limit; None of none."""
+        return max(evaluations, key=lambda one: one[1] - SURE * one[2], default=None)
 
     def take(self, step: int, found: Estimate) -> float:
         """Look at an accuracy in [0, 1]; the evidence log e so far."""
@@ -224,9 +242,10 @@ class HeldoutFall:
 
     def verdict(self) -> str:
         """The last evaluation beside the best: "fell", "held", or "unknown" where there are fewer than two."""
-        if len(self.evaluations) < 2:
+        before = self._highest(self._known[:-1])
+        if before is None or not self.evaluations:
             return "unknown"
-        _, best, best_se, _ = max(self.evaluations[:-1], key=lambda one: one[1] - SURE * one[2])
+        _, best, best_se, _ = before
         _, value, se, _ = self.evaluations[-1]
         drop, error = best - value, math.hypot(best_se, se)
         if drop >= min(self.fall, REACHED * best) / 2 and drop >= 2 * error:
@@ -275,4 +294,6 @@ def heldout_of(content: Mapping[str, Any]) -> HeldoutFall:
     """The monitor that `state` was made of."""
     seen = [(int(s), float(v), float(e), int(n)) for s, v, e, n in content["evaluations"]]
     log_e, best = float(content["log_e"]), float(content["best"])
-    return HeldoutFall(content["fall"], log_e, best, content["best_step"], seen)
+    told = content.get("reference")
+    reference = None if told is None else (int(told[0]), float(told[1]), float(told[2]), int(told[3]))
+    return HeldoutFall(content["fall"], log_e, best, content["best_step"], seen, reference)

@@ -49,13 +49,17 @@ CHANGED = "the reward function or the data changed, not the policy"
 FOLLOWED = "the reward changed and the policy follows it"
 APART = "held-out accuracy falls while the reward does not"
 WORSE = "the policy got worse"
-"""Causes that the monitors tell apart, in words."""
+OR_HARDER = "the policy got worse, or its prompts got harder"
+"""Causes that the monitors tell apart, in words; the last where no held-out accuracy tells it from the one before."""
 
 COMPARE_REWARDS = "compare the reward function and the data before and after that step; the policy needs no change"
 COMPARE_TEXTS = (
     "compare completions of the best and of the last checkpoint: what do the later ones do that is rewarded wrongly?"
 )
 """What a person does about the first cause, and about the two after it."""
+
+LATEST = 3
+"""Batches that say whether the reward fell with held-out accuracy."""
 
 FOLLOW = 8
 """Batches after which it is said whether what was expected came true."""
@@ -190,8 +194,9 @@ class Pilot:
         if not math.isnan(self.counts.advised):
             self._made_good(step)
         self._highest = max(self._highest, *(float(row.max()) for row in groups))
-        dead = [float(np.ptp(row) == 0 and row[0] < self._highest) for row in groups]
-        self._note("dead", self.dead.take(np.array(dead)))
+        dead = [float(np.ptp(row) == 0 and row[0] < self._highest) for row in groups if len(row) > 1]
+        if dead:  # a group of one, as the mean of a batch is, has nothing to be equal to
+            self._note("dead", self.dead.take(np.array(dead)))
         if truncated is not None:
             self._note("cut", self.cut.take(np.asarray(truncated, np.float64).mean(1)))
 
@@ -200,7 +205,7 @@ class Pilot:
         last = monitors.level_of(self.reward.batches[-FOLLOW:])
         if len(self.reward.batches) >= FOLLOW and last.value - ONE_SIDED * last.se >= self.counts.advised:
             self.reward = Fall(self.policy.fall, hypotheses=self._same_limit(step))
-            self.heldout = HeldoutFall(self.policy.fall, best=self.heldout.best, best_step=self.heldout.best_step)
+            self.heldout = self.heldout.anew()
             self.counts.advised = math.nan
             for name in ("reward", "heldout"):
                 self._loudest.pop(name, None)
@@ -340,11 +345,13 @@ class Pilot:
         if monitor == "heldout":
             changed = self.counts.changed
             again = self.counts.rollbacks > 0 and len(self.reward.batches) <= FOLLOW
-            fell_too = self.counts.worse or again or self.reward.log_e > 1
+            fell_too = self.counts.worse or again or self.reward.log_e > 1 or self._reward_fell_beside()
             if not fell_too or changed:
                 why = explained(alarm, FOLLOWED if changed else APART, COMPARE_TEXTS)
                 return self._ended(replace(told, why=why), self.best(sound, now.checkpoints))
-        why = explained(alarm, "the gradient is not finite" if monitor == "not_finite" else WORSE)
+        unsure = monitor == "reward" and self.heldout.verdict() == "unknown"
+        cause = "the gradient is not finite" if monitor == "not_finite" else OR_HARDER if unsure else WORSE
+        why = explained(alarm, cause)
         return self._mended(replace(told, why=why), now, sound)
 
     def _mended(self, told: Decision, now: Situation, sound: int) -> Decision:
@@ -357,6 +364,18 @@ class Pilot:
             if change:
                 return replace(told, action="change", **change)
         return self._ended(told, self.best(sound, now.checkpoints))
+
+    def _reward_fell_beside(self) -> bool:
+        """Whether the last batches since the evaluation before the last are clearly below those before it."""
+        known = self.heldout.evaluations[:-1]
+        reference = self.heldout.reference
+        since = known[-1][0] if known else reference[0] if reference is not None else -1
+        after = [batch for batch in self.reward.batches if batch[0] > since][-LATEST:]
+        before = [batch for batch in self.reward.batches if batch[0] <= since][-monitors.WINDOW :]
+        then, now = monitors.level_of(before), monitors.level_of(after)
+        drop = then.value - now.value
+        least = self.policy.fall * (self.reward.high - self.reward.low) / 2
+        return bool(drop >= least and drop > monitors.SURE * math.hypot(then.se, now.se))
 
     def _held_since(self, since: int) -> bool:
         """Whether held-out accuracy was taken since the fall of the reward began, and has not fallen with it."""
@@ -475,8 +494,7 @@ class Pilot:
             self.reward = Fall(self.policy.fall, hypotheses=same)
             self._loudest.pop("reward", None)
         if name == "heldout" or found.action == "rollback":
-            before = self.heldout
-            self.heldout = HeldoutFall(self.policy.fall, best=before.best, best_step=before.best_step)
+            self.heldout = self.heldout.anew()
             self._loudest.pop("heldout", None)
 
 

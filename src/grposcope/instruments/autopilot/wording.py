@@ -63,7 +63,9 @@ def promise(policy: AutopilotPolicy) -> str:
     return (
         f"The chance of a needless alarm over the whole run is at most {percent(policy.alpha)}, all monitors together. "
         "This is proved for runs that draw prompts from the same distribution throughout and whose mean never falls by "
-        "more than the policy allows; it is not proved for runs whose mean drifts further."
+        "more than the policy allows; it is not proved for runs whose mean drifts further, as with prompts that get "
+        "harder. No monitor looks at how rollouts are drawn (the sampler's temperature and weights, which prompts make "
+        "a batch) or at how they are graded: grposcope verify does."
     )
 
 

@@ -46,11 +46,11 @@ def page(found: Found) -> Document:
 
 def _table(paper: str, found: Found) -> Table:
     rows = [
-        (claim.name, one.verdict, claim.says, "exact" if claim.exact else "measured")
+        (claim.name, one.verdict, claim.says, claim.stated, "exact" if claim.exact else "measured")
         for claim, one in found
         if claim.paper == paper
     ]
-    return Table(PAPERS[paper], ("name", "verdict", "statement", "how"), rows)
+    return Table(PAPERS[paper], ("name", "verdict", "statement", "in the paper", "here"), rows)
 
 
 def _told(claim: PaperClaim, one: Derived) -> str:
@@ -87,5 +87,6 @@ def _figure(claim: PaperClaim, drawing: Drawing) -> Figure:
 def _document(claim: PaperClaim, one: Derived) -> dict[str, object]:
     return {
         "name": claim.name, "paper": claim.paper, "says": claim.says, "criterion": claim.criterion,
-        "verdict": one.verdict, "found": one.found, "on": one.on, "exact": claim.exact, "script": claim.script,
+        "verdict": one.verdict, "found": one.found, "on": one.on, "exact": claim.exact, "stated": claim.stated,
+        "script": claim.script,
     }  # fmt: skip

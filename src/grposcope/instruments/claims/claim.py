@@ -8,6 +8,10 @@ from typing import Literal
 
 PaperVerdict = Literal["holds", "holds in part", "does not hold", "cannot tell"]
 
+Stated = Literal["theorem", "assumption", "hypothesis", "measurement", "ours", "second-hand"]
+"""How a statement stands in its paper: proved, assumed or left open there, measured there, sharpened or read into it by
+this project, or known from summaries alone."""
+
 Tell = Callable[[str], None]
 
 
@@ -41,6 +45,7 @@ class PaperClaim:
     name: short, a key. paper: "pg", "u" or "d". says: the statement, in our words. criterion: when it holds, stated
     before anything is computed. exact: whether it is decided by algebra or enumeration, without sampling. script: of
     `experiments/`, which tests it at full scale, empty where there is none. derive: computes it, telling its progress.
+    stated: how it stands in the paper.
     """
 
     name: str
@@ -50,3 +55,4 @@ class PaperClaim:
     exact: bool
     script: str
     derive: Callable[[Tell], Derived]
+    stated: Stated = "second-hand"

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from grposcope.instruments.bandit.bandit import Bandit
+from grposcope.instruments.claims import lags
 from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, PaperVerdict, Tell
 from grposcope.instruments.claims.enumerated import Array
 from grposcope.instruments.forecast.fit import fit
@@ -226,5 +227,10 @@ CLAIMS = (
         "closed-form", "d", "Closed forms fit reward curves with R² ≥ 0.91",
         "holds if the 95% interval of the inertial curve's R² is above 0.91 and the exponential's is lower by more "
         "than 0.01; in part if only the first is true", False, "dynamics_closed_form.py", curves,
+    ),
+    PaperClaim(
+        "published-rule", "d", "Rollouts that are K steps late are safe while κηK < 1 − μ",
+        "holds if no refresh interval and no constant lag within the rule is unstable on a grid of settings", True,
+        "dynamics_constant_lag.py", lags.published_rule,
     ),
 )  # fmt: skip

@@ -9,12 +9,14 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, PaperVerdict, Tell
-from grposcope.instruments.gradient import spectrum, weightings
+from grposcope.instruments.claims.turns import multi_turn
+from grposcope.instruments.gradient import group_rank, spectrum, weightings
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import advantages, recipes
 from grposcope.lab.policies import Policy
@@ -131,6 +133,31 @@ def rank_two(tell: Tell, groups: int = 12) -> Derived:
     )
 
 
+def rank_null(tell: Tell) -> Derived:
+    """The rank of orthogonal rows by R and K, and of a cut at two values, over random scores."""
+    closed, cut, points = 0.0, 0.0, []
+    rng = np.random.default_rng(0)
+    for group in (2, 4, 8):
+        for right in range(1, group // 2 + 1):
+            rewards = np.array([[1.0] * right + [0.0] * (group - right)])
+            ranks = group_rank.measure(rewards, [np.eye(group)])
+            null = 4 * right * (group - right) / group
+            closed = max(closed, abs(float(ranks.rank[0, 0]) - null))
+            points.append((f"K = {right}", float(group), null, 0.0))
+            for width in (3, 30, 300):
+                scores = rng.normal(size=(group, width))
+                cut = max(cut, float(group_rank.measure(rewards, [scores @ scores.T]).rank_of_two[0, 0]))
+    at_two = float(group_rank.measure(np.array([[1.0, 0.0]]), [np.eye(2)]).rank[0, 0])
+    shows = abs(at_two - 2) > 1e-9 or cut > 2 + 1e-9
+    return Derived(
+        "holds" if shows or closed > 1e-9 else "does not hold",
+        "orthogonal scores of equal norm have 4K(R−K)/R: 2 at R = 2, 3 or 4 at R = 4, 3.5 to 8 at R = 8; cut at two "
+        f"singular values the rank of random scores was at most {cut:.4f}",
+        "algebra, and random scores",
+        Drawing("rollouts of a group R", "rank of orthogonal rows", points),
+    )
+
+
 def zero_sum(tell: Tell, groups: int = 12) -> Derived:
     """The stable rank of gradients whose credit does not sum to zero, against the advantages'."""
     ranks = _rank_estimates(tell, groups)
@@ -225,32 +252,42 @@ def _logprobs(policy: Policy, rollouts: Rollouts) -> Tensor:
 CLAIMS = (
     PaperClaim(
         "one-credit", "pg", "With an outcome reward every token of a rollout carries the same credit",
-        "holds if all tokens of a rollout have the same credit, with five recipes", True, "", one_credit,
+        "holds if all tokens of a rollout have the same credit, with five recipes", True, "", one_credit, "theorem",
     ),
     PaperClaim(
         "class-means", "pg", "A group's gradient of a binary outcome lies in the span of two class means",
         "holds if the share of the squared gradient in that span is 1 to six digits", True, "geometry_rank.py",
-        class_means,
+        class_means, "ours",
     ),
     PaperClaim(
         "rank-two", "pg", "The gradient has effective rank of about 2 for R = 2, 4, 8",
         "holds if the 95% interval of a rank reaches 2 ± 0.5 at every R by all definitions; in part if only by the "
         "stable rank", False,
-        "geometry_rank.py", rank_two,
+        "geometry_rank.py", rank_two, "measurement",
     ),
     PaperClaim(
         "zero-sum", "pg", "The gradient has rank two because advantages sum to zero",
         "holds if credit that does not sum to zero has a stable rank that differs by more than 1", False,
-        "geometry_rank.py", zero_sum,
+        "geometry_rank.py", zero_sum, "hypothesis",
     ),
     PaperClaim(
         "sparsity", "pg", "Sparsity intensifies during training",
         "holds if tokens, groups and parameters all get sparser by more than two standard errors; in part if only "
-        "some do", False, "geometry_training.py", sparsity,
+        "some do", False, "geometry_training.py", sparsity, "ours",
     ),
     PaperClaim(
         "baseline", "pg", "The group mean is the right baseline",
         "does not hold if the 95% interval of Cov(r, ‖s‖²) excludes 0; otherwise cannot tell", False,
-        "geometry_baseline.py", baseline,
+        "geometry_baseline.py", baseline, "assumption",
+    ),
+    PaperClaim(
+        "rank-null", "pg", "A rank (Σσ)²/Σσ² of about 2 at R = 2, 4, 8 shows that a group's rows span two directions",
+        "does not hold if orthogonal scores have 2 at R = 2 too, and a cut at two values at most 2 for any scores",
+        True, "geometry_group_rank.py", rank_null, "measurement",
+    ),
+    PaperClaim(
+        "multi-turn", "pg", "With rewards per turn the total return biases the gradient, the more the longer (§6)",
+        "does not hold if what Bias_h adds to the gradient is 0 up to rounding although it is not 0 itself", True, "",
+        multi_turn, "theorem",
     ),
 )  # fmt: skip

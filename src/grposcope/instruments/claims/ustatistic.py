@@ -7,6 +7,7 @@ import math
 import numpy as np
 from scipy import optimize, stats
 
+from grposcope.instruments.claims import finite_groups, penalties
 from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, Tell
 from grposcope.instruments.claims.enumerated import Array, EnumeratedPolicy, leave_one_out
 from grposcope.instruments.group_size import limit
@@ -171,21 +172,51 @@ CLAIMS = (
     PaperClaim(
         "mse", "u", "The error of the group gradient is (1/P)[V_p + Σ₁/G + Δ/(G(G−1))], like that of a U-statistic",
         f"holds if formula and enumeration differ by less than {ROUNDING:g} in every cell", True,
-        "ustat_exactness.py", mse,
+        "ustat_exactness.py", mse, "ours",
     ),
     PaperClaim(
         "oracle", "u", "As G grows, the group gradient becomes as good as one that knows the value of each prompt",
         "holds if the ratio of the enumerated errors is 1 + Δ/((G−1)Σ₁) and falls towards 1", True,
-        "ustat_deep_network.py", oracle,
+        "ustat_deep_network.py", oracle, "theorem",
     ),
     PaperClaim(
         "group-size", "u", "One group size is best, whatever the budget: G* = 1 + √(Δ/V_p)",
         "holds if the enumerated error is smallest at the same G for three budgets, and that G is next to G*", True,
-        "ustat_universality.py", universal,
+        "ustat_universality.py", universal, "theorem",
     ),
     PaperClaim(
         "limit-law", "u", "Near the optimum the gap tends to a weighted χ² law that depends on the group size",
         "holds if the distance to the law is less than twice that of samples from it, and the distance to the law of "
-        "another group size is over three times as large", False, "ustat_limit.py", limit_law,
+        "another group size is over three times as large", False, "ustat_limit.py", limit_law, "theorem",
+    ),
+    PaperClaim(
+        "limit-scale", "u", "The covariance of Theorem 8, as printed without η², is that of √n (θ_n − θ*)",
+        "does not hold if n Var of an exact recursion is within 1% of the formula with η² at three rates", True,
+        "ustat_limit.py", finite_groups.limit_scale, "theorem",
+    ),
+    PaperClaim(
+        "arcsin", "u", "At a fixed G standardized advantages climb 2 arcsin √V (Proposition 13)",
+        "does not hold if at G = 8 the enumerated weight of a prompt of success rate 0.1 is not that of arcsin", True,
+        "", finite_groups.standardized_objective, "theorem",
+    ),
+    PaperClaim(
+        "finite-baseline", "u", "Under assumption A2 leave-one-out beats no baseline at every G (Corollary 5)",
+        "does not hold if an enumerated error without a baseline is less where Cov(r, ‖s‖²) = 0", True,
+        "ustat_finite_baseline.py", finite_groups.finite_baseline, "theorem",
+    ),
+    PaperClaim(
+        "shrunk-baseline", "u", "A baseline of λ × the others' mean has the error V_p + [E(r−λV)²‖s‖² − ‖g‖²]/G + "
+        "λ²Δ/(G(G−1))", f"holds if formula and enumeration differ by less than {ROUNDING:g}", True, "",
+        finite_groups.shrunk_baseline, "ours",
+    ),
+    PaperClaim(
+        "standardized-error", "u", "Standardized gradients have the error tr Σ₁/G of the known deviation (Theorem 12)",
+        "in part if G × MSE is below it and agrees with [tr Σ₁ − ¾(1−2V)²‖g‖²/σ⁴] to 1%", True, "",
+        penalties.standardized_error, "theorem",
+    ),
+    PaperClaim(
+        "k3-tokens", "u", "A k3 penalty summed over tokens is a penalty of KL(π‖π_ref) (Proposition 13)",
+        "does not hold if its pathwise gradient is over 5% off those of both divergences, in the median", True, "",
+        penalties.k3_of_tokens, "theorem",
     ),
 )  # fmt: skip

@@ -135,12 +135,18 @@ def _layers(record: ProbeRecord) -> Table | None:
         spectrum = layer.spectra[record.recipe]
         cells = [number(spectrum.ranks[key]) for key in SHOWN]
         shape = " × ".join(map(str, layer.shape))
-        rows.append((visible(layer.name), shape, *cells, percent(spectrum.left_out, 1), number(layer.score_norm)))
-    header = ("matrix", "shape", *SHOWN.values(), "not enclosed", "score norm")
+        of_group = [number(layer.group_rank[key]) for key in ("rank", "top", "rank_of_two")]
+        rows.append((
+            visible(layer.name), shape, *cells, percent(spectrum.left_out, 1), number(layer.score_norm), *of_group
+        ))  # fmt: skip
+    header = (
+        "matrix", "shape", *SHOWN.values(), "not enclosed", "score norm", "group's rows", "top-1 share", "cut at two"
+    )  # fmt: skip
     left = f" {len(layers) - ROWS} further matrices are in probe.json." if len(layers) > ROWS else ""
     text = (
         "Not enclosed: share of the squared norm outside the computed singular values; the ranks of such "
-        f"matrices are bounds.{left}"
+        "matrices are bounds. Group's rows: (Σσ)²/Σσ² of the rows advantage × score of a group, mean over live groups, "
+        f"with the share σ₁²/Σσ² and the same after all but two singular values are dropped.{left}"
     )
     return Table("Ranks of every matrix", header, rows, text, folded=True) if rows else None
 

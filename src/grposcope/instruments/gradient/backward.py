@@ -307,6 +307,7 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
     """
     few = _excerpt(rollouts, most)
     _check_input(attached.model, rollouts)
+    _check_causal(attached, rollouts)
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(few.mask.shape, generator=generator).to(few.mask.device).where(few.mask, 0.0)
     coefficients = torch.tensor([1.0, -2.0], dtype=weights.dtype, device=weights.device)
@@ -316,7 +317,8 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
         score.check_finite()
         waiting.setdefault(score.name, []).append(score)
 
-    attached.stream(few, wait, weights)
+    with _said_in_one_line():
+        attached.stream(few, wait, weights)
     off: dict[str, float] = {}
     size: dict[str, float] = {}
     missing: list[str] = []
@@ -364,7 +366,19 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
 
 
 def _check_input(model: Any, rollouts: Rollouts) -> None:
-    """Refusal where weights or token ids cannot give a gradient, said before anything is computed."""
+    """Refusal where the kind of model, weights or token ids cannot give a gradient, before anything is computed."""
+    config = getattr(model, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        raise Refusal(
+            f"{getattr(config, 'model_type', 'this model')} is an encoder-decoder model, whose completions do not "
+            "continue their prompts; probe a causal language model"
+        )
+    adapters = getattr(model, "peft_config", {})
+    if any(getattr(one, "is_prompt_learning", False) for one in getattr(adapters, "values", tuple)()):
+        raise Refusal(
+            "the adapters are virtual tokens (prefix, prompt or P-tuning), which no layer holds; probe LoRA adapters "
+            "or the whole model"
+        )
     for name, parameter in model.named_parameters():
         if parameter.device.type == "meta":
             raise Refusal(f"{name} has no values (a meta tensor); load the model's weights before the probe")
@@ -377,6 +391,42 @@ def _check_input(model: Any, rollouts: Rollouts) -> None:
         raise Refusal(
             f"the rollouts hold token {largest}, but the model's embedding has {rows} rows; use the tokenizer that "
             "belongs to this model, or resize the embedding"
+        )
+
+
+@contextmanager
+def _said_in_one_line() -> Iterator[None]:
+    """Inside, an error of the model's own forward pass becomes a Refusal; want of memory and interruptions do not."""
+    try:
+        yield
+    except (UserError, torch.OutOfMemoryError):
+        raise
+    except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        raise Refusal(
+            f"the forward pass of this model fails as a probe makes it, on token ids with a mask and positions "
+            f"({said[:200]}); probe a causal language model of transformers"
+        ) from error
+
+
+def _check_causal(attached: AttachedModel, rollouts: Rollouts, most: int = 6) -> None:
+    """Refusal where the model cannot read token ids with a mask and positions, or where a later token changes log π of
+    an earlier one, as in a model with attention in both directions: its scores are no gradients of a policy."""
+    row = int(rollouts.lengths.argmax())
+    one = without_padding(rollouts.rows(torch.tensor([row, row])))
+    tokens = one.tokens[:, :most][:, : max(int(one.mask[0, :most].sum()), 1)]
+    tokens = torch.cat((tokens, tokens[:, :1]), 1)  # a completion of one token has no later one
+    ids = torch.cat((one.prompt_ids[0], tokens[0]))
+    others = ids[ids != tokens[1, -1]]
+    tokens[1, -1] = others[0] if len(others) else max(int(tokens[1, -1]) - 1, 0)
+    two = replace(one, tokens=tokens, mask=torch.ones_like(tokens, dtype=torch.bool), token_annotations={})
+    with torch.no_grad(), _said_in_one_line():
+        logp = weighted_logp(attached.model, two, two.mask.float(), attached.temperature)[0].logp
+    off = float((logp[0, :-1] - logp[1, :-1]).abs().max())
+    if off > (0.3 if attached.half else 1e-4):
+        raise Refusal(
+            f"a later token changes log π of earlier ones by {off:.1e}, so this model is not causal; load it as a "
+            "decoder (is_decoder=True), or probe a causal language model"
         )
 
 

@@ -6,7 +6,9 @@ Of all constants b per prompt, the estimate (r − b) s of the policy gradient h
 
 and any other b costs (b − b*)² E[k] more. So the group mean is optimal iff Cov(r, k) = 0 and its excess
 is Cov(r, k)²/E[k]; the excess of no baseline is b*² E[k]. Both are compared with the variance left at b*,
-tr Var((r − b*) s) = E[(r − V)² k] − Cov²/E[k] − ‖g‖².
+tr Var((r − b*) s) = E[(r − V)² k] − Cov²/E[k] − ‖g‖². That Cov(r, k) = 0 within every prompt is assumption A2 of
+arXiv:2603.01162 ([U]); b* − V is its measure in units of reward, and Cov²/E[k] as a share of Σ₁ = E[(r − V)² k] − ‖g‖²
+what a constant that knew b* would save.
 
 Products of expectations are estimated from distinct rollouts, so they carry no bias: Cov² from pairs
 of the jackknife would not be, hence Cov² − se². Standard errors: jackknife over the rollouts of a
@@ -38,7 +40,8 @@ class BestBaseline:
     """The best constant baseline b* against the group mean V, of one prompt or pooled.
 
     mean: V. optimal: b*. covariance: b* − V, in units of reward. excess_mean, excess_none: variance that the group
-    mean and no baseline cost, as shares of the variance left at b*. verdict: a sentence.
+    mean and no baseline cost, as shares of the variance left at b*. saving: share of Σ₁, the variance per rollout at V,
+    that b* would save; 0 under assumption A2 of [U]. verdict: a sentence.
     """
 
     mean: Estimate = NOT_MEASURED
@@ -47,6 +50,7 @@ class BestBaseline:
     excess_mean: Estimate = NOT_MEASURED
     excess_none: Estimate = NOT_MEASURED
     verdict: str = "cannot tell: not measured"
+    saving: Estimate = NOT_MEASURED
 
 
 def verdict(gap: Estimate) -> str:
@@ -84,7 +88,9 @@ def of_prompt(rewards: Array, gram: Array) -> BestBaseline:
         return Estimate((distance.value**2 - distance.se**2) * scale, error, size, flag)
 
     mean = Estimate.mean(list(map(float, rewards)))
-    return BestBaseline(mean, optimal, gap, excess(gap), excess(optimal), verdict(gap))
+    wasted = excess(gap)
+    saving = Estimate(wasted.value / (1 + wasted.value), wasted.se / (1 + wasted.value) ** 2, size, flag)
+    return BestBaseline(mean, optimal, gap, wasted, excess(optimal), verdict(gap), saving)
 
 
 def pooled(rewards: Array, gram: Array) -> tuple[BestBaseline, tuple[BestBaseline, ...]]:
@@ -115,6 +121,7 @@ def pooled(rewards: Array, gram: Array) -> tuple[BestBaseline, tuple[BestBaselin
         excess_mean=_ratio(square_gap * norms, rest),
         excess_none=_ratio(square_best * norms, rest),
         verdict=verdict(gap),
+        saving=_ratio(square_gap * norms, rest + square_gap * norms),
     ), each
 
 
@@ -140,4 +147,4 @@ def _ratio(over: Array, under: Array) -> Estimate:
 
 def _unknown(n: int, reason: str) -> BestBaseline:
     estimate = Estimate(math.nan, math.nan, n, reason)
-    return BestBaseline(estimate, estimate, estimate, estimate, estimate, verdict(estimate))
+    return BestBaseline(estimate, estimate, estimate, estimate, estimate, verdict(estimate), estimate)

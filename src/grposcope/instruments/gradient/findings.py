@@ -11,6 +11,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, labels
 from grposcope.core.text import number, percent, span, visible
 from grposcope.instruments.gradient import probe_record as probes
+from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.probe_record import ProbeRecord
 from grposcope.instruments.gradient.rollout_source import RolloutSource
 from grposcope.maths.intervals import Z, interval
@@ -30,8 +31,8 @@ class Fact:
 
 def facts(record: ProbeRecord) -> tuple[Fact, ...]:
     """All that is said of a probe, in the order in which to read it."""
-    return (rank(record), class_means(record), dead_groups(record), tokens(record), parameters(record),
-            baseline(record))  # fmt: skip
+    return (rank(record), group_rank(record), class_means(record), dead_groups(record), tokens(record),
+            parameters(record), baseline(record))  # fmt: skip
 
 
 def subject(record: ProbeRecord) -> str:
@@ -145,6 +146,28 @@ def rank(record: ProbeRecord) -> Fact:
     return Fact("rank", stable, text)
 
 
+def group_rank(record: ProbeRecord) -> Fact:
+    """Rank of the rows A_i ψ_i of a group in one layer, beside that of isotropic scores and that of a cut at two."""
+    found = record.group_rank
+    if not math.isfinite(found.rank.value):
+        return Fact("group_rank", found.rank, f"Rank of a group's rollouts: cannot tell ({found.rank.flag}).")
+    group = record.group or 0
+    text = (
+        f"Rank of a group's rollouts: the {group} rows advantage × score of one layer have (Σσ)²/Σσ² = "
+        f"{ranged(found.rank)} over {found.rank.n} live groups (median matrix), and {ranged(found.top, percent)} of "
+        f"their energy in one direction; rewards have a standard deviation of {number(found.deviation.value)}. "
+        f"Orthogonal scores of equal norm would give {number(found.null.value)}, 4K(R−K)/R for K of R right"
+    )
+    if math.isfinite(found.null_of_lengths.value):
+        text += f", and of the lengths that these have {number(found.null_of_lengths.value)}"
+    if group == 2:
+        text += ": 2 by algebra at R = 2, so this size cannot show whether a rank of 2 comes from the gradient"
+    return Fact(
+        "group_rank", found.rank,
+        f"{text}. Cut at two singular values it is {number(found.rank_of_two.value)}, at most 2 whatever the gradient.",
+    )  # fmt: skip
+
+
 def class_means(record: ProbeRecord) -> Fact:
     """Share of the gradient's squared norm held by the mean scores of successes and failures."""
     shares = record.class_means
@@ -229,10 +252,23 @@ def baseline(record: ProbeRecord) -> Fact:
         f"Baseline: {verdict}. Best constant {ranged(best.optimal)}, group mean {ranged(best.mean)}, difference "
         f"{ranged(best.covariance)}, over {best.covariance.n} prompts. Excess variance over the "
         f"best: {ranged(best.excess_mean, percent)} for the group mean, {ranged(best.excess_none, percent)} without a "
-        "baseline."
+        f"baseline.{_assumption(best)}"
     )
     note = f" Note: {best.covariance.flag}." if best.covariance.flag else ""
     return Fact("baseline", best.covariance, text + note)
+
+
+def _assumption(best: BestBaseline) -> str:
+    """What the covariance of rewards and score norms says of assumption A2, and what the best constant would save."""
+    low, high = best.covariance.interval(Z)
+    if not (math.isfinite(low) and math.isfinite(best.saving.value)):
+        return ""
+    status = "fails here" if low > 0 or high < 0 else "is not refuted here"
+    return (
+        f" Assumption A2 of arXiv:2603.01162, Cov(‖s‖², r | x) = 0, {status}: Cov/E‖s‖² is the difference above. "
+        f"Knowing the best constant of each prompt would save {ranged(best.saving, percent)} of the variance per "
+        "rollout."
+    )
 
 
 def latest(runs: Sequence[Run]) -> list[tuple[str, Run, ProbeRecord]]:

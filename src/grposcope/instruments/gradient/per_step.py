@@ -27,12 +27,13 @@ NAMES = tuple(
         "parameter_gini", "parameter_hoyer", "parameter_top_1",
         "parameter_below_0.1", "parameter_below_0.01", "parameter_below_0.001",
         "parameter_visible_sgd", "parameter_visible_adam",
-        "baseline_gap", "baseline_gap_se", "cancelled", "score_norm", "self_check",
+        "group_rank", "group_rank_of_two", "group_rank_null", "group_top_1", "reward_deviation",
+        "baseline_gap", "baseline_gap_se", "baseline_saves", "cancelled", "score_norm", "self_check",
     )
 )  # fmt: skip
 """Names of the numbers of `step_metrics`; `core.metrics` defines each."""
 
-OF_OWN_ROLLOUTS = ("geometry/baseline_gap", "geometry/baseline_gap_se")
+OF_OWN_ROLLOUTS = ("geometry/baseline_gap", "geometry/baseline_gap_se", "geometry/baseline_saves")
 """Those that have a meaning for rollouts of the current weights alone."""
 
 
@@ -90,13 +91,21 @@ def metrics(rewards: Floats, measured: Probe | None, live: int) -> dict[str, flo
 
 def _flat(measured: Probe) -> dict[str, float]:
     """A probe's numbers by name, NAMES among them."""
-    gap = measured.baseline()[0].covariance
+    best, ranks = measured.baseline()[0], measured.group_ranks().summary()
+    gap = best.covariance
     parts = {
         "layer": {name: estimate.value for name, estimate in measured.mean_ranks(measured.recipe).items()},
         "rollout": measured.rollout_spectrum(measured.recipe).ranks(),
         "token": measured.token_sparsity(),
         "parameter": {name: estimate.value for name, estimate in measured.parameters.items()},
-        "baseline": {"gap": gap.value, "gap_se": gap.se},
+        "baseline": {"gap": gap.value, "gap_se": gap.se, "saves": best.saving.value},
+        "group": {
+            "rank": ranks.rank.value,
+            "rank_of_two": ranks.rank_of_two.value,
+            "rank_null": ranks.null.value,
+            "top_1": ranks.top.value,
+        },
+        "reward": {"deviation": ranks.deviation.value},
         "score": {"norm": math.sqrt(float(np.diag(measured.gram).mean()))},
     }
     named = {f"{part}_{name}": value for part, values in parts.items() for name, value in values.items()}

@@ -29,6 +29,7 @@ from grposcope.instruments.gradient import (
     backward,
     baseline,
     class_means,
+    group_rank,
     memory,
     sparsity,
     spectrum,
@@ -38,6 +39,7 @@ from grposcope.instruments.gradient import (
 from grposcope.instruments.gradient.backward import AttachedModel
 from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.class_means import ClassMeanShares
+from grposcope.instruments.gradient.group_rank import LayerRanks
 from grposcope.instruments.gradient.layers import Layer, LayerMeasurements, Tier
 from grposcope.instruments.gradient.logits import TokenScores
 from grposcope.instruments.gradient.spectrum import Spectrum
@@ -109,6 +111,15 @@ class Probe:
             unknown = Estimate(math.nan, math.nan, 0, "weights vary within rollouts")
             return ClassMeanShares(unknown, unknown, unknown)
         return class_means.shares(coefficients.cpu().numpy().reshape(self.rewards.shape), self.rewards, self.gram)
+
+    @property
+    def matrices(self) -> list[Layer]:
+        """The layers with a gradient matrix: no vectors and no stacks of experts."""
+        return [layer for layer in self.layers if layer.spectra]
+
+    def group_ranks(self) -> LayerRanks:
+        """Rank of the rows A_i ψ_i of every live group in each of `matrices`; see `group_rank`."""
+        return group_rank.measure(self.rewards, [layer.gram for layer in self.matrices])
 
     def token_sparsity(self) -> dict[str, float]:
         """Sparsity measures of ‖e_y − π‖ over the tokens, before weighting."""

@@ -37,6 +37,7 @@ from grposcope.core.rollouts import Floats, Rollout
 from grposcope.core.run import Run, once
 from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.class_means import ClassMeanShares
+from grposcope.instruments.gradient.group_rank import GroupRank
 from grposcope.instruments.gradient.rollout_source import RolloutSource
 from grposcope.maths.turn_moments import TurnSavings
 
@@ -126,7 +127,10 @@ class SpectrumRecord:
 
 @dataclass(frozen=True)
 class LayerRecord:
-    """One weight matrix. depth: the number of its block, None outside of blocks. spectra: by weighting."""
+    """One weight matrix. depth: the number of its block, None outside of blocks. spectra: by weighting.
+
+    group_rank: of its rows A_i ψ_i, mean over live groups (`group_rank.LayerRanks.of_layer`).
+    """
 
     name: str = "?"
     role: str = "?"
@@ -134,6 +138,7 @@ class LayerRecord:
     shape: tuple[int, ...] = ()
     score_norm: float = math.nan
     spectra: Mapping[str, SpectrumRecord] = field(default_factory=dict)
+    group_rank: Measures = field(default_factory=Measures)
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,7 @@ class ProbeRecord:
     weightings: Mapping[str, WeightingRanks] = field(default_factory=dict, metadata={"key": "settings"})
     groups: DeadGroupShares = DeadGroupShares()
     class_means: ClassMeanShares = field(default=ClassMeanShares(), metadata={"key": "two_classes"})
+    group_rank: GroupRank = field(default_factory=GroupRank)
     baseline: BestBaseline = field(default_factory=BestBaseline)
     credit: CreditShares = CreditShares()
     token_sparsity: Measures = field(default_factory=Measures)
@@ -408,7 +414,7 @@ def _check(path: Path, arrays: Mapping[str, NDArray]) -> None:
     for name, array in arrays.items():
         if name in ("gram", "rewards", "layers") and array.dtype.kind != "f":
             raise UserError(f"{path}: {name} holds {array.dtype}, not floating-point numbers; {REMEDY}")
-        if array.dtype.kind == "f" and (np.isfinite(array) & (np.abs(array) > LARGEST)).any():
+        if array.dtype.kind == "f" and (np.isfinite(array) & (np.abs(array) > np.float64(LARGEST))).any():
             raise UserError(f"{path}: {name} holds values beyond {LARGEST:g}, which no gradient has; {REMEDY}")
     if rewards.ndim != 2:
         raise UserError(f"{path}: rewards has shape {rewards.shape}, not (prompts, group); {REMEDY}")

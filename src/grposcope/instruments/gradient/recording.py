@@ -46,6 +46,7 @@ def record(
     """
     prompts, group = probe.rewards.shape
     known = {entry.name for entry in fields(ProbeRecord)}
+    ranks = probe.group_ranks()
     measured: dict[str, Any] = {name: statistic(probe) for name, statistic in STATISTICS.items()}
     return ProbeRecord(
         model=model,
@@ -65,7 +66,7 @@ def record(
         skipped=probe.skipped,
         statistics={name: Estimates(given) for name, given in measured.items() if name not in known},
         turns=turns,
-        layers=tuple(_layer(layer) for layer in probe.layers if layer.spectra),
+        layers=tuple(_layer(layer, Measures(ranks.of_layer(row))) for row, layer in enumerate(probe.matrices)),
         source=source,
         **{name: given for name, given in measured.items() if name in known},
     )
@@ -109,10 +110,10 @@ def rollouts(
     return rows
 
 
-def _layer(layer: Layer) -> LayerRecord:
+def _layer(layer: Layer, group_rank: Measures) -> LayerRecord:
     spectra = {name: _spectrum(spectrum) for name, spectrum in layer.spectra.items()}
     norm = float(layer.gram.diagonal().mean()) ** 0.5
-    return LayerRecord(layer.name, layer.role, layer.depth, layer.shape, norm, spectra)
+    return LayerRecord(layer.name, layer.role, layer.depth, layer.shape, norm, spectra, group_rank)
 
 
 def _spectrum(spectrum: Spectrum) -> SpectrumRecord:

@@ -65,6 +65,16 @@ def stable_rank_by_block(probe: Probe) -> dict[str, Estimate]:
     return {str(depth): Estimate.mean(values) for depth, values in sorted(ranks.items())}
 
 
+def group_rank_by_role(probe: Probe) -> dict[str, Estimate]:
+    """r_eff of the rows A_i ψ_i by role of the matrix, such as q_proj: mean over blocks, then over live groups."""
+    layers, ranks = probe.matrices, probe.group_ranks().rank
+    rows: dict[str, list[int]] = {}
+    for number, layer in enumerate(layers):
+        if layer.depth is not None:
+            rows.setdefault(layer.role, []).append(number)
+    return {role: Estimate.mean(list(map(float, ranks[numbers].mean(0)))) for role, numbers in sorted(rows.items())}
+
+
 STATISTICS: dict[str, Callable[[Probe], Any]] = {
     "tokens": lambda probe: int(probe.mask.sum()),
     "truncated": lambda probe: float(probe.truncated.mean()),
@@ -72,11 +82,13 @@ STATISTICS: dict[str, Callable[[Probe], Any]] = {
     "weightings": ranks_by_weighting,
     "groups": dead_group_shares,
     "class_means": Probe.class_means,
+    "group_rank": lambda probe: probe.group_ranks().summary(),
     "baseline": lambda probe: probe.baseline()[0],
     "baselines": lambda probe: probe.baseline()[1],
     "credit": credit_shares,
     "token_sparsity": lambda probe: Measures(probe.token_sparsity()),
     "parameter_sparsity": lambda probe: Estimates(probe.parameters),
     "stable_rank_by_block": stable_rank_by_block,
+    "group_rank_by_role": group_rank_by_role,
 }
 """Field of `ProbeRecord`, or name among its further statistics -> statistic."""

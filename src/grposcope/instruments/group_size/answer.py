@@ -21,7 +21,7 @@ from grposcope.instruments.gradient import findings as geometry
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient import turn_answer
 from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
-from grposcope.instruments.group_size import INSTRUMENT, PlanSettings, planning, pooled, rewards_alone
+from grposcope.instruments.group_size import INSTRUMENT, PlanSettings, mse, planning, pooled, rewards_alone
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.group_size.planning import Allocation, Plan
 from grposcope.instruments.group_size.size import GroupSize, LayerSize, RecipeSize, Unknown
@@ -145,13 +145,14 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
     trained = group_size.of_recipe(facts, recipe, comparison)
     prompts, group = facts.rewards.shape
     prompts //= len(files)
+    success = rewards_alone.success_rate(facts.rewards)
     budget = settings.budget if settings.budget is not None else prompts * (costs[0] + costs[1] * group)
     own = trained.plan if trained.plan and trained.plan.decided else None
     batch, errors, source, do = None, None, [], ""
     if own or facts.decided:
         batch = facts.allocate(budget, settings.multiple, own.noise if own else None)
         errors, group = facts.gradient_errors(batch.prompts, batch.group), batch.group
-        source = [facts.error_sentence(group)]
+        source = [facts.error_sentence(group), facts.baseline_sentence(_group_used(run, probe) or group)]
         do = (
             f"draw {batch.prompts} prompts × {group} rollouts (cost {batch.cost:g} of a budget of {budget:g}"
             f"{f', recipe {recipe}' if own else '' if trained.differs else ', recipe rloo'})"
@@ -180,6 +181,8 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
         _losses(facts) if facts.decided else None,
         _recipe_losses(trained, settings.groups),
         None if batch is None or errors is None else _errors(batch, errors),
+        *rewards_alone.standardized_table(success, settings.groups),
+        _baselines(facts, settings.groups) if errors is not None else None,
         _layers(layers) if layers else None,
         _moments(facts),
     ]
@@ -191,9 +194,10 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
         do=do,
         text=[
             *filter(None, [other, facts.uneven_sentence() if batch else ""]),
-            *source,
+            *filter(None, source),
             facts.dead_sentence(group),
             *([] if probe.turns is None else turn_answer.sentences(probe.turns)),
+            *rewards_alone.standardized_text(success, _group_used(run, probe) or group),
             *filter(None, [pool.sentence]),
             f"{_subject(probe, files)}. {SCOPE}",
         ],
@@ -291,6 +295,21 @@ def _errors(batch: Allocation, errors: Mapping[str, Estimate]) -> Table:
     ]
     title = f"Error of the gradient of {batch.prompts} prompts × {batch.group} rollouts"
     return Table(title, ("gradient", "MSE ± s.e.", "÷ leave-one-out", ""), rows, folded=True)
+
+
+def _baselines(facts: GroupSize, groups: Sequence[int]) -> Table:
+    """What each baseline needs at each group size, and the shrinkage of least error."""
+    rows = []
+    for group in groups:
+        shrink = mse.best_shrink(facts.moments, group)
+        kinds = [mse.needed(facts.moments, group, by) for by in (0.0, 1.0, shrink.value)]
+        rows.append((str(group), *map(_plus_minus, kinds), _plus_minus(shrink)))
+    header = ("G", "none (reinforce)", "leave-one-out", "shrunk to 0", "λ of least error")
+    text = (
+        "Rollouts for the error of one prompt's gradient, relative to an oracle that knows the prompt's value. Shrunk: "
+        "the baseline is λ × the mean of the others; recipe shrunk_rloo takes λ from the other prompts of the batch."
+    )
+    return Table("What each baseline needs at each group size", header, rows, text, folded=True)
 
 
 def _layers(layers: Mapping[str, LayerSize]) -> Table:

@@ -6,11 +6,16 @@ With the averages over prompts of Σ₁, Δ and V_p of `moments`, and equalities
     centered        ((G−1)/G)² × leave-one-out + ‖E g‖²/G²            (its target is E g too)
     any baseline b  (1/P) [V_p + (E (r−b)²‖s‖² − ‖g‖²)/G]:  b = 0 REINFORCE, b = V oracle,
                     b* = E r‖s‖²/E‖s‖² the best, saving Cov(r, ‖s‖²)²/E‖s‖²,  b = V + e a critic with error e
+    shrunk          b_i = c + λ (mean of the others − c):
+                    (1/P) [V_p + (E (r−b̄)²‖s‖² − ‖g‖²)/G + λ²Δ/(G(G−1))],  b̄ = c + λ(V − c)
     standardized    (1/P) [E‖ĝ‖² − ‖E ĝ‖²] + ‖E ĝ − E g‖², see `maths.standardized`
 
 Prompts are independent draws; the target is E_x g(x). The rows of baselines use E s = 0, which holds for scores of
 whole sampled completions; `Statistics.score2` shows where it does not. Leave-one-out and centered do not need it
-(their Σ₁ is 4 ζ₁). Source: arXiv:2603.01162 for the U-statistic; the rest is a method of this project, no publication.
+(their Σ₁ is 4 ζ₁). λ = 0, c = 0 is REINFORCE, λ = 1 leave-one-out. The λ of least error is
+λ* = E[(V−c) E(r−c)‖s‖²] / E[(V−c)² E‖s‖² + Δ/(G−1)], averages over prompts. Leave-one-out has less error than no
+baseline iff G − 1 > Δ/(E r²‖s‖² − ‖g‖² − Σ₁), the denominator being V(2b* − V) E‖s‖².
+Source: arXiv:2603.01162 for the U-statistic; the rest is a method of this project, no publication.
 """
 
 from __future__ import annotations
@@ -85,6 +90,51 @@ def reinforce(moments: Moments, prompts: int, group: int) -> Estimate:
 def optimal_baseline(moments: Moments, prompts: int, group: int) -> Estimate:
     """MSE with the best constant baseline of each prompt, b* = E r‖s‖² / E‖s‖²."""
     return _with_baseline(moments, prompts, group, lambda s: s.sigma1 - s.tilt2)
+
+
+def shrunk(moments: Moments, prompts: int, group: int, shrink: float, centre: float = 0.0) -> Estimate:
+    """MSE with the baseline b = c + λ (mean of the others − c), λ = `shrink` and c = `centre`, fixed beforehand."""
+    _check(prompts, group)
+
+    def error(s: Statistics) -> NDArray:
+        rollouts = _shrunk_square(s, shrink, centre) - s.none + shrink**2 * s.delta / (group - 1)
+        return np.asarray((s.prompt_variance + rollouts / group) / prompts)
+
+    return moments.estimate(error, _why(moments, group))
+
+
+def best_shrink(moments: Moments, group: int, centre: float = 0.0) -> Estimate:
+    """λ* of `shrunk` at this group size, one for all prompts; between 0 and 1 where the group mean is worth noise."""
+    _check(1, group)
+
+    def best(s: Statistics) -> NDArray:
+        c = centre
+        cross = s.value_paid - c * s.paid - c * s.value_norm + c**2 * s.norm
+        square = s.value2_norm - 2 * c * s.value_norm + c**2 * s.norm
+        return np.asarray(cross / (square + s.delta / (group - 1)))
+
+    return moments.estimate(best, _why(moments, group))
+
+
+def needed(moments: Moments, group: int, shrink: float, centre: float = 0.0) -> Estimate:
+    """Rollouts that `shrunk` needs for the error of one prompt's gradient, over those of the oracle."""
+    _check(1, group)
+
+    def ratio(s: Statistics) -> NDArray:
+        own = _shrunk_square(s, shrink, centre) - s.none + shrink**2 * s.delta / (group - 1)
+        return np.asarray(own / s.sigma1)
+
+    return moments.estimate(ratio, _why(moments, group))
+
+
+def pays_from(moments: Moments) -> Estimate:
+    """The real-valued G above which leave-one-out has less error than no baseline; ∞ where it never has."""
+
+    def least(s: Statistics) -> NDArray:
+        gain = s.raw - s.none - s.sigma1
+        return np.asarray(np.where(gain > 0, 1 + s.delta / np.where(gain > 0, gain, 1.0), np.inf))
+
+    return moments.estimate(least)
 
 
 def critic(moments: Moments, prompts: int, group: int, error: float, bias: float = 0.0) -> Estimate:
@@ -169,6 +219,14 @@ def _with_baseline(moments: Moments, prompts: int, group: int, per_rollout: Curv
     if group < 1:
         raise UserError(f"a group cannot have {group} rollouts; use 1 or more")
     return moments.estimate(lambda s: (s.prompt_variance + per_rollout(s) / group) / prompts)
+
+
+def _shrunk_square(s: Statistics, shrink: float, c: float) -> NDArray:
+    """E (r − b̄)²‖s‖², b̄ = c + λ(V − c), from products of distinct rollouts."""
+    own = s.raw - 2 * c * s.paid + c**2 * s.norm
+    cross = s.value_paid - c * s.paid - c * s.value_norm + c**2 * s.norm
+    square = s.value2_norm - 2 * c * s.value_norm + c**2 * s.norm
+    return np.asarray(own - 2 * shrink * cross + shrink**2 * square)
 
 
 def _why(moments: Moments, group: int) -> str:

@@ -30,6 +30,9 @@ from grposcope.maths.moments import LEAST, Moments, Statistics
 GROUPS = (2, 4, 8, 16, 32, 64)
 NEAR = 0.05
 """Loss up to which a group size counts as near the best."""
+SCORE_MEAN = 0.01
+"""Share of E‖s‖² in ‖E s‖² from which scores count as not averaging to 0, if beyond four standard errors too."""
+
 _FARTHEST = 1e9  # upper end of the search for the root; an optimum near it counts as infinite
 
 
@@ -95,11 +98,15 @@ def optimal_group(
 ) -> Plan:
     """The plan for these costs per prompt and per rollout, with a point on its curve for each of `groups`.
 
-    Raises UserError where the probe does not determine it: one prompt, G < 4, or no gradient.
+    Withheld, with the reason as flag, where rollouts of a prompt are no independent draws (`not_independent`). Raises
+    UserError where the probe does not determine it: one prompt, G < 4, or no gradient.
     """
     _check_costs(prompt_cost, rollout_cost)
     require(moments)
     costs = (prompt_cost, rollout_cost)
+    if reason := not_independent(moments):
+        withheld = Estimate(math.nan, math.nan, moments.prompts, reason)
+        return Plan(withheld, 0, (math.nan, math.nan), (0, 0), int(moments.informative.sum()), 0, ())
     interval = confidence.interval(moments, *costs)
     root, left_out = (optimum(s, *costs) for s in (moments.pooled, moments.jackknife))
     informative = int(moments.informative.sum())
@@ -124,6 +131,26 @@ def optimal_group(
         informative=informative,
         more_prompts=0,
         curve=tuple(_point(moments, group, *costs) for group in groups),
+    )
+
+
+def score_mean(moments: Moments) -> Estimate:
+    """‖E s‖²/E‖s‖² over pairs of a prompt's rollouts: 0 for independent draws of the policy, above for correlated ones,
+    and for draws by top-p, top-k or another temperature."""
+    return moments.estimate(lambda s: s.score2 / s.norm)
+
+
+def not_independent(moments: Moments) -> str:
+    """Why the rollouts of a prompt are no independent draws of the policy, where that is told; else empty.
+
+    Correlated rollouts make groups alike and prompts seem to differ, so that a plan would be of another world.
+    """
+    share = score_mean(moments)
+    if not (share.value > 4 * share.se and share.value > SCORE_MEAN):
+        return ""
+    return (
+        f"the scores of two rollouts of a prompt have a correlation of {share.value:.2g} instead of 0, so they are no "
+        "independent draws of the policy"
     )
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.core.estimate import Estimate
+from grposcope.instruments.group_size import planning
 from grposcope.maths import confidence, resampling
 from grposcope.maths.moments import Moments
 
@@ -70,6 +71,8 @@ def standardized(
     classes = moments.classes
     if classes is None or classes.directions is None:
         why = "rewards have more than two values" if classes is None else "the probe has no Gram matrix across prompts"
+        return RecipePlan(0, (math.nan, math.nan), 0, {}, {}, why)
+    if why := planning.not_independent(moments):
         return RecipePlan(0, (math.nan, math.nan), 0, {}, {}, why)
     largest = int(classes.sizes.min())
     informative = int(moments.informative.sum())

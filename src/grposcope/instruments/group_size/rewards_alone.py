@@ -13,11 +13,12 @@ from grposcope.core.answer import Answer, Table
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Floats, Groups, Run
-from grposcope.core.text import number, visible
+from grposcope.core.text import number, percent, visible
 from grposcope.instruments.group_size import INSTRUMENT, PlanSettings
 from grposcope.instruments.group_size.planning import GROUPS
 from grposcope.logs.trainers import how_to_log
 from grposcope.maths import confidence, dead_groups, moments
+from grposcope.signs import standardizing
 
 HALF = 0.5
 """Share of groups in which a reward may be constant at the size that is said to be enough for it."""
@@ -40,12 +41,14 @@ class RewardPoint:
 class SizesFromRewards:
     """Group sizes as the rewards of a run alone show them: dead groups, but not the best size.
 
-    groups: how many groups; steps: the first and last of them; reward: their mean; curve: a point per group size.
+    groups: how many groups; steps: the first and last of them; reward: their mean; success: their success rate, None
+    for rewards other than 0 and 1; curve: a point per group size.
     """
 
     groups: int
     steps: tuple[int, int]
     reward: float
+    success: float | None
     curve: tuple[RewardPoint, ...]
 
     unknown = ("sigma1", "delta", "prompt_variance", "mse", "best group")
@@ -70,11 +73,13 @@ def of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = 
         )
         for group in groups
     )
-    return SizesFromRewards(len(rewards), steps, float(np.nanmean(rewards)), curve)
+    return SizesFromRewards(len(rewards), steps, float(np.nanmean(rewards)), success_rate(rewards), curve)
 
 
 def answer(run: Run, settings: PlanSettings) -> Answer:
     """Dead groups at each size from the last steps of a run; UserError where these hold nothing to plan for."""
+    if (rate := logged_rate(run, settings.last)) is not None:
+        return _of_rate(run, rate, settings)
     logged, (first, last) = last_groups(run, settings.last)
     if not any(len(set(group)) > 1 for group in logged):
         raise UserError(
@@ -87,11 +92,46 @@ def answer(run: Run, settings: PlanSettings) -> Answer:
         INSTRUMENT.question,
         "cannot tell",
         facts.sentence(),
-        text=[f"{facts.groups:,} groups of steps {first:,} to {last:,}, mean reward {facts.reward:.3f}."],
-        tables=[_sizes(facts.curve)],
+        text=[
+            f"{facts.groups:,} groups of steps {first:,} to {last:,}, mean reward {facts.reward:.3f}.",
+            *standardized_text(facts.success, max(map(len, logged))),
+        ],
+        tables=[_sizes(facts.curve), *standardized_table(facts.success, settings.groups)],
         document={
             "kind": "run", "groups": facts.groups, "steps": facts.steps, "curve": facts.curve, "plan": None,
             "cannot_tell": facts.unknown,
+        },
+    )  # fmt: skip
+
+
+def logged_rate(run: Run, last: int) -> float | None:
+    """Mean reward of the last steps of a run that logs no single rewards, where it can be a success rate; else None."""
+    logged = run.table.get("reward", np.empty(0))
+    logged = logged[np.isfinite(logged)]
+    if len(run.groups) or not len(logged) or logged.min() < 0 or logged.max() > 1:
+        return None
+    return float(logged[-last:].mean())
+
+
+def _of_rate(run: Run, rate: float, settings: PlanSettings) -> Answer:
+    """What a mean reward within [0, 1] says: what standardizing weighs, if rewards are 0 and 1."""
+    used = run.setting("group")
+    table = standardized_table(rate, settings.groups)
+    return Answer(
+        INSTRUMENT.name,
+        INSTRUMENT.question,
+        "cannot tell",
+        "Cannot tell the best group size: the rewards of single rollouts were not recorded.",
+        text=[
+            f"Mean reward {rate:.3f}. What follows holds if single rewards are 0 or 1.",
+            *standardized_text(rate, used if isinstance(used, int) else 0),
+        ],
+        tables=table,
+        missing=[
+            f"Dead groups at each size need the rewards of single rollouts; {how_to_log('groups', run.meta.engine)}"
+        ],
+        document={
+            "kind": "rate", "success": rate, "group": used, "plan": None, "cannot_tell": SizesFromRewards.unknown
         },
     )  # fmt: skip
 
@@ -114,6 +154,36 @@ def _rows(groups: Sequence[Sequence[float]]) -> Floats:
     for row, group in zip(rewards, groups, strict=True):
         row[: len(group)] = group
     return rewards
+
+
+SUCCESSES = (0.01, 0.05, 0.1, 0.2, 0.35)
+"""Success rates of the table of what standardizing weighs."""
+
+
+def success_rate(rewards: Floats) -> float | None:
+    """Mean of rewards (P, n), NaN for absent ones, that are all 0 or 1; None for others."""
+    logged = rewards[~np.isnan(rewards)]
+    return float(logged.mean()) if len(logged) and np.isin(logged, (0.0, 1.0)).all() else None
+
+
+def standardized_text(success: float | None, group: int) -> list[str]:
+    """What division by the group's deviation does at this group size; nothing for rewards other than 0 and 1."""
+    if success is None or group < 2:
+        return []
+    said = standardizing.effect(group, success if 0.005 <= success <= 0.995 else None)
+    return [f"Standardized advantages: {said}."]
+
+
+def standardized_table(success: float | None, groups: Sequence[int]) -> list[Table]:
+    """w_G(p)/w_G(½) at each group size; nothing for rewards other than 0 and 1."""
+    if success is None:
+        return []
+    header = ("G", *(f"p = {percent(p)}" for p in SUCCESSES))
+    return [Table(
+        "What standardizing weighs at each group size", header, standardizing.rows(groups, SUCCESSES),
+        "How many times as much a prompt of success rate p (or 1 − p) counts as one that is solved half of the time, "
+        "after division by the group's standard deviation; 1 for leave-one-out advantages.", folded=True,
+    )]  # fmt: skip
 
 
 def _sizes(curve: Sequence[RewardPoint]) -> Table:

@@ -34,11 +34,11 @@ MOMENTS = ("sigma1", "delta", "prompt_variance", "g2", "mean2")
 UNEVEN = 0.2
 """Share of the squared gradients in one prompt from which intervals are too short."""
 
+NORM_KNOWN = 0.16
+"""Relative standard error of E‖s‖² over prompts from which single prompts decide, and intervals are too short."""
+
 EXTRAPOLATION = "*: extrapolated beyond the probe's rollouts; success rates are assumed to follow a Beta distribution."
 """Explains the star of `GroupSize.dead_shown`."""
-
-SCORE_MEAN = 0.01
-"""Share of E‖s‖² in ‖E s‖² from which scores count as not averaging to 0, if beyond four standard errors too."""
 
 LARGEST_LAYERS = 600e6
 """Bytes of a gram.npz up to which `by_block` reads the Grams of its layers."""
@@ -51,6 +51,7 @@ OUTSIDE = "outside of blocks"
 
 KINDS: dict[str, Comparison] = {
     "rloo": "leave-one-out",
+    "shrunk_rloo": "unknown",
     "dr_grpo": "leave-one-out",
     "batch_grpo": "leave-one-out",
     "grpo": "standardized",
@@ -120,10 +121,9 @@ class GroupSize:
 
     def score_mean(self) -> Estimate:
         """‖E s‖²/E‖s‖², which is 0 for scores of whole sampled completions, flagged where it is not."""
-        share = self.moments.estimate(lambda s: s.score2 / s.norm)
-        doubt = abs(share.value) > 4 * share.se and abs(share.value) > SCORE_MEAN
-        flag = "scores do not average to 0 (top-p, top-k or dropped rollouts?); numbers that need this are missing"
-        return Estimate(share.value, share.se, share.n, flag if doubt else "")
+        share = planning.score_mean(self.moments)
+        flag = "scores do not average to 0 (correlated rollouts, top-p, top-k, dropped ones?); no plan can be made"
+        return Estimate(share.value, share.se, share.n, flag if planning.not_independent(self.moments) else "")
 
     def loss(self, group: int) -> tuple[float, float, float]:
         """Share by which the budget must grow at `group` to reach the error of the best size, with its 95% interval."""
@@ -176,6 +176,11 @@ class GroupSize:
 
     def why_not(self) -> str:
         """What an undecided plan lacks, what it can still say, and how many more prompts would probably decide."""
+        if reason := planning.not_independent(self.moments):
+            return (
+                f"{reason}. Draw each rollout on its own, with random numbers of its own and without top-p and top-k, "
+                "keep truncated ones, and probe again."
+            )
         plan, prompts = self.plan, self.moments.prompts
         two = len(np.unique(self.rewards[~np.isnan(self.rewards)])) <= 2
         sides = "at least two successes and two failures" if two else "rewards that differ in more than one rollout"
@@ -193,6 +198,22 @@ class GroupSize:
         return (
             f"{reason} A new probe of {about} prompts like these would probably decide; prompts that are solved about "
             "half the time help most."
+        )
+
+    def baseline_sentence(self, group: int) -> str:
+        """Whether leave-one-out has less error than no baseline at this group size, and what shrinking would save."""
+        least, shrink = mse.pays_from(self.moments), mse.best_shrink(self.moments, group)
+        if not (math.isfinite(shrink.value) and shrink.value > 0):
+            return ""
+        own, bare, best = (mse.needed(self.moments, group, by).value for by in (1.0, 0.0, shrink.value))
+        pays = f"from G = {number(math.ceil(least.value))} on" if math.isfinite(least.value) else "at no G"
+        said = f"Leave-one-out has less error than no baseline {pays}"
+        if not 0 < shrink.value < 1:
+            return f"{said}."
+        return (
+            f"{said}; at G = {group}, for one prompt's gradient, they need {number(own)} and {number(bare)} times the "
+            f"rollouts of an oracle that knows its value, and {number(shrink.value)} × the mean of the others as "
+            f"baseline {number(best)} (recipe shrunk_rloo)."
         )
 
     def error_sentence(self, group: int) -> str:
@@ -219,17 +240,23 @@ class GroupSize:
         )
 
     def uneven_sentence(self) -> str:
-        """What one prompt that carries most of the gradients does to the intervals; empty where none does.
+        """What a few prompts that carry most of the gradients do to the intervals; empty where none do.
 
         Measured by `benchmarks/plan_coverage.py` on its family `heavy`.
         """
-        share = self.moments.largest_share
-        if not share > UNEVEN:
+        share, norm = self.moments.largest_share, self.moments.estimate(lambda s: s.norm)
+        known = norm.se / norm.value if norm.value > 0 else math.nan
+        if share > UNEVEN:
+            what = f"one of {self.moments.prompts} carries {percent(share, 0)} of the squared gradients"
+        elif known > NORM_KNOWN:
+            what = f"a few of {self.moments.prompts} have most of the squared score norm, whose mean is known to ± "
+            what += percent(known, 0)
+        else:
             return ""
         return (
-            f"Probe more prompts: one of {self.moments.prompts} carries {percent(share, 0)} of the squared "
-            "gradients. With gradients this unequal, 95% intervals missed the best size in 23% of simulated "
-            "probes with 24 prompts, in 12% with 64 and in 4% with 128."
+            f"Probe more prompts: {what}. With gradients this unequal, 95% intervals missed the best size in 23% of "
+            "simulated probes with 24 prompts, in 12% with 64 and in 4% with 128, and those of the error its value in "
+            "about half."
         )
 
     def allocate(self, budget: float, multiple: int = 1, noise: Mapping[int, float] | None = None) -> Allocation:
@@ -249,6 +276,9 @@ class GroupSize:
             "leave-one-out (RLOO)": mse.leave_one_out(*batch),
             "standardized (GRPO), with its bias": mse.standardized(*batch),
             "standardized, variance alone": mse.standardized(*batch, target="own"),
+            "leave-one-out shrunk to 0 (shrunk_rloo)": mse.shrunk(
+                *batch, shrink=mse.best_shrink(self.moments, group).value
+            ),
             "oracle": mse.oracle(*batch),
             "best constant baseline": mse.optimal_baseline(*batch),
         }

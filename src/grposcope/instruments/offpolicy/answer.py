@@ -210,7 +210,7 @@ def _far(far: Distance, n: int) -> str:
         )
     return (
         f"The sampler is {_shown(far.k3)} nats per token from the trainer, and {n:,} rollouts are worth "
-        f"{n * far.ess.value:,.0f} drawn by the trainer itself (effective sample size ÷ n: {far.ess.value:.2f})."
+        f"{n * far.ess.value:,.0f} drawn by the trainer itself (effective sample size ÷ n: {_ess(far)})."
     )
 
 
@@ -305,10 +305,22 @@ def _shown(value: Estimate) -> str:
     return f"{number(value.value)} ± {number(value.se)}" if math.isfinite(value.se) else number(value.value)
 
 
+def _third(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
+def _ess(far: Distance) -> str:
+    """ESS/n with its 95% interval, or how far down it may be."""
+    low, high = far.ess_interval
+    if not math.isfinite(low):
+        return f"{far.ess.value:.2f}"
+    return f"{far.ess.value:.2f}, 95% {f'up to {high:.2f}' if low == 0 else f'{low:.2f} to {high:.2f}'}"
+
+
 def _numbers(far: Distance) -> list[KeyNumber]:
     return [
         KeyNumber("KL per token", far.k3, _shown(far.k3), f"nats, k3; by k1 {_shown(far.k1)}"),
-        KeyNumber("ESS/n", far.ess, _shown(far.ess), "of raw ratios of completions"),
+        KeyNumber("ESS/n", far.ess, _ess(far), "of raw ratios of completions"),
         KeyNumber("Pareto k̂", exactly(far.tail), number(far.tail), "of ratios of completions"),
         KeyNumber("mean ρ", far.ratio, _shown(far.ratio), f"of tokens; above 1: {percent(far.above)}"),
     ]
@@ -341,7 +353,7 @@ def _tables(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[Table]:
 def _table_of_kept(found: Mapping[str, KeptWeight]) -> Table:
     header = ("correction", "kept weight", "short", "middle", "long", "ESS/n", "k̂")
     cells = [
-        (name, _shown(one.weight), *([f"{part:.2f}" for part in one.thirds] if one.thirds else ["–"] * 3),
+        (name, _shown(one.weight), *(_third(part) for part in one.thirds or [math.nan] * 3),
          f"{one.ess:.2f}", number(one.tail))
         for name, one in found.items()
     ]  # fmt: skip
@@ -434,9 +446,8 @@ def _notes(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
         )
     if drawn.versions is not None and np.isnan(drawn.versions).any():
         notes.append(f"{int(np.isnan(drawn.versions).sum()):,} rollouts have no version; they are not in its table.")
-    unsure = found.distance.ess.flag
-    if unsure and not math.isfinite(found.distance.ess.se):
-        notes.append(f"ESS/n {found.distance.ess.value:.2f} is {unsure}.")
+    if found.distance.ess_interval[0] == 0:
+        notes.append("ESS/n may be anything below its upper end: a few completions have most of the weight.")
     return notes
 
 

@@ -4,9 +4,14 @@
     χ² of rollouts:     mean w² − 1             ESS/n = (Σw)² / (nΣw²) of the raw weights w = Π_t ρ_t
 
 Standard errors are by jackknife over prompts. They are too small for χ² and ESS where a few rollouts have most of the
-weight: no interval is given below RELIABLE of ESS/n, and Pareto k̂ stands beside it. Processed log-probabilities, as a
-truncated sampler returns them after top-k or top-p, have ρ ≤ 1 on every token, and the mean of ρ is then the
-probability that truncation keeps; with numerical differences alone the mean is 1 and half of the tokens lie above.
+weight, and to give none where the estimate is low would select batches that missed the tail. So ESS/n has an interval
+of its own whatever the estimate is: that of n Σw²/(Σw)² = 1 + χ², without its skewness and with a prompt that was not
+drawn (`maths.confidence`). On lognormal weights with a third of the log variance between prompts, 16 × 8 and 64 × 8
+rollouts, it holds in 89 to 99 % of batches for a true ESS/n of 0.6 to 0.95, in 88 and 95 % at 0.4 and in 70 and 93 % at
+0.2; value ± 1.96 errors in 82 to 95, 72 and 80, 59 and 74 %. It has no lower end where one prompt has half of Σw².
+Pareto k̂ stands beside it. Processed log-probabilities, as a truncated sampler returns them after top-k or top-p, have
+ρ ≤ 1 on every token, and the mean of ρ is then the probability that truncation keeps; with numerical differences alone
+the mean is 1 and half of the tokens lie above.
 """
 
 from __future__ import annotations
@@ -20,11 +25,11 @@ from numpy.typing import NDArray
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.offpolicy import kept
 from grposcope.instruments.offpolicy.khat import khat
-from grposcope.maths import resampling
+from grposcope.maths import confidence, resampling
 from grposcope.maths.importance import Floats, Ratios, effective, exp
 
-RELIABLE = 0.7
-"""ESS/n below which its standard error is not given."""
+FARTHEST = 200.0
+"""Multiple of the estimated χ² from which the interval of ESS counts as open."""
 
 ABOVE, ROUNDING = 0.05, 1e-5
 """Share of tokens with ρ above 1 below which log-probabilities look processed; what of |log ρ| counts as rounding."""
@@ -35,7 +40,8 @@ class Distance:
     """How far the sampler is from the trainer.
 
     k1, k3: KL(μ‖π) per token in nats. ratio: mean ρ of tokens. above: share of tokens with ρ > 1. chi2: of rollouts.
-    ess: ESS/n of the raw weights of rollouts, ess_token: of tokens. tail: k̂ of the weights of rollouts.
+    ess: ESS/n of the raw weights of rollouts, ess_token: of tokens. tail: k̂ of the weights of rollouts. ess_interval:
+    95 % interval of ess, from 0 where it has no lower end.
     """
 
     k1: Estimate
@@ -46,6 +52,7 @@ class Distance:
     ess: Estimate
     ess_token: float
     tail: float
+    ess_interval: tuple[float, float] = (float("nan"), float("nan"))
 
     @property
     def processed(self) -> bool:
@@ -73,6 +80,7 @@ def measure(ratios: Ratios, prompts: NDArray[np.int64]) -> Distance:
         ess(weights, prompts),
         effective(rho),
         khat(ratios.sequence) if np.abs(ratios.log).max(initial=0.0) > ROUNDING else float("nan"),
+        ess_interval(weights, prompts),
     )
 
 
@@ -107,12 +115,30 @@ def chi2(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
 
 
 def ess(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
-    """(Σw)²/(nΣw²) of weights (B,); its standard error by jackknife over prompts, NaN below RELIABLE."""
+    """(Σw)²/(nΣw²) of weights (B,); its standard error by jackknife over prompts. See `ess_interval`."""
     value = effective(weights)
-    if value < RELIABLE:
-        return Estimate(value, float("nan"), len(weights), f"below {RELIABLE}, standard errors are not valid")
     sums, squares, counts = (np.bincount(prompts, part) for part in (weights, weights**2, np.ones(len(weights))))
     if len(sums) < 2:
         return Estimate(value, float("nan"), 1, "one prompt: no standard error")
     left_out = (sums.sum() - sums) ** 2 / ((counts.sum() - counts) * (squares.sum() - squares))
     return resampling.estimate(value, left_out)
+
+
+def ess_interval(weights: Floats, prompts: NDArray[np.int64], grid: int = 600) -> tuple[float, float]:
+    """95 % interval of ESS/n; (0, upper) where 1/ESS has no upper end, NaN for fewer than three prompts."""
+    sums, squares, counts = (np.bincount(prompts, part) for part in (weights, weights**2, np.ones(len(weights))))
+    if len(sums) < 3:
+        return float("nan"), float("nan")
+    inverse = counts.sum() * squares.sum() / sums.sum() ** 2
+    left_out = (counts.sum() - counts) * (squares.sum() - squares) / (sums.sum() - sums) ** 2
+    contributions = confidence.pseudo_values(np.array([inverse]), left_out)
+    if inverse <= 1 + 1e-12:
+        return 1.0, 1.0
+    values = 1 + (inverse - 1) * np.geomspace(0.02, FARTHEST, grid)
+    below, above = confidence.sides(contributions - values[:, None])
+    reach = confidence.quantile(len(sums))
+    inside = np.flatnonzero((below >= -reach) & (above <= reach))
+    low, high = (1 / values[inside[-1]], 1 / values[inside[0]]) if len(inside) else (1 / inverse, 1 / inverse)
+    decided_by_one = float(squares.max()) > squares.sum() / 2  # what lies beyond it is not known
+    open_below = decided_by_one or (len(inside) > 0 and inside[-1] == grid - 1)
+    return 0.0 if open_below else min(float(low), 1 / inverse), max(float(high), 1 / inverse)

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.offpolicy.khat import NO_CHOICE, NO_NUMBER, khat
-from grposcope.maths import resampling
+from grposcope.maths import confidence, resampling
+from grposcope.maths.corrections import FULL
 from grposcope.maths.importance import Floats
 
 LEVEL = 0.9
@@ -307,7 +308,8 @@ def choose(errors: Mapping[str, GradientError], k: float, base: str = "none") ->
 
     One is named where it is seen to need 1/WORTH of the rollouts or less, and `base` where no other is. Where one is
     seen to, but may as well need over WORTH times as many, it cannot be told. k: k̂ of w ‖A s‖. What is sure is sure to
-    95 %, by jackknife over prompts of the logarithm of the ratio.
+    95 %, by jackknife over prompts of the logarithm of the ratio; for full weights, whose tails a batch may miss,
+    with skewness and a prompt that was not drawn (`maths.confidence.mean_interval`).
     """
     known = {name: one for name, one in errors.items() if math.isfinite(one.cost) and np.isfinite(one.costs).all()}
     if not k <= NO_CHOICE:
@@ -316,7 +318,7 @@ def choose(errors: Mapping[str, GradientError], k: float, base: str = "none") ->
         return CorrectionChoice("", reason=UNKNOWN)
     if (prompts := len(known[base].costs)) < LEAST:
         return CorrectionChoice("", reason=f"{prompts} prompts are too few")
-    ratios = {name: _ratio(one, known[base]) for name, one in known.items() if name != base}
+    ratios = {name: _ratio(one, known[base], name == FULL.name) for name, one in known.items() if name != base}
     worth = {name: one for name, one in ratios.items() if one[0] <= 1 / WORTH}
     if not worth:
         return CorrectionChoice(base, 1.0, (1.0, 1.0))
@@ -327,7 +329,11 @@ def choose(errors: Mapping[str, GradientError], k: float, base: str = "none") ->
     return CorrectionChoice("", reason="rollouts needed under the corrections differ by less than their errors")
 
 
-def _ratio(one: GradientError, base: GradientError) -> tuple[float, float, float]:
-    """need ÷ that of the base, with its interval."""
-    log, reach = one.cost - base.cost, Z * resampling.standard_error(one.costs - base.costs)
-    return math.exp(log), math.exp(log - reach), math.exp(log + reach)
+def _ratio(one: GradientError, base: GradientError, unbounded: bool) -> tuple[float, float, float]:
+    """need ÷ that of the base, with its interval. unbounded: whether coefficients have tails that a batch may miss."""
+    log, left_out = one.cost - base.cost, one.costs - base.costs
+    reach = Z * resampling.standard_error(left_out)
+    high = log + reach
+    if unbounded:
+        high = max(high, confidence.mean_interval(confidence.pseudo_values(np.array([log]), left_out))[1])
+    return math.exp(log), math.exp(log - reach), math.exp(min(high, 700.0))

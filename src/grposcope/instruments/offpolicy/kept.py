@@ -105,18 +105,20 @@ def uncut(correction: Correction, ratios: Ratios) -> Floats:
 def by_length(
     means: Floats, lengths: NDArray[np.int64]
 ) -> tuple[tuple[float, float, float] | None, tuple[float, float, float] | None]:
-    """Means of values (B,) in thirds by length, and the share of the sum that lies in each; None for equal lengths."""
+    """Means of values (B,) in thirds by length, and the share of the sum that lies in each; None for equal lengths.
+
+    Rollouts of one length stay together: where a third share the greatest, as at a limit of tokens, they are the long
+    ones. NaN in the middle where no rollout is left for it.
+    """
     low, high = np.quantile(lengths, [1 / 3, 2 / 3])
-    inside = [lengths <= low, (lengths > low) & (lengths <= high), lengths > high]
-    total = means.sum()
-    if not all(part.any() for part in inside) or not total > 0:
+    long = lengths > high if (lengths > high).any() else lengths >= high
+    short = (lengths <= low) & ~long
+    inside, total = (short, ~short & ~long, long), means.sum()
+    if not (short.any() and total > 0):
         return None, None
-    thirds, shares = [means[part].mean() for part in inside], [means[part].sum() / total for part in inside]
-    return (float(thirds[0]), float(thirds[1]), float(thirds[2])), (
-        float(shares[0]),
-        float(shares[1]),
-        float(shares[2]),
-    )
+    thirds = [float(means[part].mean()) if part.any() else float("nan") for part in inside]
+    shares = [float(means[part].sum() / total) for part in inside]
+    return (thirds[0], thirds[1], thirds[2]), (shares[0], shares[1], shares[2])
 
 
 def mean(values: Floats, prompts: NDArray[np.int64]) -> Estimate:

@@ -27,6 +27,7 @@ from grposcope.instruments.rewards.wording import shown_share, shown_value
 from grposcope.maths import component_weights
 from grposcope.maths.aggregation import Aggregation, Floats
 from grposcope.maths.component_weights import ComponentWeight, Correlation, RewardWeights
+from grposcope.signs import standardizing
 
 MOSTLY = 0.5
 """Share of the live groups in which a component is constant, above which it is named."""
@@ -80,7 +81,7 @@ def of_found(what: RewardsFound, settings: RewardSettings, moved: GradientParts 
         sentence=_sentence(weights),
         because="; ".join(faults),
         do=_do(weights, how) if faults else "",
-        text=[*what.rollouts.notes, *_notes(weights, how), *moving.notes(moved)],
+        text=[*what.rollouts.notes, *_notes(weights, how), *_standardizing(what.rollouts), *moving.notes(moved)],
         tables=[
             _table(weights),
             *_sizes(what),
@@ -209,6 +210,22 @@ def _notes(weights: RewardWeights, how: Aggregation) -> list[str]:
             "the mean that is subtracted counts long completions more often."
         )
     return notes
+
+
+def _standardizing(rollouts: source.RewardRollouts) -> list[str]:
+    """What division by the group's deviation does to hard prompts, for each sum or reward of two values."""
+    given, how = rollouts.given, rollouts.how
+    if how.method == "sum_then_normalize":
+        columns = {"the weighted sum": rollouts.total} if how.scale == "group" else {}
+    else:
+        columns = {visible(name, 40): given.rewards[:, j] for j, name in enumerate(given.names)}
+    group = int(np.bincount(given.group).min())
+    success = {}
+    for name, values in columns.items():
+        levels = np.unique(values[~np.isnan(values)])
+        if len(levels) == 2 and group >= 2:
+            success[name] = float(np.nanmean(values == levels[1]))
+    return [f"For {name}, {standardizing.effect(group, rate)}." for name, rate in list(success.items())[:2]]
 
 
 def _table(weights: RewardWeights) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,12 +15,23 @@ from grposcope.core.run import Run, labels
 from grposcope.core.text import capitalised, listed, number, percent, span
 from grposcope.instruments.stability import INSTRUMENT
 from grposcope.instruments.stability.figures import stability_map
+from grposcope.instruments.stability.refresh import Margin
 from grposcope.instruments.stability.stability import Stability, UpdateRule, check, from_reward
 
 SETTING = "this setting"
 """Name of a setting that is no run's."""
 
 MEASURE = "The curvature along the stiffest direction is missing; grposcope stability measures it on the run's model."
+
+DECIDES = {"refreshes": "N*", "constant lag": "K*", "published rule": "the published rule, at the oldest gradient"}
+"""Which threshold applies, in the table."""
+
+RULES = (
+    "N* is for rollouts that are fresh when a batch is first used and frozen for N steps; K* for gradients that are "
+    "all K steps old, as in asynchronous trainers, where N* is 1.3 × too large or more. The rule is that of "
+    "arXiv:2606.30789, known second-hand."
+)
+"""What tells the rules apart."""
 
 WORDS: dict[str, Word] = {
     "stable": "healthy", "stable, near the threshold": "warning", "unstable": "failing", "cannot tell": "cannot tell",
@@ -87,6 +98,8 @@ def sentence(one: Stability) -> str:
     margin, (least, most) = one.margin, one.between
     if margin is None:
         return f"Cannot tell how long rollouts may be reused: {one.rule.missing}."
+    if one.applies != "refreshes" and margin.flag == "" and not math.isinf(margin.threshold):
+        return _of_lag(one)
     reused = f"{margin.interval:,} optimiser step{'s' * (margin.interval > 1)} on each batch of rollouts"
     between = "" if math.isnan(least) else f" ({span(least, most)} over the 95% interval of κ)"
     beyond = f"beyond {number(margin.threshold)}{between}"
@@ -99,9 +112,31 @@ def sentence(one: Stability) -> str:
     return f"{capitalised(one.verdict)}: {reused}; training would blow up {'at no interval' if no_end else beyond}."
 
 
+def _of_lag(one: Stability) -> str:
+    """The verdict on rollouts that are late when they are first trained on."""
+    rule, (least, most) = one.rule, one.between
+    between = "" if math.isnan(least) else f" ({span(least, most)} over the 95% interval of κ)"
+    late = f"rollouts are {rule.lag:,} optimiser step{'s' * (rule.lag > 1)} old when they are first trained on"
+    if one.applies == "constant lag":
+        beyond = f"beyond {number(one.limit)}{between}" if one.limit >= 0 else "with current gradients too"
+        if one.verdict == "cannot tell":
+            return f"Cannot tell whether training is stable: {late}, and a constant lag blows up {beyond}."
+        if one.verdict == "unstable":
+            return f"Unstable: {late}, and a constant lag blows up {beyond}."
+        return f"{capitalised(one.verdict)}: {late}; a constant lag would blow up {beyond}."
+    also = f"{late}, and each batch is used for {rule.interval:,}, so that gradients are up to {rule.oldest:,} late"
+    allowed = f"κη × age < 1 − β allows {number(one.limit)}{between}"
+    if one.verdict == "cannot tell":
+        return f"Cannot tell whether training is stable: {also}; {allowed}, and beyond it neither N* nor K* applies."
+    return f"{capitalised(one.verdict)}: {also}; {allowed}."
+
+
 def _remedy(one: Stability) -> str:
     if one.margin is None or one.verdict != "unstable":
         return ""
+    if one.rule.lag:
+        lag = max(one.limit // 2, 0)
+        return f"let rollouts be at most {lag:g} steps old, or use a smaller learning rate or the importance ratio"
     half = one.margin.threshold // 2
     most = [f"reuse rollouts for at most {half:g} step{'s' * (half > 1)}"] if half >= 1 else []
     return ", or ".join([*most, "use a smaller learning rate or the importance ratio"])
@@ -137,16 +172,29 @@ def source(rule: UpdateRule) -> str:
 
 
 def _table(checks: Mapping[str, Stability]) -> Table:
-    margins = [one.margin for one in checks.values() if one.margin is not None]
+    known = list(checks.values())
+    margins = [one.margin for one in known if one.margin is not None]
     rows = [
-        ("largest stable refresh interval, steps on one batch", *(number(m.threshold) for m in margins)),
+        ("what decides", *(DECIDES[one.applies] for one in known)),
+        ("largest stable refresh interval N*, steps on one batch", *(number(m.threshold) for m in margins)),
+        ("largest stable constant lag K*, steps", *(number(one.lag_threshold) for one in known)),
+        ("published rule κηK < 1 − β: K below, safe for both", *(number(one.published) for one in known)),
         ("lag rule, which assumes that rollouts are half an interval old", *(number(m.naive) for m in margins)),
-        ("interval ÷ largest stable one", *(number(m.share) for m in margins)),
-        ("size of a disturbance after one refresh cycle ÷ before", *(number(m.radius) for m in margins)),
+        ("interval ÷ largest stable one", *(_if_fresh(one, lambda m: m.share) for one in known)),
+        (
+            "size of a disturbance after one refresh cycle ÷ before",
+            *(_if_fresh(one, lambda m: m.radius) for one in known),
+        ),
         ("from this interval on, a disturbance dies out in swings", *(number(m.onset) for m in margins)),
-        ("period, steps", *(number(m.period) for m in margins)),
+        ("from this constant lag on, a disturbance dies out in swings", *(number(one.lag_onset) for one in known)),
+        ("period, steps", *(_if_fresh(one, lambda m: m.period) for one in known)),
     ]
-    return Table("The check", ("", *checks), rows)
+    return Table("The check", ("", *checks), rows, RULES)
+
+
+def _if_fresh(one: Stability, value: Callable[[Margin], float]) -> str:
+    """A number of the refresh cycle, where rollouts are fresh when it begins."""
+    return number(value(one.margin)) if one.margin is not None and one.applies == "refreshes" else "does not apply"
 
 
 def numbers(one: Stability) -> dict[str, Any]:
@@ -165,6 +213,11 @@ def numbers(one: Stability) -> dict[str, Any]:
         "threshold_range": one.between,
         "share": margin.share if margin else math.nan,
         "onset": margin.onset if margin else math.nan,
+        "lag": rule.lag,
+        "applies": one.applies,
+        "published_rule": one.published,
+        "lag_threshold": one.lag_threshold,
+        "lag_onset": one.lag_onset,
         "missing": rule.missing,
         **sampled,
     }

@@ -20,6 +20,7 @@ DESCRIPTION = "Check whether training is stable when rollouts are drawn only eve
 EXAMPLES = """\
 examples:
   grposcope stability --lr 0.1 --momentum 0.9 --curvature 0.0959 --interval 16
+  grposcope stability --lr 0.1 --momentum 0.9 --curvature 0.0959 --lag 8     an asynchronous trainer, 8 steps late
   grposcope stability --lr 1e-3 --momentum 0.9 --optimizer adam --rms-gradient 0.01 --curvature 0.5 --interval 8
   grposcope stability --settings setting.yaml --interval 8     numbers from a file, such as lr: 0.1
   grposcope stability runs/20260101-120000-tiny-grpo           settings and time constant of a finished run
@@ -57,6 +58,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
                               "(--measure measures it)")  # fmt: skip
     command.add_argument("--interval", type=int, metavar="N",
                          help="optimiser steps on each batch of rollouts (default: 1)")  # fmt: skip
+    command.add_argument("--lag", type=int, metavar="K",
+                         help="optimiser steps that rollouts are old when they are first trained on, as in an "
+                              "asynchronous trainer (default: the staleness that the run logs, else 0)")  # fmt: skip
     command.add_argument("--ratio", choices=("none", "unclipped", "clipped"), default="none",
                          help="none freezes the force, unclipped removes the lag (default: none)")  # fmt: skip
     command.add_argument(
@@ -99,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 IN_FILE = (
-    "lr", "momentum", "curvature", "curvature_se", "curvature_variation", "interval", "ratio", "optimizer",
+    "lr", "momentum", "curvature", "curvature_se", "curvature_variation", "interval", "lag", "ratio", "optimizer",
     "rms_gradient",
 )  # fmt: skip
 """Flags that a file of settings may give."""
@@ -143,8 +147,12 @@ def _rule(arguments: argparse.Namespace) -> UpdateRule:
         raise UserError("give the learning rate with --lr, or a run")
     else:
         rule = stability.UpdateRule(arguments.lr, momentum=0.0, interval=1, optimizer="sgd")
-    given = {name: getattr(arguments, name) for name in ("lr", "momentum", "interval", "optimizer", "rms_gradient")}
+    given = {
+        name: getattr(arguments, name) for name in ("lr", "momentum", "interval", "lag", "optimizer", "rms_gradient")
+    }
     rule = replace(rule, **{name: value for name, value in given.items() if value is not None})
+    if not 0 <= rule.lag <= 10**9:
+        raise UserError(f"--lag {rule.lag} must be a whole number of optimiser steps, 0 or more")
     if arguments.curvature is not None:
         rule = replace(rule, curvature=Estimate(arguments.curvature, arguments.curvature_se, 1), source="given")
     try:

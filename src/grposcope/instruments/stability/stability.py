@@ -18,7 +18,7 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import listed
-from grposcope.instruments.stability import refresh, sampled_refresh
+from grposcope.instruments.stability import constant_lag, refresh, sampled_refresh
 from grposcope.instruments.stability.oscillator import adam_step, curvature_of
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class UpdateRule:
     """Update rule of a run.
 
     lr: mean over the run. momentum: β of SGD, or β₁ of Adam. interval: optimizer steps N on each batch of rollouts.
+    lag: optimizer steps K that rollouts are old when they are first trained on, as in an asynchronous trainer.
     optimizer: its recorded name. rms_gradient: √v̂, NaN where it is not needed or not known. step: effective step η,
     NaN where it is not known. curvature: κ. source: where κ comes from: given, reward or measured. current: the part of
     a measured κ that follows every step. missing: why the step or the curvature is not known; empty if both are.
@@ -87,6 +88,17 @@ class UpdateRule:
     source: Literal["given", "reward", "measured"] = "given"
     current: Estimate = UNKNOWN
     missing: str = ""
+    lag: int = 0
+
+    @property
+    def oldest(self) -> int:
+        """Optimiser steps by which the oldest gradient of a cycle is late: K + N − 1."""
+        return self.lag + self.interval - 1
+
+
+Applies = Literal["refreshes", "constant lag", "published rule"]
+"""Which threshold decides: N* where rollouts are fresh when a cycle begins, K* where every gradient is K steps old, and
+the rule of arXiv:2606.30789, κη × the age of the oldest gradient < 1 − β, where both are so."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,8 @@ class Stability:
     ends of the 95 % interval of the curvature, NaN where that has no standard error, ∞ where it reaches 0. verdict:
     stable, "stable, near the threshold", unstable or cannot tell. variation: standard deviation of κ between batches of
     rollouts ÷ κ, and sampled: the largest interval that such batches allow; NaN where the variation is not known.
+    published: (1 − β)/(ηκ), below which [D]'s rule calls an interval or a lag stable. lag_threshold, lag_onset: the
+    largest stable constant lag, and the least with which disturbances swing; all NaN where the curvature is not known.
     """
 
     rule: UpdateRule
@@ -105,6 +119,23 @@ class Stability:
     verdict: str
     variation: float = math.nan
     sampled: float = math.nan
+    published: float = math.nan
+    lag_threshold: float = math.nan
+    lag_onset: float = math.nan
+
+    @property
+    def applies(self) -> Applies:
+        """Which threshold decides."""
+        if not self.rule.lag:
+            return "refreshes"
+        return "constant lag" if self.rule.interval == 1 else "published rule"
+
+    @property
+    def limit(self) -> float:
+        """The largest stable value of what `applies` is about: N*, K*, or the age that [D]'s rule allows."""
+        if self.applies == "refreshes":
+            return math.nan if self.margin is None else self.margin.threshold
+        return self.lag_threshold if self.applies == "constant lag" else constant_lag.below(self.published)
 
 
 def update_rule(run: Run) -> UpdateRule:
@@ -127,6 +158,7 @@ def update_rule(run: Run) -> UpdateRule:
         momentum=float(momentum),
         interval=int(interval),
         optimizer="" if name is None else str(name),
+        lag=logged_lag(run, int(interval)),
     )
     known = OPTIMIZERS.get(rule.optimizer)
     if known is not None and known.needs_rms_gradient:
@@ -135,6 +167,18 @@ def update_rule(run: Run) -> UpdateRule:
         return replace(rule, step=effective_step(rule.optimizer, rule.lr, rule.momentum, rule.rms_gradient))
     except UserError as error:
         return replace(rule, missing=str(error).removeprefix("cannot tell: "))
+
+
+def logged_lag(run: Run, interval: int) -> int:
+    """Optimiser steps by which rollouts are late, from the staleness that a run logs; 0 where it logs none.
+
+    Our own record counts optimiser steps, other trainers versions of the weights, of `interval` steps each.
+    """
+    logged = run.table.get("staleness/mean", np.empty(0))
+    logged = logged[np.isfinite(logged)]
+    if not len(logged):
+        return 0
+    return max(round(float(np.median(logged)) * (1 if run.meta.engine in ("", "grposcope") else interval)), 0)
 
 
 def rms_gradient(run: Run) -> float:
@@ -159,7 +203,7 @@ def with_curvature(rule: UpdateRule, exponential: Fit) -> UpdateRule:
     if tau is None or tau.flag:
         reason = tau.flag if tau is not None else exponential.flag
         return replace(rule, missing=f"the reward curve has no time constant ({reason})")
-    return replace(rule, curvature=curvature_of(tau, rule.step, rule.momentum, rule.interval))
+    return replace(rule, curvature=curvature_of(tau, rule.step, rule.momentum, rule.interval + 2 * rule.lag))
 
 
 def from_reward(run: Run) -> UpdateRule:
@@ -199,13 +243,22 @@ def check(rule: UpdateRule, ratio: refresh.Ratio = "none", variation: float = ma
         return Stability(rule, None, (math.nan, math.nan), "cannot tell")
     step, momentum, curvature = rule.step, rule.momentum, rule.curvature
     margin = refresh.margin(step, momentum, curvature.value, rule.interval, ratio)
+    lags = {
+        "published": constant_lag.rule(step, momentum, curvature.value),
+        "lag_threshold": constant_lag.threshold(step, momentum, curvature.value),
+        "lag_onset": constant_lag.onset(step, momentum, curvature.value),
+    }
+    if rule.lag and ratio == "none":
+        stale = Stability(rule, margin, (math.nan, math.nan), "cannot tell", **lags)
+        between = _lags_between(stale)
+        return replace(stale, between=between, verdict=_verdict_of_lag(stale, between))
     between = _between(rule, ratio)
     if math.isnan(variation) and rule.source == "measured":
         variation = curvature.se * math.sqrt(curvature.n) / curvature.value
     if ratio != "none" or math.isnan(variation):
-        return Stability(rule, margin, between, _verdict(margin, between))
+        return Stability(rule, margin, between, _verdict(margin, between), **lags)
     sampled = sampled_refresh.threshold(step, momentum, curvature.value, variation)
-    return Stability(rule, margin, between, _verdict(margin, between), variation, sampled)
+    return Stability(rule, margin, between, _verdict(margin, between), variation, sampled, **lags)
 
 
 def _between(rule: UpdateRule, ratio: refresh.Ratio) -> tuple[float, float]:
@@ -214,6 +267,33 @@ def _between(rule: UpdateRule, ratio: refresh.Ratio) -> tuple[float, float]:
     low, high = rule.curvature.interval()
     least, most = (refresh.threshold(rule.step, rule.momentum, k, ratio) if k > 0 else math.inf for k in (high, low))
     return least, most
+
+
+def _lags_between(one: Stability) -> tuple[float, float]:
+    """`limit` of a lagged rule at both ends of the 95 % interval of the curvature."""
+    rule = one.rule
+    if not math.isfinite(rule.curvature.se):
+        return math.nan, math.nan
+
+    def limit(curvature: float) -> float:
+        if curvature <= 0:
+            return math.inf
+        if one.applies == "constant lag":
+            return constant_lag.threshold(rule.step, rule.momentum, curvature)
+        return constant_lag.below(constant_lag.rule(rule.step, rule.momentum, curvature))
+
+    low, high = rule.curvature.interval()
+    return limit(high), limit(low)
+
+
+def _verdict_of_lag(one: Stability, between: tuple[float, float]) -> str:
+    """Of a lag alone by K*; of a lag with several steps on a batch stable by [D]'s rule, which is safe, or not told."""
+    age, rule = one.rule.oldest, one.rule
+    if math.isfinite(between[0]) and between[0] < age <= between[1]:
+        return "cannot tell"
+    if age > one.limit:
+        return "unstable" if rule.interval == 1 else "cannot tell"
+    return "stable" if age <= NEAR * one.limit else "stable, near the threshold"
 
 
 def _verdict(margin: refresh.Margin, between: tuple[float, float]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from grposcope.core.answer import Answer, Table
 from grposcope.core.finding import Finding, document
 from grposcope.faults.judge_rollouts import Claims, claim_status, in_part, reasons
-from grposcope.signs.rollouts import stated
+from grposcope.signs.rollouts import adversarial, stated
 from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.rollouts.findings import was_tested
 
@@ -30,8 +30,8 @@ def of(evidence: PipelineEvidence, claims: Claims) -> Answer:
         question="Does this pipeline do what it says?",
         word="failing" if broken else "healthy" if holds else "cannot tell",
         sentence=_sentence(claims, len(evidence.rows)),
-        tables=(_table({proof: claims[proof] for proof in shown}),) if shown else (),
-        text=[*_differences(evidence), *(_fault(claims[proof]) for proof in broken)],
+        tables=[*([_table({proof: claims[proof] for proof in shown})] if shown else []), *_paid(evidence)],
+        text=[*_differences(evidence), *(_fault(claims[proof]) for proof in broken), *_used(evidence)],
         missing=_missing(claims) if evidence.rows else (NO_ROLLOUTS,),
         document={
             "source": evidence.source,
@@ -39,6 +39,7 @@ def of(evidence: PipelineEvidence, claims: Claims) -> Answer:
             "rollouts": len(evidence.rows),
             "checkpoints": [scored.name for scored in evidence.scored],
             "stated": stated.said(evidence.stated),
+            "used": list(evidence.used),
             "differences": list(evidence.differences),
             "tested live": len(evidence.live),
             "claims": [
@@ -73,6 +74,11 @@ def _sentence(claims: Claims, rollouts: int) -> str:
     return f"Cannot tell: none of the {len(claims)} claims could be tested, {of}."
 
 
+def _used(evidence: PipelineEvidence) -> list[str]:
+    """What was read: one paragraph, or none."""
+    return [f"Used: {'; '.join(evidence.used)}."] if evidence.used else []
+
+
 def _differences(evidence: PipelineEvidence) -> list[str]:
     """Settings that were stated otherwise than the run says of itself: one paragraph, or none."""
     if not evidence.differences:
@@ -99,6 +105,16 @@ def _named(finding: Finding) -> str:
 
 def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
+
+
+def _paid(evidence: PipelineEvidence) -> list[Table]:
+    """What the grader at hand pays for answers that deserve nothing, or the same: one table, or none."""
+    if evidence.grader is None:
+        return []
+    found = adversarial.asked(evidence.grader, evidence.rows)
+    rows = [[one.kind, f"{one.mean:.3g}", f"{one.like_best:,} of {one.prompts:,}"] for one in found if one.prompts]
+    return [Table("What the grader pays", ("answer to a prompt", "mean reward", "paid at least as the best"), rows)]\
+        if rows else []  # fmt: skip
 
 
 def _table(claims: Claims) -> Table:

@@ -33,7 +33,7 @@ examples:
   grposcope verify train.log --rollouts dumps/     a log, and verl's rollout_data_dir
   grposcope verify out/ --config train.py          take the settings from the script that trained it
   grposcope verify out/ --reward rewards.py:math   and grade the rewards again
-  grposcope verify runs/mine --model runs/mine     and tell which checkpoint wrote which rollout
+  grposcope verify out/ --model ckpt_10 ckpt_20    and tell which of these checkpoints drew which rollout
   grposcope verify rollouts.jsonl --model base trained --sampler-weights exported
 """
 
@@ -74,10 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     grader = graders.of_spec(arguments.reward, arguments.task, evidence.rows)
     if grader is not None:
         evidence = replace(evidence, grader=grader)
-    if arguments.model or arguments.sampler_weights:
-        from grposcope.instruments.verify import command_model
-
-        evidence = command_model.with_model(evidence, arguments)
+    evidence = _with_models(evidence, arguments)
     claims = live.claims(evidence)
     said = answer.of(evidence, claims)
     say(arguments, terminal.text(said))
@@ -90,6 +87,38 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if any(was_tested(finding) for findings in claims.values() for finding in findings) else 2
 
 
+NONE = ["none"]
+"""Of --model: checkpoints that lie in the folder are not used either."""
+
+
+def _with_models(evidence: PipelineEvidence, arguments: argparse.Namespace) -> PipelineEvidence:
+    """The evidence with what checkpoints say of it: those asked for, else those that lie in the folder.
+
+    What checkpoints that nobody asked for cannot be used for becomes a note.
+    """
+    from dataclasses import replace
+
+    from grposcope.instruments.verify import model_folders
+
+    if (arguments.model and arguments.model != NONE) or arguments.sampler_weights:
+        from grposcope.instruments.verify import command_model
+
+        return command_model.with_model(evidence, arguments)
+    place = Path(arguments.place)
+    if arguments.model == NONE or not place.is_dir():
+        return evidence
+    wanted, note = model_folders.unasked(place, evidence.rows)
+    if wanted:
+        from grposcope.instruments.verify import command_model
+
+        given = argparse.Namespace(**{**vars(arguments), "model": [str(place)]})
+        try:
+            return command_model.with_model(replace(evidence, named=False), given)
+        except UserError as error:
+            note = f"the checkpoints in {place} were not used: {error}"
+    return replace(evidence, notes=(*evidence.notes, note), used=(*evidence.used, note)) if note else evidence
+
+
 def _further(arguments: argparse.Namespace, evidence: PipelineEvidence, untested: Collection[str]) -> list[str]:
     """Commands that test what this one could not: with weights, with the reward function, on a run that records more.
 
@@ -100,7 +129,7 @@ def _further(arguments: argparse.Namespace, evidence: PipelineEvidence, untested
     if not evidence.rows:
         flags += [] if arguments.rollouts else ["--rollouts FOLDER"]
     else:
-        if not arguments.model and any(row.completion_ids is not None for row in evidence.rows):
+        if not evidence.scored and any(row.completion_ids is not None for row in evidence.rows):
             flags.append(f"--model {arguments.place if own else 'CHECKPOINT CHECKPOINT'}")
         if "rewards" in untested and evidence.grader is None:
             recorded = own and is_record(Path(arguments.place))

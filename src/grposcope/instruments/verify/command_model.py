@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,20 +16,16 @@ from transformers.utils import logging
 from grposcope.commands import probe_model
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout
-from grposcope.instruments.verify import gradient_norm, module_differences, scoring
+from grposcope.core.text import listed
+from grposcope.instruments.verify import gradient_norm, model_folders, module_differences, scoring
 from grposcope.lab import batch_memory, policies
 from grposcope.lab.policies import Policy, adapters
 from grposcope.lab.sampling import pass_cost
-from grposcope.lab.train import checkpoint as checkpoints
-from grposcope.logs.trainers import trl_output
 from grposcope.signs.rollouts import numerics
 from grposcope.signs.rollouts.evidence import GradientEvidence, PipelineEvidence, ScoredTokens
 from grposcope.signs.rollouts.module_match import ModuleMatch
 
 BASE = "the base model without adapters"
-
-MOST = 8
-"""Checkpoints of one run that are scored; of more, those are taken that should have drawn rollouts that are here."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,7 @@ class NamedCheckpoint:
 def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> PipelineEvidence:
     """The evidence with the tokens scored under each checkpoint; unchanged where no model was given.
 
+    Its rows stay as they were written: tokens that were made of a text are scored, and are nothing that was recorded.
     UserError for checkpoints of different models, and for what does not load or fit.
     """
     if not arguments.model:
@@ -63,13 +61,16 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
         _Shape.of(policy).check(_load(one.model, arguments))
     rows, said = scoring.with_ids(evidence.rows, policy)
     notes, scored = (*evidence.notes, *said, *_absent(rows)), []
-    _foretell(policy, replace(evidence, rows=rows), len(named))
     gradients: list[GradientEvidence] = []
     with_adapters = any((Path(one.model) / adapters.CONFIG).is_file() for one in named)
+    passes = len(named) * (1 + len(scoring.SCALES) * with_adapters)
+    _foretell(policy, replace(evidence, rows=rows), passes)
     for number, one in enumerate(named):
         policy = policy if number == 0 else _load(one.model, arguments)
-        scored.append(scoring.score(policy, rows, temperature, one.name, one.step, _progress(one.name)))
-        gradients += _taken_again(policy, replace(evidence, rows=rows, stated=stated), one.step, with_adapters)
+        tokens = scoring.score(policy, rows, temperature, one.name, one.step, _progress(one.name))
+        scales = scoring.at_scales(policy, rows, temperature)
+        scored.append(replace(tokens, untrained=one.name == BASE or one.step == 0, at_scale=scales))
+        gradients += _taken_again(policy, replace(evidence, stated=stated), one.step, with_adapters, one.model)
     arrived: tuple[ModuleMatch, ...] = ()
     if arguments.sampler_weights:
         first, *others = sorted(named, key=lambda one: one.name != BASE)
@@ -78,9 +79,18 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
         sampler = _load(probe_model.find(arguments.sampler_weights).model, arguments)
         arrived = module_differences.compare(trainer, module_differences.weights_of(sampler), before)
     return replace(
-        evidence, rows=rows, stated=stated, scored=_ordered(scored), notes=notes, arrived=arrived,
-        gradients=tuple(sorted(gradients, key=lambda one: one.step)),
+        evidence, stated=stated, scored=_ordered(scored), notes=notes, arrived=arrived,
+        gradients=tuple(sorted(gradients, key=lambda one: one.step)), used=(*evidence.used, _used(named, arguments)),
     )  # fmt: skip
+
+
+def _used(named: Sequence[NamedCheckpoint], arguments: argparse.Namespace) -> str:
+    """Which checkpoints the tokens were scored under, a clause."""
+    steps = [str(one.step) for one in named if one.step is not None]
+    if len(steps) < len(named):
+        return f"{len(named)} checkpoint{'s' * (len(named) != 1)} ({', '.join(one.name for one in named)})"
+    where = f" in {arguments.model[0]}" if len(arguments.model) == 1 else ""
+    return f"the checkpoint{'s' * (len(steps) != 1)} of step{'s' * (len(steps) != 1)} {listed(steps)}{where}"
 
 
 def _foretell(policy: Policy, evidence: PipelineEvidence, checkpoints: int) -> None:
@@ -104,12 +114,27 @@ def _foretell(policy: Policy, evidence: PipelineEvidence, checkpoints: int) -> N
 
 
 def _taken_again(
-    policy: Policy, evidence: PipelineEvidence, step: int | None, with_adapters: bool
+    policy: Policy, evidence: PipelineEvidence, step: int | None, with_adapters: bool, model: str
 ) -> list[GradientEvidence]:
     """The gradient of the step after a checkpoint; none of a base model whose adapters are trained."""
     base = with_adapters and all(p.requires_grad for p in policy.model.parameters())
-    found = None if step is None or base else gradient_norm.measure(policy, evidence, step + 1)
+    precision = _precision(evidence.stated.training, Path(model))
+    found = None if step is None or base else gradient_norm.measure(policy, evidence, step + 1, precision)
     return [] if found is None else [found]
+
+
+def _precision(stated: str | None, model: Path) -> str:
+    """The number format that a trainer computed in: that of its settings or of the weights it kept, the coarser one.
+
+    bfloat16 where nothing says it.
+    """
+    try:
+        config = json.loads((model / "config.json").read_bytes())
+    except (OSError, ValueError):
+        config = {}
+    kept = str(config.get("dtype", config.get("torch_dtype"))) if isinstance(config, dict) else ""
+    coarse = [one for one in (stated, kept) if one in ("bfloat16", "float16")]
+    return coarse[0] if coarse else stated or "bfloat16"
 
 
 def _quiet(arguments: argparse.Namespace) -> None:
@@ -126,17 +151,13 @@ def _load(model: str, arguments: argparse.Namespace) -> Policy:
 def _named(model: str, rows: Sequence[Rollout]) -> list[NamedCheckpoint]:
     """The checkpoints that a name stands for: all of a run, or the one."""
     folder = Path(model)
-    if (folder / "checkpoints").is_dir() and (steps := checkpoints.steps(folder)):
-        every = [
-            NamedCheckpoint(f"step {step}", str(checkpoints.folder_of(folder, step) / "model"), step) for step in steps
-        ]
-        return _chosen(every, rows)
-    if folder.is_dir() and len(models := trl_output.models(folder)) > 1:
+    models = model_folders.models(folder)
+    if len(models) > 1 or (models and not model_folders.is_model(folder)):
         return _chosen([NamedCheckpoint(f"step {step}", str(path), step) for step, path in models.items()], rows)
     source = probe_model.find(model)
     step = source.step
-    if step is None and folder.is_dir() and len(models := trl_output.models(folder)) == 1:
-        step = next(iter(models))
+    if step is None and folder.is_dir():
+        step = next(iter(models), model_folders.step_of(folder.resolve()))
     return [NamedCheckpoint(model if step is None else f"step {step}", source.model, step)]
 
 
@@ -153,12 +174,12 @@ def _with_base(named: list[NamedCheckpoint]) -> list[NamedCheckpoint]:
 
 def _chosen(every: list[NamedCheckpoint], rows: Sequence[Rollout]) -> list[NamedCheckpoint]:
     """At most MOST checkpoints: the first, and those that should have drawn rows, spread over training."""
-    if len(every) <= MOST:
+    if len(every) <= model_folders.MOST:
         return every
     drew = {int(row.version) if row.version == row.version else row.step - 1 for row in rows}
     order = sorted(range(1, len(every)), key=lambda place: every[place].step not in drew)
     wanted = [place for place in order if every[place].step in drew] or order
-    spread = [wanted[i * (len(wanted) - 1) // max(MOST - 2, 1)] for i in range(MOST - 1)]
+    spread = [wanted[i * (len(wanted) - 1) // max(model_folders.MOST - 2, 1)] for i in range(model_folders.MOST - 1)]
     return [every[place] for place in sorted({0, *spread})]
 
 

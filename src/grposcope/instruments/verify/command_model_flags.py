@@ -12,9 +12,9 @@ def add(command: argparse.ArgumentParser) -> None:
     model = command.add_argument_group("checkpoints")
     model.add_argument("--model", nargs="+", metavar="CHECKPOINT",
                        help="in the order of training: folders of checkpoints, a run with checkpoints, tiny, "
-                            "smollm2 or "
-                            "hub names; rollouts of step N + 1 should be drawn by the weights after N "
-                            "steps")  # fmt: skip
+                            "smollm2 or hub names; rollouts of step N + 1 should be drawn by the weights after N "
+                            "steps (default: the checkpoints below the folder of the run, where that takes about a "
+                            "minute; none for none)")  # fmt: skip
     model.add_argument(
         "--sampler-weights",
         metavar="CHECKPOINT",

@@ -20,6 +20,9 @@ from grposcope.lab.policies import Policy
 from grposcope.signs.rollouts import token_weights
 from grposcope.signs.rollouts.evidence import GradientEvidence, PipelineEvidence
 
+ROUNDING = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 3e-3}
+"""Number format -> nats by which log-probabilities of one policy differ where they are computed twice."""
+
 TOKENS = 4096
 """Tokens of one pass, with those of the prompts."""
 
@@ -33,9 +36,12 @@ def logged(evidence: PipelineEvidence, step: int) -> float:
     return float(run.table["grad_norm"][place[0]]) if len(place) else math.nan
 
 
-def measure(policy: Policy, evidence: PipelineEvidence, step: int) -> GradientEvidence | None:
+def measure(
+    policy: Policy, evidence: PipelineEvidence, step: int, precision: str | None = None
+) -> GradientEvidence | None:
     """The gradient of `step` at the weights before it; None where loss, norm or what the loss takes are not known.
 
+    precision: number format that the trainer computed in, None for that of the policy.
     Entropy bonuses are no function of log π(y), so that a loss with one is left out.
     """
     stated, norm = evidence.stated, logged(evidence, step)
@@ -60,9 +66,15 @@ def measure(policy: Policy, evidence: PipelineEvidence, step: int) -> GradientEv
     weights = token_weights.of(loss, some, [row for row in every if not row.dropped], logp)
     gradient = _gradient(policy, some, parts, temperature, weights.policy)
     pull = _gradient(policy, some, parts, temperature, weights.kl) if stated.kl else torch.zeros_like(gradient)
+    precision = precision or str(policy.model.dtype).removeprefix("torch.")
+    rounding = 0.0
+    if stated.kl and not any(np.any(one) for one in weights.policy):
+        random, nats = np.random.default_rng(0), ROUNDING.get(precision, ROUNDING["float32"])
+        noise = [stated.kl * nats * c * random.choice((-1.0, 1.0), len(c)) for c in weights.coefficients]
+        rounding = float(_gradient(policy, some, parts, temperature, noise).norm())
     return GradientEvidence(
         step, norm, float(gradient @ gradient), float(pull @ pull), float(gradient @ pull), len(some),
-        f"step {step - 1}", str(policy.model.dtype).removeprefix("torch."),
+        f"step {step - 1}", precision, rounding,
     )  # fmt: skip
 
 

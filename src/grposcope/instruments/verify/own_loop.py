@@ -47,6 +47,9 @@ def rows_of(
     reference: Any = None,
     loss_weights: Any = None,
     part: Any = None,
+    last: Any = None,
+    last_weights: Any = None,
+    last_step: int = 0,
     rewards: Mapping[str, Any] | None = None,
     reward: Any = None,
     advantages: Any = None,
@@ -68,10 +71,11 @@ def rows_of(
     old, current (B, T): log-probabilities of the sampler, of the trainer's weights when the batch was drawn, and of
     those that the loss is taken at. reference (B, T): of the policy that the KL term is to. loss_weights (B, T): the
     gradient of the loss with respect to those it is taken at; NaN on rows that the step did not take. part (B,): number
-    of the micro-batch. rewards: by function (B,), before weights; reward (B,): their weighted sum.
+    of the micro-batch. last, last_weights (B, T): the same log-probabilities and gradient of a later update of the
+    batch, at the optimiser step last_step. rewards: by function (B,), before weights; reward (B,): their weighted sum.
     advantages: (B,) or (B, T). group: rollouts per prompt, siblings next to each other, or what tells the groups apart,
-    (B,). truncated (B,): whether the limit of length cut it. version (B,): of the sampler's weights. step: of the
-    optimiser, one or (B,). The others are as in `Rollout`. UserError for arrays of other sizes.
+    (B,). truncated (B,): whether the limit of length cut it. version: of the sampler's weights, and step: of the
+    optimiser, one or (B,) each. The others are as in `Rollout`. UserError for arrays of other sizes.
     """
     tokens = _rows("completion_ids", completion_ids, None)
     count = len(tokens)
@@ -88,13 +92,15 @@ def rows_of(
             ("current", current),
             ("reference", reference),
             ("loss_weights", loss_weights),
+            ("last", last),
+            ("last_weights", last_weights),
         )
         if values is not None
     }
     before_trained = None if prompt_trained is None else _rows("prompt_trained", prompt_trained, count)
     given = None if advantages is None else _rows("advantages", advantages, count)
     single = {
-        name: _column(name, values, count)
+        name: _column(name, [values] * count if np.ndim(values) == 0 else values, count)
         for name, values in (("truncated", truncated), ("version", version), ("reward", reward), ("part", part))
         if values is not None
     }
@@ -139,6 +145,9 @@ def rows_of(
                 reference=_known(parts.get("reference")),
                 loss_weights=_known(parts.get("loss_weights")),
                 micro_batch=int(single["part"][i]) if "part" in single else 0,
+                last=_known(parts.get("last")),
+                last_weights=_known(parts.get("last_weights")),
+                last_step=last_step if last is not None else 0,
             )
         )
     return tuple(rows)

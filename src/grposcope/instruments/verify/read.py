@@ -44,13 +44,15 @@ def evidence(
     """
     if not place.exists():
         raise UserError(f"there is no {place}; give the folder of a run, a trainer's log, or a file of rollouts")
-    home, asked = row_file.home(place), asked or AskedSettings()
+    home, asked = _home(place), asked or AskedSettings()
     where = rollouts if rollouts is not None else home
     if not where.exists():
         raise UserError(f"there is no {where}; give a file or a folder of rollouts")
-    run, problem = _run(place, hints or Hints())
+    run, problem, log = _run_below(place, hints or Hints())
     own = row_file.read_stated(home) or (Stated() if run is None else settings.of_run(run))
     found = tuple(_any_rows(where, run))
+    if not found and rollouts is None:
+        where, found = _rows_below(place, home, run)
     if rollouts is not None and not found:
         raise UserError(
             f"{rollouts} holds no rollouts; give a JSONL file with one rollout per line, or a folder of such files"
@@ -64,11 +66,80 @@ def evidence(
     kept = with_groups(with_rewards(found, said), said.group)
     batches = where.is_dir() and bool(row_file.files(where) or trl_completions.files(where))
     partial = where.is_dir() and not batches and bool(recorded.files(where))
+    live = row_file.read_claims(home)
     return PipelineEvidence(
         str(place), engine, kept, said, run, filtered=row_file.read_filtered(home), notes=notes,
         whole=False if partial else None, optimizer=row_file.read_optimizer(home), differences=differences,
-        live=row_file.read_claims(home),
+        live=live, used=_used(run, log, kept, where, live, home),
     )  # fmt: skip
+
+
+def _used(
+    run: Run | None, log: Path, rows: Sequence[Rollout], where: Path, live: Sequence[Any], home: Path
+) -> tuple[str, ...]:
+    """What the evidence was read from, a clause each."""
+    used = []
+    if run is not None and run.steps:
+        used.append(f"the log of {log} ({run.steps:,} row{'s' * (run.steps != 1)})")
+    if rows:
+        file = Path(rows[0].where.partition(", ")[0])
+        place = file.parent if where.is_dir() and file.is_absolute() == where.is_absolute() else where
+        used.append(f"{len(rows):,} rollout{'s' * (len(rows) != 1)} of {place}")
+    if live:
+        claims = home / row_file.FOLDER / row_file.CLAIMS
+        used.append(f"what was tested while the run trained, at {len(live):,} step{'s' * (len(live) != 1)} ({claims})")
+    return tuple(used)
+
+
+SKIPPED = ("checkpoint", "ckpt", "global_step", "step-", "step_", "wandb", "verify", ".")
+"""How folders below a run's begin that hold neither its log nor its rollouts."""
+
+
+def _home(place: Path) -> Path:
+    """The folder that holds the evidence of a training: the place, its record, or the one folder below that has any."""
+    home = row_file.home(place)
+    if (home / row_file.FOLDER).is_dir() or not place.is_dir():
+        return home
+    below = [folder for folder in _folders_below(place) if (folder / row_file.FOLDER).is_dir()]
+    return below[0] if len(below) == 1 else home
+
+
+def _folders_below(place: Path) -> list[Path]:
+    """The folders one and two levels below a folder in which something of its run may lie."""
+    found: list[Path] = []
+    for folder in (place, *_inner(place)):
+        found += _inner(folder)
+    return list(dict.fromkeys(found))
+
+
+def _inner(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(SKIPPED)]
+
+
+def _run_below(place: Path, hints: Hints) -> tuple[Run | None, str, Path]:
+    """The run of a place, or of the one folder below it that has one; why there is none; and where it was read."""
+    run, problem = _run(place, hints)
+    if run is not None or not place.is_dir():
+        return run, problem, place
+    runs = [(folder, found) for folder in _folders_below(place) if (found := _run(folder, hints)[0]) is not None]
+    if len(runs) > 1:  # rollouts by themselves can be read as a log too
+        runs = [(folder, found) for folder, found in runs if not _any_rows(folder, found)]
+    return (runs[0][1], "", runs[0][0]) if len(runs) == 1 else (None, problem, place)
+
+
+def _rows_below(place: Path, home: Path, run: Run | None) -> tuple[Path, tuple[Rollout, ...]]:
+    """The rollouts of the one folder below a place that has some. UserError where several have."""
+    found = [(folder, rows) for folder in _folders_below(place) if (rows := tuple(_any_rows(folder, run)))]
+    places = [folder for folder, _ in found]
+    found = [one for one in found if not any(other in one[0].parents for other in places)]
+    if len(found) > 1:
+        raise UserError(
+            f"{place}: rollouts lie in {len(found)} folders ({', '.join(folder.name for folder, _ in found[:5])}); "
+            "give one of them"
+        )
+    return found[0] if found else (home, ())
 
 
 def of_rows(

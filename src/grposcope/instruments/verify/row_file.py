@@ -35,10 +35,12 @@ OPTIMIZER = "optimizer.jsonl"
 _TEXTS = {"prompt": "prompt", "completion": "completion", "group": "group", "environment": "environment",
           "failed": "error", "dropped": "dropped", "stop": "stop", "problem": "problem",
           "trajectory": "trajectory"}  # fmt: skip
-_LISTS = {"prompt_ids": "prompt_ids", "completion_ids": "completion_ids", "sampler": "rollout_logprobs",
-          "old": "old_logprobs", "current": "logprobs", "reference": "ref_logprobs",
-          "loss_weights": "loss_weights", "advantages": "advantages", "turns": "turns", "turn_rewards": "turn_rewards",
-          "version_by_turn": "version_by_turn"}  # fmt: skip
+_LISTS = {
+    "prompt_ids": "prompt_ids", "completion_ids": "completion_ids", "sampler": "rollout_logprobs",
+    "old": "old_logprobs", "current": "logprobs", "reference": "ref_logprobs", "loss_weights": "loss_weights",
+    "last": "last_logprobs", "last_weights": "last_loss_weights", "advantages": "advantages", "turns": "turns",
+    "turn_rewards": "turn_rewards", "version_by_turn": "version_by_turn",
+}  # fmt: skip
 
 _FLAGS = {"mask": "mask", "attended": "attended", "written": "tool_mask", "prompt_trained": "prompt_trained"}
 
@@ -73,8 +75,8 @@ def document(row: Rollout) -> dict[str, Any]:
     found |= {name: value for name in ("reward", "version", "length") if not math.isnan(value := getattr(row, name))}
     if row.anchors:
         found["anchors"] = list(row.anchors)
-    if row.micro_batch:
-        found["part"] = row.micro_batch
+    counts = {"part": row.micro_batch, "last_step": row.last_step, "last_part": row.last_part}
+    found |= {name: count for name, count in counts.items() if count}
     if row.turn is not None:
         found["turn"] = row.turn
     if row.pieces > 1:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from grposcope.core.errors import UserError
-from grposcope.core.rollouts import Rollout
+from grposcope.core.rollouts import Floats, Rollout
 from grposcope.instruments import has
 from grposcope.lab.policies import Policy
 from grposcope.signs.rollouts.evidence import ScoredTokens
@@ -74,7 +74,7 @@ def _encoded(row: Rollout, policy: Policy) -> Rollout:
         if row.completion_ids is None and isinstance(row.completion, str):
             ids = list(policy.tokenizer(row.completion, add_special_tokens=False).input_ids)
             width = next((len(one) for one in (row.sampler, row.old, row.mask) if one is not None), None)
-            if width == len(ids) + 1 or (width is None and row.truncated is not True):
+            if width == len(ids) + 1 or (width is None and row.truncated is False):
                 ids.append(retokenize.end_token(policy))
             if width is None or width == len(ids):  # else its tokens were others, and nothing can be set beside them
                 changed["completion_ids"] = np.array(ids, np.int64)
@@ -141,6 +141,28 @@ def score(
         outside_k=[one[:, ends[1] : ends[2]] for one in found],
         outside_p=[one[:, ends[2] : ends[3]] for one in found],
     )
+
+
+SCALES = (0.0, 0.5, 2.0)
+"""Factors on what adapters add under which tokens are scored too: without them, halved, and doubled."""
+
+
+def at_scales(policy: Policy, rows: Sequence[Rollout], temperature: float = 1.0) -> dict[float, Sequence[Floats]]:
+    """log π of the completions by factor of SCALES on the adapters of a policy; empty for one without adapters."""
+    layers: list[Any] = [
+        module for module in policy.model.modules() if isinstance(getattr(module, "scaling", None), dict)
+    ]
+    own = [dict(layer.scaling) for layer in layers]
+    found: dict[float, Sequence[Floats]] = {}
+    try:
+        for factor in SCALES if layers else ():
+            for layer, scaling in zip(layers, own, strict=True):
+                layer.scaling.update({name: factor * value for name, value in scaling.items()})
+            found[factor] = score(policy, rows, temperature).logp
+    finally:
+        for layer, scaling in zip(layers, own, strict=True):
+            layer.scaling.update(scaling)
+    return found
 
 
 def _width(row: Rollout) -> int:

@@ -47,6 +47,33 @@ def leave_one_out(rewards: Float[Tensor, "*P G"]) -> Float[Tensor, "*P G"]:
     return centered(rewards) * (group / (group - 1).clamp(min=1))
 
 
+def shrunk(rewards: Float[Tensor, "*P G"], centre: float = 0.0) -> Float[Tensor, "*P G"]:
+    """A = r − b, b = c + λ (mean of the others − c): leave-one-out drawn towards c = `centre`. Expectation g: unbiased.
+
+    λ = Σ (V−c)² / Σ [(V−c)² + Var r/(G−1)] over the *other* prompts of the batch, so it does not depend on the rollouts
+    of its own: the least error where Cov(r, ‖s‖²) = 0 and prompts are alike. On prompts that are hardly ever solved the
+    mean of the others is mostly noise. λ = 1, plain leave-one-out, for a prompt alone. A group of equal rewards
+    contributes where they differ from c. Method of this project; its error for a fixed λ: `group_size.mse.shrunk`.
+    """
+    _needs_group(rewards)
+    present = ~rewards.isnan()
+    own = rewards.where(present, 0.0)
+    count = present.sum(-1, keepdim=True).to(rewards)
+    others = (own.sum(-1, keepdim=True) - own) / (count - 1).clamp(min=1)
+    away = (own - centre).where(present, 0.0)
+    squares = (away**2).sum(-1, keepdim=True)
+    pairs = (count * (count - 1)).clamp(min=1)
+    distance = (away.sum(-1, keepdim=True) ** 2 - squares) / pairs  # unbiased for (V − c)²
+    noise = (squares - away.sum(-1, keepdim=True) ** 2 / count.clamp(min=1)) / (count - 1).clamp(min=1) ** 2
+    if rewards.dim() < 2 or rewards.shape[-2] < 2:
+        shrink = torch.ones_like(count)
+    else:
+        far, near = (part.sum(-2, keepdim=True) - part for part in (distance, noise))
+        shrink = _ratio(far.clamp(min=0), far.clamp(min=0) + near)
+    baseline = centre + shrink * (others - centre)
+    return (own - baseline).where(present & (count > 1), 0.0)
+
+
 def standardized(rewards: Float[Tensor, "*P G"], ddof: int = 1, eps: float = 1e-4) -> Float[Tensor, "*P G"]:
     """A = (r − r̄) / (σ + ε), GRPO (arXiv:2402.03300). Biased: prompts are re-weighted.
 
@@ -168,6 +195,7 @@ ALL = {
     "mean_normalized": Advantage(mean_normalized),
     "exponential": Advantage(exponential),
     "whitened": Advantage(whitened, frozenset(), "no group"),
+    "shrunk": Advantage(shrunk),
 }
 """Name of a setting -> advantage."""
 

@@ -37,6 +37,14 @@ RLOO = Objective(
     reduction=reductions.sequence_sum,
 )
 
+SHRUNK_RLOO = replace(
+    RLOO,
+    name="shrunk_rloo",
+    paper="RLOO of Ahmadian et al. 2024, arXiv:2402.14740; that its baseline is shrunk is a method of this project",
+    degenerate="A group of equal rewards other than 0 still contributes. G = 1: refused, there is no baseline.",
+    advantage=advantages.shrunk,
+)
+
 DAPO = Objective(
     name="dapo",
     paper="Yu et al. 2025, DAPO, arXiv:2503.14476",
@@ -149,6 +157,7 @@ _EVERY = (
     GRPO,
     DR_GRPO,
     RLOO,
+    SHRUNK_RLOO,
     DAPO,
     GSPO,
     CISPO,

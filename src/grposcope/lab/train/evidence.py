@@ -71,6 +71,7 @@ def stated(setup: Setup) -> Stated:
         ends=tuple(setup.policy.eos.reshape(-1).tolist()),
         pad=setup.policy.pad,
         masks_truncated=False,
+        training=str(setup.policy.model.dtype).removeprefix("torch."),
         iterations=config.interval // config.minibatches,
         accumulation=1,
         learning_rate=setup.lr,

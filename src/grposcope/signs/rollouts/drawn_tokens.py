@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,8 @@ def sampled(row: Rollout, scored: ScoredTokens, place: int, ends: tuple[int, ...
     out all of it says that the rollout was not trained on, not who wrote it.
     """
     known = ~np.isnan(scored.logp[place])
+    if row.truncated and row.completion_ids is not None and len(row.completion_ids) == len(known) and len(known):
+        known[-1] &= int(row.completion_ids[-1]) not in ends  # put behind a cut completion, as no end was drawn
     if row.written is None and row.completion_ids is not None and len(row.completion_ids) == len(known):
         known[_behind(row.completion_ids, ends) :] = False
     if row.written is not None and len(row.written) == len(known):
@@ -43,21 +46,21 @@ def stated(evidence: PipelineEvidence) -> Ints:
     """The place among `evidence.scored` of the checkpoint that should have drawn each row (N,), -1 where none is given.
 
     The version that a row carries decides, else its step: rollouts of step N + 1 are drawn by the weights after N
-    steps. Where rows carry no step, or all one that fits no checkpoint, the last checkpoint up to it is meant, and
-    where checkpoints have no step, the first.
+    steps. Of checkpoints that the caller named, the last is meant where rows carry no step, the last before it where
+    they all carry one that fits none, and the first where checkpoints have no step.
     """
     rows, scored = evidence.rows, evidence.scored
     of_step = {one.step: place for place, one in enumerate(scored) if one.step is not None}
     if not scored:
         return np.full(len(rows), -1)
     if not of_step:
-        return np.zeros(len(rows), np.int64)
+        return np.full(len(rows), 0 if evidence.named else -1, np.int64)
     wanted = [int(row.version) if row.version == row.version else row.step - 1 for row in rows]
     found = np.array([of_step.get(one, -1) for one in wanted], np.int64)
     versions = any(row.version == row.version for row in rows)
-    if len({row.step for row in rows}) <= 1 and not versions and (found < 0).all():
-        before = [step for step in of_step if step < rows[0].step] if rows and rows[0].step else []
-        found[:] = of_step[max(before or list(of_step))]
+    if evidence.named and len({row.step for row in rows}) == 1 and not versions and (found < 0).all():
+        before = [step for step in of_step if not rows[0].step or step < rows[0].step]
+        found[:] = of_step[max(before)] if before else -1
     return found
 
 
@@ -139,6 +142,20 @@ def relative_error(nats: float) -> float:
     The weights of rollouts spread by √χ², which is √(2 KL) where that is small; 1 is the most that is said.
     """
     return float(min(1.0, np.sqrt(max(0.0, 2 * nats))))
+
+
+def factors(evidence: PipelineEvidence, rows: Sequence[RowTokens]) -> list[float]:
+    """Factors on the adapters under which the stated checkpoints of all rows were scored."""
+    each = [set(evidence.scored[place].at_scale) for place in {row.checkpoint for row in rows}]
+    return sorted(set.intersection(*each)) if each else []
+
+
+def logp_of(evidence: PipelineEvidence, rows: Sequence[RowTokens], row: RowTokens, writer: int) -> Floats:
+    """log π of the drawn tokens of a row under a writer: a checkpoint, or behind them the row's own at a factor."""
+    if writer < len(evidence.scored):
+        return np.asarray(evidence.scored[writer].logp[row.place][row.kept])
+    factor = factors(evidence, rows)[writer - len(evidence.scored)]
+    return np.asarray(evidence.scored[row.checkpoint].at_scale[factor][row.place][row.kept])
 
 
 def joined(parts: list[Floats]) -> Floats:

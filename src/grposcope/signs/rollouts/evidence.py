@@ -27,7 +27,8 @@ class Stated:
     tokens. ends: token ids that end a completion. pad: the id of padding. masks_truncated: whether cut completions
     are left out of the loss. iterations: updates per batch of rollouts. accumulation: micro-batches per update.
     schedule: of the learning rate, such as "linear". kl: coefficient. warmup and updates: of the schedule, in optimiser
-    steps. precision: number format of the sampler, of `numerics.FORMATS`. loss: what is minimised. reference: "start"
+    steps. precision: number format of the sampler, of `numerics.FORMATS`. training: number format that the trainer
+    computes in, "float32", "bfloat16" or "float16". loss: what is minimised. reference: "start"
     where the KL term is to the weights that the run began from. clip: largest norm of the gradient, 0 for any.
     beta2: of Adam. data: prompts of an epoch, drawn in turn without replacement; prompts: of a batch; interval:
     optimiser steps on a batch.
@@ -54,6 +55,7 @@ class Stated:
     warmup: int | None = None
     updates: int | None = None
     precision: str | None = None
+    training: str | None = None
     loss: StatedLoss | None = None
     reference: str | None = None
     clip: float | None = None
@@ -84,7 +86,8 @@ class GradientEvidence:
 
     step: of the optimiser. logged: norm before clipping as the run has it. policy, kl: squared norms of the gradients
     of the surrogate and of the KL term for β = 1; cross: their inner product. rollouts: in it. precision: number format
-    of the run's weights.
+    that the trainer computed it in. rounding: norm that rounding of the reference's log-probabilities makes by itself
+    where no advantage is left; 0 otherwise.
     """
 
     step: int
@@ -95,6 +98,7 @@ class GradientEvidence:
     rollouts: int
     checkpoint: str
     precision: str = "float32"
+    rounding: float = 0.0
 
     def norm(self, times: float, kl: float) -> float:
         """‖times · ∇surrogate + kl · ∇KL‖."""
@@ -105,12 +109,14 @@ class GradientEvidence:
 class ScoredTokens:
     """Tokens of all rows under one checkpoint at the stated temperature, a list with an array (T,) per row.
 
-    name: of the checkpoint. step: its optimiser step, None if it is not known. logp: log π(y_t). entropy: H_t in nats.
+    name: of the checkpoint. step: its optimiser step, None if it is not known. untrained: whether it is from before any
+    training, so that no rollout can have been trained on in it. logp: log π(y_t). entropy: H_t in nats.
     variance: of log π under π at that place. rank: how many tokens are likelier than y_t, so 0 for the likeliest.
     above: the probability of those. vocabulary: number of tokens. Empty where they were not taken: log_powers
     (T, POWERS), log Σ_v π_v^β; outside_k (T, TOP_KS) and outside_p (T, TOP_PS), a lower bound of the probability
     outside of the k likeliest tokens and of a nucleus, exact where those kept are among the likeliest few hundred
-    (`sampling_grids`). NaN marks tokens that could not be scored.
+    (`sampling_grids`). at_scale: of a checkpoint with adapters, `logp` where what they add is multiplied by a factor,
+    by factor. NaN marks tokens that could not be scored.
     """
 
     name: str
@@ -124,6 +130,8 @@ class ScoredTokens:
     log_powers: Sequence[Floats] = ()
     outside_k: Sequence[Floats] = ()
     outside_p: Sequence[Floats] = ()
+    untrained: bool = False
+    at_scale: Mapping[float, Sequence[Floats]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,7 +145,8 @@ class PipelineEvidence:
     weights against the trainer's, by kind of module, where both were given. optimizer: its states, in the order of
     their steps. gradients: taken again at checkpoints. earlier: prompts of batches, by step, of which no rows are here.
     differences: settings that the caller states otherwise than the run, a clause each. live: what became of the claims
-    while the run trained, by batch, as `row_file.read_claims` has it.
+    while the run trained, by batch, as `row_file.read_claims` has it. used: what all this was read from, a clause each.
+    named: whether the caller named the checkpoints as those that drew the rollouts, or they only lie beside them.
     """
 
     source: str
@@ -156,6 +165,8 @@ class PipelineEvidence:
     earlier: Mapping[int, frozenset[str]] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
     live: tuple[Mapping[str, Any], ...] = ()
+    used: tuple[str, ...] = ()
+    named: bool = True
 
     @cached_property
     def steps(self) -> Mapping[int, tuple[int, ...]]:

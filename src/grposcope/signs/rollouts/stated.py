@@ -120,6 +120,7 @@ def of_settings(settings: Mapping[str, Any], engine: str = "") -> Stated:
         **{name: value for name, value in found.items() if value is not None},
         ends=_ends(settings.get("ends", settings.get("eos_token_id"))),
         weights=_weights(weights),
+        training=_training(settings),
         loss=loss,
     )
     if shape is None:
@@ -185,6 +186,14 @@ def _shape(settings: Mapping[str, Any], engine: str) -> _Shape | None:
         name = settings.get("advantage") or settings.get("objective.advantage")
         return OWN.get(str(name))
     return None
+
+
+def _training(settings: Mapping[str, Any]) -> str | None:
+    """The number format of the trainer's passes by its two switches; None where they are not stated."""
+    for name, kind in (("bf16", "bfloat16"), ("fp16", "float16")):
+        if settings.get(name) is True:
+            return kind
+    return "float32" if settings.get("bf16") is False else None
 
 
 def _word(scale: Any) -> str | None:

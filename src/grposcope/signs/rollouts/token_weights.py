@@ -56,14 +56,14 @@ def of(
     ratio of 1; one without those of the reference has NaN for the KL term.
     """
     logp = [row.current for row in rows] if current is None else list(current)
-    given = [np.zeros(_length(row)) if one is None else np.asarray(one, np.float64)
+    given = [np.zeros(length(row)) if one is None else np.asarray(one, np.float64)
              for row, one in zip(rows, logp, strict=True)]  # fmt: skip
     masks = [counted(row, loss, len(one)) for row, one in zip(rows, given, strict=True)]
     coefficients = _coefficients(loss, rows, masks, rows if every is None else every)
     policy, kl = [], []
     for row, one, mask, c in zip(rows, given, masks, coefficients, strict=True):
         one = np.where(mask > 0, one, 0.0)
-        ratio = _ratio(loss, row, one, mask)
+        ratio = ratio_of(loss, row, one, mask)
         credit = np.zeros(len(one)) if row.advantages is None else np.broadcast_to(row.advantages, len(one))
         policy.append(-c * np.where(mask > 0, _slope(loss, ratio, np.nan_to_num(credit)), 0.0))
         kl.append(np.where(mask > 0, c * _pull(loss, row, one, ratio), 0.0))
@@ -85,7 +85,7 @@ def _coefficients(
     if loss.reduction == "token mean":
         tokens = sum(float(mask.sum()) for mask in masks)
         if loss.over == "batch" and len(every) > len(rows):
-            tokens = sum(float(counted(row, loss, _length(row)).sum()) for row in every) * len(rows) / len(every)
+            tokens = sum(float(counted(row, loss, length(row)).sum()) for row in every) * len(rows) / len(every)
         return [mask / max(tokens, 1.0) for mask in masks]
     if loss.reduction == "part token mean":
         sums: dict[int, float] = {}
@@ -99,12 +99,13 @@ def _coefficients(
     return [mask / max(float(mask.sum()), 1.0) / count for mask in masks]
 
 
-def _length(row: Rollout) -> int:
+def length(row: Rollout) -> int:
+    """Tokens of the completion, 0 where nothing says it."""
     lists = (row.completion_ids, row.mask, row.current, row.old)
     return next((len(one) for one in lists if one is not None), 0)
 
 
-def _ratio(loss: StatedLoss, row: Rollout, logp: Floats, mask: Floats) -> Floats:
+def ratio_of(loss: StatedLoss, row: Rollout, logp: Floats, mask: Floats) -> Floats:
     """ρ (T,); 1 where there are no old log-probabilities."""
     old = row.sampler if loss.old == "sampler" else row.old
     if loss.ratio == "none" or old is None or len(old) != len(logp):

@@ -5,7 +5,8 @@ which other one did: the one so many checkpoints before (lag), or the same one f
 likelihood ratio over drawn tokens is a martingale under the null hypothesis; the mixture over all alternatives is an
 e-value, so that p needs no approximation and no further correction for the number of checkpoints (`maths.evalues`). A
 sampler's rounding widens the null by `SamplerNumerics.widening`, with the mean square of the log ratios of all earlier
-rows.
+rows. That takes checkpoints that were fixed before the rows were drawn: one that was trained on these rows makes them
+likelier whoever drew them, so that its ratio is no martingale, and only recorded log-probabilities speak for it.
 
 Where the sampler's log-probabilities were recorded they say more: those of the writer differ from them by rounding
 alone, which knows nothing of the other checkpoints. So the squared distance to the stated checkpoint, less that to
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,28 +42,34 @@ FAR = 0.05
 
 @dataclass(frozen=True)
 class WriterPath:
-    """Who wrote each row, by one alternative. kind: "lag", "ahead" or "frozen"; number: of checkpoints, or which one.
+    """Who wrote each row, by one alternative. kind: "lag", "ahead", "frozen" or "scale"; number: of checkpoints, or
+    which one, or the place of the factor on the adapters.
 
-    writers (R,): a place among the checkpoints for each row.
+    writers (R,): a place among the checkpoints for each row; of a scale, behind all of them. trained: whether these
+    may have been trained on the rows.
     """
 
     kind: str
     number: int
     writers: Ints
+    trained: bool = False
 
 
-def paths(stated: Ints, checkpoints: int, candidates: Sequence[int] = ()) -> list[WriterPath]:
+def paths(
+    stated: Ints, checkpoints: int, candidates: Sequence[int] = (), trained: Sequence[int] = ()
+) -> list[WriterPath]:
     """The alternatives for rows (R,) that `stated` checkpoints should have drawn; candidates: those without a step.
 
+    trained: those of the candidates that may have been trained on the rows.
     Where two say the same of all rows the first is kept: a sampler that kept the first weights lags by all steps.
     """
     stepped = [place for place in range(checkpoints) if place not in candidates]
     found = [WriterPath("frozen", place, np.minimum(stated, place)) for place in stepped[:-1]]
-    found += [WriterPath("frozen", place, np.full(len(stated), place)) for place in candidates]
+    found += [WriterPath("frozen", place, np.full(len(stated), place), place in trained) for place in candidates]
     for lag in range(1, len(stepped)):
         found.append(WriterPath("lag", lag, np.maximum(stated - lag, stepped[0])))
     if len(stepped) > 1:
-        found.append(WriterPath("ahead", 1, np.minimum(stated + 1, stepped[-1])))
+        found.append(WriterPath("ahead", 1, np.minimum(stated + 1, stepped[-1]), trained=True))
     distinct: dict[bytes, WriterPath] = {}
     for one in found:
         if (one.writers != stated).any():
@@ -73,14 +80,15 @@ def paths(stated: Ints, checkpoints: int, candidates: Sequence[int] = ()) -> lis
 def log_likelihoods(evidence: PipelineEvidence, rows: Sequence[RowTokens]) -> tuple[Floats, Floats]:
     """Σ log π of the drawn tokens by checkpoint and row (C, R), and Σ of squared differences from the stated one.
 
-    NaN where a checkpoint did not score a token.
+    Behind the checkpoints follow the stated one with its adapters at each of `factors`. NaN where a checkpoint did not
+    score a token.
     """
-    sums = np.zeros((len(evidence.scored), len(rows)))
+    sums = np.zeros((len(evidence.scored) + len(drawn_tokens.factors(evidence, rows)), len(rows)))
     squares = np.zeros_like(sums)
     for column, row in enumerate(rows):
         own = evidence.scored[row.checkpoint].logp[row.place][row.kept]
-        for place, scored in enumerate(evidence.scored):
-            logp = scored.logp[row.place][row.kept]
+        for place in range(len(sums)):
+            logp = drawn_tokens.logp_of(evidence, rows, row, place)
             sums[place, column], squares[place, column] = logp.sum(), ((logp - own) ** 2).sum()
     return sums, squares
 
@@ -103,18 +111,30 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The mixture of all alternatives against the stated checkpoints."""
     rows = drawn_tokens.rows_of(evidence)
     reason = drawn_tokens.lacking(evidence, rows) or drawn_tokens.selection(evidence)
-    if not reason and len(evidence.scored) < 2:
+    scales = drawn_tokens.factors(evidence, rows)
+    if not reason and len(evidence.scored) < 2 and not scales:
         reason = "Only one checkpoint was given; give earlier ones too, for comparison."
     if reason:
         yield cannot_tell(reason)
         return
     stated = np.array([row.checkpoint for row in rows])
     without_step = [place for place, one in enumerate(evidence.scored) if one.step is None and place not in set(stated)]
-    alternatives = paths(stated, len(evidence.scored), without_step)
+    trained = [place for place in without_step if not evidence.scored[place].untrained]
+    alternatives = paths(stated, len(evidence.scored), without_step, trained)
+    behind = len(evidence.scored)
+    alternatives += [WriterPath("scale", k, np.full(len(stated), behind + k)) for k in range(len(scales))]
     if not alternatives:
         yield cannot_tell(
             "All of these rollouts should come from the first checkpoint, so there is none to compare it with; "
             "give rollouts of later steps, or other checkpoints."
+        )
+        return
+    recorded = _by_recorded(evidence, rows, alternatives)
+    alternatives = [path for path in alternatives if not path.trained]
+    if not alternatives:
+        yield recorded or cannot_tell(
+            "The other checkpoints may have been trained on these rollouts, which makes them likelier whoever drew "
+            "them; log the sampler's log-probabilities, or give earlier checkpoints with their steps."
         )
         return
     allowed, tokens = numerics.of(evidence.stated.precision), np.array([float(row.kept.sum()) for row in rows])
@@ -124,7 +144,6 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     path = alternatives[seen.best]
     expected = np.array([_expected(one, stated, squares, tokens, allowed) for one in alternatives])
     visible = int((expected > math.log(20 * len(alternatives))).sum())
-    recorded = _by_recorded(evidence, rows, alternatives)
     if recorded is None and not visible and seen.p > FAR:
         yield cannot_tell(
             f"The tokens of {len(rows):,} rollouts cannot tell the checkpoints apart: the most different one "
@@ -157,7 +176,7 @@ def _test(
             f"{_by_step(evidence, sums, rows)}"
         ),
         held=(
-            f"No other assignment of {len(evidence.scored)} checkpoints to "
+            f"No other assignment of {_counted(evidence)} to "
             f"{coverage.share(len(rows), len(evidence.rows), 'no scored token')} is likelier; {visible[0]} of "
             f"{visible[1]} alternatives differ enough to be detected."
         ),
@@ -171,12 +190,21 @@ def _test(
     )
 
 
+def _counted(evidence: PipelineEvidence) -> str:
+    """The checkpoints, in a few words."""
+    count = len(evidence.scored)
+    scales = " and scales of adapters" if any(one.at_scale for one in evidence.scored) else ""
+    return f"{count} checkpoint{'s' * (count != 1)}{scales}"
+
+
 def _expected(
     path: WriterPath, stated: Ints, squares: Floats, tokens: Floats, allowed: numerics.SamplerNumerics
 ) -> float:
     """Nats that the path would gain if it were true: half of the squared log ratios, less the widening."""
     every, moved = np.arange(len(stated)), path.writers != stated
     squared, counted = squares[path.writers, every][moved].sum(), tokens[moved].sum()
+    if not squared > 0:
+        return 0.0
     return float(0.5 * squared - counted * allowed.widening(np.sqrt(squared / counted)))
 
 
@@ -195,7 +223,7 @@ def _by_recorded(
             if row.place not in own or writer == row.checkpoint:
                 continue
             one = own[row.place]
-            other = evidence.scored[int(writer)].logp[row.place][one.kept]
+            other = drawn_tokens.logp_of(evidence, rows, replace(row, kept=one.kept), int(writer))
             values.append((one.logp - one.recorded) ** 2 - (other - one.recorded) ** 2)
             largest = max(largest, float(np.mean((other - one.logp) ** 2)))
             groups.append(weights.group_name(evidence, row.place))
@@ -233,19 +261,36 @@ BRIEF: Mapping[str, str] = {
     "lag": "sampler behind by a fixed number of checkpoints",
     "ahead": "rollouts of the checkpoint after the expected one",
     "frozen": "sampler that kept one checkpoint",
+    "scale": "adapters at another scale",
 }
 """Kind of a path -> what is wrong, in a few words."""
 
 
 def _fault(evidence: PipelineEvidence, path: WriterPath) -> str:
     """The fault of a path: a sampler that kept the first weights never got any, one that kept later ones got some."""
+    if path.kind == "scale":
+        return SCALED if _factor(evidence, path) else "weights never arrived"
     if path.kind != "frozen":
         return "stale sampler" if path.kind == "lag" else "step numbers differ"
     first = path.number == 0 or evidence.scored[path.number].step is None
     return "weights never arrived" if first else "wrong weights at the sampler"
 
 
+SCALED = "adapters at another scale"
+"""Name of the fault."""
+
+
+def _factor(evidence: PipelineEvidence, path: WriterPath) -> float:
+    """The factor on the adapters of a path of the kind "scale"."""
+    each = [set(scored.at_scale) for scored in evidence.scored if scored.at_scale]
+    return sorted(set.intersection(*each))[path.number]
+
+
 def _said(evidence: PipelineEvidence, path: WriterPath, rows: Sequence[RowTokens]) -> str:
+    if path.kind == "scale" and not _factor(evidence, path):
+        return "The rollouts were drawn without the adapters"
+    if path.kind == "scale":
+        return f"The rollouts were drawn with the adapters at about {_factor(evidence, path):g} times their scale"
     if path.kind == "frozen" and len(evidence.steps) < 2:
         return f"The rollouts were drawn by {evidence.scored[path.number].name}"
     if path.kind == "frozen":
@@ -271,11 +316,13 @@ def _by_step(evidence: PipelineEvidence, sums: Floats, rows: Sequence[RowTokens]
     best = []
     for step in steps[:6]:
         own = [column for column, row in enumerate(rows) if evidence.rows[row.place].step == step]
-        best.append(f"{step}: {evidence.scored[int(sums[:, own].sum(1).argmax())].name}")
+        best.append(f"{step}: {evidence.scored[int(sums[: len(evidence.scored), own].sum(1).argmax())].name}")
     return f" (best fit by step: {', '.join(best)}{', …' if len(steps) > 6 else ''})"
 
 
 def _remedy(path: WriterPath) -> str:
+    if path.kind == "scale":
+        return "Compare alpha and rank, and so the scale α/r, of the sampler's copy of the adapters with the trainer's."
     if path.kind == "ahead":
         return "Check whether the log and the checkpoints count steps from the same number."
     if path.kind == "frozen":

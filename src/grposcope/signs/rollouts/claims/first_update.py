@@ -14,22 +14,75 @@ import numpy as np
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
 from grposcope.core.run import Bools, Floats, Run
-from grposcope.signs.rollouts import coverage
+from grposcope.signs.rollouts import alignment, coverage
+from grposcope.signs.rollouts.claims import weights
 from grposcope.signs.rollouts.evidence import PipelineEvidence
-from grposcope.signs.rollouts.findings import exact
+from grposcope.signs.rollouts.findings import LEVEL, by_chance, exact
 
 EXACT = 1e-3
 """Mean distance of log-probabilities, in nats, that sums in another order may have in float32."""
 
+COARSE = 0.05
+"""The same where they are rounded to bfloat16 or float16, or computed in them."""
+
+
+def allowed(training: str | None) -> float:
+    """Mean distance that one policy may have from itself, in the number format that the trainer computes in."""
+    return COARSE if training in ("bfloat16", "float16") else EXACT
+
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
-    """Old against current log-probabilities, KL at the first step, and the schedule."""
+    """The sampler's against the trainer's log-probabilities, old against current ones, KL at step 1, the schedule."""
+    yield from _sampler(evidence)
     yield from _ratio(evidence)
     if evidence.run is not None:
         yield from _kl(evidence.run)
         yield from _schedule(evidence, evidence.run)
     else:
         yield cannot_tell("There is no log, so KL and learning rate were not tested; give the log of the run.")
+
+
+def _sampler(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """The sampler's log-probabilities are those of the trainer's weights, at the places of their tokens."""
+    pairs = alignment.paired([row for row in evidence.rows if not row.dropped])
+    if not pairs:
+        return
+    distances = [pair.distance for pair in pairs]
+    cut = [np.minimum(weights.k3(one), weights.LARGEST) for one in distances]
+    mean = weights.mean_of(cut, [f"{pair.row.step}:{pair.row.group}" for pair in pairs])
+    said = f"The sampler's and the trainer's log-probabilities differ {weights.size(distances)}"
+    if (why := alignment.reading(pairs)) is not None:
+        yield exact(
+            fault=why.fault,
+            brief=why.words,
+            broken=True,
+            evidence=f"{said}: {why.words}, and so read they agree to {why.left:.1g}; the first is "
+            f"{pairs[0].row.where}",
+            held="",
+            effect="Ratios and corrections are of other tokens or another unit than they should be.",
+            onset=pairs[0].row.step,
+        )
+        return
+    plain = evidence.stated.temperature in (None, 1.0) and not evidence.stated.top_k
+    if not plain or evidence.stated.top_p not in (None, 1.0):
+        return  # the sampler's may be of before or after temperature and truncation
+    p = mean.p_above(MISMATCH) if mean.freedom else 1.0
+    if mean.value > MISMATCH and p > LEVEL:
+        yield cannot_tell(f"{said}, but these are too few groups to be sure; write more.")
+        return
+    yield by_chance(
+        fault="inputs differ",
+        p=p,
+        broken=mean.value > MISMATCH,
+        evidence=f"{said}; no number format makes so much",
+        held=f"{said}; more than {MISMATCH:g} nats of KL per token would have been detected.",
+        effect="What is reinforced was drawn under another prompt, template or policy than it is scored under.",
+        onset=pairs[0].row.step,
+    )
+
+
+MISMATCH = 0.1
+"""KL per token in nats that no number format makes of one policy: FP8 stays below it."""
 
 
 def _ratio(evidence: PipelineEvidence) -> Iterator[Finding]:
@@ -58,6 +111,7 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[Finding]:
     mean = float(known.mean())
     rounded = in_bfloat16(np.concatenate([row.old for row in rows if row.old is not None]))
     first = next((row for row, one in zip(rows, apart, strict=True) if np.nanmax(one, initial=0.0) > EXACT), rows[0])
+    limit = allowed(evidence.stated.training)
     words = (
         "old log-probabilities are in bfloat16"
         if rounded and mean <= 0.05
@@ -66,11 +120,11 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[Finding]:
     yield exact(
         fault="wrong old log-probabilities",
         brief="old log-probabilities in bfloat16" if rounded and mean <= 0.05 else "ratio is not 1",
-        broken=mean > EXACT,
+        broken=mean > limit,
         evidence=f"Old and current log-probabilities of the first update differ by {mean:.2g} nats on average "
         f"(largest {known.max():.2g}): {words}; the first is {first.where}",
         held=f"Old and current log-probabilities of {of} differ by {mean:.1g} nats on average"
-        f"{f', without {absent:,} NaN tokens' if absent else ''}; {EXACT:g} would have been detected.",
+        f"{f', without {absent:,} NaN tokens' if absent else ''}; {limit:g} would have been detected.",
         effect="Ratios that should be 1 are not, so numerical noise clips and weights tokens.",
         remedy="Compute both with the same weights, in float32 and with dropout off.",
         onset=first.step,

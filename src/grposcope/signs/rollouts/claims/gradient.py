@@ -16,9 +16,9 @@ from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats
-from grposcope.signs.rollouts import coverage, token_weights
+from grposcope.signs.rollouts import clip_fit, coverage, token_weights
 from grposcope.signs.rollouts.claims.first_update import EXACT, in_bfloat16
-from grposcope.signs.rollouts.evidence import GradientEvidence, PipelineEvidence
+from grposcope.signs.rollouts.evidence import GradientEvidence, OptimizerEvidence, PipelineEvidence
 from grposcope.signs.rollouts.findings import exact, was_tested
 from grposcope.signs.rollouts.stated_loss import StatedLoss
 from grposcope.signs.rollouts.token_weights import REDUCTIONS
@@ -30,21 +30,95 @@ NORMS = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
 """Number format -> relative difference of two norms of one gradient that rounding and the order of sums explain."""
 
 
+SURE = 4.0
+"""Times the usual norm of rounding that is still rounding."""
+
 FAULTS = {
     "KL sign": "wrong kl term", "KL left out": "wrong kl term", "KL coefficient": "wrong kl term",
     "sign of the loss": "reversed sign", "another aggregation": "wrong aggregation",
     "accumulation not scaled": "accumulation not scaled", "factor of the loss": "scaled by a factor",
+    "ratio always 1": "ratio always 1", "clip range": "wrong clip range", "clip on both sides": "wrong clip range",
 }  # fmt: skip
 """How the weights differ from those of the loss -> its fault; "another loss" where nothing explains it."""
 
 
+OWN_REMEDY = ("ratio always 1", "clip range", "clip on both sides")
+"""Kinds whose remedy is that of their fault."""
+
+
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Token weights, or norms at checkpoints in their place; then the reference."""
+    yield from _not_finite(evidence)
     both = [list(_weights(evidence)), list(_norms(evidence))]
     made = [found for found in both if any(was_tested(one) for one in found)]
     for found in made or both:
         yield from found
+    yield from _taken(evidence)
     yield from _reference(evidence)
+
+
+COLUMNS = {
+    "loss_weights": "derivatives of the loss", "current": "log-probabilities of the loss",
+    "old": "old log-probabilities", "reference": "the reference's log-probabilities",
+    "sampler": "the sampler's log-probabilities",
+    "last_weights": "derivatives of the loss of the last update", "last": "log-probabilities of the last update",
+}  # fmt: skip
+"""Lists of a rollout with a number for every trained token -> what they are."""
+
+
+def _not_finite(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """Numbers of trained tokens are finite. A list that is NaN throughout was not recorded; of the sampler, any NaN."""
+    wrong: dict[str, list[Rollout]] = {}
+    count = 0
+    for row in evidence.rows:
+        for name in COLUMNS:
+            values = getattr(row, name)
+            if row.dropped or values is None or not len(values):
+                continue
+            bad = np.isinf(values) if name == "sampler" or np.isnan(values).all() else ~np.isfinite(values)
+            if name == "loss_weights" and row.current is not None and len(row.current) == len(values):
+                bad |= np.isnan(values) & np.isfinite(row.current)
+            if row.mask is not None and len(row.mask) == len(values):
+                bad = bad & row.mask
+            count += int(bad.sum())
+            if bad.any():
+                wrong.setdefault(name, []).append(row)
+    if not wrong and not any(row.loss_weights is not None and row.loss_weights.any() for row in evidence.rows):
+        return  # nothing of the gradient itself was looked at
+    rows = [row for part in wrong.values() for row in part]
+    what = " and ".join(f"{COLUMNS[name]} in {len(part):,} rollout{'s' * (len(part) != 1)}"
+                        for name, part in wrong.items())  # fmt: skip
+    yield exact(
+        fault="non-finite",
+        brief="numbers of trained tokens are not finite",
+        broken=bool(wrong),
+        evidence=f"{count:,} numbers of trained tokens are NaN or infinite: {what}; the first is {rows[0].where}"
+        if rows
+        else "",
+        held="All recorded numbers of trained tokens are finite.",
+        effect="One NaN in the loss makes every weight NaN; a log-probability of −∞ makes ratio and KL term infinite.",
+        remedy="Look at the tokens of the named rollout: a token that a mask or top-k rules out, log(0), or logits "
+        "that overflowed.",
+        onset=min((row.step for row in rows), default=None),
+    )
+
+
+def _updates(evidence: PipelineEvidence) -> Iterator[tuple[int, list[Rollout], list[Rollout]]]:
+    """(optimiser step, rollouts that it took, all of their batch) of each update whose derivatives were recorded.
+
+    The rollouts of a later update of a batch have what that update took as what the loss was taken at.
+    """
+    for step, places in evidence.steps.items():
+        rows = [evidence.rows[place] for place in places]
+        if some := [rows[place] for place in token_weights.of_update(rows) if rows[place].loss_weights is not None]:
+            yield step, some, rows
+        later: dict[int, list[Rollout]] = {}
+        for row in rows:
+            if row.last is not None and row.last_weights is not None and not row.dropped:
+                taken = replace(row, current=row.last, loss_weights=row.last_weights, micro_batch=row.last_part)
+                later.setdefault(row.last_step, []).append(taken)
+        for at in sorted(later):
+            yield at, later[at], rows
 
 
 def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
@@ -59,14 +133,14 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
         return
     wrong: list[tuple[int, str, str]] = []
     largest, tokens, taken, size, pulled = 0.0, 0, 0, 0.0, False
-    for step, places in evidence.steps.items():
-        rows = [evidence.rows[place] for place in places]
-        some = [rows[place] for place in token_weights.of_update(rows) if rows[place].loss_weights is not None]
-        if not some:
-            continue
+    for step, some, rows in _updates(evidence):
         given = np.concatenate([_given(row) for row in some])
         found = _wanted(loss, kl, some, rows)
         compared = np.isfinite(given) & np.isfinite(found)
+        if kl and not compared.any() and _without_term(evidence, step, some, rows, given):
+            wrong.append((step, "KL left out", f"have no KL term, although its coefficient is {kl:.3g}: no "
+                          "log-probabilities of a reference were taken"))  # fmt: skip
+            tokens, taken = tokens + len(given), taken + len(some)
         if not compared.any():
             continue
         apart, scale = (
@@ -76,7 +150,8 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
         if not scale:
             continue  # no advantage and no KL term, so every loss has derivatives of 0
         share = float(apart.max() / scale)
-        tolerance = BFLOAT16 if in_bfloat16(given) else FLOAT32
+        coarse = in_bfloat16(given) or evidence.stated.training in ("bfloat16", "float16")
+        tolerance = BFLOAT16 if coarse else FLOAT32
         tokens += int(compared.sum())
         taken += len(some)
         pulled |= bool(kl) and _pulls(loss, kl, some, rows, tolerance * scale)
@@ -95,19 +170,40 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
         fault=FAULTS.get(first[1], "another loss"),
         brief=first[1],
         broken=bool(wrong),
-        evidence=f"The derivatives of the loss at step {first[0]} {first[2]}; their relative "
-        f"difference from the stated loss is {size:.2g}",
+        evidence=f"The derivatives of the loss at step {first[0]} {first[2]}"
+        + (f"; their relative difference from the stated loss is {size:.2g}" if size else ""),
         held=f"The derivatives of the loss match the settings at {tokens:,} tokens of "
         f"{coverage.share(taken, len(evidence.rows), 'none, or only zeros')}, to {largest:.1g} of the largest; "
         f"{FLOAT32:g} would have been detected ({BFLOAT16:g} in bfloat16).",
-        effect=f"The gradient is that of a different objective: the token weights are off by {size:.0%} of their size.",
-        remedy="Compare the sign and factor of each loss term with the settings, and check what the loss is divided by "
-        "in gradient accumulation.",
+        effect="The gradient is that of a different objective"
+        + (f": the token weights are off by {size:.0%} of their size." if size else "."),
+        remedy=""
+        if first[1] in OWN_REMEDY
+        else "Compare the sign and factor of each loss term with the settings, and "
+        "check what the loss is divided by in gradient accumulation.",
         onset=first[0] if wrong else None,
     )
     if kl and not pulled:
         yield cannot_tell(f"The KL term is too small in these batches to see its coefficient {kl:g}; record batches "
                           "of later steps, at which the policy has left its reference.")  # fmt: skip
+
+
+RECORDS_REFERENCE = ("trl", "grposcope")
+"""Engines whose evidence has the reference's log-probabilities wherever the loss had them."""
+
+
+def _without_term(
+    evidence: PipelineEvidence, step: int, some: Sequence[Rollout], rows: Sequence[Rollout], given: Floats
+) -> bool:
+    """Whether the weights `given` are those of the surrogate alone, at weights that have moved, without a reference."""
+    known = evidence.engine in RECORDS_REFERENCE and all(row.reference is None for row in some)
+    if evidence.stated.loss is None or not known or not _moved(evidence, step):
+        return False
+    alone = _wanted(evidence.stated.loss, 0.0, some, rows)
+    both = np.isfinite(given) & np.isfinite(alone)
+    return bool(np.abs(alone[both]).max(initial=0.0)) and bool(
+        np.abs(given - alone)[both].max() <= BFLOAT16 * np.abs(given[both]).max()
+    )
 
 
 def _pulls(loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], visible: float) -> bool:
@@ -133,6 +229,8 @@ def _explained(
 ) -> tuple[str, str]:  # fmt: skip
     """What the weights are instead: a key of FAULTS, and words for it."""
     parts = len({row.micro_batch for row in some})
+    if (clip := clip_fit.explained(loss, kl, some, rows, given, tolerance)) is not None:
+        return clip
     for reduction in dict.fromkeys((loss.reduction, *REDUCTIONS)):
         if reduction == "constant length" and not loss.length:
             continue
@@ -181,7 +279,8 @@ def _norms(evidence: PipelineEvidence) -> Iterator[Finding]:
                           "different rewards.")  # fmt: skip
         return
     wrong = [one for one in evidence.gradients if abs(one.logged - one.norm(1, kl)) > _allowed(one, kl)]
-    far = max(abs(one.logged / one.norm(1, kl) - 1) if one.norm(1, kl) else 0.0 for one in evidence.gradients)
+    real = [one for one in evidence.gradients if one.norm(1, kl) > SURE * one.rounding]
+    far = max((abs(one.logged / one.norm(1, kl) - 1) for one in real), default=0.0)
     first = wrong[0] if wrong else evidence.gradients[0]
     yield exact(
         fault="another loss",
@@ -200,7 +299,8 @@ def _norms(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 
 def _allowed(one: GradientEvidence, kl: float) -> float:
-    return NORMS.get(one.precision, 1e-3) * max(one.norm(1, kl), one.logged) + 1e-7
+    """How far two norms of one gradient may be apart."""
+    return NORMS.get(one.precision, 1e-3) * max(one.norm(1, kl), one.logged) + 1e-7 + SURE * one.rounding
 
 
 def _instead(one: GradientEvidence, kl: float, evidence: PipelineEvidence) -> str:
@@ -214,6 +314,48 @@ def _instead(one: GradientEvidence, kl: float, evidence: PipelineEvidence) -> st
         if abs(one.logged - one.norm(a, b)) <= _allowed(one, kl):
             return f"; the log has the norm of a gradient {words}"
     return ""
+
+
+TAKEN = 0.05
+"""Relative difference of the norm that Adam took from the logged one that sums of squares in float32 explain."""
+
+
+def _taken(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """The optimiser takes the logged gradient, clipped as stated.
+
+    Adam's second moments sum to v after a step and to u before it, so that (v − β₂ u)/(1 − β₂) is the squared norm of
+    the gradient that it took.
+    """
+    said, run = evidence.stated, evidence.run
+    if run is None or "grad_norm" not in run.table or run.window > 1 or said.beta2 is None or said.clip is None:
+        return
+    logged = dict(zip(run.table["step"].tolist(), run.table["grad_norm"].tolist(), strict=True))
+    before = OptimizerEvidence(0, 0.0, 0.0)
+    compared: list[tuple[int, float, float]] = []
+    for one in evidence.optimizer:
+        norm = logged.get(one.step, float("nan"))
+        if one.step == before.step + 1 and one.updates == one.step and np.isfinite(one.second) and norm > 0:
+            square = (one.second - said.beta2 * before.second) / (1 - said.beta2)
+            visible = one.second * 1e-4 < square * (1 - said.beta2)  # else what was added is lost in rounding
+            due = min(norm, said.clip) if said.clip else norm
+            if visible or square <= 0:
+                compared.append((one.step, float(np.sqrt(max(square, 0.0))), due))
+        before = one
+    if not compared:
+        return
+    wrong = [(step, took, due) for step, took, due in compared if abs(took - due) > TAKEN * due]
+    step, took, due = wrong[0] if wrong else compared[0]
+    yield exact(
+        fault="clip norm not in force",
+        brief="clipped to almost nothing" if took < due / 100 else "another norm than the clipped one",
+        broken=bool(wrong),
+        evidence=f"At {len(wrong):,} of {len(compared):,} steps Adam took a gradient of another norm than the logged "
+        f"one, clipped at {said.clip:g}: {took:.3g} instead of {due:.3g} at step {step}",
+        held=f"At {len(compared):,} steps Adam took a gradient of the logged norm, clipped at {said.clip:g}.",
+        effect=f"Steps follow a gradient that is {took / due:.3g} times as large as it should be; where ε is no longer "
+        "small beside it, Adam hardly moves.",
+        onset=step if wrong else None,
+    )
 
 
 def _reference(evidence: PipelineEvidence) -> Iterator[Finding]:

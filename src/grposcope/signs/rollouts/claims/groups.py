@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from scipy.special import bdtrc
 
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
@@ -36,6 +37,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         return
     yield _prompts(evidence)
     yield from _sizes(evidence)
+    yield from _ranks(evidence)
     yield from _copies(evidence)
 
 
@@ -130,6 +132,62 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[Finding]:
 def _shown(group: str) -> str:
     text = " ".join(group.split("\x1f")[0].split())
     return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+LEAST_BLOCK = 2
+"""Groups of a process below which equal prompts in turn may be chance."""
+
+
+def _ranks(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """Groups of a batch are no repetition of the same prompts in the same order, as of processes that draw alike.
+
+    Data with fewer prompts than a batch come again in turn; they are told by all steps having the same prompts.
+    """
+    batches: dict[int, list[tuple[str, tuple[str, ...]]]] = {}
+    for (step, _), places in evidence.groups.items():
+        prompt = _prompt(evidence.rows[places[0]])
+        if prompt is None or not evidence.rows[places[0]].named:
+            return
+        texts = tuple(str(_completion(evidence.rows[place])) for place in places)
+        batches.setdefault(step, []).append((prompt, texts))
+    whole = {step: groups for step, groups in batches.items() if len(groups) >= 2 * LEAST_BLOCK}
+    if not whole:
+        return
+    blocks = {step: _block([prompt for prompt, _ in groups]) for step, groups in whole.items()}
+    again = [step for step, size in blocks.items() if size]
+    distinct = len({prompt for groups in batches.values() for prompt, _ in groups})
+    largest = max(map(len, whole.values()))
+    if again and distinct < largest:  # else the rest of this is about data with as many prompts as a batch
+        yield cannot_tell(f"All steps draw the same {distinct} prompts, fewer than a batch has groups, so whether "
+                          "processes draw alike does not show in them; write steps with other prompts.")  # fmt: skip
+        return
+    step = min(again, default=0)
+    size = blocks[step] if again else LEAST_BLOCK
+    p = float(bdtrc(len(again) - 1, len(whole), 1 / math.perm(distinct, size))) if again else 1.0
+    copied = bool(again) and all(_repeats([texts for _, texts in whole[at]], blocks[at]) for at in again)
+    draws = ", and their completions too" if copied else ""
+    processes = f"{len(whole[step]) // size} processes draw alike" if again else ""
+    yield by_chance(
+        fault="ranks draw the same",
+        p=p,
+        brief="the same prompts and completions on every rank" if copied else "the same prompts on every rank",
+        broken=bool(again),
+        evidence=f"In {len(again):,} of {len(whole):,} steps the prompts of the first {size} groups come again in the "
+        f"same order{draws}: {processes} (p = {p:.2g})",
+        held=f"In {len(whole):,} steps {'hardly any' if again else 'no'} sequence of prompts is repeated in the batch.",
+        effect=f"A batch has the prompts of {size} groups, not of {len(whole[step])}." if again else "",
+        onset=step if again else None,
+    )  # fmt: skip
+
+
+def _block(values: Sequence[object]) -> int:
+    """The length of the sequence that these are repetitions of, at least LEAST_BLOCK and several times; 0 for none."""
+    sizes = [size for size in range(LEAST_BLOCK, len(values) // 2 + 1) if len(values) % size == 0]
+    return next((size for size in sizes if len(set(values[:size])) > 1 and _repeats(values, size)), 0)
+
+
+def _repeats(values: Sequence[object], size: int) -> bool:
+    return all(values[place] == values[place % size] for place in range(len(values)))
 
 
 def _copies(evidence: PipelineEvidence) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
 from grposcope.core.rollouts import Rollout, Text
 from grposcope.core.run import Bools, Floats
-from grposcope.signs.rollouts import coverage
+from grposcope.signs.rollouts import adversarial, coverage
 from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.rollouts.findings import exact
 
@@ -164,8 +164,46 @@ def _graded(evidence: PipelineEvidence) -> Iterator[Finding]:
                     "Make each reward depend only on its own completion.")  # fmt: skip
         if moved.any():
             return
+    if repeated.all():
+        yield from _cached(evidence, rows)
+        yield from _pays_nothing(evidence, rows)
     sure = np.flatnonzero(repeated & np.isfinite(once))
     yield _logged(evidence, [places[place] for place in sure], once[sure])
+
+
+def _cached(evidence: PipelineEvidence, rows: Sequence[Rollout]) -> Iterator[Finding]:
+    """A completion is graded for its prompt, not for one that it was graded under before."""
+    assert evidence.grader is not None
+    shown, tested = adversarial.cached(evidence.grader, rows)
+    if not tested:
+        return  # no reward changes with the prompt, so that there is nothing to keep for the wrong one
+    yield exact(
+        fault="cached rewards",
+        broken=bool(shown),
+        evidence=f"At {shown:,} of {tested:,} prompts a new text that was first graded under another prompt has its "
+        "reward under its own prompt too, although it gets another when graded there first",
+        held=f"At {tested:,} prompts the reward of a text does not depend on what it was graded under before.",
+        effect="A completion that answers several prompts has the reward of whichever came first.",
+        onset=None,
+    )
+
+
+def _pays_nothing(evidence: PipelineEvidence, rows: Sequence[Rollout]) -> Iterator[Finding]:
+    """An empty answer is not paid as the best one is."""
+    assert evidence.grader is not None
+    paid = next((one for one in adversarial.asked(evidence.grader, rows) if one.kind == "nothing"), None)
+    if paid is None or not paid.prompts:
+        return
+    yield exact(
+        fault="empty completions paid",
+        brief="the grader pays for nothing",
+        broken=2 * paid.like_best > paid.prompts,
+        evidence=f"The grader gives an empty answer at least what the best one got at {paid.like_best:,} of "
+        f"{paid.prompts:,} prompts",
+        held=f"The grader gives an empty answer {paid.mean:.3g} on average over {paid.prompts:,} prompts.",
+        effect="The policy is paid for writing nothing, so completions shrink to nothing.",
+        remedy="Give an answer without text no reward in the reward function.",
+    )
 
 
 FAULTS = {

@@ -31,6 +31,11 @@ from grposcope.signs.rollouts.sampling_grids import POWERS, TOP_KS, TOP_PS
 LEFT = (0.0, 0.1)
 """Share of the cut tail that a truncated sampler still draws, for ranks that its rounding has exchanged."""
 
+MADE_OF_TEXT = (
+    "No rollout has the ids of its tokens, and tokens made of its text may not be those that were drawn; "
+    "write completion_ids."
+)
+
 FOREIGN = 0.75
 """Powers below which unlikely tokens are another model's, prompt's or template's sooner than a temperature's."""
 
@@ -124,9 +129,13 @@ def fitted_power(found: DrawnSums) -> tuple[float, float, float]:
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Drift and truncation, as one mixture of alternatives."""
-    rows = [one for one in drawn_tokens.rows_of(evidence) if len(evidence.scored[one.checkpoint].log_powers)]
-    if reason := drawn_tokens.lacking(evidence, rows) or drawn_tokens.selection(evidence):
+    every = [one for one in drawn_tokens.rows_of(evidence) if len(evidence.scored[one.checkpoint].log_powers)]
+    rows = [one for one in every if evidence.rows[one.place].completion_ids is not None]
+    if reason := drawn_tokens.lacking(evidence, every) or drawn_tokens.selection(evidence):
         yield cannot_tell(reason)
+        return
+    if not rows:
+        yield cannot_tell(MADE_OF_TEXT)
         return
     allowed = numerics.of(evidence.stated.precision)
     found = sums(evidence, rows, allowed)

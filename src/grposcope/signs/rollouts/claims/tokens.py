@@ -123,6 +123,12 @@ def kinds(ends: bool) -> Iterator[_Kind]:
         "train on tokens that a tool wrote", "no token of a tool is trained on",
         "The policy learns to write the tool's answers itself.", "no tool output", "",
     )  # fmt: skip
+    yield _Kind(
+        "mask inverted", "", _inverts, lambda one: bool((one.trained == ~one.due).all()),
+        "are trained on exactly where they should not be", "no mask is inverted",
+        "Padding or a tool's answer gets the gradient that the policy's own tokens should have.",
+        "no token that the mask should leave out", "",
+    )  # fmt: skip
     if ends:
         yield from _at_the_end()
     yield _Kind(
@@ -163,6 +169,11 @@ def _at_the_end() -> Iterator[_Kind]:
         "train on tokens after their end, such as padding", "no token after the end is trained on",
         "Tokens that were never drawn get a gradient.", "no trained token or no end", no_end,
     )  # fmt: skip
+
+
+def _inverts(one: _Masked) -> bool:
+    """Whether an inverted mask would show: tokens that are due and others that are not."""
+    return not _own_mask(one) and bool(one.due.any()) and not bool(one.due.all())
 
 
 def _faults(live: list[_Masked], each: Iterator[_Kind], whole: int) -> Iterator[Finding]:
@@ -287,7 +298,10 @@ def _truncation(masked: list[_Masked], stated: Stated, ends: tuple[int, ...]) ->
         yield _cut(cut, stated)
     if not ends:
         return
-    false = [one for one in flagged if one.row.truncated == (one.ended is not None)]
+    false = [
+        one for one in flagged if one.row.truncated == (one.ended is not None) and not appended_end(one.row, stated)
+    ]
+    false = [one for one in false if one.row.truncated or not _ends_in_padding(one.row, stated)]
     if stated.limit is None:
         if any(not one.row.truncated for one in false):
             yield cannot_tell("Some completions have no end and no truncation mark, which is right below the limit of "
@@ -306,6 +320,27 @@ def _truncation(masked: list[_Masked], stated: Stated, ends: tuple[int, ...]) ->
         remedy="Mark a completion as truncated if its end token is missing, not by its length.",
         onset=min((one.row.step for one in false), default=None),
     )  # fmt: skip
+
+
+def _ends_in_padding(row: Rollout, stated: Stated) -> bool:
+    """Whether the last token is the one for padding, which some trainers count as an end where it was drawn."""
+    return row.completion_ids is not None and len(row.completion_ids) > 0 and row.completion_ids[-1] == stated.pad
+
+
+def appended_end(row: Rollout, stated: Stated) -> bool:
+    """Whether a cut completion had the end put behind it, which the sampler did not draw.
+
+    It stands last, beyond the limit of length, or without a log-probability of the sampler beside tokens that have one.
+    """
+    ids = row.completion_ids
+    if not row.truncated or ids is None or not len(ids):
+        return False
+    if stated.limit is not None and len(ids) > stated.limit:
+        return True
+    drawn = row.sampler
+    return (
+        drawn is not None and len(drawn) == len(ids) > 1 and bool(np.isnan(drawn[-1]) and np.isfinite(drawn[:-1]).any())
+    )
 
 
 def _cut(cut: list[_Masked], stated: Stated) -> Finding:

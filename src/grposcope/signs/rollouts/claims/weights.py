@@ -3,8 +3,9 @@
 For tokens that the sampler μ drew, ρ = π/μ, the mean of ρ − 1 − log ρ is KL(μ‖π) per token without bias and never below
 0 (Schulman's k3). Beyond what the sampler's number format makes of the same weights (`numerics`) it is a fault, and
 what explains it best is named: log-probabilities of another temperature, those after truncation, another checkpoint.
-The mean is over tokens, its standard error by jackknife over groups; p by Student's t, which errs to the safe side
-where few tokens make the mean, as the estimate and its error then rise together.
+The mean is over tokens, each cut at LARGEST nats, which can only lower it: few tokens with a large ρ, of which nothing
+is known but that they are rare, would hide what all the others show. Its standard error is by jackknife over groups, p
+by Student's t. In sentences stand mean |log ρ| and the share of tokens that are off, which have no such tail.
 
 Where the trainer's own old log-probabilities are there too, they are held to the same.
 """
@@ -57,6 +58,23 @@ def k3(log_ratio: Floats) -> Floats:
     """ρ − 1 − log ρ, cut where ρ would overflow."""
     bounded = np.minimum(log_ratio, 50.0)
     return np.asarray(np.expm1(bounded) - bounded)
+
+
+LARGEST = 1.0
+"""Nats at which ρ − 1 − log ρ of a token is cut: its mean can only fall by that, and no single token makes it."""
+
+
+def size(log_ratios: Sequence[Floats]) -> str:
+    """How far log-probabilities are apart, as a clause: mean |log ρ|, and the share of tokens beyond rounding."""
+    every = np.abs(np.concatenate(list(log_ratios)))
+    return (
+        f"by {every.mean():.2g} nats on average over {len(every):,} tokens, "
+        f"at {percent(float((every > OFF).mean()))} of them by more than {OFF:g}"
+    )
+
+
+OFF = 0.05
+"""|log ρ| of a token beyond what rounding makes."""
 
 
 def recorded(evidence: PipelineEvidence, rows: Sequence[RowTokens], column: str) -> list[RecordedTokens]:
@@ -137,13 +155,14 @@ def _test(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: s
     Too few for an error of the mean, or to be sure of a distance.
     """
     allowed = numerics.of(evidence.stated.precision)
-    divergence = [one.divergence for one in found]
+    divergence = [np.minimum(one.divergence, LARGEST) for one in found]
     mean = mean_of(divergence, [group_name(evidence, one.place) for one in found])
     if not mean.freedom:
         return cannot_tell("One token has a recorded log-probability, too few to compare with the weights; write more.")
-    tokens, per_rollout = sum(map(len, divergence)), float(np.mean([one.sum() for one in divergence]))
+    drawn = float(np.mean([(one.recorded - one.logp).sum() for one in found]))
+    per_rollout = max(drawn, float(np.mean([one.sum() for one in divergence])))
     whose = "sampler's" if column == "sampler" else "trainer's old"
-    shown = f"by {mean.value:.2g} nats per token over {tokens:,} tokens"
+    shown = size([one.logp - one.recorded for one in found])
     began = evalues.began(np.array([one.sum() - len(one) * allowed.k3 for one in divergence]))
     why = _explained(evidence, found, mean.value, column)
     p = mean.p_above(allowed.k3)
@@ -151,12 +170,16 @@ def _test(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: s
     of = coverage.share(len(found), len(evidence.rows), "none or no scored token")
     held = f"The {whose} recorded log-probabilities of {of} differ from those of the weights {shown}; "
     if mean.value > allowed.k3:
-        held += f"{allowed.name} explains only {allowed.k3:g} of it, but the tokens are too few to be sure; give more."
+        held += (
+            f"{allowed.name} explains a KL of {allowed.k3:g} nats per token, and it is {mean.value:.2g}, but the "
+            "tokens are too few to be sure; give more."
+        )
         if p > FAR:
             return cannot_tell(held)
     else:
         held += (
-            f"{allowed.name} may cause {allowed.k3:g}, and {mean.seen_above(allowed.k3):.2g} would have been detected."
+            f"{allowed.name} may cause a KL of {allowed.k3:g} nats per token, and {mean.seen_above(allowed.k3):.2g} "
+            "would have been detected."
         )
     return by_chance(
         fault=why.fault,
@@ -164,7 +187,8 @@ def _test(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: s
         broken=mean.value > allowed.k3,
         evidence=(
             f"The {whose} recorded log-probabilities differ from those of the weights {shown}; "
-            f"{allowed.name} explains only {allowed.k3:g}{why.words}{worst}"
+            f"{allowed.name} explains a KL of {allowed.k3:g} nats per token, and it is {mean.value:.2g}"
+            f"{why.words}{worst}"
         ),
         held=held,
         effect=(
@@ -279,7 +303,18 @@ def _checkpoint(evidence: PipelineEvidence, found: Sequence[RecordedTokens]) -> 
             left = _left(evidence, found, of)
             if left != own and left < nearest[2]:
                 nearest = fault, name, left
+    for factor in set.intersection(*(set(evidence.scored[place].at_scale) for place in of_stated.values())):
+        left = _left_at(evidence, found, of_stated, factor)
+        if left < nearest[2]:
+            fault = "adapters at another scale" if factor else "weights never arrived"
+            nearest = fault, f"the expected checkpoint with {factor:g} times its adapters", left
     return nearest
+
+
+def _left_at(evidence: PipelineEvidence, found: Sequence[RecordedTokens], of: dict[int, int], factor: float) -> float:
+    """The same from those of the stated checkpoints with `factor` times their adapters."""
+    at = [(evidence.scored[of[one.place]].at_scale[factor][one.place][one.kept], one) for one in found]
+    return float(np.nanmean(np.concatenate([k3(logp - one.recorded) for logp, one in at])))
 
 
 def _left(evidence: PipelineEvidence, found: Sequence[RecordedTokens], of: dict[int, int]) -> float:
