@@ -29,8 +29,8 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import gammaln
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate

@@ -11,6 +11,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, labels
 from grposcope.core.text import number, percent, span, visible
 from grposcope.instruments.gradient import probe_record as probes
+from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.probe_record import ProbeRecord
 from grposcope.instruments.gradient.rollout_source import RolloutSource
 from grposcope.maths.intervals import Z, interval
