@@ -1,4 +1,4 @@
-"""Which models a probe measures exactly: every family against a backward pass per rollout; writes docs/models.md.
+"""Which models a probe measures exactly: every family against a backward pass per rollout; writes families.md beside it.
 
     python benchmarks/families.py            # all families, about a minute; rewrites the table
     python benchmarks/families.py llama lora # some, printed only
@@ -39,7 +39,7 @@ from grposcope.instruments.gradient import backward, gram
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab.rollout_arrays import Rollouts
 
-PAGE = Path(__file__).parents[1] / "docs" / "models.md"
+PAGE = Path(__file__).with_suffix(".md")
 EXACT = 1e-5
 """Largest relative difference of a Gram matrix in float32 that counts as exact."""
 HALF = 0.2
@@ -426,7 +426,7 @@ one line, with nothing computed.
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The page docs/models.md."""
+    """The page families.md."""
     lines = ["| " + " | ".join(row.cells()) + " |" for row in rows]
     return HEADER + "\n".join(lines) + f"\n\ntransformers {transformers.__version__}, torch {torch.__version__}.\n"
 

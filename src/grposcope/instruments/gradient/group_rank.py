@@ -72,12 +72,11 @@ class LayerRanks:
         if not self.rank.size:
             nothing = Estimate(math.nan, math.nan, 0, "no group has unequal rewards")
             return GroupRank(*(nothing,) * 7)
+        rank, top, rank_of_two, top_of_two = (_over_groups(np.nanmedian(values, 0)) for values in self.of_layers)
         return GroupRank(
-            *(_over_groups(np.nanmedian(values, 0)) for values in self.of_layers),
-            null=_over_groups(self.null),
-            deviation=_over_groups(self.deviation),
+            rank, top, rank_of_two, top_of_two, null=_over_groups(self.null), deviation=_over_groups(self.deviation),
             null_of_lengths=_over_groups(np.nanmedian(self.lengths, 0)),
-        )
+        )  # fmt: skip
 
     def of_layer(self, number: int) -> dict[str, float]:
         """The measures of one layer by name, mean over live groups."""
