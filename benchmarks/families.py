@@ -1,4 +1,4 @@
-"""Which models a probe measures exactly: every family against a backward pass per rollout; writes families.md beside it.
+"""Which models a probe measures exactly: every family against a backward pass per rollout; writes families.md here.
 
     python benchmarks/families.py            # all families, about a minute; rewrites the table
     python benchmarks/families.py llama lora # some, printed only

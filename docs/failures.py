@@ -92,6 +92,11 @@ def _nan(rng: np.random.Generator) -> Columns:
     return {"grad_norm": norm}
 
 
+def _failures_as_zeros(rng: np.random.Generator) -> Columns:
+    errors = np.where(rng.random(ROWS) < 0.3, rng.uniform(0.1, 0.4, ROWS), 0.0)
+    return {"agent/errors": errors, "reward": healthy(rng)["reward"] * (1 - errors)}
+
+
 def _muted(rng: np.random.Generator) -> Columns:
     return {
         "groups": [
@@ -187,6 +192,61 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": 0.3 + 0.6 * np.where(U < 0.6, U, U - 0.6),
         },
         ("kl", "reward"),
+    ),
+    "collapsed calls": Failure(
+        lambda rng: {
+            "agent/calls": np.clip(around(2.0 - 1.95 * ramp(0.2, 0.5), 0.08, rng), 0, None),
+            "agent/turns": np.clip(around(3.0 - 1.95 * ramp(0.2, 0.5), 0.08, rng), 1, None),
+            "reward": around(0.4 - 0.15 * ramp(0.2, 0.5), 0.025, rng),
+            "heldout": 0.4 - 0.15 * ramp(0.2, 0.5),
+        },
+        ("agent/calls", "reward"),
+    ),
+    "looping": Failure(
+        lambda rng: {
+            "agent/calls": np.abs(around(2.0 + 4.0 * ramp(0.2, 0.9), 0.1, rng)),
+            "agent/turns": np.abs(around(3.0 + 4.0 * ramp(0.2, 0.9), 0.1, rng)),
+            "reward": around(0.35, 0.025, rng),
+            "heldout": 0.35 + 0 * U,
+        },
+        ("agent/turns", "reward"),
+    ),
+    "turn limit": Failure(
+        lambda rng: {
+            "agent/stop_turns": np.clip(around(0.6, 0.03, rng), 0, 1),
+            "agent/turns": around(7.0, 0.1, rng),
+            "reward": around(0.35, 0.025, rng),
+            "heldout": 0.35 + 0 * U,
+        },
+        ("agent/stop_turns", "reward"),
+    ),
+    "failing tools": Failure(
+        lambda rng: {
+            "agent/calls": around(2.0, 0.05, rng),
+            "agent/call_failures": np.clip(around(0.05 + 0.8 * (U > 0.5), 0.02, rng), 0, 1),
+            "reward": around(0.5 - 0.3 * (U > 0.5), 0.025, rng),
+            "heldout": 0.5 - 0.3 * (U > 0.5),
+        },
+        ("agent/call_failures", "reward"),
+    ),
+    "malformed calls": Failure(
+        lambda rng: {
+            "agent/calls": around(2.0, 0.05, rng),
+            "agent/bad_calls": np.clip(around(0.05 + 0.8 * ramp(0.3, 0.8), 0.02, rng), 0, 1),
+            "reward": around(0.5 - 0.3 * ramp(0.3, 0.8), 0.025, rng),
+            "heldout": 0.5 - 0.3 * ramp(0.3, 0.8),
+        },
+        ("agent/bad_calls", "reward"),
+    ),
+    "failures as zeros": Failure(_failures_as_zeros, ("agent/errors", "reward")),
+    "ends not counted": Failure(
+        lambda rng: {
+            "agent/turns": around(3.0, 0.05, rng),
+            "truncated": np.clip(around(0.96, 0.01, rng), 0, 1),
+            "length": around(330, 12, rng),
+            "length_max": around(900, 60, rng),
+        },
+        ("truncated", "length"),
     ),
     "prompt decides the reward": Failure(
         lambda rng: {

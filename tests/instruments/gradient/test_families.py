@@ -1,4 +1,4 @@
-"""Families of models against autograd, the table of benchmarks/families.md, and faults that the self-check must notice."""
+"""Families of models against autograd, the table of benchmarks/families.md, and faults that the self-check must see."""
 
 from __future__ import annotations
 
