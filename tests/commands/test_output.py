@@ -36,6 +36,8 @@ def test_json_is_printed_only_where_it_is_asked_for_and_then_alone(
 
 @pytest.mark.parametrize("name", [name for name, (_, one) in known().items() if one is None or not lacking(one)])
 def test_every_command_has_the_flag(name: str, capsys: pytest.CaptureFixture) -> None:
+    if name == "mcp":
+        pytest.skip("speaks JSON alone")
     if name == "watch" and not has("diagnosis"):
         pytest.skip("needs diagnosis")
     with pytest.raises(SystemExit, match="0"):

@@ -31,7 +31,7 @@ examples:
   claude mcp add grposcope -- grposcope mcp --root ~/runs     for one that is told on its command line
 """
 INSTRUCTIONS = (
-    "Begin with diagnose on the log or the folder of a run: its sentence is the verdict, `do` the remedy, `decides` of "
+    "Begin with diagnose on the log or the folder of a run: its sentence is the verdict, do the remedy, decides of "
     "a finding the cheapest measurement that would settle it. explain has the page of a fault. Before a run: lint on "
     "its settings. With rollouts at hand: verify (does the pipeline do what it says), texts (what is written and "
     "paid), rewards (what the reward functions pay). Two runs: compare. How many rollouts: plan. “Cannot tell” means "

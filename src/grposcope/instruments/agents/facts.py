@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Run
@@ -46,10 +47,18 @@ class TurnFacts:
     rollouts: int
 
 
+def _rows(run: Run, step: int) -> Sequence[Rollout]:
+    """The rollouts of a step; none where their file is damaged or a package is missing, which the viewer says."""
+    try:
+        return run.rollouts[step]
+    except UserError:
+        return ()
+
+
 def of_run(run: Run) -> TurnFacts | None:
     """The facts of the last rollouts of a run; None where they have one turn, or their turns are not known."""
     steps = sorted(run.rollouts)[-STEPS:]
-    rows = [(step, row) for step in steps for row in run.rollouts[step] if math.isfinite(row.reward)]
+    rows = [(step, row) for step in steps for row in _rows(run, step) if math.isfinite(row.reward)]
     counts = [row.turn_count for _, row in rows]
     if not rows or any(count is None for count in counts) or max(count or 0 for count in counts) < 2:
         return None

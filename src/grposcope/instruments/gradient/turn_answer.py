@@ -35,7 +35,7 @@ def sentences(turns: TurnSavings) -> list[str]:
 def _saving(turns: TurnSavings, name: str, base: str) -> str:
     ratio, (low, high) = turns.ratio[name], turns.interval[name]
     if not math.isfinite(ratio.value) or math.isnan(low):
-        return f"What the {name} would save cannot be told from {turns.prompts} prompts; probe more."
+        return f"What the {name} would save is not shown by {turns.prompts} prompts; probe more."
     said = f"Credit by the {name} has {number(ratio.value)} × the noise of the {base} (95%: {span(low, high)})"
     if high < PAYS:
         return f"{said}: rewards of turns are worth having."

@@ -136,7 +136,7 @@ def _reset(evidence: PipelineEvidence) -> Finding:
 
 
 PROOF = Proof(
-    "turns", "Turns of a trajectory go on with one another, and groups begin in one state",
+    "turns", "Each turn of a trajectory begins with those before it, and groups begin in one state",
     "rollouts of several turns with token ids and tool_mask, or a row for each turn; anchors or environments", tests,
     where_there=True,
 )  # fmt: skip
