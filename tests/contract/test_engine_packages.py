@@ -63,7 +63,8 @@ ENGINES = {one.package: one for one in (
             "completions/mean_terminated_length": OF_TRL, "policy_loss": OF_TRL, "num_tokens": OF_TRL,
             "step_time": OF_TRL, "sample/staleness_mean": OF_TRL, "sample/staleness_max": OF_TRL,
             "completion_length": OF_TRL, "Training Loss": OF_TRANSFORMERS,
-        },
+        } | {f"tools/{name}": OF_TRL for name in ("call_frequency", "failure_frequency", "latency_s",
+                                                  "loop_exhausted_frac")},
     ),
     Engine(
         "openrlhf", "openrlhf", "0.11.2", "openrlhf-0.11.2.data/purelib/openrlhf",
@@ -94,7 +95,8 @@ ENGINES = {one.package: one for one in (
                 "clip", "geo_sequence_mask_masked", "outlier_seq_masked", "product_sequence_mask_masked",
                 "tis_seq_clip_high", "tis_token_clip_high", "token_mask",
             )), *(f"policy/{which}_logprobs_abs_diff_{what}" for which in ("minibatch_rollout", "rollout_train")
-                  for what in ("max", "mean"))), LATER,
+                  for what in ("max", "mean")),
+             "environment/num_turns", "generate/avg_assistant_tokens", "generate/tokens_per_turn_mean"), LATER,
         ),
     ),
     Engine("tinker", "tinker-cookbook", "0.6.1", "tinker_cookbook", ("rl/*.py",), around=(("env/all/", ""),)),
@@ -102,7 +104,7 @@ ENGINES = {one.package: one for one in (
         "art", "openpipe-art", "0.5.18", "art",
         ("model.py", "metrics*.py", "tinker_native/*.py", "unsloth/*.py", "pipeline_trainer/trainer.py",
          "local/backend.py"),
-        around=(("train/", ""), ("loss/", "")), elsewhere={"reward/mean": SECTIONS},
+        around=(("train/", ""), ("loss/", "")), elsewhere={"reward/mean": SECTIONS, "reward/exception_rate": SECTIONS},
     ),
     Engine(
         "verifiers", "verifiers", "0.1.8.post2", "verifiers", ("rl/trainer/*.py",),
