@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import claims_of_rules as rules
-from claims import NAME, NUMBER, OF_OUTCOME, SINCE, Check, V, value_of
+from claims import NAME, NUMBER, OF_OUTCOME, SINCE, Check, V, any_of, value_of
 from claims_of_causes import OF_CAUSES
 from claims_of_ladder import OF_LADDER
 
@@ -19,6 +19,10 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     *OF_CAUSES,
     (rf"[A-Z|][^.;:]*? went from (?P<a>{V}) to (?P<b>{V})(?: nats)?(?= \(it|;)", rules.some_column),
     (rf"at (?P<v>{V}) nats per token, and numerics", rules.some_ratio_early),
+    (
+        rf"at (?P<v>{V}), and numerics",
+        lambda raw, m: any_of(m["v"], [raw.first(key) for key in raw.columns if raw.values(key)], 2),
+    ),
     (
         rf"(?P<name>{NAME}) is (?P<v>{V}) nats after {N} steps that had a gradient: the learning rate is (?P<rate>{V})"
         " at most",

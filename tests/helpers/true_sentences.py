@@ -32,7 +32,7 @@ CONSTANTS: Sequence[tuple[str, str]] = (
         r"share of the detrended variance: 0\.\d+|modulus of the multiplier per row: \d\.\d+",
         "of the curve that is fitted to swings: its method has tests of its own",
     ),
-    (r"make less than 0\.\d", "what numerics may do, a limit"),
+    (r"make less than [01]\.\d", "what numerics may do, a limit"),
     (r"FP8|\(learning rate × steps\)\^[\d.]+", "a name, and an exponent that is fitted"),
     (
         r"^Of \d+ rules, .*cannot tell\.$|and \d+ more\b|\d+ more problems? found|\d+ more findings?",
