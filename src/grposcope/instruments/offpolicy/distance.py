@@ -120,7 +120,8 @@ def ess(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
     sums, squares, counts = (np.bincount(prompts, part) for part in (weights, weights**2, np.ones(len(weights))))
     if len(sums) < 2:
         return Estimate(value, float("nan"), 1, "one prompt: no standard error")
-    left_out = (sums.sum() - sums) ** 2 / ((counts.sum() - counts) * (squares.sum() - squares))
+    with np.errstate(divide="ignore", invalid="ignore"):  # all weight may lie on one prompt
+        left_out = (sums.sum() - sums) ** 2 / ((counts.sum() - counts) * (squares.sum() - squares))
     return resampling.estimate(value, left_out)
 
 
