@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope.core import installing
 from grposcope.core.errors import UserError
 from grposcope.core.text import visible
 
@@ -73,13 +74,14 @@ def server(root: Path) -> MCPServer:
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
     except ImportError:
-        raise UserError("grposcope mcp needs the package mcp: pip install 'grposcope[mcp]'") from None
+        raise UserError(
+            f"this command needs the package mcp, which is not installed; run {installing.install('mcp')}"
+        ) from None
     made = MCPServer("grposcope", instructions=INSTRUCTIONS, log_level="ERROR")
 
     def told(what: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
         """The same, with a refusal as the protocol has it."""
 
-        @functools.wraps(answer)
         def asked(*given: Any, **named: Any) -> dict[str, Any]:
             try:
                 return what(*given, **named)

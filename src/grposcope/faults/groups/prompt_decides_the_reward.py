@@ -7,8 +7,7 @@ What it is
     the prompt or the label and not the answer, or each prompt is always solved or never. Trainers log the spread of a
     reward function over the whole batch, so that it shows the difference of prompts.
 How it shows
-    Every group has equal rewards in nearly every row, while a reward function spreads over the batch, or the mean
-    reward changes from batch to batch.
+    Every group has equal rewards in nearly every row, while a reward function spreads over the batch.
 What it does to the gradient
     There is none: the baseline of a group takes away what its rollouts share. No weight of the component can help.
 What to do

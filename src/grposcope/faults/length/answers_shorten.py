@@ -72,9 +72,7 @@ def _by_the_limit(quantities: Quantities) -> str:
     first, last = cut.level(EARLY).value, cut.level(LATE).value
     if first < MANY_CUT or last > first / 2:
         return ""
-    return (
-        f", and those cut at the limit {apart_shares(first, last)}: what is cut is paid less, so that short is learned"
-    )
+    return f", and those cut at the limit {apart_shares(first, last)}: so it is where what is cut is paid less"
 
 
 RAISE = (
