@@ -37,7 +37,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from grposcope.core.errors import UserError
 from grposcope.instruments.gradient import backward, gram
 from grposcope.instruments.gradient.score import Score
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 PAGE = Path(__file__).with_suffix(".md")
 EXACT = 1e-5
@@ -263,7 +263,7 @@ def build(name: str, dtype: torch.dtype = torch.float32) -> Any:
     return family.change(model).to(dtype).eval()
 
 
-def batch(prompts: int = 2, group: int = 3, seed: int = 0, padded: bool = True) -> Rollouts:
+def batch(prompts: int = 2, group: int = 3, seed: int = 0, padded: bool = True) -> RolloutBatch:
     """Rollouts of uneven length; prompts of uneven length, padded on the left, or of one length."""
     random = torch.Generator().manual_seed(seed)
     count, before, after = prompts * group, 4, 5
@@ -274,7 +274,7 @@ def batch(prompts: int = 2, group: int = 3, seed: int = 0, padded: bool = True) 
     lengths = torch.randint(1, after + 1, (count, 1), generator=random)
     lengths[0] = after
     mask = torch.arange(after) < lengths
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids=prompt.masked_fill(~prompt_mask, PAD).repeat_interleave(group, 0),
         prompt_mask=prompt_mask.repeat_interleave(group, 0),
         tokens=tokens.masked_fill(~mask, PAD),
@@ -286,7 +286,7 @@ def batch(prompts: int = 2, group: int = 3, seed: int = 0, padded: bool = True) 
     )
 
 
-def by_autograd(model: Any, rollouts: Rollouts) -> dict[str, Tensor]:
+def by_autograd(model: Any, rollouts: RolloutBatch) -> dict[str, Tensor]:
     """The gradient of each rollout's Σ_t log π (B, D) by parameter: a pass of its own, without padding or masks."""
     rows: list[dict[str, Tensor]] = []
     for row in range(len(rollouts.mask)):
@@ -302,7 +302,7 @@ def by_autograd(model: Any, rollouts: Rollouts) -> dict[str, Tensor]:
     return {n: torch.stack([g.get(n, torch.zeros_like(like)) for g in rows]) for n, like in names.items()}
 
 
-def grams(model: Any, rollouts: Rollouts) -> tuple[dict[str, NDArray[np.float64]], backward.AttachedModel]:
+def grams(model: Any, rollouts: RolloutBatch) -> tuple[dict[str, NDArray[np.float64]], backward.AttachedModel]:
     """The Gram matrix of every measured parameter, and how the model was attached; the self-check is on."""
     attached = backward.attach(model, rollouts)
     found: dict[str, NDArray[np.float64]] = {}

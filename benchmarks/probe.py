@@ -46,19 +46,19 @@ from grposcope.instruments.gradient import probe
 from grposcope.instruments.gradient.weightings import of_recipe
 from grposcope.lab import policies
 from grposcope.lab.objectives import recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 SIDES = ("pass", "fast", "checked", "exact", "sweep", "plain")
 
 SWEEP = {"sweep": (2, 4, 8), "also": (recipes.RLOO, recipes.DR_GRPO)}
 
 
-def batch(rows: int, length: int, vocabulary: int, prompt: int = 32) -> Rollouts:
+def batch(rows: int, length: int, vocabulary: int, prompt: int = 32) -> RolloutBatch:
     """Rollouts of random tokens: one group of `rows` rollouts, half of it solved."""
     random = torch.Generator().manual_seed(0)
     width = length - prompt
     tokens = torch.randint(3, vocabulary, (rows, width), generator=random)
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids=torch.randint(3, vocabulary, (1, prompt), generator=random).repeat(rows, 1),
         prompt_mask=torch.ones(rows, prompt, dtype=torch.bool),
         tokens=tokens,
@@ -70,20 +70,20 @@ def batch(rows: int, length: int, vocabulary: int, prompt: int = 32) -> Rollouts
     )
 
 
-def log_likelihood(model: torch.nn.Module, rollouts: Rollouts) -> Tensor:
+def log_likelihood(model: torch.nn.Module, rollouts: RolloutBatch) -> Tensor:
     """Σ log π over all tokens, by plain autograd."""
     ids, width = torch.cat((rollouts.prompt_ids, rollouts.tokens), 1), rollouts.tokens.shape[1]
     logits = model(input_ids=ids, use_cache=False, logits_to_keep=width + 1).logits[:, :-1]
     return logits.log_softmax(-1).gather(-1, rollouts.tokens[..., None]).sum()
 
 
-def plain_pass(model: torch.nn.Module, rollouts: Rollouts) -> None:
+def plain_pass(model: torch.nn.Module, rollouts: RolloutBatch) -> None:
     """Run one forward and backward pass of the whole batch."""
     log_likelihood(model, rollouts).backward()
     model.zero_grad(set_to_none=True)
 
 
-def plain_scores(model: torch.nn.Module, rollouts: Rollouts) -> list[dict[str, Tensor]]:
+def plain_scores(model: torch.nn.Module, rollouts: RolloutBatch) -> list[dict[str, Tensor]]:
     """Gradients of every rollout by parameter name, from one backward pass per rollout."""
     stored = []
     for row in range(len(rollouts.tokens)):
@@ -140,7 +140,7 @@ def memory(side: str, given: argparse.Namespace) -> float:
     return float(done.stdout.strip().splitlines()[-1])
 
 
-def sides(model: torch.nn.Module, rollouts: Rollouts) -> dict[str, Callable[[], object]]:
+def sides(model: torch.nn.Module, rollouts: RolloutBatch) -> dict[str, Callable[[], object]]:
     """The calls that are measured, by name of the side."""
     rows = of_recipe(recipes.GRPO, rollouts).per_rollout
     assert rows is not None

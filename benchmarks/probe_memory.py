@@ -33,7 +33,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from grposcope.instruments.gradient import backward, memory, probe
 from grposcope.lab import cpu
 from grposcope.lab.objectives import recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 BASE: dict[str, Any] = {
     "kind": "transformer", "width": 512, "layers": 6, "inside": 1536, "vocabulary": 32_000, "rows": 8, "length": 96,
@@ -105,7 +105,7 @@ def build(one: dict[str, Any]) -> Any:
     return model
 
 
-def rollouts_of(one: dict[str, Any]) -> Rollouts:
+def rollouts_of(one: dict[str, Any]) -> RolloutBatch:
     """Its rollouts; every second prompt has `padded` tokens of padding."""
     rollouts = batch(one["rows"], one["length"], one["vocabulary"])
     rollouts.prompt_mask[1::2, : one["padded"]] = False

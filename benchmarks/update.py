@@ -35,7 +35,7 @@ from transformers.utils import logging
 from grposcope.lab import cpu, policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.train import optimizer as optimizers
@@ -95,14 +95,14 @@ def prepared(arguments: argparse.Namespace) -> tuple[Policy, tasks.Task, torch.o
     return policy, task, optimizer, arguments.micro_batch or setup.micro_batch(policy, arguments.max_tokens)
 
 
-def drawn(policy: Policy, task: tasks.Task, arguments: argparse.Namespace) -> Rollouts:
+def drawn(policy: Policy, task: tasks.Task, arguments: argparse.Namespace) -> RolloutBatch:
     """Random completions of the task's prompts, all of the limit's length, with rewards that differ."""
     stream = torch.Generator().manual_seed(0)
     problems = task.problems("train")[: arguments.prompts]
     ids, mask = policies.encode(policy, [p.prompt for p in problems], task.instruction, arguments.max_tokens)
     rows = (arguments.prompts * arguments.group, arguments.max_tokens)
     zeros = torch.zeros(rows)
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids=ids.repeat_interleave(arguments.group, 0),
         prompt_mask=mask.repeat_interleave(arguments.group, 0),
         tokens=torch.randint(2, policy.model.config.vocab_size, rows, generator=stream),
@@ -114,7 +114,7 @@ def drawn(policy: Policy, task: tasks.Task, arguments: argparse.Namespace) -> Ro
     )
 
 
-def operations(policy: Policy, rollouts: Rollouts) -> float:
+def operations(policy: Policy, rollouts: RolloutBatch) -> float:
     """Floating-point operations of an update in which every prompt is computed once, and the last token is no input."""
     config: Any = policy.model.config
     group = rollouts.groups[1]

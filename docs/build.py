@@ -111,7 +111,7 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "advantages.dead": ">>> advantages.dead(torch.tensor([[1.0, 1.0], [1.0, 0.0]])).tolist()\n[True, False]",
     }),
     "grposcope.geometry": ("grposcope.instruments.gradient", {
-        "probe.probe": "measured = probe.probe(model, rollouts, recipes.GRPO)  # a lab.rollout_arrays.Rollouts",
+        "probe.probe": "measured = probe.probe(model, rollouts, recipes.GRPO)  # a lab.rollout_batch.RolloutBatch",
         "probe.Probe": 'measured.ranks("grpo"), measured.baseline(), measured.token_sparsity()',
         "spectrum.ranks": '>>> round(spectrum.ranks([3.0, 1.0])["stable"], 3)  # 10/9\n1.111',
         "spectrum.exact": '>>> import torch\n>>> round(spectrum.exact(torch.eye(3)).ranks()["participation"], 3)\n3.0',

@@ -49,7 +49,7 @@ from grposcope.instruments.gradient.score import Score
 from grposcope.lab import credit, policies
 from grposcope.lab.credit import placebo
 from grposcope.lab.objectives import advantages, recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.arithmetic import Arithmetic
 from grposcope.maths.holm import holm
@@ -64,7 +64,7 @@ Ranks = dict[str, dict[str, float]]
 """Source -> rank, with "less mean, " before those without the mean activation -> mean over layers."""
 
 
-def ranks_of(attached: backward.AttachedModel, rollouts: Rollouts, weights: torch.Tensor) -> dict[str, float]:
+def ranks_of(attached: backward.AttachedModel, rollouts: RolloutBatch, weights: torch.Tensor) -> dict[str, float]:
     """Mean ranks of the layer gradients of Σ w log π, as they are and without the mean activation."""
     found: dict[str, list[float]] = {}
 

@@ -38,7 +38,7 @@ from grposcope.instruments.gradient import curvature
 from grposcope.instruments.stability import refresh
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import advantages, ratios, recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
@@ -60,19 +60,19 @@ class Trial:
         self.seed, self.kl, self.drawn = seed, kl, 0
         self.objective = replace(recipes.RLOO, ratio=ratios.none)
 
-    def draw(self, number: int | None = None) -> Rollouts:
+    def draw(self, number: int | None = None) -> RolloutBatch:
         """Draw batch `number` of rollouts from the present weights, by default the next one."""
         self.drawn += number is None
         place = 8 * (self.drawn if number is None else number)
         return collect(self.policy, self.task, self.problems, self.objective, Sampling(self.task.max_tokens), (8, 8),
                        self.seed, place).rollouts  # fmt: skip
 
-    def payoff(self, logp: Tensor, batch: Rollouts) -> Tensor:
+    def payoff(self, logp: Tensor, batch: RolloutBatch) -> Tensor:
         """Rewards minus λ log π/π_ref, (P, G)."""
         excess = logp.double() - frozen_logprobs(self.reference, batch, 1.0, 256).double()
         return batch.rewards - self.kl * excess.sum(-1).reshape(batch.rewards.shape)
 
-    def weigh(self, now: Tensor, old: Tensor, batch: Rollouts) -> Tensor:
+    def weigh(self, now: Tensor, old: Tensor, batch: RolloutBatch) -> Tensor:
         """∂L/∂log π (B, T) with leave-one-out advantages of a payoff that is as old as the rollouts."""
         credit = advantages.leave_one_out(self.payoff(old, batch)).reshape(-1, 1)
         return -credit * batch.mask / len(batch.mask)

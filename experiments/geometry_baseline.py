@@ -27,14 +27,14 @@ import torch
 from grposcope.instruments.gradient import backward, baseline, gram
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 
 BINS = {"all": (0.0, 1.0), "0 to 1/3": (0.0, 1 / 3), "1/3 to 2/3": (1 / 3, 2 / 3), "2/3 to 1": (2 / 3, 1.0)}
 
 
-def inner_products(model, parts: list[Rollouts], temperature: float) -> tuple[np.ndarray, np.ndarray]:
+def inner_products(model, parts: list[RolloutBatch], temperature: float) -> tuple[np.ndarray, np.ndarray]:
     """Rewards (P, G), and inner products of scores (B, B) within every prompt; entries between parts are 0."""
     attached = backward.attach(model, parts[0], temperature)
     rewards = torch.cat([part.rewards for part in parts]).double().numpy()
@@ -75,7 +75,7 @@ def measured(rewards: np.ndarray, inner: np.ndarray) -> dict[str, dict]:
     return out
 
 
-def drawn(model: str, given: argparse.Namespace, seed: int) -> tuple[policies.Policy, list[Rollouts], float]:
+def drawn(model: str, given: argparse.Namespace, seed: int) -> tuple[policies.Policy, list[RolloutBatch], float]:
     """A policy, fresh rollouts of it in parts of eight prompts, and their temperature."""
     policy, task = policies.load(model), tasks.load(given.task)
     parts, position = [], 100_000  # far from the prompts that training used first
@@ -89,7 +89,7 @@ def drawn(model: str, given: argparse.Namespace, seed: int) -> tuple[policies.Po
     return policy, parts, 1.0
 
 
-def kept(file: str) -> tuple[policies.Policy, list[Rollouts], float]:
+def kept(file: str) -> tuple[policies.Policy, list[RolloutBatch], float]:
     """The policy and all rollouts of a file, a prompt a part, and their temperature."""
     content = torch.load(file, weights_only=False)
     parts = [p.take(torch.tensor([i])) for p in content["all"] for i in range(len(p.rewards))]

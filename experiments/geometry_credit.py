@@ -28,7 +28,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.instruments.gradient import probe, weightings
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 
@@ -44,7 +44,7 @@ def with_gradient(weighting: weightings.Weighting, groups: tuple[int, int]) -> i
     return int(weighting.weights.unflatten(0, groups).flatten(1).any(-1).sum())
 
 
-def measured(model, rollouts: Rollouts, recipe, sizes: list[int], seed: int) -> Ranks:
+def measured(model, rollouts: RolloutBatch, recipe, sizes: list[int], seed: int) -> Ranks:
     """Ranks of every credit at every R, and how many groups have a gradient."""
     out: Ranks = {}
     for size in sizes:

@@ -31,7 +31,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.instruments.gradient import backward, weightings
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab import policies
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 CREDITS = ("outcome", "nll")
 DIRECTIONS = ("mean", "second", "random", "own first")
@@ -51,7 +51,7 @@ def directions(activations: Tensor, gradient: Tensor, generator: torch.Generator
     return {n: torch.nn.functional.normalize(v, dim=0) for n, v in zip(DIRECTIONS, found, strict=True)}
 
 
-def measured(attached: backward.AttachedModel, one: Rollouts, every: int) -> dict[str, list[float]]:
+def measured(attached: backward.AttachedModel, one: RolloutBatch, every: int) -> dict[str, list[float]]:
     """Mean over layers of [stable rank, share of ‖G‖² taken out], by credit, R and direction ("" for none)."""
     rows: dict[str, Tensor] = {}
     for size in SIZES:

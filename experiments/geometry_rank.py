@@ -35,14 +35,14 @@ from grposcope.instruments.gradient import backward, spectrum, weightings
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab import policies
 from grposcope.lab.objectives import advantages, recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 RECIPE = replace(recipes.RLOO, name="outcome", advantage=advantages.standardized)
 SIZES = (2, 4, 8)
 SHOWN = spectrum.NAMES
 
 
-def arranged(one: Rollouts) -> Rollouts:
+def arranged(one: RolloutBatch) -> RolloutBatch:
     """The same group with a success first and a failure second."""
     order = one.rewards[0].argsort(descending=True)
     return one.columns(torch.cat((order[:1], order[-1:], order[1:-1])))
@@ -54,7 +54,7 @@ def wanted(name: str, every: int) -> bool:
     return number is not None and int(number[1]) % every == 0
 
 
-def row_weightings(one: Rollouts) -> dict[str, torch.Tensor]:
+def row_weightings(one: RolloutBatch) -> dict[str, torch.Tensor]:
     """Weights of whole rollouts (8,), by name of the credit and R."""
     weights = {}
     for size in SIZES:
@@ -66,7 +66,7 @@ def row_weightings(one: Rollouts) -> dict[str, torch.Tensor]:
     return weights
 
 
-def measure(attached: backward.AttachedModel, one: Rollouts, every: int) -> dict[str, dict[str, dict[str, float]]]:
+def measure(attached: backward.AttachedModel, one: RolloutBatch, every: int) -> dict[str, dict[str, dict[str, float]]]:
     """Ranks by weighting and layer. `held_one`, `held_two`: shares of ‖G‖² that one, two mean activations hold."""
     rows, out = row_weightings(one), {}
     wins = one.rewards[0] > one.rewards[0].mean()

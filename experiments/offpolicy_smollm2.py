@@ -44,7 +44,7 @@ from grposcope.lab import policies
 from grposcope.lab.objectives import corrections as on_batches
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy, smollm2
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
@@ -87,14 +87,14 @@ class Explanations(Task):
         return 0.0
 
 
-def drawn(policy: Policy, precision: str) -> Rollouts:
+def drawn(policy: Policy, precision: str) -> RolloutBatch:
     """Completions of our sampler."""
     task = Explanations()
     sampling = Sampling(LENGTH, precision=precision)
     return collect(policy, task, task.problems("train"), recipes.RLOO, sampling, (PROMPTS, GROUP), 0, 0).rollouts
 
 
-def drawn_by_vllm(policy: Policy, like: Rollouts, python: str, folder: str) -> Rollouts:
+def drawn_by_vllm(policy: Policy, like: RolloutBatch, python: str, folder: str) -> RolloutBatch:
     """Completions of vLLM in bfloat16 for the prompts of `like`."""
     first = range(0, len(like.mask), GROUP)
     prompts = [like.prompt_ids[i][like.prompt_mask[i]].tolist() for i in first]
@@ -117,7 +117,7 @@ def drawn_by_vllm(policy: Policy, like: Rollouts, python: str, folder: str) -> R
     return replace(like, tokens=tokens, mask=mask, logp=logp, entropy=torch.zeros_like(logp))
 
 
-def mismatch(policy: Policy, rollouts: Rollouts) -> dict[str, Any]:
+def mismatch(policy: Policy, rollouts: RolloutBatch) -> dict[str, Any]:
     """Distances, and kept weights over beginnings, with the closed form of independent normal log ratios."""
     own = frozen_logprobs(policy.model, rollouts, 1.0, MICRO)
     ratios = on_batches.ratios(own, rollouts.logp, rollouts.mask)

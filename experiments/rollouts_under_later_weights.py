@@ -23,14 +23,14 @@ from grposcope.instruments.gradient.policy_fit import excess, moments
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.loop import train
 
 
-def line(what: str, policy: Policy, rollouts: Rollouts, temperature: float = 1.0) -> None:
+def line(what: str, policy: Policy, rollouts: RolloutBatch, temperature: float = 1.0) -> None:
     """Print the excess over the entropy and z of the rollouts under the policy."""
     estimate, z = excess(moments(policy.model, rollouts, temperature), rollouts.mask)
     print(f"{what:32} {estimate.value:8.4f} ± {estimate.se:.4f} nats per token, z = {z:7.1f}")

@@ -23,7 +23,7 @@ from grposcope.instruments.gradient import gram as contraction
 from grposcope.instruments.gradient.probe_record import ProbeGram, write_gram
 from grposcope.lab.objectives import advantages
 from grposcope.lab.policies import Policy, encode
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.logprobs import token_logprobs
 from grposcope.lab.sampling.rollouts import joined, to_rollouts
 from grposcope.lab.sampling.sampler import Sampling, sample
@@ -39,10 +39,10 @@ ROOM = 1.5e9
 def draw(
     policy: Policy, task: Task, problems: Sequence[Problem], shape: tuple[int, int], generator: torch.Generator,
     max_tokens: int = 0,
-) -> Rollouts:  # fmt: skip
+) -> RolloutBatch:  # fmt: skip
     """`shape` = (P, G) graded rollouts of prompts drawn independently, with replacement, at temperature 1."""
     prompts, group = shape
-    parts: list[Rollouts] = []
+    parts: list[RolloutBatch] = []
     picked = torch.randint(len(problems), (prompts,), generator=generator).tolist()
     size = max(1, AT_ONCE // group)
     for start in range(0, prompts, size):
@@ -58,7 +58,10 @@ def draw(
 
 
 def gradient(
-    policy: Policy, rollouts: Rollouts, advantage: Callable[[Tensor], Tensor] = advantages.leave_one_out, size: int = 64
+    policy: Policy,
+    rollouts: RolloutBatch,
+    advantage: Callable[[Tensor], Tensor] = advantages.leave_one_out,
+    size: int = 64,
 ) -> NDArray:
     """(1/B) Σ A_i s_i, (D,) float64; rollouts without weight are left out."""
     weights = (advantage(rollouts.rewards) / rollouts.rewards.numel()).reshape(-1).float()
@@ -71,7 +74,7 @@ def gradient(
     return torch.cat(flat).double().numpy()
 
 
-def gram(policy: Policy, rollouts: Rollouts) -> tuple[NDArray, dict[str, NDArray]]:
+def gram(policy: Policy, rollouts: RolloutBatch) -> tuple[NDArray, dict[str, NDArray]]:
     """K_ij = ⟨s_i, s_j⟩ (B, B), and the same per parameter tensor, in several passes that each fit in memory."""
     named = dict(policy.model.named_parameters())
     count = rollouts.rewards.numel()
@@ -91,7 +94,7 @@ def gram(policy: Policy, rollouts: Rollouts) -> tuple[NDArray, dict[str, NDArray
     return sum(layers.values(), np.zeros((count, count))), layers
 
 
-def streamed(policy: Policy, rollouts: Rollouts) -> NDArray:
+def streamed(policy: Policy, rollouts: RolloutBatch) -> NDArray:
     """K_ij = ⟨s_i, s_j⟩ over all parameters, (B, B). ValueError where a parameter cannot be measured."""
     own = rollouts.each(lambda name, array: array.clone())  # not of inference mode
     attached = backward.attach(policy.model, own, temperature=1.0)
@@ -108,9 +111,14 @@ def streamed(policy: Policy, rollouts: Rollouts) -> NDArray:
 
 
 def write_probe(
-    folder: Path, matrix: NDArray, rollouts: Rollouts, model: str, task: Task, layers: dict[str, NDArray] | None = None,
+    folder: Path,
+    matrix: NDArray,
+    rollouts: RolloutBatch,
+    model: str,
+    task: Task,
+    layers: dict[str, NDArray] | None = None,
     **more: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Write the Gram (B, B) of rollouts, and of `layers`, as a probe that `grposcope plan` reads.
 
     more: further entries of probe.json, which is written last, so that a folder with this file is whole.

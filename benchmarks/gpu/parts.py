@@ -38,7 +38,7 @@ from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
 from grposcope.lab.policies.load import TINY
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.rollouts import collect, generator
 from grposcope.lab.sampling.sampler import Sampling, sample
@@ -174,7 +174,7 @@ def _parameters(shape: Shape) -> int:
     )
 
 
-def drawn(policy: Policy, place: Place) -> Rollouts:
+def drawn(policy: Policy, place: Place) -> RolloutBatch:
     """Rollouts of exactly the limit's length, graded so that groups are live."""
     endless = replace(policy, eos=torch.tensor([-1], device=place.device))
     task = Hashed()

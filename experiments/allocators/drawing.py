@@ -23,7 +23,7 @@ from allocators.policies import Optimal, live, second_stage
 from grposcope.lab.allocation import LOOKED_AT, chosen
 from grposcope.lab.allocation.picks import CandidateProblems, Ints
 from grposcope.lab.objectives import advantages
-from grposcope.lab.rollout_arrays import LEFT_PADDED, PER_PROMPT, Rollouts, blank
+from grposcope.lab.rollout_batch import LEFT_PADDED, PER_PROMPT, RolloutBatch, blank
 from grposcope.lab.sampling.rollouts import Batch, Drawn, DrawSettings, draw, drawn_indices, generator, joined, shaped
 from grposcope.lab.tasks import Problem
 from grposcope.lab.train.allocate import Allocated, NewBatchSource, as_picked, metrics
@@ -252,7 +252,7 @@ def batch_of(
     )
 
 
-def arranged(rows: Rollouts, owners: Tensor, pad: int) -> Rollouts:
+def arranged(rows: RolloutBatch, owners: Tensor, pad: int) -> RolloutBatch:
     """Rollouts that each are a group of their own, put together as groups of different sizes, padded to the largest.
 
     owners (n,): the group of each row, 0 … P − 1, each of which has one at least; rows of a group keep their order.

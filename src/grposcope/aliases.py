@@ -43,12 +43,12 @@ ALIASES = {
 
 SCATTERED = {
     "grposcope.records": {
-        "Estimate": "grposcope.core.estimate",
-        "Rollouts": "grposcope.lab.rollout_arrays",
-        "rows_of_groups": "grposcope.lab.rollout_arrays",
+        "Estimate": "grposcope.core.estimate.Estimate",
+        "Rollouts": "grposcope.lab.rollout_batch.RolloutBatch",
+        "rows_of_groups": "grposcope.lab.rollout_batch.rows_of_groups",
     },
 }
-"""Earlier modules whose names went to several: name -> the module that has it, imported when it is asked for."""
+"""Earlier modules whose names went to several: name -> what it is called now, imported when it is asked for."""
 
 PACKAGES = frozenset(name.rpartition(".")[0] for name in ALIASES if name.count(".") > 1) - ALIASES.keys()
 """Earlier packages whose modules went to several places."""
@@ -71,7 +71,8 @@ def _scattered(module: str) -> Callable[[str], Any]:
     def ask(name: str) -> Any:
         if name not in SCATTERED[module]:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(SCATTERED[module][name]), name)
+        home, _, called = SCATTERED[module][name].rpartition(".")
+        return getattr(importlib.import_module(home), called)
 
     return ask
 

@@ -22,7 +22,7 @@ from grposcope.core.errors import UserError
 from grposcope.engines.trl import guard, settings
 from grposcope.lab.objectives import Objective, advantages, ratios, recipes, reductions
 from grposcope.lab.objectives.surrogates import Cispo, Clip
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.logprobs import token_logprobs
 
 pytest.importorskip("trl")
@@ -39,7 +39,7 @@ REWARDS = torch.tensor([[1.0, 0.0, 0.5, 0.0], [0.2, 1.0, 0.7, 0.0]], dtype=torch
 class Batch:
     """One batch in both forms; old and ref (B, T) are noisy copies of the current log-probabilities."""
 
-    rollouts: Rollouts
+    rollouts: RolloutBatch
     inputs: dict[str, Tensor]
     credit: Tensor
     old: Tensor
@@ -83,7 +83,7 @@ def batch(trainer: Any) -> Batch:
     mask = torch.arange(WIDTH) < torch.tensor(LENGTHS)[:, None]
     tokens = torch.randint(3, 16, mask.shape, generator=random) * mask
     empty = torch.zeros(mask.shape)
-    rollouts = Rollouts(
+    rollouts = RolloutBatch(
         prompt_ids, prompt_mask.bool(), tokens, mask, empty, empty, torch.zeros(len(mask), dtype=torch.bool), REWARDS
     )
     with torch.no_grad():

@@ -20,7 +20,7 @@ from torch import Tensor
 from grposcope.lab.credit import per_token
 from grposcope.lab.objectives import ratios, recipes
 from grposcope.lab.policies import encode
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.tasks import grade
 from grposcope.lab.train.config import TrainConfig
@@ -77,7 +77,7 @@ class Both:
         del trainer._generate_and_score_completions
         return taken
 
-    def rollouts(self) -> Rollouts:
+    def rollouts(self) -> RolloutBatch:
         """The same tokens as ours, graded by us."""
         mine, setup = self.generated, self.setup
         problems = [setup.train_set[i] for i in mine["problems"]]
@@ -88,7 +88,7 @@ class Both:
         assert torch.equal(ids, mine["prompt_ids"])
         assert torch.equal(ids_mask, mine["prompt_mask"].bool())
         empty = torch.zeros(mask.shape)
-        return Rollouts(
+        return RolloutBatch(
             ids, ids_mask, mine["completion_ids"], mask, empty, empty, torch.zeros(len(mask)).bool(), rewards
         )
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from grposcope.core.rollouts import Rollout, RolloutRows, plain_text, turns_of
+from grposcope.core.rollouts import Rollout, Rollouts, plain_text, turns_of
 
 WRITTEN = np.array([True, True, False, False, True])
 
@@ -36,11 +36,11 @@ def test_a_turn_begins_where_the_policy_writes_after_others() -> None:
 
 
 def test_groups_are_those_of_a_step() -> None:
-    rows = RolloutRows(tuple(Rollout(step=step, group=name, reward=float(step)) for step in (2, 1) for name in "aab"))
+    rows = Rollouts(tuple(Rollout(step=step, group=name, reward=float(step)) for step in (2, 1) for name in "aab"))
     assert rows.groups == {(2, "a"): (0, 1), (2, "b"): (2,), (1, "a"): (3, 4), (1, "b"): (5,)}
     assert list(rows.steps.items()) == [(1, (3, 4, 5)), (2, (0, 1, 2))]
-    assert not RolloutRows((Rollout(),)).groups
-    pairs = RolloutRows(tuple(Rollout(group=str(i // 2), reward=float(i)) for i in range(4)))
+    assert not Rollouts((Rollout(),)).groups
+    pairs = Rollouts(tuple(Rollout(group=str(i // 2), reward=float(i)) for i in range(4)))
     assert pairs.group_rewards.tolist() == [[0, 1], [2, 3]]
 
 

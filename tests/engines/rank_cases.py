@@ -27,7 +27,7 @@ from grposcope.engines.processes import Processes
 from grposcope.instruments.gradient import checkpointing, layers, probe, score
 from grposcope.instruments.gradient.probe import Probe
 from grposcope.lab.objectives import recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 PROMPTS, GROUP = 3, 5  # of which the ranks have uneven shares
 SETTINGS: dict[str, Any] = {
@@ -42,13 +42,13 @@ def shares() -> list[slice]:
     return [slice(*pair) for pair in pairwise(ends)][::-1]
 
 
-def share(rollouts: Rollouts) -> tuple[Rollouts, torch.Tensor]:
+def share(rollouts: RolloutBatch) -> tuple[RolloutBatch, torch.Tensor]:
     """Rows of this rank, and the number of the prompt of each."""
     mine = shares()[dist.get_rank()]
     return rollouts.rows(mine), torch.arange(PROMPTS).repeat_interleave(GROUP)[mine]
 
 
-def in_order(rollouts: Rollouts) -> Rollouts:
+def in_order(rollouts: RolloutBatch) -> RolloutBatch:
     """All rows by group, and within a group by rank."""
     rows = [row for part in shares() for row in range(part.start, part.stop)]
     rows.sort(key=lambda row: row // GROUP)

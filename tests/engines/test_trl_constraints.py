@@ -22,7 +22,7 @@ from grposcope.engines.trl.constraining import CHECKPOINT, TrainerConstraints
 from grposcope.engines.trl.scored import Scored
 from grposcope.instruments.rewards import source
 from grposcope.lab.objectives import several
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.tasks import load
 from grposcope.lab.train.constrain import RunConstraints
 from grposcope.logs import read
@@ -68,10 +68,10 @@ def expected(trainer: Any, how: Aggregation, dual: Dual) -> list[torch.Tensor]:
         mask = torch.arange(16) < torch.tensor(lengths)[:, None]
         none = torch.zeros(mask.shape)
         total = parts @ torch.tensor(WEIGHTS, dtype=torch.float64)
-        batch = Rollouts(none[:, :1].long(), mask[:, :1], none.long(), mask, none, none, mask[:, 0], total, parts)
+        batch = RolloutBatch(none[:, :1].long(), mask[:, :1], none.long(), mask, none, none, mask[:, 0], total, parts)
         own = several.combined(batch, WEIGHTS, how).reshape(-1)
 
-        def values(name: str, batch: Rollouts = batch) -> torch.Tensor:
+        def values(name: str, batch: RolloutBatch = batch) -> torch.Tensor:
             return several.constrained_values(batch, ("reward_letters", "reward_length"), name)
 
         found.append(own + limits.penalties(values).reshape(-1))

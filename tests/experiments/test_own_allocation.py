@@ -20,7 +20,7 @@ from grposcope.core.errors import UserError
 from grposcope.lab.objectives import advantages, recipes
 from grposcope.lab.objectives.objective import row_weights
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling import rollouts
 from grposcope.lab.train.allocate import RolloutAllocation
 from grposcope.lab.train.loop import resume, train
@@ -46,13 +46,13 @@ WAYS: dict[str, Callable[[ModuleType], Any]] = {
 }
 
 
-def made(drawing: ModuleType, sizes: list[int], width: int = 3, seed: int = 0) -> tuple[Rollouts, torch.Tensor]:
+def made(drawing: ModuleType, sizes: list[int], width: int = 3, seed: int = 0) -> tuple[RolloutBatch, torch.Tensor]:
     """Ragged rollouts with random scores (rows, 2) behind them, padded rows included."""
     rng = torch.Generator().manual_seed(seed)
     n = sum(sizes)
     lengths = torch.randint(1, width + 1, (n,), generator=rng)
     mask = torch.arange(width) < lengths[:, None]
-    single = Rollouts(
+    single = RolloutBatch(
         prompt_ids=torch.zeros(n, 2, dtype=torch.long),
         prompt_mask=torch.ones(n, 2, dtype=torch.bool),
         tokens=torch.arange(n)[:, None] * mask,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grposcope.lab.objectives import recipes
 from grposcope.lab.objectives.surrogates import Clip
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Case:
     """logp, old, ref: (B, T) float64 log-probabilities under the policy, the one that sampled, the reference."""
 
     name: str
-    rollouts: Rollouts
+    rollouts: RolloutBatch
     logp: Tensor
     old: Tensor
     ref: Tensor
@@ -35,7 +35,7 @@ def case(name: str, rewards: list[list[float]], mask: list[str], spread: float, 
     old, ref = logp + spread * noise(), logp + 0.5 * noise()
     tokens = torch.randint(3, 20, kept.shape, generator=random)
     prompts = torch.randint(3, 20, (len(rewards), 4), generator=random).repeat_interleave(len(rewards[0]), 0)
-    rollouts = Rollouts(
+    rollouts = RolloutBatch(
         prompt_ids=prompts,
         prompt_mask=torch.ones_like(prompts, dtype=torch.bool),
         tokens=tokens,

@@ -19,7 +19,7 @@ from transformers import (
 
 from grposcope.instruments.gradient import backward
 from grposcope.instruments.gradient.score import Score
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 VOCABULARY, PAD = 13, 2
 SIZE = {
@@ -86,7 +86,7 @@ def _random(config: Any, dtype: torch.dtype) -> Any:
     return model
 
 
-def batch(prompts: int = 2, group: int = 3, seed: int = 0) -> Rollouts:
+def batch(prompts: int = 2, group: int = 3, seed: int = 0) -> RolloutBatch:
     """Rollouts of uneven length, prompts padded on the left, one of them holding the padding id as a token."""
     random = torch.Generator().manual_seed(seed)
     count, before, after = prompts * group, 4, 5
@@ -101,7 +101,7 @@ def batch(prompts: int = 2, group: int = 3, seed: int = 0) -> Rollouts:
     rewards = torch.randint(0, 2, (prompts, group), generator=random).double()
     rewards[:, 0], rewards[:, 1] = 0, 1
     ends = torch.zeros_like(mask).scatter(1, lengths - 1, True) | torch.zeros_like(mask).scatter(1, lengths // 2, True)
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids=prompt.masked_fill(~prompt_mask, PAD).repeat_interleave(group, 0),
         prompt_mask=prompt_mask.repeat_interleave(group, 0),
         tokens=tokens.masked_fill(~mask, PAD),
@@ -117,7 +117,7 @@ def batch(prompts: int = 2, group: int = 3, seed: int = 0) -> Rollouts:
     )
 
 
-def logprobs(model: Any, rollouts: Rollouts, row: int, temperature: float = 1.0) -> Tensor:
+def logprobs(model: Any, rollouts: RolloutBatch, row: int, temperature: float = 1.0) -> Tensor:
     """log π of the tokens of one rollout, without padding or masks: the slow twin."""
     prompt = rollouts.prompt_ids[row][rollouts.prompt_mask[row]]
     tokens = rollouts.tokens[row][rollouts.mask[row]]
@@ -126,7 +126,7 @@ def logprobs(model: Any, rollouts: Rollouts, row: int, temperature: float = 1.0)
 
 
 def one_by_one(
-    model: Any, rollouts: Rollouts, weights: Tensor | None = None, temperature: float = 1.0
+    model: Any, rollouts: RolloutBatch, weights: Tensor | None = None, temperature: float = 1.0
 ) -> list[dict[str, Tensor]]:
     """The gradient of Σ_t w log π of each rollout, a backward pass each."""
     out = []
@@ -141,7 +141,7 @@ def one_by_one(
 
 
 def scores(
-    model: Any, rollouts: Rollouts, weights: Tensor | None = None, temperature: float = 1.0
+    model: Any, rollouts: RolloutBatch, weights: Tensor | None = None, temperature: float = 1.0
 ) -> dict[str, Tensor]:
     """Per-rollout gradients S (B, R, C) of every parameter, oriented like it."""
     stacks: dict[str, Tensor] = {}

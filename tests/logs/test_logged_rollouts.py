@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from grposcope.core.errors import UserError
-from grposcope.core.rollouts import Rollout, RolloutRows
+from grposcope.core.rollouts import Rollout, Rollouts
 from grposcope.logs.logged_rollouts import advantages as advantages_of
 from grposcope.logs.logged_rollouts import choose, grouped
 from grposcope.logs.trainers import trl_completions, verl_rollouts
@@ -20,7 +20,7 @@ from grposcope.logs.trainers import trl_completions, verl_rollouts
 PLACE = Path("completions")
 
 
-def rows(keys: str, rewards: dict[str, list[float]], advantages: list[float] | None = None) -> RolloutRows:
+def rows(keys: str, rewards: dict[str, list[float]], advantages: list[float] | None = None) -> Rollouts:
     made = tuple(
         Rollout(
             step=7, group=key, prompt=key, completion=f"{key}{i}",
@@ -29,10 +29,10 @@ def rows(keys: str, rewards: dict[str, list[float]], advantages: list[float] | N
         )
         for i, key in enumerate(keys)
     )  # fmt: skip
-    return RolloutRows(made, "trl", PLACE)
+    return Rollouts(made, "trl", PLACE)
 
 
-def prompts(made: RolloutRows) -> list[object]:
+def prompts(made: Rollouts) -> list[object]:
     """The prompt of each group."""
     return [made[places[0]].prompt for places in made.groups.values()]
 
@@ -139,7 +139,7 @@ def test_the_step_may_be_text_as_older_versions_of_trl_write_it(tmp_path: Path) 
     assert (groups.step.tolist(), notes) == ([12], [])
 
 
-def of_verl(path: Path) -> RolloutRows:
+def of_verl(path: Path) -> Rollouts:
     """The rollouts of step 3 in a file of verl."""
     found = verl_rollouts.find(path)
     assert found is not None

@@ -20,7 +20,7 @@ Credit = Callable[[NDArray, NDArray], NDArray]
 
 
 @dataclass(frozen=True)
-class Rollouts:
+class RolloutBatch:
     """All N rollouts. decision (N, T): number of the logit, -1 for none; way (N, T): 0 or 1; reward (N,); mask (N, T).
 
     after, before (N, T): number of the boundary after and before the segment of each token, B boundaries in all; 0 is
@@ -41,7 +41,7 @@ class Rollouts:
         return int(self.decision.max()) + 1
 
 
-def listed() -> Rollouts:
+def listed() -> RolloutBatch:
     """All rollouts: step, go on, step, …, stop; after the last step nothing is left to decide."""
     rows = []
     for steps in range(1, DEPTH + 1):
@@ -75,7 +75,7 @@ def listed() -> Rollouts:
                 here, start = there, t + 1
     reward = np.array([float(sum(rights) >= 2) for rights, _ in rows])
     ends = np.array([final[b] for b in range(len(numbers))])
-    return Rollouts(decision, way, reward, decision >= 0, after, before, ends)
+    return RolloutBatch(decision, way, reward, decision >= 0, after, before, ends)
 
 
 class World:

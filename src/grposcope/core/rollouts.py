@@ -1,7 +1,7 @@
 """The rollout as a type, whoever drew it or wrote it down: one row of declared columns, and rows that belong together.
 
 Readers of files (`logs.read_rollouts`), training loops and probes make rows; claims, answers and the viewer take them.
-Batches of tensors of the training loop are `lab.rollout_arrays.Rollouts`.
+Batches of tensors of the training loop are `lab.rollout_batch.RolloutBatch`.
 
 T: tokens of the completion, with those of tools and environments. S: tokens of the prompt. H: turns of the policy.
 """
@@ -170,7 +170,7 @@ class Rollout:
 
 
 @dataclass(frozen=True)
-class RolloutRows(Sequence[Rollout]):
+class Rollouts(Sequence[Rollout]):
     """Rollouts in the order in which they were drawn or written.
 
     engine: the trainer that wrote them, a name of `logs.trainers.TRAINERS`; empty if it is not known. path: where they
@@ -198,7 +198,7 @@ class RolloutRows(Sequence[Rollout]):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        return f"<RolloutRows: {len(self.rows):,} in {len(self.groups):,} groups>"
+        return f"<Rollouts: {len(self.rows):,} in {len(self.groups):,} groups>"
 
     @property
     def step(self) -> int:

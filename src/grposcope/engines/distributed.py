@@ -32,7 +32,7 @@ from grposcope.instruments.gradient import probe as of_one_process
 from grposcope.instruments.gradient.backward import Refusal
 from grposcope.instruments.gradient.probe import Probe
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.rollouts import joined
 from grposcope.lab.workers import ALONE, Workers
 
@@ -42,7 +42,7 @@ PATIENCE = 1800.0
 
 def probe(
     model: Any,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     recipe: Objective,
     *,
     groups: Tensor | None = None,
@@ -117,7 +117,7 @@ def launched(device: str) -> Iterator[Workers]:
     dist.destroy_process_group()
 
 
-def gather_rollouts(rollouts: Rollouts, groups: Tensor | None, pad: int, workers: Workers) -> Rollouts:
+def gather_rollouts(rollouts: RolloutBatch, groups: Tensor | None, pad: int, workers: Workers) -> RolloutBatch:
     """The rollouts of all ranks, sorted by group, on every rank; arguments as in `probe`."""
     if groups is None:
         prompts, size = rollouts.groups

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.rollouts import Floats, RolloutRows
+from grposcope.core.rollouts import Floats, Rollouts
 
 
 def choose(steps: Sequence[int], wanted: int | None, checkpoint: int | None, place: Path) -> int:
@@ -46,8 +46,8 @@ def choose(steps: Sequence[int], wanted: int | None, checkpoint: int | None, pla
 
 
 def grouped(
-    rows: RolloutRows, size: int | None, weights: Sequence[float] | Mapping[str, float] | None, limit: int | None = None
-) -> RolloutRows:
+    rows: Rollouts, size: int | None, weights: Sequence[float] | Mapping[str, float] | None, limit: int | None = None
+) -> Rollouts:
     """The rollouts of a step as whole groups of one size, group after group, rewarded by the weighted functions.
 
     size: rollouts per group, where known; else neighbours of one group are one, and the smallest is the size. weights:
@@ -75,7 +75,7 @@ def grouped(
     return replace(rows, rows=tuple(chosen), weights=dict(zip(names, scale, strict=True)), notes=tuple(notes))
 
 
-def _rewards(rows: RolloutRows) -> dict[str, Floats]:
+def _rewards(rows: Rollouts) -> dict[str, Floats]:
     """Rewards (N,) by function, or the reward where the rollouts have one."""
     total = np.array([row.reward for row in rows], np.float64)
     if rows.functions and np.isnan(total).all():
@@ -83,14 +83,14 @@ def _rewards(rows: RolloutRows) -> dict[str, Floats]:
     return {"reward": total} if not np.isnan(total).all() else {}
 
 
-def advantages(rows: RolloutRows) -> Floats | None:
+def advantages(rows: Rollouts) -> Floats | None:
     """The advantage (N,) of each rollout; None where one has none, or several over its tokens."""
     each = [None if row.advantages is None or not len(row.advantages) else row.advantages for row in rows]
     alike = [float(own[0]) for own in each if own is not None and len(set(own[own != 0].tolist())) <= 1]
     return np.array(alike) if rows and len(alike) == len(rows) else None
 
 
-def _order(rows: RolloutRows, size: int | None) -> tuple[list[int], int]:
+def _order(rows: Rollouts, size: int | None) -> tuple[list[int], int]:
     """The rows so that groups stand together, and the size of the groups."""
     keys = [str(row.group) for row in rows]
     if not keys:
@@ -119,7 +119,7 @@ def _order(rows: RolloutRows, size: int | None) -> tuple[list[int], int]:
 
 
 def _weights(
-    rows: RolloutRows, names: tuple[str, ...], given: Sequence[float] | Mapping[str, float] | None
+    rows: Rollouts, names: tuple[str, ...], given: Sequence[float] | Mapping[str, float] | None
 ) -> tuple[float, ...]:
     if not names:
         raise UserError(f"{rows.path} holds no reward; give the files of another step")
@@ -135,7 +135,7 @@ def _weights(
 
 
 def _check_order(
-    rows: RolloutRows,
+    rows: Rollouts,
     names: tuple[str, ...],
     given: Sequence[float] | Mapping[str, float] | None,
     rewards: Floats,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from grposcope.core.rollouts import Rollout, RolloutRows
+from grposcope.core.rollouts import Rollout, Rollouts
 from grposcope.core.trajectories import answers_without_calls
 from grposcope.logs import plain_rollouts
 from grposcope.logs.formats import parquet
@@ -24,7 +24,7 @@ from grposcope.logs.rollout_rows import rows_of
 from grposcope.logs.trainers import prime_rl_exports, rollout_files, trl_completions
 
 
-def rollouts(place: Path, functions: Sequence[str] = ()) -> RolloutRows:
+def rollouts(place: Path, functions: Sequence[str] = ()) -> Rollouts:
     """The rollouts at a place, a file or folder; none where there are none.
 
     functions: names of the reward functions where they are known; else every column of numbers in TRL's completions is
@@ -34,7 +34,7 @@ def rollouts(place: Path, functions: Sequence[str] = ()) -> RolloutRows:
     engine, found = _found(place, functions, notes)
     rows = tuple(found)
     stray = answers_without_calls(rows)
-    return RolloutRows(rows, engine, place, notes=tuple(dict.fromkeys([*notes, stray] if stray else notes)))
+    return Rollouts(rows, engine, place, notes=tuple(dict.fromkeys([*notes, stray] if stray else notes)))
 
 
 def _found(place: Path, functions: Sequence[str], notes: list[str]) -> tuple[str, Iterable[Rollout]]:

@@ -15,7 +15,7 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_number
 from grposcope.core.not_finite import is_written_nan
-from grposcope.core.rollouts import Rollout, RolloutRows, plain_text
+from grposcope.core.rollouts import Rollout, Rollouts, plain_text
 from grposcope.core.run import Groups, RolloutFiles
 from grposcope.core.text import listed, visible
 from grposcope.logs.columns import RawLog, log_of_groups
@@ -110,10 +110,10 @@ class WrittenFiles:
             notes.append(f"groups have {min(sizes)} to {max(sizes)} rollouts")
         return found, where, notes
 
-    def logged(self, step: int) -> RolloutRows:
+    def logged(self, step: int) -> Rollouts:
         """The rollouts of a step for a probe; UserError, with the line, for what does not fit."""
         path = self.by_step[step]
-        return RolloutRows(self.of_step(path, step), self.engine, path)
+        return Rollouts(self.of_step(path, step), self.engine, path)
 
     def texts(self, paths: Mapping[int, Path]) -> RolloutFiles:
         """The texts of the rollouts by step, read when they are asked for."""

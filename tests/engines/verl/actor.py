@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from grposcope.lab.policies.load import TINY
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 TEMPERATURE = 0.7
 
@@ -77,7 +77,7 @@ class Bench:
         data = DataProto.from_dict(tensors=tensors, non_tensors={"uid": uid})
         return compute_advantage(data, name, config=AlgoConfig(adv_estimator=name)).batch["advantages"].numpy()
 
-    def log_probs(self, rollouts: Rollouts) -> np.ndarray:
+    def log_probs(self, rollouts: RolloutBatch) -> np.ndarray:
         """log π of the tokens (B, T), 0 where masked, by `infer_batch`."""
         from verl.workers.utils.padding import no_padding_2_padding
 
@@ -86,7 +86,7 @@ class Bench:
         padded = no_padding_2_padding(output["log_probs"], data)
         return (padded * rollouts.mask[:, : padded.shape[1]]).numpy()
 
-    def gradient(self, rollouts: Rollouts, told: dict[str, Any], **tensors: np.ndarray) -> tuple[float, np.ndarray]:
+    def gradient(self, rollouts: RolloutBatch, told: dict[str, Any], **tensors: np.ndarray) -> tuple[float, np.ndarray]:
         """Loss and flat gradient of one `train_batch` under settings of the actor; tensors are (B, T)."""
         from omegaconf import OmegaConf
         from verl.workers.config import FSDPActorConfig
@@ -110,7 +110,7 @@ class Bench:
         """Parameters in the order of `gradient`."""
         return [name for name, _ in self.worker.engine.module.named_parameters()]
 
-    def _data(self, rollouts: Rollouts, tensors: dict[str, Tensor]) -> Any:
+    def _data(self, rollouts: RolloutBatch, tensors: dict[str, Tensor]) -> Any:
         """A batch as verl's trainer hands it to its workers: nothing is padded."""
         from verl.utils import tensordict_utils as tu
 

@@ -18,7 +18,7 @@ from grposcope.engines.verl.estimators import MARK, PREFIX, all_estimators, step
 from grposcope.engines.verl.overrides import ACTOR, ENGINE, overrides
 from grposcope.lab.objectives import Objective, ratios, recipes
 from grposcope.lab.policies.load import Policy, encode, load
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.logprobs import token_logprobs
 
 pytest.importorskip("verl", reason="needs the extra verl: make test-verl")
@@ -59,7 +59,7 @@ def policy() -> Policy:
 
 
 @pytest.fixture(scope="module")
-def rollouts(policy: Policy) -> Rollouts:
+def rollouts(policy: Policy) -> RolloutBatch:
     """Three groups of four: rewards of the outcome, one group of which is of one mind, and rewards of steps."""
     random = torch.Generator().manual_seed(0)
     ids, kept = encode(policy, PROMPTS)
@@ -68,7 +68,7 @@ def rollouts(policy: Policy) -> Rollouts:
     ends = (torch.rand(mask.shape, generator=random) < 0.4) & mask
     rewards = torch.rand(len(PROMPTS), GROUP, generator=random).double()
     rewards[1] = 1
-    filled = Rollouts(
+    filled = RolloutBatch(
         prompt_ids=ids.repeat_interleave(GROUP, 0),
         prompt_mask=kept.repeat_interleave(GROUP, 0),
         tokens=tokens,
@@ -88,13 +88,15 @@ def rollouts(policy: Policy) -> Rollouts:
 
 
 @pytest.fixture(scope="module")
-def old(rollouts: Rollouts) -> Tensor:
+def old(rollouts: RolloutBatch) -> Tensor:
     """Log-probabilities of a policy some way off, so that every clip holds some tokens and not others."""
     noise = torch.randn(rollouts.mask.shape, generator=torch.Generator().manual_seed(2))
     return (rollouts.logp + 0.4 * noise) * rollouts.mask
 
 
-def ours(policy: Policy, rollouts: Rollouts, old: Tensor, objective: Objective, given: Tensor, names: list[str]) -> Any:
+def ours(
+    policy: Policy, rollouts: RolloutBatch, old: Tensor, objective: Objective, given: Tensor, names: list[str]
+) -> Any:
     logp, entropy = token_logprobs(
         policy.model, rollouts, torch.arange(len(LENGTHS)), TEMPERATURE, entropy=bool(objective.entropy)
     )
@@ -105,7 +107,7 @@ def ours(policy: Policy, rollouts: Rollouts, old: Tensor, objective: Objective, 
     return float(loss), torch.cat([parameters[name].grad.reshape(-1) for name in names]).numpy()
 
 
-def on_last(rollouts: Rollouts) -> np.ndarray:
+def on_last(rollouts: RolloutBatch) -> np.ndarray:
     """Outcome rewards as verl holds them, (B, T)."""
     rewards = torch.zeros(rollouts.mask.shape)
     rewards[torch.arange(len(LENGTHS)), rollouts.lengths - 1] = rollouts.rewards.reshape(-1).float()
@@ -117,7 +119,7 @@ def test_the_actor_has_our_estimators_and_the_sharded_engine(bench: Any) -> None
     assert ray.get(bench.engine.remote()) == ("FSDPEngineWithLMHead", "FSDPLlamaForCausalLM", "DTensor")
 
 
-def test_log_probabilities_are_ours(bench: Any, rollouts: Rollouts) -> None:
+def test_log_probabilities_are_ours(bench: Any, rollouts: RolloutBatch) -> None:
     theirs = ray.get(bench.log_probs.remote(rollouts))
     np.testing.assert_allclose(theirs, rollouts.logp.numpy(), rtol=1e-5, atol=2e-5)
 
@@ -137,7 +139,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_gradient_is_that_of_our_objective(
-    name: str, bench: Any, policy: Policy, rollouts: Rollouts, old: Tensor
+    name: str, bench: Any, policy: Policy, rollouts: RolloutBatch, old: Tensor
 ) -> None:
     objective, credit = VARIANTS[name]
     objective = objective.at_length(LIMIT)

@@ -23,7 +23,7 @@ from grposcope.lab import policies, tasks
 from grposcope.lab.credit import boundaries
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.continuations import Continuations
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.logs import read
@@ -42,20 +42,20 @@ def found(policy: Policy) -> Frontier:
     return credit_frontier.measure(policy, task, BUDGET, Sampling(task.max_tokens), seed=1, quiet=True)
 
 
-def three_rollouts() -> Rollouts:
+def three_rollouts() -> RolloutBatch:
     """One prompt; rollouts of 4, 3 and 2 tokens, steps after the second token, where there is a third."""
     mask = torch.arange(4) < torch.tensor([[4], [3], [2]])
     ends = torch.zeros(3, 4, dtype=torch.bool)
     ends[:2, 1] = ends[0, 3] = ends[1, 2] = ends[2, 1] = True
     zeros = torch.zeros(3, 4)
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids=torch.ones(3, 1).long(), prompt_mask=torch.ones(3, 1).bool(), tokens=torch.arange(12).reshape(3, 4),
         mask=mask, logp=zeros, entropy=zeros, truncated=torch.zeros(3).bool(), rewards=torch.tensor([[1.0, 0.0, 0.0]]),
         token_annotations={"step_rewards": zeros.double(), "step_ends": ends},
     )  # fmt: skip
 
 
-def values_of(rollouts: Rollouts) -> credit_sources.Values:
+def values_of(rollouts: RolloutBatch) -> credit_sources.Values:
     """Four continuations of the two boundaries: values 0.5 and 1 in the first half, 1 and 0 in the second."""
     inside = boundaries.steps(rollouts)
     assert inside == [[2], [2], []]

@@ -12,7 +12,7 @@ from grposcope.instruments.credit import gradients as credit_gradients
 from grposcope.lab import policies
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.logprobs import token_logprobs
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
@@ -25,13 +25,13 @@ def policy() -> Policy:
 
 
 @pytest.fixture(scope="module")
-def rollouts(policy: Policy) -> Rollouts:
+def rollouts(policy: Policy) -> RolloutBatch:
     task = Arithmetic(steps=2)
     sampling = Sampling(task.max_tokens)
     return collect(policy, task, task.problems("train"), recipes.RLOO, sampling, (2, 3), 1, 0).rollouts
 
 
-def whole_gradients(policy: Policy, rollouts: Rollouts, credits: torch.Tensor) -> torch.Tensor:
+def whole_gradients(policy: Policy, rollouts: RolloutBatch, credits: torch.Tensor) -> torch.Tensor:
     """(V, P, D) by one backward pass each."""
     prompts, group = rollouts.groups
     found = []
@@ -45,12 +45,12 @@ def whole_gradients(policy: Policy, rollouts: Rollouts, credits: torch.Tensor) -
     return torch.stack(found).unflatten(0, (len(credits), prompts))
 
 
-def some_credits(rollouts: Rollouts, count: int) -> torch.Tensor:
+def some_credits(rollouts: RolloutBatch, count: int) -> torch.Tensor:
     drawn = torch.randn(count, *rollouts.mask.shape, generator=torch.Generator().manual_seed(0)).double()
     return torch.cat([drawn, drawn.sum(0, keepdim=True), 0 * drawn[:1]])  # the last two cost no backward pass
 
 
-def test_gradients_are_those_of_autograd(policy: Policy, rollouts: Rollouts) -> None:
+def test_gradients_are_those_of_autograd(policy: Policy, rollouts: RolloutBatch) -> None:
     """Kept in full, entry by entry; a credit of zeros has the gradient 0."""
     credits = some_credits(rollouts, 2)
     entries = sum(p.numel() for p in credit_gradients.trainable(policy).values())
@@ -60,7 +60,7 @@ def test_gradients_are_those_of_autograd(policy: Policy, rollouts: Rollouts) -> 
     assert not found[-1].any()
 
 
-def test_short_vectors_keep_inner_products(policy: Policy, rollouts: Rollouts) -> None:
+def test_short_vectors_keep_inner_products(policy: Policy, rollouts: RolloutBatch) -> None:
     """Within four standard errors √(2/K) of the product of the norms, all ten products of four vectors."""
     credits = some_credits(rollouts, 2)[:2]
     whole = whole_gradients(policy, rollouts, credits).flatten(0, 1)
@@ -97,7 +97,7 @@ def test_dependent_credits_share_backward_passes() -> None:
     assert len(credit_gradients.independent(torch.zeros(3, 4).double())[0]) == 0
 
 
-def test_a_gradient_that_is_not_finite_is_refused(policy: Policy, rollouts: Rollouts) -> None:
+def test_a_gradient_that_is_not_finite_is_refused(policy: Policy, rollouts: RolloutBatch) -> None:
     broken = policies.load("tiny")
     with torch.no_grad():
         next(iter(broken.model.parameters()))[:] = torch.nan

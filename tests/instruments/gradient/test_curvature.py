@@ -15,7 +15,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.bandit.bandit import Bandit
 from grposcope.instruments.gradient import curvature
 from grposcope.lab.objectives import advantages
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.logprobs import token_logprobs
 from grposcope.lab.train import pretrain
 from grposcope.lab.train.run_curvature import fisher_product, model_logprobs
@@ -43,15 +43,15 @@ class Table(nn.Module):
         return SimpleNamespace(logits=self.logits.expand(len(input_ids), logits_to_keep, -1))
 
 
-def rollouts(arms: Tensor) -> Rollouts:
+def rollouts(arms: Tensor) -> RolloutBatch:
     """Groups of arms (P, G) as completions of one token."""
     rows = arms.numel()
     ones, zeros = torch.ones(rows, 1, dtype=torch.bool), torch.zeros(rows, 1)
-    return Rollouts(torch.ones(rows, 1, dtype=torch.long), ones, arms.reshape(-1, 1), ones, zeros, zeros,
+    return RolloutBatch(torch.ones(rows, 1, dtype=torch.long), ones, arms.reshape(-1, 1), ones, zeros, zeros,
                     torch.zeros(rows, dtype=torch.bool), REWARDS[arms])  # fmt: skip
 
 
-def every_group(size: int) -> Rollouts:
+def every_group(size: int) -> RolloutBatch:
     """All groups, each as often as its chance: means over them are expectations."""
     return rollouts(torch.tensor(list(product(POPULATION.tolist(), repeat=size))))
 
@@ -60,22 +60,22 @@ def table() -> Any:
     return Table(torch.tensor([0.25, 0.5, 0.25]).log())
 
 
-def stale_kl(now: Tensor, old: Tensor, batch: Rollouts) -> Tensor:
+def stale_kl(now: Tensor, old: Tensor, batch: RolloutBatch) -> Tensor:
     """Leave-one-out, no ratio, the KL inside the reward."""
     payoff = batch.rewards - KL * (old - REFERENCE[batch.tokens]).reshape(batch.rewards.shape)
     return -advantages.leave_one_out(payoff).reshape(-1, 1) / len(now)
 
 
-def ratioed(now: Tensor, old: Tensor, batch: Rollouts) -> Tensor:
+def ratioed(now: Tensor, old: Tensor, batch: RolloutBatch) -> Tensor:
     """Leave-one-out with the unclipped importance ratio."""
     return -(now - old).exp() * advantages.leave_one_out(batch.rewards).reshape(-1, 1) / len(now)
 
 
-def standardized(now: Tensor, old: Tensor, batch: Rollouts) -> Tensor:
+def standardized(now: Tensor, old: Tensor, batch: RolloutBatch) -> Tensor:
     return -advantages.standardized(batch.rewards).reshape(-1, 1) / len(now)
 
 
-def along(model: Any, batch: Rollouts, direction: Tensor) -> curvature.DirectionalLogProbs:
+def along(model: Any, batch: RolloutBatch, direction: Tensor) -> curvature.DirectionalLogProbs:
     return curvature.directional_logprobs(model, batch, direction, model_logprobs(model))
 
 
@@ -128,7 +128,7 @@ def test_response_agrees_with_the_jacobian() -> None:
     model: Any = Table(torch.tensor(bandit.fixed_point()[0]))
     before = model.logits.detach().clone()
 
-    def draw(k: int) -> Rollouts:
+    def draw(k: int) -> RolloutBatch:
         stream = torch.Generator().manual_seed(k)
         return rollouts(torch.multinomial(model.logits.detach().softmax(-1), 1024, True, generator=stream).view(-1, 8))
 
@@ -168,7 +168,7 @@ def test_lanczos_against_dense_eigenvalues() -> None:
 
 
 @pytest.fixture(scope="module")
-def network() -> tuple[Any, Rollouts]:
+def network() -> tuple[Any, RolloutBatch]:
     """A small Llama and six rollouts of up to three tokens."""
     torch.manual_seed(1)
     model = pretrain.model(12, width=32, layers=1).eval()
@@ -177,18 +177,18 @@ def network() -> tuple[Any, Rollouts]:
     mask = torch.arange(3) < torch.tensor([3, 2, 3, 1, 3, 2])[:, None]
     prompt, zeros = torch.randint(2, 12, (2, 4), generator=stream).repeat_interleave(3, 0), torch.zeros(6, 3)
     rewards = torch.rand(2, 3, dtype=torch.float64, generator=stream)
-    return model, Rollouts(prompt, torch.ones(6, 4, dtype=torch.bool), tokens * mask, mask, zeros, zeros,
+    return model, RolloutBatch(prompt, torch.ones(6, 4, dtype=torch.bool), tokens * mask, mask, zeros, zeros,
                            torch.zeros(6, dtype=torch.bool), rewards)  # fmt: skip
 
 
-def scores(model: Any, batch: Rollouts) -> Tensor:
+def scores(model: Any, batch: RolloutBatch) -> Tensor:
     """∇ log π of each rollout, (B, D)."""
     logp = token_logprobs(model, batch, torch.arange(6))[0].sum(-1)
     rows = [torch.autograd.grad(x, list(model.parameters()), retain_graph=True) for x in logp]
     return torch.stack([torch.cat([g.reshape(-1) for g in row]) for row in rows])
 
 
-def test_line_of_a_network(network: tuple[Any, Rollouts]) -> None:
+def test_line_of_a_network(network: tuple[Any, RolloutBatch]) -> None:
     model, batch = network
     before = curvature.parameter_vector(model)
     rows = scores(model, batch)
@@ -208,7 +208,7 @@ def test_line_of_a_network(network: tuple[Any, Rollouts]) -> None:
     assert float((measured.first * ~batch.mask).abs().max()) == 0
 
 
-def test_fisher_matrix_of_a_network(network: tuple[Any, Rollouts]) -> None:
+def test_fisher_matrix_of_a_network(network: tuple[Any, RolloutBatch]) -> None:
     model, batch = network
     rows = scores(model, batch)
     vector = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(4))

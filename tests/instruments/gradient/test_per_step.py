@@ -14,7 +14,7 @@ from geometry_models import batch, build, one_by_one
 from grposcope.core.metrics import METRICS
 from grposcope.instruments.gradient import per_step, probe, sparsity, spectrum
 from grposcope.lab.objectives import recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def model() -> Any:
 
 
 @pytest.fixture(scope="module")
-def rollouts() -> Rollouts:
+def rollouts() -> RolloutBatch:
     return batch(prompts=3, group=4)
 
 
@@ -31,7 +31,7 @@ def test_every_number_is_defined() -> None:
     assert set(per_step.NAMES) == {name for name in METRICS if name.startswith("geometry/")}
 
 
-def test_numbers_are_those_of_the_gradients_themselves(model: Any, rollouts: Rollouts) -> None:
+def test_numbers_are_those_of_the_gradients_themselves(model: Any, rollouts: RolloutBatch) -> None:
     """Against a backward pass per rollout, singular values by LAPACK, and the definitions."""
     few = rollouts.take(torch.tensor([0, 1]))
     got = per_step.step_metrics(model, rollouts, recipes.RLOO, prompts=2, learning_rate=1e-2)
@@ -61,7 +61,7 @@ def test_numbers_are_those_of_the_gradients_themselves(model: Any, rollouts: Rol
     assert got["geometry/self_check"] < 1e-9
 
 
-def test_without_a_gradient_it_cannot_tell(model: Any, rollouts: Rollouts) -> None:
+def test_without_a_gradient_it_cannot_tell(model: Any, rollouts: RolloutBatch) -> None:
     equal = replace(rollouts, rewards=torch.ones(3, 4).double())
     got = per_step.step_metrics(model, equal, recipes.GRPO)
     assert got["geometry/dead"] == got["geometry/dead_predicted"] == 1
@@ -70,7 +70,7 @@ def test_without_a_gradient_it_cannot_tell(model: Any, rollouts: Rollouts) -> No
     assert math.isfinite(per_step.step_metrics(model, equal, recipes.REINFORCE)["geometry/layer_stable"])
 
 
-def test_prompts_without_a_gradient_are_passed_over(model: Any, rollouts: Rollouts) -> None:
+def test_prompts_without_a_gradient_are_passed_over(model: Any, rollouts: RolloutBatch) -> None:
     rewards = rollouts.rewards.clone()
     rewards[0] = 1
     some = replace(rollouts, rewards=rewards)
@@ -81,19 +81,19 @@ def test_prompts_without_a_gradient_are_passed_over(model: Any, rollouts: Rollou
 
 
 @pytest.mark.parametrize("name", recipes.ALL)
-def test_every_recipe(model: Any, rollouts: Rollouts, name: str) -> None:
+def test_every_recipe(model: Any, rollouts: RolloutBatch, name: str) -> None:
     got = per_step.step_metrics(model, rollouts, recipes.ALL[name].at_length(5), learning_rate=1e-3)
     assert all(math.isfinite(v) for v in got.values())
 
 
-def test_credit_of_steps(model: Any, rollouts: Rollouts) -> None:
+def test_credit_of_steps(model: Any, rollouts: RolloutBatch) -> None:
     equal = replace(rollouts, rewards=torch.ones(3, 4).double())
     got = per_step.step_metrics(model, equal, recipes.GRPO, credit="steps")
     assert got["geometry/prompts"] > 0
     assert math.isfinite(got["geometry/parameter_gini"])
 
 
-def test_ctrl_c_leaves_the_probe(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_leaves_the_probe(model: Any, rollouts: RolloutBatch, monkeypatch: pytest.MonkeyPatch) -> None:
     keep = probe.LayerMeasurements.keep_scores
 
     def stop(self: Any, measurement: Any) -> None:

@@ -13,7 +13,7 @@ from grposcope.instruments.gradient.policy_fit import TokenMoments, excess, mome
 from grposcope.lab import policies
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.arithmetic import Arithmetic
@@ -65,12 +65,12 @@ def policy() -> Policy:
 
 
 @pytest.fixture(scope="module")
-def batch(policy: Policy) -> Rollouts:
+def batch(policy: Policy) -> RolloutBatch:
     task = Arithmetic()
     return collect(policy, task, task.problems("train"), recipes.GRPO, Sampling(20, 0.8), (6, 4), 0, 0).rollouts
 
 
-def test_moments_are_those_of_the_sampler_and_of_the_definition(policy: Policy, batch: Rollouts) -> None:
+def test_moments_are_those_of_the_sampler_and_of_the_definition(policy: Policy, batch: RolloutBatch) -> None:
     found = moments(policy.model, batch, 0.8)
     torch.testing.assert_close(found.logp, batch.logp, atol=3e-5, rtol=1e-4)
     torch.testing.assert_close(found.entropy, batch.entropy, atol=3e-5, rtol=1e-4)
@@ -85,14 +85,14 @@ def test_moments_are_those_of_the_sampler_and_of_the_definition(policy: Policy, 
     assert abs(excess(found, batch.mask)[1]) < 4
 
 
-def test_completions_of_other_prompts_are_far_off(policy: Policy, batch: Rollouts) -> None:
+def test_completions_of_other_prompts_are_far_off(policy: Policy, batch: RolloutBatch) -> None:
     shifted = replace(batch, prompt_ids=batch.prompt_ids.roll(4, 0), prompt_mask=batch.prompt_mask.roll(4, 0))
     estimate, z = excess(moments(policy.model, shifted, 0.8), batch.mask)
     assert z < -30
     assert estimate.value < -1
 
 
-def test_weights_that_overflowed_are_refused(policy: Policy, batch: Rollouts) -> None:
+def test_weights_that_overflowed_are_refused(policy: Policy, batch: RolloutBatch) -> None:
     class Broken(torch.nn.Module):
         config = policy.model.config
 

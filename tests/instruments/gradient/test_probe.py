@@ -17,7 +17,7 @@ from grposcope.instruments.gradient import backward, memory, probe, spectrum, we
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab import cpu, policies
 from grposcope.lab.objectives import recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +26,12 @@ def model() -> Any:
 
 
 @pytest.fixture(scope="module")
-def rollouts() -> Rollouts:
+def rollouts() -> RolloutBatch:
     return batch(prompts=2, group=4)
 
 
 @pytest.fixture(scope="module")
-def measured(model: Any, rollouts: Rollouts) -> probe.Probe:
+def measured(model: Any, rollouts: RolloutBatch) -> probe.Probe:
     return probe.probe(
         model,
         rollouts,
@@ -44,7 +44,7 @@ def measured(model: Any, rollouts: Rollouts) -> probe.Probe:
     )
 
 
-def loss_gradient(model: Any, rollouts: Rollouts, recipe: Any) -> dict[str, Tensor]:
+def loss_gradient(model: Any, rollouts: RolloutBatch, recipe: Any) -> dict[str, Tensor]:
     """The gradient of the recipe's own loss through autograd, log-probabilities from unpadded rows."""
     model.zero_grad()
     rows = []
@@ -64,7 +64,7 @@ def loss_gradient(model: Any, rollouts: Rollouts, recipe: Any) -> dict[str, Tens
 @pytest.mark.parametrize(
     "recipe", [recipes.GRPO, recipes.RLOO, recipes.DAPO, recipes.GSPO, recipes.CISPO, recipes.REINFORCE]
 )
-def test_layer_spectra_are_those_of_the_gradient_of_the_loss(model: Any, rollouts: Rollouts, recipe: Any) -> None:
+def test_layer_spectra_are_those_of_the_gradient_of_the_loss(model: Any, rollouts: RolloutBatch, recipe: Any) -> None:
     measured = probe.probe(model, rollouts, recipe, tier="exact")
     gradient = loss_gradient(model, rollouts, recipe)
     for layer in measured.layers:
@@ -74,7 +74,7 @@ def test_layer_spectra_are_those_of_the_gradient_of_the_loss(model: Any, rollout
             assert measured.ranks(recipe.name)[layer.name] == pytest.approx(spectrum.ranks(values), rel=1e-4)
 
 
-def test_gram_and_rollout_spectrum(model: Any, rollouts: Rollouts, measured: probe.Probe) -> None:
+def test_gram_and_rollout_spectrum(model: Any, rollouts: RolloutBatch, measured: probe.Probe) -> None:
     scores = one_by_one(model, rollouts)
     rows = torch.stack([torch.cat([g.flatten() for g in one.values()]) for one in scores])
     np.testing.assert_allclose(measured.gram, (rows @ rows.mT).numpy(), rtol=1e-9)
@@ -84,7 +84,7 @@ def test_gram_and_rollout_spectrum(model: Any, rollouts: Rollouts, measured: pro
 
 
 def test_weights_that_vary_along_rollouts_get_a_pass_of_their_own(
-    model: Any, rollouts: Rollouts, measured: probe.Probe
+    model: Any, rollouts: RolloutBatch, measured: probe.Probe
 ) -> None:
     for name in ("steps", "random_tokens"):
         one = measured.weightings[name]
@@ -99,7 +99,7 @@ def test_weights_that_vary_along_rollouts_get_a_pass_of_their_own(
         np.testing.assert_allclose(measured.rollout_grams[name], (rows @ rows.mT).numpy(), rtol=1e-9, atol=1e-12)
 
 
-def test_token_spectrum_is_exact_at_the_logits(model: Any, rollouts: Rollouts, measured: probe.Probe) -> None:
+def test_token_spectrum_is_exact_at_the_logits(model: Any, rollouts: RolloutBatch, measured: probe.Probe) -> None:
     rows = []
     weights = measured.weightings["grpo"].weights
     for row in range(len(rollouts.mask)):
@@ -113,7 +113,9 @@ def test_token_spectrum_is_exact_at_the_logits(model: Any, rollouts: Rollouts, m
     np.testing.assert_allclose(got, values[: len(got)], rtol=1e-6, atol=rounding)
 
 
-def test_smaller_groups_are_the_recipe_on_fewer_rollouts(model: Any, rollouts: Rollouts, measured: probe.Probe) -> None:
+def test_smaller_groups_are_the_recipe_on_fewer_rollouts(
+    model: Any, rollouts: RolloutBatch, measured: probe.Probe
+) -> None:
     alone = probe.probe(model, weightings.first_rollouts(rollouts, 2), recipes.RLOO, tier="exact")
     for name, ranks in alone.ranks("rloo").items():
         assert measured.ranks("rloo, G=2")[name] == pytest.approx(ranks, rel=1e-4)
@@ -122,7 +124,7 @@ def test_smaller_groups_are_the_recipe_on_fewer_rollouts(model: Any, rollouts: R
     torch.testing.assert_close(measured.weightings["grpo, G=4"].weights, measured.weightings["grpo"].weights)
 
 
-def test_controls_change_what_they_say(rollouts: Rollouts) -> None:
+def test_controls_change_what_they_say(rollouts: RolloutBatch) -> None:
     recipe = recipes.RLOO
     own = weightings.of_recipe(recipe, rollouts).per_rollout
     assert own is not None
@@ -139,7 +141,7 @@ def test_controls_change_what_they_say(rollouts: Rollouts) -> None:
 
 
 def test_the_fast_tier_is_within_its_bounds_of_the_exact_one(
-    rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
+    rollouts: RolloutBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spectrum, "SMALL", 0)
     model = build("llama", torch.float32)
@@ -157,7 +159,9 @@ def test_the_fast_tier_is_within_its_bounds_of_the_exact_one(
     assert partial > 5
 
 
-def test_weightings_built_in_turn_are_the_same(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weightings_built_in_turn_are_the_same(
+    model: Any, rollouts: RolloutBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     together = probe.probe(model, rollouts, recipes.GRPO, controls=True, sweep=(2,))
     monkeypatch.setattr("grposcope.instruments.gradient.layers.HELD", 1)
     in_turn = probe.probe(model, rollouts, recipes.GRPO, controls=True, sweep=(2,))
@@ -167,7 +171,7 @@ def test_weightings_built_in_turn_are_the_same(model: Any, rollouts: Rollouts, m
             assert in_turn.ranks(name)[layer] == pytest.approx(ranks, rel=1e-6)
 
 
-def test_norms_of_a_fast_probe_are_exact(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_norms_of_a_fast_probe_are_exact(model: Any, rollouts: RolloutBatch, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = probe.probe(model, rollouts, recipes.GRPO, tier="exact")
     monkeypatch.setattr(spectrum, "SMALL", 0)
     fast = probe.probe(model, rollouts, recipes.GRPO, leading=1)
@@ -178,7 +182,7 @@ def test_norms_of_a_fast_probe_are_exact(model: Any, rollouts: Rollouts, monkeyp
             assert known.frobenius == pytest.approx(other.spectra[name].frobenius, rel=1e-6)
 
 
-def test_summaries(measured: probe.Probe, rollouts: Rollouts) -> None:
+def test_summaries(measured: probe.Probe, rollouts: RolloutBatch) -> None:
     assert measured.error < 1e-9
     assert measured.complete
     assert measured.class_means().reduced.value == pytest.approx(1)
@@ -193,20 +197,20 @@ def test_summaries(measured: probe.Probe, rollouts: Rollouts) -> None:
     assert all(layer.depth in (None, 0, 1) for layer in measured.layers)
 
 
-def test_no_mixed_group_cannot_tell(model: Any, rollouts: Rollouts) -> None:
+def test_no_mixed_group_cannot_tell(model: Any, rollouts: RolloutBatch) -> None:
     flat = replace(rollouts, rewards=torch.tensor([[1.0] * 4, [0.0] * 4]).double())
     with pytest.raises(UserError, match=r"cannot tell: 2 groups of 4 .* 2 of them .*more prompts"):
         probe.probe(model, flat, recipes.GRPO)
 
 
-def test_one_rollout_per_prompt_is_refused(model: Any, rollouts: Rollouts) -> None:
+def test_one_rollout_per_prompt_is_refused(model: Any, rollouts: RolloutBatch) -> None:
     with pytest.raises(UserError, match="at least two rollouts"):
         probe.probe(model, weightings.first_rollouts(rollouts, 1), recipes.GRPO)
     with pytest.raises(UserError, match="smaller group of 9"):
         probe.probe(model, batch(), recipes.GRPO, sweep=(9,))
 
 
-def test_a_layer_that_is_not_finite_is_named(rollouts: Rollouts) -> None:
+def test_a_layer_that_is_not_finite_is_named(rollouts: RolloutBatch) -> None:
     model = build("llama")
     model.model.layers[1].mlp.up_proj.weight.data[0, 0] = torch.nan
     for check in (True, False):
@@ -214,14 +218,16 @@ def test_a_layer_that_is_not_finite_is_named(rollouts: Rollouts) -> None:
             probe.probe(model, rollouts, recipes.GRPO, check=check)
 
 
-def test_memory_is_estimated_before_starting(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_estimated_before_starting(
+    model: Any, rollouts: RolloutBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(policies, "available_memory", lambda _: 1e4)
     with pytest.raises(UserError, match=r"would take about .* MB .*fewer prompts"):
         probe.probe(model, rollouts, recipes.GRPO)
 
 
 def test_layers_that_wait_count_in_the_estimate(
-    model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
+    model: Any, rollouts: RolloutBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attached, needed = backward.attach(model, rollouts), []
     for held in (2, 9):
@@ -236,13 +242,13 @@ def test_layers_that_wait_count_in_the_estimate(
     assert needed[1] - needed[0] == pytest.approx(more)
 
 
-def test_a_tied_head_needs_room_for_its_gradients(model: Any, rollouts: Rollouts) -> None:
+def test_a_tied_head_needs_room_for_its_gradients(model: Any, rollouts: RolloutBatch) -> None:
     attached = backward.attach(model, rollouts)
     one, three = (memory.needed(attached, rollouts, weightings=n).embedding for n in (1, 3))
     assert three - one == pytest.approx(2 * 4 * model.get_output_embeddings().weight.numel())
 
 
-def test_activations_are_counted_without_the_logits(model: Any, rollouts: Rollouts) -> None:
+def test_activations_are_counted_without_the_logits(model: Any, rollouts: RolloutBatch) -> None:
     """What is kept is at least the outputs of all linear layers; the logits are counted apart."""
     attached = backward.attach(model, rollouts)
     attached.stream(rollouts, lambda _: None)
@@ -257,14 +263,14 @@ def test_activations_are_counted_without_the_logits(model: Any, rollouts: Rollou
     assert attached.block_bytes / 4 > config.intermediate_size
 
 
-def test_memory_and_time_are_foretold(model: Any, rollouts: Rollouts) -> None:
+def test_memory_and_time_are_foretold(model: Any, rollouts: RolloutBatch) -> None:
     lines: list[str] = []
     probe.probe(model, rollouts, recipes.GRPO, foretold=lines.append)
     assert len(lines) == 1
     assert re.fullmatch(r"the probe will take about \d+ MB above the loaded model, and about \d+ s", lines[0])
 
 
-def test_what_is_done_before_an_interruption_is_kept(model: Any, rollouts: Rollouts) -> None:
+def test_what_is_done_before_an_interruption_is_kept(model: Any, rollouts: RolloutBatch) -> None:
     def stop(message: str) -> None:
         if message.startswith("layer 5/"):
             raise KeyboardInterrupt
@@ -276,7 +282,9 @@ def test_what_is_done_before_an_interruption_is_kept(model: Any, rollouts: Rollo
     assert part.credit.mass.sum() > 0
 
 
-def test_interrupted_at_once_is_interrupted(model: Any, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_at_once_is_interrupted(
+    model: Any, rollouts: RolloutBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(*_: Score) -> None:
         raise KeyboardInterrupt
 
@@ -285,7 +293,7 @@ def test_interrupted_at_once_is_interrupted(model: Any, rollouts: Rollouts, monk
         probe.probe(model, rollouts, recipes.GRPO)
 
 
-def test_weightings_that_differ_by_a_factor_share_their_spectra(model: Any, rollouts: Rollouts) -> None:
+def test_weightings_that_differ_by_a_factor_share_their_spectra(model: Any, rollouts: RolloutBatch) -> None:
     mask = torch.ones_like(rollouts.mask)
     even = replace(rollouts, mask=mask, tokens=rollouts.tokens.clamp(min=3)).take(torch.tensor([0]))
     wanted = {r.name: weightings.of_recipe(r, even) for r in (recipes.GRPO, recipes.RLOO, recipes.REINFORCE)}

@@ -21,7 +21,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.gradient import backward, hooks, memory, probe
 from grposcope.lab import batch_memory
 from grposcope.lab.objectives import recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 class LivingBytes(TorchDispatchMode):
@@ -59,11 +59,11 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def drawn(rows: int, length: int, vocabulary: int) -> Rollouts:
+def drawn(rows: int, length: int, vocabulary: int) -> RolloutBatch:
     """Random rollouts with a prompt of 8 tokens, half of them solved."""
     random = torch.Generator().manual_seed(0)
     ids = torch.randint(3, vocabulary, (rows, length), generator=random)
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids=ids[:1, :8].repeat(rows, 1), prompt_mask=torch.ones(rows, 8, dtype=torch.bool), tokens=ids[:, 8:],
         mask=torch.ones(rows, length - 8, dtype=torch.bool), logp=torch.zeros(rows, length - 8),
         entropy=torch.zeros(rows, length - 8), truncated=torch.zeros(rows, dtype=torch.bool),

@@ -32,7 +32,7 @@ from grposcope.instruments.page import document
 from grposcope.instruments.rollouts import answer as rollouts
 from grposcope.instruments.timing import answer as timing
 from grposcope.lab.objectives import recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.tasks.base import Problem
 from grposcope.logs import Run, read
 from grposcope.maths import moments
@@ -88,7 +88,7 @@ def measured(folder: Path) -> dict[str, Any]:
     model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=2, num_attention_heads=2, **size)).double().eval()
     prompts, group = 3, 4
     ids, mask = torch.randint(3, 13, (prompts * group, 5)), torch.arange(5) < torch.randint(2, 6, (prompts * group, 1))
-    batch = Rollouts(
+    batch = RolloutBatch(
         prompt_ids=torch.randint(3, 13, (prompts, 4)).repeat_interleave(group, 0),
         prompt_mask=torch.ones(prompts * group, 4, dtype=torch.bool),
         tokens=ids.where(mask, 0), mask=mask, logp=torch.zeros(ids.shape), entropy=torch.zeros(ids.shape),

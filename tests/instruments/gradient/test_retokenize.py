@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from grposcope.core.errors import UserError
-from grposcope.core.rollouts import Rollout, RolloutRows
+from grposcope.core.rollouts import Rollout, Rollouts
 from grposcope.instruments.gradient.retokenize import retokenize
 from grposcope.lab import policies
 from grposcope.lab.objectives import recipes
@@ -27,14 +27,14 @@ TEMPLATE = (
 )
 
 
-def logged(prompts: Any, completions: Any, rewards: Any = None) -> RolloutRows:
+def logged(prompts: Any, completions: Any, rewards: Any = None) -> Rollouts:
     size = len(completions) // len(prompts)
     given = np.arange(float(len(completions))).reshape(-1, size) if rewards is None else rewards
     rows = tuple(
         Rollout(step=1, group=str(i // size), prompt=prompts[i // size], completion=text, reward=float(given.flat[i]))
         for i, text in enumerate(completions)
     )
-    return RolloutRows(rows, "trl", Path("file"), {"r": 1.0})
+    return Rollouts(rows, "trl", Path("file"), {"r": 1.0})
 
 
 @pytest.fixture(scope="module")

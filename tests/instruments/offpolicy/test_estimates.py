@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.offpolicy import error, estimates
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths.corrections import ALL, FULL, named
 from grposcope.maths.importance import Ratios
 
 
-def drawn(spread: float, seed: int = 0) -> tuple[Rollouts, Ratios]:
+def drawn(spread: float, seed: int = 0) -> tuple[RolloutBatch, Ratios]:
     """Rollouts in groups of four, the rewards of the second all equal, and ratios of their tokens."""
     batch = rollouts(prompts=4, group=4)
     rewards = torch.tensor([[0.0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 1], [0.5, 0, 1, 0.2]], dtype=torch.float64)
@@ -30,7 +30,7 @@ def drawn(spread: float, seed: int = 0) -> tuple[Rollouts, Ratios]:
     return batch, Ratios.of(logs, (rewards - rewards.mean(-1, keepdim=True)).numpy().reshape(-1), sampler)
 
 
-def token_scores(model: Any, batch: Rollouts) -> list[NDArray]:
+def token_scores(model: Any, batch: RolloutBatch) -> list[NDArray]:
     """∇ log π of every token of every rollout, (T, D) each, a backward pass per token."""
     found = []
     for row in range(len(batch.mask)):

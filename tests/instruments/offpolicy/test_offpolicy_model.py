@@ -17,7 +17,7 @@ from grposcope.instruments.offpolicy import answer, from_model
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
@@ -25,7 +25,7 @@ from grposcope.maths.corrections import ALL
 
 
 @pytest.fixture(scope="module")
-def trained() -> tuple[Policy, Rollouts, Tensor]:
+def trained() -> tuple[Policy, RolloutBatch, Tensor]:
     """The tiny model, rollouts that a noisy copy of it drew, and the trainer's log-probabilities of them."""
     policy, sampler = policies.load("tiny"), policies.load("tiny")
     generator = torch.Generator().manual_seed(0)
@@ -38,7 +38,7 @@ def trained() -> tuple[Policy, Rollouts, Tensor]:
     return policy, batch, frozen_logprobs(policy.model, batch, 1.0, 16)
 
 
-def rows_of(batch: Rollouts) -> list[dict[str, object]]:
+def rows_of(batch: RolloutBatch) -> list[dict[str, object]]:
     rewards = batch.rewards.flatten().tolist()
     return [
         {
@@ -56,7 +56,7 @@ def written(path: Path, rows: list[dict[str, object]]) -> Path:
     return path
 
 
-def test_distance_is_of_the_trainer_and_the_sampler(trained: tuple[Policy, Rollouts, Tensor]) -> None:
+def test_distance_is_of_the_trainer_and_the_sampler(trained: tuple[Policy, RolloutBatch, Tensor]) -> None:
     policy, batch, trainer = trained
     drawn, found = from_model.measure(policy.model, [batch], 16)
     logs = (trainer - batch.logp)[batch.mask].double().numpy()
@@ -69,7 +69,7 @@ def test_distance_is_of_the_trainer_and_the_sampler(trained: tuple[Policy, Rollo
 
 
 @pytest.mark.slow
-def test_batches_are_pooled_and_those_without_a_gradient_left_out(trained: tuple[Policy, Rollouts, Tensor]) -> None:
+def test_batches_are_pooled_and_those_without_a_gradient_left_out(trained: tuple[Policy, RolloutBatch, Tensor]) -> None:
     policy, batch, _ = trained
     halves = [batch.take(torch.arange(start, start + 8)) for start in (0, 8)]
     dead = replace(halves[0], rewards=torch.ones_like(halves[0].rewards))
@@ -90,7 +90,7 @@ def test_batches_are_pooled_and_those_without_a_gradient_left_out(trained: tuple
 
 @pytest.mark.slow
 def test_a_file_without_the_trainer_is_answered_from_a_checkpoint(
-    trained: tuple[Policy, Rollouts, Tensor], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: tuple[Policy, RolloutBatch, Tensor], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy, batch, _ = trained
     path = written(tmp_path / "rollouts.jsonl", rows_of(batch))
@@ -105,7 +105,7 @@ def test_a_file_without_the_trainer_is_answered_from_a_checkpoint(
     assert "prefix_ratio" in text
 
 
-def test_files_that_do_not_fit(trained: tuple[Policy, Rollouts, Tensor], tmp_path: Path) -> None:
+def test_files_that_do_not_fit(trained: tuple[Policy, RolloutBatch, Tensor], tmp_path: Path) -> None:
     rows = rows_of(trained[1])
     first = rows[0]
     for change, said in (
@@ -139,7 +139,7 @@ def test_a_rounded_sampler(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["distance"]["k3"]["value"] < 1e-2
 
 
-def test_a_truncated_sampler_keeps_the_mass_of_its_tokens(trained: tuple[Policy, Rollouts, Tensor]) -> None:
+def test_a_truncated_sampler_keeps_the_mass_of_its_tokens(trained: tuple[Policy, RolloutBatch, Tensor]) -> None:
     """ρ of a token is the probability of the two likeliest at its place."""
     policy, _, _ = trained
     task = tasks.load("arithmetic", None)

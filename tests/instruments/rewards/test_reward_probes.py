@@ -19,7 +19,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.rewards import answer, found, probe_file
 from grposcope.instruments.rewards.probe_file import RewardProbe
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.logprobs import token_logprobs
 from grposcope.lab.train import loop, probes
 from grposcope.logs import read
@@ -42,7 +42,7 @@ def z(values: Tensor) -> Tensor:
     return torch.where(deviation > 0, (values - values.mean(1, keepdim=True)) / (deviation + 1e-4), 0.0)
 
 
-def by_autograd(model: Any, rollouts: Rollouts, parts: Tensor, rows: Tensor) -> Tensor:
+def by_autograd(model: Any, rollouts: RolloutBatch, parts: Tensor, rows: Tensor) -> Tensor:
     """Gradients (p, K, D) of parts (P, G, K) of the advantages on the prompts of `rows`, GRPO's loss, no shortcut."""
     group = rollouts.groups[1]
     weights = [p for p in model.parameters() if p.requires_grad]
@@ -73,7 +73,7 @@ def test_products_are_those_of_autograd(
     reward = f"{tmp_path / 'rewards.py'}:letters,digits=0.5"
     whole, seen = probes.components, []
 
-    def spy(setup: Any, step: int, rollouts: Rollouts, credit: Tensor, penalties: Any, measured: Any, rows: Tensor,
+    def spy(setup: Any, step: int, rollouts: RolloutBatch, credit: Tensor, penalties: Any, measured: Any, rows: Tensor,
             folder: Path) -> None:  # fmt: skip
         whole(setup, step, rollouts, credit, penalties, measured, rows, folder)
         assert rollouts.components is not None

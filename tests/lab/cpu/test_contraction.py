@@ -16,7 +16,7 @@ from grposcope.instruments.gradient.sparsity import EntryNorms
 from grposcope.lab import cpu, policies
 from grposcope.lab.cpu import contraction
 from grposcope.lab.objectives import recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 pytestmark = pytest.mark.skipif(contraction.library() is None, reason="needs a C compiler and AVX-512")
 
@@ -127,7 +127,7 @@ def test_a_probe_gives_the_numbers_of_torch(monkeypatch: pytest.MonkeyPatch) -> 
     random = torch.Generator().manual_seed(0)
     policy = policies.load("tiny")
     mask = torch.arange(8) < torch.tensor([8, 3, 5, 8, 1, 7, 8, 6])[:, None]
-    rollouts = Rollouts(
+    rollouts = RolloutBatch(
         prompt_ids=torch.randint(3, 90, (2, 6), generator=random).repeat_interleave(4, 0),
         prompt_mask=torch.ones(8, 6, dtype=torch.bool),
         tokens=torch.randint(3, 90, (8, 8), generator=random) * mask,

@@ -16,7 +16,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 from grposcope.lab.cpu import llama_pass, model_passes
 from grposcope.lab.policies import recompute_activations
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling import accumulate as accumulating
 from grposcope.lab.sampling.accumulate import Term, accumulate, frozen_logprobs
 from grposcope.lab.sampling.logprobs import token_logprobs
@@ -56,14 +56,14 @@ def full_precision_norms(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(norm, "forward", forward)
 
 
-def rollouts(lengths: list[int], prompts: list[int]) -> Rollouts:
+def rollouts(lengths: list[int], prompts: list[int]) -> RolloutBatch:
     """Random rollouts of the given lengths, P·G and P; token 0, the padding of embeddings, may be among them."""
     stream = torch.Generator().manual_seed(1)
     prompt_mask = torch.arange(S).flip(0) < torch.tensor(prompts)[:, None]
     mask = torch.arange(T) < torch.tensor(lengths)[:, None]
     ids = torch.randint(0, V, (P, S), generator=stream) * prompt_mask
     zeros = torch.zeros(mask.shape)
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids=ids.repeat_interleave(G, 0),
         prompt_mask=prompt_mask.repeat_interleave(G, 0),
         tokens=torch.randint(0, V, mask.shape, generator=stream) * mask,
@@ -75,7 +75,7 @@ def rollouts(lengths: list[int], prompts: list[int]) -> Rollouts:
     )
 
 
-def repeated(batch: Rollouts) -> Rollouts:
+def repeated(batch: RolloutBatch) -> RolloutBatch:
     """The batch with completions that are the same, within a group, across groups, and but for the last token."""
     source = torch.tensor([0, 0, 2, 0, 0, 5, 5, 5, 8, 9, 0, 9])
     tokens, mask = batch.tokens[source], batch.mask[source]
@@ -94,7 +94,9 @@ def weights(rows: Tensor, logp: Tensor) -> Tensor:
     return fixed[rows, : logp.shape[1]] * (1 + logp.tanh())
 
 
-def by_autograd(model: PreTrainedModel, batch: Rollouts, rows: Tensor, temperature: float, bonus: Tensor | None) -> Any:
+def by_autograd(
+    model: PreTrainedModel, batch: RolloutBatch, rows: Tensor, temperature: float, bonus: Tensor | None
+) -> Any:
     """The same through the model's own forward, without packing: gradients by name, log π and entropies."""
     model = copy.deepcopy(model)
     total, logps, entropies = torch.zeros(()), [], []

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.lab.credit import boundaries
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0]]).bool()
 
 
-def rollouts(entropy: Tensor | None = None, ends: Tensor | None = None) -> Rollouts:
+def rollouts(entropy: Tensor | None = None, ends: Tensor | None = None) -> RolloutBatch:
     nothing = torch.zeros(MASK.shape)
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids=torch.ones(4, 1).long(),
         prompt_mask=torch.ones(4, 1).bool(),
         tokens=torch.tensor([[5, 9, 5, 9, 9], [9, 9, 5, 0, 0], [9, 0, 0, 0, 0], [0, 0, 0, 0, 0]]),

@@ -14,7 +14,7 @@ from cases import CASES, OBJECTIVES, Case
 from torch import Tensor
 
 from grposcope.lab.objectives import Objective, corrections, recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths.corrections import ALL, FULL, NONE, Correction, named
 from reference.offpolicy_policies import World
 
@@ -95,7 +95,7 @@ def test_coefficients_on_the_credit_multiply_the_term_and_nothing_else(recipe: O
     close(weights(c * credit), c * (weights(credit) - rest) + rest)
 
 
-def listed(world: World, prompt: int, group: int) -> tuple[Rollouts, Tensor, Tensor, list[int], np.ndarray]:
+def listed(world: World, prompt: int, group: int) -> tuple[RolloutBatch, Tensor, Tensor, list[int], np.ndarray]:
     """Every group of completions of a prompt as one batch, log π and log μ (B, T), completions, chances of groups."""
     drawn = list(itertools.product(range(len(world.completions)), repeat=group))
     which = [one for some in drawn for one in some]
@@ -105,7 +105,7 @@ def listed(world: World, prompt: int, group: int) -> tuple[Rollouts, Tensor, Ten
     pi, mu = (torch.tensor([[*one[i], *[0.0] * (width - len(one[i]))] for i in which]) for one in logs)
     empty = torch.zeros(mask.shape, dtype=torch.long)
     rewards = torch.tensor(world.rewards[prompt, drawn]).reshape(-1, group)
-    plain = Rollouts(empty, empty.bool(), empty, mask, mu, mu, empty[:, 0].bool(), rewards)
+    plain = RolloutBatch(empty, empty.bool(), empty, mask, mu, mu, empty[:, 0].bool(), rewards)
     return plain, pi, mu, which, np.prod(world.sampled[prompt, drawn], axis=-1)
 
 

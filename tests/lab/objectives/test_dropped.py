@@ -10,7 +10,7 @@ import torch
 from closeness import within_ulps
 
 from grposcope.lab.objectives import advantages, recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 P, G, T = 3, 5, 4
 
@@ -79,11 +79,11 @@ def test_dead_groups_are_those_whose_remaining_rewards_are_equal() -> None:
     assert advantages.dead(given).tolist() == [True, False, True, True]
 
 
-def rollouts(given: torch.Tensor, mask: torch.Tensor) -> Rollouts:
+def rollouts(given: torch.Tensor, mask: torch.Tensor) -> RolloutBatch:
     tokens = torch.zeros(mask.shape, dtype=torch.long)
     zero = torch.zeros(mask.shape)
     truncated = torch.zeros(len(mask), dtype=torch.bool)
-    return Rollouts(tokens, mask, tokens, mask, zero, zero, truncated, given)
+    return RolloutBatch(tokens, mask, tokens, mask, zero, zero, truncated, given)
 
 
 @pytest.mark.parametrize("name", list(recipes.ALL))

@@ -15,7 +15,7 @@ from torch import Tensor
 from grposcope.core.errors import UserError
 from grposcope.lab.objectives import Objective, advantages, divergences, ratios, recipes, reductions
 from grposcope.lab.objectives.surrogates import Cispo, Clip
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from reference import losses
 
 LIVE = CASES[0]
@@ -26,12 +26,12 @@ close = partial(torch.testing.assert_close, rtol=1e-10, atol=1e-12)
 every_objective = pytest.mark.parametrize("recipe", OBJECTIVES, ids=lambda r: r.name)
 
 
-def loss(recipe: Objective, given: Case, **changed: Tensor | Rollouts) -> Tensor:
+def loss(recipe: Objective, given: Case, **changed: Tensor | RolloutBatch) -> Tensor:
     arguments = {"logp": given.logp, "logp_old": given.old, "logp_ref": given.ref, "rollouts": given.rollouts}
     return recipe.loss(**{**arguments, "entropy": given.rollouts.entropy, **changed})  # type: ignore[arg-type]
 
 
-def weights(recipe: Objective, given: Case, **changed: Tensor | Rollouts) -> Tensor:
+def weights(recipe: Objective, given: Case, **changed: Tensor | RolloutBatch) -> Tensor:
     arguments = {"logp": given.logp, "logp_old": given.old, "logp_ref": given.ref, "rollouts": given.rollouts}
     return recipe.weights(**{**arguments, **changed})  # type: ignore[arg-type]
 
@@ -228,7 +228,7 @@ def test_the_order_of_rollouts_does_not_matter(recipe: Objective) -> None:
 SUCCESSES = [1, 2, 4]
 
 
-def scores(given: Rollouts, length_normalised: bool) -> Tensor:
+def scores(given: RolloutBatch, length_normalised: bool) -> Tensor:
     """Random ∇log π per token (B, T, D), summed or averaged over the kept tokens: (B, D)."""
     random = torch.Generator().manual_seed(7)
     tokens = torch.randn(*given.mask.shape, 11, generator=random, dtype=torch.float64)

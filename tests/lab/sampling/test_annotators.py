@@ -16,7 +16,7 @@ from grposcope import cli
 from grposcope.core.errors import UserError
 from grposcope.lab.credit import chosen
 from grposcope.lab.policies import Policy, encode
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.annotation import AnnotationContext
 from grposcope.lab.sampling.annotators import annotator
 from grposcope.lab.tasks import Problem
@@ -24,7 +24,7 @@ from grposcope.lab.tasks import Problem
 PROBLEMS = [Problem(f"p{i}", f"{i}+1=", answer=str(i + 1)) for i in range(3)]
 
 
-def plain(policy: Policy, rollouts: Rollouts, row: int, temperature: float) -> Tensor:
+def plain(policy: Policy, rollouts: RolloutBatch, row: int, temperature: float) -> Tensor:
     """log π of every token of the vocabulary, at each token of one rollout, (length, V)."""
     written = rollouts.tokens[row][rollouts.mask[row]]
     ids = torch.cat([rollouts.prompt_ids[row][rollouts.prompt_mask[row]], written])[None]
@@ -33,7 +33,7 @@ def plain(policy: Policy, rollouts: Rollouts, row: int, temperature: float) -> T
     return (logits[-len(written) - 1 : -1] / temperature).log_softmax(-1)
 
 
-def picked(every: Tensor, rollouts: Rollouts, row: int) -> Tensor:
+def picked(every: Tensor, rollouts: RolloutBatch, row: int) -> Tensor:
     return every.gather(-1, rollouts.tokens[row][rollouts.mask[row]][:, None])[:, 0]
 
 

@@ -12,7 +12,7 @@ from closeness import within_ulps
 from grposcope.core.errors import UserError
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy, encode
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.continuations import Continuations, continue_from, shaped
 from grposcope.lab.sampling.rollouts import to_rollouts
 from grposcope.lab.sampling.sampler import Sampling, sample
@@ -30,19 +30,19 @@ class Spelling(Task):
         return sum(ord(c) * (i + 1) for i, c in enumerate(completion)) % 7 / 7
 
 
-def drawn(policy: Policy, most: int = 8, group: int = 3) -> Rollouts:
+def drawn(policy: Policy, most: int = 8, group: int = 3) -> RolloutBatch:
     ids, mask = encode(policy, [p.prompt for p in PROBLEMS])
     stream = torch.Generator().manual_seed(0)
     completions = sample(policy.model, ids, mask, group, Sampling(most), policy.eos, policy.pad, stream)
     return to_rollouts(ids, mask, completions, torch.zeros(len(PROBLEMS), group, dtype=torch.float64), group)
 
 
-def every_place(rollouts: Rollouts) -> list[list[int]]:
+def every_place(rollouts: RolloutBatch) -> list[list[int]]:
     return [list(range(int(length))) for length in rollouts.lengths]
 
 
 def from_places(
-    policy: Policy, rollouts: Rollouts, places: Sequence[Sequence[int]], k: int, sampling: Sampling, **given: object
+    policy: Policy, rollouts: RolloutBatch, places: Sequence[Sequence[int]], k: int, sampling: Sampling, **given: object
 ) -> Continuations:
     stream = torch.Generator().manual_seed(5)
     return continue_from(policy, Spelling(), PROBLEMS, rollouts, places, k, sampling, stream, **given)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grposcope.instruments.gradient.policy_fit import moments
 from grposcope.lab.policies import Policy, recompute_activations
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import Term, accumulate, frozen_logprobs
 from grposcope.lab.sampling.logprobs import token_logprobs
 
@@ -18,7 +18,7 @@ P, G, S, T = 3, 4, 6, 7
 
 
 @pytest.fixture
-def rollouts() -> Rollouts:
+def rollouts() -> RolloutBatch:
     stream = torch.Generator().manual_seed(0)
     prompt_mask = torch.ones(P, S, dtype=torch.bool)
     prompt_mask[1, :3] = False
@@ -27,7 +27,7 @@ def rollouts() -> Rollouts:
     mask = torch.arange(T) < lengths[:, None]
     tokens = torch.randint(3, 60, (P * G, T), generator=stream).masked_fill(~mask, 0)
     zeros = torch.zeros(P * G, T)
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids=ids.repeat_interleave(G, 0),
         prompt_mask=prompt_mask.repeat_interleave(G, 0),
         tokens=tokens,
@@ -39,7 +39,7 @@ def rollouts() -> Rollouts:
     )
 
 
-def naive(policy: Policy, rollouts: Rollouts, row: int, temperature: float) -> tuple[Tensor, Tensor]:
+def naive(policy: Policy, rollouts: RolloutBatch, row: int, temperature: float) -> tuple[Tensor, Tensor]:
     """Row's log-probs and entropies by a plain forward without padding, (t,) each."""
     prompt = rollouts.prompt_ids[row][rollouts.prompt_mask[row]]
     tokens = rollouts.tokens[row][rollouts.mask[row]]
@@ -50,7 +50,7 @@ def naive(policy: Policy, rollouts: Rollouts, row: int, temperature: float) -> t
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt_neox"])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_values(family: str, temperature: float, make_policy, rollouts: Rollouts) -> None:
+def test_values(family: str, temperature: float, make_policy, rollouts: RolloutBatch) -> None:
     policy = make_policy(family)
     rows = torch.tensor([11, 0, 5, 6])  # any rows in any order
     logp, entropy = token_logprobs(policy.model, rollouts, rows, temperature, entropy=True)
@@ -62,7 +62,7 @@ def test_values(family: str, temperature: float, make_policy, rollouts: Rollouts
         assert logp[index, len(expected) :].abs().sum() == 0
 
 
-def test_gradient_is_that_of_plain_forwards(policy: Policy, rollouts: Rollouts) -> None:
+def test_gradient_is_that_of_plain_forwards(policy: Policy, rollouts: RolloutBatch) -> None:
     weights = torch.randn(P * G, T, generator=torch.Generator().manual_seed(2))
     parameters = list(policy.model.parameters())
     logp, _ = token_logprobs(policy.model, rollouts, torch.arange(P * G))
@@ -76,7 +76,7 @@ def test_gradient_is_that_of_plain_forwards(policy: Policy, rollouts: Rollouts) 
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
-def test_activation_checkpointing_changes_nothing(policy: Policy, rollouts: Rollouts) -> None:
+def test_activation_checkpointing_changes_nothing(policy: Policy, rollouts: RolloutBatch) -> None:
     rows = torch.arange(P * G)
     plain, _ = token_logprobs(policy.model, rollouts, rows)
     recompute_activations(policy.model)
@@ -87,7 +87,7 @@ def test_activation_checkpointing_changes_nothing(policy: Policy, rollouts: Roll
     assert all(p.grad is not None for p in policy.model.parameters())
 
 
-def test_what_is_masked_has_no_say(policy: Policy, rollouts: Rollouts) -> None:
+def test_what_is_masked_has_no_say(policy: Policy, rollouts: RolloutBatch) -> None:
     rows = torch.arange(P * G)
     before, _ = token_logprobs(policy.model, rollouts, rows)
     rollouts.tokens[~rollouts.mask] = 17
@@ -96,7 +96,7 @@ def test_what_is_masked_has_no_say(policy: Policy, rollouts: Rollouts) -> None:
     torch.testing.assert_close(before, after, atol=1e-6, rtol=1e-6)
 
 
-def with_tools(rollouts: Rollouts) -> Rollouts:
+def with_tools(rollouts: RolloutBatch) -> RolloutBatch:
     """The rollouts with the second token of each that has three or more written by a tool, and two rows' third too."""
     mask = rollouts.mask.clone()
     mask[rollouts.mask.sum(-1) >= 3, 1] = False
@@ -105,7 +105,7 @@ def with_tools(rollouts: Rollouts) -> Rollouts:
     return replace(rollouts, mask=mask)
 
 
-def test_text_of_tools_is_read_and_not_predicted(policy: Policy, rollouts: Rollouts) -> None:
+def test_text_of_tools_is_read_and_not_predicted(policy: Policy, rollouts: RolloutBatch) -> None:
     """Log-probabilities, entropies and gradients of the other tokens are those of the whole sequence."""
     holes = with_tools(rollouts)
     assert holes.has_holes
@@ -123,7 +123,7 @@ def test_text_of_tools_is_read_and_not_predicted(policy: Policy, rollouts: Rollo
     torch.testing.assert_close(fitted.logp[rows], logp, atol=2e-5, rtol=1e-4)
 
 
-def test_updates_on_masks_with_holes(policy: Policy, rollouts: Rollouts) -> None:
+def test_updates_on_masks_with_holes(policy: Policy, rollouts: RolloutBatch) -> None:
     """The gradient of a batch with text of tools is that of weights that are 0 there, by whatever engine."""
     holes, rows = with_tools(rollouts), torch.arange(P * G)
     weights = torch.randn(P * G, T, generator=torch.Generator().manual_seed(3)) * holes.mask

@@ -14,7 +14,7 @@ from random_batch import batch
 
 from grposcope.engines.trl.scored import of_all
 from grposcope.instruments.gradient.weightings import first_rollouts
-from grposcope.lab.rollout_arrays import LEFT_PADDED, PER_PROMPT, Rollouts, blank
+from grposcope.lab.rollout_batch import LEFT_PADDED, PER_PROMPT, RolloutBatch, blank
 from grposcope.lab.sampling.resumable_rollouts import _read, _write
 from grposcope.lab.sampling.rollouts import joined
 
@@ -22,7 +22,7 @@ PAD = 0
 NAMES = ("step_rewards", "step_ends", "prefix_values", "levels", "values", "other_logp", "collision", "toy")
 
 
-def annotated(prompts: int = 3, group: int = 2) -> Rollouts:
+def annotated(prompts: int = 3, group: int = 2) -> RolloutBatch:
     """A batch with every array that rollouts may have, and an annotation that nobody knows, all numbers distinct."""
     rollouts, random = batch(prompts, group), torch.Generator().manual_seed(3)
     given = {name: torch.rand(rollouts.mask.shape, generator=random) for name in NAMES}
@@ -30,13 +30,13 @@ def annotated(prompts: int = 3, group: int = 2) -> Rollouts:
     own = {name: torch.rand(rollouts.mask.shape, generator=random) for name in ("logp", "entropy")}
     weights = {"weights": torch.rand(prompts, generator=random), "versions": torch.arange(prompts)}
     parts = {"components": torch.rand(prompts, group, 2, generator=random).double()}
-    return Rollouts.of_arrays({**rollouts.arrays(), **own, **weights, **parts, **given})
+    return RolloutBatch.of_arrays({**rollouts.arrays(), **own, **weights, **parts, **given})
 
 
 WHOLE = annotated()
 ROWS = torch.tensor([4, 5, 0, 1])
 
-KEPT: dict[str, tuple[Callable[[Path], Rollouts], list[int]]] = {
+KEPT: dict[str, tuple[Callable[[Path], RolloutBatch], list[int]]] = {
     "take": (lambda folder: WHOLE.take(torch.tensor([2, 0])), [4, 5, 0, 1]),
     "to": (lambda folder: WHOLE.to("cpu"), [0, 1, 2, 3, 4, 5]),
     "rows": (lambda folder: WHOLE.rows(torch.tensor([5, 1])), [5, 1]),
@@ -56,7 +56,7 @@ TWICE: Any = SimpleNamespace(
 )
 
 
-def kept(folder: Path) -> Rollouts:
+def kept(folder: Path) -> RolloutBatch:
     """The rollouts as a probe keeps them until it is complete."""
     _write(folder / "drawn" / "000000.safetensors", {}, WHOLE, ["text"] * 6)
     found = _read(folder / "drawn" / "000000.safetensors", {}, 3, torch.device("cpu"))
@@ -69,7 +69,7 @@ def test_no_array_is_dropped(name: str, tmp_path: Path) -> None:
     done, rows = KEPT[name]
     given = done(tmp_path).arrays()
     assert given.keys() == WHOLE.arrays().keys() == {
-        *(entry.name for entry in fields(Rollouts) if entry.name != "token_annotations"), *NAMES,
+        *(entry.name for entry in fields(RolloutBatch) if entry.name != "token_annotations"), *NAMES,
     }  # fmt: skip
     for array, before in WHOLE.arrays().items():
         if array not in PER_PROMPT:

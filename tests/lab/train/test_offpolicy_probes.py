@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from grposcope.instruments.gradient import per_step, weightings
 from grposcope.instruments.offpolicy import estimates, probe_file
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.train import loop
 from grposcope.maths.corrections import ALL, named
@@ -31,8 +31,8 @@ class Watched:
 
     folder: Path
     models: list[PreTrainedModel]
-    rollouts: list[Rollouts]
-    probed: list[tuple[Rollouts, dict[str, Any]]]
+    rollouts: list[RolloutBatch]
+    probed: list[tuple[RolloutBatch, dict[str, Any]]]
 
     def logp(self, version: int, step: int) -> Tensor:
         """log π of the rollouts of a step (from 1) under the weights after `version` steps, (B, T)."""
@@ -50,12 +50,12 @@ def watched(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def go(**changes: Any) -> Watched:
         seen = Watched(tmp_path / "run", [], [], [])
 
-        def watching(model: PreTrainedModel, optimizer: Any, objective: Any, batch: Rollouts, *rest: Any) -> Any:
+        def watching(model: PreTrainedModel, optimizer: Any, objective: Any, batch: RolloutBatch, *rest: Any) -> Any:
             seen.models.append(copy.deepcopy(model))
             seen.rollouts.append(batch)
             return update(model, optimizer, objective, batch, *rest)
 
-        def probing(model: Any, batch: Rollouts, recipe: Any, **more: Any) -> dict[str, float]:
+        def probing(model: Any, batch: RolloutBatch, recipe: Any, **more: Any) -> dict[str, float]:
             seen.probed.append((batch, {"recipe": recipe, **more}))
             return step_metrics(model, batch, recipe, **more)
 
@@ -93,7 +93,7 @@ def test_the_geometry_is_of_the_gradient_that_the_update_takes(
     assert rows(run.folder)[1]["geometry/layer_stable"] > 0
 
 
-def _logp(model: PreTrainedModel, batch: Rollouts) -> Tensor:
+def _logp(model: PreTrainedModel, batch: RolloutBatch) -> Tensor:
     """log π (B, T) with a gradient."""
     ids, seen = torch.cat((batch.prompt_ids, batch.tokens), 1), torch.cat((batch.prompt_mask, batch.mask), 1)
     places = (seen.long().cumsum(-1) - 1).clamp(min=0)

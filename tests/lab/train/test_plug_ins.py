@@ -21,7 +21,7 @@ from grposcope.lab.credit import CreditSource
 from grposcope.lab.objectives import Objective, advantages
 from grposcope.lab.objectives.advantages import Advantage
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.tasks import Problem, Task
 from grposcope.lab.train import optimizer
 from grposcope.lab.train.config import TrainConfig, check, option, same
@@ -34,7 +34,7 @@ def median_centered(rewards: Tensor) -> Tensor:
     return rewards - rewards.median(-1, keepdim=True).values
 
 
-def first_token(objective: Objective, rollouts: Rollouts) -> Tensor:
+def first_token(objective: Objective, rollouts: RolloutBatch) -> Tensor:
     return objective.token_advantages(rollouts) * (torch.arange(rollouts.mask.shape[1]) == 0)
 
 

@@ -13,7 +13,7 @@ import torch
 from grposcope.core.errors import UserError
 from grposcope.instruments.rewards import source
 from grposcope.lab.objectives import recipes, several
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.tasks import load
 from grposcope.lab.train import checkpoint, loop
 from grposcope.lab.train.config import TrainConfig
@@ -45,11 +45,11 @@ def files(tmp_path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rollouts(rewards: torch.Tensor, components: torch.Tensor | None) -> Rollouts:
+def rollouts(rewards: torch.Tensor, components: torch.Tensor | None) -> RolloutBatch:
     rows = rewards.numel()
     mask = torch.arange(9) < torch.arange(rows)[:, None] % 8 + 1
     none = torch.zeros(mask.shape)
-    return Rollouts(none[:, :2].long(), mask[:, :2], none.long(), mask, none, none, mask[:, 0], rewards, components)
+    return RolloutBatch(none[:, :2].long(), mask[:, :2], none.long(), mask, none, none, mask[:, 0], rewards, components)
 
 
 @pytest.mark.parametrize("method", METHODS[1:])

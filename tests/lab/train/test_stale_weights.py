@@ -20,7 +20,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.offpolicy.read import read as read_offpolicy
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.sampler import Sampling, sample
 from grposcope.lab.train import loop, stale_weights
@@ -37,7 +37,7 @@ class Watched:
 
     folder: Path
     models: list[PreTrainedModel]
-    rollouts: list[Rollouts]
+    rollouts: list[RolloutBatch]
     terms: list[TokenTerms]
 
     def logp(self, version: int, step: int) -> Tensor:
@@ -55,7 +55,7 @@ def watched(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def go(**changes: Any) -> Watched:
         seen = Watched(tmp_path / f"run{len(list(tmp_path.glob('run*')))}", [], [], [])
 
-        def watching(model: PreTrainedModel, optimizer: Any, objective: Any, batch: Rollouts, terms: TokenTerms,
+        def watching(model: PreTrainedModel, optimizer: Any, objective: Any, batch: RolloutBatch, terms: TokenTerms,
                      *rest: Any) -> Any:  # fmt: skip
             seen.models.append(copy.deepcopy(model))
             seen.rollouts.append(batch)

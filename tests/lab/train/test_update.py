@@ -11,7 +11,7 @@ import torch
 
 from grposcope.lab.objectives import Objective, recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.logprobs import token_logprobs
 from grposcope.lab.sampling.rollouts import collect
@@ -28,7 +28,7 @@ class Letters(Arithmetic):
 
 
 @pytest.fixture
-def rollouts(policy: Policy) -> Rollouts:
+def rollouts(policy: Policy) -> RolloutBatch:
     task = Letters(size=40)
     made = collect(policy, task, task.problems("train"), recipes.GRPO, Sampling(8), (4, 4), seed=0, position=0)
     rewards = made.rollouts.rewards.clone()
@@ -47,7 +47,7 @@ def moved(policy: Policy) -> Policy:
 
 
 def gradient(
-    policy: Policy, objective: Objective, rollouts: Rollouts, terms: TokenTerms, size: int
+    policy: Policy, objective: Objective, rollouts: RolloutBatch, terms: TokenTerms, size: int
 ) -> list[torch.Tensor]:
     """Minus the parameter change of one SGD step with learning rate 1."""
     model = copy.deepcopy(policy.model)
@@ -65,7 +65,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("size", [100, 3])
 @pytest.mark.parametrize("objective", VARIANTS, ids=lambda o: f"{o.name}-kl{o.kl}-h{o.entropy}")
-def test_gradient_is_that_of_the_loss(policy: Policy, rollouts: Rollouts, objective: Objective, size: int) -> None:
+def test_gradient_is_that_of_the_loss(policy: Policy, rollouts: RolloutBatch, objective: Objective, size: int) -> None:
     later = moved(policy)
     old = frozen_logprobs(policy.model, rollouts, 1.0, 5)
     terms = TokenTerms(objective.token_advantages(rollouts), old, old if objective.kl else None)
@@ -79,7 +79,7 @@ def test_gradient_is_that_of_the_loss(policy: Policy, rollouts: Rollouts, object
         torch.testing.assert_close(a, torch.zeros_like(a) if b is None else b, atol=1e-4 * scale, rtol=1e-3)
 
 
-def test_fresh_rollouts_have_ratio_one(policy: Policy, rollouts: Rollouts) -> None:
+def test_fresh_rollouts_have_ratio_one(policy: Policy, rollouts: RolloutBatch) -> None:
     credit = recipes.GRPO.token_advantages(rollouts)
     implicit = gradient(policy, recipes.GRPO, rollouts, TokenTerms(credit, None, None), 100)
     old = frozen_logprobs(policy.model, rollouts, 1.0, 100)
@@ -88,7 +88,7 @@ def test_fresh_rollouts_have_ratio_one(policy: Policy, rollouts: Rollouts) -> No
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
 
 
-def test_dead_groups_take_no_part_but_count_in_the_scale(policy: Policy, rollouts: Rollouts) -> None:
+def test_dead_groups_take_no_part_but_count_in_the_scale(policy: Policy, rollouts: RolloutBatch) -> None:
     model = copy.deepcopy(policy.model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     done = update(
@@ -112,7 +112,7 @@ def test_dead_groups_take_no_part_but_count_in_the_scale(policy: Policy, rollout
     assert done.kl == pytest.approx(0, abs=1e-9)
 
 
-def test_reported_figures(policy: Policy, rollouts: Rollouts) -> None:
+def test_reported_figures(policy: Policy, rollouts: RolloutBatch) -> None:
     later = moved(policy)
     old = frozen_logprobs(policy.model, rollouts, 1.0, 99)
     new = frozen_logprobs(later.model, rollouts, 1.0, 99)
@@ -131,7 +131,7 @@ def test_reported_figures(policy: Policy, rollouts: Rollouts) -> None:
     assert math.isnan(done.kl)
 
 
-def test_gradient_norm_is_clipped(policy: Policy, rollouts: Rollouts) -> None:
+def test_gradient_norm_is_clipped(policy: Policy, rollouts: RolloutBatch) -> None:
     terms = TokenTerms(100 * recipes.GRPO.token_advantages(rollouts), None, None)
     model = copy.deepcopy(policy.model)
     before = [p.detach().clone() for p in model.parameters()]
@@ -141,7 +141,7 @@ def test_gradient_norm_is_clipped(policy: Policy, rollouts: Rollouts) -> None:
     assert change == pytest.approx(0.5, rel=1e-4)
 
 
-def test_a_gradient_that_is_not_finite_is_not_applied(policy: Policy, rollouts: Rollouts) -> None:
+def test_a_gradient_that_is_not_finite_is_not_applied(policy: Policy, rollouts: RolloutBatch) -> None:
     credit = recipes.GRPO.token_advantages(rollouts)
     credit[0, 0] = math.inf
     model = copy.deepcopy(policy.model)

@@ -20,7 +20,7 @@ from grposcope.core.errors import UserError
 from grposcope.engines.trl import probing
 from grposcope.engines.trl.together import say
 from grposcope.instruments import has
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths import corrections
 from grposcope.maths.corrections import Correction
 
@@ -38,7 +38,7 @@ FORMS = {
 class Waiting:
     """Rollouts of the weights before `drawn` that are measured before step `at`."""
 
-    rollouts: Rollouts
+    rollouts: RolloutBatch
     drawn: int
     at: int
 
@@ -51,7 +51,7 @@ class OffPolicyProbes(TrainerCallback):
         self.waiting: Waiting | None = None
         self.said = False
 
-    def fresh(self, step: int, every: Rollouts, out: Mapping[str, Tensor]) -> None:
+    def fresh(self, step: int, every: RolloutBatch, out: Mapping[str, Tensor]) -> None:
         """Measure the fresh batch of `step` by the probabilities of its sampler, or keep it for its last use."""
         self.waiting = None
         sampler, old = out.get("sampling_per_token_logps"), out.get("old_per_token_logps")
@@ -90,7 +90,7 @@ class OffPolicyProbes(TrainerCallback):
         rollouts = offpolicy.drawn_by(waiting.rollouts, waiting.rollouts.logp, waiting.drawn)
         self._measure(waiting.at, rollouts, "earlier")
 
-    def _measure(self, step: int, rollouts: Rollouts, source: Source) -> None:
+    def _measure(self, step: int, rollouts: RolloutBatch, source: Source) -> None:
         """Measure and write; a failure is said and does not end the training."""
         from grposcope.instruments.offpolicy import probe_file
         from grposcope.instruments.offpolicy import probing as offpolicy

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from grposcope.engines.trl import scored
 from grposcope.instruments import has
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts, rows_of_groups
+from grposcope.lab.rollout_batch import RolloutBatch, rows_of_groups
 from grposcope.lab.tasks.base import Problem
 from grposcope.maths.aggregation import Aggregation
 
@@ -78,7 +78,7 @@ def plain(model: nn.Module) -> Iterator[None]:
 
 def measure(
     model: nn.Module,
-    every: Rollouts,
+    every: RolloutBatch,
     objective: Objective,
     credit: Tensor,
     prompts: int,
@@ -87,7 +87,7 @@ def measure(
     learning_rate: float,
     seed: int,
     check: bool,
-) -> tuple[dict[str, float], Probe | None, Rollouts]:
+) -> tuple[dict[str, float], Probe | None, RolloutBatch]:
     """Metrics `geometry/…` of a batch, the probe behind them, and its rollouts; all processes call this alike.
 
     The probe is None where none of its advantages differs from 0. It takes the first `prompts` groups, dead ones among
@@ -119,7 +119,7 @@ def measure(
 def components(
     trainer: Any,
     step: int,
-    every: Rollouts,
+    every: RolloutBatch,
     given: Tensor,
     penalties: Mapping[str, Tensor],
     measured: Probe,
@@ -147,7 +147,7 @@ def components(
         probe_file.write(folder, found)
 
 
-def write(folder: Path, measured: Probe, few: Rollouts, model: str, step: int, seed: int, tokenizer: Any) -> None:
+def write(folder: Path, measured: Probe, few: RolloutBatch, model: str, step: int, seed: int, tokenizer: Any) -> None:
     """Write a probe into probes/step-… of the record in `folder`, without the Gram matrices of single layers.
 
     step: of the model, so that of the optimiser before the rollouts are trained on.

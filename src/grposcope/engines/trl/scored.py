@@ -1,4 +1,4 @@
-"""A batch that TRL has generated and scored, as `Rollouts`: on every process the rollouts of all of them."""
+"""A batch that TRL has generated and scored, as `RolloutBatch`: on every process the rollouts of all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from grposcope.core.errors import UserError
-from grposcope.lab.rollout_arrays import LEFT_PADDED, PER_PROMPT, Rollouts, blank
+from grposcope.lab.rollout_batch import LEFT_PADDED, PER_PROMPT, RolloutBatch, blank
 from grposcope.lab.sampling.rollouts import characters_spelled
 
 Steps = Sequence[tuple[int, float]]
@@ -52,7 +52,7 @@ class Scored:
 
 def rollouts(
     out: Mapping[str, Any], rewards: Tensor, scored: Scored, ends: set[int], components: Tensor | None = None
-) -> Rollouts:
+) -> RolloutBatch:
     """The rollouts of this process; rewards (P, G) and components are those of all. ends: tokens that end a completion.
 
     Sampling probabilities and entropies, which TRL does not hand over, are NaN. Completions that TRL masks
@@ -61,7 +61,7 @@ def rollouts(
     tokens = out["completion_ids"]
     mask = out["completion_mask"] * out.get("tool_mask", 1)
     unknown = torch.full(tokens.shape, torch.nan, device=tokens.device)
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids=out["prompt_ids"],
         prompt_mask=out["prompt_mask"].bool(),
         tokens=tokens,
@@ -74,7 +74,7 @@ def rollouts(
     )
 
 
-def labelled(own: Rollouts, scored: Scored, step_rewards: Callable[..., Any], tokenizer: Any) -> Rollouts:
+def labelled(own: RolloutBatch, scored: Scored, step_rewards: Callable[..., Any], tokenizer: Any) -> RolloutBatch:
     """The rollouts with the rewards of steps, which `step_rewards` gives, on the tokens that close them.
 
     A step that no token closes is on the last one; steps closed by one token add up. UserError, naming the function,
@@ -130,7 +130,7 @@ def _content(messages: Sequence[Mapping[str, Any]], name: str) -> str:
     return str(messages[0]["content"])
 
 
-def of_all(own: Rollouts, accelerator: Any, pad: int) -> Rollouts:
+def of_all(own: RolloutBatch, accelerator: Any, pad: int) -> RolloutBatch:
     """The rollouts of all processes in their order, on each of them; `own.rewards` are those of all already."""
     if accelerator.num_processes == 1:
         return own
@@ -146,6 +146,6 @@ def of_all(own: Rollouts, accelerator: Any, pad: int) -> Rollouts:
     return own.each(gathered)
 
 
-def scorable(every: Rollouts) -> Tensor:
+def scorable(every: RolloutBatch) -> Tensor:
     """Groups (P,) all of whose rollouts have a reward."""
     return ~every.rewards.isnan().any(-1)

@@ -39,7 +39,7 @@ from grposcope.lab import credit as credits
 from grposcope.lab.allocation import ChosenAllocator
 from grposcope.lab.credit import Chosen
 from grposcope.lab.objectives import Objective, advantages
-from grposcope.lab.rollout_arrays import Rollouts, rows_of_groups
+from grposcope.lab.rollout_batch import RolloutBatch, rows_of_groups
 from grposcope.maths.aggregation import METHODS, Aggregation, checked_weights
 from grposcope.maths.constraints import Dual
 
@@ -293,7 +293,7 @@ class GRPOscopeTrainer(GRPOscopeMixin, GRPOTrainer):
     """GRPOTrainer with `GRPOscopeMixin`."""
 
 
-def assigned(chosen: Chosen, objective: Objective, every: Rollouts) -> Tensor:
+def assigned(chosen: Chosen, objective: Objective, every: RolloutBatch) -> Tensor:
     """The advantages of a batch: (B,) for outcome credit, (B, T) for other sources; 0 where they are not known.
 
     A group with a rollout that no reward function scored has nothing to compare, and gets 0 as a whole.
@@ -329,7 +329,7 @@ def _limits(trainer: Any, dual: Dual) -> TrainerConstraints:
     return TrainerConstraints(dual, trainer.reward_func_names, trainer.num_generations, repeats)
 
 
-def _penalties(trainer: Any, limits: TrainerConstraints, batch: Scored, given: Tensor, every: Rollouts) -> Tensor:
+def _penalties(trainer: Any, limits: TrainerConstraints, batch: Scored, given: Tensor, every: RolloutBatch) -> Tensor:
     """What the constraints add to the advantages `given`, (B,) or (B, T); the batch's metrics are logged."""
     penalties, metrics = limits.take(batch, trainer.reward_weights, trainer.accelerator)
     for name, value in metrics.items():
@@ -368,7 +368,7 @@ def _check(trainer: Any) -> None:
         backward.attach(trainer.accelerator.unwrap_model(trainer.model))
 
 
-def _rollouts(trainer: Any, out: dict[str, Any], batch: Scored) -> Rollouts:
+def _rollouts(trainer: Any, out: dict[str, Any], batch: Scored) -> RolloutBatch:
     """The rollouts of all processes, with the rewards of their steps where those are needed."""
     tokenizer = _tokenizer(trainer)
     rewards = batch.total(trainer.reward_weights, trainer.num_generations)
@@ -396,7 +396,7 @@ def _own(given: Tensor, out: dict[str, Any], process: int) -> Tensor:
     return own if own.dim() == 1 else own[:, :width]
 
 
-def _log_advantages(trainer: Any, given: Tensor, every: Rollouts) -> None:
+def _log_advantages(trainer: Any, given: Tensor, every: RolloutBatch) -> None:
     """Put our advantages into the column of completions that TRL logs: per rollout the mean over its tokens."""
     mean = given if given.dim() == 1 else given.sum(-1) / every.lengths.clamp(min=1)
     logged = trainer._logs["advantages"]
@@ -405,7 +405,7 @@ def _log_advantages(trainer: Any, given: Tensor, every: Rollouts) -> None:
     logged.extend(mean.tolist())
 
 
-def _probe(trainer: Any, step: int, every: Rollouts, given: Tensor, images: bool) -> None:
+def _probe(trainer: Any, step: int, every: RolloutBatch, given: Tensor, images: bool) -> None:
     """Measure the batch, all processes together, and let the main process write what they found.
 
     A failure is said and does not end the training, except that of a pass through a model that FSDP2 shards:
@@ -481,7 +481,9 @@ def _say_failed(trainer: Any, step: int, error: Exception) -> None:
     logging.getLogger("grposcope").debug("the probe failed", exc_info=True)
 
 
-def _measured(trainer: Any, model: Any, step: int, every: Rollouts, given: Tensor) -> tuple[Probe | None, Rollouts]:
+def _measured(
+    trainer: Any, model: Any, step: int, every: RolloutBatch, given: Tensor
+) -> tuple[Probe | None, RolloutBatch]:
     """The probe of a batch and its rollouts; the numbers go among the metrics of the step."""
     good = scored.scorable(every).nonzero()[:, 0]
     rows = rows_of_groups(good, every.groups[1])

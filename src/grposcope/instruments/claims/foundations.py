@@ -20,7 +20,7 @@ from grposcope.instruments.gradient import group_rank, spectrum, weightings
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import advantages, recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.maths import dead_groups
@@ -32,7 +32,7 @@ PROMPTS, GROUP, ON = 48, 8, "the shipped model tiny on sums"
 
 
 @cache
-def _drawn(seed: int = 0) -> tuple[Policy, Rollouts]:
+def _drawn(seed: int = 0) -> tuple[Policy, RolloutBatch]:
     """The model, and its live groups of 8 among 48."""
     policy, task = policies.load("tiny"), tasks.load("arithmetic")
     batch = collect(policy, task, task.problems("train"), recipes.GRPO, Sampling(task.max_tokens), (PROMPTS, GROUP),
@@ -238,7 +238,7 @@ def _trained(seed: int, steps: int, every: int = 10, shape: tuple[int, int] = (1
     return rows
 
 
-def _logprobs(policy: Policy, rollouts: Rollouts) -> Tensor:
+def _logprobs(policy: Policy, rollouts: RolloutBatch) -> Tensor:
     """log π of every token, (B, T), with its graph."""
     ids = torch.cat([rollouts.prompt_ids, rollouts.tokens], 1)
     seen = torch.cat([rollouts.prompt_mask, rollouts.mask], 1).long()

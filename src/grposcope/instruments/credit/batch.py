@@ -23,7 +23,7 @@ from grposcope.lab import credit
 from grposcope.lab.credit import boundaries
 from grposcope.lab.objectives import advantages, recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.annotation import AnnotationContext
 from grposcope.lab.sampling.annotators import annotator
 from grposcope.lab.sampling.continuations import Continuations, continue_from
@@ -68,8 +68,8 @@ class CreditedBatch:
     """One batch under every credit. continued: continuations drawn from each boundary; at: what the boundaries are."""
 
     drawn: DrawnRollouts
-    rollouts: Rollouts
-    reference: Rollouts
+    rollouts: RolloutBatch
+    reference: RolloutBatch
     found: Credits
     values: Values | None
     continued: int
@@ -184,11 +184,11 @@ def _supplied(
     policy: Policy,
     task: Task,
     problems: Sequence[Problem],
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     temperature: float,
     name: str,
     critic: LearnedCritic | None,
-) -> Rollouts:
+) -> RolloutBatch:
     """The rollouts with what a source needs of the policy; UserError for sources that need another model."""
     source = credit.SOURCES[name.partition(":")[0]]
     absent = {TEACHER: "a teacher", **({CRITIC: "a trained critic"} if critic is None else {})}
@@ -200,7 +200,7 @@ def _supplied(
     return rollouts if given is None else given(rollouts, problems)
 
 
-def _split(rollouts: Rollouts, group: int) -> tuple[Rollouts, Rollouts]:
+def _split(rollouts: RolloutBatch, group: int) -> tuple[RolloutBatch, RolloutBatch]:
     """The first `group` rollouts of every prompt, and the others."""
     return rollouts.columns(slice(group)), rollouts.columns(slice(group, None))
 
@@ -209,8 +209,8 @@ def _continued(
     policy: Policy,
     task: Task,
     drawn: DrawnRollouts,
-    rollouts: Rollouts,
-    reference: Rollouts,
+    rollouts: RolloutBatch,
+    reference: RolloutBatch,
     budget: CreditBudget,
     sampling: Sampling,
     seed: int,
@@ -251,7 +251,7 @@ def _joined(parts: Sequence[Continuations]) -> Continuations:
     )
 
 
-def _extra(continuations: Continuations, rollouts: Rollouts) -> np.ndarray:
+def _extra(continuations: Continuations, rollouts: RolloutBatch) -> np.ndarray:
     """Tokens of the continuations of each prompt (P,), those that boundaries share counted once."""
     prompts, group = rollouts.groups
     owner = torch.zeros(len(continuations.rewards), dtype=torch.long, device=continuations.row.device)

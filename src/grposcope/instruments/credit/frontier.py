@@ -23,7 +23,7 @@ from grposcope.lab.credit.prefix import nodes
 from grposcope.lab.credit.state import places
 from grposcope.lab.objectives import advantages
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.base import Task
@@ -82,7 +82,7 @@ def measure(
     return Frontier(record, _kept(policy, drawn, rollouts, found), gram, tuple(sources))
 
 
-def _recurrence(rollouts: Rollouts) -> dict[str, float]:
+def _recurrence(rollouts: RolloutBatch) -> dict[str, float]:
     """Shares of the ends of steps whose text, and whose step alone, another rollout of the group has as well."""
     if "step_ends" not in rollouts.token_annotations:
         return {}
@@ -105,7 +105,7 @@ def _met(numbers: Tensor, inside: Tensor) -> float:
 
 
 def _source(
-    error: credit_error.SourceError, found: Credits, signs: dict[str, credit_error.Ranged], rollouts: Rollouts
+    error: credit_error.SourceError, found: Credits, signs: dict[str, credit_error.Ranged], rollouts: RolloutBatch
 ) -> SourceRecord:
     tree = found.trees.get(error.name)
     given, own = (found.shown[error.name], rollouts) if tree is None else (tree.credit, tree.rollouts)
@@ -118,7 +118,7 @@ def _source(
     )  # fmt: skip
 
 
-def _kept(policy: Policy, drawn: DrawnRollouts, rollouts: Rollouts, found: Credits) -> tuple[Rollout, ...]:
+def _kept(policy: Policy, drawn: DrawnRollouts, rollouts: RolloutBatch, found: Credits) -> tuple[Rollout, ...]:
     """Rollouts of some prompts, live groups first, with every credit to three digits."""
     prompts, group = rollouts.groups
     dead = advantages.dead(rollouts.rewards).tolist()

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.logprobs import token_logprobs
 
 WIDTH = 65_521
@@ -62,7 +62,7 @@ class Sketch:
 
 def of_groups(
     policy: Policy,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     credits: Float[Tensor, "V B T"],
     temperature: float = 1.0,
     sketch: Sketch | None = None,
@@ -105,7 +105,7 @@ def trainable(policy: Policy) -> dict[str, Tensor]:
 
 def _backward(
     policy: Policy,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     rows: Tensor,
     basis: Tensor,
     temperature: float,

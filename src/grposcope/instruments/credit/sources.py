@@ -34,7 +34,7 @@ from grposcope.lab import credit
 from grposcope.lab.credit import placebo
 from grposcope.lab.credit.continued import continued
 from grposcope.lab.objectives import Objective, advantages, recipes
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.continuations import Continuations
 
 CLASSES = {CONTINUATIONS: "ii", TREES: "iii", CRITIC: "iv", STEP_REWARDS: "v", TEACHER: "vi", FEEDBACK: "vi"}
@@ -80,7 +80,7 @@ class Credits:
         if purchasable:
             self.purchasable.add(name)
 
-    def add_continued(self, rollouts: Rollouts, values: Values, wanted: tuple[int, ...]) -> None:
+    def add_continued(self, rollouts: RolloutBatch, values: Values, wanted: tuple[int, ...]) -> None:
         """Exact credit, continuations at each of the `wanted` K, and a placebo of exact credit, from two halves."""
         halves = [values.of(half, rollouts) for half in values.halves]
         for name, given in zip(HALVES, (*(own for own, _ in halves), *(others for _, others in halves)), strict=True):
@@ -150,7 +150,7 @@ class Values:
         drawn = self.continuations.rewards.shape[1]
         return slice(max(drawn - k, 0), drawn)
 
-    def of(self, which: slice, rollouts: Rollouts) -> tuple[Tensor, Tensor]:
+    def of(self, which: slice, rollouts: RolloutBatch) -> tuple[Tensor, Tensor]:
         """Credit (B, T) by these continuations: with the prompt's own value, and with the mean of the others."""
         values = self.continuations.per_boundary[:, which].mean(-1)
         table = self.continuations.on_tokens(rollouts.mask, values)
@@ -171,10 +171,10 @@ def segments(table: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Tensor:
 
 
 def assigned(
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     labels_steps: bool,
     task: str,
-    supplied: Callable[[str], Rollouts] | None = None,
+    supplied: Callable[[str], RolloutBatch] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Credits:
     """Credit of every source that needs no other rollouts, outcome credit first, and why others have none.
@@ -208,7 +208,7 @@ def assigned(
     return found
 
 
-def _try(found: Credits, name: str, source: str, objective: Objective, rollouts: Rollouts) -> None:
+def _try(found: Credits, name: str, source: str, objective: Objective, rollouts: RolloutBatch) -> None:
     """Add a source under an objective, or why it has no credit here."""
     try:
         given = credit.per_token(source, objective, rollouts, torch.float64)
@@ -233,7 +233,7 @@ def _places(names: tuple[str, ...], pair: tuple[str, ...]) -> tuple[int, int]:
 # What the arrays say without a gradient
 
 
-def wrong_signs(found: Credits, values: Values, rollouts: Rollouts) -> dict[str, Ranged]:
+def wrong_signs(found: Credits, values: Values, rollouts: RolloutBatch) -> dict[str, Ranged]:
     """By source, the share of segments with the sign opposite to exact credit that is surely not 0; half for a 0.
 
     Exact credit is that of the first half of the continuations, of which those charged for are no part.
@@ -266,7 +266,7 @@ def wrong_signs(found: Credits, values: Values, rollouts: Rollouts) -> dict[str,
     return shares
 
 
-def shares_of_squares(given: Tensor, rollouts: Rollouts) -> tuple[Ranged, Ranged]:
+def shares_of_squares(given: Tensor, rollouts: RolloutBatch) -> tuple[Ranged, Ranged]:
     """Shares of Σ A² that differ inside rollouts, and that are the same over a group: what centring takes."""
     mask = rollouts.mask
     lengths = mask.sum(-1).double()

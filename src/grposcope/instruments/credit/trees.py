@@ -15,7 +15,7 @@ from grposcope.lab import credit
 from grposcope.lab.credit import trees
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling import generation
 from grposcope.lab.sampling.rollouts import DrawSettings, draw, generator, joined
 from grposcope.lab.sampling.sampler import Sampling
@@ -26,7 +26,7 @@ from grposcope.lab.tasks.base import Problem, Task
 class TreeDraw:
     """Leaves of trees, their credit (B, T), and the tokens generated for each prompt (P,), shared ones once."""
 
-    rollouts: Rollouts
+    rollouts: RolloutBatch
     credit: Tensor
     tokens: NDArray
 
@@ -65,7 +65,7 @@ def drawn_trees(
     return found, skipped
 
 
-def _joined(parts: Sequence[Rollouts], chosen: credit.Chosen, policy: Policy) -> TreeDraw:
+def _joined(parts: Sequence[RolloutBatch], chosen: credit.Chosen, policy: Policy) -> TreeDraw:
     rollouts = joined(parts, policy.pad)
     given = chosen.assign(recipes.RLOO, rollouts)
     group = rollouts.groups[1]

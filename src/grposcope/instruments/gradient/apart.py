@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from grposcope.instruments.gradient.logits import weighted_logp, without_padding
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab.policies import recomputes_activations
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 HELD = 2**30
 """Bytes of gradients, of all rollouts, held at a time."""
@@ -49,7 +49,7 @@ def groups(entries: Mapping[str, int], rollouts: int) -> tuple[list[list[str]], 
 def scores(
     model: Any,
     passes: Iterable[Iterable[str]],
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     weights: Tensor,
     temperature: float,
     visit: Callable[[Score], object],
@@ -80,7 +80,7 @@ def _keep(direct: dict[str, Tensor], row: int, name: str, gradient: Tensor) -> N
         direct[name][row] = gradient.reshape(-1).to(direct[name].dtype)
 
 
-def _alone(rollouts: Rollouts, weights: Tensor, row: int) -> tuple[Rollouts, Tensor]:
+def _alone(rollouts: RolloutBatch, weights: Tensor, row: int) -> tuple[RolloutBatch, Tensor]:
     """One rollout and its weights, without padding."""
     one, width = rollouts.rows(slice(row, row + 1)), int(rollouts.mask[row].nonzero().max()) + 1
     cut = replace(one, tokens=one.tokens[:, :width], mask=one.mask[:, :width], token_annotations={})

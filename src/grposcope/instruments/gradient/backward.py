@@ -40,7 +40,7 @@ from grposcope.instruments.gradient.logits import TokenScores, weighted_logp, wi
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab import cpu
 from grposcope.lab.policies import recomputes_activations
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.workers import ALONE, Rows, Workers
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class AttachedModel:
 
     def stream(
         self,
-        rollouts: Rollouts,
+        rollouts: RolloutBatch,
         visit: Callable[[Score], T],
         weights: Tensor | None = None,
         between: Callable[[Tensor, TokenScores], None] | None = None,
@@ -177,7 +177,7 @@ class AttachedModel:
 
     def _pass(
         self,
-        mine: Rollouts,
+        mine: RolloutBatch,
         given: Tensor,
         visit: Callable[[Score], T],
         after: Callable[[Tensor, TokenScores], None],
@@ -249,12 +249,12 @@ def _together(score: Score) -> bool:
     return score.large or score.part is not None
 
 
-def _tokens(rollouts: Rollouts) -> int:
+def _tokens(rollouts: RolloutBatch) -> int:
     """Number of token positions of a batch, padding included."""
     return rollouts.prompt_ids.numel() + rollouts.tokens.numel()
 
 
-def attach(model: Any, rollouts: Rollouts | None = None, temperature: float = 1.0) -> AttachedModel:
+def attach(model: Any, rollouts: RolloutBatch | None = None, temperature: float = 1.0) -> AttachedModel:
     """Find what can be measured, and check the factors against autograd on a few tokens of `rollouts`.
 
     UserError where the model has no layer of a known kind, or where the two gradients disagree.
@@ -297,7 +297,7 @@ def attach(model: Any, rollouts: Rollouts | None = None, temperature: float = 1.
             return attached
 
 
-def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> None:
+def _self_check(attached: AttachedModel, rollouts: RolloutBatch, most: int = 2) -> None:
     """Compare Σ w ∇log π from the factors with autograd's, on two rollouts of a few tokens with random weights.
 
     The factors of so few tokens are small and all kept; autograd's gradients are as large as the model, so each is
@@ -365,7 +365,7 @@ def _self_check(attached: AttachedModel, rollouts: Rollouts, most: int = 2) -> N
     _check_padding(attached, rollouts)
 
 
-def _check_input(model: Any, rollouts: Rollouts) -> None:
+def _check_input(model: Any, rollouts: RolloutBatch) -> None:
     """Refusal where the kind of model, weights or token ids cannot give a gradient, before anything is computed."""
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False):
@@ -409,7 +409,7 @@ def _said_in_one_line() -> Iterator[None]:
         ) from error
 
 
-def _check_causal(attached: AttachedModel, rollouts: Rollouts, most: int = 6) -> None:
+def _check_causal(attached: AttachedModel, rollouts: RolloutBatch, most: int = 6) -> None:
     """Refusal where the model cannot read token ids with a mask and positions, or where a later token changes log π of
     an earlier one, as in a model with attention in both directions: its scores are no gradients of a policy."""
     row = int(rollouts.lengths.argmax())
@@ -430,7 +430,7 @@ def _check_causal(attached: AttachedModel, rollouts: Rollouts, most: int = 6) ->
         )
 
 
-def _check_padding(attached: AttachedModel, rollouts: Rollouts) -> None:
+def _check_padding(attached: AttachedModel, rollouts: RolloutBatch) -> None:
     """Refusal where padding changes what the model says of a prompt, so that a batch is not its rollouts one by one."""
     padded = without_padding(rollouts)
     lengths = padded.prompt_mask.sum(-1)
@@ -466,7 +466,7 @@ def _square(array: Tensor) -> float:
     return float(torch.linalg.vector_norm(array, dim=-1).double().square().sum())
 
 
-def _excerpt(rollouts: Rollouts, most: int) -> Rollouts:
+def _excerpt(rollouts: RolloutBatch, most: int) -> RolloutBatch:
     """The first rollout and the shortest, cut to the last and first `most` tokens of prompt and completion."""
     lengths = rollouts.lengths
     rows = torch.stack((lengths.new_tensor(0), lengths.clamp(min=1).argmin()))
@@ -474,7 +474,7 @@ def _excerpt(rollouts: Rollouts, most: int) -> Rollouts:
     if not bool(mask.any()):
         rows = torch.stack((lengths.argmax(), lengths.argmax()))
         mask = rollouts.mask[rows, :most]
-    cut = Rollouts(
+    cut = RolloutBatch(
         prompt_ids=rollouts.prompt_ids[rows][:, -most:],
         prompt_mask=rollouts.prompt_mask[rows][:, -most:],
         tokens=rollouts.tokens[rows, :most],
@@ -504,7 +504,7 @@ def _checkpointing(model: Any) -> Iterator[None]:
 # Memory
 
 
-def _saved_in_a_block(attached: AttachedModel, few: Rollouts) -> tuple[int, int]:
+def _saved_in_a_block(attached: AttachedModel, few: RolloutBatch) -> tuple[int, int]:
     """Bytes that the block which keeps most keeps for its backward pass, and of the largest array that any keeps.
 
     Nothing is recomputed.

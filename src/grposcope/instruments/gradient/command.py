@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from grposcope.instruments.gradient.probe_record import ProbeRecord
     from grposcope.lab.objectives import Objective
     from grposcope.lab.policies import Policy
-    from grposcope.lab.rollout_arrays import Rollouts
+    from grposcope.lab.rollout_batch import RolloutBatch
     from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts
     from grposcope.lab.workers import Workers
     from grposcope.maths.turn_moments import TurnSavings
@@ -198,7 +198,7 @@ def _run(arguments: argparse.Namespace, workers: Workers) -> int:
     return 0 if record.complete else 130
 
 
-def _turns(model: Any, rollouts: Rollouts, temperature: float) -> TurnSavings | None:
+def _turns(model: Any, rollouts: RolloutBatch, temperature: float) -> TurnSavings | None:
     """What credit for turns would save; None for rollouts of one turn, and where groups are too small to tell."""
     from grposcope.instruments.gradient import turns
     from grposcope.maths import turn_moments

@@ -19,7 +19,7 @@ from grposcope.core.text import number
 
 if TYPE_CHECKING:
     from grposcope.commands.probe_model import ModelSource
-    from grposcope.core.rollouts import RolloutRows
+    from grposcope.core.rollouts import Rollouts
     from grposcope.core.run import Run
     from grposcope.instruments.gradient.rollout_source import RolloutSource
     from grposcope.lab.objectives import Objective
@@ -57,7 +57,7 @@ def check_numbers(arguments: argparse.Namespace) -> None:
             raise UserError(f"--{name} {value} must be at least 1")
 
 
-def logged(arguments: argparse.Namespace, source: ModelSource) -> RolloutRows | None:
+def logged(arguments: argparse.Namespace, source: ModelSource) -> Rollouts | None:
     """The rollouts of `--rollouts`, None without it; completes the numbers of prompts and rollouts."""
     if arguments.rollouts is None:
         for name in ("step", "reward_weights"):
@@ -77,7 +77,7 @@ def logged(arguments: argparse.Namespace, source: ModelSource) -> RolloutRows | 
 def rollouts(
     arguments: argparse.Namespace,
     source: ModelSource,
-    logged: RolloutRows | None,
+    logged: Rollouts | None,
     folder: Path | None,
     objective: Objective,
     say: Callable[[str], None],
@@ -197,7 +197,7 @@ def trained(arguments: argparse.Namespace, source: ModelSource) -> Objective:
     return found
 
 
-def _read(arguments: argparse.Namespace, source: ModelSource) -> RolloutRows:
+def _read(arguments: argparse.Namespace, source: ModelSource) -> Rollouts:
     """The rollouts that `--rollouts` and `--step` name, in groups; completes the flags that depend on them."""
     from grposcope.logs import logged_rollouts
     from grposcope.logs.formats.log_file import LogFile
@@ -229,7 +229,7 @@ def _read(arguments: argparse.Namespace, source: ModelSource) -> RolloutRows:
 
 
 def _take(
-    arguments: argparse.Namespace, policy: Policy, logged: RolloutRows, source: ModelSource
+    arguments: argparse.Namespace, policy: Policy, logged: Rollouts, source: ModelSource
 ) -> tuple[DrawnRollouts, RolloutSource]:
     """The rollouts as token ids, with what was found of them; UserError where they are another policy's."""
     from grposcope.instruments.gradient.retokenize import has_ids, origin, retokenize

@@ -20,7 +20,7 @@ from grposcope.instruments.gradient import backward, gram
 from grposcope.instruments.gradient.probe import memory_needed, seconds_needed
 from grposcope.instruments.gradient.score import Score, Use
 from grposcope.lab import batch_memory, cpu, policies
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class CopiedProducts:
 
 def measure(
     model: Any,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     copies: Copies,
     temperature: float = 1.0,
     check: bool = True,

@@ -38,16 +38,16 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 CHANGE = 0.03
 """By how much the log-probability of a rollout changes, root mean square, over the step of a difference: enough for
 float32 log-probabilities, and little enough for the line to be straight."""
 
-LogProbs = Callable[[Rollouts], Tensor]
+LogProbs = Callable[[RolloutBatch], Tensor]
 """Rollouts to log π (B, T) of their tokens at the present weights of the model, without gradient."""
 
-TokenWeights = Callable[[Tensor, Tensor, Rollouts], Tensor]
+TokenWeights = Callable[[Tensor, Tensor, RolloutBatch], Tensor]
 """(log π now, log π when drawn, rollouts) to the weights ∂L/∂log π of a batch, all (B, T)."""
 
 
@@ -105,7 +105,7 @@ def unit(vector: Tensor) -> Tensor:
 
 
 def directional_logprobs(
-    model: nn.Module, rollouts: Rollouts, direction: Tensor, logprobs: LogProbs, step: float | None = None
+    model: nn.Module, rollouts: RolloutBatch, direction: Tensor, logprobs: LogProbs, step: float | None = None
 ) -> DirectionalLogProbs:
     """Log-probabilities of the rollouts along a unit direction (D,), by differences; the model is left as it was.
 
@@ -133,7 +133,9 @@ def directional_logprobs(
     return DirectionalLogProbs(middle, (ahead - behind) / (2 * step), (ahead - 2 * middle + behind) / step**2, step)
 
 
-def directional_curvature(along: DirectionalLogProbs, rollouts: Rollouts, weigh: TokenWeights) -> DirectionalCurvature:
+def directional_curvature(
+    along: DirectionalLogProbs, rollouts: RolloutBatch, weigh: TokenWeights
+) -> DirectionalCurvature:
     """κ along a direction from rollouts of one policy, split into what follows a step and what waits for a refresh."""
     prompts, group = rollouts.groups
 
@@ -160,7 +162,7 @@ def directional_curvature(along: DirectionalLogProbs, rollouts: Rollouts, weigh:
 
 
 def response(
-    model: nn.Module, direction: Tensor, draw: Callable[[int], Rollouts], logprobs: LogProbs, weigh: TokenWeights,
+    model: nn.Module, direction: Tensor, draw: Callable[[int], RolloutBatch], logprobs: LogProbs, weigh: TokenWeights,
     epsilon: float, batches: int,
 ) -> Estimate:  # fmt: skip
     """κ along a unit direction (D,) from the force at θ ± εu on fresh rollouts, with its error over batches.

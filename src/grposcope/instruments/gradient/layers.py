@@ -21,7 +21,7 @@ from grposcope.instruments.gradient.score import Score
 from grposcope.instruments.gradient.sparsity import EntrySample, LayerEntries
 from grposcope.instruments.gradient.spectrum import Spectrum
 from grposcope.instruments.gradient.weightings import Weighting
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.workers import ALONE, Rows, Workers
 
 Tier = Literal["fast", "exact"]
@@ -72,7 +72,7 @@ class LayerMeasurements:
 
     def __init__(
         self,
-        rollouts: Rollouts,
+        rollouts: RolloutBatch,
         wanted: dict[str, Weighting],
         main: str,
         attached: AttachedModel,

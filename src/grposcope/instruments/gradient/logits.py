@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 AT_ONCE = 32
 """Tokens whose probabilities are held at a time."""
@@ -28,7 +28,7 @@ class TokenScores:
     norms: Tensor
 
 
-def without_padding(rollouts: Rollouts) -> Rollouts:
+def without_padding(rollouts: RolloutBatch) -> RolloutBatch:
     """The rollouts without the columns on the left that are padding in every prompt."""
     start = rollouts.prompt_ids.shape[1] - int(rollouts.prompt_mask.sum(-1).max())
     return replace(rollouts, prompt_ids=rollouts.prompt_ids[:, start:], prompt_mask=rollouts.prompt_mask[:, start:])
@@ -36,7 +36,7 @@ def without_padding(rollouts: Rollouts) -> Rollouts:
 
 def weighted_logp(
     model: Any,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     weights: Tensor,
     temperature: float,
     after: Callable[[Tensor, TokenScores], None] | None = None,

@@ -29,7 +29,7 @@ from grposcope.instruments.gradient.score import is_large
 from grposcope.instruments.gradient.spectrum import SMALL
 from grposcope.lab import cpu
 from grposcope.lab.policies import recomputes_activations
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.workers import ALONE, Workers
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ProbeMemory:
 
 
 def needed(
-    attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE, weightings: int = 1, check: bool = True
+    attached: AttachedModel, rollouts: RolloutBatch, workers: Workers = ALONE, weightings: int = 1, check: bool = True
 ) -> ProbeMemory:
     """What a probe of these rollouts holds in each process, after `attach` has checked `attached`.
 
@@ -196,7 +196,7 @@ def _check(largest: Tensor, tied: bool) -> float:
     return float(max(parts, largest.numel() * (largest.itemsize + 4)) if largest.itemsize < 4 else parts)
 
 
-def _scores_of_attention(attached: AttachedModel, rollouts: Rollouts) -> float:
+def _scores_of_attention(attached: AttachedModel, rollouts: RolloutBatch) -> float:
     """Bytes of a mask of attention (B, 1, L, L) with padding, as truth values and as numbers."""
     longest = int(rollouts.prompt_mask.sum(-1).max()) + rollouts.tokens.shape[1]
     return 5.0 * len(rollouts.tokens) * longest**2

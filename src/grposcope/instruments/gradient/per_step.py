@@ -13,7 +13,7 @@ from grposcope.core.run import Floats
 from grposcope.instruments.gradient import weightings
 from grposcope.instruments.gradient.probe import Probe, probe
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts, rows_of_groups
+from grposcope.lab.rollout_batch import RolloutBatch, rows_of_groups
 from grposcope.lab.workers import ALONE, Workers
 from grposcope.maths import dead_groups
 
@@ -39,7 +39,7 @@ OF_OWN_ROLLOUTS = ("geometry/baseline_gap", "geometry/baseline_gap_se", "geometr
 
 def step_metrics(
     model: Any,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     recipe: Objective,
     prompts: int = 4,
     temperature: float = 1.0,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def excess(moments: TokenMoments, mask: Tensor) -> tuple[Estimate, float]:
 
 
 @torch.no_grad()
-def moments(model: torch.nn.Module, rollouts: Rollouts, temperature: float, budget: float = 2e8) -> TokenMoments:
+def moments(model: torch.nn.Module, rollouts: RolloutBatch, temperature: float, budget: float = 2e8) -> TokenMoments:
     """Log-probabilities, entropies and variances of the tokens of `rollouts` under `model` at `temperature`.
 
     A plain forward pass, a prompt and its completion a row, so many rows at a time that the logits take about `budget`

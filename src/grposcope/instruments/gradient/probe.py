@@ -46,7 +46,7 @@ from grposcope.instruments.gradient.spectrum import Spectrum
 from grposcope.instruments.gradient.weightings import Weighting
 from grposcope.lab import batch_memory, policies
 from grposcope.lab.objectives import Objective, advantages
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.workers import ALONE, Workers
 
 
@@ -128,7 +128,7 @@ class Probe:
 
 def probe(
     model: Any,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     recipe: Objective,
     *,
     credit: str | Tensor = "outcome",
@@ -226,7 +226,7 @@ def probe(
 
 
 def _weightings(
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     recipe: Objective,
     credit: str | Tensor,
     sweep: Sequence[int],
@@ -254,7 +254,9 @@ def _weightings(
     return {one.name: one for one in asked if not one.empty}, skipped
 
 
-def memory_needed(attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE, weightings: int = 1) -> float:
+def memory_needed(
+    attached: AttachedModel, rollouts: RolloutBatch, workers: Workers = ALONE, weightings: int = 1
+) -> float:
     """Bytes that a probe takes in each process above its loaded model, see `memory`."""
     return memory.needed(attached, rollouts, workers, weightings, check=not math.isnan(attached.error)).peak
 
@@ -268,7 +270,9 @@ MEASURED = 1.2
 """
 
 
-def seconds_needed(attached: AttachedModel, rollouts: Rollouts, workers: Workers = ALONE, further: int = 0) -> float:
+def seconds_needed(
+    attached: AttachedModel, rollouts: RolloutBatch, workers: Workers = ALONE, further: int = 0
+) -> float:
     """Seconds that a probe will take after its self-check, from a pass over the longest rollout, which this makes.
 
     further: weightings that take a pass of their own. Good to a factor of 1.5 or so: single rollouts are slower on a

@@ -28,12 +28,12 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.core.rollouts import RolloutRows, Text
+from grposcope.core.rollouts import Rollouts, Text
 from grposcope.instruments.gradient.policy_fit import excess, moments
 from grposcope.instruments.gradient.rollout_source import RolloutSource
 from grposcope.instruments.gradient.turns import TURNS
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 _SYSTEM, _USER = "Qsystemq", "Quserq"
 """Words that stand for the messages when the template's pattern is made; no template changes them."""
@@ -48,7 +48,7 @@ class Retokenized:
     completion, its end token included. excess, z: of `policy_fit.excess`.
     """
 
-    rollouts: Rollouts
+    rollouts: RolloutBatch
     prompts: tuple[str, ...]
     texts: tuple[str, ...]
     forms: Mapping[str, int]
@@ -61,7 +61,7 @@ class Retokenized:
 
 def retokenize(
     policy: Policy,
-    logged: RolloutRows,
+    logged: Rollouts,
     limit: int,
     temperature: float,
     template: Mapping[str, Any] | None = None,
@@ -104,7 +104,7 @@ def retokenize(
     )
 
 
-def origin(logged: RolloutRows, made: Retokenized, length_logged: float = math.nan) -> RolloutSource:
+def origin(logged: Rollouts, made: Retokenized, length_logged: float = math.nan) -> RolloutSource:
     """Where the rollouts came from and what was found of them. length_logged: mean length that the trainer logged."""
     return RolloutSource(
         engine=logged.engine,
@@ -123,12 +123,12 @@ def origin(logged: RolloutRows, made: Retokenized, length_logged: float = math.n
     )
 
 
-def has_ids(logged: RolloutRows) -> bool:
+def has_ids(logged: Rollouts) -> bool:
     """Whether all rollouts have the token ids of prompt and completion."""
     return all(row.prompt_ids is not None and row.completion_ids is not None for row in logged) and len(logged) > 0
 
 
-def _of_ids(policy: Policy, logged: RolloutRows, limit: int, temperature: float, mask_truncated: bool) -> Retokenized:
+def _of_ids(policy: Policy, logged: Rollouts, limit: int, temperature: float, mask_truncated: bool) -> Retokenized:
     """Rollouts by the token ids that they have, with the turn of each token and the rewards of turns."""
     rows = [[] if row.completion_ids is None else row.completion_ids.tolist() for row in logged]
     firsts = [logged[places[0]].prompt_ids for places in logged.groups.values()]
@@ -171,8 +171,8 @@ def _of_ids(policy: Policy, logged: RolloutRows, limit: int, temperature: float,
 
 
 def _scored(
-    policy: Policy, rollouts: Rollouts, temperature: float, mask_truncated: bool
-) -> tuple[Rollouts, Estimate, float]:
+    policy: Policy, rollouts: RolloutBatch, temperature: float, mask_truncated: bool
+) -> tuple[RolloutBatch, Estimate, float]:
     """The rollouts with log-probabilities and entropies under the policy, and how well they fit it."""
     under = moments(policy.model, rollouts, temperature)
     fit, z = excess(under, rollouts.mask)
@@ -182,8 +182,8 @@ def _scored(
 
 
 def _rollouts(
-    policy: Policy, logged: RolloutRows, prompts: list[list[int]], rows: list[list[int]], truncated: Tensor
-) -> Rollouts:
+    policy: Policy, logged: Rollouts, prompts: list[list[int]], rows: list[list[int]], truncated: Tensor
+) -> RolloutBatch:
     """The batch, without log-probabilities."""
     longest = max(map(len, prompts)) + max(map(len, rows))
     if longest > policy.context:
@@ -196,7 +196,7 @@ def _rollouts(
     ids, prompt_mask = _padded(prompts, policy.pad, left=True)
     tokens, mask = _padded(rows, policy.pad)
     nothing = torch.zeros(tokens.shape, device=device)
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids=ids.repeat_interleave(size, 0).to(device),
         prompt_mask=prompt_mask.repeat_interleave(size, 0).to(device),
         tokens=tokens.to(device),
@@ -275,7 +275,7 @@ def _patterns(tokenizer: Any, template: Mapping[str, Any]) -> list[tuple[re.Patt
     return found
 
 
-def _completion_text(completion: Text, logged: RolloutRows) -> str:
+def _completion_text(completion: Text, logged: Rollouts) -> str:
     """The text of a completion; UserError where it is more than one message of text."""
     if isinstance(completion, str):
         return completion

@@ -23,7 +23,7 @@ from grposcope.instruments.gradient import backward, gram
 from grposcope.instruments.gradient.probe import memory_needed
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab import batch_memory, policies
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths import turn_moments
 from grposcope.maths.turn_moments import TurnSavings
 from grposcope.maths.turn_rules import returns
@@ -35,7 +35,7 @@ WHOLE, TO_GO = "reward of the rollout", "return from the turn on"
 """Credits that rollouts at hand allow: the second where turns have rewards."""
 
 
-def of_tokens(rollouts: Rollouts) -> Tensor:
+def of_tokens(rollouts: RolloutBatch) -> Tensor:
     """The turn of each token that is trained on, (B, T), -1 elsewhere: as annotated, else by runs of the mask."""
     known = rollouts.token_annotations.get(TURNS)
     if known is None:
@@ -44,13 +44,13 @@ def of_tokens(rollouts: Rollouts) -> Tensor:
     return known.long().where(rollouts.mask, -1)
 
 
-def several(rollouts: Rollouts) -> bool:
+def several(rollouts: RolloutBatch) -> bool:
     """Whether any rollout has two turns or more."""
     return bool((of_tokens(rollouts) > 0).any())
 
 
 def measure(
-    model: Any, rollouts: Rollouts, temperature: float = 1.0, progress: Callable[[str], None] = lambda _: None
+    model: Any, rollouts: RolloutBatch, temperature: float = 1.0, progress: Callable[[str], None] = lambda _: None
 ) -> Floats:
     """Inner products of the scores of turns within each prompt, (P, G, H, G, H), over all parameters that a probe
     measures; 0 for turns that were not taken.
@@ -98,7 +98,7 @@ def _gram(score: Score) -> Tensor:
     return products
 
 
-def credits(rollouts: Rollouts, most: int) -> Mapping[str, Floats]:
+def credits(rollouts: RolloutBatch, most: int) -> Mapping[str, Floats]:
     """The credit of each turn, (P, G, H) by name: the reward of the rollout, and the return from the turn on where
     `step_rewards` has rewards of turns on their tokens. The first counts for turns that were not taken too."""
     prompts, group = rollouts.groups
@@ -113,6 +113,6 @@ def credits(rollouts: Rollouts, most: int) -> Mapping[str, Floats]:
     return made
 
 
-def savings(rollouts: Rollouts, grams: Floats) -> TurnSavings:
+def savings(rollouts: RolloutBatch, grams: Floats) -> TurnSavings:
     """What credit for turns saves, from `measure`; UserError for groups of fewer than four."""
     return turn_moments.savings(grams, credits(rollouts, grams.shape[2]))

@@ -17,7 +17,7 @@ from torch import Tensor
 from grposcope.core.errors import UserError
 from grposcope.lab.credit import per_token
 from grposcope.lab.objectives import Objective, advantages
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 CONTROLS = {
     "shuffled": "the same advantages, permuted among the rollouts of each group",
@@ -80,7 +80,7 @@ def proportional(wanted: Mapping[str, Weighting]) -> dict[str, tuple[str, float]
 
 def of_recipe(
     recipe: Objective,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     credit: str | Tensor = "outcome",
     name: str = "",
     log_ratio: Tensor | None = None,
@@ -96,7 +96,7 @@ def of_recipe(
     return weighting(name or recipe.name, bare.weights(now, fresh, rollouts, credit=given), rollouts.mask)
 
 
-def smaller_group(recipe: Objective, rollouts: Rollouts, group: int) -> Weighting:
+def smaller_group(recipe: Objective, rollouts: RolloutBatch, group: int) -> Weighting:
     """Weights of the recipe for the first `group` rollouts of every prompt, 0 for the others; UserError for G < 2."""
     prompts, drawn = rollouts.groups
     if not 2 <= group <= drawn:
@@ -110,12 +110,12 @@ def smaller_group(recipe: Objective, rollouts: Rollouts, group: int) -> Weightin
     return weighting(f"{recipe.name}, G={group}", weights, rollouts.mask)
 
 
-def first_rollouts(rollouts: Rollouts, group: int) -> Rollouts:
+def first_rollouts(rollouts: RolloutBatch, group: int) -> RolloutBatch:
     """The batch with only the first `group` rollouts of every prompt."""
     return rollouts.columns(slice(group))
 
 
-def controls(recipe: Objective, rollouts: Rollouts, seed: int = 0) -> list[Weighting]:
+def controls(recipe: Objective, rollouts: RolloutBatch, seed: int = 0) -> list[Weighting]:
     """The recipe with its advantages replaced by others, on the same rollouts: see `CONTROLS`."""
     generator = torch.Generator().manual_seed(seed)
     prompts, group = rollouts.groups

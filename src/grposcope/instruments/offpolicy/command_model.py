@@ -18,7 +18,7 @@ from grposcope.lab import batch_memory, policies, tasks
 from grposcope.lab.cpu import PRECISIONS
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.train.setup import micro_batch
@@ -77,7 +77,7 @@ def sampler_cut(arguments: argparse.Namespace) -> str:
     return " and of these ".join(cuts)
 
 
-def _batches(arguments: argparse.Namespace, policy: Policy) -> list[Rollouts]:
+def _batches(arguments: argparse.Namespace, policy: Policy) -> list[RolloutBatch]:
     """The rollouts of the file, or those that the sampler draws."""
     if arguments.model is not None:
         return token_rollouts.batches(Path(arguments.place), policy, arguments.prompts)

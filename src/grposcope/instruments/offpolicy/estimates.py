@@ -25,7 +25,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments import has, needed
 from grposcope.instruments.offpolicy import error
 from grposcope.instruments.offpolicy.error import GradientProducts
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths.corrections import Correction
 from grposcope.maths.importance import Floats, Ratios, exp
 
@@ -71,7 +71,7 @@ class CorrectedProducts:
 
 def measure(
     model: Any,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     ratios: Ratios,
     corrections: Sequence[Correction],
     temperature: float = 1.0,
@@ -132,7 +132,7 @@ def _parts(splits: Sequence[Split], ratios: Ratios, shares: Floats) -> list[Floa
 
 def _passed(
     model: Any,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     parts: Sequence[Floats],
     temperature: float,
     check: bool,

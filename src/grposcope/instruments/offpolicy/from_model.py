@@ -17,14 +17,14 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.offpolicy import answer, error, estimates, probe_file
 from grposcope.instruments.offpolicy.answer import OffPolicyFound
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.maths.corrections import ALL
 
 
 def measure(
     model: Any,
-    batches: Sequence[Rollouts],
+    batches: Sequence[RolloutBatch],
     micro_batch: int,
     temperature: float = 1.0,
     check: bool = True,
@@ -55,7 +55,7 @@ def measure(
     return drawn, answer.found(drawn, answer.errors_of(drawn, products, norms))
 
 
-def mismatched(batch: Rollouts, trainer: Tensor, behind: Tensor | None = None) -> MismatchedRollouts:
+def mismatched(batch: RolloutBatch, trainer: Tensor, behind: Tensor | None = None) -> MismatchedRollouts:
     """The log ratios of a batch from the trainer's log-probabilities (B, T); UserError for empty completions.
 
     behind (P,): versions by which the weights that drew each group are behind the trainer's, where that is known.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from grposcope.instruments.offpolicy import estimates, from_model
 from grposcope.instruments.offpolicy.probe_file import OffPolicyProbe, Source
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.maths.corrections import ALL, Correction
 
@@ -26,7 +26,7 @@ rollout would make the probe half as long again."""
 
 def measure(
     model: Any,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     step: int,
     batch: int,
     source: Source,
@@ -40,7 +40,7 @@ def measure(
 
     batch: prompts that the step trains on. own: the correction of the run, measured beside those with usual bounds.
     micro_batch: rollouts of a pass without gradients. check: compare with autograd on a few tokens first. Versions of
-    the rollouts are optimiser steps, as `Rollouts` has them. UserError as from `probe`.
+    the rollouts are optimiser steps, as `RolloutBatch` has them. UserError as from `probe`.
     """
     trainer = frozen_logprobs(model, rollouts, temperature, micro_batch)
     lags = None if rollouts.versions is None else step - 1 - rollouts.versions.double()
@@ -54,14 +54,14 @@ def measure(
     return OffPolicyProbe(step, batch, source, drawn, found.products, found.norms)
 
 
-def whole_groups(rollouts: Rollouts, prompts: int) -> Rollouts | None:
+def whole_groups(rollouts: RolloutBatch, prompts: int) -> RolloutBatch | None:
     """The first so many groups that lost no rollout, all of whose rollouts have tokens; None where there are fewer."""
     there = (rollouts.lengths > 0).reshape(rollouts.groups).all(-1)
     good = (~rollouts.rewards.isnan().any(-1) & there).nonzero()[:, 0]
     return rollouts.take(good[:prompts]) if len(good) >= prompts else None
 
 
-def drawn_by(rollouts: Rollouts, logp: Tensor, version: int | None = None) -> Rollouts:
+def drawn_by(rollouts: RolloutBatch, logp: Tensor, version: int | None = None) -> RolloutBatch:
     """The rollouts as those of the policy with log-probabilities (B, T), and of the weights after `version` steps."""
     versions = None if version is None else torch.full((len(rollouts.rewards),), version, device=logp.device)
     return replace(rollouts, logp=logp, versions=versions)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from grposcope import logs
 from grposcope.core.errors import UserError
-from grposcope.core.rollouts import Bools, Rollout, RolloutRows
+from grposcope.core.rollouts import Bools, Rollout, Rollouts
 from grposcope.core.run import Run
 from grposcope.core.text import listed, visible
 from grposcope.logs import read_rollouts
@@ -113,7 +113,7 @@ def of_rows(rows: Sequence[Rollout], source: str = "rollouts") -> MismatchedRoll
             f"{source} has {len(rows)} rollout{'s' * (len(rows) != 1)}; give at least 2, preferably hundreds"
         )
     log_ratios, samplers, mismatches, absent = zip(*map(_ratios, rows), strict=True)
-    groups = RolloutRows(tuple(rows)).groups
+    groups = Rollouts(tuple(rows)).groups
     grouped = sum(map(len, groups.values())) == len(rows)
     prompts = np.arange(len(rows))
     for number, members in enumerate(groups.values() if grouped else ()):

@@ -13,12 +13,12 @@ from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Ints, Rollout, Text
 from grposcope.instruments.offpolicy import read
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.logs import read_rollouts
 from grposcope.logs.rollout_columns import NAMES
 
 
-def batches(path: Path, policy: Policy, prompts: int | None) -> list[Rollouts]:
+def batches(path: Path, policy: Policy, prompts: int | None) -> list[RolloutBatch]:
     """The rollouts in batches of so many prompts, all in one by default; the rest that fills no batch is left out.
 
     UserError, with the line, for rows that lack a column or do not fit, and for groups of several sizes.
@@ -69,7 +69,7 @@ def _ids(ids: Ints | None, text: Text | None, name: str, policy: Policy, where: 
     return ids
 
 
-def _batch(groups: Sequence[Sequence[Rollout]], policy: Policy) -> Rollouts:
+def _batch(groups: Sequence[Sequence[Rollout]], policy: Policy) -> RolloutBatch:
     """Groups of rollouts with tokens as a batch."""
     rows = [row for group in groups for row in group]
     before = [row.prompt_ids for row in rows if row.prompt_ids is not None]
@@ -84,7 +84,7 @@ def _batch(groups: Sequence[Sequence[Rollout]], policy: Policy) -> Rollouts:
         tokens[i, :end], mask[i, :end] = torch.from_numpy(after[i]), True
         logp[i, :end] = torch.from_numpy(read.log_probabilities(row, "sampler"))
     rewards = torch.tensor([row.reward for row in rows], dtype=torch.float64).unflatten(0, (len(groups), -1))
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids, prompt_mask, tokens, mask, logp, torch.zeros_like(logp),
         torch.zeros(len(rows), dtype=torch.bool), rewards,
     ).to(policy.model.device)  # fmt: skip

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from grposcope.instruments.rewards.probe_file import RewardProbe
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths import component_gradients
 from grposcope.maths.aggregation import Aggregation, Components, Floats
 
@@ -23,7 +23,7 @@ CONSTANT = 1e-4
 
 def measure(
     step: int,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     objective: Objective,
     names: Sequence[str],
     weights: Sequence[float],

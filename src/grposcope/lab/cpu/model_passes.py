@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from grposcope.lab.cpu import llama_pass
 from grposcope.lab.cpu.llama_pass import ModelParameters, Pass, Prefix, Stretch
 from grposcope.lab.no_gradient import no_gradient
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 HEAD = 8_000_000
 """Logits that exist at once, unless a single completion has more."""
@@ -39,7 +39,7 @@ class Passes:
         return llama_pass.kept_bytes(self.model)
 
     @no_gradient
-    def logprobs(self, rollouts: Rollouts, temperature: float, micro_batch: int) -> tuple[Tensor, Tensor]:
+    def logprobs(self, rollouts: RolloutBatch, temperature: float, micro_batch: int) -> tuple[Tensor, Tensor]:
         """log π and Σ_v π_v² of every token of the batch, (B, T), 0 where masked; `micro_batch` rollouts at a time."""
         rows = torch.arange(len(rollouts.mask), device=rollouts.mask.device)
         return self._through(rollouts, rows, temperature, micro_batch, None, None)
@@ -47,7 +47,7 @@ class Passes:
     @no_gradient
     def accumulate(
         self,
-        rollouts: Rollouts,
+        rollouts: RolloutBatch,
         rows: Tensor,
         temperature: float,
         micro_batch: int,
@@ -63,7 +63,7 @@ class Passes:
 
     def _through(
         self,
-        rollouts: Rollouts,
+        rollouts: RolloutBatch,
         rows: Tensor,
         temperature: float,
         micro_batch: int,
@@ -80,7 +80,7 @@ class Passes:
         return torch.cat([logp for logp, _ in parts])[place], torch.cat([entropy for _, entropy in parts])[place]
 
 
-def _same(rollouts: Rollouts, rows: Tensor) -> Tensor:
+def _same(rollouts: RolloutBatch, rows: Tensor) -> Tensor:
     """For each of the rows (r,), the first of them in its group with the same completion; (B,), -1 for all others."""
     seen: dict[tuple[int, ...], int] = {}
     group, mask = rollouts.groups[1], rollouts.mask[rows]
@@ -99,7 +99,7 @@ class _Work:
     """
 
     weights: ModelParameters
-    rollouts: Rollouts
+    rollouts: RolloutBatch
     temperature: float
     weigh: Weigh | None
     bonus: Tensor | None
@@ -183,7 +183,7 @@ def _summed(weights: Tensor, standing: Tensor, mask: Tensor) -> Tensor:
     return weights.new_zeros(mask.shape).index_add_(0, standing, weights)[mask][:, None]
 
 
-def _prompts(rollouts: Rollouts, rows: Tensor) -> Stretch:
+def _prompts(rollouts: RolloutBatch, rows: Tensor) -> Stretch:
     """The prompts of the rows (b,)."""
     given = rollouts.prompt_mask[rows]
     lengths = given.sum(-1)
@@ -191,7 +191,7 @@ def _prompts(rollouts: Rollouts, rows: Tensor) -> Stretch:
     return Stretch(rollouts.prompt_ids[rows][given], mask.nonzero()[:, 1], mask)
 
 
-def _completions(rollouts: Rollouts, rows: Tensor) -> Stretch:
+def _completions(rollouts: RolloutBatch, rows: Tensor) -> Stretch:
     """The tokens of the rows' completions that predict a further one, which the last of each does not."""
     inputs = rollouts.mask[rows].sum(-1) - 1
     mask = torch.arange(max(1, int(inputs.max()))) < inputs[:, None]

@@ -55,7 +55,7 @@ from grposcope.lab.credit import (
     trees,
 )
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Chosen:
     source: CreditSource
     values: Mapping[str, Any] = field(default_factory=dict)
 
-    def assign(self, objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
+    def assign(self, objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
         """Credit of every token, 0 where masked."""
         return self.source.assign(objective, rollouts, **self.values)
 
@@ -124,7 +124,7 @@ class Chosen:
         return Part(f"{field}{self.name}", "use another credit", source.needs | varied, source.provides | reads, lacks)
 
 
-def outcome(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
+def outcome(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """A_i on every token of rollout i, 0 where masked (GRPO, arXiv:2402.03300, section 4.1.2)."""
     return objective.token_advantages(rollouts, torch.float64)
 
@@ -291,7 +291,7 @@ def chosen(text: str) -> Chosen:
 
 
 def per_token(
-    kind: str, objective: Objective, rollouts: Rollouts, dtype: torch.dtype | None = None
+    kind: str, objective: Objective, rollouts: RolloutBatch, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "B T"]:
     """Credit of every token under `objective`, 0 where masked.
 
@@ -308,7 +308,7 @@ def _placebo(text: str, given: str) -> Chosen:
         raise UserError(f"credit {text}: a placebo is one of another source; write {PLACEBO}:of=prefix")
     inner = chosen(of)
 
-    def assign(objective: Objective, rollouts: Rollouts, **settings: Any) -> Tensor:
+    def assign(objective: Objective, rollouts: RolloutBatch, **settings: Any) -> Tensor:
         return placebo.permuted(inner.assign(objective, rollouts), rollouts.tokens, rollouts.mask)
 
     return Chosen(text, replace(inner.source, assign=assign, help=PLACEBO_HELP, warning="", settings={}), inner.values)

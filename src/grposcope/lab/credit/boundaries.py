@@ -16,23 +16,23 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.lab.credit import labels
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 Places = list[list[int]]
 """Boundaries of every rollout, ascending."""
 
 
-def steps(rollouts: Rollouts) -> Places:
+def steps(rollouts: RolloutBatch) -> Places:
     """After every step that closes before the rollout ends; UserError where the task labels no steps."""
     return after(labels.of_steps(rollouts)[1], rollouts.mask)
 
 
-def marked(rollouts: Rollouts, marks: Bool[Tensor, " V"]) -> Places:
+def marked(rollouts: RolloutBatch, marks: Bool[Tensor, " V"]) -> Places:
     """After every token that is one of `marks`, those with a line break in their text, say."""
     return after(marks.to(rollouts.tokens.device)[rollouts.tokens], rollouts.mask)
 
 
-def entropy(rollouts: Rollouts, share: float = 0.1) -> Places:
+def entropy(rollouts: RolloutBatch, share: float = 0.1) -> Places:
     """Before every token at which the policy's entropy rises above what all but `share` of the others' tokens have.
 
     The threshold of a rollout is a quantile of the entropies of the other rollouts of the batch, so that what it does

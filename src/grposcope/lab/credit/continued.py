@@ -23,7 +23,7 @@ from torch import Tensor
 
 from grposcope.lab.credit.values import values
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 def continued(
@@ -43,7 +43,7 @@ def continued(
     return values((known - before).where(ends, 0.0), ends, mask, rewards.shape[-1])
 
 
-def of_rollouts(objective: Objective, rollouts: Rollouts, **settings: object) -> Float[Tensor, "B T"]:
+def of_rollouts(objective: Objective, rollouts: RolloutBatch, **settings: object) -> Float[Tensor, "B T"]:
     """`continued` of the values that the rollouts carry; UserError where nobody has drawn continuations of them.
 
     settings: how the continuations are drawn, which is done before.

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 def generalized_advantage(
@@ -68,7 +68,7 @@ def whitened(credit: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[T
     return ((credit - inside.mean()) / (inside.std() + 1e-8)).where(mask, 0.0)
 
 
-def targets(rollouts: Rollouts, decay: float, gamma: float) -> Float[Tensor, "B T"]:
+def targets(rollouts: RolloutBatch, decay: float, gamma: float) -> Float[Tensor, "B T"]:
     """What the critic learns: the λ-return V̂(s_t) + A_t, which is the reward itself for λ = γ = 1; 0 where masked."""
     values = values_of(rollouts)
     rewards = on_last(rollouts.rewards, rollouts.mask)
@@ -78,7 +78,7 @@ def targets(rollouts: Rollouts, decay: float, gamma: float) -> Float[Tensor, "B 
 
 def of_rollouts(
     objective: Objective,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     gamma: float = 1.0,
     alpha: float | None = None,
     whiten: str = "no",
@@ -95,7 +95,7 @@ def of_rollouts(
     return whitened(credit, mask) if whiten == "yes" else credit
 
 
-def values_of(rollouts: Rollouts) -> Float[Tensor, "B T"]:
+def values_of(rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """The values that a critic gave the rollouts, in float64; UserError without."""
     lacking = "learns beside the policy in our own training loop; these rollouts have no values"
     return rollouts.annotation("values", f"credit value needs a critic, which {lacking}").double()

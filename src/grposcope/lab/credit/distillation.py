@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 def log_ratio(
@@ -40,7 +40,7 @@ def log_ratio(
 
 
 def of_rollouts(
-    objective: Objective, rollouts: Rollouts, gamma: float = 0.0, outcome: float = 0.0, **settings: object
+    objective: Objective, rollouts: RolloutBatch, gamma: float = 0.0, outcome: float = 0.0, **settings: object
 ) -> Float[Tensor, "B T"]:
     """`log_ratio` of the rollouts, plus `outcome` times the objective's advantage; UserError without log q."""
     other = rollouts.annotation(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
-def of_steps(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
+def of_steps(rollouts: RolloutBatch) -> tuple[Tensor, Tensor]:
     """Rewards of the steps on the tokens that end them, and which tokens those are, (B, T) each.
 
     UserError where the task labels no steps.

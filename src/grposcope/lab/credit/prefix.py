@@ -24,7 +24,7 @@ from torch import Tensor
 
 from grposcope.lab.credit.merging import merged
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 def prefix(
@@ -56,6 +56,6 @@ def nodes(tokens: Int[Tensor, "B T"], group: int) -> Int[Tensor, "B T"]:
     return node
 
 
-def of_rollouts(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
+def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """`prefix` of the rollouts and their outcome rewards, whatever the objective's advantage."""
     return prefix(rollouts.tokens, rollouts.mask, rollouts.rewards)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from grposcope.lab.credit import labels
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 def process(
@@ -41,6 +41,6 @@ def process(
     return normalised.flip(-1).cumsum(-1).flip(-1) * mask
 
 
-def of_rollouts(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
+def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """`process` of the rollouts' step labels, whatever the objective's advantage; UserError without labels."""
     return process(*labels.of_steps(rollouts), rollouts.mask, rollouts.groups[1])

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 def position_weights(mask: Bool[Tensor, "B T"], decay: float) -> Float[Tensor, "B T"]:
@@ -34,12 +34,12 @@ def entropy_weights(entropy: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) ->
     return _mean_one(torch.where(inside.sum(-1, keepdim=True) > 0, inside, 1.0), mask)
 
 
-def position(objective: Objective, rollouts: Rollouts, decay: float = 0.98) -> Float[Tensor, "B T"]:
+def position(objective: Objective, rollouts: RolloutBatch, decay: float = 0.98) -> Float[Tensor, "B T"]:
     """The objective's advantage times `position_weights`."""
     return objective.token_advantages(rollouts, torch.float64) * position_weights(rollouts.mask, decay)
 
 
-def entropy(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
+def entropy(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """The objective's advantage times `entropy_weights` of the policy that sampled."""
     return objective.token_advantages(rollouts, torch.float64) * entropy_weights(rollouts.entropy, rollouts.mask)
 

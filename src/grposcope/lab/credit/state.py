@@ -25,7 +25,7 @@ from torch import Tensor
 from grposcope.lab.credit import labels
 from grposcope.lab.credit.merging import merged
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 def state(
@@ -60,7 +60,7 @@ def places(
     return before, after
 
 
-def of_rollouts(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
+def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """`state` of the rollouts, their steps and outcome rewards, whatever the objective's advantage."""
     _, ends = labels.of_steps(rollouts)
     return state(rollouts.tokens, ends, rollouts.mask, rollouts.rewards)

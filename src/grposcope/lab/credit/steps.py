@@ -18,7 +18,7 @@ from torch import Tensor
 
 from grposcope.lab.credit import labels
 from grposcope.lab.objectives import Objective, advantages
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 def steps(
@@ -41,6 +41,6 @@ def steps(
     return compared.gather(-1, number) * mask
 
 
-def of_rollouts(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
+def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """`steps` of the rollouts' step labels; the objective's advantage is not used, so nothing standardizes it."""
     return steps(*labels.of_steps(rollouts), rollouts.mask, rollouts.groups[1])

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 def token_baseline(
@@ -59,7 +59,7 @@ def _without(values: Float[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     return torch.einsum("ij,pjt->pit", others.to(values), values)
 
 
-def of_rollouts(objective: Objective, rollouts: Rollouts) -> Float[Tensor, "B T"]:
+def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """`token_baseline` of the rollouts, whatever the objective's advantage; UserError without Σπ²."""
     lacking = "credit token_baseline needs Σπ² of every token, which these rollouts do not carry"
     return token_baseline(rollouts.logp, rollouts.annotation("collision", lacking), rollouts.mask, rollouts.rewards)

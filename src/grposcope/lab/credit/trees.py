@@ -32,7 +32,7 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.lab.objectives import Objective
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 
 def tree(
@@ -107,7 +107,7 @@ def generated(levels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], group: int,
 
 
 def of_rollouts(
-    objective: Objective, rollouts: Rollouts, widths: tuple[int, ...] = (2, 2, 2), **settings: object
+    objective: Objective, rollouts: RolloutBatch, widths: tuple[int, ...] = (2, 2, 2), **settings: object
 ) -> Float[Tensor, "B T"]:
     """`tree` of rollouts that were generated as trees; UserError for others. settings: how they were generated."""
     levels = rollouts.annotation(

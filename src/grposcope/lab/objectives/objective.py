@@ -23,7 +23,7 @@ from grposcope.core.capabilities import LOWER_CLIP, WEIGHTED_KL, Comparison, Par
 from grposcope.core.errors import UserError
 from grposcope.lab.objectives import advantages, divergences, ratios, reductions, several
 from grposcope.lab.objectives.surrogates import Cispo, Clip, Surrogate
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths.aggregation import Aggregation
 
 
@@ -81,7 +81,7 @@ class Objective:
             needs.add(factor("term to the old policy", self.proximity))
         return Part(f"recipe {self.name}", "use another recipe", frozenset(needs))
 
-    def token_advantages(self, rollouts: Rollouts, dtype: torch.dtype | None = None) -> Float[Tensor, "B T"]:
+    def token_advantages(self, rollouts: RolloutBatch, dtype: torch.dtype | None = None) -> Float[Tensor, "B T"]:
         """The advantage A_i of the outcome rewards on every token of rollout i, 0 where masked.
 
         dtype: float32 where it is not given.
@@ -89,13 +89,13 @@ class Objective:
         dtype = torch.float32 if dtype is None else dtype
         return (self.rollout_advantages(rollouts).reshape(-1, 1) * rollouts.mask).to(dtype)
 
-    def rollout_advantages(self, rollouts: Rollouts) -> Float[Tensor, "P G"]:
+    def rollout_advantages(self, rollouts: RolloutBatch) -> Float[Tensor, "P G"]:
         """The advantage A_i of the outcome rewards of every rollout."""
         if self.aggregation is None:
             return self.advantage(rollouts.rewards)
         return several.combined(rollouts, self.aggregation.weights, self.aggregation)
 
-    def coefficients(self, rollouts: Rollouts) -> Float[Tensor, "B T"]:
+    def coefficients(self, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
         """The coefficients of the reduction over a whole batch, in float64.
 
         Rollouts that left their group, whose reward is NaN, are in no mean: theirs are 0, the others' as without them.
@@ -112,7 +112,7 @@ class Objective:
         self,
         logp: Float[Tensor, "B T"],
         logp_old: Float[Tensor, "B T"],
-        rollouts: Rollouts,
+        rollouts: RolloutBatch,
         *,
         credit: Float[Tensor, "B T"] | None = None,
         logp_ref: Float[Tensor, "B T"] | None = None,
@@ -137,7 +137,7 @@ class Objective:
         self,
         logp: Float[Tensor, "B T"],
         logp_old: Float[Tensor, "B T"],
-        rollouts: Rollouts,
+        rollouts: RolloutBatch,
         *,
         credit: Float[Tensor, "B T"] | None = None,
         logp_ref: Float[Tensor, "B T"] | None = None,
@@ -196,7 +196,7 @@ class Objective:
         return {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
-def row_weights(rollouts: Rollouts) -> Float[Tensor, " B"]:
+def row_weights(rollouts: RolloutBatch) -> Float[Tensor, " B"]:
     """What a row's coefficient is multiplied by so that group x counts w_x/P: w_x · B/(P G_x), 0 for absent rollouts.
 
     P and B are the groups and the rollouts that are present, G_x those of the group, w_x = `rollouts.weights`; the mean

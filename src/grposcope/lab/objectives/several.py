@@ -9,12 +9,12 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.lab.objectives import advantages
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths.aggregation import Aggregation, Components, combine
 from grposcope.maths.constraints import LENGTH, Constraint
 
 
-def combined(rollouts: Rollouts, weights: Sequence[float], how: Aggregation) -> Tensor:
+def combined(rollouts: RolloutBatch, weights: Sequence[float], how: Aggregation) -> Tensor:
     """Advantages (P, G) of the components of the rollouts, 0 for those that left their group.
 
     UserError for rollouts without components, and weights that do not fit.
@@ -29,7 +29,7 @@ def combined(rollouts: Rollouts, weights: Sequence[float], how: Aggregation) -> 
     return torch.from_numpy(made).reshape(rollouts.rewards.shape).to(rollouts.rewards)
 
 
-def constrained_values(rollouts: Rollouts, names: Sequence[str], name: str) -> Tensor:
+def constrained_values(rollouts: RolloutBatch, names: Sequence[str], name: str) -> Tensor:
     """Values (P, G) that a constraint speaks of: lengths in tokens, or the reward of that name; NaN where absent."""
     if name in names and rollouts.components is not None:
         values = rollouts.components[..., list(names).index(name)]

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from grposcope.lab import cpu
 from grposcope.lab.no_gradient import no_gradient
 from grposcope.lab.policies import recomputes_activations
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.logprobs import token_collisions, token_logprobs
 
 logger = logging.getLogger("grposcope")
@@ -38,7 +38,7 @@ class Term:
 
 
 def accumulate(
-    model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float, micro_batch: int, term: Term
+    model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor, temperature: float, micro_batch: int, term: Term
 ) -> tuple[Tensor, Tensor]:
     """Add the gradient of `term` over the rows (r,), in ascending order, to `.grad` of the parameters.
 
@@ -68,12 +68,12 @@ def _why_autograd(model: PreTrainedModel) -> str:
     return ""
 
 
-def _passes(model: PreTrainedModel, rollouts: Rollouts) -> cpu.Passes | None:
+def _passes(model: PreTrainedModel, rollouts: RolloutBatch) -> cpu.Passes | None:
     """The passes of this model by hand, which take completions without text of tools; None where there are none."""
     return None if rollouts.has_holes else cpu.passes(model)
 
 
-def _no_passes(model: PreTrainedModel, rollouts: Rollouts) -> str:
+def _no_passes(model: PreTrainedModel, rollouts: RolloutBatch) -> str:
     """Why `cpu` has no passes of this model, as a clause."""
     if rollouts.has_holes:
         return "completions have text of tools in them"
@@ -95,7 +95,7 @@ def _say_slow(reason: str) -> None:
 
 @no_gradient
 @cpu.with_products
-def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
+def frozen_logprobs(model: PreTrainedModel, rollouts: RolloutBatch, temperature: float, micro_batch: int) -> Tensor:
     """log π of the whole batch without gradients, (B, T), `micro_batch` rollouts at a time."""
     passes = _passes(model, rollouts)
     if passes is not None:
@@ -105,7 +105,7 @@ def frozen_logprobs(model: PreTrainedModel, rollouts: Rollouts, temperature: flo
 
 @no_gradient
 @cpu.with_products
-def collisions(model: PreTrainedModel, rollouts: Rollouts, temperature: float, micro_batch: int) -> Tensor:
+def collisions(model: PreTrainedModel, rollouts: RolloutBatch, temperature: float, micro_batch: int) -> Tensor:
     """Σ_v π_v² of every token's distribution, (B, T), 0 where masked: the chance that two draws are the same token."""
     passes = _passes(model, rollouts)
     if passes is not None:
@@ -113,7 +113,7 @@ def collisions(model: PreTrainedModel, rollouts: Rollouts, temperature: float, m
     return _in_parts(rollouts, micro_batch, lambda part: token_collisions(model, rollouts, part, temperature))
 
 
-def _in_parts(rollouts: Rollouts, micro_batch: int, values: Callable[[Tensor], Tensor]) -> Tensor:
+def _in_parts(rollouts: RolloutBatch, micro_batch: int, values: Callable[[Tensor], Tensor]) -> Tensor:
     """Values of every token (B, T), from those of `micro_batch` rows (b,) at a time, (b, ≤ T)."""
     rows, width = torch.arange(len(rollouts.mask), device=rollouts.mask.device), rollouts.mask.shape[1]
     parts = [values(part) for part in rows.split(micro_batch)]
@@ -122,7 +122,7 @@ def _in_parts(rollouts: Rollouts, micro_batch: int, values: Callable[[Tensor], T
 
 @cpu.with_products
 def _by_autograd(
-    model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float, term: Term
+    model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor, temperature: float, term: Term
 ) -> tuple[Tensor, Tensor]:
     logp, entropy = token_logprobs(model, rollouts, rows, temperature, entropy=term.bonus is not None)
     narrow = (0, rollouts.mask.shape[1] - logp.shape[1])

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.tasks import Problem
 
-Annotator = Callable[[Rollouts, Sequence[Problem]], Rollouts]
+Annotator = Callable[[RolloutBatch, Sequence[Problem]], RolloutBatch]
 """Rollouts and the problem of each of their groups, to the rollouts with one more token annotation."""
 
 
@@ -32,7 +32,7 @@ class AnnotationContext:
     learned: Path | None = None
 
 
-def check_numbers(found: Tensor, rollouts: Rollouts, policy: Policy, whose: str, remedy: str) -> None:
+def check_numbers(found: Tensor, rollouts: RolloutBatch, policy: Policy, whose: str, remedy: str) -> None:
     """UserError that names the first token whose number is not finite. found (B, T); whose: "the teacher"."""
     bad = (~found.isfinite() & rollouts.mask).nonzero()
     if not len(bad):

@@ -15,7 +15,7 @@ from grposcope.core.errors import UserError
 from grposcope.lab import policies
 from grposcope.lab.credit import Chosen
 from grposcope.lab.policies import encode
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling import critic
 from grposcope.lab.sampling.accumulate import collisions, frozen_logprobs
 from grposcope.lab.sampling.annotation import AnnotationContext, Annotator, check_numbers
@@ -32,7 +32,7 @@ def annotator(credit: Chosen, context: AnnotationContext) -> Annotator | None:
 def _collision(credit: Chosen, context: AnnotationContext) -> Annotator:
     """Σπ² by a forward pass of the policy."""
 
-    def annotated(rollouts: Rollouts, problems: Sequence[Problem]) -> Rollouts:
+    def annotated(rollouts: RolloutBatch, problems: Sequence[Problem]) -> RolloutBatch:
         found = collisions(context.policy.model, rollouts, context.temperature, context.micro_batch)
         return rollouts.annotated(collision=found)
 
@@ -64,7 +64,7 @@ def _teacher(credit: Chosen, context: AnnotationContext) -> Annotator:
     teacher.model.requires_grad_(False)
     remedy = "the teacher's weights may be damaged, or its number format too narrow (dtype float32)"
 
-    def annotated(rollouts: Rollouts, problems: Sequence[Problem]) -> Rollouts:
+    def annotated(rollouts: RolloutBatch, problems: Sequence[Problem]) -> RolloutBatch:
         found = frozen_logprobs(teacher.model, rollouts, context.temperature, context.micro_batch)
         check_numbers(found, rollouts, policy, f"the teacher {name}", remedy)
         return rollouts.annotated(other_logp=found)
@@ -80,7 +80,7 @@ def _feedback(credit: Chosen, context: AnnotationContext) -> Annotator:
     """log π of the policy where its prompt tells the answer; UserError for problems without one."""
     policy = context.policy
 
-    def annotated(rollouts: Rollouts, problems: Sequence[Problem]) -> Rollouts:
+    def annotated(rollouts: RolloutBatch, problems: Sequence[Problem]) -> RolloutBatch:
         silent = next((problem.id for problem in problems if not problem.answer), None)
         if silent is not None or len(problems) != len(rollouts.rewards):
             raise UserError(

@@ -20,7 +20,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout
 from grposcope.lab.objectives import Objective, shaping
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.sampler import Sampling, sample
 from grposcope.lab.tasks import faults
 from grposcope.lab.tasks.base import Problem, Task
@@ -97,7 +97,7 @@ def continue_from(
     policy: Policy,
     task: Task,
     problems: Sequence[Problem],
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     boundaries: Sequence[Sequence[int]],
     k: int,
     sampling: Sampling,
@@ -173,7 +173,7 @@ def shaped(continuations: Continuations, objective: Objective, max_tokens: int) 
     return replace(continuations, rewards=continuations.rewards + penalty.reshape(total.shape).to(torch.float64))
 
 
-def _check(policy: Policy, rollouts: Rollouts, row: int, place: int, max_tokens: int) -> None:
+def _check(policy: Policy, rollouts: RolloutBatch, row: int, place: int, max_tokens: int) -> None:
     """UserError where nothing can be written at this place of this rollout."""
     length = int(rollouts.mask[row].nonzero()[-1:].sum()) + 1 if bool(rollouts.mask[row].any()) else 0
     if not 0 <= place <= length or (place == length and not bool(rollouts.truncated[row])):
@@ -195,11 +195,11 @@ def _check(policy: Policy, rollouts: Rollouts, row: int, place: int, max_tokens:
         )
 
 
-def _text(rollouts: Rollouts, row: int, place: int) -> list[int]:
+def _text(rollouts: RolloutBatch, row: int, place: int) -> list[int]:
     return [int(token) for token in rollouts.tokens[row, :place].tolist()]
 
 
-def _read_so_far(rollouts: Rollouts, at: Sequence[tuple[int, int]], pad: int) -> tuple[Tensor, Tensor]:
+def _read_so_far(rollouts: RolloutBatch, at: Sequence[tuple[int, int]], pad: int) -> tuple[Tensor, Tensor]:
     """Ids and mask, padded on the left, of each rollout's prompt and its completion up to the place."""
     parts = [
         torch.cat((rollouts.prompt_ids[row][rollouts.prompt_mask[row]], rollouts.tokens[row, :place]))

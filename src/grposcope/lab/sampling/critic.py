@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from grposcope.core.errors import UserError
 from grposcope.lab.credit.critic import targets, values_of
 from grposcope.lab.objectives import advantages
-from grposcope.lab.rollout_arrays import Rollouts, rows_of_groups
+from grposcope.lab.rollout_batch import RolloutBatch, rows_of_groups
 from grposcope.lab.sampling.annotation import AnnotationContext, check_numbers
 from grposcope.lab.sampling.logprobs import hidden_states
 from grposcope.lab.tasks import Problem
@@ -70,7 +70,7 @@ class Critic:
         rate = settings["lr"] or (RATE_SMALL if policy.small else RATE)
         self.optimizer = torch.optim.AdamW([*learning, *self.head.parameters()], lr=rate, weight_decay=0.0)
 
-    def __call__(self, rollouts: Rollouts, problems: Sequence[Problem] = ()) -> Rollouts:
+    def __call__(self, rollouts: RolloutBatch, problems: Sequence[Problem] = ()) -> RolloutBatch:
         """The rollouts with `values`; UserError that names the first token whose value is not finite."""
         rows = torch.arange(len(rollouts.mask), device=rollouts.mask.device)
         with torch.no_grad():
@@ -79,7 +79,7 @@ class Critic:
         check_numbers(found, rollouts, self.policy, "the value head", remedy)
         return rollouts.annotated(values=found)
 
-    def learn(self, rollouts: Rollouts, generator: torch.Generator) -> Learned:
+    def learn(self, rollouts: RolloutBatch, generator: torch.Generator) -> Learned:
         """`updates` steps towards the λ-returns of rollouts that have values; the random parts are the generator's."""
         wanted = targets(rollouts, self.settings["critic_lambda"], self.settings["gamma"]).float()
         before = (values_of(rollouts) - wanted)[rollouts.mask].square().mean()  # NaN where there is no token
@@ -89,7 +89,7 @@ class Critic:
             norms.append(self._step(rollouts, wanted, rows_of_groups(prompts.sort().values, rollouts.groups[1])))
         return Learned(float(before), max(norms, key=lambda norm: math.inf if math.isnan(norm) else norm))
 
-    def _step(self, rollouts: Rollouts, wanted: Tensor, rows: Tensor) -> float:
+    def _step(self, rollouts: RolloutBatch, wanted: Tensor, rows: Tensor) -> float:
         """One step on the rows (r,); the norm of the gradient, of which one that is not finite is not applied."""
         self.optimizer.zero_grad()
         tokens = int(rollouts.mask[rows].sum())
@@ -103,7 +103,7 @@ class Critic:
         self.optimizer.zero_grad()
         return float(norm)
 
-    def _values(self, rollouts: Rollouts, rows: Tensor) -> Tensor:
+    def _values(self, rollouts: RolloutBatch, rows: Tensor) -> Tensor:
         """V̂ before each token of the rows (r,), (r, T), 0 where masked."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.own):
             states = hidden_states(self.policy.model, self.body, rollouts, rows)
@@ -139,7 +139,7 @@ class Critic:
         self.optimizer.load_state_dict({"state": states, "param_groups": self.optimizer.state_dict()["param_groups"]})
 
 
-def explained_variance(rollouts: Rollouts) -> tuple[float, float]:
+def explained_variance(rollouts: RolloutBatch) -> tuple[float, float]:
     """1 − Var(r − b)/Var(r) over the tokens of a fresh batch: for b the critic's value, and for b the others' mean.
 
     1 is a baseline that knows the outcome, 0 one that knows nothing; below 0 it adds noise. The second is what a group

@@ -13,7 +13,7 @@ from grposcope.core.capabilities import CONTINUATIONS, TREES
 from grposcope.lab.credit import Chosen, boundaries
 from grposcope.lab.objectives import Objective
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.continuations import Continuations, continue_from, shaped
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.sampling.tree_sampler import Tree
@@ -40,13 +40,13 @@ class Generation:
         policy: Policy,
         task: Task,
         problems: Sequence[Problem],
-        rollouts: Rollouts,
+        rollouts: RolloutBatch,
         objective: Objective,
         sampling: Sampling,
         generator: torch.Generator,
         reward_timeout: float = 0,
         reward_errors: ErrorPolicy = "fail",
-    ) -> tuple[Rollouts, Continuations | None]:
+    ) -> tuple[RolloutBatch, Continuations | None]:
         """The rollouts with the values of their continuations, and these; as they are where the credit needs none."""
         if not self.credit.source.requires(CONTINUATIONS):
             return rollouts, None
@@ -66,7 +66,7 @@ class Generation:
         drawn = shaped(drawn, objective, sampling.max_tokens)
         return rollouts.annotated(prefix_values=drawn.on_tokens(rollouts.mask)), drawn
 
-    def places(self, rollouts: Rollouts) -> boundaries.Places:
+    def places(self, rollouts: RolloutBatch) -> boundaries.Places:
         """Where the rollouts are continued."""
         at = self.credit.values["at"]
         if at == "step":

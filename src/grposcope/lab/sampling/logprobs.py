@@ -19,14 +19,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 
 ROW = 1024
 """Tokens a row may hold. Attention grows with the square of a row, so longer rows cost more than they save."""
 
 
 def token_logprobs(
-    model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float = 1.0, entropy: bool = False
+    model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor, temperature: float = 1.0, entropy: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """log π(y_t | x, y_<t) at `temperature` for the given rows (b,) of a batch.
 
@@ -42,7 +42,7 @@ def token_logprobs(
     return logp, torch.zeros_like(logp).masked_scatter(mask, nats)
 
 
-def token_collisions(model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float = 1.0) -> Tensor:
+def token_collisions(model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor, temperature: float = 1.0) -> Tensor:
     """Σ_v π_v² of the distribution of each token of the given rows (b,), (b, T), 0 where masked, T as above."""
     mask, _, log_all = _distributions(model, rollouts, rows, temperature)
     found = (2 * log_all).exp().sum(-1)
@@ -50,7 +50,7 @@ def token_collisions(model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, t
 
 
 def _distributions(
-    model: PreTrainedModel, rollouts: Rollouts, rows: Tensor, temperature: float
+    model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mask and tokens of the rows, cut to the longest (b, T), and log π of all tokens where not masked, (n, V)."""
     mask, tokens, packed, shares = _packed(model, rollouts, rows)
@@ -63,7 +63,7 @@ def _distributions(
     return mask, tokens, kept.log_softmax(-1)
 
 
-def hidden_states(model: PreTrainedModel, body: nn.Module, rollouts: Rollouts, rows: Tensor) -> Tensor:
+def hidden_states(model: PreTrainedModel, body: nn.Module, rollouts: RolloutBatch, rows: Tensor) -> Tensor:
     """Last hidden states (n, C) of `body`, the layers of `model` or a copy of them, where each token is predicted.
 
     n: the tokens of the rows (b,) that are not masked, in the order of `tokens[mask]`.
@@ -73,7 +73,7 @@ def hidden_states(model: PreTrainedModel, body: nn.Module, rollouts: Rollouts, r
     return states[packed.line, packed.prompt - 1 + packed.column]
 
 
-def _packed(model: PreTrainedModel, rollouts: Rollouts, rows: Tensor) -> tuple[Tensor, Tensor, Packed, bool]:
+def _packed(model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor) -> tuple[Tensor, Tensor, Packed, bool]:
     """Mask and tokens of the rows, cut to the longest (b, T), the rows packed, and whether several share a row.
 
     What tools wrote is read, and nothing is predicted there.

@@ -21,7 +21,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import atomic
 from grposcope.lab.objectives import Objective
 from grposcope.lab.policies import Policy
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.generation import Generation
 from grposcope.lab.sampling.rollouts import collect, drawn_problems, generator, joined
 from grposcope.lab.sampling.sampler import Sampling
@@ -39,7 +39,7 @@ FOLDER = "drawn"
 class DrawnRollouts:
     """Graded rollouts, and the problems (P) and texts (B) behind them."""
 
-    rollouts: Rollouts
+    rollouts: RolloutBatch
     problems: tuple[Problem, ...]
     texts: tuple[str, ...]
 
@@ -66,7 +66,7 @@ def draw(
     """
     prompts, group = shape
     problems = task.problems("train")
-    own: dict[int, tuple[Rollouts, list[str]]] = {}
+    own: dict[int, tuple[RolloutBatch, list[str]]] = {}
     for number, start in enumerate(range(0, prompts, PROMPTS)):
         if number % workers.size != workers.number:
             continue
@@ -94,8 +94,8 @@ def draw(
 
 
 def _of_all(
-    own: dict[int, tuple[Rollouts, list[str]]], device: torch.device, workers: Workers
-) -> dict[int, tuple[Rollouts, list[str]]]:
+    own: dict[int, tuple[RolloutBatch, list[str]]], device: torch.device, workers: Workers
+) -> dict[int, tuple[RolloutBatch, list[str]]]:
     """The parts that all processes drew, on the device of this one."""
     if workers.size == 1:
         return own
@@ -113,7 +113,7 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder / FOLDER, ignore_errors=True)
 
 
-def _write(path: Path, settings: Mapping[str, Any], rollouts: Rollouts, texts: list[str]) -> None:
+def _write(path: Path, settings: Mapping[str, Any], rollouts: RolloutBatch, texts: list[str]) -> None:
     """Write one part, atomically."""
     tensors = {name: array.contiguous() for name, array in rollouts.arrays().items()}
     about = {"given": json.dumps(dict(settings)), "texts": json.dumps(texts)}
@@ -127,14 +127,14 @@ def _write(path: Path, settings: Mapping[str, Any], rollouts: Rollouts, texts: l
 
 def _read(
     path: Path, settings: Mapping[str, Any], count: int, device: torch.device
-) -> tuple[Rollouts, list[str]] | None:
+) -> tuple[RolloutBatch, list[str]] | None:
     """A part that `_write` kept; None where there is none of `count` prompts."""
     if not path.is_file():
         return None
     try:
         with safe_open(path, "pt") as file:
             about = file.metadata()
-            rollouts = Rollouts.of_arrays({name: file.get_tensor(name).to(device) for name in file.keys()})  # noqa: SIM118
+            rollouts = RolloutBatch.of_arrays({name: file.get_tensor(name).to(device) for name in file.keys()})  # noqa: SIM118
         texts, before = json.loads(about["texts"]), json.loads(about["given"])
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({type(error).__name__}); delete {path.parent} to draw again") from None

@@ -21,7 +21,7 @@ from grposcope.core.rollouts import Rollout
 from grposcope.lab.credit import trees
 from grposcope.lab.objectives import Objective, advantages, shaping
 from grposcope.lab.policies import Policy, encode
-from grposcope.lab.rollout_arrays import LEFT_PADDED, PER_PROMPT, Rollouts, blank
+from grposcope.lab.rollout_batch import LEFT_PADDED, PER_PROMPT, RolloutBatch, blank
 from grposcope.lab.sampling.continuations import Continuations
 from grposcope.lab.sampling.sampler import Completions, Sampling, sample
 from grposcope.lab.sampling.tree_sampler import Tree, sample_trees
@@ -46,7 +46,7 @@ class Batch:
     sizes: rollouts drawn of each group where groups are padded to one size, else empty.
     """
 
-    rollouts: Rollouts
+    rollouts: RolloutBatch
     problems: tuple[Problem, ...]
     texts: tuple[str, ...]
     graded: Tensor
@@ -104,7 +104,7 @@ def _order(size: int, seed: int, epoch: int) -> list[int]:
 class Drawn:
     """Graded rollouts, their texts, how many rewards failed, and the seconds of sampling and of grading."""
 
-    rollouts: Rollouts
+    rollouts: RolloutBatch
     texts: list[str]
     errors: int
     sample_seconds: float
@@ -293,7 +293,7 @@ def collect(
     )
 
 
-def dead_groups(rollouts: Rollouts, objective: Objective) -> Tensor:
+def dead_groups(rollouts: RolloutBatch, objective: Objective) -> Tensor:
     """Groups (P,) without an advantage: where each reward is standardized, those in which none of them varies."""
     if objective.aggregation is None or rollouts.components is None:
         return advantages.dead(rollouts.rewards)
@@ -301,18 +301,18 @@ def dead_groups(rollouts: Rollouts, objective: Objective) -> Tensor:
     return torch.stack([advantages.dead(rollouts.components[..., j]) for j in used]).all(0)
 
 
-def _generated(rollouts: Rollouts, tree: Tree | None) -> int:
+def _generated(rollouts: RolloutBatch, tree: Tree | None) -> int:
     """Tokens that were generated for the rollouts."""
     if tree is None:
         return int(rollouts.mask.sum())
     return trees.generated(_levels(rollouts), rollouts.mask, rollouts.groups[1], tree.widths)
 
 
-def _levels(rollouts: Rollouts) -> Tensor:
+def _levels(rollouts: RolloutBatch) -> Tensor:
     return rollouts.token_annotations["levels"]
 
 
-def shaped(rollouts: Rollouts, objective: Objective, sampling: Sampling) -> Rollouts:
+def shaped(rollouts: RolloutBatch, objective: Objective, sampling: Sampling) -> RolloutBatch:
     """The rollouts with rewards as the objective shapes them."""
     if not objective.overlong:
         return rollouts
@@ -322,7 +322,7 @@ def shaped(rollouts: Rollouts, objective: Objective, sampling: Sampling) -> Roll
     return replace(rollouts, rewards=plain + penalty.reshape(plain.shape).to(plain))
 
 
-def without_dropped(rollouts: Rollouts) -> Rollouts:
+def without_dropped(rollouts: RolloutBatch) -> RolloutBatch:
     """The rollouts, those whose reward is NaN without tokens, so that they are in no sum over tokens."""
     present = ~rollouts.rewards.isnan().reshape(-1, 1)
     if bool(present.all()):
@@ -422,9 +422,9 @@ def to_rollouts(
     completions: Completions,
     rewards: Tensor,
     group: int,
-) -> Rollouts:
+) -> RolloutBatch:
     """Completions of the prompts (P, S) with rewards (P, G); each prompt is repeated `group` times."""
-    return Rollouts(
+    return RolloutBatch(
         prompt_ids=ids.repeat_interleave(group, 0),
         prompt_mask=mask.repeat_interleave(group, 0),
         tokens=completions.tokens,
@@ -436,13 +436,13 @@ def to_rollouts(
     )
 
 
-def joined(parts: Sequence[Rollouts], pad: int) -> Rollouts:
+def joined(parts: Sequence[RolloutBatch], pad: int) -> RolloutBatch:
     """Several batches of the same group size as one, padded to common widths."""
     if len(parts) == 1:
         return parts[0]
 
     arrays = [part.arrays() for part in parts]
-    return Rollouts.of_arrays({name: _stacked([some[name] for some in arrays], name, pad) for name in arrays[0]})
+    return RolloutBatch.of_arrays({name: _stacked([some[name] for some in arrays], name, pad) for name in arrays[0]})
 
 
 def _stacked(arrays: Sequence[Tensor], name: str, pad: int) -> Tensor:

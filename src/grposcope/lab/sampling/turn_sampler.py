@@ -17,7 +17,7 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.lab.policies import Policy, encode
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.sampler import Completions, Sampling, sample
 from grposcope.lab.tasks.base import Problem, Task, Turn, number, raised_in
 from grposcope.lab.tasks.faults import VALUES, ErrorPolicy
@@ -107,7 +107,7 @@ def sample_turns(
     return _collected(episodes, policy, errors)
 
 
-def of_turns(rollouts: Rollouts) -> dict[str, float]:
+def of_turns(rollouts: RolloutBatch) -> dict[str, float]:
     """Metrics of a batch: the mean number of turns that its rollouts took, and the most; empty where they have none."""
     turns = rollouts.token_annotations.get("turns")
     if turns is None:

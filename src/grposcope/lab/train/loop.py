@@ -27,7 +27,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments import has, needed
 from grposcope.lab.credit import chosen, per_token
 from grposcope.lab.objectives import corrections, several
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling import termination
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.critic import explained_variance
@@ -333,7 +333,7 @@ class _Session:
         waits = setup.critic is not None and len(self.totals.rewards) < setup.critic.settings["warmup"]
         return TokenTerms(torch.zeros_like(credit) if waits else credit, old, reference, trainer)
 
-    def constrained(self, rollouts: Rollouts) -> Values:
+    def constrained(self, rollouts: RolloutBatch) -> Values:
         """What a batch has of the rewards that constraints name."""
         return partial(several.constrained_values, rollouts, self.setup.task.components)
 

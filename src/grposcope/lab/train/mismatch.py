@@ -9,13 +9,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from grposcope.lab.objectives import corrections
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths.corrections import Correction
 from grposcope.maths.importance import effective, exp
 
 
 def metrics(
-    old: Tensor, rollouts: Rollouts, correction: Correction | None, advantages: Tensor | None
+    old: Tensor, rollouts: RolloutBatch, correction: Correction | None, advantages: Tensor | None
 ) -> dict[str, float]:
     """`mismatch/…` and `importance/…` of a batch; none where it has no tokens.
 
@@ -39,7 +39,7 @@ def metrics(
     return found | {"importance/weight": float(units.mean()), "importance/masked": float((kept == 0).mean())}
 
 
-def staleness(rollouts: Rollouts, step: int) -> dict[str, float]:
+def staleness(rollouts: RolloutBatch, step: int) -> dict[str, float]:
     """`staleness/…` of the batch at optimiser step `step`: steps since the weights that drew it; none if not known."""
     if rollouts.versions is None:
         return {}

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.instruments import has
-from grposcope.lab.rollout_arrays import Rollouts, rows_of_groups
+from grposcope.lab.rollout_batch import RolloutBatch, rows_of_groups
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.setup import Setup
@@ -72,7 +72,7 @@ class UpdateTerms:
         return UpdateTerms(credit, None if self.log_ratio is None else self.log_ratio[which], self.own)
 
 
-def of_update(setup: Setup, rollouts: Rollouts, terms: TokenTerms) -> UpdateTerms:
+def of_update(setup: Setup, rollouts: RolloutBatch, terms: TokenTerms) -> UpdateTerms:
     """The terms of the coming update on a fresh batch; those of the current weights' own rollouts have no ratio."""
     config = setup.config
     if not of_another_sampler(config):
@@ -87,7 +87,7 @@ def of_update(setup: Setup, rollouts: Rollouts, terms: TokenTerms) -> UpdateTerm
 def geometry(
     setup: Setup,
     step: int,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     terms: UpdateTerms,
     lr: float,
     keep: Callable[[Probe, Tensor], None] = lambda measured, rows: None,
@@ -124,7 +124,7 @@ def geometry(
 def components(
     setup: Setup,
     step: int,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     credit: Tensor,
     penalties: Mapping[str, Tensor],
     measured: Probe,
@@ -147,7 +147,7 @@ def components(
         probe_file.write(folder, found)
 
 
-def offpolicy(setup: Setup, step: int, rollouts: Rollouts, old: Tensor | None, folder: Path) -> None:
+def offpolicy(setup: Setup, step: int, rollouts: RolloutBatch, old: Tensor | None, folder: Path) -> None:
     """Measure the first `probe_prompts` groups of a batch under every correction, and write what pooling needs.
 
     old (B, T): log-probabilities of the weights when the batch was fresh, where these drew it. UserError as from a

@@ -26,7 +26,7 @@ from grposcope.instruments.gradient.curvature import (
 )
 from grposcope.lab import policies
 from grposcope.lab.credit import per_token
-from grposcope.lab.rollout_arrays import Rollouts
+from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling import critic
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.logprobs import token_logprobs
@@ -69,7 +69,9 @@ def model_logprobs(model: PreTrainedModel, temperature: float = 1.0, size: int =
     return lambda rollouts: frozen_logprobs(model, rollouts, temperature, size)
 
 
-def fisher_product(model: PreTrainedModel, rollouts: Rollouts, temperature: float = 1.0) -> Callable[[Tensor], Tensor]:
+def fisher_product(
+    model: PreTrainedModel, rollouts: RolloutBatch, temperature: float = 1.0
+) -> Callable[[Tensor], Tensor]:
     """v ↦ Fv, the Fisher matrix of the rollouts E[s s'] times a vector (D,)."""
 
     def loss() -> Tensor:
@@ -79,12 +81,12 @@ def fisher_product(model: PreTrainedModel, rollouts: Rollouts, temperature: floa
     return hessian_product(model, loss)
 
 
-def drawn(setup: Setup, number: int) -> Rollouts:
+def drawn(setup: Setup, number: int) -> RolloutBatch:
     """Batch `number` of rollouts of the present policy, on problems and random numbers that no run has used."""
     return setup.collect(setup.config.seed + 1_000_000, number * setup.config.prompts).rollouts
 
 
-def objective_weights(setup: Setup, batch: Rollouts) -> TokenWeights:
+def objective_weights(setup: Setup, batch: RolloutBatch) -> TokenWeights:
     """The weights ∂L/∂log π of a run's objective on a batch, its KL to the reference included."""
     temperature = setup.config.temperature
     credit = per_token(setup.config.credit, setup.objective, batch, torch.float64)
@@ -92,7 +94,7 @@ def objective_weights(setup: Setup, batch: Rollouts) -> TokenWeights:
     if setup.reference is not None:
         reference = frozen_logprobs(setup.reference, batch, temperature, setup.micro_batch).double()
 
-    def weigh(now: Tensor, old: Tensor, rollouts: Rollouts) -> Tensor:
+    def weigh(now: Tensor, old: Tensor, rollouts: RolloutBatch) -> Tensor:
         return setup.objective.weights(now, old, rollouts, credit=credit, logp_ref=reference)
 
     return weigh

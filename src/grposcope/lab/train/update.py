@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from grposcope.lab.objectives import Objective, divergences, reductions
 from grposcope.lab.objectives.objective import row_weights
-from grposcope.lab.rollout_arrays import Rollouts, rows_of_groups
+from grposcope.lab.rollout_batch import RolloutBatch, rows_of_groups
 from grposcope.lab.sampling.accumulate import Term, accumulate
 
 
@@ -70,7 +70,7 @@ def update(
     model: PreTrainedModel,
     optimizer: torch.optim.Optimizer,
     objective: Objective,
-    rollouts: Rollouts,
+    rollouts: RolloutBatch,
     terms: TokenTerms,
     temperature: float,
     clip_grad: float,

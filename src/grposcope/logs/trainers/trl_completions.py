@@ -20,7 +20,7 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import is_whole
-from grposcope.core.rollouts import Floats, Rollout, RolloutRows
+from grposcope.core.rollouts import Floats, Rollout, Rollouts
 from grposcope.core.run import Groups, RolloutFiles
 from grposcope.logs.columns import RawLog, log_of_groups
 from grposcope.logs.formats import parquet
@@ -130,9 +130,9 @@ def groups(
     return found, RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
 
 
-def logged(path: Path, components: Collection[str] = ()) -> RolloutRows:
+def logged(path: Path, components: Collection[str] = ()) -> Rollouts:
     """The rollouts in a file as they were logged. components: as in `groups`. UserError where it cannot be read."""
-    return RolloutRows(tuple(rollouts(path, components)), "trl", path)
+    return Rollouts(tuple(rollouts(path, components)), "trl", path)
 
 
 def rollouts(path: Path, components: Collection[str] = ()) -> Iterator[Rollout]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from grposcope.core.rollouts import Floats, Ints, Rollout, RolloutRows, Text
+from grposcope.core.rollouts import Floats, Ints, Rollout, Rollouts, Text
 from grposcope.core.run import Run
 from grposcope.signs.rollouts.module_match import ModuleMatch
 from grposcope.signs.rollouts.stated_loss import StatedLoss
@@ -171,9 +171,9 @@ class PipelineEvidence:
     @cached_property
     def steps(self) -> Mapping[int, tuple[int, ...]]:
         """Step -> the places of its rows, in order."""
-        return RolloutRows(self.rows).steps
+        return Rollouts(self.rows).steps
 
     @cached_property
     def groups(self) -> Mapping[tuple[int, str], tuple[int, ...]]:
         """Step and group -> the places of its rows; rows whose group is not known are left out."""
-        return RolloutRows(self.rows).groups
+        return Rollouts(self.rows).groups

@@ -34,7 +34,7 @@ class _Masked:
     ended: int | None
 
 
-Rollouts = Callable[[_Masked], bool]
+RolloutBatch = Callable[[_Masked], bool]
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class _Kind:
 
     fault: str
     brief: str
-    shows: Rollouts
-    wrong: Rollouts
+    shows: RolloutBatch
+    wrong: RolloutBatch
     words: str
     held: str
     effect: str

@@ -19,7 +19,7 @@ from grposcope.core.errors import UserError
 
 
 @dataclass(frozen=True)
-class Rollouts:
+class RolloutBatch:
     """One batch of sampled completions: `P` prompts × `G` completions, prompt-major.
 
     Row `b` belongs to prompt `b // G`. Prompts are padded on the left, completions on the right.
@@ -89,17 +89,17 @@ class Rollouts:
         return {**{name: array for name, array in own.items() if array is not None}, **self.token_annotations}
 
     @staticmethod
-    def of_arrays(arrays: Mapping[str, Tensor]) -> Rollouts:
+    def of_arrays(arrays: Mapping[str, Tensor]) -> RolloutBatch:
         """Rollouts of their `arrays`; those with names of their own are token annotations."""
-        known = {entry.name for entry in fields(Rollouts)}
+        known = {entry.name for entry in fields(RolloutBatch)}
         own: dict[str, Any] = {name: array for name, array in arrays.items() if name in known}
-        return Rollouts(**own, token_annotations={name: a for name, a in arrays.items() if name not in known})
+        return RolloutBatch(**own, token_annotations={name: a for name, a in arrays.items() if name not in known})
 
-    def each(self, change: Callable[[str, Tensor], Tensor]) -> Rollouts:
+    def each(self, change: Callable[[str, Tensor], Tensor]) -> RolloutBatch:
         """The rollouts with every array changed, from its name and itself; no array is left out."""
-        return Rollouts.of_arrays({name: change(name, array) for name, array in self.arrays().items()})
+        return RolloutBatch.of_arrays({name: change(name, array) for name, array in self.arrays().items()})
 
-    def annotated(self, **annotations: Tensor) -> Rollouts:
+    def annotated(self, **annotations: Tensor) -> RolloutBatch:
         """The rollouts with further token annotations, (B, T) each."""
         return replace(self, token_annotations={**self.token_annotations, **annotations})
 
@@ -109,16 +109,16 @@ class Rollouts:
             raise UserError(lacking)
         return self.token_annotations[name]
 
-    def take(self, prompts: Tensor) -> Rollouts:
+    def take(self, prompts: Tensor) -> RolloutBatch:
         """The sub-batch of whole groups `prompts` (indices into P), in that order."""
         rows = rows_of_groups(prompts, self.rewards.shape[1])
         return self.each(lambda name, array: array[prompts if name in PER_PROMPT else rows])
 
-    def to(self, device: torch.device | str) -> Rollouts:
+    def to(self, device: torch.device | str) -> RolloutBatch:
         """The rollouts on a device."""
         return self.each(lambda name, array: array.to(device))
 
-    def rows(self, which: slice | Tensor) -> Rollouts:
+    def rows(self, which: slice | Tensor) -> RolloutBatch:
         """Some rollouts, each as a group of its own."""
         group = self.rewards.shape[1]
 
@@ -129,7 +129,7 @@ class Rollouts:
 
         return self.each(lambda name, array: single(name, array)[which])
 
-    def columns(self, which: slice | Tensor) -> Rollouts:
+    def columns(self, which: slice | Tensor) -> RolloutBatch:
         """Some rollouts of every group, by their places in it, 0 … G − 1."""
 
         def chosen(name: str, array: Tensor) -> Tensor:
