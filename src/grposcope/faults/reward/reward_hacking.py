@@ -145,7 +145,7 @@ def up_to(reward: MetricSeries, score: MetricSeries) -> tuple[MetricSeries, str]
 def score_levels(title: str, outcome: Outcome) -> tuple[Sign, Sign]:
     """The best and the last level of a held-out score."""
     best, end = outcome.best, outcome.end
-    return Sign(f"{title}, best", best.value, best.se), Sign(f"{title}, last fifth", end.value, end.se)
+    return Sign(f"{title}, best", best.value, best.se), Sign(f"{title}, at the end", end.value, end.se)
 
 
 def best_evaluation(held: MetricSeries) -> int:
