@@ -168,13 +168,14 @@ def of_evaluations(
         value = means[-1] - (means[0] if first is not None else 0.0) - minus
         return contrast(value, error, df)
 
-    fallen = _late_fall(values, np.square(errors) if known else None)
+    fallen, p = _late_fall(values, np.square(errors) if known else None)
     found = _outcome(compare, steps, ends, margin, name, heldout=True, fallen=fallen)
-    return replace(found, plain=_is_plain(found, ends), sudden=fallen is not None)
+    return replace(found, plain=_is_plain(found, ends), sudden=fallen is not None, p_sudden=p)
 
 
-def _late_fall(values: Array, variances: Array | None) -> int | None:
-    """The first of the last evaluations, two or more, that lie behind a sudden fall within the last part of a run.
+def _late_fall(values: Array, variances: Array | None) -> tuple[int | None, float]:
+    """The first of the last evaluations, two or more, that lie behind a sudden fall within the last part of a run, and
+    its p-value.
 
     values (n,), variances (n,) of them, None where they are not known: then those before the fall show them. A fall is
     sudden below SUDDEN, times the number of evaluations at which it may begin; None where there is none.
@@ -183,7 +184,8 @@ def _late_fall(values: Array, variances: Array | None) -> int | None:
     begins = range(level.rows(n, LATE, least=1).start + 1, n - 1)
     falls = {begin: _fall_at(values, variances, begin) for begin in begins}
     begin = min(falls, key=falls.__getitem__, default=0)
-    return begin if falls and len(falls) * falls[begin] < SUDDEN else None
+    p = min(len(falls) * falls[begin], 1.0) if falls else 1.0
+    return (begin, p) if p < SUDDEN else (None, p)
 
 
 def _fall_at(values: Array, variances: Array | None, begin: int) -> float:
