@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, cannot_tell, measured
 from grposcope.faults.reward.reward_hacking import best_evaluation, score_levels, shares, up_to
 from grposcope.maths.timeseries.peak import since_places
@@ -63,7 +63,6 @@ FAULT = Fault(
     name="held-out decline",
     rank=200,
     remedy="go back to the checkpoint of the best evaluation, and check for overfitting to the training problems",
-    source=OWN_METHOD,
     beside="warning",
     log=LogTest(
         "held-out decline",

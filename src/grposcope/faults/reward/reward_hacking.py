@@ -159,7 +159,6 @@ FAULT = Fault(
     rank=40,
     remedy="stop and read completions after the onset: what do they do that the verifier rewards wrongly? "
     "Then correct the verifier and go back to the checkpoint before the onset",
-    source="theory: the proxy's fixed point drifts from the true one; the test is a method of this project",
     beside="warning",
     gamed=True,
     implies=("held-out decline",),
