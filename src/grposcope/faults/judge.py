@@ -68,11 +68,15 @@ def _told(tests: Sequence[LogTest], findings: Sequence[Finding]) -> list[Finding
 def _of_reading(run: Run, faults: Mapping[str, Fault]) -> list[Finding]:
     """What was found when the log was read."""
     return [
-        replace(finding, fault=fault.name, remedy=finding.remedy or fault.remedy, source=pages.page(fault).source)
+        replace(
+            finding, fault=fault.name, remedy=finding.remedy or fault.remedy, source=page.source,
+            decides=finding.decides or (page.decides if finding.present else ""),
+        )
         for fault in faults.values()
         if fault.reading is not None
+        for page in [pages.page(fault)]
         for finding in fault.reading(run)
-    ]
+    ]  # fmt: skip
 
 
 def _result(test: LogTest, quantities: Quantities) -> Finding:
