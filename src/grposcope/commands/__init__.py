@@ -22,7 +22,7 @@ OWN = (
         "grposcope.lab.train.command",
     ),
     Command(
-        "sweep", PURPOSES[2], "train over a grid of settings and seeds, and compare the cells",
+        "sweep", PURPOSES[2], "train over a grid of settings and seeds, and compare the settings",
         "grposcope.lab.sweeps.command",
     ),
 )  # fmt: skip
