@@ -119,10 +119,10 @@ def test_the_first_line_begins_with_the_settings_that_differ(
     assert out.startswith("d.jsonl against c.jsonl: policy/kl_loss_coef 0.1 against 0.001; they differ in no metric")
     first = {"lr": 1e-6, "group": 8, "seed": 1, "kl": 0.0}
     out, _ = call(capsys, record("a", first, 0), record("b", first | {"lr": 3e-6}, 1))
-    assert out.startswith("b against a: lr 3e-06 against 1e-06; reward 0.6")
+    assert out.startswith("b against a: lr 3e-6 against 1e-6; reward 0.6")
     one, other = record("a", first, 0), record("b", {"lr": 3e-6, "group": 4, "seed": 2, "kl": 0.1, "steps": 3}, 1)
     assert (
-        ": lr 3e-06 against 1e-06, group 4 against 8, seed 2 against 1 and kl 0.1 against 0; reward"
+        ": lr 3e-6 against 1e-6, group 4 against 8, seed 2 against 1 and kl 0.1 against 0; reward"
         in call(capsys, one, other)[0]
     ), "steps are not stated by the first"
 
