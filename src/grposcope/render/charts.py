@@ -107,6 +107,17 @@ def colour(index: int) -> str:
     return f"var(--run-{index % COLOURS + 1})"
 
 
+METRICS = {"reward": 0, "heldout": 1, "entropy": 2, "kl": 3, "length": 4, "dead_fraction": 5, "grad_norm": 6}
+"""Metric -> its colour on every chart of a page about one run; all others have OTHERS."""
+
+OTHERS = 7
+
+
+def metric_colour(name: str) -> str:
+    """The colour of a metric on the page of one run; heldout stands for the held-out score."""
+    return colour(METRICS.get(name, OTHERS))
+
+
 def palette(names: Sequence[str], order: Sequence[str] = ()) -> dict[str, str]:
     """The colour of each name, by its place in `order` (all names of the page), or else among `names`."""
     places = list(order or names)
