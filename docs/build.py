@@ -19,6 +19,7 @@ from grposcope.core.metrics import LOGGED, METRICS, Metric
 from grposcope.faults import catalogue, pages
 from grposcope.instruments.lint.dialects import DIALECTS
 from grposcope.logs.trainers import DEFECTS, TRAINERS
+from grposcope.logs.trainers.held import HELD
 from grposcope.signs import words
 
 HERE = Path(__file__).parent
@@ -335,6 +336,11 @@ READERS = {
     "As in our own record": lambda: _keys(METRICS),
     "Logged by others only": lambda: _keys(LOGGED),
     "By engine and version": _defects,
+    "Which source": lambda: [
+        "| trainer | package | held on | |",
+        "|---|---|---|---|",
+        *(f"| {TRAINERS[one.trainer].title} | {one.package} {one.version} | {one.when} | {one.note} |" for one in HELD),
+    ],
 }
 """Heading in docs/readers.md -> the lines of the table below it."""
 
