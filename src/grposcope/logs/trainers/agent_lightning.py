@@ -38,7 +38,10 @@ AGENT_LIGHTNING = replace(
     VERL,
     name="agent-lightning",
     title="Agent Lightning",
-    recognises=lambda keys: "training/n_rollouts" in keys or "training/n_rollouts_w_trace" in keys,
+    recognises=lambda keys: (
+        bool(keys & {"training/n_rollouts", "training/n_rollouts_w_trace"})
+        or ("training/reward" in keys and any(key.startswith("actor/") for key in keys))
+    ),
     keys={**VERL.keys, "reward": ("training/reward", *VERL.keys["reward"])},
     made=made,
     defects=(),
