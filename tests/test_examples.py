@@ -61,6 +61,14 @@ def test_own_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_own_task_learns_at_its_defaults(tmp_path: Path) -> None:
+    said = run("own_task.py", "--out", tmp_path / "mine")
+    first, last = (float(value) for value in re.findall(r"([\d.]+) ± [\d.]+ \(n=60\)", said))
+    assert 0.2 < first < 0.5
+    assert last > first + 0.15
+
+
+@pytest.mark.slow
 def test_compare_recipes(tmp_path: Path) -> None:
     said = run("compare_recipes.py", "--seeds", 0, 1, "--steps", 2, "--prompts", 4, "--problems", 8, "--out", tmp_path)
     assert "recipe=dr_grpo" in said
