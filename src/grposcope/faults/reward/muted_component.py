@@ -72,7 +72,6 @@ FAULT = Fault(
     rank=230,
     remedy="standardize each reward before adding them, or raise the weight of the one that hardly counts (see "
     "grposcope rewards)",
-    source="arXiv:2602.05863, arXiv:2601.05242; the limit is chosen by this project",
     effect="the policy hardly learns from it",
     beside="note",
     instead="warning",
