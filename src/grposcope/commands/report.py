@@ -169,4 +169,6 @@ def default_page(run: Path) -> Path:
 
     if (kept := remote.address(run)) is not None:
         return Path(f"{kept[1].rpartition('/')[2]}.html")
+    if str(run) == logs.STANDARD_INPUT:
+        return Path("page.html")
     return run / "page.html" if run.is_dir() else run.with_name(f"{run.name}.html")
