@@ -30,8 +30,8 @@ def drawn(kind: str, value: Any) -> Any:
     return getattr(home, function)(value)
 
 
-def frame(columns: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
-    """Columns as a table of pandas; UserError where pandas is not installed."""
+def frame(columns: Mapping[str, Any]) -> pd.DataFrame:
+    """Columns, arrays or lists, as a table of pandas; UserError where pandas is not installed."""
     try:
         import pandas as pd
     except ModuleNotFoundError:
