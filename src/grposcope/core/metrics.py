@@ -283,6 +283,8 @@ _OFF_POLICY = (
            "mean over the sampled tokens of exp |log π_sampler − log π_trainer|, before any cap or mask: 1 if equal"),
     Metric("mismatch/prob_diff", "|π_sampler − π_trainer|", "",
            "mean over the sampled tokens of the absolute difference of their probabilities"),
+    Metric("mismatch/correlation", "Correlation of probabilities", "",
+           "Pearson correlation over the sampled tokens of π_sampler and π_trainer: 1 if equal", "up"),
     Metric("mismatch/chi2_token", "χ² of tokens", "",
            "mean over tokens of ρ², less 1, before any cap or mask"),
     Metric("mismatch/chi2_sequence", "χ² of sequences", "",
@@ -337,7 +339,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "clip": ("clip_fraction", "clip_high", "clip_low"),
     "mismatch": (
         "mismatch/k3", "mismatch/k1", "mismatch/abs", "mismatch/mult_error", "mismatch/k2", "mismatch/log_ratio",
-        "mismatch/chi2_token",
+        "mismatch/chi2_token", "mismatch/correlation",
     ),
     "importance": ("importance/ratio", "importance/weight"),
     "staleness": ("staleness/mean", "staleness/max"),

@@ -43,6 +43,10 @@ FAR: Mapping[str, float] = {
 }  # fmt: skip
 """Limit of the size of each column of mismatch; a KL or log ratio counts whichever sign it has."""
 
+CORRELATED = 0.9
+"""Correlation of the probabilities of sampler and trainer below which they are too far apart; chosen by this project: a
+sound one is above 0.99 (MiniMax-M1, arXiv:2506.13585, after its head was computed in float32)."""
+
 GROWN = 10.0
 """Late over early mismatch that is too much growth: a sampler whose weights were never renewed grew by 36; healthy
 mismatch grows by a small factor as a policy sharpens."""
@@ -132,6 +136,8 @@ def _weights(quantities: Quantities) -> list[Measure]:
         measures.append(_above(series, sizes, limit, tests=2))
     for series in _logged(quantities, ("importance/ess",)):
         measures.append(_above(series, 1 - series.values, 1 - EFFECTIVE))
+    for series in _logged(quantities, ("mismatch/correlation",)):
+        measures.append(_above(series, 1 - series.values, 1 - CORRELATED))
     for series in _logged(quantities, ("importance/masked", "importance/masked_sequences")):
         measures.append(_above(series, series.values, LOST))
     return measures
@@ -159,6 +165,8 @@ def _as_logged(measure: Measure) -> float:
     name, late = measure.series.name, measure.series.level(LATE).value
     if name == "mismatch/mult_error":
         return 1 + measure.limit
+    if name == "mismatch/correlation":
+        return 1 - measure.limit
     if name.startswith("importance/") and "masked" not in name:
         return 1 + measure.limit if late > 1 else 1 - measure.limit
     return math.copysign(measure.limit, late) if name in ("mismatch/k1", "mismatch/log_ratio") else measure.limit
@@ -187,5 +195,6 @@ TEST = LogTest(
     needs=("mismatch",),
     statistic="late mismatch against its limit and the early one; late mean weight, effective share and share masked",
     threshold=f"k3 > {K3_FAR:g}, |mean log ρ| or mean |log ρ| > {ABS_FAR:g}, error > {1 + ERROR_FAR:g}, or > {GROWN:g} "
-    f"× early; mean weight outside {LOW:g} to {HIGH:g}, effective share < {EFFECTIVE:g}, > {LOST:g} masked",
+    f"× early; correlation < {CORRELATED:g}; mean weight outside {LOW:g} to {HIGH:g}, effective share < {EFFECTIVE:g}, "
+    f"> {LOST:g} masked",
 )

@@ -76,7 +76,10 @@ ART = Trainer(
         "policy_loss": ("loss/policy_loss", *with_prefix("policy_loss")),
         "grad_norm": ("loss/grad_norm", *with_prefix("grad_norm")),
         "lr": ("loss/learning_rate", *with_prefix("learning_rate")),
-        "staleness/mean": with_prefix("steps_off_policy"),
+        "clip_fraction": ("loss/clipped_token_fraction",),
+        "importance/ratio": ("loss/importance_ratio_mean",),
+        "mismatch/correlation": ("loss/probs_corr",),
+        "staleness/mean": ("offpolicy/token_weighted_policy_age_steps", *with_prefix("steps_off_policy")),
         "agent/errors": ("reward/exception_rate", *with_prefix("exception_rate")),
     },
     logs=(
