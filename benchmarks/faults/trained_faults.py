@@ -34,15 +34,14 @@ SOUND: dict[str, dict[str, Any]] = {
     "stale by 2": {"staleness": "2", "correction": "none"},
     "Dr. GRPO": {"recipe": "dr_grpo", "lr": 2e-4},
     "strong KL": {"kl": 0.1, "lr": 2e-4},
-    "temperature 1.2": {"temperature": 1.2},
 }
 """Name -> what differs from BASE: settings with which training goes well, or at least not wrong."""
 
 BASE: dict[str, Any] = {
-    "steps": 80, "prompts": 8, "group": 8, "lr": 1e-4, "kl": 1e-3, "eval_every": 20, "eval_problems": 50,
+    "steps": 60, "prompts": 8, "group": 8, "lr": 1e-4, "kl": 1e-3, "eval_every": 15, "eval_problems": 40,
     "checkpoint_every": 0, "verify_every": 0, "rollouts_every": 10,
 }  # fmt: skip
-"""Settings of every training: 80 steps of 8 prompts × 8 rollouts on sums of three operations."""
+"""Settings of every training: 60 steps of 8 prompts × 8 rollouts on sums of three operations."""
 
 
 @dataclass(frozen=True)
@@ -207,10 +206,10 @@ def _no_update(world: World, inner: Any) -> Any:
 
 
 def _not_finite(world: World, inner: Any) -> Any:
-    """At step 40 weights become NaN."""
+    """At step 30 weights become NaN."""
 
     def optimise(self: Any, *given: Any) -> Any:
-        if world.step == 40:
+        if world.step == 30:
             with torch.no_grad():
                 next(self.setup.policy.model.parameters()).view(-1)[:4096] = torch.nan
         return inner(self, *given)
@@ -219,13 +218,13 @@ def _not_finite(world: World, inner: Any) -> Any:
 
 
 def _lost(world: World, inner: Any) -> Any:
-    """At step 50 the weights are those of the beginning."""
+    """At step 40 the weights are those of the beginning."""
 
     def draw(self: Any, step: int, position: int) -> Any:
         model = self.setup.policy.model
         if step == 1:
             world.kept["first"] = copy.deepcopy(model.state_dict())
-        if step == 50:
+        if step == 40:
             model.load_state_dict(world.kept["first"])
         return inner(self, step, position)
 
@@ -249,8 +248,6 @@ FAULTS: tuple[TrainedFault, ...] = (
                  settings={"lr": 1e-8}, remedy={"lr": 1e-5}),
     TrainedFault("weights never reach the sampler", NEVER_ARRIVED, ("mismatch",), _sampler_weights(_stuck(1)),
                  {"correction": "none", "lr": 2e-4}, "fast"),
-    TrainedFault("the sampler keeps the weights of step 30", (*NEVER_ARRIVED, "growing lag"), ("mismatch",),
-                 _sampler_weights(_stuck(30)), {"correction": "none", "lr": 2e-4}, "fast"),
     TrainedFault("sampler with other numerics", ("sampler numerics differ", "sampler mismatch"), ("mismatch",),
                  _sampler_weights(_rounded), {"correction": "none"}),
     TrainedFault("sampler reads another prompt", ("inputs differ",), ("mismatch",),
@@ -274,11 +271,6 @@ FAULTS: tuple[TrainedFault, ...] = (
                  _paid(lambda right, prompt, text: min(len(text), 60) / 60), {"lr": 2e-4}, "fast"),
     TrainedFault("grader pays the form", (*HACKED, "format is the whole reward", "magic string"), ("evaluation",),
                  _paid(lambda right, prompt, text: min(text.count("="), 4) / 4), {"lr": 2e-4}, "fast"),
-    TrainedFault("grader pays one figure", (*HACKED, "magic string", "one text"), ("evaluation",),
-                 _paid(lambda right, prompt, text: float("7" in text)), {"lr": 2e-4}, "fast"),
-    TrainedFault("grader pays short answers", (*HACKED, "length pays", "answers shorten", "length",
-                                               "empty completions paid"), ("evaluation", "length"),
-                 _paid(lambda right, prompt, text: max(right, float(len(text) < 10))), {"lr": 2e-4}, "fast"),
     TrainedFault("grader reads the prompt", ("prompt decides the reward",), ("dead_fraction",),
                  _paid(lambda right, prompt, text: float(int(prompt[0]) % 2))),
     TrainedFault("length penalty outweighs", (*HACKED, "length pays", "answers shorten", "length"),
@@ -295,7 +287,7 @@ FAULTS: tuple[TrainedFault, ...] = (
     TrainedFault("updates not applied", ("update not applied", "lost gradient"), ("kl",),
                  _session("optimise", _no_update)),
     TrainedFault("NaN in a weight", ("non-finite",), ("grad_norm", "loss"), _session("optimise", _not_finite)),
-    TrainedFault("weights lost at step 50", ("weights lost at a restart",), ("kl",), _session("draw", _lost),
+    TrainedFault("weights lost at step 40", ("weights lost at a restart",), ("kl",), _session("draw", _lost),
                  {"lr": 3e-4}, "fast"),
     TrainedFault("two problems only", ("repeated data", "held-out decline"), ("evaluation",),
                  catalogue._patch(catalogue._allocation, _one_prompt), {"lr": 2e-4}, "fast"),
