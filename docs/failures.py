@@ -285,6 +285,14 @@ FAILURES: Mapping[str, Failure] = {
         },
         ("num_gen_batches", "reward"),
     ),
+    "skipped updates": Failure(
+        lambda rng: {
+            "trained": (rng.random(ROWS) < 0.1).astype(float),
+            "reward": around(1.3, 0.1, rng),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("trained", "reward"),
+    ),
     "correction drops most": Failure(
         lambda rng: {"importance/masked_sequences": np.clip(around(0.65, 0.03, rng), 0, 1)},
         ("importance/masked_sequences", "reward"),

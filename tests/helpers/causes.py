@@ -125,6 +125,11 @@ CASES = (
         "prompts",
     ),
     Case(
+        "skipped updates",
+        with_columns(trained=np.arange(N) % 10 == 0), with_columns(trained=np.arange(N) % 10 > 0),
+        "rewards of the rollouts of one group", "learning rate",
+    ),
+    Case(
         "unbounded ratio",
         with_columns(grad_norm=SPIKES), with_columns(grad_norm=SPIKES, clip_fraction=np.zeros(N)),
         "delta", "lower the learning rate",
