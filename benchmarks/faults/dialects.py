@@ -26,7 +26,7 @@ EVALUATIONS = {
 
 SAME = {
     "reward_std_unclear": "reward_std_batch", "kl_loss": "kl", "kl_estimate": "kl", "at_limit": "truncated",
-    "policy_loss": "loss", "entropy_loss": "entropy", "seconds_step": "seconds_update",
+    "entropy_loss": "entropy", "seconds_step": "seconds_update",
 }  # fmt: skip
 """Metric of a trainer -> ours that has the same value in these trainings: one pass of k3, no entropy bonus."""
 

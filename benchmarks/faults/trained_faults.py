@@ -4,6 +4,10 @@ Fixed before the first training. A name of the catalogue is right where its reme
 would mend the fault that was put in; "rung NAME" is a rung of the ladder of a flat run. Names in `NEW` were not in the
 catalogue then: nothing in it has the remedy. `needs` are quantities of which a log has to have one for the fault to be
 seen at all. Faults of the reward change what training is paid, never the held-out score.
+
+Changed after the first development seed, before any held-out one: the sampler with other numerics was off by 0.06 of
+each weight, with which training went well (k3 0.001); a length penalty was dropped, since all completions of `tiny` have
+nearly one length, so that it changed nothing; a logged policy loss is left out, which was given the KL term.
 """
 
 from __future__ import annotations
@@ -135,12 +139,12 @@ def _stuck(first: int) -> Callable[[World, Any], Any]:
 
 
 def _rounded(world: World, model: Any) -> Any:
-    """Each weight of the sampler is off by a few per cent, in the same way at every step."""
+    """Each weight of the sampler is off by a fifth of itself, in the same way at every step."""
     other = copy.deepcopy(model)
     stream = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for weight in other.parameters():
-            weight.mul_(1 + 0.06 * torch.randn(weight.shape, generator=stream))
+            weight.mul_(1 + 0.2 * torch.randn(weight.shape, generator=stream))
     return other
 
 
@@ -273,9 +277,6 @@ FAULTS: tuple[TrainedFault, ...] = (
                  _paid(lambda right, prompt, text: min(text.count("="), 4) / 4), {"lr": 2e-4}, "fast"),
     TrainedFault("grader reads the prompt", ("prompt decides the reward",), ("dead_fraction",),
                  _paid(lambda right, prompt, text: float(int(prompt[0]) % 2))),
-    TrainedFault("length penalty outweighs", (*HACKED, "length pays", "answers shorten", "length"),
-                 ("evaluation", "length"), _paid(lambda right, prompt, text: right - len(text) / 8), {"lr": 2e-4},
-                 "fast"),
     TrainedFault("rewards shuffled in the group", ("misplaced rewards", "wrong rewards"), ("rollouts",),
                  catalogue._patch(catalogue._graded, _shuffled)),
     TrainedFault("sign reversed", ("reversed sign",), ("reward", "evaluation"), _credit(lambda c, rollouts: -c)),
