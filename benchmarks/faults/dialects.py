@@ -31,14 +31,23 @@ SAME = {
 """Metric of a trainer -> ours that has the same value in these trainings: one pass of k3, no entropy bonus."""
 
 
+PROBLEMS = 5_000
+"""Training problems of the task, where a training does not draw the same few."""
+
+
 def rows_of(folder: Path) -> list[dict[str, float]]:
     """The rows of a training: its steps with what the bench noted of each batch, by the names of our metrics."""
     steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
     noted = {row["step"]: row for row in map(json.loads, (folder / "noted.jsonl").read_text().splitlines())}
+    drawn = [json.loads(line)["problem"] for line in (folder / "groups.jsonl").read_text().splitlines()]
+    few = len(set(drawn)) < len(drawn) / 10
     rows, batch = [], {}
     for step in steps:
         batch = noted.get(step["step"], batch)
         row = {**batch, **{key: float(value) for key, value in step.items()}}
+        if row.get("advantage_max") == row.get("advantage_min") == 0 and row["reward_std"] > 0:
+            row = {key: value for key, value in row.items() if not key.startswith("advantage_")}  # no token has one
+        row["epoch"] = row["step"] / len(steps) * len(drawn) / (len(set(drawn)) if few else PROBLEMS)
         row["clip_fraction"] = row["clip_low"] + row["clip_high"]
         rows.append(row)
     return rows

@@ -6,7 +6,7 @@ catalogue then: nothing in it has the remedy. `needs` are quantities of which a 
 seen at all. Faults of the reward change what training is paid, never the held-out score.
 
 Changed after the first development seed, before any held-out one: the sampler with other numerics was off by 0.06 of
-each weight, with which training went well (k3 0.001); a length penalty was dropped, since all completions of `tiny` have
+each weight, with which training went well (k3 0.001); a length penalty was dropped, since completions of `tiny` have
 nearly one length, so that it changed nothing; a logged policy loss is left out, which was given the KL term.
 """
 

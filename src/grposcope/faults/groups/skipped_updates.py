@@ -11,8 +11,8 @@ How it shows
 What it does to the gradient
     There is none: the weights after such a step are those before it.
 What to do
-    Give rollouts of a group different rewards: prompts that are solved sometimes, more rollouts per group, a temperature
-    that makes them differ, or partial credit. See that groups hold several rollouts of one prompt.
+    Give rollouts of a group different rewards: prompts that are solved sometimes, more rollouts per group, a
+    temperature that makes them differ, or partial credit. See that groups hold several rollouts of one prompt.
 What decides
     The rewards of the rollouts of one group, read side by side.
 Sources

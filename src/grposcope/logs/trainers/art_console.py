@@ -19,7 +19,10 @@ from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 
-_BAR = re.compile(r"(?P<kind>gather|train): +\d{1,3}%\|[^|\r\n]*\| *(?P<done>\d{1,9})/(?P<of>\d{1,9}) \[[^,\]]*,[^,\]]*(?P<rest>[^\]\r\n]*)\]")
+_BAR = re.compile(
+    r"(?P<kind>gather|train): +\d{1,3}%\|[^|\r\n]*\| *(?P<done>\d{1,9})/(?P<of>\d{1,9}) "
+    r"\[[^,\]]*,[^,\]]*(?P<rest>[^\]\r\n]*)\]"
+)
 _PAIR = re.compile(r"(?P<key>[A-Za-z_][\w/.-]{0,80})=(?P<value>[^,\s\]]+)")
 _SKIPPED = re.compile(r"Advanced step from \d{1,12} to (?P<step>\d{1,12}) \(no training occurred\)")
 
@@ -59,7 +62,7 @@ def _numbers(told: Sequence[float | None]) -> list[float]:
     """Numbers of steps that follow one another, of which some are told: counted on, or back from the first told."""
     first = next(((place, step) for place, step in enumerate(told) if step is not None), (0, 1.0))
     numbers: list[float] = []
-    for place, step in enumerate(told):
+    for step in told:
         counted = numbers[-1] + 1 if numbers else first[1] - first[0]
         numbers.append(counted if step is None else step)
     return numbers
