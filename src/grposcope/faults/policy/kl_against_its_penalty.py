@@ -32,8 +32,8 @@ from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import number
 from grposcope.maths.timeseries.change import LATE
-from grposcope.signs.kl_in_the_loss import loss_over_kl
 from grposcope.signs.mismatch import straight
+from grposcope.signs.parts_of_the_loss import loss_as_multiple
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 
 COEFFICIENT = re.compile(r"(.*[_./])?(kl_loss_coef|kl_coef|init_kl_coef|kl_beta|kl_ctl)")
@@ -91,11 +91,11 @@ def check(quantities: Quantities) -> Finding:
 
 def _subtracted(quantities: Quantities, kl: MetricSeries) -> Finding | None:
     """That the loss is the KL times a number below 0: the term has the wrong sign; None where it is not."""
-    found = loss_over_kl(quantities)
+    found = loss_as_multiple(quantities, "kl")
     if found is None or found.coefficient >= 0:
         return None
     evidence = (Sign("loss over KL, median row", found.coefficient, limit="above 0 for a penalty", column=found.loss),)
-    brief = f"{quantities.key(found.loss)} is {number(found.coefficient)} × {quantities.key(found.kl)}"
+    brief = f"{quantities.key(found.loss)} is {number(found.coefficient)} × {quantities.key(found.of)}"
     because = (
         f"{brief} in the {found.rows} rows that have a KL: the KL term is subtracted from the loss, so that every step "
         "leads away from the start"

@@ -29,7 +29,7 @@ from grposcope.core.text import number
 from grposcope.faults.known import Known
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import run_outcome
-from grposcope.signs.kl_in_the_loss import loss_over_kl
+from grposcope.signs.parts_of_the_loss import loss_as_multiple
 from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.settings.names import by_our_names
 
@@ -46,7 +46,7 @@ NEAR = 0.02
 def check(quantities: Quantities) -> Finding:
     """A coefficient of STRONG or more, by the rows or the settings, a KL below NEAR, and no gain."""
     kl = quantities.require("kl", LEAST)
-    found, stated = loss_over_kl(quantities), quantities.run.setting("kl")
+    found, stated = loss_as_multiple(quantities, "kl"), quantities.run.setting("kl")
     if found is None and not isinstance(stated, int | float):
         return cannot_tell("no coefficient of a KL term is logged")
     coefficient = float(stated) if found is None else found.coefficient

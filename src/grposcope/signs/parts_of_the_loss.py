@@ -1,7 +1,7 @@
-"""The coefficient with which the KL enters the loss, read off rows in which the loss is a multiple of the KL.
+"""The coefficient with which the KL, or the entropy, enters the loss, read off rows in which the loss is a multiple.
 
 With one update on each batch and advantages that sum to 0 within groups, the policy's part of the loss is 0 but for
-rounding, so that what is logged as the loss is coefficient × KL, whatever the settings say.
+rounding, so that what is logged as the loss is coefficient × KL, or − coefficient × entropy, whatever the settings say.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import numpy as np
 from grposcope.signs.quantities import LEAST, Quantities
 
 ALONG = 0.99
-"""Share of the variance of the loss that a multiple of the KL explains, at least."""
+"""Share of the variance of the loss that the multiple explains, at least."""
 
 ALIKE = 0.1
-"""Spread of loss over KL, row by row, over its median, at most: median absolute deviation."""
+"""Spread of the multiple, row by row, over its median, at most: median absolute deviation."""
 
 
 @dataclass(frozen=True)
-class LossOverKL:
-    """In rows with a KL the loss is `coefficient` × it. kl, loss: names of the columns."""
+class Multiple:
+    """In `rows` rows the loss is `coefficient` × another metric. of, loss: names of the columns."""
 
     coefficient: float
-    kl: str
+    of: str
     loss: str
     rows: int
 
 
-def loss_over_kl(quantities: Quantities) -> LossOverKL | None:
-    """The multiple of the KL that the loss is; None where it is none, or where either is not logged."""
-    loss, distance = quantities.column("loss"), quantities.get("kl", LEAST)
+def loss_as_multiple(quantities: Quantities, quantity: str) -> Multiple | None:
+    """The multiple of a quantity above 0 that the loss is; None where it is none, or where either is not logged."""
+    loss, distance = quantities.column("loss"), quantities.get(quantity, LEAST)
     if loss is None or distance is None or distance.values.min() < 0:
         return None
     _, a, b = np.intersect1d(loss.steps, distance.steps, return_indices=True)
@@ -44,4 +44,4 @@ def loss_over_kl(quantities: Quantities) -> LossOverKL | None:
     spread = float(np.median(np.abs(y / x - ratio)))
     if not ratio or rest > (1 - ALONG) * float((y**2).sum()) or spread > ALIKE * abs(ratio):
         return None
-    return LossOverKL(ratio, distance.name, loss.name, len(x))
+    return Multiple(ratio, distance.name, loss.name, len(x))
