@@ -43,6 +43,7 @@ WALL = 4000 + 60 * np.random.default_rng(2).uniform(-1, 1, N)
 NATURAL = 3000 * np.exp(0.25 * np.random.default_rng(2).normal(size=N))
 LONGER = 900 + 2500 * U
 RETURN = int(np.argmax(U >= 0.6))
+PASSES = (np.arange(N) % 4 > 0).astype(float)
 SAW = 0.1 * np.where(U < 0.6, U, U - 0.6) + 1e-3
 SPIKES = made.healthy()["grad_norm"] * np.where(np.isin(np.arange(N), (60, 71, 88, 101)), 60.0, 1.0)
 FORMAT = (0.6 + 0.3 * (1 - np.exp(-30 * U))) * np.exp(0.01 * np.random.default_rng(4).normal(size=N))
@@ -124,6 +125,18 @@ CASES = (
         with_columns(**{"train/num_gen_batches": np.round(5 + 4 * U)}),
         with_columns(**{"train/num_gen_batches": np.round(1 + U)}),
         "prompts",
+    ),
+    Case(
+        "clip saturation",
+        with_columns(clip_low=0.1 * PASSES, clip_high=0.05 * PASSES, grad_norm=np.where(PASSES > 0, 0.1, 0.3) * NOISE),
+        with_columns(clip_low=0.1 * PASSES, clip_high=0.05 * PASSES, grad_norm=np.where(PASSES > 0, 0.25, 0.3) * NOISE),
+        "clip range in force",
+    ),
+    Case(
+        "entropy explosion",
+        with_columns(entropy=(0.2 + 0.1 * U) * NOISE, loss=-0.3 * (0.2 + 0.1 * U) * NOISE, reward=flat()),
+        with_columns(entropy=(0.2 + 0.1 * U) * NOISE, loss=-0.001 * (0.2 + 0.1 * U) * NOISE, reward=flat()),
+        "lower the entropy bonus",
     ),
     Case(
         "update not applied",

@@ -30,6 +30,9 @@ LATE = 0.15
 """Share of the run that the reward must be constant for, where it varied before."""
 
 
+HARDLY = 0.05
+"""Mean reward of earlier rows up to which a reward of 0 at last is no change."""
+
 WRONG = 0.8
 """Held-out share of right answers below which a reward that pays every rollout is wrong."""
 
@@ -56,6 +59,8 @@ def check(quantities: Quantities) -> Finding:
         )
     if same == n and last == 0 and _alike(quantities, last):
         return fact(False, "the reward is 0 in every row: it was never paid", evidence)
+    if same < n and last == 0 and 0 <= reward.values[: n - same].mean() <= HARDLY:
+        return fact(False, "the reward is hardly ever paid, before its last rows as in them", evidence)
     top = reward.values.max() if quantities.reward_range is None or same < n else quantities.reward_range[1]
     solved = last >= top and (same < n or last > 0)
     since = f"in all {n} {reward.rows}" if same == n else f"in the last {same} of {n} {reward.rows}"

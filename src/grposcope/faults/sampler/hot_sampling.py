@@ -70,11 +70,8 @@ def _below_its_evaluation(quantities: Quantities) -> Finding:
     held = next(iter(heldout_scores(quantities)), None)
     if reward is None or entropy is None or held is None:
         return cannot_tell("the temperature is not logged")
-    score, paid, nats = (
-        float(held.score.values[0]),
-        float(reward.values[:FIRST].mean()),
-        float(entropy.values[:FIRST].mean()),
-    )
+    paid, nats = (float(series.values[:FIRST].mean()) for series in (reward, entropy))
+    score = float(held.score.values[0])
     shares = min(held.score.values.min(), reward.values.min()) >= 0 and max(score, paid) <= 1
     begins = held.score.steps[0] <= reward.steps[FIRST - 1]
     rises = run_outcome.of_reward(quantities).direction == "up"
@@ -119,8 +116,8 @@ FAULT = Fault(
         where_logged=True,
         statistic="the temperature that the log states, beside what became of the reward; else reward and entropy of "
         "the first rows beside the first evaluation",
-        threshold=f"{HOT:g} with no gain, a fact; where it does not: first rows paid {LESS:g} of the first evaluation or "
-        f"less, at {UNSURE:g} nats of entropy",
+        threshold=f"{HOT:g} with no gain, a fact; where it does not: first rows paid {LESS:g} of the first evaluation "
+        f"or less, at {UNSURE:g} nats of entropy",
     ),
     settings=SettingsCheck("hot sampling", settings, EVERY, "a temperature far above 1", ("warning",)),
 )
