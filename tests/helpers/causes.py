@@ -128,8 +128,8 @@ CASES = (
     ),
     Case(
         "clip saturation",
-        with_columns(clip_low=0.1 * PASSES, clip_high=0.05 * PASSES, grad_norm=np.where(PASSES > 0, 0.1, 0.3) * NOISE),
-        with_columns(clip_low=0.1 * PASSES, clip_high=0.05 * PASSES, grad_norm=np.where(PASSES > 0, 0.25, 0.3) * NOISE),
+        with_columns(clip_fraction=0.15 * PASSES, grad_norm=np.where(PASSES > 0, 0.1, 0.3) * NOISE),
+        with_columns(clip_fraction=0.15 * PASSES, grad_norm=np.where(PASSES > 0, 0.25, 0.3) * NOISE),
         "clip range in force",
     ),
     Case(

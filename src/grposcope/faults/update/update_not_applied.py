@@ -31,8 +31,11 @@ from grposcope.signs.quantities import LEAST, Quantities
 MOST = 0.5
 """Share of the rows that have a gradient, at least."""
 
-ALWAYS = ("openrlhf", "art", "generic")
+ALWAYS = ("openrlhf", "art", "generic", "ms-swift")
 """Engines whose logs have a KL of 0 where none is worked out."""
+
+RISES = 0.01
+"""p-value of a rise of the reward from which weights must have changed."""
 
 
 def check(quantities: Quantities) -> Finding:
@@ -42,13 +45,16 @@ def check(quantities: Quantities) -> Finding:
     evidence = (Sign(f"largest {kl.name}", float(np.abs(kl.values).max()), column=kl.name),)
     if kl.values.any():
         return fact(False, "the KL is not 0 in every row", evidence)
-    if quantities.run.meta.engine in ALWAYS and not quantities.run.setting("kl"):
-        return fact(False, "a KL of 0 may mean that none is worked out", evidence)
     if np.mean(norm.values > 0) < MOST or (rate is not None and not rate.values.any()):
         return fact(False, "there is hardly a gradient, or no learning rate", evidence)
-    if outcome.direction == "up":
+    reward = quantities.get("reward", LEAST)
+    risen = reward is not None and reward.present.rise.p_up < RISES
+    if outcome.direction == "up" or risen:
         return fact(False, "the reward rises, so that weights do change", evidence)
     key = quantities.key(kl.name)
+    if quantities.run.meta.engine in ALWAYS and not quantities.run.setting("kl"):
+        either = f"{key} is exactly 0 in all {len(kl)} rows: no step changes the policy, or no KL is worked out"
+        return Finding("update not applied", "possible", "fact", either, evidence=evidence)
     because = (
         f"{key} is exactly 0 in all {len(kl)} rows, although the gradient norm is above 0 in "
         f"{int((norm.values > 0).sum())} of {len(norm)}: no step changes the policy, or the reference changes with it"

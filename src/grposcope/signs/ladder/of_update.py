@@ -81,6 +81,12 @@ def weights(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
         key, late = quantities.key(kl.name), kl.level(LATE).value
         steps = int(kl.steps[-1] - kl.steps[0]) + 1
         said = f"{key} is {number(late)} nats in the last fifth of {steps:,} steps"
+        if not kl.values.any():
+            because = f"{key} is exactly 0 in all {len(kl)} rows: no step changes the policy, or no KL is worked out"
+            do = (
+                "see that the KL coefficient is above 0; then compare a checksum of the weights before and after a step"
+            )
+            return Rung(*WEIGHTS, "cannot tell", because, do=do)
         if late >= UNMOVED:
             return Rung(*WEIGHTS, "yes", said)
         if steps >= MANY_STEPS:
