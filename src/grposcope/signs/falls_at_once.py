@@ -27,25 +27,30 @@ ALIKE = 2.5
 MORE = 0.1
 """Share of completions by which more may be cut there than at first."""
 
+ENTROPY, CUT = "the entropy", "the share of cut completions"
+"""What may be as at first."""
+
 APART = 0.01
 """Mismatch of sampler and trainer there, in nats per token, at most."""
 
 
 @dataclass(frozen=True)
 class Fall:
-    """From `first` to `low` at `step`, where the KL to the start is `kl`. beside: what was as at first, in words."""
+    """From `first` to `low` at `step`, where the KL to the start is `kl`, None where it is not logged. beside: what was
+    as at first."""
 
     first: float
     low: float
     step: int
-    kl: float
-    beside: str
+    kl: float | None
+    beside: tuple[str, ...]
 
 
 def fall(quantities: Quantities) -> Fall | None:
-    """Such a fall of the reward; None where there is none, or where no KL to the start is logged."""
+    """Such a fall of the reward; None where there is none, or where too little is logged to say that the policy is near
+    its start: a KL, or in its place the entropy and the share of cut completions."""
     reward, kl = quantities.get("reward", LEAST), quantities.get("kl", LEAST)
-    if reward is None or kl is None or abs(kl.values[0]) > NEAR or quantities.run.window > 1:
+    if reward is None or (kl is not None and abs(kl.values[0]) > NEAR) or quantities.run.window > 1:
         return None
     width = max(3, len(reward) // 20)
     smooth = np.convolve(reward.values, np.ones(width) / width, "valid")  # smooth[k] is of the rows k … k + width − 1
@@ -60,7 +65,7 @@ def fall(quantities: Quantities) -> Fall | None:
         return None
     far = _around(kl, step, width)
     beside = _as_at_first(quantities, step, width)
-    if far is None or abs(far) > NEAR or beside is None:
+    if beside is None or (abs(far) > NEAR if far is not None else not {ENTROPY, CUT} <= {*beside}):
         return None
     return Fall(float(smooth[0]), float(smooth[place]), int(step), far, beside)
 
@@ -73,22 +78,22 @@ def _around(series: MetricSeries | None, step: float, width: int) -> float | Non
     return float(np.median(rows)) if len(rows) else None
 
 
-def _as_at_first(quantities: Quantities, step: float, width: int) -> str | None:
-    """What was as at first where the reward had fallen, in words; None where something was not."""
+def _as_at_first(quantities: Quantities, step: float, width: int) -> tuple[str, ...] | None:
+    """What was as at first where the reward had fallen; None where something was not."""
     entropy, cut, mismatch = (quantities.get(name, LEAST) for name in ("entropy", "truncated", "mismatch"))
     same = []
     if entropy is not None and (then := _around(entropy, step, width)) is not None:
         ratio = then / max(_start(entropy.values), 1e-9)
         if not 1 / ALIKE < ratio < ALIKE:
             return None
-        same.append("entropy")
+        same.append(ENTROPY)
     if cut is not None and (then := _around(cut, step, width)) is not None:
         if then - _start(cut.values) > MORE:
             return None
-        same.append("the share of cut completions")
+        same.append(CUT)
     if mismatch is not None and abs(_around(mismatch, step, width) or 0.0) > APART:
         return None
-    return " and ".join(same)
+    return tuple(same)
 
 
 def _start(values: Array) -> float:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from grposcope.core.fault import OWN_METHOD, Fault, LogTest
 from grposcope.core.finding import Finding, Sign, measured
-from grposcope.core.text import number
+from grposcope.core.text import listed, number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs.falls_at_once import LEFT, NEAR, SOON, fall
 from grposcope.signs.quantities import LEAST, Quantities
@@ -35,23 +35,27 @@ FOLLOWS = (
 def check(quantities: Quantities) -> Finding:
     """A reward that falls from the first steps on, near the start of the policy."""
     reward = quantities.require("reward", LEAST)
-    quantities.require("kl", LEAST)
     found = fall(quantities)
+    if found is None and quantities.get("kl", LEAST) is None:
+        quantities.require("kl", LEAST)
     if found is None:
         return measured(1.0, "the reward does not fall from the first steps on near the start of the policy")
-    beside = f" and {found.beside} are as at first" if found.beside else ""
+    near = [] if found.kl is None else [f"the KL to the start is {number(found.kl)} nats per token"]
+    same = [f"{listed(found.beside)} {'is' if len(found.beside) == 1 else 'are'} as at first"] if found.beside else []
     because = (
         f"the reward falls from the first steps on, from {number(found.first)} to {number(found.low)} at step "
-        f"{found.step:,}, where the KL to the start is {number(found.kl)} nats per token{beside}: so it is when "
-        "advantages or the loss have the opposite sign"
+        f"{found.step:,}, where {' and '.join([*near, *same])}: so it is when advantages or the loss have the opposite "
+        "sign"
     )
+    seen = () if found.kl is None else (Sign("KL where it has fallen", found.kl, limit=f"near up to {NEAR:g}"),)
     evidence = (
-        Sign("KL to the start where the reward has fallen", found.kl, limit=f"near up to {NEAR:g}"),
+        *seen,
         Sign("reward in the first rows", found.first, column=reward.name),
         Sign(f"reward at step {found.step:,}", found.low, limit=f"fallen at {LEFT:g} of the first", column=reward.name),
     )
     p = reward.change(EARLY, LATE).p_down
-    brief = f"it falls from the first steps on, at a KL of {number(found.kl)}"
+    where = "" if found.kl is None else f", at a KL of {number(found.kl)}"
+    brief = f"the reward falls from the first steps on{where}"
     return measured(p, because, evidence, brief=brief, explains=FOLLOWS)
 
 
