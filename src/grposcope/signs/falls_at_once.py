@@ -48,7 +48,7 @@ class Fall:
 
 def fall(quantities: Quantities) -> Fall | None:
     """Such a fall of the reward; None where there is none, or where too little is logged to say that the policy is near
-    its start: a KL, or in its place the entropy and the share of cut completions."""
+    its start: a KL, or in its place the entropy and the share of cut completions to the end."""
     reward, kl = quantities.get("reward", LEAST), quantities.get("kl", LEAST)
     if reward is None or (kl is not None and abs(kl.values[0]) > NEAR) or quantities.run.window > 1:
         return None
@@ -65,9 +65,16 @@ def fall(quantities: Quantities) -> Fall | None:
         return None
     far = _around(kl, step, width)
     beside = _as_at_first(quantities, step, width)
-    if beside is None or (abs(far) > NEAR if far is not None else not {ENTROPY, CUT} <= {*beside}):
+    if beside is None or (abs(far) > NEAR if far is not None else not _stays(quantities, beside, width)):
         return None
     return Fall(float(smooth[0]), float(smooth[place]), int(step), far, beside)
+
+
+def _stays(quantities: Quantities, beside: tuple[str, ...], width: int) -> bool:
+    """Whether entropy and cut completions are as at first where the reward has fallen and in the last rows too, which
+    too large steps do not leave so: in place of a KL that is not logged."""
+    last = _as_at_first(quantities, float(quantities.run.table["step"][-1]), width)
+    return {ENTROPY, CUT} <= {*beside} and last is not None
 
 
 def _around(series: MetricSeries | None, step: float, width: int) -> float | None:
