@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,3 +138,18 @@ def test_nothing_is_named_in_the_clean_twin(name: str, capsys: pytest.CaptureFix
     twin.write_text("\n".join(TWINS[name]((FOLDER / name).read_text().splitlines())) + "\n")
     cli.main(["diagnose", str(twin), "--json"])
     assert first(json.loads(capsys.readouterr().out)) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOLDER.is_dir(), reason=f"{FOLDER} is not there: these inputs are no part of the project")
+def test_a_frozen_sampler_is_named_first_without_its_first_weights(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A real training of half a minute; the weights that drew every rollout are not among its checkpoints."""
+    command = [sys.executable, str(FOLDER / "real.py"), str(tmp_path / "run"), "frozen_sampler"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    cli.main(["verify", str(tmp_path / "run" / "grposcope"), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert first(document) == "weights never arrived"
+    assert "step 4, or earlier ones" in json.dumps(document)
