@@ -53,7 +53,6 @@ FAULT = Fault(
     rank=94,
     remedy="compare the rewards of the rollouts of one group: make them differ by prompts that are solved sometimes, "
     "more rollouts per group, a higher temperature or partial credit",
-    source="ART #394",
     effect="these steps cost rollouts and teach nothing",
     log=LogTest(
         "skipped updates",

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest, SettingsCheck
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import number
@@ -95,7 +95,6 @@ FAULT = Fault(
     name="kl penalty outweighs the reward",
     rank=26,
     remedy="lower the coefficient of the KL to 0.001 to 0.04, or 0; a higher learning rate does not help",
-    source=OWN_METHOD,
     effect="the policy stays where it started",
     beside="warning",
     log=LogTest(

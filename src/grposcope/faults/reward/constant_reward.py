@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
-from grposcope.core.text import brief, percent
+from grposcope.core.text import percent
 from grposcope.signs import heldout, run_outcome
 from grposcope.signs.quantities import SHORT, Quantities
 
@@ -65,7 +65,7 @@ def check(quantities: Quantities) -> Finding:
     solved = last >= top and (same < n or last > 0)
     since = f"in all {n} {reward.rows}" if same == n else f"in the last {same} of {n} {reward.rows}"
     subject = "every rollout has a reward of" if same == n and _alike(quantities, last) else "the reward is"
-    because = f"{subject} exactly {brief(last)} {since}"
+    because = f"{subject} exactly {last:.6g} {since}"
     onset = None if same == n else int(reward.steps[-same])
     grades: tuple[Grade, Grade] | None = ("note", "note") if solved else None
     if same == n and last > 0 and (held := _held_out_below(quantities)):
@@ -93,7 +93,6 @@ FAULT = Fault(
     rank=60,
     remedy="read completions of the last steps and run the reward function on them by hand: it no longer "
     "distinguishes answers; go back to the checkpoint before the onset",
-    source=OWN_METHOD,
     effect="equal rewards teach nothing",
     beside="warning",
     implies=("dead after a fall", "starved", "saturated", "empty steps", "never paid", "reward decline"),

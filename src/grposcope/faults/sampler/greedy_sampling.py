@@ -84,7 +84,6 @@ FAULT = Fault(
     name="greedy sampling",
     rank=2.2,
     remedy="sample at temperature 1",
-    source="https://huggingface.co/docs/transformers/generation_strategies",
     beside="warning",
     log=LogTest(
         "greedy sampling",

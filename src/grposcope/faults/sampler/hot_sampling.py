@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest, SettingsCheck
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import number, percent
@@ -107,7 +107,6 @@ FAULT = Fault(
     name="hot sampling",
     rank=2.25,
     remedy="sample at temperature 1; for rollouts that differ use prompts that are solved sometimes and larger groups",
-    source=OWN_METHOD,
     beside="note",
     log=LogTest(
         "hot sampling",

@@ -17,7 +17,7 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, measured
 from grposcope.core.text import listed, number
 from grposcope.maths.timeseries.change import EARLY, LATE
@@ -63,7 +63,6 @@ FAULT = Fault(
     name="reversed sign",
     rank=2.4,
     remedy="check the sign of advantages and loss with one good and one bad rollout, and reverse it where it is wrong",
-    source=OWN_METHOD,
     beside="failing",
     log=LogTest(
         "reversed sign",

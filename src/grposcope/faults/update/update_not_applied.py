@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, fact
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import LEAST, Quantities
@@ -31,8 +31,8 @@ from grposcope.signs.quantities import LEAST, Quantities
 MOST = 0.5
 """Share of the rows that have a gradient, at least."""
 
-ALWAYS = ("openrlhf", "art", "generic", "ms-swift")
-"""Engines whose logs have a KL of 0 where none is worked out."""
+COMPUTED = ("grposcope", "verl", "slime")
+"""Engines that write a KL only where it is computed; elsewhere a KL of 0 may be that of a coefficient of 0."""
 
 RISES = 0.01
 """p-value of a rise of the reward from which weights must have changed."""
@@ -52,8 +52,8 @@ def check(quantities: Quantities) -> Finding:
     if outcome.direction == "up" or risen:
         return fact(False, "the reward rises, so that weights do change", evidence)
     key = quantities.key(kl.name)
-    if quantities.run.meta.engine in ALWAYS and not quantities.run.setting("kl"):
-        either = f"{key} is exactly 0 in all {len(kl)} rows: no step changes the policy, or no KL is worked out"
+    if quantities.run.meta.engine not in COMPUTED and not quantities.run.setting("kl"):
+        either = f"{key} is exactly 0 in all {len(kl)} rows: no step changes the policy, or it is not computed"
         return Finding("update not applied", "possible", "fact", either, evidence=evidence)
     because = (
         f"{key} is exactly 0 in all {len(kl)} rows, although the gradient norm is above 0 in "
@@ -69,7 +69,6 @@ FAULT = Fault(
     remedy="compare a checksum of the weights before and after one step of the optimiser: if it stays, see which "
     "parameters the optimiser holds and whether its steps are skipped; if it changes, see whether the reference is a "
     "copy of its own",
-    source=OWN_METHOD,
     effect="nothing is learned",
     beside="warning",
     log=LogTest(
