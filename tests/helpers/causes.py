@@ -139,11 +139,6 @@ CASES = (
         "lower the entropy bonus",
     ),
     Case(
-        "update not applied",
-        with_columns(kl=np.zeros(N), reward=flat()), with_columns(kl=np.zeros(N)),
-        "checksum of the weights", "raise the learning rate",
-    ),
-    Case(
         "kl penalty outweighs the reward",
         with_columns(kl=2e-3 * NOISE, loss=20 * 2e-3 * NOISE, reward=flat()),
         with_columns(kl=2e-3 * NOISE, loss=0.04 * 2e-3 * NOISE, reward=flat()),

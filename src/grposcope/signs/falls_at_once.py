@@ -35,7 +35,7 @@ APART = 0.01
 
 
 @dataclass(frozen=True)
-class Fall:
+class FallNearStart:
     """From `first` to `low` at `step`, where the KL to the start is `kl`, None where it is not logged. beside: what was
     as at first."""
 
@@ -46,7 +46,7 @@ class Fall:
     beside: tuple[str, ...]
 
 
-def fall(quantities: Quantities) -> Fall | None:
+def fall(quantities: Quantities) -> FallNearStart | None:
     """Such a fall of the reward; None where there is none, or where too little is logged to say that the policy is near
     its start: a KL, or in its place the entropy and the share of cut completions to the end."""
     reward, kl = quantities.get("reward", LEAST), quantities.get("kl", LEAST)
@@ -67,7 +67,7 @@ def fall(quantities: Quantities) -> Fall | None:
     beside = _as_at_first(quantities, step, width)
     if beside is None or (abs(far) > NEAR if far is not None else not _stays(quantities, beside, width)):
         return None
-    return Fall(float(smooth[0]), float(smooth[place]), int(step), far, beside)
+    return FallNearStart(float(smooth[0]), float(smooth[place]), int(step), far, beside)
 
 
 def _stays(quantities: Quantities, beside: tuple[str, ...], width: int) -> bool:
