@@ -10,7 +10,7 @@ from grposcope.maths.timeseries.noise import Array
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 
 LEFT = 0.25
-"""Share of the first reward, above the least there was, that is left where it has fallen."""
+"""Share of the first reward, above the least there can be, that is left where it has fallen."""
 
 SOON = 0.4
 """Share of the run within which it has to have fallen."""
@@ -54,7 +54,10 @@ def fall(quantities: Quantities) -> FallNearStart | None:
         return None
     width = max(3, len(reward) // 20)
     smooth = np.convolve(reward.values, np.ones(width) / width, "valid")  # smooth[k] is of the rows k … k + width − 1
-    least = float(reward.values.min())
+    ends = quantities.reward_range
+    if ends is None:
+        return None
+    least = ends[0]
     first = smooth[0] - least
     low = np.flatnonzero(smooth - least <= LEFT * first)
     if first <= 0 or not len(low) or np.median(smooth[low[0] :] - least) > LEFT * first:

@@ -73,7 +73,8 @@ def check(quantities: Quantities) -> Finding:
         f"{key} is {number(top)} nats at most, from the first row on: every token was as good as certain, as at a "
         "temperature near 0"
     )
-    return fact(True, because, evidence, brief=f"{key} is {number(top)} at most: no token is drawn", explains=FOLLOWS)
+    brief = f"{key} is {number(top)} at most: every token is certain"
+    return fact(True, because, evidence, brief=brief, explains=FOLLOWS)
 
 
 def _not_cold(temperature: object) -> Finding:
