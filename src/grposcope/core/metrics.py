@@ -240,6 +240,8 @@ _LOGGED = (
     Metric("tokens_total", "Tokens so far", "tokens", "prompt and completion tokens since the start of the run"),
     Metric("seconds_step", "Step", "s", "time of a whole step", "down"),
     Metric("epoch", "Epoch", "", "passes over the data so far"),
+    Metric("trained", "Updates made", "share",
+           "1 where the trainer made an update of the batch, 0 where it says that it made none", "up"),
     Metric("advantage_mean", "Mean advantage", "", "mean over tokens of the advantages"),
     Metric("advantage_max", "Largest advantage", "", "largest advantage of a token"),
     Metric("advantage_min", "Smallest advantage", "", "smallest advantage of a token"),

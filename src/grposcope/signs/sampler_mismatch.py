@@ -17,7 +17,7 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.core.metrics import metric
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs import onset
-from grposcope.signs.mismatch import INPUTS, NUMERICS, TRUNCATED, logs, signature
+from grposcope.signs.mismatch import INPUTS, NEVER, NUMERICS, TRUNCATED, logs, signature
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
 
@@ -73,6 +73,12 @@ AFTER = {
 FOLLOWS = ("entropy collapse", "entropy explosion", "gradient explosion", "gradient spikes", "reward decline")
 """Modes that may follow from mismatch where they do not begin before it."""
 
+OF_OTHERS_ROLLOUTS = (
+    *FOLLOWS, "kl blow-up", "starved", "dead after a fall", "empty steps", "no learning", "length", "held-out decline",
+)  # fmt: skip
+"""Modes that follow where every batch is another policy's from the first step on: what it earned is taught to a policy
+that would not have written it."""
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -105,7 +111,9 @@ def check(quantities: Quantities) -> Finding:
         if told.fault in (INPUTS, NUMERICS, TRUNCATED)
         else told.since or onset.since(logs(seen.sizes, seen.limit), 1)
     )
-    explains = FOLLOWS if when is not None else ()
+    explains: tuple[str, ...] = FOLLOWS if when is not None else ()
+    if told.fault in (INPUTS, NEVER):
+        explains, when = OF_OTHERS_ROLLOUTS, None
     return measured(
         worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when
     )  # fmt: skip
@@ -117,11 +125,13 @@ def _logged(quantities: Quantities, names: tuple[str, ...]) -> list[MetricSeries
 
 
 def _distance(series: MetricSeries, limit: float) -> Measure:
-    """Late size above its limit, or both GROWN × the early one and MATTERS of the limit."""
+    """Late size above its limit, by its own noise or by that of the whole run, or both GROWN × the early one and
+    MATTERS of the limit."""
     values = series.values - 1 if series.name == "mismatch/mult_error" else series.values
     sign = -1.0 if series.name in ("mismatch/k1", "mismatch/log_ratio") and series.level(LATE).value < 0 else 1.0
     sizes = MetricSeries(series.name, series.steps, np.asarray(sign * values))
-    far = sizes.level(LATE, limit).p_up
+    late, whole = sizes.level(LATE, limit), sizes.level((0.0, 1.0), limit)
+    far = min(1.0, 2 * min(late.p_up, whole.p_up if late.value > 0 else 1.0))
     grown = max(sizes.level(LATE, MATTERS * limit).p_up, sizes.change(EARLY, LATE, GROWN).p_up)
     return Measure(series, sizes, limit, min(1.0, 2 * min(far, grown)))
 
