@@ -68,8 +68,9 @@ def of_reward(
 ) -> Outcome:  # fmt: skip
     """Outcome by the training reward (n,) at steps (n,), from its mean curve and, where no bends are evident, its line.
 
-    seen: its levels by the noise of the rows. ends: least and largest reward there can be, None if unknown. margin: a
-    change of the reward that is none, None if that is not known either. least: the same of a gain; None: the margin.
+    seen: its levels by the noise of the rows. ends: least and largest reward there can be, None if unknown. margin:
+    a change of the reward that is none, None if that is not known either. least: the same of a gain, for rows that
+    are no average; None: the margin.
     """
 
     def compare(first: level.Span | None, last: level.Span, minus: float) -> Contrast:
@@ -85,7 +86,8 @@ def of_reward(
         return Contrast(found.value, found.se, up, down)
 
     scale = _scale(values, seen, margin)
-    found = _outcome(compare, steps, ends, margin, name, heldout=False, least=margin if least is None else least)
+    least = margin if least is None or seen.smoothed else least
+    found = _outcome(compare, steps, ends, margin, name, heldout=False, least=least)
     found = replace(found, plain=_is_plain(found, ends))
     before = seen.first if found.before == found.start else seen.best  # levels are those of rows, tests those of curves
     found = replace(found, start=seen.first, end=seen.last, best=seen.best, before=before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -226,3 +227,24 @@ def test_averaged_rewards_show_little() -> None:
             words[kind].append(verdict(run, diagnose(run)).word)
     assert sum(word != "cannot tell" for word in words["flat"]) <= 2, words
     assert words["rising"].count("healthy") >= 20, words
+
+
+def test_a_gain_is_measured_by_the_spread_where_no_range_is_stated() -> None:
+    """0.05 → 0.065 beside a spread of 0.1 within groups is a gain, though little of [0, 1]; beside 0.5 it is none."""
+    rng = np.random.default_rng(3)
+    reward = 0.05 + 0.015 * np.clip(np.arange(140) / 60, 0, 1) + 0.008 * rng.normal(size=140)
+    words = [
+        verdict(run, diagnose(run)).word
+        for spread in (0.1, 0.5)
+        for run in [series.run(series.healthy(0, 140) | {"reward": reward, "reward_std": np.full(140, spread)})]
+    ]
+    assert words == ["healthy", "cannot tell"]
+
+
+def test_held_out_scores_that_decide_nothing_are_not_said_to_be_missing() -> None:
+    table = series.healthy(0, 120)
+    rows = [(60, "accuracy", 0.4, math.nan, 0, ""), (120, "accuracy", 0.41, math.nan, 0, "")]
+    run = series.run(table)
+    evaluated = Run(run.meta, run.config, run.table, run.groups, Evaluations.of_rows(rows))
+    assert said(run).line.endswith("; held-out not logged")
+    assert said(evaluated).line.endswith("; held-out undecided")

@@ -70,6 +70,8 @@ def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent:
         tails = (", may have lost its gain", "")
     if cause:
         tails = (f"{', no gain shown' if outcome.state == 'level' else ', gain not certain'}; {cause}", f"; {cause}")
+    if "held-out" not in absent:
+        tails = tuple(tail.replace("held-out not logged", "held-out undecided") for tail in tails)
     said = [tail.replace("{absent}", ", ".join(absent)).replace("{answers}", _stayed(outcome)) for tail in tails]
     return fitted(*(f"{word}: {became}{tail}" for tail in said), f"{word}: {became}")
 

@@ -12,7 +12,7 @@ from grposcope.core.run import Run, once
 from grposcope.faults import judge_texts
 from grposcope.faults.judge import diagnose, facts
 from grposcope.instruments.diagnosis import first_line, learning
-from grposcope.signs import run_outcome, words
+from grposcope.signs import heldout, run_outcome, words
 from grposcope.signs.ladder import climb
 from grposcope.signs.ladder.rung import Rung
 from grposcope.signs.outcome import Outcome
@@ -147,9 +147,10 @@ def what_is_logged(run: Run, outcome: Outcome) -> tuple[Logged, tuple[str, ...]]
     """How much is logged that would show a failure, and the nouns of what is not."""
     quantities = Quantities(run)
     seen = [noun for noun, area in AREAS.items() if any(quantities.logged(name) for name in area)]
-    absent = tuple(noun for noun in ("held-out", *AREAS) if noun not in seen)
+    absent = tuple(noun for noun in AREAS if noun not in seen)
     if outcome.heldout:
-        return "held-out", absent[1:]
+        return "held-out", absent
+    absent = absent if heldout.of_run(run) else ("held-out", *absent)
     if len(seen) >= ENOUGH:
         return "failures", absent
     beside = [name for name in run.table if name not in VARIANTS["reward"] and not CLOCK.match(name)]
