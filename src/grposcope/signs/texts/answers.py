@@ -39,6 +39,12 @@ TESTS_ESCAPED = re.compile(
 JOINT = re.compile(r"\s*(?:\bor\b|\band\b|[,;/|])\s*", re.I)
 """What joins several answers into one."""
 
+LISTED = re.compile(r"(?i:answer(?: is|:)|####)\s*\**\s*([^\s.,;*<]{1,40}(?:\s*(?:\bor\b|,)\s*[^\s.,;*<]{1,40}){1,8})")
+"""Several answers behind one mark."""
+
+ALTERNATIVES = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:\s+or\s+-?\d[\d,]*(?:\.\d+)?)+(?=\W*$)")
+"""Numbers between which a text leaves the choice at its end."""
+
 WHOLE = 2
 """Texts that give an answer alone, from which it is one."""
 
@@ -48,11 +54,12 @@ _TAIL = 6000
 
 @dataclass(frozen=True)
 class GivenAnswers:
-    """Of each text (N,): the answer that is given last, how many different ones are marked, and whether it compares its
-    input with literals or goes around tests."""
+    """Of each text (N,): the answer that is given last, whether one is marked, how many different ones it gives with
+    those that it joins or leaves open, and whether it compares its input with literals or goes around tests."""
 
     answers: tuple[str, ...]
-    marked: Ints
+    marked: Bools
+    different: Ints
     special: Bools
     escapes: Bools
 
@@ -60,14 +67,19 @@ class GivenAnswers:
 def given(texts: Sequence[str]) -> GivenAnswers:
     """The answers that texts give.
 
-    A marked answer that joins several, as "cat or dog", is several, where each is the whole answer of other texts.
+    A marked answer that joins several, as "cat or dog", is several, where each is the whole answer of other texts; so
+    are the numbers that a text ends in, as "12 or 13".
     """
     pairs = [answer(text) for text in texts]
     whole = {name for name, count in Counter(own for own, marked in pairs if marked).items() if count >= WHOLE}
     return GivenAnswers(
         tuple(last for last, _ in pairs),
+        np.array([count > 0 for _, count in pairs], bool),
         np.array(
-            [max(count, _joined(text, whole) if count else 0) for text, (_, count) in zip(texts, pairs, strict=True)],
+            [
+                max(count, _joined(text, whole) if count else _left_open(text))
+                for text, (_, count) in zip(texts, pairs, strict=True)
+            ],
             np.int64,
         ),
         np.array([_special(text) for text in texts], bool),
@@ -92,9 +104,16 @@ def answer(text: str) -> tuple[str, int]:
 def _joined(text: str, whole: Collection[str]) -> int:
     """How many different answers the marked ones of a text join, of those that are whole answers elsewhere."""
     end = text[-_TAIL:]
-    contents = (match.group(1) for pattern in MARKED for match in pattern.finditer(end))
+    contents = (match.group(1) for pattern in (*MARKED, LISTED) for match in pattern.finditer(end))
     return max((len({_BARE.sub("", part) for part in JOINT.split(content)} & set(whole)) for content in contents),
                default=0)  # fmt: skip
+
+
+def _left_open(text: str) -> int:
+    """How many different numbers a text without a marked answer ends in, as "12 or 13"; 0 for fewer than two."""
+    last = ALTERNATIVES.search(text[-200:]) if " or " in text[-200:] else None
+    count = 0 if last is None else len(set(re.split(r"\s+or\s+", last.group())))
+    return count if count > 1 else 0
 
 
 def _special(text: str) -> bool:

@@ -171,10 +171,10 @@ def _form(builder: _Builder, texts: Sequence[str], own: GivenAnswers) -> None:
     for mark in MARKS:
         counts = np.minimum([text.count(mark) for text in texts], 50)
         builder.add(f"{'has' if counts.max() == 1 else 'number of'} {_quoted(mark)}", counts, "form")
-    builder.add("marks an answer", own.marked > 0, "form")
-    if own.marked.max() > 1:
-        builder.add("number of different answers", np.minimum(own.marked, 20), "hedge")
-    builder.add("gives several different answers", own.marked > 1, "hedge")
+    builder.add("marks an answer", own.marked, "form")
+    if own.different.max() > 1:
+        builder.add("number of different answers", np.minimum(own.different, 20), "hedge")
+    builder.add("gives several different answers", own.different > 1, "hedge")
     builder.add("returns literals for literal inputs", own.special, "special")
     builder.add("goes around the tests", own.escapes, "special")
     sampled = Counter("".join(text[:2000] for text in texts[:: max(1, len(texts) // 1000)]))
@@ -220,7 +220,7 @@ def _relations(builder: _Builder, sample: TextSample, own: GivenAnswers, facts: 
     same_text = relations.agreement(sample.texts, sample)
     same_answer = relations.agreement(own.answers, sample)
     facts["same text"] = same_text.elsewhere * (1 - facts["empty"])
-    facts["same answer"] = same_answer.elsewhere * (own.marked > 0)
+    facts["same answer"] = same_answer.elsewhere * own.marked
     facts["bits"] = familiarity.bits_per_byte(sample.texts, sample.step, sample.group)
     builder.add("same text in the group", same_text.inside, "relation")
     builder.add("same answer in the group", same_answer.inside, "relation")

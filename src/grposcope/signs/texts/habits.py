@@ -111,15 +111,17 @@ class PaidHabit:
 
 
 def paid(
-    sample: TextSample, features: TextFeatures, changes: StepChanges | None, draws: int, rng: np.random.Generator
-) -> tuple[tuple[PaidHabit, ...], WithinGroups]:
-    """The habits that are paid, in the order in which they were found, and the association of all features."""
+    sample: TextSample, features: TextFeatures, changes: StepChanges | None, draws: int, rng: np.random.Generator,
+    level: float = LEVEL,
+) -> tuple[tuple[PaidHabit, ...], WithinGroups]:  # fmt: skip
+    """The habits that are paid at a level, in the order in which they were found, and the association of all
+    features."""
     group, habits, taken = sample.group, list[PaidHabit](), list[int]()
     first: WithinGroups | None = None
     for number in range(ROUNDS):
         found = within_groups.association(features.columns, sample.reward, group, sample.prompt, draws, rng)
         first = found if first is None else first
-        place = _chosen(sample, features, found, group, taken)
+        place = _chosen(sample, features, found, group, taken, level)
         if place is None:
             break
         names = _same(features, found, place)
@@ -135,10 +137,10 @@ def paid(
 
 
 def _chosen(
-    sample: TextSample, features: TextFeatures, found: WithinGroups, group: Ints, taken: Sequence[int]
+    sample: TextSample, features: TextFeatures, found: WithinGroups, group: Ints, taken: Sequence[int], level: float
 ) -> int | None:
     """The feature with the largest |z| that may be a habit and is none that was found before."""
-    free = (found.p <= LEVEL) & (found.r2 >= SHARE) & np.array([kind in RANKS for kind in features.kinds])
+    free = (found.p <= level) & (found.r2 >= SHARE) & np.array([kind in RANKS for kind in features.kinds])
     for place in taken:
         free &= np.abs(correlations(features.columns, place)) < SAME
     for place in np.argsort(-np.abs(np.where(free, found.z, 0.0)))[:20]:

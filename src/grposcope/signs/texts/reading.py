@@ -68,18 +68,23 @@ class TextReading:
     tested: int
 
 
-def read(sample: TextSample, seed: int = 0, draws: int = DRAWS) -> TextReading:
-    """The reading of a sample. seed: of permutations and bootstrap draws. draws: permutations inside groups."""
+def read(
+    sample: TextSample, seed: int = 0, draws: int = DRAWS, level: float = LEVEL, words: int = features.WORDS
+) -> TextReading:
+    """The reading of a sample. seed: of permutations and bootstrap draws. draws: permutations inside groups.
+
+    level: of every family-wise test. words: most sequences of the run's own vocabulary that are features.
+    """
     rng = np.random.default_rng(seed)
-    found = features.of_sample(sample)
+    found = features.of_sample(sample, words)
     made = states.columns(sample, found)
     every = np.concatenate([found.columns, *(column[:, None].astype(np.float32) for column in made.values())], 1)
     over_steps = group_steps.changes(every, sample.step, sample.group, STEP_DRAWS, rng) if sample.stepped else None
     rows = within_groups.live_rows(sample.reward, sample.group, sample.prompt)
     prompts = 0 if rows is None else int(rows.prompt.max()) + 1
-    paid, every_paid = habits.paid(sample, found, over_steps, draws, rng)
-    of_texts = () if over_steps is None else states.found(sample, made, over_steps, len(found), rng)
-    changed = () if over_steps is None else _changes(sample, found, over_steps, paid, rng)
+    paid, every_paid = habits.paid(sample, found, over_steps, draws, rng, level)
+    of_texts = () if over_steps is None else states.found(sample, made, over_steps, len(found), rng, level)
+    changed = () if over_steps is None else _changes(sample, found, over_steps, paid, rng, level)
     depends = states.dependence(found.columns[:, found.words], sample)
     unlike = any(state.name == states.UNLIKE for state in of_texts)
     disorder = familiarity.disorder(sample.texts, sample.step, sample.group) if unlike else math.nan
@@ -87,13 +92,14 @@ def read(sample: TextSample, seed: int = 0, draws: int = DRAWS) -> TextReading:
 
 
 def _changes(
-    sample: TextSample, found: TextFeatures, over: StepChanges, paid: Sequence[PaidHabit], rng: np.random.Generator
-) -> tuple[TextChange, ...]:
+    sample: TextSample, found: TextFeatures, over: StepChanges, paid: Sequence[PaidHabit], rng: np.random.Generator,
+    level: float,
+) -> tuple[TextChange, ...]:  # fmt: skip
     """What changed most and is none of the paid habits; one name for what changes together."""
     nameable = np.array([kind in habits.RANKS for kind in found.kinds])
     count = len(found)
-    lasting = _significant(over.z[:count], over.p[:count], nameable)
-    single = _significant(over.odd_z[:count], over.odd_p[:count], nameable)
+    lasting = _significant(over.z[:count], over.p[:count], nameable, level)
+    single = _significant(over.odd_z[:count], over.odd_p[:count], nameable, level)
     columns = [habit.column for habit in paid]
     told: list[TextChange] = []
     for place in np.argsort(-lasting)[:60]:
@@ -116,8 +122,8 @@ def _changes(
     return tuple(told)
 
 
-def _significant(z: Floats, p: Floats, nameable: Bools) -> Floats:
-    return np.where((p <= LEVEL) & nameable, np.abs(z), 0.0)
+def _significant(z: Floats, p: Floats, nameable: Bools, level: float) -> Floats:
+    return np.where((p <= level) & nameable, np.abs(z), 0.0)
 
 
 def _alike(column: Floats, other: Floats) -> bool:
