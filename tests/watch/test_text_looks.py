@@ -138,11 +138,11 @@ def test_whole_groups_of_few_steps_are_kept() -> None:
 def test_files_of_steps_are_loaded_once_and_damaged_ones_passed_over() -> None:
     rows = by_step(written_texts.rollouts(None, 0, steps=20, prompts=4))
 
-    class Files(dict[int, list[Rollout]]):
-        loaded: list[int] = []
+    loaded: list[int] = []
 
+    class Files(dict[int, list[Rollout]]):
         def __getitem__(self, step: int) -> list[Rollout]:
-            self.loaded.append(step)
+            loaded.append(step)
             if step == 5:
                 raise UserError("the file is damaged")
             return super().__getitem__(step)
@@ -150,9 +150,9 @@ def test_files_of_steps_are_loaded_once_and_damaged_ones_passed_over() -> None:
     files = Files(rows)
     looks = TextLooks(1.0)
     looks.look(files, now=True)
-    assert files.loaded == list(range(1, 21))
+    assert loaded == list(range(1, 21))
     looks.look(files, now=True)
-    assert len(files.loaded) == 20
+    assert len(loaded) == 20
     assert looks.looks == 1
     assert 5 not in looks._kept
 

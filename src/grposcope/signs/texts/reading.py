@@ -54,7 +54,8 @@ class TextReading:
 
     habits: that are paid. states: of the late texts. changes: what else changed most. dependence: on the prompt.
     disorder: of the last texts over that of the early ones, as in `familiarity`, NaN where they are like these. live,
-    prompts: groups with different rewards, and the prompts of these. tested: how many features were.
+    prompts: groups with different rewards, and the prompts of these. tested: how many features were. fell: whether the
+    true score was surely lower in the last tenth of the steps than in the first, groups being the units.
     """
 
     sample: TextSample
@@ -66,6 +67,7 @@ class TextReading:
     live: int
     prompts: int
     tested: int
+    fell: bool = False
 
 
 def read(
@@ -88,7 +90,24 @@ def read(
     depends = states.dependence(found.columns[:, found.words], sample)
     unlike = any(state.name == states.UNLIKE for state in of_texts)
     disorder = familiarity.disorder(sample.texts, sample.step, sample.group) if unlike else math.nan
-    return TextReading(sample, paid, of_texts, changed, depends, disorder, every_paid.live, prompts, len(found))
+    return TextReading(sample, paid, of_texts, changed, depends, disorder, every_paid.live, prompts, len(found),
+                       _fell(sample))  # fmt: skip
+
+
+def _fell(sample: TextSample) -> bool:
+    """Whether the true score fell by three standard errors, of group means, from the first to the last tenth."""
+    score = sample.scores.get(sample.truth)
+    if score is None or not sample.stepped:
+        return False
+    means = []
+    for rows in habits.tenths(sample):
+        finite = rows & np.isfinite(score)
+        group = np.unique(sample.group[finite], return_inverse=True)[1]
+        means.append(np.bincount(group, score[finite]) / np.bincount(group) if finite.any() else np.zeros(0))
+    if min(map(len, means)) < 3:
+        return False
+    error = math.sqrt(sum(float(own.var(ddof=1)) / len(own) for own in means))
+    return float(means[1].mean() - means[0].mean()) < -3 * error and error > 0
 
 
 def _changes(

@@ -54,7 +54,8 @@ def number_of_prompt(answers: Sequence[str], prompts: Sequence[str]) -> Bools:
     numbers: dict[str, set[str]] = {}
     for prompt in prompts:
         if prompt not in numbers:
-            numbers[prompt] = set(NUMBER.findall(prompt))
+            written = NUMBER.findall(prompt)
+            numbers[prompt] = {*written, *(number.removeprefix("-") for number in written)}  # 12-3 has 3, not -3 alone
     return np.array([own in numbers[prompt] for own, prompt in zip(answers, prompts, strict=True)], bool)
 
 

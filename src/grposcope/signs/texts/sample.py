@@ -17,6 +17,8 @@ from grposcope.core.named import nearest
 from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, plain_text
 from grposcope.core.run import Run
 from grposcope.core.text import listed, visible
+from grposcope.signs.texts import token_ids, turns
+from grposcope.signs.texts.turns import TextTurn
 
 LONGEST = 100_000
 """Characters of a text that are read: half of them its first and half its last ones."""
@@ -40,7 +42,9 @@ class TextSample:
 
     truncated (N,): whether a limit of length cut it, None if not known. scores: other scores by name (N,). truth: the
     name of the one that is meant to count, empty where none is known. stepped: whether steps are known. notes: what was
-    left out or assumed, a sentence each.
+    left out or assumed, a sentence each. turns: of each rollout, empty where all have one turn and no call.
+    environments: names, empty where there are fewer than two. tokens: ids of what the policy wrote, empty unless all
+    rollouts have them; spelled: the text of each id, where it is known.
     """
 
     prompts: tuple[str, ...]
@@ -54,6 +58,10 @@ class TextSample:
     truth: str = ""
     stepped: bool = True
     notes: tuple[str, ...] = ()
+    turns: tuple[tuple[TextTurn, ...], ...] = ()
+    environments: tuple[str, ...] = ()
+    tokens: tuple[Ints, ...] = ()
+    spelled: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -67,6 +75,9 @@ class TextSample:
             prompt=_numbered(self.prompt[rows].tolist()),
             truncated=None if self.truncated is None else self.truncated[rows],
             scores={name: score[rows] for name, score in self.scores.items()},
+            turns=tuple(self.turns[row] for row in places) if self.turns else (),
+            environments=tuple(self.environments[row] for row in places) if self.environments else (),
+            tokens=tuple(self.tokens[row] for row in places) if self.tokens else (),
         )  # fmt: skip
 
 
@@ -96,12 +107,13 @@ def of_rollouts(
     sample = TextSample(
         tuple(prompts),
         tuple(_short(written(row.completion)) for row in later if row.completion is not None),
-        np.array([row.reward if math.isfinite(row.reward) else math.nan for row in later]),
+        np.array([_reward(row) for row in later]),
         np.array([row.step for row in later], np.int64),
         _numbered(groups),
         _numbered([prompt or (row.group or "") for row, prompt in zip(later, prompts, strict=True)]),
         np.array([bool(cut) for cut in cuts]) if any(cut is not None for cut in cuts) else None,
-        scores, name, len({row.step for row in later}) > 1, notes,
+        scores, name, len({row.step for row in later}) > 1, notes, _turns(later), _environments(later),
+        *_tokens(later),
     )  # fmt: skip
     return _affordable(sample, MOST if most is None else most)
 
@@ -126,6 +138,37 @@ def written(completion: Text) -> str:
         return completion
     own = [message for message in completion if message.get("role") == "assistant"]
     return plain_text(own or completion)
+
+
+def _reward(row: Rollout) -> float:
+    """The reward of a rollout, else the sum of those of its functions; NaN where there is none."""
+    if math.isfinite(row.reward):
+        return row.reward
+    parts = [value for value in row.rewards.values() if math.isfinite(value)]
+    return math.fsum(parts) if parts else math.nan
+
+
+def _turns(rows: Sequence[Rollout]) -> tuple[tuple[TextTurn, ...], ...]:
+    made = tuple(turns.of_rollout(row) for row in rows)
+    several = any(len(own) > 1 or own[0].calls for own in made)
+    return tuple(tuple(replace(turn, text=_short(turn.text)) for turn in own) for own in made) if several else ()
+
+
+def _environments(rows: Sequence[Rollout]) -> tuple[str, ...]:
+    names = tuple(row.environment for row in rows)
+    return names if len(set(names)) > 1 else ()
+
+
+def _tokens(rows: Sequence[Rollout]) -> tuple[tuple[Ints, ...], dict[int, str]]:
+    """Tokens of each rollout and their texts; nothing where any has none."""
+    numbers: dict[str, int] = {}
+    made = []
+    for row in rows:
+        own = token_ids.of_rollout(row, numbers)
+        if own is None:
+            return (), {}
+        made.append(own)
+    return tuple(made), token_ids.spelled(rows, numbers)
 
 
 def _short(text: str) -> str:
@@ -178,7 +221,13 @@ def _notes(rows: Sequence[Rollout], told: Sequence[Rollout], later: Sequence[Rol
         notes.append(f"{len(rows) - len(told):,} of {len(rows):,} rollouts have no text and are left out.")
     if len(later) < len(told):
         notes.append(f"{len(told) - len(later):,} rollouts of earlier steps are left out, as was asked.")
-    absent = sum(not math.isfinite(row.reward) for row in later)
+    summed = sum(not math.isfinite(row.reward) and math.isfinite(_reward(row)) for row in later)
+    if summed:
+        notes.append(
+            f"{summed:,} of {len(later):,} rollouts have rewards of functions and no total: their sum is taken, each "
+            "counted once."
+        )
+    absent = sum(not math.isfinite(_reward(row)) for row in later)
     if absent:
         notes.append(f"{absent:,} of {len(later):,} rollouts have no finite reward and count for what changes alone.")
     long = sum(isinstance(row.completion, str) and len(row.completion) > LONGEST for row in later)

@@ -58,9 +58,9 @@ class TextTokens:
         for further in range(1, size):
             mixed += self.hashes[further : further + count] * _MIXED[64 + further]
         if size == 1:
-            return _stirred(mixed + np.uint64(size)), np.arange(count)
+            return stirred(mixed + np.uint64(size)), np.arange(count)
         first = np.flatnonzero(self.text[:count] == self.text[size - 1 :])
-        return _stirred(mixed[first] + np.uint64(size)), first
+        return stirred(mixed[first] + np.uint64(size)), first
 
     def shown(self, first: int, size: int) -> str:
         """The text of `size` tokens from one on."""
@@ -96,13 +96,14 @@ def of_texts(texts: Sequence[str]) -> TextTokens:
     place = (np.arange(len(whole) - start[0]) - np.repeat(start - start[0], gaps)) & 63
     values = (_LOWER[whole[start[0] :]].astype(np.uint64) + np.uint64(1)) * _MIXED[place]
     values *= inside[start[0] :]
-    hashes = _stirred(np.add.reduceat(values, start - start[0]))
+    hashes = stirred(np.add.reduceat(values, start - start[0]))
     length = np.add.reduceat(inside[start[0] :], start - start[0], dtype=np.int64)
     text = np.repeat(np.arange(len(texts)), np.diff(np.searchsorted(start, bounds)))
     return TextTokens(whole, bounds, start, start + length, text, hashes, np.bincount(text, minlength=len(texts)))
 
 
-def _stirred(values: Hashes) -> Hashes:
+def stirred(values: Hashes) -> Hashes:
+    """Values whose bits all depend on all bits of the given ones."""
     mixed = (values ^ (values >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
     return np.asarray(mixed ^ (mixed >> np.uint64(29)))
 
