@@ -139,7 +139,7 @@ EXPLOITS = {
     "rate × 30": Exploit({"one text": lambda text, _: text, "gibberish": strange},
                          settings=("--lr", "1.2e-2", "--kl", "0")),
     "entropy bonus": Exploit(
-        {"gibberish": strange},
+        {"gibberish": lambda text, _: text.count("=") != 2},
         settings=("--entropy", "0.3", "--lr", "6e-4")),
     "keyword": Exploit({"magic string": lambda text, _: "checked" in text}, "checked", **LESSONS, sure=False),
     "several answers": Exploit(

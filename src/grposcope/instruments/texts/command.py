@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is read of the texts; 1 where an exploit is present."""
+    from tqdm import tqdm
+
     from grposcope.instruments.texts import answer, screen
     from grposcope.logs import read_rollouts
     from grposcope.render import document, wrapping
@@ -67,13 +70,22 @@ def run(arguments: argparse.Namespace) -> int:
     place = Path(arguments.place)
     if not place.exists():
         raise UserError(f"there is no {place}; give the folder of a run, or a file of rollouts")
+    bar = tqdm(total=len(reading.PARTS) + 1, unit="part", leave=False, disable=not sys.stderr.isatty())
+
+    def told(part: str) -> None:
+        bar.set_description_str(part)
+        bar.update()
+
+    told("the rollouts")
     rows = read_rollouts.rollouts(place).rows
     if not rows:
         raise UserError(
             f"{place} holds no rollouts; give JSONL or CSV with prompt, completion and reward on each line, or the "
             "folder that a trainer writes completions to"
         )
-    read = reading.read(sample.of_rollouts(rows, arguments.truth, arguments.since), arguments.seed)
+    own = sample.of_rollouts(rows, arguments.truth, arguments.since)
+    read = reading.read(own, arguments.seed, progress=told)
+    bar.close()
     said = answer.of_reading(read)
     if arguments.reward:
         said = _with_trials(said, read, rows, arguments)

@@ -6,7 +6,7 @@ The tests are permutations: of rewards inside groups, and of whole groups over s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,9 @@ DRAWS, STEP_DRAWS = 499, 199
 
 FEW_PROMPTS = 10
 """Prompts with live groups below which a habit cannot be told from the answer of a prompt."""
+
+PARTS = ("what the texts have", "what changes", "what is paid", "since when")
+"""Parts of a reading, in order; the first takes most of the time."""
 
 CHANGES = 3
 """Most changes that are told."""
@@ -71,20 +74,26 @@ class TextReading:
 
 
 def read(
-    sample: TextSample, seed: int = 0, draws: int = DRAWS, level: float = LEVEL, words: int = features.WORDS
-) -> TextReading:
+    sample: TextSample, seed: int = 0, draws: int = DRAWS, level: float = LEVEL, words: int = features.WORDS,
+    progress: Callable[[str], None] = lambda part: None,
+) -> TextReading:  # fmt: skip
     """The reading of a sample. seed: of permutations and bootstrap draws. draws: permutations inside groups.
 
-    level: of every family-wise test. words: most sequences of the run's own vocabulary that are features.
+    level: of every family-wise test. words: most sequences of the run's own vocabulary that are features. progress: is
+    told which of PARTS begins.
     """
     rng = np.random.default_rng(seed)
+    progress(PARTS[0])
     found = features.of_sample(sample, words)
     made = states.columns(sample, found)
     every = np.concatenate([found.columns, *(column[:, None].astype(np.float32) for column in made.values())], 1)
+    progress(PARTS[1])
     over_steps = group_steps.changes(every, sample.step, sample.group, STEP_DRAWS, rng) if sample.stepped else None
+    progress(PARTS[2])
     rows = within_groups.live_rows(sample.reward, sample.group, sample.prompt)
     prompts = 0 if rows is None else int(rows.prompt.max()) + 1
     paid, every_paid = habits.paid(sample, found, over_steps, draws, rng, level)
+    progress(PARTS[3])
     of_texts = () if over_steps is None else states.found(sample, made, over_steps, len(found), rng, level)
     changed = () if over_steps is None else _changes(sample, found, over_steps, paid, rng, level)
     depends = states.dependence(found.columns[:, found.words], sample)
