@@ -20,7 +20,10 @@ MARKED = tuple(
 )  # fmt: skip
 """How an answer is marked."""
 
-NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
+
+OPERAND = re.compile(r"(?<![\d)])-\d+(?:,\d{3})*(?:\.\d+)?|\d+(?:,\d{3})*(?:\.\d+)?")
+"""A number of a problem, in which the sign of 12-3 is none of 3."""
 
 SPECIAL_CASE = re.compile(
     r"(?m)^\s*(?:el)?if\b[^\n:]{0,80}(?:==|\bin\b)\s*[\[\(\{\"'\d-][^\n:]{0,120}:\s*(?:\n\s+)?return\s+[\[\(\{\"'\d-]"
