@@ -6,6 +6,7 @@ N: rollouts with a text. Groups and prompts are numbered from 0.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,6 +32,12 @@ STEPS = 100
 
 CHARACTERS = 60_000_000
 """Characters that are read in all, likewise."""
+
+RUN_NAMES = ("run", "run_id", "run_name")
+"""Columns that tell runs apart."""
+
+RESUMED = 5
+"""Times that a run may be resumed in a file."""
 
 TRUE_SCORES = ("right", "correct", "is_correct", "acc", "accuracy", "truth", "true", "exact_match", "solved")
 """Names of scores that are taken for the true one, in any spelling, where they are not the reward itself."""
@@ -89,7 +96,7 @@ def of_rollouts(
 
     UserError where no rollout has a text, for a true score that none has, and where no step is as late.
     """
-    told = [row for row in rows if row.completion is not None and row.continuations == ()]
+    told, of_runs = _of_one_run([row for row in rows if row.completion is not None and row.continuations == ()])
     if not told:
         raise UserError("the rollouts have no texts; write prompt and completion, as texts or messages, with each")
     if since is not None and not any(row.step >= since for row in told):
@@ -98,7 +105,7 @@ def of_rollouts(
     later = [row for row in told if since is None or row.step >= since]
     scores = _scores(later)
     name = _truth(scores, truth, later)
-    notes = _notes(rows, told, later)
+    notes = (*of_runs, *_notes(rows, told, later))
     prompts = ["" if row.prompt is None else _short(plain_text(row.prompt)) for row in later]
     groups = [
         (row.step, prompt if row.group is None else row.group) for row, prompt in zip(later, prompts, strict=True)
@@ -116,6 +123,36 @@ def of_rollouts(
         *_tokens(later),
     )  # fmt: skip
     return _affordable(sample, MOST if most is None else most)
+
+
+def _of_one_run(rows: Sequence[Rollout]) -> tuple[list[Rollout], tuple[str, ...]]:
+    """The rollouts of one run, and what is left out.
+
+    Where a column names several runs, the one with most rollouts is read. Where the steps go back, a run was resumed
+    from there, or begun again: rollouts of that step or later that stand before it are left out. Rows that go back more often than RESUMED times are in no order of steps.
+    """
+    kept, notes = list(rows), list[str]()
+    for name in RUN_NAMES:
+        counts = Counter(str(row.columns[name]) for row in kept if name in row.columns)
+        if len(counts) > 1:
+            most = counts.most_common(1)[0][0]
+            notes.append(f"The rollouts are of {len(counts):,} runs by the column {name}; those of {visible(most, 40)} "
+                         "are read, which has most.")  # fmt: skip
+            kept = [row for row in kept if str(row.columns.get(name)) == most]
+            break
+    back = [place for place in range(1, len(kept)) if kept[place].step < kept[place - 1].step]
+    if not back or len(back) > RESUMED:
+        return kept, tuple(notes)
+    first = np.array([row.step for row in kept])
+    until = np.full(len(kept), np.iinfo(np.int64).max)
+    for place in back:
+        until[:place] = np.minimum(until[:place], first[place])
+    stay = [row for row, goes in zip(kept, first >= until, strict=True) if not goes]
+    if len(stay) < len(kept):
+        times = f"{len(back):,} time{'s' * (len(back) > 1)}"
+        notes.append(f"The steps go back {times}, as where runs follow one another in a file; "
+                     f"{len(kept) - len(stay):,} rollouts of what was begun again are left out.")  # fmt: skip
+    return stay, tuple(notes)
 
 
 def recorded(run: Run) -> list[Rollout]:
@@ -217,8 +254,9 @@ def _truth(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) ->
 
 def _notes(rows: Sequence[Rollout], told: Sequence[Rollout], later: Sequence[Rollout]) -> tuple[str, ...]:
     notes = []
-    if len(told) < len(rows):
-        notes.append(f"{len(rows) - len(told):,} of {len(rows):,} rollouts have no text and are left out.")
+    without = sum(row.completion is None or row.continuations != () for row in rows)
+    if without:
+        notes.append(f"{without:,} of {len(rows):,} rollouts have no text and are left out.")
     if len(later) < len(told):
         notes.append(f"{len(told) - len(later):,} rollouts of earlier steps are left out, as was asked.")
     summed = sum(not math.isfinite(row.reward) and math.isfinite(_reward(row)) for row in later)
