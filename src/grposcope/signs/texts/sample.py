@@ -129,7 +129,8 @@ def _of_one_run(rows: Sequence[Rollout]) -> tuple[list[Rollout], tuple[str, ...]
     """The rollouts of one run, and what is left out.
 
     Where a column names several runs, the one with most rollouts is read. Where the steps go back, a run was resumed
-    from there, or begun again: rollouts of that step or later that stand before it are left out. Rows that go back more often than RESUMED times are in no order of steps.
+    from there, or begun again: rollouts of that step or later that stand before it are left out. Rows that go back more
+    often than RESUMED times are in no order of steps.
     """
     kept, notes = list(rows), list[str]()
     for name in RUN_NAMES:
