@@ -10,6 +10,8 @@ TESTS  := $(BIN)/python -m pytest -n 2 --dist worksteal
 RUN    := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 export OMP_WAIT_POLICY ?= PASSIVE
+# Tests start some hundred processes, which would each compile the package anew without compiled files.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-slow test-trl-oldest test-verl wheel-check docs lint types format bench gpu tiny clean

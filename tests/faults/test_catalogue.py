@@ -37,7 +37,7 @@ Sources
 """
 from grposcope.core.fault import Fault
 
-FAULT = Fault("toy", 999, "put it away", "a test")
+FAULT = Fault("toy", 999, "put it away")
 '''
 
 

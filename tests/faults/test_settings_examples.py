@@ -14,7 +14,21 @@ from grposcope.faults.judge_settings import lint
 from grposcope.faults.known import Known
 from grposcope.instruments.lint.dialects import DIALECTS, TRL
 
-TOY = '''"""A toy."""
+TOY = '''"""A toy.
+
+What it is
+    A toy.
+How it shows
+    At once.
+What it does to the gradient
+    Nothing.
+What to do
+    Nothing.
+What decides
+    Nothing.
+Sources
+    here
+"""
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import fact
 
@@ -23,7 +37,7 @@ def settings(config, known):
     yield fact(True, "because", config.signs("beta"), grade="warning", brief="a toy")
 
 
-FAULT = Fault(name="NAME", rank=0.1, remedy="nothing", source="here",
+FAULT = Fault(name="NAME", rank=0.1, remedy="nothing",
               settings=SettingsCheck("NAME", settings, ("trl",), "a toy", ("warning",)))
 '''
 

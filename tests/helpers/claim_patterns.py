@@ -134,7 +134,7 @@ CLAIMS: Sequence[tuple[str, Check]] = (
         rules.changed,
     ),
     (rf"largest change of \S+ over a fifth of the run: (?P<v>{V})", rules.changed),
-    (rf"(?P<name>held-out \S+), (?P<which>best|last fifth): (?P<v>{V})", rules.of_score),
+    (rf"(?P<name>held-out \S+), (?P<which>best|at the end): (?P<v>{V})", rules.of_score),
     (
         rf"{WHAT} (?:rose|fell)(?: only)? from (?P<a>{V})(?: \(around step (?P<around>{STEP})\))? to (?P<b>{V})",
         rules.fell,

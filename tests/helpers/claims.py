@@ -6,6 +6,7 @@ that is shown.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import statistics
@@ -90,16 +91,15 @@ def outcome(raw: RawLog, match: re.Match[str]) -> str:
     if key is None:
         return f"no column {name}"
     a, b, digits = match["a"], match["b"], 2
-    ends = ends_of_score(raw, key) if held else (raw.first(key), raw.last(key))
-    lasts = [ends[1]]
-    firsts = [ends[0]]
+    firsts = [ends_of_score(raw, key)[0] if held else raw.first(key)]
+    lasts = lasts_of_score(raw, key) if held else [raw.last(key)]
     if match["at"]:
         lasts += tail_of(raw, key, int(value_of(match["at"])))
         firsts.append(raw.best(key)[0])
         firsts += before(raw, key, int(value_of(match["at"])))
     if match["of_last"]:
-        firsts = [best_score(raw, key)[0] if held else raw.best(key)[0]]
-        middle = best_score(raw, key)[1] if held else raw.best(key)[1]
+        bests = bests_of_score(raw, key) if held else [raw.best(key)]
+        firsts, middle = [top for top, _ in bests], min(step for _, step in bests)
         steps = [step for step, _ in raw.columns[key]]
         began = steps[-1] - int(value_of(match["of_last"]))  # the middle of the best part, or the date of the fall
         if not middle <= began < steps[-1] or began not in {
@@ -142,14 +142,43 @@ def ends_of_score(raw: RawLog, key: str) -> tuple[float, float]:
     return values[0], mean_over(values, 1 - LATE, 1.0, least=1)
 
 
-def best_score(raw: RawLog, key: str) -> tuple[float, int]:
-    """The best mean of a fifth of the evaluations, or the last one, and the step in its middle."""
+def falls_of_score(values: list[float]) -> list[int]:
+    """Where within the last fifth of evaluations they fall, two or more being behind it, all below half of the way.
+
+    By three times what neighbouring evaluations before it differ by, in the middle.
+    """
+    n, found = len(values), []
+    late = n - max(round(n * LATE), 1)
+    for begin in range(late + 1, n - 1):
+        apart = statistics.median(abs(b - a) for a, b in itertools.pairwise(values[:begin]))
+        before, after = statistics.fmean(values[max(begin - 5, 0) : begin]), statistics.fmean(values[begin:])
+        at_once = values[begin - 1] - values[begin] >= 0.6 * (before - after)
+        if at_once and 2 * max(values[begin:]) <= before + after and before - after > 3 * apart:
+            found.append(begin)
+    return found
+
+
+def lasts_of_score(raw: RawLog, key: str) -> list[float]:
+    """What the last level of a score may be: that of the last fifth, or of what lies behind a fall in it."""
+    values = raw.values(key)
+    return [ends_of_score(raw, key)[1]] + [statistics.fmean(values[i:]) for i in falls_of_score(values)]
+
+
+def bests_of_score(raw: RawLog, key: str) -> list[tuple[float, int]]:
+    """What the best level of a score may be, with the step in its middle: the best mean of a fifth of the evaluations,
+    of what lies before a fall in the last one, or the last level."""
     values, steps = raw.values(key), [step for step, _ in raw.finite(key)]
-    parts = [(k / 10, k / 10 + 0.2) for k in range(7)]
-    part = max(parts, key=lambda part: mean_over(values, *part, least=1))
-    top, last = mean_over(values, *part, least=1), ends_of_score(raw, key)[1]
-    middle = steps[min(int(sum(part) / 2 * len(values)), len(values) - 1)]
-    return (top, middle) if top > last else (last, steps[-1])
+    n = len(values)
+    fifths = [(k / 10, k / 10 + 0.2) for k in range(7)]
+    bests = []
+    for begin in [0, *falls_of_score(values)]:
+        parts = [*fifths, (1 - LATE, begin / n)] if begin else fifths
+        part = max(parts, key=lambda part: mean_over(values, *part, least=1))
+        top = mean_over(values, *part, least=1)
+        last = statistics.fmean(values[begin:]) if begin else ends_of_score(raw, key)[1]
+        middle = steps[min(int(sum(part) / 2 * n), n - 1)]
+        bests.append((top, middle) if top > last else (last, steps[-1]))
+    return bests
 
 
 def clause(raw: RawLog, match: re.Match[str]) -> str:
@@ -160,10 +189,11 @@ def clause(raw: RawLog, match: re.Match[str]) -> str:
     key = scored_key(raw, re.sub("^[Hh]eld-out ", "", name)) if held else key_of(raw, name)
     if key is None:
         return f"no column {match['name']}"
-    first, last = ends_of_score(raw, key) if held else (raw.first(key), raw.last(key))
-    top, middle = best_score(raw, key) if held else raw.best(key)
+    first = ends_of_score(raw, key)[0] if held else raw.first(key)
+    lasts = lasts_of_score(raw, key) if held else [raw.last(key)]
+    bests = bests_of_score(raw, key) if held else [raw.best(key)]
+    tops, middles = [top for top, _ in bests], [step for _, step in bests]
     around = groups.get("around")
-    lasts, tops = [last], [top]
     if around and not held:
         lasts += tail_of(raw, key, int(value_of(around)))
         tops += [t for s in raw.steps for t in ([] if s < int(value_of(around)) else before(raw, key, s))]
@@ -171,8 +201,8 @@ def clause(raw: RawLog, match: re.Match[str]) -> str:
     for group, values in (("first", [first]), ("best", tops), ("last", lasts)):
         if groups.get(group):
             problem = problem or any_of(groups[group], values, 3)
-    if around and not problem and int(value_of(around)) != middle and held:
-        problem = f"the best was around step {middle}"
+    if around and not problem and int(value_of(around)) not in middles and held:
+        problem = f"the best was around step {middles}"
     if groups.get("steps"):
         problem = problem or length(raw, groups["steps"])
     return problem

@@ -13,10 +13,11 @@ from claims import (
     agrees,
     any_of,
     before,
-    best_score,
+    bests_of_score,
     ends_of_score,
     is_step,
     key_of,
+    lasts_of_score,
     level,
     scored_key,
     tail_of,
@@ -193,16 +194,17 @@ def fell(raw: RawLog, match: re.Match[str]) -> str:
     key = scored_key(raw, name.removeprefix("held-out ")) if held else key_of(raw, name)
     if key is None:
         return f"no column {match['name']}"
-    first, last = ends_of_score(raw, key) if held else (raw.first(key), raw.last(key))
-    top, middle = best_score(raw, key) if held else raw.best(key)
+    first = ends_of_score(raw, key)[0] if held else raw.first(key)
+    lasts = lasts_of_score(raw, key) if held else [raw.last(key)]
+    bests = bests_of_score(raw, key) if held else [raw.best(key)]
     tail = [] if held else [v for s in raw.steps[len(raw.steps) // 2 :] for v in tail_of(raw, key, s)]
-    tops = [first, top] + ([] if held else [v for s in raw.steps for v in before(raw, key, s)])
-    around = match["around"] or None
-    problem = (any_of(match["a"], tops, 2) if match["a"] else "") or any_of(match["b"], [last, *tail], 2)
+    tops = [first, *(top for top, _ in bests)] + ([] if held else [v for s in raw.steps for v in before(raw, key, s)])
+    around, middles = match["around"] or None, [step for _, step in bests]
+    problem = (any_of(match["a"], tops, 2) if match["a"] else "") or any_of(match["b"], [*lasts, *tail], 2)
     return (
         problem
         or is_step(raw, around)
-        or ("" if not held or around is None or int(value_of(around)) == middle else f"not around {around}")
+        or ("" if not held or around is None or int(value_of(around)) in middles else f"not around {around}")
     )
 
 
@@ -290,7 +292,8 @@ def of_score(raw: RawLog, match: re.Match[str]) -> str:
     key = scored_key(raw, match["name"].removeprefix("held-out "))
     if key is None:
         return f"no column {match['name']}"
-    return any_of(match["v"], [best_score(raw, key)[0] if match["which"] == "best" else ends_of_score(raw, key)[1]], 3)
+    best = match["which"] == "best"
+    return any_of(match["v"], [top for top, _ in bests_of_score(raw, key)] if best else lasts_of_score(raw, key), 3)
 
 
 def gaps(raw: RawLog) -> set[int]:

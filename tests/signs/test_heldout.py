@@ -10,8 +10,10 @@ import synthetic_series as made
 from synthetic_series import U
 
 from grposcope.core.run import Evaluations, Run
+from grposcope.signs import outcome_tests
 from grposcope.signs.heldout import HeldOut, heldout_scores, of_run
 from grposcope.signs.quantities import Quantities
+from grposcope.signs.thresholds import STILL
 
 
 def scored(table: dict[str, np.ndarray], **scores: np.ndarray) -> list[HeldOut]:
@@ -83,3 +85,32 @@ def test_a_score_that_stays_at_its_top_says_less_than_one_that_moves() -> None:
     run = made.run(made.healthy())
     whole = Run(run.meta, run.config, run.table, run.groups, Evaluations.of_rows(rows))
     assert of_run(whole)[0] == "val-core/b/acc/mean@1", "the same for whoever asks"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_fall_in_the_last_two_evaluations_is_the_last_level(known: bool) -> None:
+    rng, steps = np.random.default_rng(5), 10 * np.arange(1, 31.0)
+    curve = np.linspace(0.2, 0.6, 30)
+    rises, falls = (rng.binomial(500, p) / 500 for p in (curve, np.concatenate([curve[:-2], [0.3, 0.3]])))
+    for values, last, fate in ((rises, rises[-6:], "learned"), (falls, falls[-2:], "lost")):
+        errors = np.sqrt(values * (1 - values) / 500) if known else np.full(30, np.nan)
+        outcome = outcome_tests.of_evaluations(steps, values, errors, (0.0, 1.0), STILL, "accuracy")
+        assert (outcome.fate, outcome.end.value) == (fate, pytest.approx(last.mean()))
+        assert outcome.sudden == (fate == "lost")
+
+
+def test_level_evaluations_hardly_ever_fall_suddenly() -> None:
+    rng, fallen = np.random.default_rng(6), 0
+    for _ in range(400):
+        values = 0.5 + 0.02 * rng.standard_normal(int(rng.integers(8, 60)))
+        errors = np.full(len(values), 0.02)
+        steps = np.arange(len(values), dtype=float)
+        fallen += outcome_tests.of_evaluations(steps, values, errors, (0.0, 1.0), STILL, "accuracy").sudden
+    assert fallen <= 4  # designed for one in a thousand
+
+
+def test_one_bad_evaluation_at_the_end_is_no_level() -> None:
+    values = np.concatenate([np.linspace(0.2, 0.6, 29), [0.1]])
+    outcome = outcome_tests.of_evaluations(np.arange(30.0), values, np.full(30, 0.02), (0.0, 1.0), STILL, "accuracy")
+    assert outcome.end.value == pytest.approx(values[-6:].mean())
+    assert not outcome.sudden

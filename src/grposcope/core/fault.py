@@ -14,9 +14,6 @@ from grposcope.core.finding import Finding, Grade
 from grposcope.core.run import Run
 from grposcope.core.settings import Settings
 
-OWN_METHOD = "method of this project, unpublished"
-"""Source of the tests that no paper describes."""
-
 
 @dataclass(frozen=True)
 class LogTest:
@@ -45,7 +42,7 @@ class SettingsCheck:
     fault: as in LogTest. check: of the settings and of what is known beside them (`faults.known`), yields what it
     found, or what it would need to know; nothing where the fault is not there. trainers: names of the engines whose
     settings it reads. finds: what it looks for, in words. grades: those that its findings may have. source: where it is
-    not that of the fault.
+    not those of the fault's page.
     """
 
     fault: str
@@ -78,19 +75,18 @@ class Fault:
     """Something that goes wrong in training with groups.
 
     name: in words. rank: place in the order in which faults are told, causes before what follows from them. remedy:
-    what to do, unless the finding brings its own. source: paper, documentation or thread, or OWN_METHOD. effect: what
-    it may cost beside learning that goes well, as a clause. beside: its grade beside learning that goes well; instead:
-    where the run stalled, fell, lost what it had learned or never learned. minor: it says that nothing happens rather
-    than that something goes wrong. gamed: the training reward does not show the outcome where it is there, so that only
-    a held-out score does. log, settings: how this kind of evidence shows it, None where it does not. rollouts: the
-    claims of the pipeline that it breaks. reading: yields what was found when the log was read, facts that need no test
-    and are no test that found nothing. implies: faults that are the same fact where this one is there.
+    what to do, unless the finding brings its own. effect: what it may cost beside learning that goes well, as a
+    clause. beside: its grade beside learning that goes well; instead: where the run stalled, fell, lost what it had
+    learned or never learned. minor: it says that nothing happens rather than that something goes wrong. gamed: the
+    training reward does not show the outcome where it is there, so that only a held-out score does. log, settings:
+    how this kind of evidence shows it, None where it does not. rollouts: the claims of the pipeline that it breaks.
+    reading: yields what was found when the log was read, facts that need no test and are no test that found
+    nothing. implies: faults that are the same fact where this one is there.
     """
 
     name: str
     rank: float
     remedy: str
-    source: str
     effect: str = ""
     beside: Grade = "note"
     instead: Grade = "failing"

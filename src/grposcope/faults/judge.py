@@ -68,11 +68,15 @@ def _told(tests: Sequence[LogTest], findings: Sequence[Finding]) -> list[Finding
 def _of_reading(run: Run, faults: Mapping[str, Fault]) -> list[Finding]:
     """What was found when the log was read."""
     return [
-        replace(finding, fault=fault.name, remedy=finding.remedy or fault.remedy, source=fault.source)
+        replace(
+            finding, fault=fault.name, remedy=finding.remedy or fault.remedy, source=page.source,
+            decides=finding.decides or (page.decides if finding.present else ""),
+        )
         for fault in faults.values()
         if fault.reading is not None
+        for page in [pages.page(fault)]
         for finding in fault.reading(run)
-    ]
+    ]  # fmt: skip
 
 
 def _result(test: LogTest, quantities: Quantities) -> Finding:
@@ -92,14 +96,14 @@ def _weighed(
     if status != "present":
         missing = tuple(name for name in result.missing if not quantities.logged(name))
         named = replace(result, fault=test.fault, status=status, remedy="", brief="", since=None, explains=())
-        return replace(named, missing=missing, grades=None, begins=None, source=faults[test.fault].source)
+        return replace(named, missing=missing, grades=None, begins=None, source=pages.page(faults[test.fault]).source)
     fault, outcome = faults[result.fault], run_outcome.of_run(quantities.run)
     since = result.since or (result.begins() if result.begins is not None else None)
     back = checkpoints.back(quantities.run, outcome, since, gamed=fault.gamed)
     return replace(
         result, status=status, missing=(), grade=grade(fault, result, outcome), since=since, begins=None,
         effect=result.effect or fault.effect, remedy=checkpoints.advised(result.remedy or fault.remedy, back, since),
-        decides=result.decides or pages.page(fault).decides, source=fault.source,
+        decides=result.decides or pages.page(fault).decides, source=pages.page(fault).source,
     )  # fmt: skip
 
 

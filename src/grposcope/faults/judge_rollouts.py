@@ -52,7 +52,7 @@ def _weighed(finding: Finding, level: float, outcome: Outcome) -> Finding:
     return replace(
         finding, grade=finding.grade or grade(fault, finding, outcome), effect=finding.effect or fault.effect,
         remedy=finding.remedy or fault.remedy, decides=finding.decides or pages.page(fault).decides,
-        source=fault.source,
+        source=pages.page(fault).source,
     )  # fmt: skip
 
 

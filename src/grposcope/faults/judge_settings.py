@@ -10,7 +10,7 @@ from grposcope.core.answer import Word
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
-from grposcope.faults import catalogue
+from grposcope.faults import catalogue, pages
 from grposcope.faults.judge import in_order
 from grposcope.faults.known import Known
 
@@ -62,7 +62,7 @@ def _findings(check: SettingsCheck, settings: Settings, known: Known) -> Iterato
 def _told(finding: Finding, check: SettingsCheck, faults: Mapping[str, Fault]) -> Finding:
     """A finding with the name of its fault, its source, and what the fault says of itself where it is present."""
     fault = faults[finding.fault or check.fault]
-    named = replace(finding, fault=fault.name, source=finding.source or check.source or fault.source)
+    named = replace(finding, fault=fault.name, source=finding.source or check.source or pages.page(fault).source)
     if not finding.present:
         return named
     return replace(named, effect=finding.effect or fault.effect, remedy=finding.remedy or fault.remedy)

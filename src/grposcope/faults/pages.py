@@ -43,6 +43,11 @@ class Page:
         text = self.sections.get(DECIDES, "").rstrip(".")
         return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
+    @property
+    def source(self) -> str:
+        """Papers, documentation and threads that it is from, one after another."""
+        return "; ".join(self.sources)
+
 
 def page(fault: Fault) -> Page:
     """The page of a fault; UserError that names the heading that it lacks or that is not known."""

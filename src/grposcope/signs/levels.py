@@ -1,8 +1,9 @@
 """The first, best and last level of what a run is judged by: worked out once, and said alike everywhere.
 
-A last level is the mean of the last fifth of the rows, or of the evaluations; a first one the mean of the first rows,
-or the first evaluation; the best that of the best fifth. They are those of the outcome (`run_outcome`) with its errors,
-and headline, sentence, tile, JSON, `runs`, `compare` and `watch` take them from here.
+A last level is the mean of the last fifth of the rows, or of the evaluations, or of those of it that lie behind a
+sudden fall; a first one the mean of the first rows, or the first evaluation; the best that of the best fifth. They are
+those of the outcome (`run_outcome`) with its errors, and headline, sentence, tile, JSON, `runs`, `compare` and `watch`
+take them from here.
 """
 
 from __future__ import annotations

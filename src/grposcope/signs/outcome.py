@@ -66,7 +66,8 @@ class Outcome:
     fate is "cannot tell". sampled: whether the noise of drawing rollouts is known. missing: what is not logged, or on
     too few rows, where nothing could be tested, as a clause. rose: the end is above the start, by however little.
     no_gain: no gain was shown, where one should be seen by now. plain: the eye sees plainly that it fell. sudden: the
-    metric fell at once and for good. fall: since when it has fallen, None where that cannot be dated. proxy: the reward
+    metric fell at once and for good; p_sudden: p-value of such a fall within the last evaluations. fall: since when it
+    has fallen, None where that cannot be dated. proxy: the reward
     rose, and right answers beside it did not; answers: the column of those, and its first and last level. small: a gain
     that is certain, but little of the range. above: what was lost is less than half of the gain, and the end is above
     the start. sum_of_parts: the reward is a sum of several parts whose range is not logged, only taken to be [0, 1].
@@ -91,6 +92,7 @@ class Outcome:
     no_gain: bool = False
     plain: bool = False
     sudden: bool = False
+    p_sudden: float = 1.0
     fall: Interval | None = None
     proxy: bool = False
     answers: tuple[str, Estimate, Estimate] = ("", NOTHING, NOTHING)

@@ -26,7 +26,7 @@ from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE, MeanCurve
 from grposcope.maths.timeseries.noise import Array, Contrast, harmonic_mean, widening
 from grposcope.signs.outcome import Doubt, Fate, Outcome, direction
-from grposcope.signs.present import DISJOINT, PARTS, Present, scale_of_rows
+from grposcope.signs.present import DISJOINT, PARTS, SUDDEN, Present, scale_of_rows
 from grposcope.signs.thresholds import (
     BEGIN,
     CERTAIN,
@@ -48,6 +48,12 @@ from grposcope.signs.thresholds import (
     UPPER,
     WHITE,
 )
+
+BEFORE = 5
+"""Evaluations that a sudden fall is measured from."""
+
+ALL_AT_ONCE = 0.6
+"""Share of a sudden fall that is made from one evaluation to the next; a straight slide makes at most a third."""
 
 Ends = tuple[float, float]
 """Least and largest value that a metric can have."""
@@ -162,8 +168,48 @@ def of_evaluations(
         value = means[-1] - (means[0] if first is not None else 0.0) - minus
         return contrast(value, error, df)
 
-    found = _outcome(compare, steps, ends, margin, name, heldout=True)
-    return replace(found, plain=_is_plain(found, ends))
+    fallen, p = _late_fall(values, np.square(errors) if known else None)
+    found = _outcome(compare, steps, ends, margin, name, heldout=True, fallen=fallen)
+    return replace(found, plain=_is_plain(found, ends), sudden=fallen is not None, p_sudden=p)
+
+
+def _late_fall(values: Array, variances: Array | None) -> tuple[int | None, float]:
+    """The first of the last evaluations, two or more, that lie behind a sudden fall within the last part of a run, and
+    its p-value.
+
+    values (n,), variances (n,) of them, None where they are not known: then those before the fall show them. A fall is
+    sudden below SUDDEN, times the number of evaluations at which it may begin; None where there is none.
+    """
+    n = len(values)
+    begins = range(level.rows(n, LATE, least=1).start + 1, n - 1)
+    falls = {begin: _fall_at(values, variances, begin) for begin in begins}
+    begin = min(falls, key=falls.__getitem__, default=0)
+    p = min(len(falls) * falls[begin], 1.0) if falls else 1.0
+    return (begin, p) if p < SUDDEN else (None, p)
+
+
+def _fall_at(values: Array, variances: Array | None, begin: int) -> float:
+    """p-value of a fall of the mean of the values from `begin` on below where the BEFORE values were heading down to.
+
+    1 where it is not made at once, ALL_AT_ONCE of it from one value to the next, or one of the last is above half of
+    the way.
+    """
+    rows = np.arange(max(begin - BEFORE, 0), begin)
+    before, after = values[rows], values[begin:]
+    fall = before.mean() - after.mean()
+    if values[begin - 1] - values[begin] < ALL_AT_ONCE * fall or 2 * after.max() > before.mean() + after.mean():
+        return 1.0
+    if variances is None:
+        if begin < FEWEST:
+            return 1.0
+        variances, df = np.full(len(values), second_difference_variance(values[:begin])), max(0.51 * (begin - 2), 1.0)
+    else:
+        df = math.inf
+    away = (begin + len(values) - 1) / 2 - rows.mean()
+    heading = 1 / len(rows) + away * (rows - rows.mean()) / np.square(rows - rows.mean()).sum()  # weights of a line
+    weights = heading if (heading - 1 / len(rows)) @ before < 0 else np.full(len(rows), 1 / len(rows))
+    square = np.square(weights) @ variances[rows] + variances[begin:].sum() / len(after) ** 2
+    return contrast(float(after.mean() - weights @ before), math.sqrt(float(square)), df).p_down
 
 
 def _of_hardly_any(steps: Array, values: Array, errors: Array, name: str, missing: str) -> Outcome:
@@ -185,15 +231,18 @@ def _is_plain(found: Outcome, ends: Ends | None) -> bool:
 
 
 def _outcome(
-    compare: Compare, steps: Array, ends: Ends | None, margin: float | None, name: str, heldout: bool
-) -> Outcome:
-    """The outcome by any way to compare parts of a run."""
+    compare: Compare, steps: Array, ends: Ends | None, margin: float | None, name: str, heldout: bool,
+    fallen: int | None = None,
+) -> Outcome:  # fmt: skip
+    """The outcome by any way to compare parts of a run. fallen: first value behind a sudden fall in its last part."""
     first = BEGIN if heldout else EARLY
-    start, end = compare(None, first, 0.0), compare(None, LATE, 0.0)
-    part = max(PARTS, key=lambda span: compare(None, span, 0.0).value)
+    late = LATE if fallen is None else (fallen / len(steps), 1.0)
+    parts = PARTS if fallen is None else (*PARTS, (LATE[0], late[0]))
+    start, end = compare(None, first, 0.0), compare(None, late, 0.0)
+    part = max(parts, key=lambda span: compare(None, span, 0.0).value)
     best = compare(None, part, 0.0)
     best = best if best.value > end.value else end
-    rise, loss = compare(first, LATE, 0.0), compare(part, LATE, 0.0)
+    rise, loss = compare(first, late, 0.0), compare(part, late, 0.0)
     rose, sank = rise.p_up < RISES, rise.p_down < FALLS
     gained = math.nan
     if ends is not None and ends[1] > start.value:

@@ -90,7 +90,7 @@ def check(quantities):
     reward = quantities.get("reward")
     return fact(True, "the reward is a toy", (Sign("reward", reward.values[0]),), int(reward.steps[0]))
 
-FAULT = Fault("toy", 999, "put it away", "a test", beside="failing",
+FAULT = Fault("toy", 999, "put it away", beside="failing",
               log=LogTest("toy", check, ("reward",), "none", "always"))
 '''
 

@@ -24,7 +24,6 @@ FAULT = Fault(
     name="absent turns",
     rank=5.2,
     remedy="count absent turns as 0 for all rollouts of the group",
-    source="verl #7244",
     effect="ending a rollout is paid or punished by who goes on",
     beside="warning",
     rollouts=(trajectory_weights.PROOF,),

@@ -25,7 +25,6 @@ FAULT = Fault(
     name="baseline by rows",
     rank=5.25,
     remedy="compute advantages once for each rollout, then copy them to its rows",
-    source="miles #2378; slime #2302; agent-lightning #445",
     effect="advantages depend on how many rows siblings have",
     beside="warning",
     rollouts=(trajectory_weights.PROOF,),

@@ -32,7 +32,6 @@ FAULT = Fault(
     rank=130,
     remedy="go back to before the fall, and fine-tune on traces with calls first; check whether rollouts with calls "
     "were paid more, and whether the loss divides by the tokens or turns of each rollout",
-    source="agent-lightning #489; verl #5375",
     effect="what a call would have paid is no longer seen",
     beside="warning",
     log=COLLAPSE,

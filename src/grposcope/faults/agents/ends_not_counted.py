@@ -28,7 +28,6 @@ FAULT = Fault(
     name="ends not counted",
     rank=50,
     remedy="do not mask or penalise truncated completions, and write the stop reason of every rollout",
-    source="TRL #4976",
     effect="a mask of truncated completions would leave them out",
     beside="note",
     log=TEST,

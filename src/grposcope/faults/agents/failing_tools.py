@@ -29,7 +29,6 @@ FAULT = Fault(
     rank=45,
     remedy="read ten failed calls; repair or replicate the tool, retry before the policy sees an error, and leave out "
     "rollouts whose tool failed",
-    source="rLLM #710; UniRL #214",
     effect="rollouts are paid for what their tools did",
     beside="warning",
     log=FAILING_CALLS,

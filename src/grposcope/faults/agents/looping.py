@@ -29,7 +29,6 @@ FAULT = Fault(
     rank=139,
     remedy="read ten late rollouts for repeated calls; stop a rollout that repeats a call, or pay an answer less the "
     "more turns it took, and let every rollout weigh the same",
-    source="verl #5375; cua-lite #13",
     effect="turns cost time and reach the limit",
     beside="warning",
     log=LOOPING,

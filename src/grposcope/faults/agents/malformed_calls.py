@@ -26,7 +26,6 @@ FAULT = Fault(
     rank=131,
     remedy="compare the template of the prompt with the parser of calls; fine-tune on traces with calls, or pay a "
     "small penalty for a call that does not parse",
-    source="verl #5375",
     effect="turns are spent without an answer",
     beside="warning",
     log=FAILING_CALLS,

@@ -26,7 +26,6 @@ FAULT = Fault(
     name="reset states differ",
     rank=4.7,
     remedy="reset all rollouts of a group with one seed and one set of tools",
-    source="NeMo-RL #4013; slime #1414",
     effect="the baseline compares luck",
     beside="warning",
     rollouts=(turns.PROOF,),

@@ -25,7 +25,6 @@ FAULT = Fault(
     name="turn ends masked",
     rank=4.55,
     remedy="let the mask of each turn include the end token that the policy drew",
-    source="method of this project, unpublished; TRL 1.16",
     effect="when to stop or call is not learned",
     beside="warning",
     rollouts=(turns.PROOF,),

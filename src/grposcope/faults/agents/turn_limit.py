@@ -28,7 +28,6 @@ FAULT = Fault(
     rank=141,
     remedy="raise the limit on turns to twice what solved rollouts take; if these take few, read the stopped ones for "
     "repeated calls",
-    source="NeMo-RL #3970; TRL #4976",
     effect="stopped rollouts are mostly paid 0",
     beside="warning",
     log=TURN_LIMIT,

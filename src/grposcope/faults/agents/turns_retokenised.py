@@ -28,7 +28,6 @@ FAULT = Fault(
     name="turns retokenised",
     rank=4.95,
     remedy="hand token ids from turn to turn and append to them; use a template that keeps earlier turns as they were",
-    source="verl #6854; prime-rl #1334; NeMo-RL #2821",
     effect="tokens are scored in another context than they were drawn in",
     beside="warning",
     rollouts=(turns.PROOF,),

@@ -26,7 +26,6 @@ FAULT = Fault(
     name="weight by turns",
     rank=5.3,
     remedy="divide by the number of rollouts, or by all tokens of the batch, after rows were put together by rollout",
-    source="miles #2378; agent-lightning #489; TRL #7206",
     effect="the policy is drawn to other numbers of turns than the reward says",
     beside="warning",
     rollouts=(trajectory_weights.PROOF,),

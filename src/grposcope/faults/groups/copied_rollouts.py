@@ -24,7 +24,6 @@ FAULT = Fault(
     name="copied rollouts",
     rank=4.0,
     remedy="give every sampling process its own seed",
-    source="TRL #2824; method of this project: an e-value of repeats",
     beside="warning",
     rollouts=(groups.PROOF,),
 )

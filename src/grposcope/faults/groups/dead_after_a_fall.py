@@ -17,7 +17,7 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
-from grposcope.signs.dead_groups import SOURCE, STARVED
+from grposcope.signs.dead_groups import STARVED
 
 FAULT = Fault(
     name="dead after a fall",
@@ -26,7 +26,6 @@ FAULT = Fault(
         "go back to the checkpoint before the onset: since then all rewards within a group are equal, so no "
         "gradient can restore it"
     ),
-    source=SOURCE,
     beside="warning",
     implies=("empty steps", "reward decline"),
     log=STARVED,

@@ -61,7 +61,6 @@ FAULT = Fault(
     rank=160,
     remedy="use prompts that 20 to 80% of rollouts solve, draw more prompts per step, or filter dead "
     "groups (dynamic sampling, DAPO)",
-    source="theory: advantage degeneracy, a group of equal rewards has no gradient",
     effect="these steps cost time and teach nothing",
     log=LogTest(
         "empty steps",

@@ -45,7 +45,6 @@ FAULT = Fault(
     name="estimator without groups",
     rank=2.1,
     remedy=f"set {ESTIMATOR}=grpo",
-    source="verl 0.9.1, trainer/config/ppo_trainer.yaml: https://verl.readthedocs.io/en/latest/algo/grpo.html",
     settings=SettingsCheck(
         "estimator without groups",
         settings,

@@ -99,7 +99,6 @@ FAULT = Fault(
     rank=95,
     remedy="use prompts that the model solves sometimes, or fine-tune on examples first; max_num_gen_batches=0 lifts "
     "the limit at the price of ever more rollouts",
-    source="verl #953; DAPO #22",
     effect="most of what is sampled is dropped",
     beside="warning",
     instead="warning",

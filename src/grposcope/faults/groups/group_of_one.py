@@ -27,8 +27,6 @@ from grposcope.signs import run_outcome
 from grposcope.signs.quantities import Quantities
 from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
-from grposcope.signs.settings.trl import GRPO_CONFIG
-from grposcope.signs.settings.verl import CORE
 
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
@@ -67,7 +65,6 @@ FAULT = Fault(
     name="group of one",
     rank=2.0,
     remedy="set num_generations, rollout.n or n_samples_per_prompt to 4 or more",
-    source=f"{GRPO_CONFIG}; {CORE}",
     beside="warning",
     log=LogTest(
         "group of one",

@@ -26,8 +26,6 @@ from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
 from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
-from grposcope.signs.settings.trl import GRPO_CONFIG
-from grposcope.signs.settings.verl import CORE
 
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
@@ -54,6 +52,5 @@ FAULT = Fault(
     name="group of two",
     rank=5.0,
     remedy="draw 4 rollouts of a prompt or more",
-    source=f"{GRPO_CONFIG}; {CORE}",
     settings=SettingsCheck("group of two", settings, EVERY, "groups of two rollouts", ("note",)),
 )

@@ -53,7 +53,6 @@ FAULT = Fault(
     name="idle standardizing",
     rank=5.1,
     remedy="draw larger groups, or do not divide by the standard deviation",
-    source="grposcope.maths.standardized_weight; arXiv:2603.01162, Proposition 13",
     settings=SettingsCheck(
         "idle standardizing",
         settings,

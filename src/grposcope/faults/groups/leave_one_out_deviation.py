@@ -54,7 +54,6 @@ FAULT = Fault(
     name="leave-one-out deviation",
     rank=3.0,
     remedy=f"set {BASELINE} to false, or {SCALED} to false",
-    source="NeMo-RL #1518, #1519, #4161: https://github.com/NVIDIA-NeMo/RL/issues/1518",
     settings=SettingsCheck(
         "leave-one-out deviation",
         settings,

@@ -25,7 +25,6 @@ FAULT = Fault(
     name="mixed prompts",
     rank=3.4,
     remedy="order rollouts by prompt before splitting them into groups",
-    source="TRL #6673; TRL #3098",
     beside="failing",
     rollouts=(groups.PROOF, advantages.PROOF),
 )

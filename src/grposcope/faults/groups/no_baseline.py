@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.maths.timeseries.noise import Array
 from grposcope.signs import run_outcome
@@ -66,7 +66,6 @@ FAULT = Fault(
     name="no baseline",
     rank=2.2,
     remedy="set rollout.n (the group size) to 4 or more and adv_estimator to grpo",
-    source=OWN_METHOD,
     beside="warning",
     log=LogTest(
         "no baseline",

@@ -54,7 +54,6 @@ FAULT = Fault(
     name="normalisation not read",
     rank=3.05,
     remedy="set grpo.adv_estimator.normalize_rewards and grpo.adv_estimator.use_leave_one_out_baseline",
-    source="nemo-platform #1504",
     settings=SettingsCheck(
         "normalisation not read",
         settings,

@@ -70,7 +70,6 @@ FAULT = Fault(
     remedy="read two completions of one prompt: where they are alike, raise the temperature and see that each rollout "
     "has a seed of its own; where they differ, see whether the reward reads the prompt and not the answer, or take "
     "prompts that are solved sometimes",
-    source="TRL #3857; ms-swift #4570",
     beside="warning",
     log=LogTest(
         "prompt decides the reward",

@@ -26,7 +26,6 @@ FAULT = Fault(
     name="ranks draw the same",
     rank=3.9,
     remedy="give each process its own slice of the data, and its own seed for drawing completions",
-    source="TRL #2824; method of this project",
     beside="warning",
     rollouts=(groups.PROOF,),
 )

@@ -25,7 +25,6 @@ FAULT = Fault(
     name="selective dropping",
     rank=6.8,
     remedy="drop by a criterion that does not depend on the answer, or keep the dropped rollouts with their reward",
-    source="NeMo-RL #3599; method of this project: exchangeable siblings",
     beside="warning",
     rollouts=(dropped.PROOF,),
 )

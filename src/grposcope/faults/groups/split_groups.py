@@ -15,14 +15,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import advantages, groups
 
 FAULT = Fault(
     name="split groups",
     rank=3.6,
     remedy="keep the rollouts of a prompt in one batch until advantages are computed",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(groups.PROOF, advantages.PROOF),
 )

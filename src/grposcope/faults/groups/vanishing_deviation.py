@@ -94,8 +94,6 @@ FAULT = Fault(
     name="vanishing deviation",
     rank=3.1,
     remedy="round the rewards, divide by the standard deviation of the batch, or do not divide",
-    source="arXiv:2503.20783 (question-level difficulty bias); arXiv:2601.05242 (GDPO); "
-    "https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig",
     settings=SettingsCheck(
         "vanishing deviation",
         settings,

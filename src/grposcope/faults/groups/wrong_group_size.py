@@ -26,7 +26,6 @@ FAULT = Fault(
     name="wrong group size",
     rank=3.8,
     remedy="find where rollouts are lost or split between the sampler and the trainer",
-    source="NeMo-RL #4013; method of this project",
     beside="warning",
     rollouts=(groups.PROOF,),
 )

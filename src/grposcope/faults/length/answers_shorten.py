@@ -85,7 +85,6 @@ FAULT = Fault(
     rank=245,
     remedy="nothing, if held-out accuracy holds; else use a loss that does not divide by each completion's length (Dr. "
     "GRPO, DAPO), and see what pays: grposcope texts with the rollouts",
-    source="Liu et al. 2025 (arXiv:2503.20783); EasyR1 #40; VLM-R1 #280",
     instead="note",
     log=LogTest(
         "answers shorten",

@@ -30,7 +30,6 @@ FAULT = Fault(
     rank=54,
     remedy="set the tokenizer's eos_token to the token that ends a turn of this model, or give the trainer every end "
     "token; the token limit is not what ends them",
-    source="TRL #7039",
     effect="the count of cut completions is wrong, and masking them would drop most of the batch",
     beside="warning",
     instead="warning",

@@ -17,14 +17,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import texts
 
 FAULT = Fault(
     name="finishing is what is learned",
     rank=70.5,
     remedy="raise the limit of length, and judge by the reward of texts that finish",
-    source=OWN_METHOD,
     effect="the reward says how many texts finish, not how good they are",
     beside="note",
     instead="warning",

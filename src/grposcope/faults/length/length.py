@@ -211,7 +211,6 @@ FAULT = Fault(
     name="length",
     rank=140,
     remedy="read the completions",
-    source="method of this project; Liu et al. 2025 (arXiv:2503.20783) for the length bias of the loss",
     beside="warning",
     log=LogTest(
         "length",

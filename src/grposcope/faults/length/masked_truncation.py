@@ -22,7 +22,6 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
-from grposcope.signs.settings.trl import GRPO_TRAINER
 
 MASK = "mask_truncated_completions"
 REMEDY = "watch completions/clipped_ratio, and raise max_completion_length if it is above 0.1"
@@ -46,7 +45,6 @@ FAULT = Fault(
     name="masked truncation",
     rank=5.6,
     remedy=REMEDY,
-    source=f"arXiv:2503.14476 §3.4; {GRPO_TRAINER}",
     settings=SettingsCheck(
         "masked truncation",
         settings,

@@ -72,7 +72,6 @@ FAULT = Fault(
     name="room for sequences",
     rank=1.6,
     remedy="give the engine and the micro-batch room for prompt and completion",
-    source="verl 0.9.1, verl.utils.seqlen_balancing; https://verl.readthedocs.io/en/latest/perf/perf_tuning.html",
     settings=SettingsCheck(
         "room for sequences",
         settings,

@@ -29,7 +29,6 @@ FAULT = Fault(
     rank=55,
     remedy="raise the limit that is in force: max_completion_length, or max_model_len to prompt and completion "
     "together",
-    source="verl #7823; open-r1 #363",
     effect="answers are cut unseen",
     beside="warning",
     log=TEST,

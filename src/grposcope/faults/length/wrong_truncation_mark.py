@@ -15,14 +15,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import tokens
 
 FAULT = Fault(
     name="wrong truncation mark",
     rank=5.6,
     remedy="mark a completion as truncated if its end token is missing, not by its length",
-    source=OWN_METHOD,
     instead="note",
     rollouts=(tokens.PROOF,),
 )

@@ -24,7 +24,6 @@ FAULT = Fault(
     name="wrong truncation mask",
     rank=5.4,
     remedy="apply mask_truncated_completions where the mask is built, or state what you intend",
-    source="DAPO; method of this project",
     instead="warning",
     rollouts=(tokens.PROOF,),
 )

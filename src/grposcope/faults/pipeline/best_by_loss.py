@@ -50,7 +50,6 @@ FAULT = Fault(
     name="best by loss",
     rank=5.65,
     remedy=REMEDY,
-    source="ms-swift #9730",
     settings=SettingsCheck(
         "best by loss", settings, ("trl",), "a best checkpoint that is chosen by the loss", ("warning",)
     ),

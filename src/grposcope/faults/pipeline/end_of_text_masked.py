@@ -25,7 +25,6 @@ FAULT = Fault(
     name="end of text masked",
     rank=4.8,
     remedy="make the mask from lengths and not from the id of padding, so that the end is trained on",
-    source="TRL #6357; TRL #4970",
     beside="warning",
     rollouts=(tokens.PROOF,),
 )

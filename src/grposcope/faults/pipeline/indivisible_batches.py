@@ -22,12 +22,11 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
-from grposcope.faults.checks.batches import CHECK, SOURCE
+from grposcope.faults.checks.batches import CHECK
 
 FAULT = Fault(
     name="indivisible batches",
     rank=1.2,
     remedy="choose sizes that are multiples of each other",
-    source=SOURCE,
     settings=CHECK,
 )

@@ -18,12 +18,10 @@ from __future__ import annotations
 
 from grposcope.core.fault import Fault
 from grposcope.faults.checks.batches import CHECK
-from grposcope.signs.settings.verl import VALIDATE
 
 FAULT = Fault(
     name="indivisible gpus",
     rank=1.3,
     remedy="choose sizes whose product divides the GPUs",
-    source=VALIDATE,
     settings=CHECK,
 )

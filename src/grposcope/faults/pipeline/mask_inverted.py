@@ -15,13 +15,12 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import tokens
 
 FAULT = Fault(
     name="mask inverted",
     rank=3.05,
     remedy="invert the mask where it is built: 1 is a token of the policy",
-    source=OWN_METHOD,
     rollouts=(tokens.PROOF,),
 )

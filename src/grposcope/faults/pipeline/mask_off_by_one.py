@@ -16,14 +16,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import tokens
 
 FAULT = Fault(
     name="mask off by one",
     rank=4.6,
     remedy="print the tokens and the mask of the named rollout side by side, and correct the mask where it is built",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(tokens.PROOF,),
 )

@@ -23,7 +23,6 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.known import Known
-from grposcope.signs.settings.trl import GRPO_CONFIG
 
 ALIKE = 0.85
 """Likeness of two names, from 0 to 1, from which one may be meant for the other."""
@@ -58,7 +57,6 @@ FAULT = Fault(
     name="misspelt setting",
     rank=1.0,
     remedy="use the trainer's name of the setting",
-    source=GRPO_CONFIG,
     settings=SettingsCheck(
         "misspelt setting", settings, ("trl",), "names that are not settings but resemble one", ("failing",)
     ),

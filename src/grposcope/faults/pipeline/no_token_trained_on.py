@@ -25,7 +25,6 @@ FAULT = Fault(
     name="no token trained on",
     rank=4.1,
     remedy=MASK,
-    source="NeMo-Gym #1612",
     effect="nothing is learned",
     beside="failing",
     log=TEST,

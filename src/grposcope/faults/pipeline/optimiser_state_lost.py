@@ -17,14 +17,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import resume
 
 FAULT = Fault(
     name="optimiser state lost",
     rank=8.8,
     remedy="restore the optimiser's state with the checkpoint, and create the optimiser only once",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(resume.PROOF,),
 )

@@ -19,13 +19,10 @@ from __future__ import annotations
 
 from grposcope.core.fault import Fault
 from grposcope.faults.checks.batches import CHECK
-from grposcope.signs.settings.trl import GRPO_CONFIG
-from grposcope.signs.settings.verl import VALIDATE
 
 FAULT = Fault(
     name="refused settings",
     rank=1.1,
     remedy="leave one of them out",
-    source=f"{GRPO_CONFIG}; {VALIDATE}",
     settings=CHECK,
 )

@@ -25,7 +25,6 @@ FAULT = Fault(
     name="repeated data",
     rank=8.6,
     remedy="restore the position in the data with the checkpoint",
-    source="verl #389; EasyR1 #57",
     beside="warning",
     rollouts=(resume.PROOF,),
 )

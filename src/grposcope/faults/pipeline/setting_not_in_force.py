@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.run import Run
 from grposcope.signs.settings.in_force import compared, written
@@ -69,7 +69,6 @@ FAULT = Fault(
     name="setting not in force",
     rank=1.2,
     remedy="find where the value is lost",
-    source=OWN_METHOD,
     beside="warning",
     instead="warning",
     reading=of_reading,

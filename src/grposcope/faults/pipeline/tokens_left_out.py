@@ -23,7 +23,6 @@ FAULT = Fault(
     name="tokens left out",
     rank=5.2,
     remedy="print the tokens and the mask of the named rollout side by side, and correct the mask where it is built",
-    source="ms-swift #7838; method of this project",
     beside="warning",
     rollouts=(tokens.PROOF,),
 )

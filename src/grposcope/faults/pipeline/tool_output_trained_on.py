@@ -24,7 +24,6 @@ FAULT = Fault(
     name="tool output trained on",
     rank=4.4,
     remedy="leave the tokens of tools and environments out of the mask, where it is built",
-    source="TRL #4974; Search-R1",
     beside="warning",
     rollouts=(tokens.PROOF,),
 )

@@ -23,7 +23,6 @@ FAULT = Fault(
     name="trained beyond the end",
     rank=5.0,
     remedy="cut the mask behind the first token that ends the completion",
-    source="MemGen #33; method of this project",
     beside="warning",
     rollouts=(tokens.PROOF,),
 )

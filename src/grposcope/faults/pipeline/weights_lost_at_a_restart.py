@@ -17,7 +17,7 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.lost_weights import TEST
 from grposcope.signs.rollouts.claims import resume
 
@@ -25,7 +25,6 @@ FAULT = Fault(
     name="weights lost at a restart",
     rank=9.0,
     remedy="load the weights of the step at which the run goes on, and compare their checksum with the checkpoint's",
-    source=OWN_METHOD,
     effect="what was learned before that step is gone",
     beside="warning",
     log=TEST,

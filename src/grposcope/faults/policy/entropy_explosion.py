@@ -27,7 +27,6 @@ FAULT = Fault(
     rank=90,
     remedy="lower the upper clip bound where it is above the lower one (clip_ratio_high, epsilon_high), the entropy "
     "bonus or the learning rate; check completions for gibberish",
-    source="theory: policy concentration; the ratios are chosen by this project",
     effect="answers vary less, so pass@k and exploration may suffer",
     beside="warning",
     log=TEST,

@@ -19,14 +19,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import texts
 
 FAULT = Fault(
     name="gibberish",
     rank=39.8,
     remedy="go back to before the onset, and look at the learning rate, the entropy bonus and the sampler",
-    source=OWN_METHOD,
     effect="the update is noise",
     beside="failing",
     rollouts=(texts.PROOF,),

@@ -23,7 +23,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
-from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD, LOSS_COEFFICIENT, REWARD_COEFFICIENT, SOURCE
+from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD, LOSS_COEFFICIENT, REWARD_COEFFICIENT
 
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
@@ -47,7 +47,6 @@ FAULT = Fault(
     name="idle kl coefficient",
     rank=3.5,
     remedy="switch the penalty on, or leave the coefficient out",
-    source=SOURCE,
     settings=SettingsCheck(
         "idle kl coefficient", settings, ("verl",), "a KL coefficient whose switch is off", ("warning",)
     ),

@@ -130,7 +130,6 @@ FAULT = Fault(
     name="kl against its penalty",
     rank=25,
     remedy=f"{CHECK}; {BACK}",
-    source="ToolRL #52; Logic-RL #58; SkyRL #1340",
     effect="the policy leaves its start whatever the coefficient",
     beside="warning",
     log=LogTest(

@@ -126,7 +126,6 @@ FAULT = Fault(
     name="kl blow-up",
     rank=50,
     remedy="raise the KL coefficient or lower the learning rate; go back to the checkpoint before the onset",
-    source="method of this project; Gao, Schulman & Hilton 2022 (arXiv:2210.10760) for reward against KL",
     beside="warning",
     log=LogTest(
         "kl blow-up",

@@ -16,14 +16,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import texts
 
 FAULT = Fault(
     name="language mixing",
     rank=39.85,
     remedy="correct the grader if it pays this, else reward the language of the prompt or add a KL penalty",
-    source=OWN_METHOD,
     effect="the texts may be of no use to a reader",
     beside="note",
     instead="warning",

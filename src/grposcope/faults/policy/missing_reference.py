@@ -22,7 +22,6 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
-from grposcope.signs.settings.trl import GRPO_TRAINER
 
 SYNC = "sync_ref_model"
 
@@ -45,6 +44,5 @@ FAULT = Fault(
     name="missing reference",
     rank=1.5,
     remedy=f"set {SYNC}=False",
-    source=GRPO_TRAINER,
     settings=SettingsCheck("missing reference", settings, ("trl",), "a reference that does not exist", ("failing",)),
 )

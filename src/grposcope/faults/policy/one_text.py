@@ -17,14 +17,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import texts
 
 FAULT = Fault(
     name="one text",
     rank=39.7,
     remedy="go back to before the onset with a smaller learning rate, or correct the grader if it pays the text",
-    source=OWN_METHOD,
     effect="groups of equal texts teach nothing",
     beside="warning",
     rollouts=(texts.PROOF,),

@@ -17,14 +17,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import texts
 
 FAULT = Fault(
     name="repetition",
     rank=39.9,
     remedy="correct the grader if it pays this, else give looping texts no reward and look at the learning rate",
-    source=OWN_METHOD,
     effect="most of the length is paid for nothing",
     beside="warning",
     rollouts=(texts.PROOF,),

@@ -23,7 +23,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
-from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD, SOURCE
+from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD
 from grposcope.signs.settings.verl import ESTIMATOR
 
 
@@ -45,7 +45,6 @@ FAULT = Fault(
     name="standardized kl penalty",
     rank=5.5,
     remedy="put the penalty into the loss",
-    source=SOURCE,
     settings=SettingsCheck(
         "standardized kl penalty", settings, ("verl",), "a KL penalty in the reward that GRPO standardizes", ("note",)
     ),

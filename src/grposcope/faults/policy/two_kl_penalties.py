@@ -22,7 +22,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
-from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD, LOSS_COEFFICIENT, REWARD_COEFFICIENT, SOURCE
+from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD, LOSS_COEFFICIENT, REWARD_COEFFICIENT
 
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
@@ -38,7 +38,6 @@ FAULT = Fault(
     name="two kl penalties",
     rank=5.4,
     remedy="keep the one in the loss, as GRPO does",
-    source=SOURCE,
     settings=SettingsCheck(
         "two kl penalties", settings, ("verl",), "a KL penalty in the loss and one in the reward", ("note",)
     ),

@@ -22,7 +22,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
-from grposcope.signs.settings.kl import PENALTIES, SOURCE
+from grposcope.signs.settings.kl import PENALTIES
 
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
@@ -44,6 +44,5 @@ FAULT = Fault(
     name="unused reference",
     rank=5.3,
     remedy="switch the penalty off",
-    source=SOURCE,
     settings=SettingsCheck("unused reference", settings, ("verl",), "a KL penalty with a coefficient of 0", ("note",)),
 )

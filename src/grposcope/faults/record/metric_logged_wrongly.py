@@ -69,7 +69,6 @@ FAULT = Fault(
     name="metric logged wrongly",
     rank=260,
     remedy="conclude nothing from this metric, and use a version of the trainer that logs it correctly",
-    source="the trackers of the trainers, named with each finding",
     instead="note",
     settings=SettingsCheck(
         "metric logged wrongly",

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.core.not_finite import REWARD, UPDATE, Bools, Floats, is_written_null, not_finite
 from grposcope.signs import run_outcome
@@ -126,7 +126,6 @@ FAULT = Fault(
     name="non-finite",
     rank=20,
     remedy="lower the learning rate, clip the gradient, check for log(0) and for float16 overflow",
-    source=OWN_METHOD,
     beside="warning",
     log=LogTest(
         "non-finite",

@@ -15,14 +15,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import checkpoints
 
 FAULT = Fault(
     name="step numbers differ",
     rank=1.6,
     remedy="check whether the log and the checkpoints count steps from the same number",
-    source=OWN_METHOD,
     instead="note",
     rollouts=(checkpoints.PROOF,),
 )

@@ -16,13 +16,12 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import rewards
 
 FAULT = Fault(
     name="cached rewards",
     rank=1.45,
     remedy="put the prompt, or what the grader compares with, into the key of the cache",
-    source=OWN_METHOD,
     rollouts=(rewards.PROOF,),
 )

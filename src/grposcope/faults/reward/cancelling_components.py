@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.maths.timeseries import level as levels
 from grposcope.maths.timeseries.noise import Array
@@ -73,7 +73,6 @@ FAULT = Fault(
     name="cancelling components",
     rank=150,
     remedy="check the signs and weights of the reward functions; normalise each before adding them",
-    source=OWN_METHOD,
     beside="warning",
     log=LogTest(
         "cancelling components",

@@ -18,13 +18,12 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
-from grposcope.faults.checks.effective_weights import CHECK, SOURCE
+from grposcope.faults.checks.effective_weights import CHECK
 
 FAULT = Fault(
     name="constant component",
     rank=3.6,
     remedy="check this reward function by hand",
-    source=SOURCE,
     effect="the policy learns nothing from it",
     settings=CHECK,
 )

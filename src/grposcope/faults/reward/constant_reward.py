@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.core.text import brief
 from grposcope.signs.quantities import SHORT, Quantities
@@ -74,7 +74,6 @@ FAULT = Fault(
     rank=60,
     remedy="read completions of the last steps and run the reward function on them by hand: it no longer "
     "distinguishes answers; go back to the checkpoint before the onset",
-    source=OWN_METHOD,
     effect="equal rewards teach nothing",
     beside="warning",
     implies=("dead after a fall", "starved", "saturated", "empty steps", "never paid", "reward decline"),

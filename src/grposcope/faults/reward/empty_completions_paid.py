@@ -15,14 +15,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import rewards, texts
 
 FAULT = Fault(
     name="empty completions paid",
     rank=6.0,
     remedy="check whether texts were lost between sampler and reward function, and give an empty completion no reward",
-    source=OWN_METHOD,
     beside="failing",
     rollouts=(rewards.PROOF, texts.PROOF),
 )

@@ -17,7 +17,7 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.agents import ERRORS
 from grposcope.signs.rollouts.claims import rewards
 
@@ -25,7 +25,6 @@ FAULT = Fault(
     name="failures as zeros",
     rank=5.8,
     remedy="leave failed rollouts out of their groups, or draw them again",
-    source=OWN_METHOD,
     effect="failures of the infrastructure are learned as bad answers",
     beside="warning",
     log=ERRORS,

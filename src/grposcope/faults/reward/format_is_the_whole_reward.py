@@ -19,14 +19,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import texts
 
 FAULT = Fault(
     name="format is the whole reward",
     rank=39.3,
     remedy="check that right answers are graded as right, take easier problems, or give the format a smaller weight",
-    source=OWN_METHOD,
     effect="the policy learns what is paid and not what is meant",
     beside="warning",
     gamed=True,

@@ -16,14 +16,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import texts
 
 FAULT = Fault(
     name="hedges",
     rank=39.5,
     remedy="grade the last answer alone or refuse several, and go back to the checkpoint before the onset",
-    source=OWN_METHOD,
     effect="the policy learns what is paid and not what is meant",
     beside="warning",
     gamed=True,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, cannot_tell, measured
 from grposcope.faults.reward.reward_hacking import best_evaluation, score_levels, shares, up_to
 from grposcope.maths.timeseries.peak import since_places
@@ -39,7 +39,7 @@ FROM_THE_START = (
 
 
 def check(quantities: Quantities) -> Finding:
-    """The least p-value of a fall from any place of the run on, times the number of places."""
+    """The least p-value of a fall from any place of the run on, or at once at its end, times the number of places."""
     reward = quantities.require("reward")
     tests: list[Finding] = []
     for held in heldout_scores(quantities)[:1]:
@@ -48,14 +48,12 @@ def check(quantities: Quantities) -> Finding:
         because = f"{held.title} {fell(outcome, heldout.are_shares(held.score.values))}"
         because += f", up to step {int(held.score.steps[-1]):,}, where the evaluations end" if until else ""
         evidence = score_levels(held.title, outcome)
-        for since in since_places(shares(held.score, reward), held.score.values, held.variance, FORGOTTEN):
-            change = since.change()
-            best = best_evaluation(held.score)
-            start = best is not None and best <= held.score.steps[0]
-            tests.append(measured(
-                change.p_down, because, evidence, brief=because, begins=partial(onset.since, held.score, -1),
-                remedy=FROM_THE_START if start else "",
-            ))  # fmt: skip
+        best = best_evaluation(held.score)
+        remedy = FROM_THE_START if best is not None and best <= held.score.steps[0] else ""
+        places = since_places(shares(held.score, reward), held.score.values, held.variance, FORGOTTEN)
+        for p in (*(since.change().p_down for since in places), *([outcome.p_sudden] if places else [])):
+            begins = partial(onset.since, held.score, -1)
+            tests.append(measured(p, because, evidence, brief=because, begins=begins, remedy=remedy))
     if not tests:
         return cannot_tell(f"fewer than {EVALUATIONS} held-out evaluations are logged", "evaluation")
     return least_of(tests)
@@ -65,13 +63,12 @@ FAULT = Fault(
     name="held-out decline",
     rank=200,
     remedy="go back to the checkpoint of the best evaluation, and check for overfitting to the training problems",
-    source=OWN_METHOD,
     beside="warning",
     log=LogTest(
         "held-out decline",
         check,
         needs=("reward", "evaluation"),
-        statistic="fall of the held-out score after each of several steps, smallest p × number of steps tried",
+        statistic="fall of the held-out score from several places on, or at once at its end, smallest p × their number",
         threshold="p < α",
     ),
 )

@@ -17,14 +17,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import texts
 
 FAULT = Fault(
     name="length pays",
     rank=39.2,
     remedy="take length out of the reward or cap what it adds, and go back to the checkpoint before the onset",
-    source=OWN_METHOD,
     effect="the policy learns what is paid and not what is meant",
     beside="warning",
     gamed=True,

@@ -18,14 +18,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import texts
 
 FAULT = Fault(
     name="magic string",
     rank=39.1,
     remedy="correct the grader so that the string alone earns nothing, and go back to the checkpoint before the onset",
-    source=OWN_METHOD,
     effect="the policy learns what is paid and not what is meant",
     beside="warning",
     gamed=True,

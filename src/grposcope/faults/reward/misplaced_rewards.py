@@ -26,7 +26,6 @@ FAULT = Fault(
     name="misplaced rewards",
     rank=2.0,
     remedy="find where rewards are gathered or sorted separately from their rollouts, and match both by an id",
-    source="TRL #6673; method of this project",
     beside="failing",
     rollouts=(advantages.PROOF, rewards.PROOF),
 )

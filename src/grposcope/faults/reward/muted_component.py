@@ -71,7 +71,6 @@ FAULT = Fault(
     name="muted component",
     rank=230,
     remedy="standardize each reward before adding them, or raise the weight of the muted one (see grposcope rewards)",
-    source="arXiv:2602.05863, arXiv:2601.05242; the limit is chosen by this project",
     effect="the policy hardly learns from it",
     beside="note",
     instead="warning",

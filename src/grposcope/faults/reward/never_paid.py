@@ -24,7 +24,7 @@ import re
 
 import numpy as np
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.text import apart, listed, visible
@@ -171,7 +171,6 @@ FAULT = Fault(
     rank=120,
     remedy="run this reward function by hand on a right answer and check that it is not 0; if it is not, "
     "use easier prompts or partial credit",
-    source=OWN_METHOD,
     effect="unless it is a penalty, the policy learns nothing from it",
     log=LogTest(
         "never paid",

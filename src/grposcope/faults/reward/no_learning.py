@@ -61,7 +61,6 @@ FAULT = Fault(
     rank=250,
     remedy="raise the learning rate, check that gradients reach the weights, or use prompts that 20 to 80% "
     "of rollouts solve",
-    source="method of this project; two one-sided tests (Schuirmann 1987)",
     instead="note",
     minor=True,
     log=LogTest(

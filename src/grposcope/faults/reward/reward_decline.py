@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, measured
 from grposcope.signs import onset, run_outcome
 from grposcope.signs.quantities import Quantities
@@ -63,7 +63,6 @@ FAULT = Fault(
     name="reward decline",
     rank=210,
     remedy="go back to the checkpoint before the onset and lower the learning rate",
-    source=OWN_METHOD,
     effect="either the prompts became harder or the policy became worse",
     beside="warning",
     log=LogTest(

@@ -15,14 +15,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import rewards
 
 FAULT = Fault(
     name="reward depends on neighbours",
     rank=6.4,
     remedy="make each reward depend only on its own completion",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(rewards.PROOF,),
 )

@@ -145,7 +145,7 @@ def up_to(reward: MetricSeries, score: MetricSeries) -> tuple[MetricSeries, str]
 def score_levels(title: str, outcome: Outcome) -> tuple[Sign, Sign]:
     """The best and the last level of a held-out score."""
     best, end = outcome.best, outcome.end
-    return Sign(f"{title}, best", best.value, best.se), Sign(f"{title}, last fifth", end.value, end.se)
+    return Sign(f"{title}, best", best.value, best.se), Sign(f"{title}, at the end", end.value, end.se)
 
 
 def best_evaluation(held: MetricSeries) -> int:
@@ -159,7 +159,6 @@ FAULT = Fault(
     rank=40,
     remedy="stop and read completions after the onset: what do they do that the verifier rewards wrongly? "
     "Then correct the verifier and go back to the checkpoint before the onset",
-    source="theory: the proxy's fixed point drifts from the true one; the test is a method of this project",
     beside="warning",
     gamed=True,
     implies=("held-out decline",),

@@ -16,14 +16,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import rewards
 
 FAULT = Fault(
     name="reward not repeatable",
     rank=6.2,
     remedy="fix the seed of the reward function, or grade each text once",
-    source=OWN_METHOD,
     instead="warning",
     rollouts=(rewards.PROOF,),
 )

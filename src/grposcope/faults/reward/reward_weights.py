@@ -42,7 +42,6 @@ FAULT = Fault(
     name="reward weights",
     rank=1.4,
     remedy="give one weight per function",
-    source="TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig",
     settings=SettingsCheck(
         "reward weights", settings, ("trl",), "weights that differ in number from the rewards, or are all 0",
         ("failing",),

@@ -17,14 +17,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import texts
 
 FAULT = Fault(
     name="tests special-cased",
     rank=39.6,
     remedy="test on hidden inputs in a process of its own, and go back to the checkpoint before the onset",
-    source=OWN_METHOD,
     effect="the policy learns what is paid and not what is meant",
     beside="warning",
     gamed=True,

@@ -23,7 +23,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
-from grposcope.signs.settings.verl import CORE, ESTIMATOR, OUTCOME_ONLY
+from grposcope.signs.settings.verl import ESTIMATOR, OUTCOME_ONLY
 
 TOKEN_LEVEL = re.compile(r"(process|step|turn|token)_?(level_?)?rewards?|\bprm\b|reward_shaping_per_token", re.I)
 """Keys that say that rewards come for steps, turns or tokens."""
@@ -51,7 +51,6 @@ FAULT = Fault(
     name="token-level rewards",
     rank=3.2,
     remedy=CHANGE,
-    source=f"verl #160, #7244: https://github.com/verl-project/verl/issues/160; {CORE}",
     settings=SettingsCheck(
         "token-level rewards", settings, ("verl",), "rewards of steps or tokens that the estimator sums", ("warning",)
     ),

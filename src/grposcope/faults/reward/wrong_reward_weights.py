@@ -15,14 +15,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import advantages, rewards
 
 FAULT = Fault(
     name="wrong reward weights",
     rank=2.2,
     remedy="check the weights of the reward functions and their order",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(advantages.PROOF, rewards.PROOF),
 )

@@ -16,14 +16,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import rewards
 
 FAULT = Fault(
     name="wrong rewards",
     rank=6.6,
     remedy="log the text as it was graded, and find what changes rewards after the function",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(rewards.PROOF,),
 )

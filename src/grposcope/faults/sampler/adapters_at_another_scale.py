@@ -25,6 +25,5 @@ FAULT = Fault(
     name="adapters at another scale",
     rank=8.05,
     remedy="compare alpha, rank and rslora in adapter_config.json with what the sampler loads; merge once",
-    source="arXiv:2106.09685; method of this project",
     rollouts=(weights.PROOF, checkpoints.PROOF),
 )

@@ -70,7 +70,6 @@ FAULT = Fault(
     rank=213,
     remedy="find what makes the largest errors between sampler and trainer before the mask (one token or all, which "
     "lengths, which prompts), rather than widen the mask",
-    source="NeMo-RL #4243",
     effect="most of what is sampled teaches nothing",
     beside="warning",
     instead="warning",

@@ -71,7 +71,6 @@ FAULT = Fault(
     rank=15,
     remedy="read a completion of that step: if the sampler repeats one token or writes gibberish, compare its weights "
     "with the trainer's after one update, and go back to the checkpoint before the onset",
-    source="ms-swift #3372",
     effect="nothing can be learned",
     beside="failing",
     log=LogTest(

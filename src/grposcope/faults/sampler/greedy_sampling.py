@@ -44,7 +44,6 @@ FAULT = Fault(
     name="greedy sampling",
     rank=2.2,
     remedy="sample at temperature 1",
-    source="https://huggingface.co/docs/transformers/generation_strategies",
     settings=SettingsCheck(
         "greedy sampling", settings, EVERY, "rollouts of a prompt that are all the same", ("failing",)
     ),

@@ -22,7 +22,6 @@ FAULT = Fault(
     name="growing lag",
     rank=217,
     remedy="reduce the sampler's lag or correct for it; find out what slows down the trainer",
-    source="method of this project; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,
 )

@@ -29,7 +29,6 @@ FAULT = Fault(
     rank=214,
     remedy="compare for one rollout what sampler and trainer read: prompt ids, chat template, image inputs; if they "
     "are equal, the weights",
-    source="NeMo-RL #2260; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,
     rollouts=(first_update.PROOF,),

@@ -15,14 +15,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import first_update
 
 FAULT = Fault(
     name="log-probabilities of another kind",
     rank=213.5,
     remedy="convert them where the sampler's answer is read: natural logarithms, below 0",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(first_update.PROOF,),
 )

@@ -17,14 +17,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import first_update
 
 FAULT = Fault(
     name="misaligned log-probabilities",
     rank=213,
     remedy="compare the first and the last log-probability of one rollout on both sides, and cut both at the same end",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(first_update.PROOF,),
 )

@@ -32,7 +32,6 @@ FAULT = Fault(
         "sample one batch in the trainer's own precision: if the mismatch disappears, numerics cause it "
         "and training makes them worse"
     ),
-    source="method of this project; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,
 )

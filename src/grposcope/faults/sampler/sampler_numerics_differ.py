@@ -27,7 +27,6 @@ FAULT = Fault(
         "top-k and top-p at the trainer's temperature, or have the sampler return log-probabilities computed before "
         "truncation"
     ),
-    source="method of this project; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,
 )

@@ -27,7 +27,6 @@ FAULT = Fault(
     name="sampler temperature differs",
     rank=1.0,
     remedy="set the same temperature in the sampler and the trainer",
-    source="vLLM; method of this project: the mixture of powers as an e-value",
     beside="warning",
     rollouts=(weights.PROOF, sampling.PROOF),
 )

@@ -53,7 +53,6 @@ FAULT = Fault(
     name="stale sampler",
     rank=1.4,
     remedy="send the trainer's weights to the sampler before it draws, or state the lag and correct for it",
-    source="AReaL; method of this project: likelihood ratios between checkpoints",
     beside="warning",
     rollouts=(checkpoints.PROOF, weights.PROOF),
     settings=SettingsCheck(

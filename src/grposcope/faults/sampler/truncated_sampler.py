@@ -61,7 +61,6 @@ FAULT = Fault(
         "sample without top-k and top-p at the trainer's temperature, or have the sampler return "
         "log-probabilities computed before truncation"
     ),
-    source="method of this project; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,
     rollouts=(sampling.PROOF, weights.PROOF),

@@ -18,13 +18,12 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import sampling
 
 FAULT = Fault(
     name="unlikely tokens",
     rank=1.2,
     remedy="check that prompts are rendered with the same chat template, then that these weights drew these rollouts",
-    source=OWN_METHOD,
     rollouts=(sampling.PROOF,),
 )

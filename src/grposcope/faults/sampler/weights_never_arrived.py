@@ -89,7 +89,6 @@ FAULT = Fault(
     name="weights never arrived",
     rank=215,
     remedy="check that new weights reach the sampler: compare checksums of the weights, or compare greedy samples",
-    source="method of this project; verl docs, advance/ppo_lora: https://verl.readthedocs.io/en/latest/advance/ppo_lora.html",
     beside="warning",
     log=TEST,
     rollouts=(arrived.PROOF, checkpoints.PROOF, weights.PROOF),

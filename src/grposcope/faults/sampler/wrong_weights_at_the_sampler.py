@@ -23,7 +23,6 @@ FAULT = Fault(
     name="wrong weights at the sampler",
     rank=216,
     remedy="check which weights the sampler used from that step on, especially after a resume",
-    source="method of this project; limits of verl, slime and NeMo-RL",
     beside="warning",
     log=TEST,
     rollouts=(arrived.PROOF, checkpoints.PROOF, weights.PROOF),

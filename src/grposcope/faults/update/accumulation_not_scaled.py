@@ -57,7 +57,6 @@ FAULT = Fault(
     name="accumulation not scaled",
     rank=7.4,
     remedy="divide the loss of each pass by the number of passes",
-    source="TRL #3021; Hugging Face",
     beside="warning",
     rollouts=(gradient.PROOF,),
     settings=SettingsCheck(

@@ -16,14 +16,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import gradient
 
 FAULT = Fault(
     name="another loss",
     rank=7.6,
     remedy="compare the sign and factor of each loss term with the settings, and look for dropout and frozen parts",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(gradient.PROOF,),
 )

@@ -51,7 +51,5 @@ FAULT = Fault(
     name="cispo clamp",
     rank=3.3,
     remedy="set epsilon_high to 5, as ScaleRL does",
-    source="arXiv:2506.13585, arXiv:2510.13786 (upper bound 5); TRL #4495: "
-    "https://github.com/huggingface/trl/pull/4495",
     settings=SettingsCheck("cispo clamp", settings, ("trl",), "a clamp of the ratio below 1", ("warning",)),
 )

@@ -25,7 +25,6 @@ FAULT = Fault(
     name="clip norm not in force",
     rank=2.7,
     remedy="print the value that the clip is called with, and the norm before and after it",
-    source="arXiv:1412.6980; method of this project",
     beside="warning",
     rollouts=(gradient.PROOF,),
 )

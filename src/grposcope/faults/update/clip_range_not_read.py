@@ -21,7 +21,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
-from grposcope.signs.settings.verl import ACTOR, CORE
+from grposcope.signs.settings.verl import ACTOR
 
 RATIO = ACTOR + "clip_ratio"
 SIDES = (ACTOR + "clip_ratio_low", ACTOR + "clip_ratio_high")
@@ -49,7 +49,6 @@ FAULT = Fault(
     name="clip range not read",
     rank=3.4,
     remedy="set clip_ratio_low and clip_ratio_high",
-    source=CORE,
     settings=SettingsCheck(
         "clip range not read", settings, ("verl",), "a clip_ratio that two other defaults override", ("warning",)
     ),

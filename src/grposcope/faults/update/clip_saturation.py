@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest
+from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.core.metrics import VARIANTS
 from grposcope.maths.timeseries import level as levels
@@ -53,7 +53,6 @@ FAULT = Fault(
     name="clip saturation",
     rank=190,
     remedy="use fewer updates per batch or a lower learning rate; check that sampler and trainer agree",
-    source=OWN_METHOD,
     effect="clipped tokens teach nothing",
     log=LogTest(
         "clip saturation",

@@ -67,7 +67,6 @@ FAULT = Fault(
     name="coarse weights",
     rank=5.7,
     remedy="keep float32 weights, and compute in bfloat16",
-    source="AReaL #1634: https://github.com/areal-project/AReaL/pull/1634",
     settings=SettingsCheck(
         "coarse weights",
         settings,

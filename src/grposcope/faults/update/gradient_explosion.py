@@ -16,14 +16,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.gradient_norms import TEST
 
 FAULT = Fault(
     name="gradient explosion",
     rank=170,
     remedy="clip the gradient (max_grad_norm), lower the learning rate, and look at the batches of these steps",
-    source=OWN_METHOD,
     effect="a few updates outweigh all others",
     beside="warning",
     instead="failing",

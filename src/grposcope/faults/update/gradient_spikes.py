@@ -23,14 +23,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.gradient_norms import TEST
 
 FAULT = Fault(
     name="gradient spikes",
     rank=180,
     remedy="see that the gradient is clipped (max_grad_norm), and look at the batches of these steps",
-    source=OWN_METHOD,
     effect="norms are logged before clipping: with max_grad_norm in force these steps are no longer than others",
     instead="warning",
     log=TEST,

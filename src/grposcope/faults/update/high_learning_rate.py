@@ -74,7 +74,6 @@ FAULT = Fault(
     name="high learning rate",
     rank=4.0,
     remedy=REMEDY,
-    source="ms-swift #4800; the settings in benchmarks/lint.md",
     beside="warning",
     log=TEST,
     settings=SettingsCheck(

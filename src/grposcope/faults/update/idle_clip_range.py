@@ -55,7 +55,6 @@ FAULT = Fault(
     name="idle clip range",
     rank=5.2,
     remedy="leave it out, or take several steps on a batch",
-    source="arXiv:1707.06347 (the ratio is 1 at the first step)",
     settings=SettingsCheck(
         "idle clip range", settings, ("trl", "verl"), "a clip range where each batch is used once", ("note",)
     ),

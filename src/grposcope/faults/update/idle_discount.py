@@ -23,7 +23,7 @@ from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
 from grposcope.faults.reward.token_level_rewards import CHANGE
-from grposcope.signs.settings.verl import CORE, ESTIMATOR, OUTCOME_ONLY
+from grposcope.signs.settings.verl import ESTIMATOR, OUTCOME_ONLY
 
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
@@ -40,7 +40,6 @@ FAULT = Fault(
     name="idle discount",
     rank=5.1,
     remedy="leave it out",
-    source=CORE,
     settings=SettingsCheck(
         "idle discount", settings, ("verl",), "a discount beside an estimator that ignores it", ("note",)
     ),

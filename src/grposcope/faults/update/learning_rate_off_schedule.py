@@ -15,14 +15,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import first_update, resume
 
 FAULT = Fault(
     name="learning rate off schedule",
     rank=8.4,
     remedy="step the scheduler once per optimiser step, and restore it with the checkpoint",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(first_update.PROOF, resume.PROOF),
 )

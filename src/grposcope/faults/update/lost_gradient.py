@@ -29,7 +29,6 @@ FAULT = Fault(
     name="lost gradient",
     rank=11,
     remedy=BACKWARD,
-    source="ms-swift #5571; ms-swift #5890",
     effect="nothing is learned",
     beside="warning",
     log=TEST,

@@ -86,7 +86,6 @@ FAULT = Fault(
     name="low learning rate",
     rank=245,
     remedy=REMEDY,
-    source="TRL #2872; X-R1 #66; the settings in benchmarks/lint.md",
     effect="the steps are too small to change what is sampled",
     instead="warning",
     log=LogTest(

@@ -31,8 +31,6 @@ FAULT = Fault(
     name="oscillation",
     rank=130,
     remedy="draw new rollouts more often (fewer updates per batch), or lower the learning rate or momentum",
-    source="theory: multipliers near the unit circle, refresh interval near N*; the test is a method of this project "
-    "(after Mann & Lees 1996)",
     effect="the result depends on where in the swing you stop the run",
     instead="warning",
     log=TEST,

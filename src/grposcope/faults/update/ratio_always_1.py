@@ -28,7 +28,6 @@ FAULT = Fault(
     name="ratio always 1",
     rank=7.3,
     remedy="compute the old log-probabilities once, when the batch is drawn, and keep them for all of its updates",
-    source="arXiv:1707.06347; method of this project",
     beside="warning",
     rollouts=(gradient.PROOF,),
 )

@@ -17,14 +17,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import first_update, gradient
 
 FAULT = Fault(
     name="reference moves along",
     rank=7.8,
     remedy="keep a frozen copy of the starting weights as the reference",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(gradient.PROOF, first_update.PROOF),
 )

@@ -15,14 +15,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import advantages, gradient
 
 FAULT = Fault(
     name="reversed sign",
     rank=2.4,
     remedy="reverse the sign of the advantages, or of the loss, where they are computed",
-    source=OWN_METHOD,
     beside="failing",
     rollouts=(advantages.PROOF, gradient.PROOF),
 )

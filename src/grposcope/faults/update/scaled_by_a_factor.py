@@ -16,14 +16,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import advantages, gradient
 
 FAULT = Fault(
     name="scaled by a factor",
     rank=2.6,
     remedy="find where advantages, rewards or the loss are multiplied",
-    source=OWN_METHOD,
     instead="warning",
     rollouts=(advantages.PROOF, gradient.PROOF),
 )

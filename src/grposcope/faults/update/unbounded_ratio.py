@@ -58,7 +58,6 @@ FAULT = Fault(
     name="unbounded ratio",
     rank=175,
     remedy=TWO_SIDED,
-    source="TRL #2980; TRL #3434; arXiv:2505.07291",
     effect="norms are clipped afterwards, so that these steps follow single tokens",
     instead="warning",
     log=TEST,

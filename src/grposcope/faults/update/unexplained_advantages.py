@@ -16,14 +16,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import advantages
 
 FAULT = Fault(
     name="unexplained advantages",
     rank=3.2,
     remedy="write the rewards that the advantages are computed from, and state the recipe",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(advantages.PROOF,),
 )

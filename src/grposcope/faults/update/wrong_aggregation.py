@@ -25,7 +25,6 @@ FAULT = Fault(
     name="wrong aggregation",
     rank=7.2,
     remedy="check what the loss is divided by, and over what its means are",
-    source="TRL #3938; Dr. GRPO",
     instead="warning",
     rollouts=(gradient.PROOF,),
 )

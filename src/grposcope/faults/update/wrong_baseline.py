@@ -24,7 +24,6 @@ FAULT = Fault(
     name="wrong baseline",
     rank=2.8,
     remedy="correct the baseline of the advantages, or state the one you intend",
-    source="DeepSeekMath; RLOO",
     instead="warning",
     rollouts=(advantages.PROOF,),
 )

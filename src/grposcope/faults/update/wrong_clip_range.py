@@ -27,7 +27,6 @@ FAULT = Fault(
     name="wrong clip range",
     rank=7.4,
     remedy="compare the range that the loss is called with with the settings, each side by itself",
-    source="arXiv:2503.14476; method of this project",
     beside="warning",
     rollouts=(gradient.PROOF,),
 )

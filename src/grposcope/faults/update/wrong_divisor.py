@@ -24,7 +24,6 @@ FAULT = Fault(
     name="wrong divisor",
     rank=3.0,
     remedy="correct the divisor of the advantages (scale_rewards in TRL), or state the one you intend",
-    source="Dr. GRPO; TRL",
     instead="warning",
     rollouts=(advantages.PROOF,),
 )

@@ -24,7 +24,6 @@ FAULT = Fault(
     name="wrong kl term",
     rank=7.0,
     remedy="compare the sign and coefficient of the KL term with the settings",
-    source="KL estimators; method of this project",
     beside="warning",
     rollouts=(gradient.PROOF,),
 )

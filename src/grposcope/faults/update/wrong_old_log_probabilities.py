@@ -15,14 +15,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import first_update, weights
 
 FAULT = Fault(
     name="wrong old log-probabilities",
     rank=8.2,
     remedy="compute old and current log-probabilities with the same weights, in float32 and with dropout off",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(first_update.PROOF, weights.PROOF),
 )

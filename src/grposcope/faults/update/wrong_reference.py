@@ -15,14 +15,13 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import OWN_METHOD, Fault
+from grposcope.core.fault import Fault
 from grposcope.signs.rollouts.claims import first_update
 
 FAULT = Fault(
     name="wrong reference",
     rank=8.0,
     remedy="load reference and policy from the same weights, with dropout off",
-    source=OWN_METHOD,
     beside="warning",
     rollouts=(first_update.PROOF,),
 )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grposcope.core.fault import OWN_METHOD, Fault, LogTest, SettingsCheck
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
@@ -54,7 +54,6 @@ FAULT = Fault(
     name="zero learning rate",
     rank=2.3,
     remedy="set a learning rate",
-    source=OWN_METHOD,
     beside="warning",
     log=LogTest(
         "zero learning rate",

@@ -68,7 +68,6 @@ FAULT = Fault(
     name="zero loss",
     rank=240,
     remedy="look for dead groups and wrong settings: see starved, saturated and group of one",
-    source="theory: centred advantages sum to zero",
     effect="further steps change nothing",
     minor=True,
     log=LogTest(
