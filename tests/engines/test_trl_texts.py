@@ -69,11 +69,12 @@ def test_an_exploit_is_raised_while_trl_trains(tmp_path: Path, capsys: pytest.Ca
     assert fault == "magic string"
     assert 8 <= seen < 22
     assert "magic string" in capsys.readouterr().err
+    watcher = Watcher(tmp_path)
+    new = watcher.look(0.0)
+    assert [alarm.fault for alarm in new if alarm.fault in exploits.FAULTS] == ["magic string"]
+    assert watcher.look(1.0) == []
     play.event("train_end")
     assert of_texts(tmp_path) == [(fault, seen)]
-    watcher = Watcher(tmp_path)
-    watcher.look(0.0)
-    assert "magic string" in {finding.fault for finding in watcher.findings if finding.present}
 
 
 def test_honest_completions_raise_nothing(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ class Watcher:
         self.record: GrowingRecord | None = None
         self.log = GrowingLog(path, hints)
         self.alarms = Alarms(minor=minor)
-        self.texts = TextLooks(READING)
+        self.texts = TextLooks(READING, at_once=True)
         self.findings: tuple[Finding, ...] = ()
         self.verdict: Verdict | None = None
         self.learned = ""

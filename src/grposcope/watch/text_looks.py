@@ -45,15 +45,15 @@ class TextLooks:
     """The texts of a run as it grows. findings: exploits that were present at the last look. looks: how many there
     were. seconds: that they took.
 
-    share: largest share of the time that looks may take. A run that goes back to an earlier step is forgotten from
-    there on.
+    share: largest share of the time that looks may take; at_once: whether the first need not wait for it. A run that
+    goes back to an earlier step is forgotten from there on.
     """
 
-    def __init__(self, share: float):
+    def __init__(self, share: float, at_once: bool = False):
         self.findings: tuple[Finding, ...] = ()
         self.looks = 0
         self.seconds = 0.0
-        self._pace = Pace(share, FIRST / share)
+        self._pace = Pace(share, 0.0 if at_once else FIRST / share)
         self._kept: dict[int, tuple[Rollout, ...]] = {}
         self._seen: set[int] = set()
         self._at = 0
