@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Read the completions of a run without any model: which habits of the texts are paid inside the groups, what "
     "changed over the steps and since when, and which five pairs to read. A habit that spreads and by which the true "
-    "score gains less than half as much is an exploit. Takes the folder of a run, whatever verify reads as rollouts, or "
-    "a plain CSV or JSONL file with prompt, completion, reward and, where known, step. Exit status: 1 if an exploit is "
-    "present, 2 if there is nothing to read, else 0."
+    "score gains less than half as much is an exploit. Takes the folder of a run, whatever verify reads as rollouts, "
+    "or a plain CSV or JSONL file with prompt, completion, reward and, where known, step. Exit status: 1 if an exploit "
+    "is present, 2 if there is nothing to read, else 0."
 )
 EXAMPLES = """\
 examples:

@@ -91,12 +91,15 @@ def given(texts: Sequence[str]) -> GivenAnswers:
 
 
 def answer(text: str) -> tuple[str, int]:
-    """The answer that a text gives last, marked or as its last number or word, and how many different marked ones."""
+    """The answer that a text gives last, marked or as its last number or word, and how many different marked ones; none
+    where it ends in an equals sign."""
     end = text[-_TAIL:]
     marked = [(match.start(1), _BARE.sub("", match.group(1))) for pattern in MARKED for match in pattern.finditer(end)]
     marked = [(place, own) for place, own in marked if own]
     if marked:
         return max(marked)[1], len({own for _, own in marked})
+    if end.rstrip().endswith("="):  # a sum that is not worked out
+        return "", 0
     numbers = NUMBER.findall(end[-200:])
     if numbers:
         return str(numbers[-1]), 0

@@ -45,6 +45,9 @@ FEWEST, RAREST = 10, 0.01
 LENGTHS = 50
 """Different lengths up to which each is a bound; of more, twentieths of the texts are."""
 
+REPEATS = (4, 6, 10)
+"""Times in a row that a few words or signs may stand."""
+
 MARKS = ("\\boxed", "```", "<think>", "</think>", "<answer>", "</answer>", "####", "**", "Wait", "\n\n")
 
 
@@ -177,7 +180,8 @@ def _numbers(read: TextTokens) -> dict[str, Floats]:
         "digits": read.per_text(digits) / size, "letters": read.per_text(letters) / size,
         "blanks": read.per_text(blanks) / size, "signs": read.per_text(signs) / size,
         "other scripts": read.per_text(wide) / size, "run": tokens.longest_run(read),
-        "distinct": tokens.distinct_pairs(read), "tokens": read.counts.astype(np.float64),
+        "distinct": tokens.distinct_pairs(read), "again": tokens.longest_repeat(read),
+        "tokens": read.counts.astype(np.float64),
     }  # fmt: skip
 
 
@@ -215,6 +219,9 @@ def _repetition(builder: _Builder, sample: TextSample, numbers: dict[str, Floats
         builder.add("length in tokens", np.log1p(read.counts), "length")
         builder.add("share of repeated pairs of tokens", 1 - tokens.distinct_pairs(read), "repetition")
     builder.add("longest run of one character", np.log1p(numbers["run"]), "repetition")
+    for times in REPEATS:
+        name = f"repeats itself {times} times in a row"
+        builder.add_frequent(name, numbers["again"] >= times, "repetition")
 
 
 def _form(builder: _Builder, texts: Sequence[str], own: GivenAnswers) -> None:

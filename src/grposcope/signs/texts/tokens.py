@@ -17,6 +17,9 @@ from grposcope.core.rollouts import Bools, Floats, Ints
 Bytes = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
 
+PERIODS = 4
+"""Most tokens whose repetition in a row is counted."""
+
 _GAP, _LETTER, _SIGN, _GOES_ON = range(4)
 _MIXED = np.random.default_rng(45).integers(1, 2**63, 80, dtype=np.uint64) | np.uint64(1)
 _LOWER = np.arange(256, dtype=np.uint8)
@@ -118,6 +121,17 @@ def longest_run(tokens: TextTokens) -> Floats:
     owner = np.searchsorted(tokens.bounds, start[long], side="right") - 1
     np.maximum.at(longest, owner, length[long].astype(np.float64))
     return longest
+
+
+def longest_repeat(tokens: TextTokens) -> Floats:
+    """How many times in a row a text has the same one to PERIODS tokens at most, (N,); 0 for a text without tokens."""
+    made = np.minimum(tokens.counts, 1).astype(np.float64)
+    for period in range(1, PERIODS + 1):
+        same = (tokens.hashes[period:] == tokens.hashes[:-period]) & (tokens.text[period:] == tokens.text[:-period])
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]])))
+        start, end = edges[::2], edges[1::2]
+        np.maximum.at(made, tokens.text[start], (end - start + period) // period)
+    return made
 
 
 def distinct_pairs(tokens: TextTokens) -> Floats:
