@@ -163,3 +163,14 @@ def test_a_run_that_goes_back_is_forgotten_from_there_on() -> None:
     for step in (*range(1, 21), 11):
         looks.take(step, [replace(row, step=step) for row in rows])
     assert sorted(looks._kept) == list(range(1, 12))
+
+
+def test_files_of_earlier_steps_do_not_take_away_later_ones() -> None:
+    rows = by_step(written_texts.rollouts(None, 0, steps=20, prompts=4))
+    looks = TextLooks(1.0)
+    for step in range(11, 21):
+        looks.take(step, rows[step])
+    looks.look({step: rows[step] for step in range(1, 11)}, now=True)
+    assert sorted(looks._kept) == list(range(1, 21))
+    looks.look({step: rows[step] for step in range(1, 5)}, now=True)  # the run went back
+    assert sorted(looks._kept) == list(range(1, 5))

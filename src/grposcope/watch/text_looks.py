@@ -56,12 +56,16 @@ class TextLooks:
         self._pace = Pace(share, 0.0 if at_once else FIRST / share)
         self._kept: dict[int, tuple[Rollout, ...]] = {}
         self._seen: set[int] = set()
+        self._loaded: set[int] = set()
         self._at = 0
 
     def take(self, step: int, rows: Sequence[Rollout]) -> None:
         """Keep some whole groups of the texts that were drawn at a step."""
         if self._seen and step < max(self._seen):
             self._forget(step)
+        self._keep(step, rows)
+
+    def _keep(self, step: int, rows: Sequence[Rollout]) -> None:
         self._seen.add(step)
         self._kept[step] = tuple(_short(row, step) for row in whole_groups(rows))
         earlier = sorted(self._kept)[:-RECENT]
@@ -92,15 +96,17 @@ class TextLooks:
         return self.findings
 
     def _take_new(self, steps: Sequence[int], rollouts: Mapping[int, Sequence[Rollout]]) -> None:
-        """Take the steps that were not seen, of which no more are loaded than are kept."""
-        if self._seen and steps and max(steps) < max(self._seen):
-            self._forget(max(steps) + 1)
+        """Keep the steps that were not seen, of which no more are loaded than are kept. Where steps are there no more
+        that were, the run went back."""
+        if gone := self._loaded - {*steps}:
+            self._forget(min(gone))
+        self._loaded = {*steps}
         new = sorted({*steps} - self._seen)
         late, early = new[-RECENT:], new[:-RECENT]
         places = np.unique(np.linspace(0, len(early) - 1, min(EARLIER, len(early))).round().astype(int)).tolist()
         for step in [*(early[place] for place in places), *late]:
             try:
-                self.take(step, rollouts[step])
+                self._keep(step, rollouts[step])
             except UserError:
                 continue  # a file that is damaged, or half written
         self._seen |= {*new}
