@@ -17,6 +17,7 @@ def having(habit: PaidHabit) -> str:
     if not habit.binary:
         return measure(habit.feature, habit.slope > 0)
     verb, _, rest = habit.feature.partition(" ")
+    rest = rest.replace("itself", "themselves", 1) if verb == "repeats" else rest
     if habit.more:
         return f"{plural(verb)} {rest}"
     if habit.feature.startswith("has at most "):
