@@ -48,3 +48,12 @@ def test_a_reward_that_varies_up_to_the_end_is_not_constant() -> None:
 
 def test_a_reward_that_stands_at_its_highest_is_a_note() -> None:
     assert found(np.ones(120)).grade == "note"
+
+
+def test_one_of_many_parts_that_is_never_paid_only_warns() -> None:
+    """It may be a penalty that nothing incurs; right answers that are never paid are another matter."""
+    flat = made.healthy() | {"reward": 0.4 + 0.02 * np.random.default_rng(0).standard_normal(120)}
+    others = {f"component/{name}": made.healthy()["reward"] for name in ("form", "phase", "tone")}
+    for name, grade in (("component/politeness", "warning"), ("component/correct_answer", "failing")):
+        findings = diagnose(made.run(flat | others | {name: np.zeros(120)}))
+        assert next(one for one in findings if one.fault == "never paid").grade == grade

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -280,3 +281,34 @@ def test_twenty_thousand_lines_in_seconds(tmp_path: Path) -> None:
     began = time.process_time()
     assert read(tmp_path / "out.log").steps == 20_000
     assert time.process_time() - began < 12
+
+
+def test_lines_with_nothing_but_the_reward_are_numbered(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("Starting\n" + "".join(f"  Batch: mean_reward={r}\n" for r in REWARD))
+    run = read(path)
+    assert (run.table["step"].tolist(), run.table["reward"].tolist()) == ([*range(1, STEPS + 1)], REWARD.tolist())
+    assert any("no number counts steps" in note for note in run.meta.notes)
+    path.write_text("Starting\n" + "".join(f"  Batch: mean_reward={r}\n" for r in REWARD[:4]))
+    with pytest.raises(UserError, match="not a log in a known format"):
+        read(path)
+
+
+def test_an_object_of_parts_is_the_components_of_the_reward(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    rows = [
+        {"global_step": i, "reward": float(r), "breakdown": {"form": r / 2, "answer": r / 2, "total": float(r)}}
+        for i, r in enumerate(REWARD)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = read(path)
+    assert {name for name in run.table if name.startswith("component/")} == {"component/form", "component/answer"}
+    assert run.table["component/form"].tolist() == (REWARD / 2).tolist()
+
+
+def test_a_notebook_whose_outputs_print_something_else_says_what_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "run.ipynb"
+    cell = {"cell_type": "code", "outputs": [{"output_type": "stream", "text": ["Loading the reward model\n"]}]}
+    path.write_text(json.dumps({"nbformat": 4, "cells": [cell]}))
+    with pytest.raises(UserError, match="no output shows steps and rewards"):
+        read(path)

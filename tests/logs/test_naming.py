@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from grposcope.core.errors import UserError
 from grposcope.core.run import Run
 from grposcope.logs import read
 
@@ -50,3 +51,21 @@ def test_an_evaluation_or_another_statistic_stays_apart(tmp_path: Path, other: s
 def test_what_ends_with_the_log_is_no_change(tmp_path: Path) -> None:
     run = renamed(tmp_path, "reward", "reward_mean", at=118)
     assert not any("mid-run" in note for note in run.meta.notes)
+
+
+@pytest.mark.parametrize(
+    ("training", "row"),
+    [
+        ("preference training", {"rewards/chosen": 0.1, "rewards/rejected": -0.1, "rewards/accuracies": 0.6}),
+        ("a reward model", {"margin": 0.2, "mean_reward": 0.1, "min_reward": -1.0, "max_reward": 2.0}),
+        ("supervised fine-tuning", {"mean_token_accuracy": 0.7, "entropy": 0.4, "grad_norm": 1.0}),
+    ],
+)
+def test_the_log_of_another_training_is_named(tmp_path: Path, training: str, row: dict[str, float]) -> None:
+    path = tmp_path / "log.jsonl"
+    lines = [{"step": step, "loss": 1 / step, **row} for step in range(1, 41)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(UserError, match=f"is the log of .*{training}.*no rollouts are rewarded"):
+        read(path)
+    path.write_text("".join(json.dumps(line | {"reward": 0.01 * line["step"]}) + "\n" for line in lines))
+    assert math.isfinite(read(path).table["reward"][0])

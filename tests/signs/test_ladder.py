@@ -180,3 +180,17 @@ def test_a_longer_look_at_the_same_noise_shows_smaller_gains() -> None:
     noise = ar1(np.random.default_rng(5), 120, 0.0)
     below = [float(rung("horizon", run(flat(reward=0.4 + scale * noise))).because.split()[3]) for scale in (0.1, 0.02)]
     assert below[0] == pytest.approx(5 * below[1], rel=0.1)
+
+
+def test_a_kl_of_exactly_0_may_not_be_computed() -> None:
+    """A trainer without a KL coefficient may log 0: that does not say that the weights stand still."""
+    seen = rung("weights", run(flat(kl=0.0)))
+    assert seen.answer == "cannot tell"
+    assert (
+        seen.because == "kl is exactly 0 in every row: it is not computed (a KL coefficient of 0), or no weight moves"
+    )
+    seen = rung("weights", run(flat(kl=0.0), kl=0.04))
+    assert (seen.answer, seen.because) == (
+        "no",
+        "kl is exactly 0 in every row, at a coefficient of 0.04: no weight moves",
+    )

@@ -136,12 +136,14 @@ def apart_shares(first: float, last: float) -> str:
 
 
 def brief(value: float, digits: int = 2) -> str:
-    """A number in few characters: this many significant digits, whole thousands with commas."""
+    """A number in few characters: this many significant digits, whole thousands with commas, and below 1 one more where
+    it would become 1."""
     if not math.isfinite(value) or not 1e-3 <= abs(value) < 1e6:
         return "0" if value == 0 else number(value) if not math.isfinite(value) else plain(f"{value:.{digits - 1}e}")
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{float(f'{value:.{digits}g}'):g}"
+    below = abs(value) < 1 <= abs(float(f"{value:.{digits}g}"))
+    return f"{float(f'{value:.{digits + below}g}'):g}"
 
 
 def listed(items: Sequence[str]) -> str:

@@ -29,6 +29,13 @@ from grposcope.logs.trainers import TRAINERS, generic, trainer_of
 OF_A_POLICY = frozenset(("entropy", "clip_fraction"))
 """Metrics that together are logged only where a policy is trained by its rewards."""
 
+OTHER_TRAININGS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("preference training, such as DPO", frozenset(("rewards/chosen", "rewards/rejected"))),
+    ("the training of a reward model", frozenset(("margin", "mean_reward", "min_reward", "max_reward"))),
+    ("supervised fine-tuning", frozenset(("mean_token_accuracy", "loss"))),
+)
+"""What other trainings log: all keys of one, where no key is the reward of rollouts."""
+
 FEWEST = 5
 """Values that either column of a metric with two keys has at least."""
 
@@ -80,6 +87,20 @@ def keys_of_the_user(table: LogTable) -> LogTable:
             )
         given[metric] = same[0]
     return replace(table, given=given) if given else table
+
+
+def of_rollouts(table: LogTable) -> LogTable:
+    """The table; UserError where the log is that of a training without rollouts, and the user names no reward."""
+    for training, own in OTHER_TRAININGS:
+        others = [key for key in table.columns if key not in own]
+        paid = any(table.trainer.metric(key, usual=True) in VARIANTS["reward"] for key in others)
+        if own <= table.columns.keys() and not paid and "reward" not in table.given:
+            some = ", ".join(key for key in table.columns if key in own)
+            raise UserError(
+                f"{table.log.source} is the log of {training} ({some}): no rollouts are rewarded in it; give the log "
+                "of the run with GRPO"
+            )
+    return table
 
 
 def reward_by_words(table: LogTable) -> LogTable:

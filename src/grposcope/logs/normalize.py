@@ -27,6 +27,7 @@ from grposcope.logs.evaluations import evaluations_of_steps
 from grposcope.logs.hints import Hints, UnreadError
 from grposcope.logs.naming import (
     keys_of_the_user,
+    of_rollouts,
     one_key_per_metric,
     plain_keys_and_trainer,
     reward_by_words,
@@ -131,6 +132,7 @@ def _of_nothing(table: LogTable, keys: list[str], metrics: Mapping[str, str]) ->
 READING: tuple[Callable[[LogTable], LogTable], ...] = (
     plain_keys_and_trainer,
     keys_of_the_user,
+    of_rollouts,
     reward_by_words,
     one_key_per_metric,
     without_factors,

@@ -97,7 +97,8 @@ def without_copies(table: LogTable) -> LogTable:
     if not copied:
         return table
     some = ", ".join(visible(key, 40) for key in list(copied)[:4]) + (", …" if len(copied) > 4 else "")
-    note = f"values of {len(copied)} keys were copied onto the steps after them ({some}); each counts once"
+    count = "a key" if len(copied) == 1 else f"{len(copied)} keys"
+    note = f"values of {count} were copied onto the steps after them ({some}); each counts once"
     return table.noting(note, table={**table.table, **copied})
 
 

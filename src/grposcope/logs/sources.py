@@ -22,7 +22,7 @@ from grposcope.logs.columns import RawLog
 from grposcope.logs.formats import FORMATS, csv, parquet
 from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.formats.log_file import LogFile
-from grposcope.logs.hints import Hints
+from grposcope.logs.hints import Hints, UndecidedError
 from grposcope.logs.native import reader
 from grposcope.logs.normalize import normalize
 from grposcope.logs.trainers import in_order, key_value_log, rollout_lines, trl_output
@@ -188,7 +188,12 @@ def read_file(file: LogFile, hints: Hints) -> RawLog:
     for kind in kinds():
         if kind.recognises(file):
             if kind.text is not None and (text := kind.text(file.document)):
-                return read_file(LogFile(file.path, text), hints)
+                try:
+                    return read_file(LogFile(file.path, text), hints)
+                except UndecidedError:
+                    raise
+                except UserError:
+                    pass  # what the outputs print is no log: the kind says what is missing
             return kind.read(file, hints)
     if not file.not_text:
         printed = [kind for kind in kinds() if kind.printed is not None]

@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import median_filter
 from scipy.special import betainc, stdtr
 
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Interval, Sign, cannot_tell, measured
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Array
+from grposcope.maths.timeseries.running import running_median
 from grposcope.signs import onset
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 
@@ -149,7 +149,7 @@ def _spikes(norms: Array) -> tuple[float, Array, np.ndarray]:
 def _running_median(logs: Array, window: int) -> Array:
     """Median of `window` rows around each; towards the ends of the first and the last so many, without padding."""
     n, half = len(logs), min(window, len(logs)) // 2
-    middle = median_filter(logs, min(window, n), mode="nearest")
+    middle = running_median(logs, min(window, n), mirrored=False)
     middle[:half], middle[n - half :] = np.median(logs[: 2 * half + 1]), np.median(logs[max(n - 2 * half - 1, 0) :])
     return np.asarray(middle)
 

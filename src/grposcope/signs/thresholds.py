@@ -84,10 +84,10 @@ MOST_ZERO = 0.9
 """Share of the rows whose gradient is exactly 0 above which there is none."""
 
 LORA_RATE = 1e-6
-"""Learning rate of Adam below which adapters hardly move: a tenth of the usual one, 1e-5."""
+"""Learning rate of Adam up to which adapters hardly move: a tenth of the usual one, 1e-5."""
 
 FULL_RATE = 1e-7
-"""Learning rate of Adam below which all weights hardly move: a tenth of the usual one, 1e-6."""
+"""Learning rate of Adam up to which all weights hardly move: a tenth of the usual one, 1e-6."""
 
 DETECTED = 2.5
 """A gain of so many standard errors of the change is shown at RISES by four of five such runs: 1.645 + 0.842."""

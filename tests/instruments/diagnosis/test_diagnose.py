@@ -12,7 +12,7 @@ import synthetic_series as made
 from places import ROOT
 from synthetic_series import Columns, U, flagged
 
-from grposcope.faults import catalogue
+from grposcope.faults import catalogue, pages
 from grposcope.instruments.diagnosis import diagnose
 from grposcope.instruments.diagnosis.verdict import verdict
 from grposcope.logs.trainers import how_to_log
@@ -141,7 +141,7 @@ def test_short_runs_cannot_be_told() -> None:
 def test_every_fault_has_its_words() -> None:
     for name, fault in catalogue.faults().items():
         assert fault.name == name
-        assert fault.source
+        assert pages.page(fault).source
         assert fault.remedy
         assert fault.log is None or (fault.log.statistic and fault.log.threshold)
     assert catalogue.minor() == {"no learning", "zero loss"}

@@ -65,7 +65,10 @@ def test_without_a_flag_the_reward_decides_and_what_is_untold_is_named() -> None
     assert healthy.clauses[1:] == ("cannot tell: starved",)
     many = [finding(mode, "cannot tell") for mode in ("starved", "length", "saturated", "oscillation", "zero loss")]
     assert verdict(made.run(table), many).clauses[1:] == ("cannot tell: starved, length, saturated and 2 more",)
-    table["reward"] = np.full(120, 0.4) + 0.01 * made.ar1(np.random.default_rng(0), 120, 0.0)
+    table |= {
+        "lr": np.full(120, 2e-6),
+        "reward": np.full(120, 0.4) + 0.01 * made.ar1(np.random.default_rng(0), 120, 0.0),
+    }
     flat = verdict(made.run(table), [finding("starved", "cannot tell")])
     assert flat.line == "cannot tell: reward 0.4 → 0.4 in 120 steps, no gain shown and no cause found"
     holds = "gradient, weights, learning rate, grader, room, groups and horizon hold"

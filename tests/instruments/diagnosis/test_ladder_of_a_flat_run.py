@@ -16,7 +16,7 @@ from grposcope.render import terminal
 
 
 def flat(**columns: np.ndarray) -> Run:
-    table = made.healthy()
+    table = made.healthy() | {"lr": np.full(120, 2e-6)}
     table["reward"] = np.full(120, 0.4) + 0.01 * made.ar1(np.random.default_rng(0), 120, 0.0)
     return made.run(table | columns)
 

@@ -22,7 +22,6 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
-from grposcope.core.text import brief
 from grposcope.signs.quantities import SHORT, Quantities
 
 LATE = 0.15
@@ -56,7 +55,7 @@ def check(quantities: Quantities) -> Finding:
     solved = last >= top and (same < n or last > 0)
     since = f"in all {n} {reward.rows}" if same == n else f"in the last {same} of {n} {reward.rows}"
     subject = "every rollout has a reward of" if same == n and _alike(quantities, last) else "the reward is"
-    because = f"{subject} exactly {brief(last)} {since}"
+    because = f"{subject} exactly {last:.6g} {since}"
     onset = None if same == n else int(reward.steps[-same])
     grades: tuple[Grade, Grade] | None = ("note", "note") if solved else None
     remedy = FROM_THE_START if onset is None else ""

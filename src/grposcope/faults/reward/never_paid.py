@@ -25,7 +25,7 @@ import re
 import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
-from grposcope.core.finding import Finding, Sign, cannot_tell, fact
+from grposcope.core.finding import Finding, Grade, Sign, cannot_tell, fact
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.text import apart, listed, visible
 from grposcope.faults.checks.effective_weights import CHECK
@@ -35,8 +35,11 @@ from grposcope.signs.answers import counts_answers, is_beside, is_judged
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import early_level, late_level
 
-_PENALTY = re.compile(r"penal|overlong|repet|length|cost|kl", re.I)
+_PENALTY = re.compile(r"penal|overlong|repet|length|cost|kl|bann|forbid|violat|invalid|push_?back|unsafe|toxic", re.I)
 """Names of components that are best at 0."""
+
+OTHERS = 3
+"""Parts of the reward that are paid, from which on one that never is, and is not named as right answers, only warns."""
 
 HARDLY = 0.75
 """Share of the rows in which a score is 0 that is hardly ever paid."""
@@ -122,7 +125,9 @@ def _never(zero: dict[str, MetricSeries], quantities: Quantities) -> Finding:
     brief = f"{visible(named[0], 34)} is 0 in all {rows} {zero[(answers or [*zero])[0]].rows}"
     if not answers and (rows < LEAST or all(_PENALTY.search(name) for name in zero)):
         return fact(True, because, evidence, grades=("note", "note"), brief=brief)
-    return fact(True, because, evidence, grades=("warning" if answers else "note", "failing"), brief=brief)
+    others = len(quantities.components()) - sum(name.startswith("component/") for name in zero)
+    instead: Grade = "failing" if answers or others < OTHERS else "warning"
+    return fact(True, because, evidence, grades=("warning" if answers else "note", instead), brief=brief)
 
 
 def _hardly(series: MetricSeries) -> bool:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.fft import dct
-from scipy.ndimage import median_filter
 
 from grposcope.core.errors import UserError
 from grposcope.maths.timeseries.noise import Array, residual_variances, robust_spread
+from grposcope.maths.timeseries.running import running_median
 
 LEAST = 10
 """Points that a fit needs at least."""
@@ -109,7 +109,7 @@ def without_spikes(reward: Array, window: float, width: float) -> Array:
     """
     n = len(reward)
     size = min(max(5, int(window * n) // 2 * 2 + 1), n // 2 * 2 - 1)
-    middle = median_filter(reward, size, mode="reflect")
+    middle = running_median(reward, size)
     deviation = reward - middle
     limit = width * max(robust_spread(deviation), 0.1 * float(deviation.std()))
     return np.asarray(middle + np.clip(deviation, -limit, limit))

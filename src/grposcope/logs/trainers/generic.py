@@ -5,6 +5,7 @@ The log does not say how they are defined, and a note of the run says so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from grposcope.logs.keys import words_of
@@ -40,6 +41,14 @@ IN_WORDS: Mapping[str, tuple[str, ...]] = {
 """Metric -> the words of keys that usually mean it, without FILLING."""
 
 
+PARTS = re.compile(
+    r"(?:train/)?(?:rewards?_)?(?:breakdown|components?|parts)"
+    r"/(?P<name>(?!(?:mean|avg|average|std|min|max|median|total|sum|all|raw|score|reward)$)[^/]+)(?P<what>)",
+    re.IGNORECASE,
+)
+"""Keys of single reward components: those of an object of parts."""
+
+
 def usual_metric(key: str) -> str | None:
     """The metric that the words of a key usually mean; None if there is none."""
     words = words_of(key)
@@ -52,6 +61,7 @@ GENERIC = Trainer(
     recognises=lambda keys: True,
     usual_keys=USUAL,
     usual_words=usual_metric,
+    component=PARTS,
     how_to_log={
         "dead_fraction": "for rewards of 0 and 1 it follows from the mean reward: give the settings group=N and "
         "rewards=binary",

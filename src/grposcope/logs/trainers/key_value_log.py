@@ -29,6 +29,9 @@ from grposcope.logs.trainers import line_records
 from grposcope.logs.trainers.generic import usual_metric
 from grposcope.logs.trainers.line_records import Row
 
+ALONE = 5
+"""Lines with nothing but the reward that are a log without steps."""
+
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
 
 
@@ -42,7 +45,7 @@ def recognises(file: LogFile) -> bool:
 def shown(part: bytes) -> bool:
     """Whether a part of a text has two lines of one kind with two named numbers or more, one of them maybe a reward.
 
-    Lines with the reward alone are enough where others count the steps.
+    Lines with the reward alone are enough where others count the steps, or where there are ALONE of them.
     """
     seen: set[tuple[str, ...]] = set()
     lines = [parse(text) for text in part.decode("utf-8", "replace").replace("\r", "\n").split("\n")]
@@ -51,7 +54,8 @@ def shown(part: bytes) -> bool:
             if names in seen:
                 return True
             seen.add(names)
-    return line_records.may_be_spread(lines)
+    alone = sum(len(line.names) == 1 and usual_metric(line.names[0]) == "reward" for line in lines)
+    return alone >= ALONE or line_records.may_be_spread(lines)
 
 
 def read(file: LogFile, hints: Hints) -> RawLog:

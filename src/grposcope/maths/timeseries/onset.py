@@ -24,12 +24,12 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import median_filter
 
 from grposcope.maths.timeseries.change_scan import ChangeScan
 from grposcope.maths.timeseries.change_shapes import Noises, Shapes, finer, inner, inners, shapes_beside, shapes_of
 from grposcope.maths.timeseries.movements import movements
 from grposcope.maths.timeseries.noise import Array, robust_spread
+from grposcope.maths.timeseries.running import running_median
 
 LEAST = 5
 """Rows below which nothing is dated."""
@@ -129,7 +129,7 @@ def _standard(y: Array, rows: NDArray[np.int64]) -> Array:
 
 def _without_odd(y: Array) -> Array:
     """y (n,) with rows far from their neighbours brought nearer."""
-    middle = median_filter(y, NEIGHBOURS, mode="reflect")
+    middle = running_median(y, NEIGHBOURS)
     spread = robust_spread(y - middle)
     return middle + np.clip(y - middle, -ODD * spread, ODD * spread) if spread > 0 else y
 

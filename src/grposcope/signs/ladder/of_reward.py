@@ -60,7 +60,7 @@ def grader(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     if above:
         because = f"{key} is above its least value, {number(least)}, in {above} of {len(reward)} rows"
         return Rung(*GRADER, "yes", because)
-    same = f"the reward is exactly {number(least)} in all {len(reward)} rows"
+    same = f"the reward is exactly {least:.6g} in all {len(reward)} rows"
     return Rung(*GRADER, "no", same, same, BY_HAND)
 
 

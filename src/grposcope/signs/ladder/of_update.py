@@ -37,6 +37,11 @@ rows."""
 STILL = 0.03
 """Change of a metric of the rollouts, over its level, that is none."""
 
+CHECK_WEIGHTS = (
+    "compare the weights of two checkpoints, or train ten steps with a KL coefficient of 1e-6, so that it is computed"
+)
+"""What decides where a KL may not be computed."""
+
 CHECK_SAMPLER = (
     "check that new weights, or adapters, reach the sampler: compare its greedy samples with the trainer's after some "
     "steps, or log its log-probabilities and run grposcope verify on them"
@@ -86,6 +91,8 @@ def weights(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     if cause := blamed(findings, ("low learning rate",)):
         return of_fault(*WEIGHTS, cause)
     kl = _distance(quantities)
+    if kl is not None and not kl.values.any():
+        return _never_apart(kl, quantities)
     if kl is not None:
         key, late = quantities.key(kl.name), kl.level(LATE).value
         steps = int(kl.steps[-1] - kl.steps[0]) + 1
@@ -104,6 +111,16 @@ def weights(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     none = "" if clip is None else ", and nothing is clipped, as with one update per batch"
     because = f"no KL to the start is logged{none}"
     return Rung(*WEIGHTS, "cannot tell", because, do=to_log("kl", "the KL to the start", quantities.run))
+
+
+def _never_apart(kl: MetricSeries, quantities: Quantities) -> Rung:
+    """The rung where the KL is exactly 0 in every row: trainers do not compute it without a coefficient."""
+    said, coefficient = f"{quantities.key(kl.name)} is exactly 0 in every row", quantities.run.setting("kl")
+    if isinstance(coefficient, int | float) and coefficient > 0:
+        do = "check that the optimiser has the parameters that are trained"
+        return Rung(*WEIGHTS, "no", f"{said}, at a coefficient of {number(coefficient)}: no weight moves", said, do)
+    because = f"{said}: it is not computed (a KL coefficient of 0), or no weight moves"
+    return Rung(*WEIGHTS, "cannot tell", because, do=CHECK_WEIGHTS)
 
 
 def sampler(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
@@ -154,12 +171,12 @@ def learning_rate(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
         do = f"{to_log('lr', 'the learning rate', quantities.run)}; or give the file of the settings beside the log"
         return Rung(*RATE, "cannot tell", "no learning rate is logged", do=do)
     said, lora = f"the largest learning rate is {number(rate)}", adapters(quantities.run)
-    if rate < (LORA_RATE if lora else FULL_RATE):
+    if rate <= (LORA_RATE if lora else FULL_RATE):
         what = "adapters (LoRA), which take 1e-5 or more" if lora else "all weights, which take 1e-6 or so"
         brief = f"a learning rate of {number(rate)} for {'adapters' if lora else 'all weights'}"
         do = "raise the learning rate to 1e-5" if lora else "raise the learning rate to 1e-6"
         return Rung(*RATE, "no", f"{said}, too little for {what}", brief, do)
-    if lora is None and rate < LORA_RATE:
+    if lora is None and rate <= LORA_RATE:
         because = f"{said}; all weights take 1e-6, adapters (LoRA) 1e-5, and which are trained is not recorded"
         return Rung(*RATE, "cannot tell", because, do="give the file of the settings beside the log")
     trained = {True: ", as adapters take", False: ", as all weights take", None: ", enough for either"}[lora]
