@@ -245,11 +245,11 @@ def trained(folder: Path, name: str, exploit: Exploit, seed: int, steps: int, en
         "train", "--out", str(made), "--model", model, "--seed", str(seed),
         "--task", f"jsonl:{folder / exploit.problems}.jsonl", "--reward", reward, "--steps", str(steps),
         "--prompts", "8", "--group", "8", "--max-tokens", str(exploit.longest), "--schedule", "constant", "--warmup",
-        "5", "--rollouts-every", "1", "--rollouts-groups", "8", "--eval-every", "0", "--eval-problems", "0",
+        "5", "--eval-every", "0", "--eval-problems", "0",
         "--checkpoint-every", "0", "--engine", engine, "--json", *exploit.settings,
     ]  # fmt: skip
     if engine == "grposcope":
-        words += ["--threads", "1"]
+        words += ["--threads", "1", "--rollouts-every", "1", "--rollouts-groups", "8"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
         status = cli.main(words)
     if status:
