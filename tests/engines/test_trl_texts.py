@@ -14,6 +14,7 @@ from engines.test_trl_callback import Play, lines
 from grposcope.core.rollouts import Rollout
 from grposcope.engines.trl import GRPOscopeCallback, record
 from grposcope.engines.trl import callback as trl_callback
+from grposcope.logs import read_rollouts
 from grposcope.logs.trainers import trl_completions
 from grposcope.signs.texts import exploits
 from grposcope.watch import text_looks
@@ -81,6 +82,8 @@ def test_honest_completions_raise_nothing(tmp_path: Path) -> None:
     play = played(tmp_path, written_texts.rollouts(None, 3, steps=16, prompts=4, truth=False), 16)
     play.event("train_end")
     assert of_texts(tmp_path) == []
+    for place in (tmp_path, tmp_path / "grposcope"):  # the record finds the completions beside it
+        assert len(read_rollouts.rollouts(place)) == 16 * 32
 
 
 def test_a_file_that_is_damaged_ends_nothing(tmp_path: Path) -> None:
