@@ -1,10 +1,11 @@
 """Seconds from the shell to the verdict: `grposcope diagnose` of a log of 300 rows, each time in a process of its own.
 
-    python benchmarks/verdict_time.py [--runs 9] [--rows 300]
+    python benchmarks/verdict_time.py [--runs 9] [--rows 300] [--rollouts 10000]
 
 The log has ten metrics as TRL writes them, of a run that learns. The interpreter's own start and the import of NumPy
 are measured in turn with it. Run it with the interpreter of a light installation (`pip install grposcope`) to see what
-a user of logs waits for. The last line is JSON.
+a user of logs waits for. With --rollouts also of the folder that such a run leaves: the state of its last checkpoint,
+and a table of completions per step, in groups of eight. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -37,6 +38,34 @@ def log(path: Path, rows: int) -> None:
             }) + "\n")  # fmt: skip
 
 
+def folder(place: Path, log: Path, rollouts: int) -> Path:
+    """Write the output folder of TRL of the run whose log it is, with so many completions of some twenty words."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    state = place / f"checkpoint-{len(rows)}"
+    state.mkdir(parents=True)
+    (state / "trainer_state.json").write_text(json.dumps({"global_step": len(rows), "log_history": rows}))
+    (place / "completions").mkdir()
+    random = np.random.default_rng(1)
+    words = np.array([f"word{k}" for k in range(500)])
+    size = max(8, rollouts // len(rows) // 8 * 8)
+    for step in range(1, len(rows) + 1):
+        rewards = (random.random(size) < rows[step - 1]["reward"]).astype(float)
+        groups = rewards.reshape(-1, 8)
+        advantages = (groups - groups.mean(1, keepdims=True)) / (groups.std(1, ddof=1, keepdims=True) + 1e-4)
+        table = {
+            "step": [step] * size,
+            "prompt": [f"question {step * 1000 + k // 8}" for k in range(size)],
+            "completion": [" ".join(random.choice(words, 20)) for _ in range(size)],
+            "right": rewards.tolist(),
+            "advantage": advantages.reshape(-1).tolist(),
+        }
+        pq.write_table(pa.table(table), place / "completions" / f"completions_{step:05d}.parquet")
+    return place
+
+
 def seconds(command: list[str]) -> float:
     """Wall-clock seconds of a process."""
     began = time.perf_counter()
@@ -49,6 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--rows", type=int, default=300)
+    parser.add_argument("--rollouts", type=int, default=0, help="also diagnose a folder with so many completions")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "log.jsonl"
@@ -58,6 +88,9 @@ def main() -> None:
             "numpy": [sys.executable, "-c", "import numpy"],
             "diagnose": [sys.executable, "-m", "grposcope", "diagnose", str(path)],
         }
+        if given.rollouts:
+            output = folder(Path(scratch) / "output", path, given.rollouts)
+            commands["folder"] = [sys.executable, "-m", "grposcope", "diagnose", str(output)]
         answer = subprocess.run(commands["diagnose"], capture_output=True, text=True, check=False)
         if answer.returncode not in (0, 1):
             sys.exit(answer.stderr)

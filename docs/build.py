@@ -1,5 +1,5 @@
-"""Write cli.md, api.md, formulas.md, checks.md, faults.md, questions.md and the keys in readers.md from the code; a
-test compares them.
+"""Write cli.md, api.md, checks.md, faults.md, questions.md and the tables in readers.md, verify.md and diagnosis.md
+from the code; a test compares them.
 
 python docs/build.py
 """
@@ -7,7 +7,6 @@ python docs/build.py
 from __future__ import annotations
 
 import argparse
-import importlib
 import inspect
 import re
 from collections.abc import Mapping
@@ -19,48 +18,11 @@ from grposcope.commands import PURPOSES, known
 from grposcope.core.metrics import LOGGED, METRICS, Metric
 from grposcope.faults import catalogue, pages
 from grposcope.instruments.lint.dialects import DIALECTS
-from grposcope.lab.credit import SOURCES
 from grposcope.logs.trainers import DEFECTS, TRAINERS
+from grposcope.logs.trainers.held import HELD
 from grposcope.signs import words
 
 HERE = Path(__file__).parent
-
-FORMULAS = {
-    "What a gradient is made of (arXiv:2606.29238)": (
-        "instruments.gradient.class_means", "instruments.gradient.group_rank", "instruments.gradient.spectrum",
-        "instruments.gradient.gram",
-        "instruments.gradient.token_credit", "instruments.gradient.sparsity", "instruments.gradient.baseline",
-    ),
-    "How many rollouts per prompt (arXiv:2603.01162)": (
-        "instruments.group_size.mse", "maths.moments", "instruments.group_size.planning", "maths.confidence",
-        "maths.standardized", "maths.standardized_weight", "maths.dead_groups", "instruments.group_size.limit",
-    ),
-    "Credit for turns": ("maths.turn_rules", "maths.turn_moments", "maths.group_covariance"),
-    "Where rollouts are spent": ("lab.allocation.forecast", "lab.allocation.logistic", "lab.allocation.beta"),
-    "Where the reward is going (arXiv:2606.30789)": (
-        "instruments.stability.oscillator", "instruments.stability.refresh", "instruments.stability.constant_lag",
-        "instruments.stability.sampled_refresh",
-        "instruments.stability.noise", "instruments.stability.stability",
-    ),
-    "How good a model is (arXiv:2107.03374)": ("maths.pass_at_k", "instruments.evaluation.crossed"),
-    "Rollouts of another policy": (
-        "maths.corrections", "instruments.offpolicy.distance", "instruments.offpolicy.error",
-        "instruments.offpolicy.khat", "instruments.offpolicy.kept", "instruments.offpolicy.estimates",
-    ),
-    "Alarms that may be looked at after every step": (
-        "maths.betting", "instruments.autopilot.monitors", "instruments.autopilot.pilot",
-    ),
-    "Several rewards (arXiv:2602.05863, arXiv:2601.05242)": ("maths.aggregation", "maths.component_weights",
-        "maths.component_gradients",
-    ),
-    "Credit finer than a rollout": (
-        "lab.credit.steps", "lab.credit.process", "lab.credit.values", "lab.credit.prefix", "lab.credit.state",
-        "lab.credit.shaped", "lab.credit.boundaries", "lab.credit.continued", "lab.credit.trees", "lab.credit.placebo",
-        "lab.credit.critic", "lab.credit.token_baseline", "lab.credit.distillation",
-    ),
-}  # fmt: skip
-"""Heading of docs/formulas.md -> modules whose documentation holds the formulas."""
-
 
 PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "grposcope": ("", {
@@ -251,29 +213,6 @@ def api() -> str:
     return "\n".join(lines)
 
 
-def formulas() -> str:
-    """The formulas with their derivations and sources, as the modules that compute them state them."""
-    lines = [
-        "# The formulas",
-        "",
-        "Made by `python docs/build.py`: what the modules that compute them say. [Glossary](glossary.md) of symbols.",
-        "",
-    ]
-    for heading, names in FORMULAS.items():
-        lines += [f"## {heading}", ""]
-        further = _of_sources() if "lab.credit.steps" in names else []
-        for name in (*names, *(name for name in further if name not in names)):
-            module = importlib.import_module(f"grposcope.{name}")
-            lines += [f"### {name}", "", inspect.getdoc(module) or "", ""]
-    return "\n".join(lines)
-
-
-def _of_sources() -> list[str]:
-    """Modules of the sources of credit, in the order of their table."""
-    modules = dict.fromkeys(source.assign.__module__ for source in SOURCES.values())
-    return [name.removeprefix("grposcope.") for name in modules if name != "grposcope.lab.credit"]
-
-
 def faults() -> str:
     """The catalogue: the page of every fault with its picture, by family."""
     lines = [
@@ -348,19 +287,26 @@ def checks() -> str:
 def readers() -> str:
     """docs/readers.md with its tables of keys made anew; what is around them is written by hand."""
     page = (HERE / "readers.md").read_text()
-    for heading, metrics in {"As in our own record": METRICS, "Logged by others only": LOGGED}.items():
-        lines = "\n".join(["", *_keys(metrics), ""])
-        page = re.sub(rf"(?<=^### {heading}\n)\n(?:\|.*\n)+", lambda found, lines=lines: lines, page, flags=re.M)
-    wrong = "\n".join(["", *_defects(), ""])
-    return re.sub(r"(?<=^### By engine and version\n)\n(?:\|.*\n)+", lambda found: wrong, page, flags=re.M)
+    for heading, table in READERS.items():
+        lines = "\n".join(["", *table(), ""])
+        page = re.sub(_table(heading), lambda _, lines=lines: lines, page, flags=re.M)
+    return page
+
+
+def _table(heading: str) -> str:
+    """Pattern of the table below a heading of the third level."""
+    return rf"(?<=^### {heading}\n)\n(?:\|.*\n)+"
 
 
 def words_by_hand() -> dict[str, int]:
     """Words of each page that people write: all but the pages and tables that are made of code."""
-    made = {HERE / f"{name}.md" for name in ("cli", "api", "checks", "formulas", "faults", "questions")}
+    made = {HERE / f"{name}.md" for name in ("cli", "api", "checks", "faults", "questions")}
     pages = [HERE.parent / "README.md", HERE.parent / "CONTRIBUTING.md", *sorted(HERE.rglob("*.md"))]
     texts = {page: page.read_text() for page in pages if page not in made}
-    texts[HERE / "readers.md"] = re.sub(r"^\| `.*\n", "", texts[HERE / "readers.md"], flags=re.M)
+    for name in ("verify", "diagnosis"):
+        texts[HERE / f"{name}.md"] = re.sub(r"<!-- (\w+) -->.*<!-- /\1 -->", "", texts[HERE / f"{name}.md"], flags=re.S)
+    for heading in READERS:
+        texts[HERE / "readers.md"] = re.sub(_table(heading), "", texts[HERE / "readers.md"], flags=re.M)
     return {str(page.relative_to(HERE.parent)): len(text.split()) for page, text in texts.items()}
 
 
@@ -384,6 +330,19 @@ def _keys(metrics: Mapping[str, Metric]) -> list[str]:
         if any(keys) or metrics is LOGGED:
             lines.append("| " + " | ".join([f"`{name}`", metric.definition, *keys]) + " |")
     return lines
+
+
+READERS = {
+    "As in our own record": lambda: _keys(METRICS),
+    "Logged by others only": lambda: _keys(LOGGED),
+    "By engine and version": _defects,
+    "Which source": lambda: [
+        "| trainer | package | held on | |",
+        "|---|---|---|---|",
+        *(f"| {TRAINERS[one.trainer].title} | {one.package} {one.version} | {one.when} | {one.note} |" for one in HELD),
+    ],
+}
+"""Heading in docs/readers.md -> the lines of the table below it."""
 
 
 def diagnosis() -> str:
@@ -424,7 +383,6 @@ if __name__ == "__main__":
     (HERE / "cli.md").write_text(cli())
     (HERE / "api.md").write_text(api())
     (HERE / "checks.md").write_text(checks())
-    (HERE / "formulas.md").write_text(formulas())
     (HERE / "faults.md").write_text(faults())
     (HERE / "questions.md").write_text(questions())
     (HERE / "readers.md").write_text(readers())

@@ -150,6 +150,49 @@ FAILURES: Mapping[str, Failure] = {
         lambda rng: {"lr": np.zeros(ROWS), "reward": around(0.3, 0.025, rng), "heldout": 0.3 + 0 * U},
         ("lr", "reward"),
     ),
+    "greedy sampling": Failure(
+        lambda rng: {
+            "entropy": np.full(ROWS, 1e-7),
+            "grad_norm": np.zeros(ROWS),
+            "kl": np.zeros(ROWS),
+            "dead_fraction": np.ones(ROWS),
+            "reward": around(0.4, 0.05, rng),
+            "heldout": 0.4 + 0 * U,
+        },
+        ("entropy", "dead_fraction"),
+    ),
+    "hot sampling": Failure(
+        lambda rng: {
+            "temperature": 2.0,
+            "entropy": around(4.0, 0.05, rng),
+            "reward": np.clip(around(0.02, 0.01, rng), 0, 1),
+            "dead_fraction": np.clip(around(0.9, 0.02, rng), 0, 1),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("reward", "entropy"),
+    ),
+    "reversed sign": Failure(
+        lambda rng: {
+            "reward": np.clip(around(0.3 * np.exp(-15 * U), 0.02, rng), 0, 1),
+            "kl": np.abs(around(0.1 * U, 0.002, rng)),
+            "entropy": around(0.8 + 0.2 * U, 0.02, rng),
+            "heldout": 0.3 * np.exp(-15 * U),
+        },
+        ("reward", "kl"),
+    ),
+    "update not applied": Failure(
+        lambda rng: {"kl": np.zeros(ROWS), "reward": around(0.3, 0.025, rng), "heldout": 0.3 + 0 * U},
+        ("kl", "grad_norm"),
+    ),
+    "kl penalty outweighs the reward": Failure(
+        lambda rng: {
+            "kl": (kl := np.abs(around(0.002, 0.0005, rng)) + 1e-4),
+            "loss": 20 * kl,
+            "reward": around(0.3, 0.025, rng),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("kl", "loss"),
+    ),
     "lost gradient": Failure(
         lambda rng: {
             "grad_norm": np.zeros(ROWS),
@@ -284,6 +327,14 @@ FAILURES: Mapping[str, Failure] = {
             "heldout": 0.05 + 0 * U,
         },
         ("num_gen_batches", "reward"),
+    ),
+    "skipped updates": Failure(
+        lambda rng: {
+            "trained": (rng.random(ROWS) < 0.1).astype(float),
+            "reward": around(1.3, 0.1, rng),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("trained", "reward"),
     ),
     "correction drops most": Failure(
         lambda rng: {"importance/masked_sequences": np.clip(around(0.65, 0.03, rng), 0, 1)},
@@ -484,9 +535,9 @@ def record(folder: Path, name: str, seed: int = 0) -> Path:
     rng = np.random.default_rng(seed)
     columns = healthy(rng) | (FAILURES[name].change(rng) if name in FAILURES else {})
     groups, heldout = columns.pop("groups", []), columns.pop("heldout")
-    settings = {"steps": ROWS, "group": columns.pop("group", 8), "prompts": 8} | (
-        {"reward_weights": w} if (w := columns.pop("weights", None)) else {}
-    )
+    settings = {"steps": ROWS, "group": columns.pop("group", 8), "prompts": 8}
+    stated = {"reward_weights": columns.pop("weights", None), "temperature": columns.pop("temperature", None)}
+    settings |= {setting: value for setting, value in stated.items() if value is not None}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"format": 2, "settings": settings, "task": "simulated"}))
     with (folder / "steps.jsonl").open("w") as file:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import re
 import tempfile
 from pathlib import Path
@@ -25,9 +26,11 @@ def score(completions: list[str], answer: list[str], **columns: object) -> list[
 
 
 def problems(path: Path) -> Path:
-    """Sums that the shipped model `tiny` can read, a line each; further fields would reach the reward function too."""
-    sums = [(a, b) for a in range(10, 40) for b in range(3, 9)]
-    path.write_text("".join(json.dumps({"prompt": f"{a}+{b}=", "answer": str(a + b)}) + "\n" for a, b in sums))
+    """Sums that the shipped model `tiny` solves sometimes, a line each; further fields reach the reward too."""
+    draw = random.Random(0)
+    sums = [[draw.randint(20, 80), *(draw.randint(2, 9) for _ in range(3))] for _ in range(1000)]
+    lines = [{"prompt": f"{a}+{b}-{c}+{d}=", "answer": str(a + b - c + d)} for a, b, c, d in sums]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
@@ -41,7 +44,7 @@ def main() -> None:
     task = f"jsonl:{problems(folder.with_suffix('.jsonl'))}"
     run = train(
         TrainConfig(
-            task=task, reward=f"{__file__}:score", steps=arguments.steps, prompts=8, eval_problems=20, out=str(folder)
+            task=task, reward=f"{__file__}:score", steps=arguments.steps, prompts=16, eval_problems=60, out=str(folder)
         )
     )
     print(f"held out: {run.heldout['first']} at first, {run.heldout['last']} at last")

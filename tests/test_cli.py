@@ -49,6 +49,27 @@ def test_the_line_of_help_is_there_before_a_command_is_imported(capsys: pytest.C
     assert all(line in " ".join(out.split()) for line in (command.help for command, _ in known().values()))
 
 
+def test_help_begins_with_five_commands_and_has_the_others_on_25_lines() -> None:
+    lines = parser([]).format_help().splitlines()
+    first = lines.index("begin with:") + 1
+    names = [line.split()[0] for line in lines[first : first + 5]]
+    assert names == ["diagnose", "watch", "report", "compare", "plan"]
+    others = lines[first + 6 : lines.index("options:") - 1]
+    assert len(others) <= 25
+    assert {line.split()[0] for line in others if line.startswith("  ")} == set(known()) - set(names)
+
+
+def test_the_short_help_of_train_has_20_flags_at_most(capsys: pytest.CaptureFixture) -> None:
+    shown, every = [], []
+    for flag, seen in (("--help", shown), ("--help-all", every)):
+        with pytest.raises(SystemExit):
+            main(["train", flag])
+        seen += [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  --")]
+    assert 10 <= len(shown) <= 20
+    assert set(shown) < set(every)
+    assert len(every) > 50
+
+
 def test_a_quick_command_does_not_import_torch() -> None:
     code = "import sys; from grposcope.cli import parser; parser(['plan']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -35,19 +35,18 @@ EXAMPLES = {"rewards.py", "path/to/file.py", "train.py"}
 ROOMS = "|".join(path.parent.name for path in (ROOT / "src" / "grposcope").glob("*/__init__.py"))
 
 
-@pytest.mark.parametrize(
-    "page", ["cli", "api", "faults", "formulas", "checks", "diagnosis", "questions", "readers", "verify"]
-)
+@pytest.mark.parametrize("page", ["cli", "api", "faults", "checks", "diagnosis", "questions", "readers", "verify"])
 def test_generated_pages_are_current(build: ModuleType, page: str) -> None:
     assert (ROOT / "docs" / f"{page}.md").read_text() == getattr(build, page)(), "run: python docs/build.py"
 
 
 def test_the_docs_can_be_read(build: ModuleType) -> None:
-    """At most 40,000 words by hand: who adds a page shortens another."""
+    """At most 30,000 words by hand, 1,500 on a page: who adds a page shortens another."""
     words = build.words_by_hand()
     assert "docs/cli.md" not in words
-    assert words["README.md"] > 500
-    assert sum(words.values()) <= 40_000, dict(sorted(words.items(), key=lambda one: -one[1])[:8])
+    assert words["README.md"] > 300
+    assert not {page: count for page, count in words.items() if count > 1_500}
+    assert sum(words.values()) <= 30_000, dict(sorted(words.items(), key=lambda one: -one[1])[:8])
 
 
 def test_a_new_trainer_has_a_column_among_the_keys(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from places import ROOT
@@ -60,6 +61,14 @@ def test_own_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_own_task_learns_at_its_defaults(tmp_path: Path) -> None:
+    said = run("own_task.py", "--out", tmp_path / "mine")
+    first, last = (float(value) for value in re.findall(r"([\d.]+) ± [\d.]+ \(n=60\)", said))
+    assert 0.2 < first < 0.5
+    assert last > first + 0.15
+
+
+@pytest.mark.slow
 def test_compare_recipes(tmp_path: Path) -> None:
     said = run("compare_recipes.py", "--seeds", 0, 1, "--steps", 2, "--prompts", 4, "--problems", 8, "--out", tmp_path)
     assert "recipe=dr_grpo" in said
@@ -104,16 +113,40 @@ def test_200_steps_under_the_trl_callback(tmp_path: Path, processes: int) -> Non
     assert json.loads((folder / "summary.json").read_text())["steps"] == 200
 
 
+NOTEBOOK = EXAMPLES / "look_at_a_run.ipynb"
+
+
+def shown(notebook: Any) -> list[Any]:
+    """What each cell of code of a notebook shows: HTML, else the kind of picture."""
+    outputs = [output for cell in notebook["cells"] if cell["cell_type"] == "code" for output in cell["outputs"]]
+    assert all(output["output_type"] != "error" for output in outputs)
+    data = [output.get("data", {}) for output in outputs]
+    return ["".join(one["text/html"]) if "text/html" in one else next(iter(one)) for one in data]
+
+
+def check_shown(said: list[Any]) -> None:
+    """Two runs, a finding, two tables and a chart."""
+    assert len(said) == 6
+    assert "Failing: reward " in said[0]
+    assert "Healthy" in said[5]
+    assert all(card.count("data:image/png") == 1 for card in (said[0], said[5]))
+    assert "What to do" in said[1]
+    assert all("<table" in table for table in said[2:4])
+    assert said[4] == "image/png"
+
+
+def test_the_notebook_ships_with_outputs() -> None:
+    check_shown(shown(json.loads(NOTEBOOK.read_text("utf-8"))))
+
+
 @pytest.mark.slow
 def test_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     paths = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     monkeypatch.setenv("PYTHONPATH", paths)
-    notebook = nbformat.read(EXAMPLES / "look_at_a_run.ipynb", as_version=4)
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
     nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
-    shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    cards = [output.data["text/html"] for output in shown if "text/html" in output.get("data", {})]
-    assert len(cards) == 2
-    assert "Failing: reward " in cards[0]
-    assert "Healthy" in cards[1]
-    assert all(card.count("data:image/png") == 1 for card in cards)
+    check_shown(shown(notebook))

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from grposcope import aliases
+from grposcope.core import shown
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
@@ -43,6 +44,14 @@ PACKAGES = ("diagnosis", "dynamics", "engines", "geometry", "lint", "objectives"
 """Promised packages, imported when they are asked for; `lint` is a function too."""
 
 aliases.install()
+
+shown.DRAWS |= {
+    "Run": ("grposcope.instruments.overview.notebook", "card"),
+    "Answer": ("grposcope.instruments.overview.notebook", "of_answer"),
+    "Finding": ("grposcope.instruments.overview.notebook", "of_finding"),
+    "picture": ("grposcope.instruments.overview.notebook", "picture"),
+    "Figure": ("grposcope.render.charts", "chart"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any, cast
@@ -77,6 +77,17 @@ def _scattered(module: str) -> Callable[[str], Any]:
     return ask
 
 
+def _part(parts: Mapping[str, str]) -> Callable[[str], Any]:
+    """`__getattr__` of an earlier package whose modules went to several places."""
+
+    def ask(name: str) -> Any:
+        if name not in parts:
+            raise AttributeError(f"this package has no module {name!r}; it has {', '.join(sorted(parts))}")
+        return importlib.import_module(parts[name])
+
+    return ask
+
+
 class Aliases:
     """Finds modules by their earlier names and hands out the modules of today: a finder of modules and their loader.
 
@@ -116,7 +127,7 @@ class Aliases:
             parts = {name.rpartition(".")[2]: now for name, now in ALIASES.items() if name.startswith(f"{named}.")}
             listed = "\n".join(f"{part:16} {now}" for part, now in parts.items())
             module.__doc__ = f"Modules of earlier versions and their places now.\n\n{listed}"
-            module.__dict__["__all__"] = sorted(parts)
+            module.__dict__.update(__all__=sorted(parts), __getattr__=_part(parts), __dir__=lambda: sorted(parts))
         if named in SCATTERED:
             places = SCATTERED[named]
             module.__doc__ = f"Names of earlier versions and their places now: {places}"

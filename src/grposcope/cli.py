@@ -59,8 +59,9 @@ def parser(wanted: Collection[str] | None = None) -> FlagParser:
     top = FlagParser(
         prog="grposcope",
         usage="grposcope [-h] [--version] COMMAND ...",
-        description="Instrument panel and laboratory for group-relative policy optimization (GRPO).",
-        epilog=listing(),
+        description="Say whether a GRPO run is learning, and if not, since when, why, and what to change.\n\n"
+        + listing(),
+        epilog="grposcope COMMAND --help shows the flags of a command and examples.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"grposcope {__version__}")

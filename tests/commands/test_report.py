@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 import synthetic
 from asked import asked
+from places import ROOT
 
 from grposcope.cli import parser
 from grposcope.core.errors import UserError
@@ -77,3 +79,11 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=words) as error:
             call(*arguments)
         assert "\n" not in str(error.value)
+
+
+def test_a_log_from_standard_input_has_a_page_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = (ROOT / "docs" / "example.jsonl").read_bytes()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert asked("report", "-")[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]

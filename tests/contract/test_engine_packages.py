@@ -24,6 +24,7 @@ import pytest
 
 from grposcope.core.run import Floats
 from grposcope.logs.trainers import TRAINERS
+from grposcope.logs.trainers.held import HELD
 from grposcope.logs.trainers.trainer import Trainer
 
 HERE = Path(__file__).parent
@@ -49,16 +50,20 @@ class Engine:
     python: tuple[str, ...] = ("--python-version", "3.12")
 
 
+VERSION = {held.package: held.version for held in HELD}
+
 OF_TRL = "TRL, whose trainer it is made of"
 OF_TRANSFORMERS = "transformers"
 BEFORE = "earlier versions"
+OF_VERL = "verl, by which it trains"
 LATER = "later versions, of the package skyrl"
 SECTIONS = "versions with sections"
 BARE = "loggers that drop train/"
 
 ENGINES = {one.package: one for one in (
     Engine(
-        "ms-swift", "ms-swift", "4.6.0", "swift", ("rlhf_trainers/grpo*.py", "rlhf_trainers/rollout_mixin.py"),
+        "ms-swift", "ms-swift", VERSION["ms-swift"], "swift",
+        ("rlhf_trainers/grpo*.py", "rlhf_trainers/rollout_mixin.py"),
         elsewhere={
             "completions/mean_terminated_length": OF_TRL, "policy_loss": OF_TRL, "num_tokens": OF_TRL,
             "step_time": OF_TRL, "sample/staleness_mean": OF_TRL, "sample/staleness_max": OF_TRL,
@@ -67,12 +72,12 @@ ENGINES = {one.package: one for one in (
                                                   "loop_exhausted_frac")},
     ),
     Engine(
-        "openrlhf", "openrlhf", "0.11.2", "openrlhf-0.11.2.data/purelib/openrlhf",
+        "openrlhf", "openrlhf", VERSION["openrlhf"], "openrlhf-0.11.2.data/purelib/openrlhf",
         ("trainer/ppo_trainer*.py", "trainer/ray/*.py", "trainer/ppo_utils/*.py"), around=(("timing/", ""),),
         python=("--python-version", "3.11", "--abi", "cp311", "--platform", "manylinux1_x86_64"),
     ),
     Engine(
-        "areal", "areal", "1.0.4", "areal", ("trainer/ppo/*.py", "trainer/rl_trainer.py"),
+        "areal", "areal", VERSION["areal"], "areal", ("trainer/ppo/*.py", "trainer/rl_trainer.py"),
         around=tuple(
             (prefix, suffix) for prefix in ("ppo_actor/update/", "ppo_actor/", "ppo_actor/update/version_stats/",
                                             "ppo_actor/version_stats/", "version_stats/", "rollout/", "timeperf/", "")
@@ -80,14 +85,14 @@ ENGINES = {one.package: one for one in (
         ),
     ),
     Engine(
-        "skyrl", "skyrl", "0.3.0", "skyrl",
+        "skyrl", "skyrl", VERSION["skyrl"], "skyrl",
         ("train/trainer.py", "train/fully_async_trainer.py", "train/evaluate.py", "train/generators/utils.py",
          "train/utils/trainer_utils.py", "backends/skyrl_train/workers/worker.py", "backends/skyrl_train/utils/*.py"),
         around=(("policy/", ""), ("policy/loss_metrics/", ""), ("timing/", "")),
         elsewhere={"policy/ppo_clip_ratio": BEFORE, "policy/raw_grad_norm": BEFORE},
     ),
     Engine(
-        "skyrl", "skyrl-train", "0.3.1", "skyrl_train",
+        "skyrl", "skyrl-train", VERSION["skyrl-train"], "skyrl_train",
         ("trainer.py", "fully_async_trainer.py", "evaluate.py", "generators/utils.py", "workers/worker.py"),
         around=(("policy/", ""), ("timing/", "")),
         elsewhere=dict.fromkeys(
@@ -96,38 +101,61 @@ ENGINES = {one.package: one for one in (
                 "tis_seq_clip_high", "tis_token_clip_high", "token_mask",
             )), *(f"policy/{which}_logprobs_abs_diff_{what}" for which in ("minibatch_rollout", "rollout_train")
                   for what in ("max", "mean")),
-             "environment/num_turns", "generate/avg_assistant_tokens", "generate/tokens_per_turn_mean"), LATER,
+             "async/keep_rate", "generate/trajectory_time_env_mean", "environment/num_turns",
+             "generate/avg_assistant_tokens", "generate/tokens_per_turn_mean"), LATER,
         ),
     ),
-    Engine("tinker", "tinker-cookbook", "0.6.1", "tinker_cookbook", ("rl/*.py",), around=(("env/all/", ""),)),
     Engine(
-        "art", "openpipe-art", "0.5.18", "art",
-        ("model.py", "metrics*.py", "tinker_native/*.py", "unsloth/*.py", "pipeline_trainer/trainer.py",
-         "local/backend.py"),
-        around=(("train/", ""), ("loss/", "")), elsewhere={"reward/mean": SECTIONS, "reward/exception_rate": SECTIONS},
+        "tinker", "tinker-cookbook", VERSION["tinker-cookbook"], "tinker_cookbook", ("rl/*.py",),
+        around=(("env/all/", ""),),
     ),
     Engine(
-        "verifiers", "verifiers", "0.1.8.post2", "verifiers", ("rl/trainer/*.py",),
+        "art", "openpipe-art", VERSION["openpipe-art"], "art",
+        ("model.py", "metrics*.py", "tinker_native/*.py", "unsloth/*.py", "pipeline_trainer/trainer.py",
+         "local/backend.py"),
+        around=(("train/", ""), ("loss/", "")), elsewhere={"reward/mean": SECTIONS, "steps_off_policy": BEFORE},
+    ),
+    Engine(
+        "verifiers", "verifiers", VERSION["verifiers"], "verifiers", ("rl/trainer/*.py",),
         elsewhere=dict.fromkeys(("epoch", "grad_norm", "learning_rate", "loss"), OF_TRANSFORMERS),
     ),
     Engine(
-        "twinkle", "twinkle-kit", "0.5.1", "twinkle", ("metric/*.py",), around=(("train/", ""),),
+        "twinkle", "twinkle-kit", VERSION["twinkle-kit"], "twinkle", ("metric/*.py",), around=(("train/", ""),),
         elsewhere={"train/frac_reward_zero_std": "what a script of one's own logs"} |
         dict.fromkeys(("approx_kl", "clip_ratio", "clip_ratio_high", "clip_ratio_low", "completion_length", "entropy",
                        "frac_reward_zero_std", "total_reward", "total_reward_std"), BARE),
     ),
     Engine(
-        "verl", "verl", "0.9.1", "verl",
+        "verl", "verl", VERSION["verl"], "verl",
         ("trainer/ppo/metric_utils.py", "trainer/ppo/rollout_corr_helper.py", "trainer/ppo/ray_trainer.py",
          "trainer/ppo/core_algos.py", "workers/utils/losses.py"),
         around=(("actor/", ""), ("timing_s/", "")),
     ),
     Engine(
-        "trl", "trl", "1.16.0", "trl", ("trainer/grpo_trainer.py", "trainer/rloo_trainer.py"),
+        "trl", "trl", VERSION["trl"], "trl", ("trainer/grpo_trainer.py", "trainer/rloo_trainer.py"),
         elsewhere={
             "Training Loss": OF_TRANSFORMERS, "epoch": OF_TRANSFORMERS, "clip_ratio": BEFORE,
             "completion_length": BEFORE,
         },
+    ),
+    Engine(
+        "agent-lightning", "agentlightning", VERSION["agentlightning"], "agentlightning", ("verl/*.py",),
+        elsewhere=dict.fromkeys({key for keys in TRAINERS["verl"].keys.values() for key in keys} - {
+            "actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl", "prompt_length/mean", "response_length/max",
+            "response_length/mean",
+        }, OF_VERL),
+    ),
+    Engine(
+        "trinity", "trinity-rft", VERSION["trinity-rft"], "trinity",
+        ("trainer/verl/*.py", "trainer/trainer.py", "explorer/*.py", "algorithm/**/*.py"),
+        around=(("actor/", ""), ("rollout/", "/mean")),
+    ),
+    Engine(
+        "cosmos-rl", "cosmos-rl", VERSION["cosmos-rl"], "cosmos_rl",
+        ("policy/trainer/llm_trainer/grpo_trainer.py", "dispatcher/status.py", "colocated/controller.py"),
+        around=(("train/", ""),),
+        elsewhere=dict.fromkeys(("grad_norm", "iteration_time", "kl_loss_avg", "learning_rate", "loss_avg",
+                                 "reward_max", "reward_min", "reward_std"), BARE),
     ),
 )}  # fmt: skip
 
@@ -279,8 +307,10 @@ def unmapped(package: str) -> list[str]:
 
 def test_the_page_says_which_versions() -> None:
     page = (HERE.parents[1] / "docs" / "readers.md").read_text()
-    for package, engine in ENGINES.items():
-        assert f"{package} {engine.version}" in page, package
+    for held in HELD:
+        assert f"| {held.package} {held.version} | {held.when} |" in page, held
+        assert ENGINES[held.package].trainer == held.trainer
+        assert ENGINES[held.package].version == held.version
 
 
 @pytest.mark.parametrize("package", ENGINES)

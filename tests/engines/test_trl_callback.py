@@ -284,7 +284,7 @@ def test_it_stops_only_if_asked_to(tmp_path: Path, stop_on: Any, last: int) -> N
 def test_what_is_no_mode_is_refused() -> None:
     with pytest.raises(
         UserError,
-        match="stop_on 'nan' is neither a grade nor a mode of failure; give failing, warning, note, or one of:",
+        match="stop_on 'nan' is neither a grade nor a fault; give failing, warning, note, or one of:",
     ):
         GRPOscopeCallback(stop_on=("nan",))
     with pytest.raises(UserError, match="alert_on 'nan' is neither a grade"):

@@ -6,6 +6,10 @@ They stand in ../shared/cases beside a checkout, and are no part of the project.
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,6 +39,7 @@ LOGS = {
     "33-kl-hundred.log": "kl blow-up",
     "39-mlx-console.log": "never paid",
     "41-slime-zero.log": "never paid",
+    "42-art-no-training.log": "skipped updates",
     "45-kl-huge-reward-zero.jsonl": "kl blow-up",
 }
 """Log -> its cause."""
@@ -86,3 +91,65 @@ def test_the_first_fault_named_is_the_cause(
     monkeypatch.chdir(FOLDER)
     cli.main([*command.split(), "--json"])
     assert first(json.loads(capsys.readouterr().out)) == fault
+
+
+def settled_entropy(lines: list[str]) -> list[str]:
+    """The rows in which the reward rises, with entropies of the first ten rows in turn."""
+    entropies = [re.search(r"actor/entropy:[\d.]+", line) for line in lines[:10]]
+    return [
+        re.sub(r"actor/entropy:[\d.]+", entropies[row % 10][0], line)  # type: ignore[index]
+        for row, line in enumerate(lines[:60])
+    ]
+
+
+def without_spikes(lines: list[str]) -> list[str]:
+    """The rows with every gradient norm above 20 in place of which that of an ordinary row stands."""
+    rows = [json.loads(line) for line in lines]
+    ordinary = [row["grad_norm"] for row in rows if row["grad_norm"] < 20]
+    return [
+        json.dumps(row | {"grad_norm": ordinary[k % len(ordinary)] if row["grad_norm"] > 20 else row["grad_norm"]})
+        for k, row in enumerate(rows)
+    ]
+
+
+def near_its_start(lines: list[str]) -> list[str]:
+    """The rows with a thousandth of their KL."""
+    return [re.sub(r"'kl': ([\d.]+)", lambda kl: f"'kl': {float(kl[1]) / 1000:.4g}", line) for line in lines]
+
+
+def before_the_fall(lines: list[str]) -> list[str]:
+    """The rows before the KL passes a tenth of a nat."""
+    return lines[:60]
+
+
+TWINS: dict[str, Callable[[list[str]], list[str]]] = {
+    "22-clip-higher-entropy.log": settled_entropy,
+    "23-norm-above-max-grad-norm.jsonl": without_spikes,
+    "33-kl-hundred.log": near_its_start,
+    "45-kl-huge-reward-zero.jsonl": before_the_fall,
+}
+"""Log -> what makes a sound one of it."""
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason=f"{FOLDER} is not there: these inputs are no part of the project")
+@pytest.mark.parametrize("name", TWINS)
+def test_nothing_is_named_in_the_clean_twin(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    twin = tmp_path / name
+    twin.write_text("\n".join(TWINS[name]((FOLDER / name).read_text().splitlines())) + "\n")
+    cli.main(["diagnose", str(twin), "--json"])
+    assert first(json.loads(capsys.readouterr().out)) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOLDER.is_dir(), reason=f"{FOLDER} is not there: these inputs are no part of the project")
+def test_a_frozen_sampler_is_named_first_without_its_first_weights(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A real training of half a minute; the weights that drew every rollout are not among its checkpoints."""
+    command = [sys.executable, str(FOLDER / "real.py"), str(tmp_path / "run"), "frozen_sampler"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    cli.main(["verify", str(tmp_path / "run" / "grposcope"), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert first(document) == "weights never arrived"
+    assert "step 4, or earlier ones" in json.dumps(document)

@@ -42,6 +42,8 @@ STEP = np.arange(N) >= 70
 WALL = 4000 + 60 * np.random.default_rng(2).uniform(-1, 1, N)
 NATURAL = 3000 * np.exp(0.25 * np.random.default_rng(2).normal(size=N))
 LONGER = 900 + 2500 * U
+RETURN = int(np.argmax(U >= 0.6))
+PASSES = (np.arange(N) % 4 > 0).astype(float)
 SAW = 0.1 * np.where(U < 0.6, U, U - 0.6) + 1e-3
 SPIKES = made.healthy()["grad_norm"] * np.where(np.isin(np.arange(N), (60, 71, 88, 101)), 60.0, 1.0)
 FORMAT = (0.6 + 0.3 * (1 - np.exp(-30 * U))) * np.exp(0.01 * np.random.default_rng(4).normal(size=N))
@@ -123,6 +125,65 @@ CASES = (
         with_columns(**{"train/num_gen_batches": np.round(5 + 4 * U)}),
         with_columns(**{"train/num_gen_batches": np.round(1 + U)}),
         "prompts",
+    ),
+    Case(
+        "clip saturation",
+        with_columns(clip_fraction=0.15 * PASSES, grad_norm=np.where(PASSES > 0, 0.1, 0.3) * NOISE),
+        with_columns(clip_fraction=0.15 * PASSES, grad_norm=np.where(PASSES > 0, 0.25, 0.3) * NOISE),
+        "clip range in force",
+    ),
+    Case(
+        "entropy explosion",
+        with_columns(entropy=(0.2 + 0.1 * U) * NOISE, loss=-0.3 * (0.2 + 0.1 * U) * NOISE, reward=flat()),
+        with_columns(entropy=(0.2 + 0.1 * U) * NOISE, loss=-0.001 * (0.2 + 0.1 * U) * NOISE, reward=flat()),
+        "lower the entropy bonus",
+    ),
+    Case(
+        "kl penalty outweighs the reward",
+        with_columns(kl=2e-3 * NOISE, loss=20 * 2e-3 * NOISE, reward=flat()),
+        with_columns(kl=2e-3 * NOISE, loss=0.04 * 2e-3 * NOISE, reward=flat()),
+        "lower the coefficient", "raise the learning rate",
+    ),
+    Case(
+        "kl against its penalty",
+        with_columns(kl=bent(0.05) * NOISE, loss=-0.1 * bent(0.05) * NOISE),
+        with_columns(kl=bent(0.05) * NOISE, loss=0.1 * bent(0.05) * NOISE),
+        "check the sign",
+    ),
+    Case(
+        "greedy sampling",
+        with_columns(entropy=1e-6 * NOISE, grad_norm=np.zeros(N), kl=np.zeros(N), dead_fraction=np.ones(N),
+                     reward_std=np.zeros(N), reward=flat()),
+        with_columns(grad_norm=np.zeros(N), kl=np.zeros(N), dead_fraction=np.ones(N), reward_std=np.zeros(N),
+                     reward=flat()),
+        "temperature 1",
+    ),
+    Case(
+        "reversed sign",
+        with_columns(reward=np.clip(0.3 * np.exp(-12 * U) + 0.01 * made.ar1(np.random.default_rng(8), N, 0.0), 0, 1),
+                     kl=0.1 * U, entropy=0.8 * NOISE),
+        with_columns(reward=np.clip(0.3 * np.exp(-12 * U) + 0.01 * made.ar1(np.random.default_rng(8), N, 0.0), 0, 1),
+                     kl=20 * U, entropy=0.8 * NOISE),
+        "sign",
+    ),
+    Case(
+        "prompt decides the reward",
+        with_columns(grad_norm=np.zeros(N), kl=np.zeros(N), dead_fraction=np.ones(N), reward=flat(),
+                     reward_std=np.zeros(N), reward_min=np.zeros(N), reward_max=np.ones(N)),
+        with_columns(grad_norm=np.zeros(N), kl=np.zeros(N), dead_fraction=np.ones(N), reward=flat(),
+                     reward_std=np.zeros(N), reward_min=np.zeros(N), reward_max=np.zeros(N)),
+        "two completions of one prompt",
+    ),
+    Case(
+        "weights lost at a restart",
+        with_columns(kl=np.where(np.arange(N) == RETURN, 0.0, SAW * NOISE) * (np.arange(N) > 0), reward=flat()),
+        with_columns(kl=np.where(np.arange(N) == RETURN, 0.0, SAW * NOISE) * (np.arange(N) > 0)),
+        "checksum of the weights at that step",
+    ),
+    Case(
+        "skipped updates",
+        with_columns(trained=np.arange(N) % 10 == 0), with_columns(trained=np.arange(N) % 10 > 0),
+        "rewards of the rollouts of one group", "learning rate",
     ),
     Case(
         "unbounded ratio",

@@ -162,7 +162,127 @@ def batches(raw: RawLog, match: re.Match[str]) -> str:
     return problem
 
 
+def clipped_rows(raw: RawLog, match: re.Match[str]) -> str:
+    """Gradient norms of the rows without clipped tokens and of those with 3 % or more: medians, counts, the share."""
+    norm = dict(raw.finite(raw.names["grad_norm"]))
+    shares = dict(raw.finite(raw.names.get("clip_fraction", "clip_fraction")))
+    none = [norm[step] for step, share in shares.items() if share == 0]
+    some = [norm[step] for step, share in shares.items() if share >= 0.03]
+    a, b = statistics.median(none), statistics.median(some)
+    said = match.groupdict()
+    if said.get("ratio"):
+        return any_of(said["ratio"], [b / a], 3)
+    held = statistics.median(share for share in shares.values() if share >= 0.03)
+    return (
+        any_of(said["a"], [a], 3) or any_of(said["b"], [b], 3) or any_of(said["k"], [len(none)], 9)
+        or any_of(said["n"], [len(some)], 9) or any_of(said["v"], [held], 2)
+    )  # fmt: skip
+
+
+def multiple(raw: RawLog, match: re.Match[str]) -> str:
+    """ "LOSS is V × KEY (in N rows)": the median of the ratios, and in how many rows the other is above 0."""
+    said = match.groupdict()
+    loss = dict(raw.finite(raw.names["loss"]))
+    other = dict(raw.finite(key_of(raw, said["x"]) if said.get("x") else raw.names["kl"]))
+    ratios = [loss[step] / value for step, value in other.items() if value > 0 and step in loss]
+    problem = any_of(said["v"], [statistics.median(ratios)], 3)
+    if said.get("n"):
+        problem = problem or any_of(said["n"], [len(ratios)], 9)
+    if said.get("late"):
+        problem = problem or any_of(said["late"], [mean_over(list(other.values()), 0.8, 1.0)], 3)
+    return problem
+
+
+def most(raw: RawLog, match: re.Match[str]) -> str:
+    return any_of(match["v"], [max(column(raw, match))], 3)
+
+
+def late_level(raw: RawLog, match: re.Match[str]) -> str:
+    return any_of(match["v"], [mean_over(column(raw, match), 0.8, 1.0)], 3)
+
+
+def falls_at_once(raw: RawLog, match: re.Match[str]) -> str:
+    """The reward of the first rows and of those up to a step, and the KL there, each over a twentieth of the run."""
+    said, reward = match.groupdict(), raw.finite(raw.names["reward"])
+    width = max(3, len(reward) // 20)
+    values, steps = [value for _, value in reward], [step for step, _ in reward]
+    problem = any_of(said["a"], [statistics.fmean(values[:width])], 3) if said.get("a") else ""
+    if said.get("step") and said.get("b"):
+        end = steps.index(int(value_of(said["step"]))) + 1
+        problem = problem or any_of(said["b"], [statistics.fmean(values[end - width : end])], 3)
+    if said.get("kl"):
+        kl = raw.values(raw.names["kl"])
+        ends = [steps.index(int(value_of(said["step"]))) + 1] if said.get("step") else range(width, len(kl) + 1)
+        problem = problem or any_of(said["kl"], [statistics.median(kl[end - width : end]) for end in ends], 3)
+    return problem
+
+
+def widest(raw: RawLog, match: re.Match[str]) -> str:
+    """The median spread of the rewards over the batch, or of a reward function."""
+    spreads = [raw.values(key) for key in raw.columns if "std" in key]
+    least, top = raw.columns.get("reward_min"), raw.columns.get("reward_max")
+    if least and top:
+        spreads.append([high - low for (_, low), (_, high) in zip(least, top, strict=True)])
+    return any_of(match["v"], [statistics.median(values) for values in spreads if values], 2)
+
+
+def equal_groups(raw: RawLog, match: re.Match[str]) -> str:
+    values = raw.values(raw.names["dead_fraction"])
+    return any_of(match["k"], [sum(value >= 0.99 for value in values)], 9) or any_of(match["n"], [len(values)], 9)
+
+
+def zero_once_more(raw: RawLog, match: re.Match[str]) -> str:
+    """A KL that is exactly 0 in the first row and at a step, and its median in the five rows before."""
+    said, series = match.groupdict(), raw.finite(raw.names["kl"])
+    zeros = [place for place, (_, value) in enumerate(series) if value == 0]
+    if len(zeros) != 2 or zeros[0]:
+        return f"0 in the rows {zeros}"
+    if said.get("step") and int(value_of(said["step"])) != series[zeros[1]][0]:
+        return f"not step {said['step']} but {series[zeros[1]][0]}"
+    before = statistics.median(value for _, value in series[zeros[1] - 5 : zeros[1]])
+    return any_of(said["v"], [before], 3) if said.get("v") else ""
+
+
+def skipped(raw: RawLog, match: re.Match[str]) -> str:
+    """How many rows had no update, of how many, or the late share of them."""
+    said, values = match.groupdict(), [float(value == 0) for value in raw.values("trained")]
+    if said.get("v"):
+        return any_of(said["v"], [mean_over(values, 0.8, 1.0)], 3)
+    return any_of(said["k"], [sum(values)], 9) or any_of(said["n"], [len(values)], 9)
+
+
 OF_CAUSES: Sequence[tuple[str, Check]] = (
+    (
+        rf"(?P<name>{NAME}) is (?P<a>{V}) in the (?P<k>\d+) rows in which no token is clipped and (?P<b>{V}) in the "
+        rf"{N} in which (?P<v>{V}) are",
+        clipped_rows,
+    ),
+    (rf"gradient norm with clipped tokens over that without: (?P<ratio>{V}) \(0\.5\)", clipped_rows),
+    (
+        rf"(?:the )?{NAME} is (?P<v>{V}) × (?P<x>{NAME})(?:, where 0\.001 to 0\.04 is usual)?"
+        rf"(?: in (?:the )?{N} rows)?",
+        multiple,
+    ),
+    (rf"KL coefficient (?P<v>{V}), (?P<x>{NAME}) held at (?P<late>{V})", multiple),
+    (rf"(?:coefficient of the KL|loss over KL, median row): (?P<v>{V})", multiple),
+    (rf"(?P<name>{NAME}) stays at (?P<v>{V}) nats", late_level),
+    (rf"(?P<name>\S*entropy\S*) is (?P<v>{V})(?: nats)? at most", most),
+    (rf"largest (?P<name>\S*entropy\S*): (?P<v>{V})", most),
+    (
+        rf"the reward falls from the first steps on(?:, from (?P<a>{V}) to (?P<b>{V}) at step {STEP})?"
+        rf"(?:, (?:where the KL to the start is|at a KL of) (?P<kl>{V}))?",
+        falls_at_once,
+    ),
+    (rf"KL where it has fallen: (?P<kl>{V}) \(near up to 0\.3\)", falls_at_once),
+    (rf"reward in the first rows: (?P<a>{V})", falls_at_once),
+    (rf"reward at step {STEP}: (?P<b>{V}) \(fallen at 0\.25 of the first\)", falls_at_once),
+    (rf"{NAME} is exactly 0 again at step {STEP}", zero_once_more),
+    (
+        rf"at step {STEP} {NAME} is exactly 0, as in the first row and in no other \((?P<v>{V}) nats before\)",
+        zero_once_more,
+    ),
+    (rf"(?P<k>\d+) of {N} steps were skipped", skipped),
+    (rf"late steps without an update: (?P<v>{V}) \(many from 40%\)", skipped),
     (rf"(?P<name>{NAME}) is (?P<v>{V}) nats per token at step {STEP}", at_step),
     (rf"(?P<name>{NAME}) (?P<v>{V}) nats at step {STEP}", at_step),
     (rf"at a learning rate of (?P<rate>{V})(?=: sound)", rate_of_first_row),
@@ -217,10 +337,16 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
         lambda raw, m: any_of(m["v"], [mean_over(column(raw, m), 0.0, 1.0), statistics.median(column(raw, m)),
                                        mean_over(column(raw, m), 0.8, 1.0)], 2),
     ),
+    (rf"rewards within every group are equal in (?P<k>\d+) of {N} (?:rows|steps)(?=, while the largest)", equal_groups),
+    (rf"the largest less the least reward(?: is)? (?P<v>{V})", widest),
+    (rf"median spread over the batch: (?P<v>{V})", widest),
+    (rf"{NAME}, 5 rows before: (?P<v>{V})", zero_once_more),
 )  # fmt: skip
 """Patterns and checks."""
 
 CAUSES_CONSTANTS: Sequence[tuple[str, str]] = (
+    (r"entropy bonus to 0\.01|sample at temperature 1|temperature near 0|0\.001 to 0\.04(?:, or 0)?", "usual settings"),
+    (r"\(usual up to 0\.1, held from 1\)|\(greedy up to 0\.001\)|\(above 0 for a penalty\)", "limits of rules"),
     (r"grad is missing or 0|ZeRO stage", "words of advice"),
     (r"1e-6 is usual for all weights|1e-5 for adapters|1e-6 or so|move it by 0\.001", "usual rates, and what they do"),
     (r"max_num_gen_batches=0", "a setting"),

@@ -107,8 +107,7 @@ def dead(raw: RawLog, match: re.Match[str]) -> str:
     if groups.get("reward"):
         problem = problem or any_of(groups["reward"], [raw.last(raw.names["reward"])], 3)
     if groups.get("top"):
-        tops = [max(raw.values(raw.names[name])) for name in ("reward_max",)
-                if name in raw.names and raw.values(raw.names[name])]  # fmt: skip
+        tops = [max(top)] if (top := raw.values(raw.names.get("reward_max", "reward_max"))) else []
         problem = problem or any_of(groups["top"], tops, 3)
     return problem
 

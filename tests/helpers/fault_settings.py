@@ -96,6 +96,8 @@ def examples(folder: Path) -> dict[str, Example]:
         "idle standardizing": Example({"num_generations": 3}, {"num_generations": 8}),
         "estimator without groups": Example({"algorithm.adv_estimator": None}, GOOD_VERL, VERL),
         "greedy sampling": Example({"temperature": 0.0}, {"temperature": 1.0}),
+        "hot sampling": Example({"temperature": 2.0}, {"temperature": 1.0}),
+        "kl penalty outweighs the reward": Example({"beta": 4.0}, {"beta": 0.04}),
         "zero learning rate": Example({"learning_rate": 0}, {"learning_rate": 1e-6}),
         "high learning rate": Example({"learning_rate": 1e-3}, {"learning_rate": 1e-6}),
         "truncated sampler": Example({"top_p": 0.9, "top_k": 50}, {"top_p": 1.0, "top_k": 0}),

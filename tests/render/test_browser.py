@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import synthetic
 import synthetic_probe
@@ -52,7 +54,7 @@ def test_every_chart_is_drawn_without_complaint_or_request(browser: Browser, pag
     widths = browser.run(
         "return [...document.querySelectorAll('.chart svg')].map(s => s.getBoundingClientRect().width)"
     )
-    assert all(width > 300 for width in widths)
+    assert all(width > 180 for width in widths), "small multiples stand four in a row"
     assert browser.complaints() == []
     assert [url for url in browser.requests() if not url.startswith("data:")] == [pages[name].as_uri()]
     assert (
@@ -269,3 +271,20 @@ def test_it_can_be_printed(browser: Browser, pages: dict[str, Path]) -> None:
     printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})["data"]
     assert len(printed) > 50_000
     browser.look(1280)
+
+
+@pytest.mark.parametrize(("name", "most"), [("six", 3_500), ("probed", 6_000)])
+def test_a_page_is_no_longer_than_it_must_be(
+    browser: Browser, pages: dict[str, Path], tmp_path: Path, name: str, most: int
+) -> None:
+    """Of a log of six curves, and of a run with a probe, as they open."""
+    path = pages["probed"]
+    if name == "six":
+        draw = np.random.default_rng(0)
+        keys = ("reward", "kl", "entropy", "completion_length", "grad_norm", "clip_ratio")
+        rows = [{"step": i + 1, **dict(zip(keys, draw.random(6).tolist(), strict=True))} for i in range(100)]
+        (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        page.write(runs_page.document([read(tmp_path / "log.jsonl")]), path := tmp_path / "six.html")
+    browser.look(1280)
+    browser.open(path, folded=True)
+    assert 1_000 < browser.run("return document.documentElement.scrollHeight") <= most

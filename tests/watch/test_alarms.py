@@ -126,9 +126,7 @@ def test_modes_and_grades_by_name() -> None:
     assert not wanted([])
     assert wanted(["no learning"]) == Wanted(frozenset({"no learning"}))
     assert wanted(["failing", "note", "length"]) == Wanted(frozenset({"length"}), "note")
-    with pytest.raises(
-        UserError, match=r"^'lenght' is neither a grade nor a mode of failure; give failing, warning, note, or"
-    ):
+    with pytest.raises(UserError, match=r"^'lenght' is neither a grade nor a fault; give failing, warning, note, or"):
         wanted(["lenght"])
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 from grposcope import instruments
 from grposcope.core.instrument import Command, Instrument
 
-PURPOSES = ("look at a run", "plan the next one", "train")
+PURPOSES = ("look at a run", "check a pipeline", "plan the next one", "train")
 """What people want, in the order of `grposcope --help`."""
+
+FIRST = ("diagnose", "watch", "report", "compare", "plan")
+"""The commands to begin with, above all others in `grposcope --help`."""
 
 OWN = (
     Command("report", PURPOSES[0], "draw one page about one or several runs", "grposcope.commands.report"),
@@ -18,11 +21,11 @@ OWN = (
     Command("explain", PURPOSES[0], "say what a fault is, and what to do about it", "grposcope.commands.explain"),
     Command("mcp", PURPOSES[0], "answer a coding agent (Model Context Protocol)", "grposcope.commands.mcp_server"),
     Command(
-        "train", PURPOSES[2], "train a model with GRPO or a relative from verifiable rewards",
+        "train", PURPOSES[3], "train a model with GRPO or a relative from verifiable rewards",
         "grposcope.lab.train.command",
     ),
     Command(
-        "sweep", PURPOSES[2], "train over a grid of settings and seeds, and compare the cells",
+        "sweep", PURPOSES[3], "train over a grid of settings and seeds, and compare the settings",
         "grposcope.lab.sweeps.command",
     ),
 )  # fmt: skip
@@ -51,10 +54,14 @@ def known() -> dict[str, tuple[Command, Instrument | None]]:
 
 
 def listing() -> str:
-    """All commands by purpose, as `grposcope --help` shows them."""
-    lines = []
-    every = [command for command, _ in known().values()]
+    """All commands as `grposcope --help` shows them: FIRST, then the others by purpose."""
+    every = {command.name: command for command, _ in known().values()}
+    lines = ["begin with:", *(_line(every[name]) for name in FIRST if name in every), ""]
     for purpose in PURPOSES:
-        of_purpose = [command for command in every if command.purpose == purpose]
-        lines += [f"{purpose}:", *(f"  {command.name:<10} {command.help}" for command in of_purpose), ""]
-    return "\n".join([*lines, "grposcope COMMAND --help shows the flags of a command and examples."])
+        others = [command for command in every.values() if command.purpose == purpose and command.name not in FIRST]
+        lines += [f"{purpose}:", *map(_line, others), ""]
+    return "\n".join(lines).rstrip()
+
+
+def _line(command: Command) -> str:
+    return f"  {command.name:<10} {command.help}"

@@ -74,8 +74,9 @@ def read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, An
 def _read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, Any] | None = None) -> Run:
     """The run at a path; UndecidedError where a flag is needed."""
     from grposcope import logs as runs
+    from grposcope.logs import remote
 
-    place, number = numbered(path)
+    place, number = (path, None) if remote.address(path) else numbered(path)
     said = hints(arguments, number)
     said = replace(said, settings={**(known or {}), **said.settings})
     if str(place) == STANDARD_INPUT:

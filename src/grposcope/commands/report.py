@@ -164,5 +164,11 @@ def write_figures(figures: Sequence[Figure], arguments: argparse.Namespace, kind
 
 
 def default_page(run: Path) -> Path:
-    """Path of the page of a run: page.html in its folder, or next to its log."""
+    """Path of the page of a run: page.html in its folder, or next to its log; here for one that has an address."""
+    from grposcope.logs import remote
+
+    if (kept := remote.address(run)) is not None:
+        return Path(f"{kept[1].rpartition('/')[2]}.html")
+    if str(run) == logs.STANDARD_INPUT:
+        return Path("page.html")
     return run / "page.html" if run.is_dir() else run.with_name(f"{run.name}.html")

@@ -30,8 +30,8 @@ def add_webhook(group: argparse._ActionsContainer, what: str) -> None:
         "--alert-on",
         action="append",
         default=[],
-        metavar="GRADE|MODE",
-        help="what --webhook reports: this grade or worse, or this mode, and always what --fail-on names "
+        metavar="GRADE|FAULT",
+        help="what --webhook reports: this grade or worse, or this fault, and always what --fail-on names "
         "(default: warning); may be given more than once",
     )
 

@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from grposcope.core import shown
+from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import plain, printable, visible
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
 
 Word = Literal["failing", "warning", "healthy", "cannot tell", "told"]
 """The first word of an answer: how bad it is; "cannot tell"; or "told", where nothing is judged good or bad."""
@@ -80,6 +86,16 @@ class Figure:
     wide: bool = False
     group: str = ""
 
+    def chart(self) -> alt.LayerChart:
+        """The figure as a chart of Altair, to be shown in a notebook, changed or saved; colours of the light theme."""
+        chart: alt.LayerChart = shown.drawn("Figure", self)
+        return chart
+
+    def _repr_html_(self) -> str | None:
+        """The figure as a notebook shows it: a picture."""
+        html: str | None = shown.drawn("picture", self)
+        return html
+
 
 class DrawnLater(Sequence[Figure]):
     """Figures that are drawn when they are first asked for: a terminal need not wait for the library of charts."""
@@ -140,6 +156,30 @@ class Answer:
     def __repr__(self) -> str:
         """The answer as a person reads it: its word and its sentence."""
         return f"<{type(self).__name__} {self.name}, {self.word}: {visible(self.sentence, 400)}>"
+
+    def _repr_html_(self) -> str | None:
+        """The answer as a notebook shows it: what is said, its numbers, tables and first charts."""
+        html: str | None = shown.drawn("Answer", self)
+        return html
+
+    def to_pandas(self, table: int | str = 0) -> pd.DataFrame:
+        """One of `tables`, by its place or title, as a table of pandas; columns of numbers are numbers.
+
+        UserError where there is no such table, or pandas is not installed.
+        """
+        titles = [one.title for one in self.tables]
+        place = titles.index(table) if isinstance(table, str) and table in titles else table
+        if not isinstance(place, int) or not -len(titles) <= place < len(titles):
+            known = ", ".join(f"{i} ({title})" if title else str(i) for i, title in enumerate(titles)) or "none"
+            raise UserError(f"the answer {self.name} has no table {table!r}; its tables: {known}")
+        chosen = self.tables[place]
+        columns = list(zip(*chosen.rows, strict=True)) or [()] * len(chosen.header)
+        return shown.frame(
+            {
+                name or f"column {i + 1}": shown.numbers(column)
+                for i, (name, column) in enumerate(zip(chosen.header, columns, strict=True))
+            }
+        )
 
     def __str__(self) -> str:
         """All that is said in words, a paragraph each."""

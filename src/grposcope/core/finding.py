@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from grposcope.core import shown
 from grposcope.core.errors import UserError
 from grposcope.core.text import visible
 
@@ -137,6 +138,11 @@ class Finding:
         if not self.present:
             return math.nan
         return 1.0 if self.basis == "fact" else 1 - self.adjusted
+
+    def _repr_html_(self) -> str | None:
+        """The finding as a notebook shows it."""
+        html: str | None = shown.drawn("Finding", self)
+        return html
 
     def __repr__(self) -> str:
         """A line: how bad, which fault, since when, why, and what to do."""

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from grposcope.core import shown
 from grposcope.core.not_finite import not_finite
 from grposcope.core.rollouts import Bools as Bools
 from grposcope.core.rollouts import Floats as Floats
@@ -20,6 +21,9 @@ from grposcope.core.rollouts import Ints as Ints
 from grposcope.core.rollouts import Rollout
 from grposcope.core.settings import SettingsAskedFor
 from grposcope.core.text import listed, plain, visible
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 T = TypeVar("T")
 
@@ -275,6 +279,18 @@ class Run:
         counts = {"groups": len(self.groups), "evaluations": len(np.unique(self.evaluations.step))}
         parts += [f"{count:,} {name}" for name, count in counts.items() if count]
         return f"<{type(self).__name__} {visible(self.meta.name, 80)!r}: {plain(', '.join(parts))}>"
+
+    def _repr_html_(self) -> str | None:
+        """The run as a notebook shows it: its verdict, a few numbers and the curve of its reward."""
+        html: str | None = shown.drawn("Run", self)
+        return html
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The metrics as a table of pandas: a row per logged row and a column per metric, `step` as the index.
+
+        UserError where pandas is not installed.
+        """
+        return shown.frame(self.table).set_index("step")
 
     @property
     def steps(self) -> int:

@@ -6,15 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grposcope.core.answer import Answer, Figure
+from grposcope.core.answer import Answer, Figure, Table
 
 ORDER = (
-    "diagnosis", "learning", "components", "rewards", "comparison", "policy", "completions", "update", "dead_groups",
-    "spread", "offpolicy", "critic", "rollouts", "time", "other",
+    "diagnosis", "rollouts", "learning", "spread", "components", "comparison", "policy", "completions", "update",
+    "dead_groups", "critic", "rewards", "offpolicy", "time", "other",
 )  # fmt: skip
 """Sections that come first, in this order; those of measurements and of theory follow as their instruments stand."""
 
 LAST = ("settings",)
+
+ABOVE = "as above"
+SENTENCE = 30
+"""Characters from which a cell of a table is a sentence that the top may have said."""
 
 THEORY = ("dynamics", "stability", "bandit")
 """Sections of theory, which are folded where the page has panels of a run."""
@@ -52,7 +56,21 @@ def _unrepeated(answer: Answer, said: set[str]) -> Answer:
         do="" if do else answer.do,
         text=[line for line in answer.text if line not in said],
         missing=[line for line in answer.missing if line not in said],
+        tables=[fresh for table in answer.tables if (fresh := _fresh(table, said)) is not None],
     )
+
+
+def _fresh(table: Table, said: set[str]) -> Table | None:
+    """A table with "as above" in the place of what the top says; None where nothing of it is left."""
+
+    def shown(cell: str) -> str:
+        return ABOVE if len(cell) > SENTENCE and any(cell in line for line in said) else cell
+
+    rows = [tuple(map(shown, row)) for row in table.rows]
+    if rows == [tuple(row) for row in table.rows]:
+        return table
+    left = [row for row in rows if any(cell != ABOVE for cell in row[1:])]
+    return replace(table, rows=left) if left else None
 
 
 def marked(sections: Sequence[Answer]) -> list[Answer]:

@@ -14,7 +14,8 @@ __all__ = ["Hints", "Run", "RunWriter", "read"]
 
 
 def read(path: str | Path, known: Mapping[str, Any] | Hints | None = None, content: bytes | None = None) -> Run:
-    """The run recorded at `path`, finished or in progress: our own record or a log that docs/readers.md lists.
+    """The run recorded at `path`, finished or in progress: our own record or a log that docs/readers.md lists, or the
+    address of a run of W&B, MLflow or trackio (wandb://ENTITY/PROJECT/RUN, mlflow://RUN_ID, trackio://PROJECT/RUN).
 
     known: what the user knows and the log does not say, settings (group, kl, trl_version, …) or more (`Hints`); a
     record of our own has its settings and ignores these. content: the bytes of a log that is no file, such as standard
@@ -22,7 +23,13 @@ def read(path: str | Path, known: Mapping[str, Any] | Hints | None = None, conte
     newer version, where a line of it is broken, or where the file is of no kind that can be read; UndecidedError (of
     `logs.hints`, a UserError) where the log can be read once the user says which of several things it is.
     """
-    from grposcope.logs import sources  # knows every format and trainer, which those who only need a Run do without
+    from grposcope.logs import (
+        remote,
+        sources,
+    )  # knows every format and trainer, which those who only need a Run do without
     from grposcope.logs.formats.log_file import LogFile
 
-    return sources.read(LogFile(Path(path), content), known if isinstance(known, Hints) else Hints(known or {}))
+    hints = known if isinstance(known, Hints) else Hints(known or {})
+    if content is None and (kept := remote.address(path)) is not None and not Path(path).exists():
+        return sources.made(remote.read(*kept), hints)
+    return sources.read(LogFile(Path(path), content), hints)

@@ -43,10 +43,19 @@ def read(file: LogFile, hints: Hints) -> Run:
         if file.content is None and not place.exists():
             raise UserError(f"there is no {place}; give the folder of a run, or a trainer's log")
         is_folder = file.content is None and place.is_dir()
-        run = _with_overflows(_folder(place, hints) if is_folder else normalize(read_file(file, hints), hints))
-        return scopes.chosen(run, hints.scope) if hints.scope else run
+        return _chosen(_folder(place, hints) if is_folder else normalize(read_file(file, hints), hints), hints)
     except OSError as error:
         raise unreadable(place, error) from None
+
+
+def made(log: RawLog, hints: Hints) -> Run:
+    """The run of rows that some other program kept."""
+    return _chosen(normalize(log, hints), hints)
+
+
+def _chosen(run: Run, hints: Hints) -> Run:
+    run = _with_overflows(run)
+    return scopes.chosen(run, hints.scope) if hints.scope else run
 
 
 def with_overflow(value: float) -> float:

@@ -23,7 +23,7 @@ rollout in common. A group with one success has none: its estimate of ‖g‖² 
 of 0. So t is taken for as many degrees of freedom as there are groups with at least two rollouts on either side, less
 one, and with fewer than LEAST_INFORMATIVE of them nothing is said. All groups enter the estimates.
 
-Method of this project, after Fieller (1954) and Hall (1992); coverage is in docs/ustat.md.
+Method of this project, after Fieller (1954) and Hall (1992); coverage is in docs/group-size.md.
 """
 
 from __future__ import annotations

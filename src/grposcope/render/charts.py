@@ -107,6 +107,17 @@ def colour(index: int) -> str:
     return f"var(--run-{index % COLOURS + 1})"
 
 
+METRICS = {"reward": 0, "heldout": 1, "entropy": 2, "kl": 3, "length": 4, "dead_fraction": 5, "grad_norm": 6}
+"""Metric -> its colour on every chart of a page about one run; all others have OTHERS."""
+
+OTHERS = 7
+
+
+def metric_colour(name: str) -> str:
+    """The colour of a metric on the page of one run; heldout stands for the held-out score."""
+    return colour(METRICS.get(name, OTHERS))
+
+
 def palette(names: Sequence[str], order: Sequence[str] = ()) -> dict[str, str]:
     """The colour of each name, by its place in `order` (all names of the page), or else among `names`."""
     places = list(order or names)
@@ -158,14 +169,29 @@ def drawn(figure: Figure, kind: str) -> bytes:
     """A figure as a png or svg file, in the light theme on white."""
     import vl_convert
 
-    text = re.sub(r"var\(--([a-z0-9-]+)\)", lambda m: LIGHT[m.group(1)], json.dumps(with_data(figure)))
-    chart = json.loads(text)
+    chart = json.loads(_light(with_data(figure)))
     chart |= {"width": 900 if figure.wide else 560, "height": 320, "background": "white", "padding": 16}
     chart["title"] = {"text": figure.title + (f" ({figure.unit})" if figure.unit else ""), "anchor": "start",
                       "color": LIGHT["ink"], "fontSize": 14, "offset": 12}  # fmt: skip
     if kind == "png":
         return bytes(vl_convert.vegalite_to_png(chart, scale=2))
     return str(vl_convert.vegalite_to_svg(chart)).encode()
+
+
+def chart(figure: Figure) -> alt.LayerChart:
+    """A figure as a chart of Altair in the colours of the light theme, with its data."""
+    spec = json.loads(_light(with_data(figure)))
+    spec |= {"width": 900 if figure.wide else 560, "title": {"text": figure.title, "anchor": "start"}}
+    for layer in spec["layer"]:
+        if layer.pop("params", None):  # the selection of the page, of whose name Altair would make two
+            layer["encoding"]["opacity"] = {"value": 0}
+    made: alt.LayerChart = alt.LayerChart.from_dict(spec, validate=False)
+    return made
+
+
+def _light(spec: Mapping[str, Any]) -> str:
+    """A specification as JSON, with the variables of the page's style as the colours of the light theme."""
+    return re.sub(r"var\(--([a-z0-9-]+)\)", lambda m: LIGHT[m.group(1)], json.dumps(spec))
 
 
 def export(figures: Sequence[Figure], folder: Path, kind: str) -> list[Path]:

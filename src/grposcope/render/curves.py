@@ -59,24 +59,30 @@ def curve(
     if onsets:
         data["onset"] = {"step": [float(step) for step in onsets.values()], "mode": list(onsets)}
     single = metric(name).title if size == 1 else ""
-    layers = _layers(tuple(data), tuple(labels(runs)), len(have), tuple(scale.items()), form, single)
+    shades = base.palette(labels(runs)) if len(runs) > 1 else {names[0]: base.metric_colour(name)}
+    layers = _layers(tuple(data), tuple(shades.items()), len(have), tuple(scale.items()), form, single)
     unit = metric(name).unit.replace("share", "")
     return base.figure(name, metric(name).title, layers, data, unit=unit, caption=_caption(name, have))
 
 
 @cache
 def _layers(
-    sets: Sequence[str], names: Sequence[str], lines: int, scale: Sequence[tuple[str, Any]], form: str, single: str
+    sets: Sequence[str],
+    shades: Sequence[tuple[str, str]],
+    lines: int,
+    scale: Sequence[tuple[str, Any]],
+    form: str,
+    single: str,
 ) -> list[dict[str, Any]]:
     """Layers over these data sets of a curve; most curves of a page share theirs, so they are built once.
 
-    names: all runs of the page. lines: how many of them are drawn. scale, form: scale and number format of the vertical
-    axis. single: title of the values where every point is a single step, else empty.
+    shades: colour of each run of the page. lines: how many of them are drawn. scale, form: scale and number format of
+    the vertical axis. single: title of the values where every point is a single step, else empty.
     """
-    x, colours = base.steps(), base.colours("run", base.palette(names))
+    x, colours = base.steps(), base.colours("run", dict(shades))
     y = alt.Y("mean:Q").axis(format=form or alt.Undefined).scale(**dict(scale))
     thick = base.dataset("thick").encode(x, y, colours)
-    tips = base.tooltips(run="run") if len(names) > 1 else []
+    tips = base.tooltips(run="run") if len(shades) > 1 else []
     shown: dict[str, Any] = {"format": form or ",.3~r"}
     if single:
         tips += [alt.Tooltip("steps:N", title="step"), alt.Tooltip("mean:Q", title=single, **shown)]
@@ -91,9 +97,19 @@ def _layers(
         mark = base.dataset("gaps").mark_tick(color="var(--alarm)", thickness=1.5, height=9, orient="vertical")
         layers.append(mark.encode(x, alt.YValue(0), tooltip=base.tooltips(step="step", value="value")))
     if "onset" in sets:
-        rule = base.dataset("onset").mark_rule(color="var(--alarm)", strokeDash=[4, 3], strokeWidth=1.5)
-        layers.append(rule.encode(x, tooltip=base.tooltips(mode="since", step="step")))
+        layers.append(onset_rule())
     return base.specified(layers)
+
+
+def onset_rule() -> alt.Chart:
+    """The dashed line at each step of the data set `onset`."""
+    rule = base.dataset("onset").mark_rule(color="var(--alarm)", strokeDash=[4, 3], strokeWidth=1.5)
+    return rule.encode(base.steps(), tooltip=base.tooltips(mode="since", step="step"))
+
+
+def since(onsets: Mapping[str, int]) -> str:
+    """Which fault began at which step."""
+    return ", ".join(f"{mode} from step {step:,}" for mode, step in onsets.items())
 
 
 def marked(run: Run, name: str, modes: Mapping[str, int | None]) -> Figure | None:
@@ -102,14 +118,13 @@ def marked(run: Run, name: str, modes: Mapping[str, int | None]) -> Figure | Non
     figure = curve(name, [run], onsets=onsets)
     if figure is None:
         return None
-    since = ", ".join(f"{mode} from step {step:,}" for mode, step in onsets.items())
-    caption = f"Dashed: {since}. {figure.caption}" if onsets else figure.caption
+    caption = f"Dashed: {since(onsets)}. {figure.caption}" if onsets else figure.caption
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return replace(figure, name=f"diagnosis-{plain}", caption=caption)
 
 
 def _scale_and_format(name: str, values: Floats) -> tuple[dict[str, Any], str]:
-    """Scale and number format of the vertical axis: percent for shares, logarithmic for values far apart."""
+    """Scale and number format of the vertical axis: percent for shares, logarithmic for two decades or more."""
     finite = values[np.isfinite(values)]
     least, largest = finite.min(), finite.max()
     form = "~s" if largest >= 1e4 else ".2~g" if abs(finite).max() < 1e-3 else ""
@@ -117,7 +132,7 @@ def _scale_and_format(name: str, values: Floats) -> tuple[dict[str, Any], str]:
         if largest > 0.5:
             return {"domain": (0, 1)}, form or "~%"
         return {"domain": (0, 0.1)} if largest == 0 else {"zero": True, "nice": True}, form or "~%"
-    if least > 0 and largest > 30 * np.median(finite):
+    if least > 0 and (largest > 30 * np.median(finite) or np.quantile(finite, 0.95) > 100 * np.quantile(finite, 0.05)):
         return {"type": "log", "nice": True}, form
     return {"zero": bool(least >= 0), "nice": True}, form
 

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -30,6 +30,26 @@ from grposcope.render.charts import colour
 
 FOLDED = ("dynamics", "stability", "bandit", "other", "time", "geometry_curves")
 """Sections that are folded after the panels of a run: theory, and what no check asks for."""
+
+SMALL = ("learning", "components", "comparison", "policy", "completions", "update", "spread", "critic", "dead_groups")
+"""Sections of curves of a run, which are small multiples beside one another."""
+
+LOW = 130
+"""Height of a small chart in pixels."""
+
+AT_ONCE = {"figures": 2, "text": 2}
+"""Charts and paragraphs that a measurement shows before it is asked for all; its tables are folded beside charts."""
+
+LOWER = 200
+"""Height of its charts in pixels, where they are higher."""
+
+WHOLE = ("diagnosis", "settings", "parting")
+"""Sections that are shown whole."""
+
+MORE = "more"
+
+FURTHER = "further charts"
+"""Group of the other charts of a measurement."""
 
 CHARTS = ("adapted", "charts", "bar")
 """Scripts of a page that has charts."""
@@ -142,12 +162,32 @@ def _data(content: Document) -> dict[str, Any]:
         ],
         "identity": list(content.identity),
         "top": _shown(content.top, content.top.sentence, content.top.paragraphs[1:], shared),
-        "sections": [
-            _shown(answer, answer.question, answer.paragraphs, shared) | {"folded": answer.name in folded}
-            for answer in content.sections
-        ],
+        "sections": [_section(answer, shared) | {"folded": answer.name in folded} for answer in content.sections],
         "shared": shared.values,
     }
+
+
+def _section(answer: Answer, shared: Shared) -> dict[str, Any]:
+    """Content of a section: curves of a run as small multiples, a measurement with its first parts at once."""
+    if answer.name in WHOLE:
+        return _shown(answer, answer.question, answer.paragraphs, shared)
+    text, most, told = answer.paragraphs, AT_ONCE["text"], bool(answer.figures or answer.paragraphs)
+    tables = [replace(table, folded=True, title=table.title or MORE) if told else table for table in answer.tables]
+    if answer.name in SMALL:
+        small = [_lower(figure) for figure in answer.figures]
+        return _shown(replace(answer, figures=small, tables=tables), answer.question, text, shared) | {"small": True}
+    first = [figure.name for figure in answer.figures if not figure.group][: AT_ONCE["figures"]]
+    figures = [
+        figure if figure.group else _lower(figure, LOWER) if figure.name in first else replace(figure, group=FURTHER)
+        for figure in answer.figures
+    ]
+    most = 1 if answer.widget else most
+    shown = _shown(replace(answer, figures=figures, tables=tables), answer.question, text[:most], shared)
+    return shown | ({"more": list(text[most:])} if text[most:] else {})
+
+
+def _lower(figure: Figure, height: int = LOW) -> Figure:
+    return replace(figure, spec={**figure.spec, "height": min(height, figure.spec["height"])})
 
 
 def folded_sections(sections: Sequence[Answer]) -> set[str]:

@@ -7,9 +7,11 @@ from functools import partial
 
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Grade, Status, cannot_tell, measured
+from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import harmonic_mean
 from grposcope.signs import onset, run_outcome
+from grposcope.signs.parts_of_the_loss import loss_as_multiple
 from grposcope.signs.quantities import SHORT, Quantities
 from grposcope.signs.tests import early_level, late_level
 
@@ -29,6 +31,16 @@ EXPLODED = 3.0
 """Entropy above this multiple of its early mean has exploded."""
 
 
+BONUS = 0.05
+"""Coefficient of an entropy bonus from which it outweighs rewards: recipes in use have 0 to 0.01."""
+
+SHOWN = 0.01
+"""p-value below which the entropy has exploded, whatever the loss is made of."""
+
+LESS_BONUS = "lower the entropy bonus to 0.01 or less, or leave it out"
+"""What to do where it is the bonus that raises the entropy."""
+
+
 def check(quantities: Quantities) -> Finding:
     """Late geometric mean below COLLAPSED × or above EXPLODED × the early one."""
     entropy = quantities.require("entropy", SHORT)
@@ -45,6 +57,11 @@ def check(quantities: Quantities) -> Finding:
     evidence = (early_level(entropy.name, *early), late_level(entropy.name, *late, limit))
     because = f"the entropy went from {early[0]:.3g} to {late[0]:.3g} nats"
     brief = quantities.went(entropy.name, early[0], late[0])
+    if (bonus := _bonus(quantities)) and high >= SHOWN:
+        p = entropy.logs.change(EARLY, LATE).p_up
+        why = f"{bonus}; {because}, and the reward does not rise"
+        grades: tuple[Grade, Grade] | None = ("note", "warning")
+        return measured(p, why, evidence, "entropy explosion", brief=brief, grades=grades, remedy=LESS_BONUS)
     if high < low:
         evidence = (evidence[0], late_level(entropy.name, *late, f"exploded above {EXPLODED:g} × early"))
         return measured(
@@ -54,10 +71,20 @@ def check(quantities: Quantities) -> Finding:
     p = min(1.0, 2 * low)
     near: Status = "possible" if late[0] < NEAR * COLLAPSED * early[0] else "excluded"
     spent = late[0] < SPENT * early[0] or (late[0] < ZERO and not run_outcome.of_run(quantities.run).by_heldout)
-    grades: tuple[Grade, Grade] | None = ("warning", "failing") if spent else None
+    grades = ("warning", "failing") if spent else None
     past = late[0] < COLLAPSED * early[0]
     begins = partial(onset.since, entropy.logs, -1)
     return measured(p, because, evidence, status=near, grades=grades, brief=brief, begins=begins, past=past)
+
+
+def _bonus(quantities: Quantities) -> str:
+    """That the loss is mostly an entropy bonus of BONUS or more beside a reward that does not rise, as a clause; empty
+    where it is not."""
+    found = loss_as_multiple(quantities, "entropy")
+    if found is None or -found.coefficient < BONUS or run_outcome.of_run(quantities.run).direction == "up":
+        return ""
+    loss, of = quantities.key(found.loss), quantities.key(found.of)
+    return f"{loss} is {number(found.coefficient)} × {of} in {found.rows} rows, so that the bonus is nearly all of it"
 
 
 TEST = LogTest(

@@ -8,6 +8,7 @@ from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.core.text import number
 from grposcope.signs import run_outcome
+from grposcope.signs.equal_groups import equal_rows
 from grposcope.signs.quantities import LEAST, NO_SPREAD, SHORT, Quantities
 
 LOST, UNTRAINED = "lost gradient", "no token trained on"
@@ -26,6 +27,13 @@ BACKWARD = (
     "find where the gradient is lost between the loss and the weights: after one backward pass list the trainable "
     "parameters whose grad is missing or 0 (require_grad, adapters with gradient checkpointing), count the tokens of "
     "the mask, and try another version or ZeRO stage of DeepSpeed"
+)
+OVER_BATCH = "although rewards vary"
+"""What is said where only the batch is known to have different rewards."""
+
+COMPARE = (
+    "compare the rewards of the rollouts of one prompt: where they are alike, read its completions and see whether the "
+    "reward reads the prompt alone; where they differ"
 )
 MASK = "print the mask of one batch as the loss sees it: no token of it is 1; correct where it is built"
 NORM = "take the norm from the engine (DeepSpeed: get_global_grad_norm()); the training itself has a gradient"
@@ -53,6 +61,14 @@ def check(quantities: Quantities) -> Finding:
         grades: tuple[Grade, Grade] = ("note", "note")
         return fact(True, because, tuple(evidence), fault=LOST, remedy=NORM, grades=grades, brief=rows)
     still = ", and the KL to the starting policy is exactly 0" if kl is not None and not kl.values.any() else ""
+    if differ == OVER_BATCH:
+        because = (
+            f"{rows}{still} {differ}: whether they do within groups is not logged; if so, it is lost between the loss "
+            "and the weights, and if not, all answers to a prompt are paid alike"
+        )
+        return fact(
+            True, because, tuple(evidence), fault=LOST, remedy=f"{COMPARE}, {BACKWARD}", explains=FOLLOWS, brief=rows
+        )
     because = f"{rows}{still} {differ}: it is lost between the loss and the weights"
     return fact(True, because, tuple(evidence), fault=LOST, remedy=BACKWARD, explains=FOLLOWS, brief=rows)
 
@@ -65,14 +81,16 @@ def is_lost(quantities: Quantities) -> bool:
 
 def _differ(quantities: Quantities) -> str:
     """That rewards differ within groups, as a clause; empty where that is not shown."""
-    spread, dead = quantities.column("reward_std"), quantities.dead_fraction
+    spread, dead, equal = quantities.column("reward_std"), quantities.dead_fraction, equal_rows(quantities)
     if dead is not None and not quantities.dead_fraction_is_bound and dead.values.mean() > DEAD:
+        return ""
+    if equal is not None and equal.share == 1:
         return ""
     if spread is not None and len(spread) >= SHORT and float(np.median(spread.values)) > NO_SPREAD:
         return f"although rewards vary within groups ({quantities.key(spread.name)} {number(spread.values.mean())})"
     if dead is not None and dead.values.mean() <= DEAD:
         if quantities.dead_fraction_is_bound:
-            return "although rewards vary"
+            return OVER_BATCH
         return f"although {1 - dead.values.mean():.0%} of groups have different rewards"
     return ""
 

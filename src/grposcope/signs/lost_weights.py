@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from grposcope.core.fault import LogTest
-from grposcope.core.finding import Finding, Sign, fact
-from grposcope.core.text import apart
+from grposcope.core.finding import Finding, Grade, Sign, fact
+from grposcope.core.text import apart, number
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 
 LOST = "weights lost at a restart"
@@ -24,6 +24,9 @@ BACK = 3.0
 
 TAKEN = 0.6
 """Share of the gain of the reward that is lost at that step."""
+
+WIDE = 10
+"""Rows on either side of a row whose KL is exactly 0 that are compared."""
 
 SURE = 4.0
 """Standard errors that the fall of the reward is, at least."""
@@ -51,7 +54,47 @@ def check(quantities: Quantities) -> Finding:
         )
         brief = f"{quantities.key(kl.name)} {went} at step {step:,}, back at the start"
         return fact(True, because, evidence, step, explains=FOLLOWS, brief=brief)
-    return fact(False, "KL and reward do not go back to their start at once")
+    return _exactly(quantities, kl) or fact(False, "KL and reward do not go back to their start at once")
+
+
+def _exactly(quantities: Quantities, kl: MetricSeries) -> Finding | None:
+    """A KL that is exactly 0 once more, as in the first row alone, and no gain of the reward that stays.
+
+    That the policy is the reference at that step is a fact; which of the two changed is told by what is sampled.
+    """
+    zeros = np.flatnonzero(kl.values == 0)
+    if len(zeros) != 2 or zeros[0] != 0 or not WIDE <= zeros[1] <= len(kl) - NEAR:
+        return None
+    row = int(zeros[1])
+    step, before = int(kl.steps[row]), float(np.median(kl.values[row - NEAR : row]))
+    if before < FELL * float(kl.values[row + 1]) or _stays(quantities, step):
+        return None
+    key = quantities.key(kl.name)
+    because = (
+        f"at step {step:,} {key} is exactly 0, as in the first row and in no other ({number(before)} nats before): the "
+        "run goes on from the weights of its start, as after a resume without its adapter or checkpoint, or its "
+        "reference was renewed"
+    )
+    evidence = (Sign(f"{kl.name}, {NEAR} rows before", before, column=kl.name),)
+    brief = f"{key} is exactly 0 again at step {step:,}"
+    grades: tuple[Grade, Grade] = ("warning", "warning")
+    remedy = (
+        "compare a checksum of the weights at that step with the checkpoint before it, and load these; nothing, where "
+        "the reference is renewed on purpose"
+    )
+    return fact(True, because, evidence, step, explains=FOLLOWS, brief=brief, grades=grades, remedy=remedy)
+
+
+def _stays(quantities: Quantities, step: int) -> bool:
+    """Whether the reward had plainly risen by that step and most of the gain is still there after it."""
+    reward = quantities.require("reward", LEAST)
+    row = int(np.searchsorted(reward.steps, step))
+    parts = reward.values[:NEAR], reward.values[max(row - WIDE, NEAR) : row], reward.values[row : row + WIDE]
+    if min(map(len, parts)) < NEAR:
+        return False
+    first, before, after = (float(part.mean()) for part in parts)
+    error = math.sqrt(sum(float(part.var(ddof=1)) / len(part) for part in parts[:2]))
+    return before - first > SURE * error and after - first > (1 - TAKEN) * (before - first)
 
 
 def _returns(kl: MetricSeries) -> list[int]:
@@ -86,5 +129,6 @@ TEST = LogTest(
     check,
     needs=("kl", "reward"),
     statistic=f"KL of {NEAR} rows before and after each step against that of the first; reward likewise",
-    threshold=f"KL falls {FELL:g} × to at most {BACK:g} × its start, and the reward loses {TAKEN:g} of its gain",
+    threshold=f"KL falls {FELL:g} × to at most {BACK:g} × its start, and the reward loses {TAKEN:g} of its gain; or KL "
+    "is exactly 0 once more, and no gain of the reward stays",
 )

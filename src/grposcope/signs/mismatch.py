@@ -12,6 +12,7 @@ learning rate × steps, both where they are logged.
 - A jump fits the logarithm of the sizes better as two levels than as any growth.
 - A sampler whose weights are never renewed is at the distance that training has gone: a power of Σ learning rate, from
   the first row on.
+  So it is too where the trained policy goes far while what is sampled stays as it was.
 - Any other growth is not explained.
 """
 
@@ -26,6 +27,7 @@ from grposcope.maths.timeseries.change import EARLY, EDGE, LATE
 from grposcope.maths.timeseries.level import rows
 from grposcope.maths.timeseries.noise import Array
 from grposcope.signs import onset
+from grposcope.signs.moves_alone import moves_alone
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 
 INPUTS = "inputs differ"
@@ -81,6 +83,8 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
     of_jump = two_levels(course.values)
     exponent, of_power = straight(distance, course.values)
     of_growth = max(of_power, straight(sizes.steps, course.values)[1])
+    if staleness is None and (said := moves_alone(quantities)):
+        return _explained(NEVER, f"it grows from the first step, and {said}")
     if of_jump > of_growth:
         return _jump(onset.since(course, 1))
     if of_power >= max(FOLLOWS, of_growth) and POWERS[0] < exponent < POWERS[1]:

@@ -24,7 +24,7 @@ from scipy.special import ndtr, stdtr
 from grposcope.core.estimate import Estimate
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE, MeanCurve
-from grposcope.maths.timeseries.noise import Array, Contrast, harmonic_mean, widening
+from grposcope.maths.timeseries.noise import Array, Contrast, harmonic_mean, wandering, widening
 from grposcope.signs.outcome import Doubt, Fate, Outcome, direction
 from grposcope.signs.present import DISJOINT, PARTS, SUDDEN, Present, scale_of_rows
 from grposcope.signs.thresholds import (
@@ -64,12 +64,12 @@ Compare = Callable[[level.Span | None, level.Span, float], Contrast]
 
 def of_reward(
     steps: Array, values: Array, curve: MeanCurve, line: MeanCurve | None, seen: Present, ends: Ends | None,
-    margin: float | None, name: str,
+    margin: float | None, name: str, least: float | None = None,
 ) -> Outcome:  # fmt: skip
     """Outcome by the training reward (n,) at steps (n,), from its mean curve and, where no bends are evident, its line.
 
     seen: its levels by the noise of the rows. ends: least and largest reward there can be, None if unknown. margin: a
-    change of the reward that is none, None if that is not known either.
+    change of the reward that is none, None if that is not known either. least: the same of a gain; None: the margin.
     """
 
     def compare(first: level.Span | None, last: level.Span, minus: float) -> Contrast:
@@ -85,11 +85,11 @@ def of_reward(
         return Contrast(found.value, found.se, up, down)
 
     scale = _scale(values, seen, margin)
-    found = _outcome(compare, steps, ends, margin, name, heldout=False)
+    found = _outcome(compare, steps, ends, margin, name, heldout=False, least=margin if least is None else least)
     found = replace(found, plain=_is_plain(found, ends))
     before = seen.first if found.before == found.start else seen.best  # levels are those of rows, tests those of curves
     found = replace(found, start=seen.first, end=seen.last, best=seen.best, before=before)
-    found = _by_eye(found, steps, seen, scale)
+    found = _by_eye(found, steps, values, seen, scale)
     if found.doubt != "chance":
         return found
     white = [fit.if_white.change(EARLY, LATE) for fit in (curve, line) if fit is not None]
@@ -113,7 +113,7 @@ def of_few(steps: Array, values: Array, seen: Present, margin: float | None, nam
     found = replace(found, best_step=_middle_step(steps, seen.best_part), no_gain=small)
     if len(steps) >= FEW:
         scale = _scale(values, seen, margin)
-        found = _by_eye(found, steps, seen, scale)
+        found = _by_eye(found, steps, values, seen, scale)
         if found.fate == "cannot tell" and seen.rise.p_up < FALLS and seen.rise.value >= PLAIN * scale:
             found = replace(found, fate="learned", no_gain=False)
     return replace(found, missing=missing if found.fate == "cannot tell" else "")
@@ -124,10 +124,17 @@ def _scale(values: Array, seen: Present, margin: float | None) -> float:
     return margin / STILL if margin is not None else SPREADS * scale_of_rows(values, seen) / PLAIN
 
 
-def _by_eye(found: Outcome, steps: Array, seen: Present, scale: float) -> Outcome:
-    """The outcome where the eye sees plainly that the reward fell, by PLAIN of its scale beyond the noise of rows."""
+def _by_eye(found: Outcome, steps: Array, values: Array, seen: Present, scale: float) -> Outcome:
+    """The outcome where the eye sees plainly that the reward fell, by PLAIN of its scale beyond the noise of rows.
+
+    The noise is that of rows that go together with their neighbours as these (n,) do.
+    """
     loss = -seen.loss.value
-    if DISJOINT * seen.loss.p_down >= FALLS or loss < PLAIN * scale:
+    widen = widening(max(seen.smoothed, wandering(values)))
+    if (
+        loss < PLAIN * scale
+        or DISJOINT * level.change(values, seen.best_part, seen.last_part, widen=widen).p_down >= FALLS
+    ):
         return found
     gain = seen.best.value - seen.first.value
     gained = gain > max(LITTLE * scale, UPPER * math.hypot(seen.best.se, seen.first.se))
@@ -169,7 +176,7 @@ def of_evaluations(
         return contrast(value, error, df)
 
     fallen, p = _late_fall(values, np.square(errors) if known else None)
-    found = _outcome(compare, steps, ends, margin, name, heldout=True, fallen=fallen)
+    found = _outcome(compare, steps, ends, margin, name, heldout=True, fallen=fallen, least=margin)
     return replace(found, plain=_is_plain(found, ends), sudden=fallen is not None, p_sudden=p)
 
 
@@ -232,9 +239,10 @@ def _is_plain(found: Outcome, ends: Ends | None) -> bool:
 
 def _outcome(
     compare: Compare, steps: Array, ends: Ends | None, margin: float | None, name: str, heldout: bool,
-    fallen: int | None = None,
+    fallen: int | None = None, least: float | None = None,
 ) -> Outcome:  # fmt: skip
-    """The outcome by any way to compare parts of a run. fallen: first value behind a sudden fall in its last part."""
+    """The outcome by any way to compare parts of a run. fallen: first value behind a sudden fall in its last part.
+    least: as in `of_reward`."""
     first = BEGIN if heldout else EARLY
     late = LATE if fallen is None else (fallen / len(steps), 1.0)
     parts = PARTS if fallen is None else (*PARTS, (LATE[0], late[0]))
@@ -248,8 +256,8 @@ def _outcome(
     if ends is not None and ends[1] > start.value:
         gained = (end.value - start.value) / (ends[1] - start.value)
     still = len(steps) >= HALVES and _still(compare, ends, end.value)
-    none = rise.p_up >= CERTAIN and _no_gain(rise, steps, margin, ends, start.value)
-    small = not heldout and (none or _is_small(rise.value, margin, ends, start.value))
+    none = rise.p_up >= CERTAIN and _no_gain(rise, steps, least, ends, start.value)
+    small = not heldout and (none or _is_small(rise.value, least, ends, start.value))
     worth = margin / 2 if margin is not None else 0.0
     falling = DISJOINT * loss.p_down < FALLS and -loss.value > worth
     gain = compare(first, part, 0.0)

@@ -277,6 +277,14 @@ class Quantities:
     @cached_property
     def reward_range(self) -> tuple[float, float] | None:
         """Least and largest reward seen; (0, 1) where the means lie there; None if unknown."""
+        reward, seen = self.get("reward"), self._rewards_seen
+        if seen is None and reward is not None and reward.values.min() >= 0 and reward.values.max() <= 1:
+            return 0.0, 1.0
+        return seen
+
+    @property
+    def _rewards_seen(self) -> tuple[float, float] | None:
+        """Least and largest reward of single rollouts; None where the log shows none."""
         low, high = self.column("reward_min"), self.column("reward_max")
         if len(self.run.groups):
             rewards = self.run.groups.rewards[np.isfinite(self.run.groups.rewards)]
@@ -284,9 +292,6 @@ class Quantities:
                 return float(rewards.min()), float(rewards.max())
         if low is not None and high is not None and high.values.max() > low.values.min():
             return float(low.values.min()), float(high.values.max())
-        reward = self.get("reward")
-        if reward is not None and reward.values.min() >= 0 and reward.values.max() <= 1:
-            return 0.0, 1.0
         return None
 
     def at_ceiling(self, reward: float) -> bool:
@@ -300,6 +305,14 @@ class Quantities:
             return share * (self.reward_range[1] - self.reward_range[0])
         spread = self.get("reward_std", SHORT)
         return None if spread is None else 2 * share * spread.level(EARLY).value
+
+    def least_gain(self, share: float) -> float | None:
+        """The same of a gain: where the range is only taken to be (0, 1), as the means lie there, by two of the spreads
+        that are logged, if they are less, and by a fifth of the range at least."""
+        whole, spread = self.reward_margin(share), self.get("reward_std", SHORT)
+        if whole is None or spread is None or self._rewards_seen is not None or self.binary_rewards:
+            return whole
+        return min(whole, max(2 * share * spread.level(EARLY).value, whole / 5))
 
 
 def _at_an_end(means: Array) -> Array:

@@ -155,7 +155,7 @@ def of_reward(quantities: Quantities) -> Outcome:
         )
     found = outcome_tests.of_reward(
         reward.steps, reward.values, reward.curve, reward.line, reward.present, quantities.reward_range, margin,
-        reward.name,
+        reward.name, quantities.least_gain(STILL),
     )  # fmt: skip
     return replace(found, sampled=reward.sampling is not None, sum_of_parts=_sums_parts(quantities))
 

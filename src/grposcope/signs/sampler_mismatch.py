@@ -17,7 +17,7 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.core.metrics import metric
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs import onset
-from grposcope.signs.mismatch import INPUTS, NUMERICS, TRUNCATED, logs, signature
+from grposcope.signs.mismatch import INPUTS, NEVER, NUMERICS, TRUNCATED, logs, signature
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
 
@@ -42,6 +42,10 @@ FAR: Mapping[str, float] = {
     "mismatch/k2": K3_FAR, "mismatch/log_ratio": KL_FAR, "mismatch/chi2_token": CHI2_FAR,
 }  # fmt: skip
 """Limit of the size of each column of mismatch; a KL or log ratio counts whichever sign it has."""
+
+CORRELATED = 0.9
+"""Correlation of the probabilities of sampler and trainer below which they are too far apart; chosen by this project: a
+sound one is above 0.99 (MiniMax-M1, arXiv:2506.13585, after its head was computed in float32)."""
 
 GROWN = 10.0
 """Late over early mismatch that is too much growth: a sampler whose weights were never renewed grew by 36; healthy
@@ -68,6 +72,12 @@ AFTER = {
 
 FOLLOWS = ("entropy collapse", "entropy explosion", "gradient explosion", "gradient spikes", "reward decline")
 """Modes that may follow from mismatch where they do not begin before it."""
+
+OF_OTHERS_ROLLOUTS = (
+    *FOLLOWS, "kl blow-up", "starved", "dead after a fall", "empty steps", "no learning", "length", "held-out decline",
+)  # fmt: skip
+"""Modes that follow where every batch is another policy's from the first step on: what it earned is taught to a policy
+that would not have written it."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +111,9 @@ def check(quantities: Quantities) -> Finding:
         if told.fault in (INPUTS, NUMERICS, TRUNCATED)
         else told.since or onset.since(logs(seen.sizes, seen.limit), 1)
     )
-    explains = FOLLOWS if when is not None else ()
+    explains: tuple[str, ...] = FOLLOWS if when is not None else ()
+    if told.fault in (INPUTS, NEVER):
+        explains, when = OF_OTHERS_ROLLOUTS, None
     return measured(
         worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when
     )  # fmt: skip
@@ -113,11 +125,13 @@ def _logged(quantities: Quantities, names: tuple[str, ...]) -> list[MetricSeries
 
 
 def _distance(series: MetricSeries, limit: float) -> Measure:
-    """Late size above its limit, or both GROWN × the early one and MATTERS of the limit."""
+    """Late size above its limit, by its own noise or by that of the whole run, or both GROWN × the early one and
+    MATTERS of the limit."""
     values = series.values - 1 if series.name == "mismatch/mult_error" else series.values
     sign = -1.0 if series.name in ("mismatch/k1", "mismatch/log_ratio") and series.level(LATE).value < 0 else 1.0
     sizes = MetricSeries(series.name, series.steps, np.asarray(sign * values))
-    far = sizes.level(LATE, limit).p_up
+    late, whole = sizes.level(LATE, limit), sizes.level((0.0, 1.0), limit)
+    far = min(1.0, 2 * min(late.p_up, whole.p_up if late.value > 0 else 1.0))
     grown = max(sizes.level(LATE, MATTERS * limit).p_up, sizes.change(EARLY, LATE, GROWN).p_up)
     return Measure(series, sizes, limit, min(1.0, 2 * min(far, grown)))
 
@@ -132,6 +146,8 @@ def _weights(quantities: Quantities) -> list[Measure]:
         measures.append(_above(series, sizes, limit, tests=2))
     for series in _logged(quantities, ("importance/ess",)):
         measures.append(_above(series, 1 - series.values, 1 - EFFECTIVE))
+    for series in _logged(quantities, ("mismatch/correlation",)):
+        measures.append(_above(series, 1 - series.values, 1 - CORRELATED))
     for series in _logged(quantities, ("importance/masked", "importance/masked_sequences")):
         measures.append(_above(series, series.values, LOST))
     return measures
@@ -159,6 +175,8 @@ def _as_logged(measure: Measure) -> float:
     name, late = measure.series.name, measure.series.level(LATE).value
     if name == "mismatch/mult_error":
         return 1 + measure.limit
+    if name == "mismatch/correlation":
+        return 1 - measure.limit
     if name.startswith("importance/") and "masked" not in name:
         return 1 + measure.limit if late > 1 else 1 - measure.limit
     return math.copysign(measure.limit, late) if name in ("mismatch/k1", "mismatch/log_ratio") else measure.limit
@@ -187,5 +205,6 @@ TEST = LogTest(
     needs=("mismatch",),
     statistic="late mismatch against its limit and the early one; late mean weight, effective share and share masked",
     threshold=f"k3 > {K3_FAR:g}, |mean log ρ| or mean |log ρ| > {ABS_FAR:g}, error > {1 + ERROR_FAR:g}, or > {GROWN:g} "
-    f"× early; mean weight outside {LOW:g} to {HIGH:g}, effective share < {EFFECTIVE:g}, > {LOST:g} masked",
+    f"× early; correlation < {CORRELATED:g}; mean weight outside {LOW:g} to {HIGH:g}, effective share < {EFFECTIVE:g}, "
+    f"> {LOST:g} masked",
 )

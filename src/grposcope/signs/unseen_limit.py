@@ -11,10 +11,14 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import number
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.signs import run_outcome
 from grposcope.signs.quantities import LEAST, SHORT, Quantities
 
 ALIKE = 1e-3
 """Spread of late mean lengths, over their mean, below which all completions have one length."""
+
+SOME = 5
+"""Tokens below which answers may all have one length by themselves, such as a letter."""
 
 SHORTER = 0.9
 """Early lengths over the late one, at most, where a limit is reached."""
@@ -62,7 +66,7 @@ def limit(quantities: Quantities) -> Limit | None:
     cut = quantities.get("truncated", SHORT)
     if cut is not None and cut.values[level.rows(len(cut), LATE)].mean() > COUNTED:
         return None
-    return _one_length(quantities) or _wall(quantities)
+    return _one_length(quantities) or _all_alike(quantities) or _wall(quantities)
 
 
 def _one_length(quantities: Quantities) -> Limit | None:
@@ -83,6 +87,24 @@ def _one_length(quantities: Quantities) -> Limit | None:
         "they are cut, which the log does not count"
     )
     return Limit(middle, int(length.steps[min(first, len(values) - 1)]), because, length.name)
+
+
+def _all_alike(quantities: Quantities) -> Limit | None:
+    """Every completion of every row has one and the same length, and no gain is shown: none ends by itself."""
+    length, longest = quantities.get("length"), quantities.get("length_max")
+    if length is None or longest is None or len(length) != len(longest):
+        return None
+    one = float(longest.values[0])
+    if one < SOME or np.ptp(longest.values) or np.abs(length.values - one).max() > ALIKE * one:
+        return None
+    if run_outcome.of_run(quantities.run).state not in ("level", "undecided"):
+        return None
+    keys = f"{quantities.key(length.name)} and {quantities.key(longest.name)}"
+    because = (
+        f"{keys} are {number(one)} tokens in all {len(length)} rows, so that every completion has this length: they "
+        "are cut, which the log does not count"
+    )
+    return Limit(one, None, because, length.name)
 
 
 def _wall(quantities: Quantities) -> Limit | None:

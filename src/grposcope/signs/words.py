@@ -35,7 +35,7 @@ MEANING: Mapping[State, str] = {
     "up": "a gain is shown",
     "small": "a gain is certain, but little of the range",
     "stalled": "a gain is shown, half of what there was or less, and none since the middle",
-    "top": "held in the upper fifth of its range",
+    "top": "stayed in the upper fifth of its range",
     "proxy": "right answers did not gain while the reward did",
     "hump": "less than half of the gain of the reward is lost, and its end is above its start",
     "lost": "a quarter of the gain is lost, or a fall is plain to see",

@@ -148,6 +148,6 @@ def wanted(names: Iterable[str], modes: Sequence[str] | None = None) -> Wanted:
     unknown = sorted(given - {*names_of_faults, *GRADES})
     if unknown:
         known = f"{', '.join(GRADES)}, or one of: {', '.join(names_of_faults)}"
-        raise UserError(f"{unknown[0]!r} is neither a grade nor a mode of failure; give {known}")
+        raise UserError(f"{unknown[0]!r} is neither a grade nor a fault; give {known}")
     mildest = [grade for grade in GRADES if grade in given][-1:]
     return Wanted(frozenset(given - {*GRADES}), mildest[0] if mildest else None)

@@ -53,7 +53,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     )
     logs.add_flags(command, "path")
     how = command.add_argument_group("how")
-    how.add_argument("--once", action="store_true", help="print one look and leave")
+    how.add_argument("--once", action="store_true", help="print the screen once and leave")
     how.add_argument("--serve", nargs="?", const="8800", metavar="PORT",
                      help="also serve the page of the run to browsers on this machine, renewed as the run grows, and "
                           "its levels to Prometheus at /metrics; HOST:PORT for another address, with a token "
@@ -65,17 +65,17 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         type=float,
         default=1.0,
         metavar="SECONDS",
-        help="time between looks (default: 1.0); after a slow look up to 15 s",
+        help="seconds between readings of the log (default: 1.0); up to 15 s where a reading is slow",
     )
     alarm = command.add_argument_group("alarms")
     alarm.add_argument(
         "--fail-on",
         action="append",
         default=[],
-        metavar="GRADE|MODE",
-        help="leave with exit status 1 when this mode, or any mode of this grade or worse (failing, warning, note), is "
+        metavar="GRADE|FAULT",
+        help="leave with exit status 1 when this fault, or any of this grade or worse (failing, warning, note), is "
         "first flagged; a grade leaves out no learning and zero loss, which any run shows at first; may be given "
-        "more than once. Modes: " + ", ".join(seen_in_runs()),
+        "more than once. Faults: " + ", ".join(seen_in_runs()),
     )
     alarm.add_argument("--autopilot", default="off", metavar="advise[:LIMITS]",
                        help="also say what an autopilot would do, on the screen, in the stream, to webhooks and "

@@ -28,6 +28,7 @@ from grposcope.core.run import Floats, Run
 from grposcope.core.text import duration, number, percent, span, sparkline, visible
 from grposcope.instruments.diagnosis import learning
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, present_faults, verdict
+from grposcope.logs import remote
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import schema
 from grposcope.logs.native.schema import ENDED, RunConfig, RunPhase
@@ -155,6 +156,8 @@ class Watcher:
             self.problem = ""
             return self._diagnose(self.record.rows, self.record.ended) if self.record.rows else []
         if not self.path.parent.is_dir():
+            if remote.address(self.path) is not None:
+                raise UserError(f"{self.path}: watch follows files; use diagnose for a run that another program keeps")
             raise UserError(f"there is no folder {self.path.parent}; give the path of a run, which may begin later")
         return self._diagnose()
 

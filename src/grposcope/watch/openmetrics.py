@@ -111,8 +111,8 @@ def _families(run: RunLevels, now: float) -> Iterator[Any]:
         words = {_word(word): word == state.verdict.word for word in get_args(Word)}
         yield StateSetMetricFamily("grposcope_verdict", "grade of the verdict on the run as a whole", words)
         cause = {"rule": _word(state.verdict.fault) or "none"}
-        yield InfoMetricFamily("grposcope_verdict_cause", "failure mode that the verdict names first", cause)
-    statuses = StateSetMetricFamily("grposcope_rule_status", "status of each rule at the last look", labels=["rule"])
+        yield InfoMetricFamily("grposcope_verdict_cause", "fault that the verdict names first", cause)
+    statuses = StateSetMetricFamily("grposcope_rule_status", "status of each fault when last judged", labels=["rule"])
     grades = GaugeMetricFamily(
         "grposcope_rule_severity", "0 not flagged, 1 note, 2 warning, 3 failing", labels=["rule"]
     )

@@ -1,4 +1,4 @@
-"""The statements of the papers as `grposcope claims` derives them, against docs/claims.md and against wrong theory."""
+"""The statements of the papers as `grposcope claims` derives them, against experiments/claims.md and wrong theory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DOCUMENTED = {
     "k3-tokens": ("… a k3 penalty summed over tokens", "does not hold", "does not hold"),
     "published-rule": ("[D] κηK < 1 − μ", "holds", "holds: safe"),
 }
-"""Name -> the start of its row in docs/claims.md, the verdict that is derived, and how the page words it."""
+"""Name -> the start of its row in experiments/claims.md, the verdict that is derived, and how the page words it."""
 
 SLOW = (
     "one-credit",
@@ -68,7 +68,7 @@ def quiet(_: str) -> None:
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_the_page_of_claims_says_the_same(name: str) -> None:
     start, _, worded = DOCUMENTED[name]
-    rows = [line for line in (ROOT / "docs/claims.md").read_text().splitlines() if line.startswith(f"| {start}")]
+    rows = [line for line in (ROOT / "experiments/claims.md").read_text().splitlines() if line.startswith(f"| {start}")]
     assert len(rows) == 1
     verdict = re.sub(r"\*\*", "", rows[0].split(" | ")[1])
     assert verdict.startswith(worded)

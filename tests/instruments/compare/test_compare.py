@@ -106,6 +106,27 @@ def test_a_setting_without_effect_is_named_where_runs_are_equal_to_the_last_digi
     assert "no effect" not in out
 
 
+def test_the_first_line_begins_with_the_settings_that_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def record(name: str, settings: dict[str, Any], seed: int) -> Path:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps({"format": 2, "name": name, "settings": settings}))
+        return log(folder / "steps.jsonl", seed, 0.5 * seed).parent
+
+    out, _ = call(capsys, logs(tmp_path / "c.jsonl", 0.001, 1.0, 0), logs(tmp_path / "d.jsonl", 0.1, 1.0, 1))
+    assert out.startswith("d.jsonl against c.jsonl: policy/kl_loss_coef 0.1 against 0.001; they differ in no metric")
+    first = {"lr": 1e-6, "group": 8, "seed": 1, "kl": 0.0}
+    out, _ = call(capsys, record("a", first, 0), record("b", first | {"lr": 3e-6}, 1))
+    assert out.startswith("b against a: lr 3e-6 against 1e-6; reward 0.6")
+    one, other = record("a", first, 0), record("b", {"lr": 3e-6, "group": 4, "seed": 2, "kl": 0.1, "steps": 3}, 1)
+    assert (
+        ": lr 3e-6 against 1e-6, group 4 against 8, seed 2 against 1 and kl 0.1 against 0; reward"
+        in call(capsys, one, other)[0]
+    ), "steps are not stated by the first"
+
+
 def test_another_scale_of_the_gradient_is_no_difference_of_learning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -123,7 +123,7 @@ def test_json_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--fail-on", "nonsense"], "neither a grade nor a mode"),
+        (["--fail-on", "nonsense"], "neither a grade nor a fault"),
         (["--level", "2"], "not a probability"),
         (["--set", "group"], "NAME=VALUE"),
     ],

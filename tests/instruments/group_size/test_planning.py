@@ -197,7 +197,7 @@ def test_refusals_name_what_remains() -> None:
         scores = rng.normal(size=(prompts * group, 5))
         return moments.from_gram(scores @ scores.T, rng.normal(size=(prompts, group)) if rewards is None else rewards)
 
-    with pytest.raises(UserError, match=r"one prompt does not show.*it gives only Σ₁"):
+    with pytest.raises(UserError, match=r"one prompt does not show.*it gives only the variance per rollout Σ₁"):
         planning.optimal_group(probe(1, 6))
     with pytest.raises(UserError, match=r"need 4 rollouts.*the probe has 3.*at G = 2 and .* at G = 3.*of 4 or more"):
         planning.optimal_group(probe(5, 3))

@@ -53,7 +53,7 @@ def edited(made: Path, folder: Path, **files: str) -> Run:
 @pytest.mark.needs(*NAMES)
 def test_all_sections_have_something_to_say(run: Run) -> None:
     names = [section.name for section in document([run]).sections]
-    assert names == ["diagnosis", "learning", "policy", "completions", "update", "dead_groups", "spread", "rollouts",
+    assert names == ["diagnosis", "rollouts", "learning", "spread", "policy", "completions", "update", "dead_groups",
                      "time", "other", "texts", "dynamics", "settings"]  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def test_a_run_fails_on_what_its_texts_show(tmp_path: Path, capsys: pytest.Captu
     assert cli.main(["diagnose", place, "--fail-on", "magic string", "--alert-on", "hedges"]) == 0
     capsys.readouterr()
     assert cli.main(["diagnose", place, "--fail-on", "hedge"]) == 2
-    assert "'hedge' is neither a grade nor a mode of failure; give failing" in capsys.readouterr().err
+    assert "'hedge' is neither a grade nor a fault; give failing" in capsys.readouterr().err
 
 
 def test_what_diagnose_names_is_what_logs_and_texts_show() -> None:

@@ -12,7 +12,7 @@ from grposcope.signs.rollouts.evidence import Stated
 
 
 def test_one_version_is_that_of_all_rows() -> None:
-    """As docs/howto/verify-while-training.md has it."""
+    """As docs/verify.md has it."""
     step = 7
     rows = rows_of([[1], [1]], [[3, 4], [5]], group=2, step=step, version=step - 1, truncated=False)
     assert [row.version for row in rows] == [6.0, 6.0]

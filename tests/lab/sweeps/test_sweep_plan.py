@@ -91,13 +91,13 @@ def test_the_first_cell_is_the_baseline_and_a_plan_without_a_grid_has_one(tmp_pa
         ("grid: {group: []}\n", "group has no values"),
         ("grid: [1]\n", "is not a mapping of settings"),
         ("cells: 3\n", "cells is not a list"),
-        ("cells:\n- {group: 4}\n- {group: 4}\n", "two cells are called group=4"),
+        ("cells:\n- {group: 4}\n- {group: 4}\n", "are called group=4"),
         ("seeds: 0\n", "seeds is 0; give how many"),
         ("seeds: [1, 1]\n", "give how many, such as 8, or a list of different seeds"),
         ("seeds: true\n", "seeds is True"),
-        ("grid: {group: [2, 4]}\nbaseline: {group: 8}\n", "line 2: 0 cells are {'group': 8}; name one of them: "
+        ("grid: {group: [2, 4]}\nbaseline: {group: 8}\n", "line 2: 0 settings are {'group': 8}; name one of them: "
         "group=2"),
-        ("grid: {group: [2, 4]}\nbaseline: {recipe: grpo}\n", "2 cells are"),
+        ("grid: {group: [2, 4]}\nbaseline: {recipe: grpo}\n", "2 settings are"),
         ("metric: loss\n", "metric is 'loss'; use one of pass@1, reward"),
         ("base: {eval_problems: 0}\n", "without held-out problems there is no pass@1"),
         ("seeds: 20000\n", "more than 10,000 runs"),

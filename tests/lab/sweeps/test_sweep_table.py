@@ -63,7 +63,7 @@ def test_the_sentence_names_what_differs() -> None:
     }
     assert "these differ from a: b by +1" in answer.sentence(table.compared(clear, "a", "reward"))
     assert answer.sentence(table.compared({key: clear[key] for key in "ac"}, "a", "reward")).startswith(
-        "No cell differs from a"
+        "No setting differs from a"
     )
 
 

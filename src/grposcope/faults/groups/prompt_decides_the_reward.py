@@ -7,7 +7,7 @@ What it is
     the prompt or the label and not the answer, or each prompt is always solved or never. Trainers log the spread of a
     reward function over the whole batch, so that it shows the difference of prompts.
 How it shows
-    Every group has equal rewards in nearly every row, while a reward function spreads over the batch.
+    Every group has equal rewards in nearly every row, or every advantage is 0, while rewards spread over the batch.
 What it does to the gradient
     There is none: the baseline of a group takes away what its rollouts share. No weight of the component can help.
 What to do
@@ -27,41 +27,77 @@ import numpy as np
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import number
+from grposcope.signs.equal_groups import ALL, equal_rows
 from grposcope.signs.quantities import LEAST, NO_SPREAD, MetricSeries, Quantities
-
-DEAD = 0.99
-"""Share of dead groups that is all of them."""
 
 ROWS = 0.9
 """Share of rows in which all groups are dead, and in which the reward spreads over the batch."""
 
-FOLLOWS = ("starved", "saturated", "empty steps", "zero loss", "no learning")
+RANGE, OF_GROUPS = "the largest less the least reward", "the best paid group less the worst"
+"""Spreads over the batch that are worked out of others."""
+
+FOLLOWS = ("lost gradient", "starved", "saturated", "empty steps", "zero loss", "no learning")
 
 
 def check(quantities: Quantities) -> Finding:
-    """All groups dead in ROWS of the rows, and a component that spreads over the batch in ROWS of them."""
-    dead = quantities.dead_fraction
-    if dead is None or quantities.dead_fraction_is_bound or len(dead) < LEAST or dead.values.max() > 1:
+    """All groups dead in ROWS of the rows, and rewards that spread over the batch in ROWS of them."""
+    equal = equal_rows(quantities)
+    if equal is None:
         return cannot_tell("the share of dead groups is not logged", "dead_fraction")
-    if np.mean(dead.values >= DEAD) < ROWS:
+    if equal.share < ROWS:
         return fact(False, "some groups have different rewards")
     spread = _widest(quantities)
     if spread is None:
-        return fact(False, "no reward function spreads over the batch")
-    size, key = number(float(np.median(spread.values))), quantities.key(spread.name)
+        return fact(False, "no reward spreads over the batch")
+    size, what = number(float(np.median(spread.values))), _named(quantities, spread)
     because = (
-        f"rewards within every group are equal in {int((dead.values >= DEAD).sum())} of {len(dead)} {dead.rows}, while "
-        f"{key} is {size} over the batch: all answers to a prompt are paid alike, at levels that differ between prompts"
+        f"{equal.because}, while {what} is {size} over the batch: all answers to a prompt are paid alike, at levels "
+        "that differ between prompts"
     )
     evidence = (Sign("median spread over the batch", float(np.median(spread.values)), column=spread.name),)
-    return fact(True, because, evidence, explains=FOLLOWS, brief=f"rewards differ by prompt ({key} {size}), not within")
+    return fact(
+        True, because, evidence, explains=FOLLOWS, brief=f"rewards differ by prompt ({what} {size}), not within"
+    )
 
 
 def _widest(quantities: Quantities) -> MetricSeries | None:
-    """The component with the widest spread over the batch, of those that spread in ROWS of the rows."""
-    spreads = quantities.components("component_std").values()
+    """The widest spread of rewards over the batch of those that are there in ROWS of the rows: of components; else of
+    the reward, which TRL logs, its largest less its least, or what the groups of a step are paid."""
+    spreads = list(quantities.components("component_std").values())
+    for name in ("reward_std_batch", "reward_std_unclear"):  # within dead groups there is no spread
+        spreads += [series] if (series := quantities.column(name)) is not None and len(series) >= LEAST else []
+    spreads += [made for made in (_range(quantities), _of_groups(quantities)) if made is not None]
     wide = [one for one in spreads if np.mean(one.values > NO_SPREAD) >= ROWS]
-    return max(wide, key=lambda one: float(np.median(one.values)), default=None)
+    parts = [one for one in wide if one.name.startswith("component_std/")]
+    return max(parts or wide[:1], key=lambda one: float(np.median(one.values)), default=None)
+
+
+def _range(quantities: Quantities) -> MetricSeries | None:
+    """The largest less the least reward of each batch; None where they are not logged."""
+    least, most = quantities.run.table.get("reward_min"), quantities.run.table.get("reward_max")
+    if least is None or most is None:
+        return None
+    there = np.isfinite(least) & np.isfinite(most)
+    steps = quantities.run.table["step"][there]
+    return MetricSeries(RANGE, steps, (most - least)[there]) if there.sum() >= LEAST else None
+
+
+def _of_groups(quantities: Quantities) -> MetricSeries | None:
+    """What the best paid group of each step has more than the worst, by its first reward; None without groups."""
+    groups = quantities.run.groups
+    sizes = np.diff(groups.offsets)
+    if not (sizes > 0).any():
+        return None
+    first, steps = groups.rewards[groups.offsets[:-1][sizes > 0]], groups.step[sizes > 0]  # equal within each group
+    order = np.argsort(steps, kind="stable")
+    each, begins = np.unique(steps[order], return_index=True)
+    widths = np.maximum.reduceat(first[order], begins) - np.minimum.reduceat(first[order], begins)
+    return MetricSeries(OF_GROUPS, each.astype(np.float64), widths) if len(each) >= LEAST else None
+
+
+def _named(quantities: Quantities, spread: MetricSeries) -> str:
+    """What a spread is, by the key of the log where it has one."""
+    return spread.name if spread.name in (RANGE, OF_GROUPS) else quantities.key(spread.name)
 
 
 FAULT = Fault(
@@ -74,9 +110,9 @@ FAULT = Fault(
     log=LogTest(
         "prompt decides the reward",
         check,
-        needs=("dead_fraction", "components"),
+        needs=("dead_fraction",),
         where_logged=True,
-        statistic="share of rows with all groups dead; spread of each reward function over the batch",
-        threshold=f"{ROWS:g} of the rows with {DEAD:g} of the groups dead and a spread above {NO_SPREAD:g}, a fact",
+        statistic="share of rows with all groups dead; spread of the rewards, or of a reward function, over the batch",
+        threshold=f"{ROWS:g} of the rows with {ALL:g} of the groups dead and a spread above {NO_SPREAD:g}, a fact",
     ),
 )

@@ -149,7 +149,7 @@ def _cut(quantities: Quantities, cut: MetricSeries, over: Contrast) -> Finding:
     if whole >= max(late, SHORT):
         since = "in all" if whole == len(cut) else "in the last"
         because = f"every completion is cut at the token limit {since} {whole} {cut.rows}"
-        first_row = None if whole == len(cut) else int(cut.steps[-whole])
+        first_row = None if whole == len(cut) or cut.level(EARLY).value >= CUT else int(cut.steps[-whole])
         return fact(True, because, onset=first_row, remedy=_fewer_cut(quantities, cut), brief=because)
     first = cut.level(EARLY).value
     return measured(

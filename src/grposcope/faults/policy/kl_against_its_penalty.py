@@ -5,6 +5,7 @@ What it is
     overwritten, multiplied by a coefficient that is not the one of the settings.
 How it shows
     The log of the KL rises along one straight line from the first steps on, over many e-folds, as only a feedback does;
+    or the loss is the KL times a number below 0;
     or the penalty, coefficient × KL, is larger than rewards differ, and the KL goes on growing as before.
 What it does to the gradient
     With the wrong sign the term drives the policy away; without a gradient the setting has no effect, however large.
@@ -32,6 +33,7 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import number
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs.mismatch import straight
+from grposcope.signs.parts_of_the_loss import loss_as_multiple
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 
 COEFFICIENT = re.compile(r"(.*[_./])?(kl_loss_coef|kl_coef|init_kl_coef|kl_beta|kl_ctl)")
@@ -62,6 +64,8 @@ FOLLOWS = (
 def check(quantities: Quantities) -> Finding:
     """A KL with a penalty in force that grows by feedback, or that goes on growing where the penalty outweighs."""
     kl = quantities.require("kl", LEAST)
+    if (subtracted := _subtracted(quantities, kl)) is not None:
+        return subtracted
     name, coefficient = _coefficient(quantities)
     if coefficient is None:
         return cannot_tell("no coefficient of a KL term is logged")
@@ -83,6 +87,20 @@ def check(quantities: Quantities) -> Finding:
         f"{number(late)} = {number(coefficient * late)}, is as large as rewards differ: {name} seems to have no effect"
     )
     return _found(because, quantities, kl, evidence)
+
+
+def _subtracted(quantities: Quantities, kl: MetricSeries) -> Finding | None:
+    """That the loss is the KL times a number below 0: the term has the wrong sign; None where it is not."""
+    found = loss_as_multiple(quantities, "kl")
+    if found is None or found.coefficient >= 0:
+        return None
+    evidence = (Sign("loss over KL, median row", found.coefficient, limit="above 0 for a penalty", column=found.loss),)
+    brief = f"{quantities.key(found.loss)} is {number(found.coefficient)} × {quantities.key(found.of)}"
+    because = (
+        f"{brief} in the {found.rows} rows that have a KL: the KL term is subtracted from the loss, so that every step "
+        "leads away from the start"
+    )
+    return fact(True, because, evidence, explains=FOLLOWS, brief=brief, remedy=CHECK)
 
 
 def _found(because: str, quantities: Quantities, kl: MetricSeries, evidence: tuple[Sign, ...]) -> Finding:
@@ -137,8 +155,9 @@ FAULT = Fault(
         check,
         needs=("kl",),
         where_logged=True,
-        statistic="log KL along a straight line; coefficient × KL against the range of the rewards",
-        threshold=f"{EFOLDS:g} e-folds at one rate with R² > {ON_A_LINE:g}; or coefficient × KL > {OUTWEIGHS:g} of the "
+        statistic="loss over KL; log KL along a straight line; coefficient × KL against the range of the rewards",
+        threshold=f"loss over KL below 0 in all rows; {EFOLDS:g} e-folds at one rate with R² > {ON_A_LINE:g}; or "
+        f"coefficient × KL > {OUTWEIGHS:g} of the "
         "range while the KL grows as before",
     ),
 )

@@ -22,11 +22,19 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
+from grposcope.core.text import percent
+from grposcope.signs import heldout, run_outcome
 from grposcope.signs.quantities import SHORT, Quantities
 
 LATE = 0.15
 """Share of the run that the reward must be constant for, where it varied before."""
 
+
+HARDLY = 0.05
+"""Mean reward of earlier rows up to which a reward of 0 at last is no change."""
+
+WRONG = 0.8
+"""Held-out share of right answers below which a reward that pays every rollout is wrong."""
 
 FROM_THE_START = (
     "run the reward function by hand on a right answer, on a wrong one and on an empty one: it pays all that the "
@@ -51,6 +59,8 @@ def check(quantities: Quantities) -> Finding:
         )
     if same == n and last == 0 and _alike(quantities, last):
         return fact(False, "the reward is 0 in every row: it was never paid", evidence)
+    if same < n and last == 0 and 0 <= reward.values[: n - same].mean() <= HARDLY:
+        return fact(False, "the reward is hardly ever paid, before its last rows as in them", evidence)
     top = reward.values.max() if quantities.reward_range is None or same < n else quantities.reward_range[1]
     solved = last >= top and (same < n or last > 0)
     since = f"in all {n} {reward.rows}" if same == n else f"in the last {same} of {n} {reward.rows}"
@@ -58,8 +68,18 @@ def check(quantities: Quantities) -> Finding:
     because = f"{subject} exactly {last:.6g} {since}"
     onset = None if same == n else int(reward.steps[-same])
     grades: tuple[Grade, Grade] | None = ("note", "note") if solved else None
+    if same == n and last > 0 and (held := _held_out_below(quantities)):
+        because, grades = f"{because}, while {held}: it pays wrong answers too", ("failing", "failing")
     remedy = FROM_THE_START if onset is None else ""
     return fact(True, because, evidence, onset, grades=grades, brief=because, remedy=remedy)
+
+
+def _held_out_below(quantities: Quantities) -> str:
+    """That the last held-out score says most answers are wrong, as a clause; empty where it does not."""
+    outcome = run_outcome.of_heldout(quantities)
+    if not outcome.name or not 0 <= outcome.end.value <= WRONG or not outcome.end.value + 4 * outcome.end.se < 1:
+        return ""
+    return f"held-out {heldout.name(outcome.name)} is {percent(outcome.end.value)}"
 
 
 def _alike(quantities: Quantities, mean: float) -> bool:

@@ -20,10 +20,11 @@ from __future__ import annotations
 from functools import partial
 
 from grposcope.core.fault import Fault, LogTest
-from grposcope.core.finding import Finding, cannot_tell, measured
-from grposcope.faults.reward.reward_hacking import best_evaluation, score_levels, shares, up_to
+from grposcope.core.finding import Finding, cannot_tell, fact, measured
+from grposcope.faults.reward.reward_hacking import GOES_ON, best_evaluation, score_levels, shares, up_to
 from grposcope.maths.timeseries.peak import since_places
 from grposcope.signs import heldout, onset, run_outcome
+from grposcope.signs.draws import learned_by_heart
 from grposcope.signs.heldout import heldout_scores
 from grposcope.signs.quantities import EVALUATIONS, Quantities
 from grposcope.signs.tests import fell, least_of
@@ -41,6 +42,8 @@ FROM_THE_START = (
 def check(quantities: Quantities) -> Finding:
     """The least p-value of a fall from any place of the run on, or at once at its end, times the number of places."""
     reward = quantities.require("reward")
+    if learned_by_heart(quantities) and reward.curve.change().p_up < GOES_ON:
+        return fact(False, "whether it falls while the reward rises is tested apart")
     tests: list[Finding] = []
     for held in heldout_scores(quantities)[:1]:
         outcome = run_outcome.of_score(quantities, held.score, held.variance, stale=True)

@@ -70,7 +70,8 @@ def check(quantities: Quantities) -> Finding:
 FAULT = Fault(
     name="muted component",
     rank=230,
-    remedy="standardize each reward before adding them, or raise the weight of the muted one (see grposcope rewards)",
+    remedy="standardize each reward before adding them, or raise the weight of the one that hardly counts (see "
+    "grposcope rewards)",
     effect="the policy hardly learns from it",
     beside="note",
     instead="warning",

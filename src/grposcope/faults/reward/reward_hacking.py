@@ -33,6 +33,7 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.maths.timeseries.peak import Since, since_places
 from grposcope.signs import heldout, onset, run_outcome
+from grposcope.signs.draws import learned_by_heart
 from grposcope.signs.heldout import FOLLOWS, HeldOut, heldout_scores
 from grposcope.signs.outcome import Outcome
 from grposcope.signs.quantities import EVALUATIONS, LEAST, MetricSeries, Quantities
@@ -50,6 +51,12 @@ GOES_ON = 0.05
 
 SURE = 0.01
 """p-value below which a score gained less than HALF as much over the whole run: one question, whatever the place."""
+
+BY_HEART = (
+    "train on more problems, and go back to the checkpoint of the best evaluation; where completions of training show "
+    "something that is paid wrongly, correct the verifier first"
+)
+"""What to do where the training problems were drawn often enough to be learned by heart."""
 
 EDGE = 0.1
 """Share of the run at either end of a change of the training reward, over which it is averaged."""
@@ -69,6 +76,9 @@ def check(quantities: Quantities) -> Finding:
     if not tests:
         return cannot_tell("the training reward cannot show reward hacking, and no other score is logged", *missing)
     least = least_of(tests)
+    if scores and (drawn := learned_by_heart(quantities)):
+        because = f"{least.because}; {drawn}, which is enough to learn them by heart"
+        return replace(least, fault="held-out decline", because=because, remedy=BY_HEART, missing=missing)
     unlike = [held.title for held in scores if held.follows is None]
     if unlike and least.p >= GOES_ON:
         note = (

@@ -3,8 +3,8 @@
 What it is
     The temperature is 0, or sampling is switched off.
 How it shows
-    Every completion of a prompt is the same; all groups are dead, and the logged entropy is that of the policy, not of
-    what was drawn.
+    Every completion of a prompt is the same and all groups are dead. The logged entropy is that of the policy, or,
+    where it is taken at the temperature, next to 0 from the first row on.
 What it does to the gradient
     It is 0: rewards within a group are equal.
 What to do
@@ -12,20 +12,34 @@ What to do
 What decides
     Two completions of one prompt in a batch.
 Sources
-    Transformers docs, generation strategies: https://huggingface.co/docs/transformers/generation_strategies"""
+    Transformers docs, generation strategies: https://huggingface.co/docs/transformers/generation_strategies
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grposcope.core.fault import Fault, SettingsCheck
-from grposcope.core.finding import Finding, fact
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
+from grposcope.core.text import number
 from grposcope.faults.known import Known
+from grposcope.signs import run_outcome
+from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.settings.names import EVERY, TEMPERATURE, by_our_names, key_of
 from grposcope.signs.settings.verl import ROLLOUT
 
 SAMPLE = ROLLOUT + "do_sample"
+COLD = 0.05
+"""Temperature up to which sampling is greedy in effect: a token half as likely as another has a chance of 1e-6."""
+
+SURE = 1e-3
+"""Nats of entropy per token up to which nothing is drawn."""
+
+FOLLOWS = ("prompt decides the reward", "lost gradient", "starved", "saturated", "empty steps", "zero loss",
+           "no learning", "constant reward", "never paid", "entropy collapse")  # fmt: skip
+"""Faults that follow where all rollouts of a prompt are alike."""
+
 SAME = "all rollouts of a prompt are the same text, so every group is dead"
 
 
@@ -40,10 +54,46 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
                    remedy=f"leave {SAMPLE} at True")  # fmt: skip
 
 
+def check(quantities: Quantities) -> Finding:
+    """A temperature below COLD in the settings of the run, or an entropy below SURE in every row."""
+    temperature, entropy = quantities.run.setting("temperature"), quantities.get("entropy", LEAST)
+    if isinstance(temperature, int | float) and temperature <= COLD:
+        because = f"rollouts are sampled at temperature {temperature:g}: {SAME}"
+        evidence = (Sign("temperature", float(temperature), limit=f"greedy up to {COLD:g}"),)
+        return fact(True, because, evidence, brief=f"sampled at temperature {temperature:g}", explains=FOLLOWS)
+    if entropy is None or isinstance(temperature, int | float):
+        return (
+            cannot_tell("neither a temperature nor an entropy is logged") if entropy is None else _not_cold(temperature)
+        )
+    top, key = float(entropy.values.max()), quantities.key(entropy.name)
+    evidence = (Sign(f"largest {entropy.name}", top, limit=f"greedy up to {SURE:g}", column=entropy.name),)
+    if not 0 <= top <= SURE or run_outcome.of_run(quantities.run).direction == "up":
+        return fact(False, "tokens are not all certain", evidence)
+    because = (
+        f"{key} is {number(top)} nats at most, from the first row on: every token was as good as certain, as at a "
+        "temperature near 0"
+    )
+    brief = f"{key} is {number(top)} at most: every token is certain"
+    return fact(True, because, evidence, brief=brief, explains=FOLLOWS)
+
+
+def _not_cold(temperature: object) -> Finding:
+    return fact(False, f"the temperature is {temperature}")
+
+
 FAULT = Fault(
     name="greedy sampling",
     rank=2.2,
     remedy="sample at temperature 1",
+    beside="warning",
+    log=LogTest(
+        "greedy sampling",
+        check,
+        needs=(),
+        where_logged=True,
+        statistic="the temperature that the log states, else the largest entropy of all rows",
+        threshold=f"{COLD:g}, or {SURE:g} nats with no gain, a fact",
+    ),
     settings=SettingsCheck(
         "greedy sampling", settings, EVERY, "rollouts of a prompt that are all the same", ("failing",)
     ),

@@ -5,7 +5,8 @@ Asked as
 What it is
     The policy moves far within a batch, or sampler and trainer disagree before any update.
 How it shows
-    The late clip fraction is above 0.3 of tokens.
+    The late clip fraction is above 0.3 of tokens; or the first update on each batch, in which nothing is clipped, has
+    more than twice the gradient of the later ones, in which tokens are.
 What it does to the gradient
     Clipped tokens teach nothing; what remains is the part of the batch that moved least.
 What to do
@@ -19,13 +20,26 @@ Sources
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import ndtr
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.core.metrics import VARIANTS
+from grposcope.core.run import Floats
+from grposcope.core.text import number
 from grposcope.maths.timeseries import level as levels
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs.quantities import SHORT, Quantities, too_few
+from grposcope.signs.tests import least_of
+
+SOME, KEPT = 0.03, 0.5
+"""Share of clipped tokens of a row in which the clip may matter, and share of the gradient that is left there."""
+
+WIDER = (
+    "compare the clip range in force with 0.2, which is usual, and widen it where it is far below; else use fewer "
+    "updates per batch or a lower learning rate"
+)
+"""What to do where the clip takes most of the gradient of later updates."""
 
 HELD = 0.3
 """Share of tokens held by the clip that is too much."""
@@ -46,7 +60,28 @@ def check(quantities: Quantities) -> Finding:
     column = both.name if both is not None else "clip_high"
     evidence = (Sign(f"clip fraction, last {1 - LATE[0]:.0%}", share, over.se, f"limit {HELD:g}", column),)
     because = f"{share:.1%} of tokens are clipped"
-    return measured(over.p_up, because, evidence, brief=because)
+    return least_of([measured(over.p_up, because, evidence, brief=because), _takes_the_gradient(quantities, values)])
+
+
+def _takes_the_gradient(quantities: Quantities, clipped: Floats) -> Finding:
+    """Rows in which tokens are clipped have less than KEPT of the gradient of those in which none is."""
+    norm = quantities.column("grad_norm")
+    if norm is None or len(norm) != len(clipped) or not (norm.values > 0).all():
+        return measured(1.0, "no row shows what the clip does to the gradient")
+    none, some = norm.values[clipped == 0], norm.values[clipped >= SOME]
+    if min(len(none), len(some)) < SHORT:
+        return measured(1.0, "too few rows without clipped tokens, or with them")
+    first, last = (float(np.median(part)) for part in (none, some))
+    share, key = float(np.median(clipped[clipped >= SOME])), quantities.key(norm.name)
+    error = float(np.sqrt(sum(np.var(np.log(part), ddof=1) / len(part) for part in (none, some))))
+    gap = float(np.mean(np.log(some)) - np.mean(np.log(none))) - float(np.log(KEPT))
+    because = (
+        f"{key} is {number(first)} in the {len(none)} rows in which no token is clipped and {number(last)} in the "
+        f"{len(some)} in which {share:.0%} are: the clip takes most of the gradient of later updates on a batch"
+    )
+    evidence = (Sign("gradient norm with clipped tokens over that without", last / first, limit=f"{KEPT:g}"),)
+    brief = f"{key} {number(first)} → {number(last)} where {share:.0%} of tokens are clipped"
+    return measured(float(ndtr(gap / max(error, 1e-9))), because, evidence, brief=brief, remedy=WIDER)
 
 
 FAULT = Fault(
@@ -58,8 +93,8 @@ FAULT = Fault(
         "clip saturation",
         check,
         needs=("clip_fraction",),
-        statistic="late clip fraction − limit",
-        threshold=f"> {HELD:g} of tokens",
+        statistic="late clip fraction − limit; gradient norm of rows with clipped tokens over that of rows without",
+        threshold=f"> {HELD:g} of tokens; or < {KEPT:g} where {SOME:g} of tokens or more are clipped",
         limit=True,
     ),
 )

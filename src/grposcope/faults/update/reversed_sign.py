@@ -3,7 +3,8 @@
 What it is
     A reward that is minimised, a loss that is maximised, or advantages that are subtracted the wrong way round.
 How it shows
-    Advantages are those of the settings times −1, or the derivatives of the loss are.
+    Advantages are those of the settings times −1, or the derivatives of the loss are. In a log: the reward falls from
+    the first steps on, as fast as learning would raise it, while the policy is near its start and writes as it did.
 What it does to the gradient
     Bad rollouts become likelier and good ones less likely: every step undoes what the last earned.
 What to do
@@ -11,17 +12,66 @@ What to do
 What decides
     Advantages of one batch beside its rewards: grposcope verify FOLDER.
 Sources
-    method of this project"""
+    method of this project
+"""
 
 from __future__ import annotations
 
-from grposcope.core.fault import Fault
+from grposcope.core.fault import Fault, LogTest
+from grposcope.core.finding import Finding, Sign, measured
+from grposcope.core.text import listed, number
+from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.signs.falls_at_once import LEFT, NEAR, SOON, fall
+from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.rollouts.claims import advantages, gradient
+
+FOLLOWS = (
+    "reward decline", "held-out decline", "starved", "dead after a fall", "empty steps", "constant reward",
+    "never paid", "kl blow-up", "entropy explosion", "entropy collapse", "length", "no learning",
+)  # fmt: skip
+"""Faults that follow where every step undoes what would be learned."""
+
+
+def check(quantities: Quantities) -> Finding:
+    """A reward that falls from the first steps on, near the start of the policy."""
+    reward = quantities.require("reward", LEAST)
+    found = fall(quantities)
+    if found is None and quantities.get("kl", LEAST) is None:
+        quantities.require("kl", LEAST)
+    if found is None:
+        return measured(1.0, "the reward does not fall from the first steps on near the start of the policy")
+    near = [] if found.kl is None else [f"the KL to the start is {number(found.kl)} nats per token"]
+    same = [f"{listed(found.beside)} {'is' if len(found.beside) == 1 else 'are'} as at first"] if found.beside else []
+    because = (
+        f"the reward falls from the first steps on, from {number(found.first)} to {number(found.low)} at step "
+        f"{found.step:,}, where {' and '.join([*near, *same])}: so it is when advantages or the loss have the opposite "
+        "sign"
+    )
+    seen = () if found.kl is None else (Sign("KL where it has fallen", found.kl, limit=f"near up to {NEAR:g}"),)
+    evidence = (
+        *seen,
+        Sign("reward in the first rows", found.first, column=reward.name),
+        Sign(f"reward at step {found.step:,}", found.low, limit=f"fallen at {LEFT:g} of the first", column=reward.name),
+    )
+    p = reward.change(EARLY, LATE).p_down
+    where = "" if found.kl is None else f", at a KL of {number(found.kl)}"
+    brief = f"the reward falls from the first steps on{where}"
+    return measured(p, because, evidence, brief=brief, explains=FOLLOWS)
+
 
 FAULT = Fault(
     name="reversed sign",
     rank=2.4,
-    remedy="reverse the sign of the advantages, or of the loss, where they are computed",
+    remedy="check the sign of advantages and loss with one good and one bad rollout, and reverse it where it is wrong",
     beside="failing",
+    log=LogTest(
+        "reversed sign",
+        check,
+        needs=("reward", "kl"),
+        where_logged=True,
+        statistic="reward of the first and last rows; KL, entropy, cut completions and mismatch where it has fallen",
+        threshold=f"p < α, {LEFT:g} of the first reward left within {SOON:g} of the run, at a KL below {NEAR:g} nats "
+        "and the rest as at first",
+    ),
     rollouts=(advantages.PROOF, gradient.PROOF),
 )

@@ -39,7 +39,7 @@ SHARES = {
 BEST, LIMIT, NOW = "best level", "lower limit", "mean since the onset"
 """What the signs of a fall are called."""
 
-SOURCE = "bets valid at any time (Waudby-Smith & Ramdas 2024), docs/formulas.md"
+SOURCE = "bets valid at any time (Waudby-Smith & Ramdas 2024), grposcope.maths.betting"
 
 LARGEST = 700.0
 """Logarithm of the largest e-value."""

@@ -91,7 +91,7 @@ def threshold(tell: Tell) -> Derived:
     return Derived(
         "holds" if good else "does not hold",
         f"first unstable interval, with the prediction in brackets: {', '.join(said)}; these are {min(shares):.2f} to "
-        f"{max(shares):.2f} times the lag rule 2(1 − β)/(ηκ)",
+        f"{max(shares):.2f} times the rule of thumb 2(1 − β)/(ηκ)",
         "five softmax bandits in exact expectation; sampled runs diverge earlier (dynamics_threshold.py)",
         Drawing("first unstable interval by the cycle map", "first unstable interval", sorted(points), log=True),
     )

@@ -31,6 +31,12 @@ SCALED = 10
 ROLLED = ("reward", "reward_std", "length")
 """Metrics of rollouts, which are equal where runs learn alike."""
 
+NAMES = ("name", "out", "started")
+"""Settings that say which run it is."""
+
+TOLD = 4
+"""Settings that the first line names."""
+
 LIMIT = 600
 """Characters of a cell."""
 
@@ -40,7 +46,7 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
     names = labels(runs)
     apart = [differences(runs[0], run) for run in runs[1:]]
     sentence, *text = (
-        _same(name, names[0], runs[0], run) or _conclusion(name, names[0], found)
+        _same(name, names[0], runs[0], run) or _conclusion(name, names[0], found, changed(runs[0], run))
         for name, run, found in zip(names[1:], runs[1:], apart, strict=True)
     )
     text += [line for name, found in zip(names[1:], apart, strict=True) if (line := _scale(name, names[0], found))]
@@ -122,18 +128,34 @@ def _step(difference: MetricDifference) -> str:
     return f"step {difference.step:,} [{difference.low:,}, {difference.high:,}]"
 
 
-def _conclusion(name: str, other: str, metrics: Sequence[MetricDifference]) -> str:
-    """By how much a run differs from the first: the reward if it does, else the surest metric; then the others."""
+def changed(first: Run, second: Run) -> str:
+    """Which settings that both runs state differ, as "lr 3e-06 against 1e-06"; empty where none does."""
+    differ = {
+        name: values for name, values in _settings([first, second]).items() if None not in values and name not in NAMES
+    }
+    told = [f"{visible(name, 40)} {_shown(b)} against {_shown(a)}" for name, (a, b) in list(differ.items())[:TOLD]]
+    return listed([*told, *([f"{len(differ) - TOLD} settings more"] if len(differ) > TOLD else [])])
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else visible(str(value), 40)
+
+
+def _conclusion(name: str, other: str, metrics: Sequence[MetricDifference], changes: str) -> str:
+    """How a run differs from the first: in `changes` of settings; in the reward if it does, else in the surest metric;
+    then in the others.
+    """
+    what = f"{name} against {other}: {changes}{'; ' * bool(changes)}"
     differing = [difference for difference in metrics if difference.adjusted < LEVEL]
     if not differing:
-        return f"{name} against {other}: they differ in no metric beyond noise."
+        return f"{what}they differ in no metric beyond noise."
     main, *others = sorted(differing, key=lambda one: (one.metric != "reward", one.adjusted))
     change = main.second - main.first
     sizes = f"{number(main.second)} against {number(main.first)} at the common end ({signed(change)})"
     date = f", different from {_step(main)} on" if main.step is not None else ""
     also = listed([f"{one.metric} ({signed(one.second - one.first)})" for one in others])
     too = f"; {also} {'differ' if len(others) > 1 else 'differs'} too" if others else ""
-    return f"{name} against {other}: {main.metric} {sizes}{date}{too}."
+    return f"{what}{main.metric} {sizes}{date}{too}."
 
 
 def _same(name: str, other: str, first: Run, second: Run) -> str:

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from grposcope.core.answer import Answer
     from grposcope.core.run import Run
 
-DESCRIPTION = "Compare runs with the first: verdicts, settings, and by how much and since when each metric differs."
+DESCRIPTION = (
+    "Compare runs with the first: which settings differ, by how much and since when each metric does, verdicts."
+)
 EXAMPLES = """\
 examples:
-  grposcope compare runs/a runs/b                  settings that differ, verdicts, and by how much each metric does
+  grposcope compare runs/a runs/b                  settings that differ, by how much each metric does, verdicts
   grposcope compare a.log b.log c.log              the first run is the one that others are compared with
   grposcope compare runs/a b.log --html both.html  also a page, with the curves over each other
 """

@@ -216,7 +216,12 @@ def learned(runs: Sequence[Run]) -> Answer | None:
     """Whether the run learned: reward, held-out scores with 95% intervals, and for one run every pass@k."""
     from grposcope.instruments.diagnosis import figures
 
-    drawn = [figures.reward(runs), *figures.accuracies(runs), figures.pass_at_k(runs) if len(runs) == 1 else None]
+    onsets = figures.of_scores(runs[0], findings_of(runs[0])) if len(runs) == 1 and runs[0].steps else {}
+    drawn = [
+        figures.reward(runs),
+        *figures.accuracies(runs, onsets),
+        figures.pass_at_k(runs) if len(runs) == 1 else None,
+    ]
     shown = [figure for figure in drawn if figure is not None]
     if not shown:
         return None

@@ -84,10 +84,10 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         "--fail-on",
         action="append",
         default=[],
-        metavar="GRADE|MODE",
+        metavar="GRADE|FAULT",
         help="exit with status 1 for this grade or worse (failing: learning stops or reverses; warning: it may, or "
-        "most of the effort is wasted; note: anything flagged), or if this mode is flagged; may be given more than "
-        "once. Modes: " + ", ".join(seen_in_runs()) + ". With --reference also divergence",
+        "most of the effort is wasted; note: anything flagged), or if this fault is flagged; may be given more than "
+        "once. Faults: " + ", ".join(seen_in_runs()) + ". With --reference also divergence",
     )
     command.add_argument(
         "--reference",

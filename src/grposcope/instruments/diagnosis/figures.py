@@ -17,12 +17,15 @@ from grposcope.faults import catalogue
 from grposcope.instruments.diagnosis import learning
 from grposcope.maths.intervals import interval, shown_interval
 from grposcope.render import charts as base
-from grposcope.render.curves import curve, marked
+from grposcope.render.curves import curve, marked, onset_rule, since
 from grposcope.render.thinning import extremes, joined, rounded
 from grposcope.signs import heldout
 
 DRAWN = 6
 """Charts of what is flagged, at most."""
+
+OF_SCORES = ("reward hacking", "held-out decline")
+"""Faults that the held-out score shows."""
 
 SCORES = 5
 """Further held-out scores that are drawn for one run."""
@@ -35,11 +38,22 @@ def of_findings(run: Run, findings: Sequence[Finding]) -> list[Figure]:
     """A chart per metric that shows what is flagged, with the onset of each mode marked."""
     onsets: dict[str, dict[str, int | None]] = {}
     for finding in findings:
-        if finding.status == "present":
+        if finding.status == "present" and not (finding.fault in OF_SCORES and learning.score(run)):
             for name in evident(finding, run.table):
                 onsets.setdefault(name, {})[finding.fault] = finding.onset
     drawn = [marked(run, name, modes) for name, modes in list(onsets.items())[:DRAWN]]
     return [figure for figure in drawn if figure is not None]
+
+
+def of_scores(run: Run, findings: Sequence[Finding]) -> dict[str, int]:
+    """Onsets of the faults that are of the held-out score, which are marked there and not on the reward."""
+    if not learning.score(run):
+        return {}
+    return {
+        one.fault: one.onset
+        for one in findings
+        if one.status == "present" and one.onset is not None and one.fault in OF_SCORES
+    }
 
 
 def evident(finding: Finding, table: Mapping[str, Any]) -> list[str]:
@@ -58,17 +72,22 @@ def reward(runs: Sequence[Run]) -> Figure | None:
     return curve("reward", runs, domain=[0, 1] if shares else ())
 
 
-def accuracies(runs: Sequence[Run]) -> list[Figure | None]:
-    """The held-out score that is looked at of each run, and of one run SCORES others."""
+def accuracies(runs: Sequence[Run], onsets: Mapping[str, int] | None = None) -> list[Figure | None]:
+    """The held-out score that is looked at of each run, and of one run SCORES others. onsets: to mark on the first."""
     first = list(dict.fromkeys(name for run in runs if (name := learning.score(run))))
     others = heldout.of_run(runs[0]) if len(runs) == 1 else []
     others = [name for name in others if not name.startswith("pass@")][: SCORES + 1]
     names = list(dict.fromkeys([*first, *others]))
-    return [accuracy(runs, name, place) for place, name in enumerate(names)]
+    return [accuracy(runs, name, place, None if place else onsets) for place, name in enumerate(names)]
 
 
-def accuracy(runs: Sequence[Run], metric: str, place: int = 0) -> Figure | None:
-    """A held-out score with error bars, a colour per run; None without evaluations."""
+def accuracy(
+    runs: Sequence[Run], metric: str, place: int = 0, onsets: Mapping[str, int] | None = None
+) -> Figure | None:
+    """A held-out score with error bars, a colour per run; None without evaluations.
+
+    place: among the scores of the page. onsets: step at which each fault that it shows began, a dashed line.
+    """
     evaluated = [
         (label, run) for label, run in zip(labels(runs), runs, strict=True) if metric in run.evaluations.metrics
     ]
@@ -86,8 +105,10 @@ def accuracy(runs: Sequence[Run], metric: str, place: int = 0) -> Figure | None:
         *([alt.Tooltip("n:N", title="problems")] if any(data["n"]) else []),
     ]
 
-    points = base.dataset("points").encode(base.steps(), axis("value"), base.run_colours(runs))
-    layers = [
+    shades = {labels(runs)[0]: base.metric_colour("heldout")}
+    colours = base.run_colours(runs) if len(runs) > 1 else base.colours("run", shades)
+    points = base.dataset("points").encode(base.steps(), axis("value"), colours)
+    layers: list[alt.Chart] = [
         points.mark_rule(strokeWidth=1.5, opacity=0.55).encode(axis("low"), alt.Y2("high")),
         points.mark_line(strokeWidth=1.5),
         points.mark_point(filled=True, size=36, opacity=1),
@@ -103,7 +124,12 @@ def accuracy(runs: Sequence[Run], metric: str, place: int = 0) -> Figure | None:
         every = math.ceil(most / (KEPT // 2))
         text += f" The chart shows the lowest and the highest of every {every} evaluations."
     identity = "heldout" if not place else f"heldout-{place + 1}"
-    return base.figure(identity, f"Held-out {name}", layers, {"points": data}, caption=text)
+    sets: dict[str, Any] = {"points": data}
+    if onsets:
+        sets["onset"] = {"step": [float(step) for step in onsets.values()], "mode": list(onsets)}
+        layers.append(onset_rule())
+        text = f"Dashed: {since(onsets)}. {text}"
+    return base.figure(identity, f"Held-out {name}", layers, sets, caption=text)
 
 
 def pass_at_k(runs: Sequence[Run]) -> Figure | None:
@@ -127,8 +153,8 @@ def pass_at_k(runs: Sequence[Run]) -> Figure | None:
     )
     points = base.dataset("points").encode(base.steps(), base.share("value"), fading)
     layers = [
-        points.mark_line(strokeWidth=2, color="var(--run-1)"),
-        points.mark_point(filled=True, size=40, color="var(--run-1)").encode(tooltip=tips),
+        points.mark_line(strokeWidth=2, color=base.metric_colour("heldout")),
+        points.mark_point(filled=True, size=40, color=base.metric_colour("heldout")).encode(tooltip=tips),
     ]
     text = (
         "Share of held-out problems with at least one right answer among k. If pass@1 rises and pass@k "

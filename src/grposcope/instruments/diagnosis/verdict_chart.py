@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import altair as alt
@@ -20,7 +20,7 @@ from grposcope.maths.intervals import interval
 from grposcope.render import charts as base
 from grposcope.render import thinning
 from grposcope.render.thinning import rounded
-from grposcope.signs import heldout
+from grposcope.signs import heldout, levels
 
 KEPT = 150
 """Evaluations that are drawn, at most about."""
@@ -36,7 +36,8 @@ LONGEST = 60
 class Curve:
     """A curve: its name, its points as columns of one length, and the ends of its axis.
 
-    low, high: ends of the 95 % intervals; empty without any. share: it lies between 0 and 1, and so does its axis.
+    low, high: ends of the 95 % intervals; empty without any. key: the metric, for its colour. levels: step, value and
+    text of each level that the headline tells. share: it lies between 0 and 1, and so does its axis.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Curve:
     low: Sequence[Any] = ()
     high: Sequence[Any] = ()
     share: bool = False
+    key: str = ""
+    levels: Sequence[tuple[int, float, str]] = ()
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -65,8 +68,19 @@ def of_run(run: Run, findings: Sequence[Finding]) -> Figure | None:
     curves = [*outcome[-1:], cause] if cause is not None else outcome
     if not curves:
         return None
+    told = levels.of_run(run)
+    if told is not None:
+        key = "heldout" if told.heldout else told.name
+        curves = [replace(one, levels=_levels(told)) if one.key == key else one for one in curves]
     onset = None if bad is None else bad.onset
     return _figure(curves, onset, bad.fault if bad is not None else "")
+
+
+def _levels(told: levels.Levels) -> list[tuple[int, float, str]]:
+    """The first, best and last level as the headline tells them, each of those that look alike once."""
+    ends = ((told.first_step, told.first), (told.last_step, told.last), (told.best_step, told.best))
+    shown = {heldout.shown(level.value, told.shares): (step, level.value) for step, level in reversed(ends)}
+    return [(step, value, text) for text, (step, value) in shown.items() if math.isfinite(value)]
 
 
 def _reward(run: Run) -> Curve | None:
@@ -89,6 +103,7 @@ def _heldout(run: Run) -> Curve | None:
         rounded(low for low, _ in ends),
         rounded(high for _, high in ends),
         heldout.are_shares(score.value for _, score in scored),
+        "heldout",
     )
 
 
@@ -116,13 +131,14 @@ def _column(run: Run, name: str) -> Curve | None:
         means["step"],
         means["mean"],
         share=share,
+        key=name,
     )
 
 
 def _figure(curves: Sequence[Curve], onset: int | None, mode: str) -> Figure:
     """Both curves over the steps, on one axis where both are shares, else on one each; the onset as a dashed line."""
     together = all(one.share for one in curves)
-    shades = {one.name: base.colour(place) for place, one in enumerate(curves)}
+    shades = {one.name: base.metric_colour(one.key) for one in curves}
     columns = 1 if sum(map(len, shades)) > NARROW else 2
     legend = alt.Legend(symbolType="stroke", symbolStrokeWidth=3, columns=columns, labelLimit=280)
     layers: list[alt.Chart] = []
@@ -136,9 +152,14 @@ def _figure(curves: Sequence[Curve], onset: int | None, mode: str) -> Figure:
         axis = alt.Axis(
             format="~%" if one.share else alt.Undefined, orient="right" if place and not together else "left",
             grid=together or place == 0,
-            labelColor=base.colour(place) if len(curves) > 1 and not together else "var(--muted)",
+            labelColor=shades[one.name] if len(curves) > 1 and not together else "var(--muted)",
         )  # fmt: skip
-        layers += _layers(key, one, axis, together, base.colours("curve", shades, legend))
+        colours = base.colours("curve", shades, legend)
+        layers += _layers(key, one, axis, together, colours)
+        if one.levels:
+            step, value, text = (list(column) for column in zip(*one.levels, strict=True))
+            data["levels"] = {"step": step, "value": value, "text": text, "curve": [one.name] * len(step)}
+            layers += _level_marks(one, axis if together else None, colours, max(one.step))
     if onset is not None:
         data["onset"] = {"step": [float(onset)], "mode": [mode]}
         rule = base.dataset("onset").mark_rule(color="var(--alarm)", strokeDash=[4, 3], strokeWidth=1.5)
@@ -149,6 +170,19 @@ def _figure(curves: Sequence[Curve], onset: int | None, mode: str) -> Figure:
         "verdict", title[:1].upper() + title[1:], layers, data, caption=_caption(curves, onset, mode, together),
         height=230, wide=True, resolve=resolve,
     )  # fmt: skip
+
+
+def _level_marks(one: Curve, axis: alt.Axis | None, colours: alt.Color, end: float) -> list[alt.Chart]:
+    """A bar and the number at each level that the headline tells; those at the end stand left of it."""
+    up = alt.Y("value:Q", axis=axis, scale=alt.Scale(domain=list(one.ends), nice=False, zero=False))
+    level = base.dataset("levels").encode(base.steps(), up, colours)
+    number = level.encode(alt.Text("text:N"))
+    near = f"datum.step > {end / 2:g}"
+    return [
+        level.mark_tick(orient="horizontal", thickness=3, size=26),
+        number.transform_filter(f"!({near})").mark_text(align="left", dy=-11, fontWeight="bold", fontSize=12),
+        number.transform_filter(near).mark_text(align="right", dy=-11, dx=8, fontWeight="bold", fontSize=12),
+    ]
 
 
 def _layers(key: str, one: Curve, axis: alt.Axis, together: bool, colours: alt.Color) -> list[alt.Chart]:
@@ -184,4 +218,6 @@ def _caption(curves: Sequence[Curve], onset: int | None, mode: str, together: bo
         said.append(f"Left axis: {curves[0].name}; right axis: {curves[1].name}.")
     if any(any(v is not None and math.isfinite(v) for v in one.low) for one in curves):
         said.append("Bars: 95% intervals.")
+    if any(one.levels for one in curves):
+        said.append("Numbers: the levels that the headline tells, means of several rows or evaluations.")
     return " ".join(said)

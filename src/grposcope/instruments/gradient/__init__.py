@@ -17,6 +17,9 @@ backward       one pass that gives every parameter's scores, checked against aut
 hooks          how layers report their factors; checkpointing: activations recomputed to save memory
 """
 
+import importlib
+from typing import Any
+
 from grposcope.core.instrument import Command, Instrument
 
 __all__ = ["INSTRUMENT", "probe", "spectrum"]
@@ -34,3 +37,13 @@ INSTRUMENT = Instrument(
         ),
     ),
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

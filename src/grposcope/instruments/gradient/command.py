@@ -87,7 +87,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         "--tier",
         default="fast",
         choices=("fast", "exact"),
-        help="fast: leading singular values with bounds; exact: all of them (default: fast)",
+        help="how many singular values: fast, the leading ones with bounds; exact, all of them (default: fast)",
     )
     gradient.add_argument("--lr", type=float, metavar="X",
                           help="learning rate for the share of bfloat16 weights that a step changes (default: the "

@@ -76,7 +76,7 @@ def spectra(probe: ProbeRecord) -> Figure | None:
         f"matrix. A steep line means a gradient with few directions. Values below {LEAST:g} are not drawn"
     )
     if probe.tier != "exact":
-        text += "; the fast tier computes only the leading values, but its ranks include the rest of the energy"
+        text += "; only the leading values are computed (fast tier), but ranks include the rest of the energy"
     text += f"; {len(kept)} of {len(blocks)} blocks are drawn." if len(kept) < len(blocks) else "."
     return base.figure("geometry_spectra", "Singular values by layer", drawn, data, unit="σ_k / σ₁", caption=text,
                        height=260)  # fmt: skip

@@ -10,7 +10,7 @@ A probe holds most in one of five moments, each of which holds a sum of arrays t
     embedding   logits and the gradient of a tied embedding
 
 What a block keeps per token is observed in the self-check. Measured against peaks of processes in
-`benchmarks/probe_memory.py`; docs/limits.md has the ratios. The prediction is of a CPU; a GPU has no heap.
+`benchmarks/probe_memory.py`; docs/results.md has the ratios. The prediction is of a CPU; a GPU has no heap.
 """
 
 from __future__ import annotations

@@ -328,7 +328,7 @@ def _layers(layers: Mapping[str, LayerSize]) -> Table:
         )
     header = ("layer", "E‖s‖²", "Σ₁", "Δ", "V_p", "G*", "95%", "")
     return Table(
-        "By layer", header, rows, "Σ₁, Δ and V_p of the layers add up to those of the whole model.", folded=True
+        "By layer", header, rows, "Σ₁, Δ and V_p (above) of the layers add up to those of the model.", folded=True
     )
 
 

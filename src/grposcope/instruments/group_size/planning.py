@@ -280,15 +280,16 @@ def require(moments: Moments) -> None:
         reason = "one prompt" if moments.prompts < 2 else "a Gram matrix without entries across prompts"
         raise UserError(
             f"{reason} does not show how gradients differ between prompts (V_p), so it cannot choose a group "
-            f"size; it gives only Σ₁ = {moments.sigma1.value:.4g} and Δ = {moments.delta.value:.4g}; probe 2 "
-            "prompts or more"
+            f"size; it gives only the variance per rollout Σ₁ = {moments.sigma1.value:.4g} and the price of the "
+            f"group's baseline Δ = {moments.delta.value:.4g}; probe 2 prompts or more"
         )
     if moments.group < LEAST:
         errors = [(g, mse.leave_one_out(moments, 1, g)) for g in range(2, moments.group + 1)]
         known = [f"{error.value:.4g} ± {error.se:.2g} at G = {g}" for g, error in errors]
         raise UserError(
-            f"unbiased ‖g‖², Σ₁ and Δ need {LEAST} rollouts per prompt, but the probe has {moments.group}; it "
-            f"gives only the error per prompt, {' and '.join(known)}; probe groups of {LEAST} or more"
+            f"unbiased ‖g‖², variance per rollout Σ₁ and price of the group's baseline Δ need {LEAST} rollouts per "
+            f"prompt, but the probe has {moments.group}; it gives only the error per prompt, {' and '.join(known)}; "
+            f"probe groups of {LEAST} or more"
         )
 
 

@@ -24,7 +24,7 @@ INSTRUMENT = Instrument(
     commands=(
         Command(
             "lint",
-            "plan the next one",
+            "check a pipeline",
             "say what will go wrong with the settings of TRL or verl, before the run",
             "grposcope.instruments.lint.command",
         ),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from grposcope.commands import log_flags as logs
 from grposcope.commands.output import add_json, finish, say
+from grposcope.core.answer import Word
 from grposcope.core.errors import UserError
+from grposcope.core.text import visible
 from grposcope.instruments import has
 
 if TYPE_CHECKING:
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Read the settings of a run of TRL, verl, NeMo-RL or GRPOscope before it begins, and say what "
     "will go wrong, why, and according to which source. Your code is never imported, run or unpickled. Exit "
-    "status: 0, 1 for what --fail-on names, 2 where no settings can be read."
+    "status: 0, 1 for what --fail-on names, 2 where no settings can be read; of several files the worst."
 )
 EXAMPLES = """\
 examples:
@@ -35,7 +39,12 @@ examples:
   grposcope lint config.yaml --run runs/before  lengths, rewards, dead groups and curvature of an earlier run
   grposcope lint config.yaml --run base.jsonl   what several rewards will weigh, from a few rollouts of the base model
   grposcope lint config.yaml --fail-on failing  exit status 1 if the settings cannot work, for CI
+  grposcope lint configs/*.yaml train.py        several files, and every set of settings in them
 """
+
+
+UNREAD = "cannot be read"
+"""What is counted for files without settings."""
 
 
 def add_flags(command: argparse.ArgumentParser) -> None:
@@ -43,10 +52,16 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     from grposcope.faults import catalogue
 
     command.add_argument(
-        "path",
+        "paths",
+        nargs="+",
         metavar="CONFIG",
-        help="file with the settings: .py, .ipynb, .yaml, .toml, .json, .sh; - for standard input",
+        help="file with the settings: .py, .ipynb, .yaml, .toml, .json, .sh; - for standard input; of several files "
+        "every set of settings is judged",
     )
+    command.add_argument(
+        "--skip-others", action="store_true",
+        help="pass over files in which no settings can be read, as a hook before commits needs it",
+    )  # fmt: skip
     known = command.add_argument_group("facts that the settings do not contain")
     known.add_argument("--success-rate", type=float, metavar="P", help="share of rollouts that succeed at the start")
     known.add_argument("--probe", metavar="PROBE", help="folder of a probe of the model on the task")
@@ -64,24 +79,74 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; exit status 1 for what --fail-on names."""
+    """Print the findings of every file; exit status 1 for what --fail-on names, 2 where one cannot be read."""
+    _check_flags(arguments)
+    changed = _of_config(arguments)
+    known = _known(arguments)
+    if len(arguments.paths) == 1 and not arguments.skip_others:
+        too_bad, said = _judge(arguments.paths[0], arguments, changed, known)
+        finish(arguments, said)
+        return int(too_bad)
+    return _several(arguments, changed, known)
+
+
+def _several(arguments: argparse.Namespace, changed: Mapping[str, Any], known: Known) -> int:
+    """Judge every set of settings of several files under its name, and count; the worst exit status."""
+    status, words, documents = 0, Counter[str](), []
+    for path in chain.from_iterable(map(_sets, arguments.paths)):
+        say(arguments, f"==> {visible(path, 200)} <==")
+        try:
+            too_bad, said = _judge(path, arguments, changed, known)
+            status = max(status, int(too_bad))
+        except UserError as error:
+            said = {"source": path, "error": str(error)}
+            if arguments.skip_others and Path(path).is_file():
+                say(arguments, "no settings can be read, passed over")
+            else:
+                say(arguments, f"Cannot be read: {error}")
+                status = 2
+        words[said.get("word", UNREAD)] += 1
+        documents.append(said)
+        say(arguments, "")
+    counts = [f"{words[word]} {word}" for word in (*get_args(Word), UNREAD) if words[word]]
+    say(arguments, f"{len(documents)} sets of settings: {', '.join(counts)}")
+    finish(arguments, documents)
+    return status
+
+
+def _sets(path: str) -> list[str]:
+    """The sets of settings that a path of the command line names: one, or FILE#1, FILE#2, … of a file with several."""
+    from grposcope.instruments.lint import read
+
+    place, number = logs.numbered(path)
+    if str(place) != logs.STANDARD_INPUT:
+        try:
+            read.read(place, number)
+        except read.SeveralSetsError as error:
+            return [f"{place}#{which + 1}" for which in range(error.count)]
+        except UserError:
+            pass  # told where it is judged
+    return [path]
+
+
+def _judge(
+    path: str, arguments: argparse.Namespace, changed: Mapping[str, Any], known: Known
+) -> tuple[bool, dict[str, Any]]:
+    """Print the findings of one set of settings; whether it fails the command, and the document."""
     from grposcope.faults.judge_settings import lint
     from grposcope.instruments.lint import overrides, read
     from grposcope.instruments.lint.answer import answer
     from grposcope.render import document, terminal
 
-    _check_flags(arguments)
-    place, number = logs.numbered(arguments.path)
-    settings, changed = read.read(place, number), _of_config(arguments)
+    settings = read.read(*logs.numbered(path))
     try:
         settings = overrides.with_values(settings, changed)
     except UserError as error:
         raise UserError(f"--set {error}") from None
-    findings = lint(settings, _known(arguments))
+    findings = lint(settings, known)
     said = answer(settings, findings)
     say(arguments, terminal.text(said))
-    finish(arguments, document.of_answer(said))
-    return int(_exceeds(findings, arguments.fail_on))
+    return _exceeds(findings, arguments.fail_on), document.of_answer(said)
 
 
 def _check_flags(arguments: argparse.Namespace) -> None:

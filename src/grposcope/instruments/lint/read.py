@@ -40,6 +40,14 @@ IN_A_FOLDER = (".hydra/config.yaml", "files/config.yaml", "config.json", "traine
 _NAMES = listed([dialect.title for dialect in DIALECTS])
 
 
+class SeveralSetsError(UserError):
+    """A file has several sets of settings, `count` of them, and none was chosen."""
+
+    def __init__(self, text: str, count: int):
+        super().__init__(text)
+        self.count = count
+
+
 def read(path: Path, number: int | None = None) -> Settings:
     """The settings in a file; `number` picks one of several in it, from 1. UserError where there are none."""
     if path.is_dir():
@@ -104,7 +112,9 @@ def _python(path: Path, text: str, number: int | None) -> Settings:
         raise UserError(f"{path} has no call of GRPOConfig and no dict of settings; give the file that has one")
     if len(found) > 1 and number is None:
         places = listed([f"line {settings.line}" for settings in found[:6]])
-        raise UserError(f"{path} has {len(found)} sets of settings, in {places}; give one of them, such as {path}#1")
+        raise SeveralSetsError(
+            f"{path} has {len(found)} sets of settings, in {places}; give one of them, such as {path}#1", len(found)
+        )
     if (number or 1) > len(found):
         raise UserError(f"{path} has {len(found)} sets of settings, so there is no #{number}")
     one = found[(number or 1) - 1]

@@ -173,9 +173,9 @@ def _do(weights: RewardWeights, how: Aggregation) -> str:
             return (
                 "standardize each reward before the sum (TRL multi_objective_aggregation=normalize_then_sum, "
                 "verl algorithm.adv_estimator=gdpo, aggregation standardized_components of grposcope train), or "
-                "raise the weight of the muted reward"
+                "raise the weight of the reward that hardly counts"
             )
-        return "the muted reward is constant in most groups: give it partial credit, or larger groups"
+        return "the reward that hardly counts is constant in most groups: give it partial credit, or larger groups"
     if weights.collisions.share.value > COLLIDING:
         return "choose weights that give different rewards different sums, or standardize each reward before the sum"
     return "read rollouts where the rising reward is high and the falling one is low"

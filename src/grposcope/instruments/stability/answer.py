@@ -179,7 +179,7 @@ def _table(checks: Mapping[str, Stability]) -> Table:
         ("largest stable refresh interval N*, steps on one batch", *(number(m.threshold) for m in margins)),
         ("largest stable constant lag K*, steps", *(number(one.lag_threshold) for one in known)),
         ("published rule κηK < 1 − β: K below, safe for both", *(number(one.published) for one in known)),
-        ("lag rule, which assumes that rollouts are half an interval old", *(number(m.naive) for m in margins)),
+        ("rule of thumb, which assumes that rollouts are half an interval old", *(number(m.naive) for m in margins)),
         ("interval ÷ largest stable one", *(_if_fresh(one, lambda m: m.share) for one in known)),
         (
             "size of a disturbance after one refresh cycle ÷ before",

@@ -19,7 +19,7 @@ INSTRUMENT = Instrument(
     commands=(
         Command(
             "verify",
-            "look at a run",
+            "check a pipeline",
             "test that a pipeline does what it says: weights, tokens, advantages, groups, rewards",
             "grposcope.instruments.verify.command",
         ),

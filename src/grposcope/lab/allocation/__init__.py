@@ -30,7 +30,7 @@ LOOKED_AT = 16
 """CandidateProblems that are looked at for each problem of a batch."""
 
 RETIRED = ("optimal", "two-stage")
-"""Allocators of earlier versions, for the error that names what is left; docs/allocation.md says why they went."""
+"""Allocators of earlier versions, for the error that names what is left; why they went: experiments/allocation.md."""
 
 
 @dataclass(frozen=True)

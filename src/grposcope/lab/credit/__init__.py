@@ -305,7 +305,7 @@ def _placebo(text: str, given: str) -> Chosen:
     """The placebo of the source that `of=…` names, which needs what that one needs."""
     key, _, of = given.partition("=")
     if key != "of" or of.partition(":")[0] == PLACEBO:
-        raise UserError(f"credit {text}: a placebo is one of another source; write {PLACEBO}:of=prefix")
+        raise UserError(f"credit {text}: a placebo shuffles another source's credit; write {PLACEBO}:of=prefix")
     inner = chosen(of)
 
     def assign(objective: Objective, rollouts: RolloutBatch, **settings: Any) -> Tensor:

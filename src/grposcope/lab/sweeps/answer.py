@@ -34,17 +34,18 @@ CURVES = 8
 def of_plan(plan: SweepPlan) -> Answer:
     """What a plan would run: its cells."""
     seeds = ", ".join(map(str, plan.seeds))
-    said = f"{len(plan.runs)} runs in {plan.out}: {len(plan.cells)} cells, seeds {seeds}."
+    said = f"{len(plan.runs)} runs in {plan.out}: {len(plan.cells)} settings, seeds {seeds}."
     rows = [(cell.name, "baseline" if cell.name == plan.baseline else "") for cell in plan.cells]
     document = {**plan.document(), "out": str(plan.out), "runs": len(plan.runs)}
-    return Answer("plan", "What will be run?", sentence=said, tables=[Table("", ("cell", ""), rows)], document=document)
+    tables = [Table("", ("setting", ""), rows)]
+    return Answer("plan", "What will be run?", sentence=said, tables=tables, document=document)
 
 
 def answer(result: SweepTable, states: Sequence[RunState]) -> Answer:
     """What differs from the baseline, the table of cells, and the runs that failed."""
-    header = ("cell", "seeds", TITLES[result.metric], "difference", "adjusted p")
+    header = ("setting", "seeds", TITLES[result.metric], "difference", "adjusted p")
     caption = (
-        f"Mean ± standard error over seeds; differences from {result.baseline} seed by seed; p by Holm over cells."
+        f"Mean ± standard error over seeds; differences from {result.baseline} seed by seed; p by Holm over settings."
     )
     tables = [Table("", header, [tuple(visible(cell) for cell in _cells(row)) for row in result.cells], caption)]
     failed = [(state.run.label, "; ".join(state.deaths)) for state in states if state.status == "failed"]
@@ -69,7 +70,7 @@ def document(result: SweepTable, states: Sequence[RunState], runs: Mapping[tuple
         return Document((), top, ())
     below = runs_page.document(chosen)
     return replace(
-        below, top=top, sections=(Answer("cells", "How do the cells compare?", figures=[figure]), *below.sections)
+        below, top=top, sections=(Answer("cells", "How do the settings compare?", figures=[figure]), *below.sections)
     )
 
 
@@ -117,12 +118,12 @@ def sentence(result: SweepTable) -> str:
     """The conclusion: what differs from the baseline."""
     tested, baseline = _tested(result), result.baseline
     if not tested:
-        return f"Cannot tell: a difference from {baseline} needs two seeds that finished in both cells."
+        return f"Cannot tell: a difference from {baseline} needs two seeds that finished in both settings."
     beyond = [row for row in tested if row.adjusted < LEVEL and row.difference is not None]
     if not beyond:
         return (
-            f"No cell differs from {baseline} by more than seeds do (smallest adjusted p = "
-            f"{number(min(row.adjusted for row in tested))}, cells compared: {len(tested)})."
+            f"No setting differs from {baseline} by more than seeds do (smallest adjusted p = "
+            f"{number(min(row.adjusted for row in tested))}, settings compared: {len(tested)})."
         )
     told = [f"{row.cell} by {_estimate(row.difference, '+')} (adjusted p = {row.adjusted:.2g})" for row in beyond
             if row.difference is not None]  # fmt: skip

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "Train over a grid of settings and seeds, on this machine or on a Ray cluster, and compare the "
-    "cells. The same command continues where it was stopped. Exit status: 1 if a run failed, 2 if the "
+    "settings. The same command continues where it was stopped. Exit status: 1 if a run failed, 2 if the "
     "plan cannot work, else 0."
 )
 EXAMPLES = """\
 examples:
   grposcope sweep groups.yaml                     every run, as many at a time as there are cores
-  grposcope sweep groups.yaml --check             the cells and runs, nothing is started
+  grposcope sweep groups.yaml --check             the settings and runs, nothing is started
   grposcope sweep groups.yaml --jobs 2            two at a time, half of the cores each
   grposcope sweep groups.yaml --ray               on Ray, started on this machine
   grposcope sweep groups.yaml --ray 10.0.0.1:6379 on a Ray cluster whose nodes share the folder
@@ -37,7 +37,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     command.add_argument("plan", metavar="YAML", help="seeds, base, grid, cells, baseline, metric; docs/howto/sweep.md")
     command.add_argument("--out", type=Path, metavar="FOLDER", help="folder of the runs (default: sweeps/NAME)")
-    command.add_argument("--check", action="store_true", help="only check every cell, and list them")
+    command.add_argument("--check", action="store_true", help="only check every setting of the grid, and list them")
     command.add_argument("--jobs", type=int, metavar="N", help="runs at a time (default: one per GPU, else per core)")
     command.add_argument("--ray", nargs="?", const="", metavar="ADDRESS",
                          help="run on Ray: the cluster at ADDRESS, else one started here")  # fmt: skip

@@ -126,7 +126,7 @@ def of(content: Mapping[str, Any], out: Path, where: Where = lambda key: f"sweep
     if metric == "pass@1" and any(cell.config.eval_problems == 0 for cell in cells):
         raise UserError(f"{where('metric')}: without held-out problems there is no pass@1; compare by metric: reward")
     if len(cells) * len(seeds) > LARGEST:
-        raise UserError(f"{where('grid')}: {len(cells):,} cells × {len(seeds)} seeds are more than {LARGEST:,} runs")
+        raise UserError(f"{where('grid')}: {len(cells):,} settings × {len(seeds)} seeds are more than {LARGEST:,} runs")
     return SweepPlan(out, cells, seeds, _baseline(content.get("baseline"), cells, where), metric)
 
 
@@ -160,7 +160,7 @@ def _cells(content: Mapping[str, Any], base: Mapping[str, Any], where: Where) ->
     for name, changes, key in found:
         before = folders.setdefault(folder_name(name).casefold(), name)
         if before != name or sum(other == name for other, _, _ in found) > 1:
-            raise UserError(f"{where(key)}: two cells are called {name}; give each a name of its own")
+            raise UserError(f"{where(key)}: two settings (cells) are called {name}; give each a name of its own")
         config = TrainConfig(**{**base, **changes})
         try:
             check(config)
@@ -232,7 +232,7 @@ def _baseline(given: Any, cells: Sequence[SweepCell], where: Where) -> str:
         matching = [cell.name for cell in cells if cell.name == given]
     if len(matching) != 1:
         names = ", ".join(cell.name for cell in cells[:10])
-        raise UserError(f"{where('baseline')}: {len(matching)} cells are {given!r}; name one of them: {names}")
+        raise UserError(f"{where('baseline')}: {len(matching)} settings are {given!r}; name one of them: {names}")
     return matching[0]
 
 

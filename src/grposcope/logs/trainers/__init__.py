@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from grposcope.core.text import listed
 from grposcope.logs.trainers import (
+    agent_lightning,
     areal,
     art,
+    cosmos_rl,
     generic,
     grposcope,
     ms_swift,
@@ -18,6 +20,7 @@ from grposcope.logs.trainers import (
     skyrl,
     slime,
     tinker,
+    trinity,
     trl,
     twinkle,
     verifiers,
@@ -41,6 +44,9 @@ TRAINERS: dict[str, Trainer] = {
     "twinkle": twinkle.TWINKLE,
     "art": art.ART,
     "verifiers": verifiers.VERIFIERS,
+    "agent-lightning": agent_lightning.AGENT_LIGHTNING,
+    "trinity": trinity.TRINITY,
+    "cosmos-rl": cosmos_rl.COSMOS_RL,
 }
 """Trainers by name."""
 
@@ -53,7 +59,7 @@ def defect(name: str, engine: str) -> Defect:
     return next(one for one in DEFECTS if (one.name, one.engine) == (name, engine))
 
 
-FIRST = ("ms-swift", "verifiers", "twinkle", "roll")
+FIRST = ("ms-swift", "verifiers", "twinkle", "roll", "agent-lightning", "trinity")
 """Those whose logs have keys of another trainer as well, and which are asked before it whether a log is theirs."""
 
 

@@ -3,7 +3,7 @@
 A row for the rollouts of a step, one for its update, one for costs, one for an evaluation. Older versions put `train/`
 before every key, newer ones have sections, `reward/mean`, `loss/train`. `reward/std_dev` is the mean over groups of a
 spread with ddof 0, so it keeps its name; so does what a trajectory reports beside its reward. The trajectories lie
-beside it (`art_trajectories`).
+beside it (`art_trajectories`); `art_console` reads what is printed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from grposcope.logs.formats.jsonl import objects
 from grposcope.logs.formats.kind import LINES, LogKind
 from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
-from grposcope.logs.trainers import art_trajectories
+from grposcope.logs.trainers import art_console, art_trajectories
 from grposcope.logs.trainers.trainer import Columns, Made, Trainer, with_prefix
 
 HISTORY = "history.jsonl"
@@ -76,7 +76,11 @@ ART = Trainer(
         "policy_loss": ("loss/policy_loss", *with_prefix("policy_loss")),
         "grad_norm": ("loss/grad_norm", *with_prefix("grad_norm")),
         "lr": ("loss/learning_rate", *with_prefix("learning_rate")),
-        "staleness/mean": with_prefix("steps_off_policy"),
+        "clip_fraction": ("loss/clipped_token_fraction",),
+        "importance/ratio": ("loss/importance_ratio_mean",),
+        "mismatch/correlation": ("loss/probs_corr",),
+        "staleness/mean": ("offpolicy/token_weighted_policy_age_steps", *with_prefix("steps_off_policy")),
+        "trained": (art_console.TRAINED,),
         "agent/errors": ("reward/exception_rate", *with_prefix("exception_rate")),
     },
     logs=(
@@ -84,6 +88,7 @@ ART = Trainer(
         LogKind(read_history, shapes=LINES, rows=(dict.fromkeys(("training_step", "recorded_at", "step"), object),)),
         art_trajectories.TABLE,
         art_trajectories.LINES,
+        art_console.KIND,
     ),
     made=made,
     how_to_log={

@@ -2,7 +2,8 @@
 
 `reward/avg_raw_reward` is the reward of the rollouts, `loss/avg_final_rewards` what is left after a KL penalty.
 `policy/policy_kl` follows the estimator that was configured. `policy/response_length` is the width of the padded batch,
-so it keeps its name.
+so it keeps its name. `async/keep_rate` is the share of groups that were not dropped for equal rewards
+(sample_full_batch), `generate/trajectory_time_env_mean` the time of a trajectory in its environment.
 """
 
 from __future__ import annotations
@@ -10,6 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from grposcope.logs.trainers.trainer import Columns, Made, Setting, Trainer
+
+
+def made(columns: Columns) -> dict[str, Made]:
+    """Turns of the policy, and the share of dead groups, which the asynchronous trainer drops."""
+    keep = columns.get("async/keep_rate")
+    return turns(columns) | ({} if keep is None else {"dead_fraction": Made(1 - keep, "1 − async/keep_rate")})
 
 
 def turns(columns: Columns) -> dict[str, Made]:
@@ -60,8 +67,9 @@ SKYRL = Trainer(
         "staleness/mean": ("async/staleness_mean",),
         "staleness/max": ("async/staleness_max",),
         "agent/turns": ("environment/num_turns",),
+        "agent/seconds_tools": ("generate/trajectory_time_env_mean",),
     },
-    made=turns,
+    made=made,
     version="0.3.0",
     configured=lambda keys: any(key.startswith(("trainer.policy.", "trainer.algorithm.")) for key in keys),
     settings=(

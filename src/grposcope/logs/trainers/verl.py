@@ -208,6 +208,7 @@ VERL = Trainer(
         "mismatch/k3": ("rollout_corr/k3_kl",),
         "mismatch/chi2_token": ("rollout_corr/chi2_token",),
         "mismatch/chi2_sequence": ("rollout_corr/chi2_seq",),
+        "mismatch/correlation": ("training/rollout_actor_probs_pearson_corr",),
         "mismatch/prob_diff": ("training/rollout_probs_diff_mean",),
         "importance/weight": ("rollout_corr/rollout_is_mean",),
         "importance/weight_min": ("rollout_corr/rollout_is_min",),

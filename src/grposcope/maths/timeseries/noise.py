@@ -42,6 +42,9 @@ EXACT = 1e-12
 SMOOTHED = 60
 """Rows below which it is not asked whether they were averaged: a correlation is known to 0.13 then."""
 
+WANDERED, CALM = 20, 0.8
+"""Rows below which it is not asked how far neighbours go together, and the largest φ that is allowed for."""
+
 JUMP = 3.5
 """Robust standard deviations from their median beyond which the difference of neighbours is a jump."""
 
@@ -223,14 +226,30 @@ def smoothing(y: Array) -> float:
     """
     if len(y) < SMOOTHED:
         return 0.0
+    lag = _lag_of_differences(y)
+    return min(1 + 2 * lag + 1 / math.sqrt(len(y)), 0.98) if NO_WHITE < lag < NO_NOISE else 0.0
+
+
+def wandering(y: Array) -> float:
+    """φ of AR(1) noise by the differences of y (n,), from 0 to CALM: at least that, where there is white noise too.
+
+    0 for fewer than WANDERED rows, and for a curve without noise.
+    """
+    if len(y) < WANDERED:
+        return 0.0
+    lag = _lag_of_differences(y)
+    return min(max(1 + 2 * lag, 0.0), CALM) if lag < NO_NOISE else 0.0
+
+
+def _lag_of_differences(y: Array) -> float:
+    """Lag-one correlation of the differences of y (n,), of which large ones are cut; 1 for a constant."""
     steps = np.diff(y)
     if (spread := robust_spread(steps)) > 0:
         middle = float(np.median(steps))
         steps = np.clip(steps, middle - JUMP * spread, middle + JUMP * spread)
     steps = steps - steps.mean()
     power = float(np.square(steps).sum())
-    lag = float((steps[1:] * steps[:-1]).sum()) / power if power > 0 else 1.0
-    return min(1 + 2 * lag + 1 / math.sqrt(len(y)), 0.98) if NO_WHITE < lag < NO_NOISE else 0.0
+    return float((steps[1:] * steps[:-1]).sum()) / power if power > 0 else 1.0
 
 
 def widening(phi: float) -> float:

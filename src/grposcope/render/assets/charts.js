@@ -1,8 +1,9 @@
 "use strict";
 // Draws charts, and lets the reader zoom, smooth and compare them: all charts over time share one window and one cursor.
 (() => {
-  const { make, adapted, isOverTime, isCurve, withCellTips } = window.grposcope;
+  const { make, folded, adapted, isOverTime, isCurve, withCellTips } = window.grposcope;
   const DRAG = 6; // pixels from which a press is a drag
+  const LONG = 160; // characters of a caption of which the first sentence is enough at first
   const ERRORS = 1; // Vega's level of logging errors only
 
   const charts = (data, root) => {
@@ -162,16 +163,22 @@
       }, { passive: false });
     };
 
-    const figure = content => {
+    const figure = (content, small = false) => {
       const place = make("div", { class: "chart", role: "img", "aria-label": `${content.title}. ${content.caption || ""}`, id: `chart-${content.name}` });
       waiting.set(place, content);
       if (isOverTime(whole(content)[0])) {
         place.classList.add("time");
         listenTo(place);
       }
-      return make("figure", content.wide ? { class: "wide" } : {},
-        make("h3", { text: content.title }, content.unit && make("small", { text: content.unit })),
-        place, content.caption && make("figcaption", { text: content.caption }));
+      const caption = () => {
+        const text = content.caption || "", sentence = text.indexOf(". ") + 1;
+        const first = text.startsWith("Dashed: ") || !small ? sentence : 0; // what is marked stays, and of a large chart a sentence
+        if (!text || (!small && (text.length < LONG || !first))) return [text && make("figcaption", { text })];
+        return [first > 0 && make("figcaption", { text: text.slice(0, first) }),
+          folded([small ? "what it is" : "more"], place => place.append(make("figcaption", { text: text.slice(first).trim() })))];
+      };
+      return make("figure", content.wide && !small ? { class: "wide" } : {},
+        make("h3", { text: content.title }, content.unit && make("small", { text: content.unit })), place, ...caption());
     };
 
     const choose = (name, value) => {

@@ -9,8 +9,8 @@
   const shown = new Map(); // content of a chart -> its figure, once it is made
   const folds = []; // { details, figures }: what can be opened, and the charts in it
 
-  const figures = contents => make("div", { class: "figures" }, ...contents.map(content => {
-    const figure = drawing.figure(content);
+  const figures = (contents, small = false) => make("div", { class: "figures" }, ...contents.map(content => {
+    const figure = drawing.figure(content, small);
     shown.set(content, figure);
     return figure;
   }));
@@ -29,10 +29,11 @@
   const filled = (host, content, first = false) => {
     const all = content.figures || [], atOnce = all.filter(one => !one.group);
     for (const text of content.text || []) host.append(prose(text));
+    if (content.more) host.append(folded(["more"], place => place.append(...content.more.map(prose)), { class: "more" }));
     if (first && atOnce.length) host.append(figures(atOnce));
     if (content.tiles) host.append(make("div", { class: "tiles" }, ...content.tiles.map(tile => make("div", { class: "tile" },
       make("span", { text: tile.label }), make("b", { text: tile.value }), tile.detail && make("span", { text: tile.detail })))));
-    if (!first && atOnce.length) host.append(figures(atOnce));
+    if (!first && atOnce.length) host.append(figures(atOnce, content.small));
     if (content.widget) host.append(window.grposcope[content.widget](content.data));
     if (content.tables) host.append(make("div", { class: "tables" }, ...content.tables.map(table)));
     host.append(...groups(all));
@@ -40,7 +41,14 @@
   };
   const sectionOf = content => {
     const host = make("section", { id: content.name }), head = make("h2", { text: content.title });
-    if (!content.folded) return filled(make("section", { id: content.name }, head), content);
+    if (!content.folded) {
+      const section = filled(make("section", { id: content.name }, head), content);
+      if (content.small) {
+        section.className = "small";
+        section.style.setProperty("--charts", Math.min(4, (content.figures || []).filter(one => !one.group).length) || 2);
+      }
+      return section;
+    }
     host.append(fold([head, counted(content.figures || [])], content.figures || [], place => filled(place, content)));
     return host;
   };
@@ -99,7 +107,11 @@
   });
   main.append(make("nav", { "aria-label": "Sections" }, ...links));
   if (drawing) main.append(bar(drawing, search, data.runs, openAll));
-  for (const section of data.sections) main.append(sectionOf(section));
+  for (let at = 0; at < data.sections.length;) { // small sections in a row stand beside one another
+    const small = [];
+    while (at < data.sections.length && data.sections[at].small && !data.sections[at].folded) small.push(sectionOf(data.sections[at++]));
+    if (small.length) main.append(make("div", { class: "smalls" }, ...small)); else main.append(sectionOf(data.sections[at++]));
+  }
   main.append(make("footer", { text: `GRPOscope ${data.version}. Long curves are thinned with their smallest and largest values kept; hover or tap for numbers.` +
     (drawing ? " Drag over a chart to zoom, or turn the wheel with Shift; a double click shows the whole run." : "") }));
   if (location.hash) openNamed(decodeURIComponent(location.hash.slice(1)));

@@ -9,11 +9,12 @@ import numpy as np
 
 from grposcope.core.finding import Finding
 from grposcope.core.run import Run
-from grposcope.core.text import listed, number
+from grposcope.core.text import number
 from grposcope.logs.columns import flat
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs.ladder.rung import Rung, blamed, of_fault, to_log
-from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
+from grposcope.signs.moves_alone import distance, moves_alone
+from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.settings.recipe import has_adapters
 from grposcope.signs.thresholds import FULL_RATE, LORA_RATE, MANY_STEPS, MOST_ZERO, UNMOVED
 
@@ -26,16 +27,6 @@ NO_GRADIENT = ("lost gradient", "no token trained on", "zero loss")
 NOT_DRAWN = ("weights never arrived", "wrong weights at the sampler", "weights lost at a restart", "stale sampler",
              "growing lag")  # fmt: skip
 """Faults by which a rung fails."""
-
-SIGNED = ("kl_k1", "kl_penalty", "kl_estimate")
-"""KL estimates that may be negative, whose level does not say how far the policy went."""
-
-FAR, TIMES = 0.1, 5.0
-"""Nats of KL per token that a policy cannot go without its texts changing, if they are also TIMES those of the first
-rows."""
-
-STILL = 0.03
-"""Change of a metric of the rollouts, over its level, that is none."""
 
 CHECK_WEIGHTS = (
     "compare the weights of two checkpoints, or train ten steps with a KL coefficient of 1e-6, so that it is computed"
@@ -69,7 +60,7 @@ def gradient(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
 
 def _gradient_unseen(quantities: Quantities) -> Rung:
     """The rung where no gradient norm is logged."""
-    kl = _distance(quantities)
+    kl = distance(quantities)
     if kl is not None and kl.level(LATE).value > max(UNMOVED, 2 * kl.level(EARLY).value):
         went = quantities.went(kl.name, kl.level(EARLY).value, kl.level(LATE).value)
         return Rung(*GRADIENT, "yes", f"no gradient norm is logged, but the policy moved ({went} nats)")
@@ -90,7 +81,7 @@ def weights(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     """Whether the KL to the start shows that the policy moved; without one, whether ratios were clipped."""
     if cause := blamed(findings, ("low learning rate",)):
         return of_fault(*WEIGHTS, cause)
-    kl = _distance(quantities)
+    kl = distance(quantities)
     if kl is not None and not kl.values.any():
         return _never_apart(kl, quantities)
     if kl is not None:
@@ -128,38 +119,20 @@ def sampler(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     if cause := blamed(findings, NOT_DRAWN):
         return of_fault(*SAMPLER, cause)
     mismatch = quantities.get("mismatch", SHORT)
-    if mismatch is None and (moved := _moves_unseen(quantities)):
-        return Rung(*SAMPLER, "no", moved, "the policy moves, what is sampled does not", CHECK_SAMPLER)
+    if mismatch is None and (moved := moves_alone(quantities)):
+        return Rung(
+            *SAMPLER,
+            "no",
+            f"{moved}: so it is when the new weights do not reach the sampler",
+            "the policy moves, what is sampled does not",
+            CHECK_SAMPLER,
+        )
     if mismatch is None:
         how = to_log("mismatch", "the mismatch of sampler and trainer", quantities.run)
         do = f"{how}; or run grposcope verify on rollouts with log-probabilities"
         return Rung(*SAMPLER, "cannot tell", "no mismatch of sampler and trainer is logged", do=do)
     went = quantities.went(mismatch.name, mismatch.level(EARLY).value, mismatch.level(LATE).value)
     return Rung(*SAMPLER, "yes", f"{went}, which does not grow as weights that never arrive would make it")
-
-
-def _moves_unseen(quantities: Quantities) -> str:
-    """That the trained policy goes far from its start while nothing of what is sampled changes; empty where it does not
-    or something does, or where too little is logged to say."""
-    kl, still = _distance(quantities), [quantities.get(name, LEAST) for name in ("reward", "length", "entropy")]
-    seen = [one for one in still if one is not None]
-    if kl is None or len(kl) < MANY_STEPS or still[0] is None or len(seen) < 2:
-        return ""
-    first, last = kl.level(EARLY).value, kl.level(LATE).value
-    if last < FAR or last < TIMES * float(np.median(kl.values[:SHORT])) or not all(map(_stands, seen)):
-        return ""
-    names = listed([quantities.key(one.name) for one in seen])
-    return (
-        f"{quantities.went(kl.name, first, last)} nats per token, while {names} of what is sampled stand still: so it "
-        "is when the new weights do not reach the sampler"
-    )
-
-
-def _stands(series: MetricSeries) -> bool:
-    """Whether a metric of the rollouts has the same level at both ends, to STILL of it or of its noise."""
-    change, middle = series.change(EARLY, LATE), abs(float(np.median(series.values)))
-    size = abs(change.value) + 2 * change.se
-    return bool(size <= max(STILL * middle, 0.5 * float(np.std(series.values))))
 
 
 def learning_rate(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
@@ -205,9 +178,3 @@ def _largest_rate(quantities: Quantities) -> float | None:
     if series is not None:
         return float(series.values.max())
     return float(setting) if isinstance(setting, int | float) else None
-
-
-def _distance(quantities: Quantities) -> MetricSeries | None:
-    """The KL to the start, on enough rows, by an estimate that is not negative; None where none is logged."""
-    kl = quantities.get("kl", SHORT)
-    return None if kl is None or kl.name in SIGNED or kl.values.min() < 0 else kl

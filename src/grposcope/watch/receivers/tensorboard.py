@@ -59,7 +59,7 @@ class TensorBoard:
 
 
 def write(place: str, alerts: Sequence[Alert]) -> None:
-    """Texts and points in event files of our own: `grposcope/verdict`, `grposcope/alarm/<mode>`; without torch."""
+    """Texts and points in event files of our own: `grposcope/verdict`, `grposcope/alarm/<fault>`; without torch."""
     from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 

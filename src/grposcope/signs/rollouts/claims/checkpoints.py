@@ -152,7 +152,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
             "log-probabilities."
         )
     elif visible or seen.p <= FAR:
-        yield _test(evidence, rows, path, increments[seen.best], sums, stated, seen.p, (visible, len(alternatives)))
+        found = _test(evidence, rows, path, increments[seen.best], sums, stated, seen.p, (visible, len(alternatives)))
+        yield replace(found, explains=OF_OTHERS)
     if recorded is not None:
         yield recorded
 
@@ -257,6 +258,9 @@ def _by_recorded(
     )
 
 
+OF_OTHERS = ("unlikely tokens", "sampler temperature differs")
+"""Faults that tokens of other weights look like."""
+
 BRIEF: Mapping[str, str] = {
     "lag": "sampler behind by a fixed number of checkpoints",
     "ahead": "rollouts of the checkpoint after the expected one",
@@ -294,7 +298,9 @@ def _said(evidence: PipelineEvidence, path: WriterPath, rows: Sequence[RowTokens
     if path.kind == "frozen" and len(evidence.steps) < 2:
         return f"The rollouts were drawn by {evidence.scored[path.number].name}"
     if path.kind == "frozen":
-        return f"The sampler kept the weights of {evidence.scored[path.number].name}"
+        kept = evidence.scored[path.number]
+        earlier = ", or earlier ones, of which none is at hand" if path.number == 0 and kept.step else ""
+        return f"The sampler kept the weights of {kept.name}{earlier}"
     if path.kind == "ahead":
         return "The rollouts were drawn by the checkpoint after the expected one"
     by = {

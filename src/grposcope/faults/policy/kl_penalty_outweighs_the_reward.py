@@ -1,0 +1,112 @@
+"""A KL coefficient so large that the policy is held at its start, whatever the reward asks for.
+
+What it is
+    The coefficient is a hundred times a usual one: a typing error, a value meant for a KL that is averaged otherwise,
+    or one that a controller has raised.
+How it shows
+    The coefficient, as set or as loss ÷ KL in the rows, is 1 or more; the KL stays near 0 although there is a gradient,
+    and the reward does not rise.
+What it does to the gradient
+    The term of the KL grows with the distance until it balances the advantages, after a step or two; the gradient norm
+    is large and leads back.
+What to do
+    Lower the coefficient to 0.001 to 0.04. A higher learning rate does not help.
+What decides
+    Twenty steps with a hundredth of the coefficient: the KL grows by a multiple.
+Sources
+    arXiv:2402.03300 (GRPO), which has 0.04
+    method of this project
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact
+from grposcope.core.settings import Settings
+from grposcope.core.text import number
+from grposcope.faults.known import Known
+from grposcope.maths.timeseries.change import LATE
+from grposcope.signs import run_outcome
+from grposcope.signs.parts_of_the_loss import loss_as_multiple
+from grposcope.signs.quantities import LEAST, Quantities
+from grposcope.signs.settings.names import by_our_names
+
+STRONG = 1.0
+"""Coefficient of the KL from which it holds the policy: 25 times that of the GRPO paper."""
+
+KEYS = ("beta", "kl", "actor_rollout_ref.actor.kl_loss_coef")
+"""Keys of the coefficient in the settings that are checked."""
+
+NEAR = 0.02
+"""Late nats of KL per token below which the policy is near its start."""
+
+
+def check(quantities: Quantities) -> Finding:
+    """A coefficient of STRONG or more, by the rows or the settings, a KL below NEAR, and no gain."""
+    kl = quantities.require("kl", LEAST)
+    found, stated = loss_as_multiple(quantities, "kl"), quantities.run.setting("kl")
+    if found is None and not isinstance(stated, int | float):
+        return cannot_tell("no coefficient of a KL term is logged")
+    coefficient = float(stated) if found is None else found.coefficient
+    late, outcome = kl.level(LATE).value, run_outcome.of_run(quantities.run)
+    evidence = (
+        Sign("coefficient of the KL", coefficient, limit=f"usual up to 0.1, held from {STRONG:g}"),
+        Sign(f"{kl.name}, last {1 - LATE[0]:.0%}", late, column=kl.name),
+    )
+    if coefficient < STRONG or late > NEAR or kl.values.min() < 0 or not kl.values.any():
+        return fact(False, "the KL penalty does not hold the policy at its start", evidence)
+    if outcome.direction == "up":
+        return fact(False, "the reward rises under the penalty", evidence)
+    key = quantities.key(kl.name)
+    how = (
+        f"the loss is {number(coefficient)} × {key}"
+        if found is not None
+        else f"the coefficient is {number(coefficient)}"
+    )
+    because = (
+        f"{how}, where 0.001 to 0.04 is usual, and {key} stays at {number(late)} nats: the penalty holds the policy at "
+        "its start"
+    )
+    return fact(True, because, evidence, brief=f"KL coefficient {number(coefficient)}, {key} held at {number(late)}",
+                explains=("low learning rate", "no learning"))  # fmt: skip
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """A coefficient of the KL in the loss of STRONG or more."""
+    value = by_our_names(config).get("kl")
+    key = next(
+        (key for key in ("beta", "kl", "actor_rollout_ref.actor.kl_loss_coef") if config.number(key) == value), ""
+    )
+    if not isinstance(value, int | float) or value < STRONG:
+        return
+    yield fact(
+        True,
+        f"the coefficient of the KL is {value:g}, where 0.001 to 0.04 is usual: the policy stays at its start",
+        config.signs(key) if key else (),
+        grade="warning",
+        brief="a KL coefficient that holds the policy",
+        remedy="set it to 0.001 to 0.04, or 0",
+    )
+
+
+FAULT = Fault(
+    name="kl penalty outweighs the reward",
+    rank=26,
+    remedy="lower the coefficient of the KL to 0.001 to 0.04, or 0; a higher learning rate does not help",
+    effect="the policy stays where it started",
+    beside="warning",
+    log=LogTest(
+        "kl penalty outweighs the reward",
+        check,
+        needs=("kl", "loss"),
+        where_logged=True,
+        statistic="loss over KL, or the coefficient that is set; late KL; what became of the reward",
+        threshold=f"coefficient of {STRONG:g} or more, late KL below {NEAR:g} nats and no gain, a fact",
+    ),
+    settings=SettingsCheck(
+        "kl penalty outweighs the reward", settings, ("trl", "ms-swift", "verl", "grposcope"),
+        "a KL coefficient that holds the policy at its start", ("warning",),
+    ),
+)  # fmt: skip

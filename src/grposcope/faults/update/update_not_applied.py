@@ -1,0 +1,82 @@
+"""There is a gradient and a learning rate, and the policy is exactly the one it started as.
+
+What it is
+    The optimiser's step is skipped, holds other parameters than those that the loss is taken of, or is undone: an
+    optimiser made before the model was wrapped or moved, a loss scaler that skips every step, frozen weights beside
+    trained ones, weights loaded anew before each batch. Or the reference is renewed at every step, so that the KL
+    says nothing.
+How it shows
+    The KL to the start is exactly 0 in every row, while the gradient norm and the learning rate are not, and the reward
+    stays where it was. Any change of the weights would leave a KL of more than 0.
+What it does to the gradient
+    Nothing: it is taken, and thrown away.
+What to do
+    Compare a checksum of the weights before and after one step of the optimiser. If it changed, see whether the
+    reference is a copy of its own. A higher learning rate does not help.
+What decides
+    A checksum of the weights before and after one step.
+Sources
+    method of this project
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grposcope.core.fault import Fault, LogTest
+from grposcope.core.finding import Finding, Sign, fact
+from grposcope.signs import run_outcome
+from grposcope.signs.quantities import LEAST, Quantities
+
+MOST = 0.5
+"""Share of the rows that have a gradient, at least."""
+
+COMPUTED = ("grposcope", "verl", "slime")
+"""Engines that write a KL only where it is computed; elsewhere a KL of 0 may be that of a coefficient of 0."""
+
+RISES = 0.01
+"""p-value of a rise of the reward from which weights must have changed."""
+
+
+def check(quantities: Quantities) -> Finding:
+    """A KL of exactly 0 in every row beside a gradient and a learning rate, with no gain of the reward."""
+    kl, norm = quantities.require("kl", LEAST), quantities.require("grad_norm", LEAST)
+    rate, outcome = quantities.column("lr"), run_outcome.of_run(quantities.run)
+    evidence = (Sign(f"largest {kl.name}", float(np.abs(kl.values).max()), column=kl.name),)
+    if kl.values.any():
+        return fact(False, "the KL is not 0 in every row", evidence)
+    if np.mean(norm.values > 0) < MOST or (rate is not None and not rate.values.any()):
+        return fact(False, "there is hardly a gradient, or no learning rate", evidence)
+    reward = quantities.get("reward", LEAST)
+    risen = reward is not None and reward.present.rise.p_up < RISES
+    if outcome.direction == "up" or risen:
+        return fact(False, "the reward rises, so that weights do change", evidence)
+    key = quantities.key(kl.name)
+    if quantities.run.meta.engine not in COMPUTED and not quantities.run.setting("kl"):
+        either = f"{key} is exactly 0 in all {len(kl)} rows: no step changes the policy, or it is not computed"
+        return Finding("update not applied", "possible", "fact", either, evidence=evidence)
+    because = (
+        f"{key} is exactly 0 in all {len(kl)} rows, although the gradient norm is above 0 in "
+        f"{int((norm.values > 0).sum())} of {len(norm)}: no step changes the policy, or the reference changes with it"
+    )
+    brief = f"{key} is exactly 0 in all {len(kl)} {kl.rows}: no step changes the policy"
+    return fact(True, because, evidence, brief=brief, explains=("no learning", "low learning rate"))
+
+
+FAULT = Fault(
+    name="update not applied",
+    rank=11.5,
+    remedy="compare a checksum of the weights before and after one step of the optimiser: if it stays, see which "
+    "parameters the optimiser holds and whether its steps are skipped; if it changes, see whether the reference is a "
+    "copy of its own",
+    effect="nothing is learned",
+    beside="warning",
+    log=LogTest(
+        "update not applied",
+        check,
+        needs=("kl", "grad_norm"),
+        where_logged=True,
+        statistic="KL to the start beside the gradient norm, the learning rate and what became of the reward",
+        threshold=f"0 in all of at least {LEAST} rows, with a gradient in {MOST:g} of them and no gain, a fact",
+    ),
+)

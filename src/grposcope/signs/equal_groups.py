@@ -1,0 +1,44 @@
+"""Rows in which no group has two different rewards: by the share of dead groups, or by advantages that are all 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.signs.quantities import LEAST, Quantities
+
+ALL = 0.99
+"""Share of dead groups that is all of them."""
+
+
+@dataclass(frozen=True)
+class EqualRows:
+    """Of `rows` rows `equal` have equal rewards within every group. because: what says so, a clause."""
+
+    equal: int
+    rows: int
+    because: str
+
+    @property
+    def share(self) -> float:
+        """Share of the rows whose groups are all equal."""
+        return self.equal / self.rows
+
+
+def equal_rows(quantities: Quantities) -> EqualRows | None:
+    """Rows in which no group has two different rewards; None where neither dead groups nor advantages are logged."""
+    dead = quantities.dead_fraction
+    if dead is not None and not quantities.dead_fraction_is_bound and len(dead) >= LEAST and dead.values.max() <= 1:
+        equal = int((dead.values >= ALL).sum())
+        return EqualRows(
+            equal, len(dead), f"rewards within every group are equal in {equal} of {len(dead)} {dead.rows}"
+        )
+    least, most = quantities.run.table.get("advantage_min"), quantities.run.table.get("advantage_max")
+    if least is None or most is None:
+        return None
+    there = np.isfinite(least) & np.isfinite(most)
+    if there.sum() < LEAST:
+        return None
+    equal, rows = int(((least == 0) & (most == 0))[there].sum()), int(there.sum())
+    return EqualRows(equal, rows, f"every advantage is exactly 0 in {equal} of {rows} rows")

@@ -1,0 +1,47 @@
+"""The coefficient with which the KL, or the entropy, enters the loss, read off rows in which the loss is a multiple.
+
+With one update on each batch and advantages that sum to 0 within groups, the policy's part of the loss is 0 but for
+rounding, so that what is logged as the loss is coefficient × KL, or − coefficient × entropy, whatever the settings say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grposcope.signs.quantities import LEAST, Quantities
+
+ALONG = 0.99
+"""Share of the variance of the loss that the multiple explains, at least."""
+
+ALIKE = 0.1
+"""Spread of the multiple, row by row, over its median, at most: median absolute deviation."""
+
+
+@dataclass(frozen=True)
+class Multiple:
+    """In `rows` rows the loss is `coefficient` × another metric. of, loss: names of the columns."""
+
+    coefficient: float
+    of: str
+    loss: str
+    rows: int
+
+
+def loss_as_multiple(quantities: Quantities, quantity: str) -> Multiple | None:
+    """The multiple of a quantity above 0 that the loss is; None where it is none, or where either is not logged."""
+    loss, distance = quantities.column("loss"), quantities.get(quantity, LEAST)
+    if loss is None or distance is None or distance.values.min() < 0:
+        return None
+    _, a, b = np.intersect1d(loss.steps, distance.steps, return_indices=True)
+    y, x = loss.values[a], distance.values[b]
+    y, x = y[x > 0], x[x > 0]
+    if len(x) < LEAST or not np.ptp(x) or not np.ptp(y):
+        return None
+    ratio = float(np.median(y / x))
+    rest = float(((y - ratio * x) ** 2).sum())
+    spread = float(np.median(np.abs(y / x - ratio)))
+    if not ratio or rest > (1 - ALONG) * float((y**2).sum()) or spread > ALIKE * abs(ratio):
+        return None
+    return Multiple(ratio, distance.name, loss.name, len(x))
