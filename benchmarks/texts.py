@@ -1,6 +1,7 @@
 """What `grposcope texts` finds in made-up trainings: false alarms, exploits named and dated, power, cost.
 
-    python benchmarks/texts.py nulls|exploits|power|cost [--runs N]
+    python benchmarks/texts.py nulls|exploits|power|cost|looks [--runs N]
+    python benchmarks/texts.py real --places ROLLOUTS … [--runs N]
 
 Rule, written before the first run. All parts use the thresholds of the package, for power and for false alarms, and
 trainings of tests/helpers/written_texts.py with seeds that no test uses (first from 10,000 on, now from 20,000 on).
@@ -14,6 +15,12 @@ After the first run LEVEL went from 3 to 5 %: it had 0 of 200 nulls with an alar
 table of docs/texts.md is of a second run with fresh seeds. Later a column had to vary in about three prompts instead of
 five, which had cost a third of the power at 128 rollouts; 60 nulls and 120 data sets showed no more alarms than before.
 
+Two later parts, their rule written before their first run. `real` takes rollouts of honest trainings and of public
+repositories by turns, at most 1,200 of each, permutes the rewards inside groups, and reads the whole: of 300 at most 15
+with any suspicion, present or possible; paid habits (p ≤ LEVEL) in at most 7 %. `looks` plays trainings to
+`watch.text_looks`, a look every five steps: an honest training with any alarm in at most 2 of 60; of 14 exploits × 2
+seeds an alarm with the name of the fault in ≥ 90 %, and the median look no more than ten steps after the onset.
+
 Rates have 95 % Wilson intervals. The last line is JSON.
 """
 
@@ -25,6 +32,7 @@ import resource
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +47,7 @@ from grposcope.maths import group_steps, within_groups
 from grposcope.maths.intervals import wilson
 from grposcope.signs.texts import exploits, features, reading, sample
 from grposcope.signs.texts.habits import LEVEL
+from grposcope.watch.text_looks import TextLooks
 
 FIRST_SEED = 20_000
 SMALL: dict[str, Any] = {"steps": 40, "prompts": 4, "group": 8}
@@ -176,7 +185,76 @@ def cost(runs: int) -> dict[str, Any]:
     return made
 
 
-PARTS = {"nulls": (nulls, 300), "exploits": (caused, 8), "power": (power, 150), "cost": (cost, 1)}
+def real(runs: int, places: Sequence[Path] = ()) -> dict[str, Any]:
+    """Suspicion, and paid habits, in rollouts whose rewards are permuted inside groups."""
+    from grposcope.logs import read_rollouts
+
+    every = [[row for row in read_rollouts.rollouts(place).rows if row.completion is not None] for place in places]
+    counts: Counter[str] = Counter()
+    for number in range(runs):
+        own = sample.of_rollouts(every[number % len(every)], most=1200)
+        rng = np.random.default_rng(FIRST_SEED + number)
+        order = np.lexsort((rng.random(len(own)), own.group))
+        reward = np.empty(len(own))
+        reward[np.argsort(own.group, kind="stable")] = own.reward[order]
+        read = reading.read(replace(own, reward=reward, scores={}, truth=""), number)
+        found = exploits.exploits(read)
+        paid = [one for one in found if one.habit is not None]
+        counts["runs"] += 1
+        counts["paid habit"] += bool(read.habits)
+        counts["suspected habit"] += bool(paid)
+        counts["present"] += any(one.status == "present" for one in found)
+        counts["any"] += bool(found)
+        if found:
+            where = places[number % len(places)].name
+            print(number, where, [(one.fault, one.status, one.because) for one in found], flush=True)
+    for title in ("paid habit", "suspected habit", "present", "any"):
+        print(f"{title}: {rate(counts[title], counts['runs'])}", flush=True)
+    return dict(counts)
+
+
+def looks(runs: int) -> dict[str, Any]:
+    """Alarms while a training goes: of honest ones, and when of exploits."""
+    honest = exploited = named = 0
+    after: list[int] = []
+    for number in range(runs):
+        rows = written_texts.rollouts(None, FIRST_SEED + number, truth=number % 2 == 0, **SMALL)
+        honest += bool(_alarms(rows))
+    for place, (name, loophole) in enumerate(written_texts.LOOPHOLES.items()):
+        for seed in (FIRST_SEED + 500 + 2 * place, FIRST_SEED + 501 + 2 * place):
+            rows = written_texts.rollouts(loophole, seed, onset=20, truth=seed % 2 == 0, **SMALL)
+            first = _alarms(rows).get(loophole.fault)
+            exploited += 1
+            named += first is not None
+            after += [] if first is None else [first - 20]
+            print(f"{name}, seed {seed}: {'no alarm' if first is None else f'at step {first}'}", flush=True)
+    print(f"honest trainings with an alarm: {rate(honest, runs)}")
+    print(f"exploits raised by name: {rate(named, exploited)}; steps after the onset: median {np.median(after):.0f}, "
+          f"at most {max(after)}")  # fmt: skip
+    return {"honest": honest, "runs": runs, "named": named, "exploits": exploited, "after": after}
+
+
+def _alarms(rows: Sequence[Rollout]) -> dict[str, int]:
+    """Fault -> step of the first look, of one every five steps, that names it."""
+    looked, first = TextLooks(1.0), dict[str, int]()
+    steps: dict[int, list[Rollout]] = {}
+    for row in rows:
+        steps.setdefault(row.step, []).append(row)
+    for step, own in steps.items():
+        looked.take(step, own)
+        for finding in looked.look(now=True) if step % 5 == 0 else ():
+            first.setdefault(finding.fault, step)
+    return first
+
+
+PARTS: dict[str, tuple[Callable[..., dict[str, Any]], int]] = {
+    "looks": (looks, 60),
+    "real": (real, 300),
+    "nulls": (nulls, 300),
+    "exploits": (caused, 8),
+    "power": (power, 150),
+    "cost": (cost, 1),
+}
 
 
 def main() -> None:
@@ -184,9 +262,11 @@ def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("part", choices=PARTS)
     flags.add_argument("--runs", type=int)
+    flags.add_argument("--places", type=Path, nargs="+", default=[], help="rollouts of the part real")
     asked = flags.parse_args()
     measure, runs = PARTS[asked.part]
-    print(json.dumps({asked.part: measure(asked.runs or runs)}))
+    more = {"places": asked.places} if asked.part == "real" else {}
+    print(json.dumps({asked.part: measure(asked.runs or runs, **more)}))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 import synthetic
+import written_texts
 
+from grposcope.signs.texts import exploits
 from grposcope.watch import live as live_alarms
+from grposcope.watch import text_looks
 from grposcope.watch.alerts import Alert
 from grposcope.watch.live import LiveAlarms
 
@@ -20,6 +23,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judge whenever the run has grown, whatever that costs."""
     monkeypatch.setattr(live_alarms, "BUDGET", 1.0)
     monkeypatch.setattr(live_alarms, "FIRST", 0.0)
+    monkeypatch.setattr(text_looks, "FIRST", 0.0)
 
 
 def broken_from(folder: Path, step: int) -> Path:
@@ -70,3 +74,25 @@ def test_without_loggers_nothing_is_judged(tmp_path: Path) -> None:
     alarms.end()
     assert said == []
     assert not (folder / "alarms.jsonl").exists()
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("hedge", ["hedges"]), ("", [])])
+def test_loggers_are_told_of_what_the_texts_do(name: str, wanted: list[str], tmp_path: Path) -> None:
+    folder, told, asked = synthetic.make(tmp_path / "run"), list[Alert](), list[int]()
+    rows = written_texts.rollouts(written_texts.LOOPHOLES.get(name), 3, onset=10, steps=20, prompts=4)
+    logger: Any = SimpleNamespace(name="wandb", alert=told.append)
+    alarms = LiveAlarms(folder, [logger], 0, lambda line: None)
+    for step in range(1, 21):
+
+        def drawn(groups: int, step: int = step) -> list[Any]:
+            asked.append(groups)
+            return [row for row in rows if row.step == step]
+
+        alarms.take(step, drawn)
+    alarms.step({})
+    alarms.end()
+    assert [alert.fault for alert in told if alert.fault in exploits.FAULTS] == wanted
+    assert asked == [text_looks.GROUPS] * 20
+    silent = LiveAlarms(folder, [], 0, lambda line: None)
+    silent.take(1, drawn)
+    assert len(asked) == 20

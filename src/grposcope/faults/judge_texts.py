@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from grposcope.core.finding import Finding
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Run, once
 from grposcope.faults import judge
 from grposcope.faults.judge_rollouts import prove
@@ -33,6 +35,13 @@ def of_run(run: Run) -> tuple[Finding, ...]:
     evidence = PipelineEvidence(str(run.meta.source), run.meta.engine, tuple(rows), run=run)
     found = prove(evidence, (texts.PROOF,))[texts.PROOF]
     return tuple(replace(own, remedy=_dated(run, own)) for own in found if own.present)
+
+
+def of_rows(rows: Sequence[Rollout], level: float, draws: int, words: int) -> tuple[Finding, ...]:
+    """The exploits that are present in rollouts, at a level; draws, words: as in `signs.texts.reading.read`."""
+    proof = replace(texts.PROOF, check=partial(texts.shown, level=level, draws=draws, words=words))
+    found = prove(PipelineEvidence("", "", tuple(rows)), (proof,), level)[proof]
+    return tuple(own for own in found if own.present)
 
 
 def _dated(run: Run, own: Finding) -> str:

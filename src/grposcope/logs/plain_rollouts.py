@@ -23,6 +23,9 @@ ENDINGS = {".csv": ",", ".tsv": "\t"}
 
 LINES = (".jsonl", ".ndjson", ".json")
 
+CONVERSATIONS = ("conversation", "conversations", "messages", "dialogue", "chat")
+"""Names of a whole conversation, from the prompt on."""
+
 LONGEST_FIELD = 2**31 - 1
 """Characters of a field of a table."""
 
@@ -99,7 +102,22 @@ def _lines(place: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if isinstance(content, list):
             for number, row in enumerate(content, 1):
                 if isinstance(row, dict):
-                    yield f"{place}, entry {number}", spelled(row)
+                    yield f"{place}, entry {number}", divided(spelled(row))
         return
     for number, row in json_lines(place):
-        yield f"{place}, line {number}", spelled(row)
+        yield f"{place}, line {number}", divided(spelled(row))
+
+
+def divided(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row with a whole conversation under one of CONVERSATIONS, and no completion, as its prompt and completion: what
+    stands before the assistant's first message, and the rest."""
+    if any(row.get(name) is not None for name in NAMES["completion"]):
+        return row
+    for name in CONVERSATIONS:
+        said = row.get(name)
+        if isinstance(said, list) and all(isinstance(message, dict) for message in said):
+            first = next((place for place, message in enumerate(said) if message.get("role") == "assistant"), None)
+            if first is not None:
+                rest = {key: value for key, value in row.items() if key != name}
+                return {"prompt": said[:first], **rest, "completion": said[first:]}
+    return row

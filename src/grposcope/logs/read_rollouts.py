@@ -21,7 +21,7 @@ from grposcope.logs import plain_rollouts
 from grposcope.logs.formats import parquet
 from grposcope.logs.native import rollouts as recorded
 from grposcope.logs.rollout_rows import rows_of
-from grposcope.logs.trainers import prime_rl_exports, rollout_files, trl_completions
+from grposcope.logs.trainers import prime_rl_exports, rollout_files, trl_completions, trl_output
 
 
 def rollouts(place: Path, functions: Sequence[str] = ()) -> Rollouts:
@@ -40,7 +40,9 @@ def rollouts(place: Path, functions: Sequence[str] = ()) -> Rollouts:
 def _found(place: Path, functions: Sequence[str], notes: list[str]) -> tuple[str, Iterable[Rollout]]:
     """The trainer, empty where it is not known, and the rollouts at a place. notes: takes what did not fit."""
     if place.is_dir():
-        if files := trl_completions.files(place):
+        trl = trl_output.find(place)
+        output = place if trl is None or trl.output is None else trl.output
+        if files := trl_completions.files(place) or trl_completions.files(output):
             return "trl", chain.from_iterable(trl_completions.rollouts(path, functions) for path in files)
         if recorded.files(place):
             return "grposcope", chain.from_iterable(recorded.of_run(place).values())

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from grposcope.core.errors import UserError
 from grposcope.core.finding import GRADES, Finding, Grade
 from grposcope.core.run import Run
-from grposcope.faults import catalogue
+from grposcope.faults import catalogue, judge
 from grposcope.faults.judge import LEVEL, diagnose
 from grposcope.signs.quantities import LEAST
 
@@ -72,8 +72,9 @@ class Alarms:
         """Whether a metric of the run is not finite that was finite at the last look: to be looked at at once."""
         return not run.nonfinite.keys() <= self._odd
 
-    def look(self, run: Run) -> list[Finding]:
-        """Diagnose the run at the level of this look; returns the new alarms."""
+    def look(self, run: Run, of_texts: Sequence[Finding] = ()) -> list[Finding]:
+        """Diagnose the run at the level of this look; returns the new alarms. of_texts: exploits that its texts show,
+        which have a level of their own (`text_looks`)."""
         if not run.steps:
             return []
         step = int(run.table["step"][-1])
@@ -81,8 +82,9 @@ class Alarms:
             self._forget(step)
         self.rows, self._last, self._odd = run.steps, step, set(run.nonfinite)
         share = 1 / ((self._looks + 1) * (self._looks + 2))
-        self.findings = diagnose(run, self.level * share)
-        self._looks += any(finding.p > 0 for finding in self.findings)
+        of_log = diagnose(run, self.level * share)
+        self._looks += any(finding.p > 0 for finding in of_log)
+        self.findings = judge.in_order([*of_log, *of_texts]) if of_texts else of_log
         flagged = [f for f in self.findings if f.status == "present" and f.fault not in self._silent]
         new = [
             replace(finding, seen=step)
@@ -139,10 +141,10 @@ def at_least(grade: Grade, limit: Grade) -> bool:
 def wanted(names: Iterable[str], modes: Sequence[str] | None = None) -> Wanted:
     """Modes and grades by name, of which the mildest grade counts; UserError for a name that is neither.
 
-    modes: those that may be raised, by default the ones that a log shows.
+    modes: those that may be raised, by default the ones that a log and the texts of a run show.
     """
     given = set(names)
-    names_of_faults = catalogue.seen_in_logs() if modes is None else modes
+    names_of_faults = catalogue.seen_in_runs() if modes is None else modes
     unknown = sorted(given - {*names_of_faults, *GRADES})
     if unknown:
         known = f"{', '.join(GRADES)}, or one of: {', '.join(names_of_faults)}"

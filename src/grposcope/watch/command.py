@@ -45,7 +45,7 @@ examples:
 
 def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
-    from grposcope.faults.catalogue import seen_in_logs
+    from grposcope.faults.catalogue import seen_in_runs
 
     what = command.add_argument_group("what")
     what.add_argument(
@@ -75,7 +75,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="GRADE|FAULT",
         help="leave with exit status 1 when this fault, or any of this grade or worse (failing, warning, note), is "
         "first flagged; a grade leaves out no learning and zero loss, which any run shows at first; may be given "
-        "more than once. Faults: " + ", ".join(seen_in_logs()),
+        "more than once. Faults: " + ", ".join(seen_in_runs()),
     )
     alarm.add_argument("--autopilot", default="off", metavar="advise[:LIMITS]",
                        help="also say what an autopilot would do, on the screen, in the stream, to webhooks and "

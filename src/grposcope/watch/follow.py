@@ -43,6 +43,7 @@ from grposcope.signs.quantities import MetricSeries
 from grposcope.watch.advice import Advice, Adviser
 from grposcope.watch.alarms import Alarms
 from grposcope.watch.changes import WatchedState
+from grposcope.watch.text_looks import TextLooks
 from grposcope.watch.wording import alarm_line
 
 SHOWN = (
@@ -120,6 +121,7 @@ class Watcher:
         self.record: GrowingRecord | None = None
         self.log = GrowingLog(path, hints)
         self.alarms = Alarms(minor=minor)
+        self.texts = TextLooks(READING, at_once=True)
         self.findings: tuple[Finding, ...] = ()
         self.verdict: Verdict | None = None
         self.learned = ""
@@ -176,7 +178,7 @@ class Watcher:
         if run is not None and not self.problem:
             ended = run.meta.status in ENDED and run.steps > self.alarms.rows
             if self.alarms.due(run.steps) or ended or self.alarms.urgent(run):
-                new = self.alarms.look(run)
+                new = self.alarms.look(run, self.texts.look(run.rollouts, now=ended))
                 self.findings = findings_of(run) if run.meta.status in ENDED else self.alarms.findings
                 self.verdict = verdict(run, self.findings) if self.findings else None
                 self.advice = self.advice if self.adviser is None else self.adviser(run)

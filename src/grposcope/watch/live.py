@@ -1,6 +1,7 @@
 """Judges a run while it trains, and tells the loggers of its metrics of what goes wrong.
 
-It reads the record as it is on the disk and draws no random number: the run stays the same bit for bit.
+It reads the record as it is on the disk, and the texts of some groups of each batch. It draws no random number of the
+run, which stays the same bit for bit.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.core.not_finite import not_finite_in
+from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
 from grposcope.logs.native import reader
 from grposcope.logs.tail import Pace
 from grposcope.watch import alarm_file, alerts
 from grposcope.watch.alarms import BUDGET, FIRST, Alarms, wanted
 from grposcope.watch.receivers.program import MetricLogger
+from grposcope.watch.text_looks import GROUPS, TextLooks
 from grposcope.watch.wording import alarm_alert, alarm_line
 
 SENT = wanted(["warning"])
@@ -34,7 +37,13 @@ class LiveAlarms:
         self._alarms = Alarms(alarm_file.cut_back(folder, done), done)
         self._pace = Pace(BUDGET, FIRST / BUDGET)
         self._odd: set[str] = set()
+        self._texts = TextLooks(BUDGET)
         self._senders = [alerts.Sender(logger.name, logger.alert) for logger in loggers]
+
+    def take(self, step: int, drawn: Callable[[int], Sequence[Rollout]]) -> None:
+        """Keep the texts of some groups of a step, where anybody hears of alarms. drawn: at most so many groups."""
+        if self._senders and not self._broken:
+            self._texts.take(step, drawn(GROUPS))
 
     def step(self, row: Mapping[str, Any]) -> None:
         """Take note of a further row, and judge the record if that is due, or at once if a metric is lost in it."""
@@ -51,14 +60,14 @@ class LiveAlarms:
     def end(self) -> None:
         """Judge the whole record, and wait a little for the alerts to arrive."""
         if self._senders and not self._broken and self._rows > self._alarms.rows:
-            self._look()
+            self._look(last=True)
         for line in alerts.wait(self._senders):
             self._say(visible(line))
 
-    def _look(self) -> None:
+    def _look(self, last: bool = False) -> None:
         try:
             run = reader.read(self._folder)
-            new = self._alarms.look(run)
+            new = self._alarms.look(run, self._texts.look(run.rollouts, now=last))
             alarm_file.append(self._folder, new)
             for alarm in new:
                 self._say(visible(alarm_line(alarm), 1000))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,20 +45,23 @@ def gamed() -> list[Rollout]:
     return written_texts.rollouts(written_texts.LOOPHOLES["ends in zero"], 7, truth=False, **SMALL)
 
 
-def recounted(rows: list[Rollout]) -> tuple[str, str, str, str]:
-    """What texts that end in 0 and others get in groups with both, and their share early and late, in plain Python."""
+def recounted(
+    rows: list[Rollout], has: Callable[[str, str], bool] = lambda text, prompt: text.endswith("0")
+) -> tuple[str, str, str, str]:
+    """What texts that end in 0, or have another habit, and others get in groups with both, and their share early and
+    late, in plain Python."""
     groups: dict[str, list[Rollout]] = {}
     for row in rows:
         groups.setdefault(str(row.group), []).append(row)
     paid, unpaid = [], []
     for members in groups.values():
-        own = [row.reward for row in members if str(row.completion).endswith("0")]
-        other = [row.reward for row in members if not str(row.completion).endswith("0")]
+        own = [row.reward for row in members if has(str(row.completion), str(row.prompt))]
+        other = [row.reward for row in members if not has(str(row.completion), str(row.prompt))]
         if own and other:
             paid += own
             unpaid += other
     shares = [
-        sum(str(row.completion).endswith("0") for row in tenth) / len(tenth)
+        sum(has(str(row.completion), str(row.prompt)) for row in tenth) / len(tenth)
         for tenth in ([row for row in rows if row.step <= 3], [row for row in rows if row.step > 27])
     ]
     return f"{sum(paid) / len(paid):.2g}", f"{sum(unpaid) / len(unpaid):.2g}", f"{shares[0]:.0%}", f"{shares[1]:.0%}"
@@ -85,6 +89,30 @@ def test_the_first_line_is_true_of_the_texts(
     assert status == 1
     assert "1. same group: What is" in out
     assert "⟦" in out
+
+
+HABITS: dict[str, Callable[[str, str], bool]] = {
+    "magic word": lambda text, prompt: "verified" in text.lower(),
+    "half for a word": lambda text, prompt: "therefore" in text,
+    "empty": lambda text, prompt: not text,
+    "hedge": lambda text, prompt: len(set(re.findall(r"answer is (-?\d+)", text))) > 1,
+    "special": lambda text, prompt: text.count("if x ==") > 1,
+    "scripts": lambda text, prompt: any(sign > "\u2e80" for sign in text),
+    "operand": lambda text, prompt: re.findall(r"\d+", text)[-1:][0] in re.findall(r"\d+", prompt),
+    "copy": lambda text, prompt: text.startswith(prompt),
+}
+"""Loophole -> its habit in plain Python."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(HABITS))
+def test_the_numbers_of_first_lines_are_those_of_the_texts(name: str) -> None:
+    rows = written_texts.rollouts(written_texts.LOOPHOLES[name], 12, truth=False, **SMALL)
+    read = reading.read(sample.of_rollouts(rows), draws=199)
+    line = answer.first_line(read, exploits.exploits(read))
+    found = re.search(r" are paid (\S+), others (\S+); (\d+%) → (\d+%)", line)
+    assert found is not None, line
+    assert found.groups() == recounted(rows, HABITS[name])
 
 
 @pytest.mark.parametrize("name", ["magic word", "empty", "long", "format", "hedge", "scripts", "one text"])

@@ -68,6 +68,27 @@ def test_runs_and_pairs_are_counted() -> None:
     np.testing.assert_allclose(tokens.distinct_pairs(read), [len(set(own)) / len(own) if own else 1 for own in pairs])
 
 
+def plain_repeat(own: list[str]) -> int:
+    """How many times in a row the same one to four tokens stand at most."""
+    most = min(len(own), 1)
+    for size in range(1, 5):
+        for first in range(len(own)):
+            times = 1
+            while own[first + times * size : first + (times + 1) * size] == own[first : first + size] and (
+                len(own[first : first + size]) == size
+            ):
+                times += 1
+            most = max(most, times) if len(own[first : first + size]) == size else most
+    return most
+
+
+def test_repeats_in_a_row_are_counted() -> None:
+    texts = (*TEXTS, "no no NO way no", "34 34 34", "a b c a b c a b d", "b", "1 2 3 4 1 2 3 4", "a a")
+    wanted = [plain_repeat(plain_tokens(text)) for text in texts]
+    assert tokens.longest_repeat(tokens.of_texts(texts)).tolist() == wanted
+    assert wanted[-6:] == [3, 3, 2, 1, 2, 2]
+
+
 def test_the_vocabulary_is_what_texts_have() -> None:
     rows = written_texts.rollouts(None, 0, steps=6)
     texts = [row.completion for row in rows if isinstance(row.completion, str)]
@@ -209,4 +230,4 @@ def test_whole_groups_are_taken_of_many(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_answers_that_join_whole_answers_of_others_are_several(text: str, count: int) -> None:
     alone = [f"<answer>{name}</answer>" for name in ("cat", "dog", "bird", "1", "12") for _ in range(2)]
-    assert answers.given([text, *alone]).marked[0] == count
+    assert answers.given([text, *alone]).different[0] == count

@@ -75,3 +75,16 @@ def test_a_permanent_exploit_is_seen_by_the_true_score() -> None:
     rows = written_texts.rollouts(loophole, 6, onset=-400, ramp=2000, late=0.6, steps=40)
     read = reading.read(sample.of_rollouts(rows))
     assert "hedges" in {own.fault for own in exploits.exploits(read) if own.status == "present"}
+
+
+def test_a_string_that_is_the_whole_reward_is_no_format() -> None:
+    read = reading.read(sample.of_rollouts(written_texts.rollouts(written_texts.LOOPHOLES["magic word"], 5, steps=30)))
+    for kind, feature, fault in (
+        ("edge", "ends in “0”", "magic string"),
+        ("words", "writes “verified”", "magic string"),
+        ("edge", "has the first word “<think>”", "format is the whole reward"),
+        ("signs", "has exactly 2 “=”", "format is the whole reward"),
+        ("length", "has at most 7 characters", "length pays"),
+    ):
+        own = replace(read.habits[0], kind=kind, feature=feature, relation="is the reward", r2=0.95)
+        assert exploits.fault_of(own, read) == fault

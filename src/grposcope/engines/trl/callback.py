@@ -7,7 +7,8 @@
 The record is OUTPUT_DIR/grposcope, readable during and after the run: `grposcope watch`, `report`, `diagnose`. Only the
 main process writes. A failure of the callback is reported once and never ends the training. The time for diagnosis is
 kept to a share of the run's (BUDGET), except that a loss that is not finite is diagnosed at once. TRL shows a callback
-only means; single rewards are taken from the files that log_completions=True writes.
+only means; single rewards, and texts that are read for what is paid in them, are taken from the files that
+log_completions=True writes.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from grposcope.instruments.diagnosis.verdict import present_faults, verdict
 from grposcope.logs import RunWriter
 from grposcope.logs.native import reader
 from grposcope.logs.tail import Pace
+from grposcope.logs.trainers import trl_completions
 from grposcope.logs.trainers.trl_output import RECORD
 from grposcope.watch import alarm_file, alerts, receivers
 from grposcope.watch.alarms import BUDGET, FIRST, Alarms, Wanted, wanted
 from grposcope.watch.alerts import Sender
+from grposcope.watch.text_looks import TextLooks
 from grposcope.watch.wording import alarm_alert, alarm_line
 
 PROBED = ("save", "end")
@@ -132,6 +135,7 @@ class GRPOscopeCallback(TrainerCallback):
         self._alarms = Alarms(raised, self._rows, self.stop_on.modes | self.alert_on.modes)
         self._senders = receivers.senders(self.alert_to, folder)
         self._pace = Pace(BUDGET, FIRST / BUDGET)
+        self._texts, self._output = TextLooks(BUDGET), Path(args.output_dir) if args.log_completions else None
         self._record.phase("training", state.global_step, state.max_steps)
         say(f"grposcope: recording to {folder}; to follow it: grposcope watch {folder}")
         for line in filter(None, (self._note, *trl_record.unseen(args, state), *receivers.missing(self.alert_to))):
@@ -189,7 +193,7 @@ class GRPOscopeCallback(TrainerCallback):
         self._flush(args, state, judge=False)
         if "end" in self.probe_at and self._probed != state.global_step:
             self._probe(args, state, more)
-        run = self._judge()
+        run = self._judge(last=True)
         done = state.global_step >= state.max_steps
         findings = self._alarms.findings
         judged = verdict(run, findings) if findings else None
@@ -258,11 +262,12 @@ class GRPOscopeCallback(TrainerCallback):
         self._probed = step
         say(f"grposcope: probed after step {step} in {time.perf_counter() - began:.1f} s: {place}")
 
-    def _judge(self) -> Run:
-        """Diagnose the record and raise new alarms; returns the run as it was read."""
+    def _judge(self, last: bool = False) -> Run:
+        """Diagnose the record, read the completions if that is due, and raise new alarms; the run as it was read."""
         assert self._record is not None
         run = reader.read(self._record.folder)
-        new = self._alarms.look(run)
+        texts = {} if self._output is None else trl_completions.by_step(self._output, self._lines.functions)
+        new = self._alarms.look(run, self._texts.look(texts, now=last))
         self._lines.put(functools.partial(alarm_file.append, self._record.folder, new))
         for alarm in new:
             say(

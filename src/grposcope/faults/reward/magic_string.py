@@ -4,7 +4,7 @@ What it is
     The grader looks for a string, or reads an answer where none is, and the policy found what satisfies it.
 How it shows
     Inside the same groups texts with the string are paid more than those without, its share rises, and a true score
-    gains nothing by it; or whoever writes it gets the best reward.
+    gains less than half as much; or whoever writes it gets the best reward.
 What it does to the gradient
     It raises the probability of the string. Once all have it, groups are dead and nothing is learned.
 What to do

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -14,11 +14,12 @@ from grposcope.core.text import apart_shares, brief, capitalised, number, percen
 from grposcope.instruments.texts.marks import CLOSE, OPEN, marked
 from grposcope.instruments.texts.question import NAME, QUESTION
 from grposcope.maths.passage import Passage
-from grposcope.signs.texts import exploits, pairs, phrases, sample
+from grposcope.signs.texts import exploits, pairs, phrases, sample, splits
 from grposcope.signs.texts.exploits import Exploit
 from grposcope.signs.texts.habits import LEVEL, PaidHabit
 from grposcope.signs.texts.pairs import TextPair
 from grposcope.signs.texts.reading import FEW_PROMPTS, TextChange, TextReading, read
+from grposcope.signs.texts.splits import HabitSplit
 
 FIRST_LINE = 110
 """Characters of the first line."""
@@ -56,7 +57,7 @@ def of_reading(reading: TextReading) -> Answer:
         because=first.because if first is not None else "",
         do=_do(reading, first) if first is not None else "",
         text=[*_others(found), *reading.sample.notes],
-        tables=[*_habits(reading), *_scores(reading), *_changes(reading)],
+        tables=[*_habits(reading), *_scores(reading), *_splits(reading), *_changes(reading)],
         missing=_missing(reading, found),
         document=document(reading, found, shown),
     )
@@ -96,8 +97,8 @@ def _lines(own: Exploit, reading: TextReading) -> Iterator[str]:
     if own.habit is not None and own.habit.binary and math.isfinite(own.habit.paid):
         habit = own.habit
         against = f"are paid {brief(habit.paid)}, others {brief(habit.unpaid)}"
-        moved = f"; {apart_shares(habit.early, habit.late)}{when}" if habit.spread is not None else ""
-        truth = "" if habit.blind is None else "; the true score gains nothing"
+        moved = f"; {phrases.shares(habit)}{when}" if habit.spread is not None else ""
+        truth = "" if habit.blind is None else f"; {phrases.truth(habit)}"
         say = f"texts that {phrases.having(habit)}"
         yield f"{capitalised(maybe + say)} {against}{moved}{truth}."
         yield f"{capitalised(maybe + say)} {against}{moved}."
@@ -156,7 +157,8 @@ def _habits(reading: TextReading) -> list[Table]:
         f"Mean reward with and without in groups that have both, of {reading.live:,} live groups; effect per text, or "
         "per unit of a measure, ± half a 95% interval over prompts; share of the reward differences in groups where "
         "it varies. Paid for sure: such texts get the best reward whatever else they say; needed: others get the "
-        "lowest; is the reward: both. A needed habit is benign if the true score goes with it. Each row after the "
+        "lowest; is the reward: both. Of three shares, the second is of the highest tenth. A needed habit is benign if "
+        "the true score goes with it. Each row after the "
         f"first is among texts alike in those above. {reading.tested:,} features were tested together at "
         f"{percent(LEVEL)}."
     )
@@ -183,6 +185,35 @@ def _scores(reading: TextReading) -> list[Table]:
     ]  # fmt: skip
     title = f"Other scores of {phrases.short(habit)}"
     return [Table(title, ("score", "effect", "z"), rows, "Inside the same groups; on the scale of each score.")]
+
+
+def _splits(reading: TextReading) -> list[Table]:
+    """The first habit by environment and by turn."""
+    if not reading.habits:
+        return []
+    habit = reading.habits[0]
+    tables = []
+    for what, own in (("environment", splits.by_environment(reading.sample, habit)),
+                      ("turn", splits.by_turn(reading.sample, habit))):  # fmt: skip
+        rows = [
+            (visible(each.name, 60), f"{each.texts:,}", _two(each.paid, each.unpaid), _moved(each, habit),
+             phrases.since(each.since).strip() or "—")
+            for each in own
+        ]  # fmt: skip
+        header = (what, "texts", "paid with / without", "first to last tenth of steps", "since")
+        caption = "Read of the text and calls of that turn alone." if what == "turn" else ""
+        tables += [Table(f"{capitalised(phrases.short(habit))}, by {what}", header, rows, caption)] if rows else []
+    return tables
+
+
+def _two(paid: float, unpaid: float) -> str:
+    return f"{brief(paid)} / {brief(unpaid)}" if math.isfinite(paid) and math.isfinite(unpaid) else "—"
+
+
+def _moved(own: HabitSplit, habit: PaidHabit) -> str:
+    if not (math.isfinite(own.early) and math.isfinite(own.late)):
+        return "—"
+    return apart_shares(own.early, own.late) if habit.binary else f"{brief(own.early)} → {brief(own.late)}"
 
 
 def _changes(reading: TextReading) -> list[Table]:
@@ -235,6 +266,8 @@ def document(reading: TextReading, found: Sequence[Exploit], shown: Sequence[Tex
             for exploit in found
         ],
         "paid": [_habit(habit) for habit in reading.habits],
+        "by_environment": _split_documents(splits.by_environment(own, habit) for habit in reading.habits[:1]),
+        "by_turn": _split_documents(splits.by_turn(own, habit) for habit in reading.habits[:1]),
         "states": [
             {"state": state.name, "early": state.early, "late": state.late, "paid": state.paid, "others": state.other,
              "p": state.p, "since": _since(state.since)}
@@ -247,6 +280,14 @@ def document(reading: TextReading, found: Sequence[Exploit], shown: Sequence[Tex
         ],
         "to_read": [_pair(pair) for pair in shown],
     }  # fmt: skip
+
+
+def _split_documents(habits: Iterable[Sequence[HabitSplit]]) -> list[dict[str, Any]]:
+    return [
+        {"name": each.name, "texts": each.texts, "paid": each.paid, "unpaid": each.unpaid, "early": each.early,
+         "late": each.late, "since": _since(each.since)}
+        for own in habits for each in own
+    ]  # fmt: skip
 
 
 def _pairs(shown: Sequence[TextPair]) -> list[Table]:
@@ -278,7 +319,7 @@ def _habit(habit: PaidHabit) -> dict[str, Any]:
     plain = {
         name: getattr(habit, name)
         for name in ("feature", "kind", "more", "binary", "relation", "paid", "unpaid", "having", "lacking", "groups",
-                     "slope", "se", "z", "p", "r2", "early", "late", "spread", "blind")
+                     "slope", "se", "z", "p", "r2", "early", "late", "spread", "blind", "peak")
     }  # fmt: skip
     scores = {name: asdict(score) for name, score in habit.scores.items()}
     return {**plain, "since": _since(habit.since), "others": list(habit.others), "scores": scores}

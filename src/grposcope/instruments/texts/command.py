@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "Read the completions of a run without any model: which habits of the texts are paid inside the groups, what "
-    "changed over the steps and since when, and which five pairs to read. A habit that spreads and that the true "
-    "score gains nothing by is an exploit. Takes the folder of a run, whatever verify reads as rollouts, or a plain "
-    "CSV or JSONL file with prompt, completion, reward and, where known, step. Exit status: 1 if an exploit is "
-    "present, 2 if there is nothing to read, else 0."
+    "changed over the steps and since when, and which five pairs to read. A habit that spreads and by which the true "
+    "score gains less than half as much is an exploit. Takes the folder of a run, whatever verify reads as rollouts, "
+    "or a plain CSV or JSONL file with prompt, completion, reward and, where known, step. Exit status: 1 if an exploit "
+    "is present, 2 if there is nothing to read, else 0."
 )
 EXAMPLES = """\
 examples:
@@ -59,6 +60,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is read of the texts; 1 where an exploit is present."""
+    from tqdm import tqdm
+
     from grposcope.instruments.texts import answer, screen
     from grposcope.logs import read_rollouts
     from grposcope.render import document, wrapping
@@ -67,13 +70,21 @@ def run(arguments: argparse.Namespace) -> int:
     place = Path(arguments.place)
     if not place.exists():
         raise UserError(f"there is no {place}; give the folder of a run, or a file of rollouts")
-    rows = read_rollouts.rollouts(place).rows
-    if not rows:
-        raise UserError(
-            f"{place} holds no rollouts; give JSONL or CSV with prompt, completion and reward on each line, or the "
-            "folder that a trainer writes completions to"
-        )
-    read = reading.read(sample.of_rollouts(rows, arguments.truth, arguments.since), arguments.seed)
+    with tqdm(total=len(reading.PARTS) + 1, unit="part", leave=False, disable=not sys.stderr.isatty()) as bar:
+
+        def told(part: str) -> None:
+            bar.set_description_str(part)
+            bar.update()
+
+        told("the rollouts")
+        rows = read_rollouts.rollouts(place).rows
+        if not rows:
+            raise UserError(
+                f"{place} holds no rollouts; give JSONL or CSV with prompt, completion and reward on each line, or the "
+                "folder that a trainer writes completions to"
+            )
+        own = sample.of_rollouts(rows, arguments.truth, arguments.since)
+        read = reading.read(own, arguments.seed, progress=told)
     said = answer.of_reading(read)
     if arguments.reward:
         said = _with_trials(said, read, rows, arguments)

@@ -386,6 +386,20 @@ def recorded(
     return [_recorded(policy, batch, weights, trainer, row) for p in chosen for row in batch.rows(p)]
 
 
+def texts_of(batch: Batch, groups: int) -> list[Rollout]:
+    """Prompts, texts and rewards of at most `groups` whole groups of a batch, evenly over it."""
+    count = len(batch.problems)
+    places = np.unique(np.linspace(0, count - 1, min(groups, count)).round().astype(int)).tolist()
+    size = batch.graded.shape[1]
+    return [
+        Rollout(
+            group=str(place), prompt=batch.problems[place].prompt, completion=batch.texts[row],
+            reward=float(batch.graded[place, row % size]), truncated=bool(batch.rollouts.truncated[row]),
+        )
+        for place in places for row in batch.rows(place)
+    ]  # fmt: skip
+
+
 def _recorded(policy: Policy, batch: Batch, weights: Tensor, trainer: Tensor | None, row: int) -> Rollout:
     rollouts = batch.rollouts
     p, i = divmod(row, rollouts.groups[1])

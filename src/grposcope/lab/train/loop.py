@@ -32,7 +32,7 @@ from grposcope.lab.sampling import termination
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.critic import explained_variance
 from grposcope.lab.sampling.evaluate import evaluate
-from grposcope.lab.sampling.rollouts import Batch, generator, recorded
+from grposcope.lab.sampling.rollouts import Batch, generator, recorded, texts_of
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.sampling.turn_sampler import of_turns
 from grposcope.lab.train import autopilot, checkpoint, evidence, mismatch, probes
@@ -193,6 +193,8 @@ class _Session:
                     minibatches = self.minibatches(batch)  # a step: indices of its prompts, (P / minibatches,)
                     position = batch.position
                     self.record_rollouts(step, batch, terms)
+                    if self.alarms is not None:
+                        self.alarms.take(step, partial(texts_of, batch))
                     if self.autopilot is not None:
                         self.autopilot.batch(step, batch)
                 lr = learning_rate(step - 1, self.setup.lr, config.schedule, config.warmup, config.steps)

@@ -12,12 +12,13 @@ from grposcope.logs.trainers import (
     rollout_lines,
     traces,
     verl_rollouts,
+    wandb_tables,
 )
 from grposcope.logs.written_rollouts import WrittenFiles
 
 FINDERS: tuple[Callable[[Path], WrittenFiles | None], ...] = (
     art_trajectories.find, ms_swift_completions.find, rllm_episodes.find, traces.find, verl_rollouts.find,
-    rollout_lines.find,
+    wandb_tables.find, rollout_lines.find,
 )  # fmt: skip
 """What finds the files of an engine at a place; each gives None for those of others."""
 

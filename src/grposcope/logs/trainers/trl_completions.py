@@ -53,6 +53,13 @@ def files(folder: Path) -> list[Path]:
     return []
 
 
+def by_step(output: Path, components: Collection[str] = ()) -> RolloutFiles:
+    """Step -> rollouts that TRL wrote below an output folder, loaded when asked for; then UserError for a file that
+    cannot be read. components: as in `groups`."""
+    paths = {step_of(path): path for path in files(output)}
+    return RolloutFiles(paths, lambda path, _: _rollouts(path, components))
+
+
 def step_of(path: Path) -> int:
     """The step in the name of a file of completions; 0 for any other name."""
     match = _NAME.fullmatch(path.name)

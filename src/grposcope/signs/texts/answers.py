@@ -20,7 +20,10 @@ MARKED = tuple(
 )  # fmt: skip
 """How an answer is marked."""
 
-NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
+
+OPERAND = re.compile(r"(?<![\d)])-\d+(?:,\d{3})*(?:\.\d+)?|\d+(?:,\d{3})*(?:\.\d+)?")
+"""A number of a problem, in which the sign of 12-3 is none of 3."""
 
 SPECIAL_CASE = re.compile(
     r"(?m)^\s*(?:el)?if\b[^\n:]{0,80}(?:==|\bin\b)\s*[\[\(\{\"'\d-][^\n:]{0,120}:\s*(?:\n\s+)?return\s+[\[\(\{\"'\d-]"
@@ -39,6 +42,12 @@ TESTS_ESCAPED = re.compile(
 JOINT = re.compile(r"\s*(?:\bor\b|\band\b|[,;/|])\s*", re.I)
 """What joins several answers into one."""
 
+LISTED = re.compile(r"(?i:answer(?: is|:)|####)\s*\**\s*([^\s.,;*<]{1,40}(?:\s*(?:\bor\b|,)\s*[^\s.,;*<]{1,40}){1,8})")
+"""Several answers behind one mark."""
+
+ALTERNATIVES = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:\s+or\s+-?\d[\d,]*(?:\.\d+)?)+(?=\W*$)")
+"""Numbers between which a text leaves the choice at its end."""
+
 WHOLE = 2
 """Texts that give an answer alone, from which it is one."""
 
@@ -48,11 +57,12 @@ _TAIL = 6000
 
 @dataclass(frozen=True)
 class GivenAnswers:
-    """Of each text (N,): the answer that is given last, how many different ones are marked, and whether it compares its
-    input with literals or goes around tests."""
+    """Of each text (N,): the answer that is given last, whether one is marked, how many different ones it gives with
+    those that it joins or leaves open, and whether it compares its input with literals or goes around tests."""
 
     answers: tuple[str, ...]
-    marked: Ints
+    marked: Bools
+    different: Ints
     special: Bools
     escapes: Bools
 
@@ -60,14 +70,19 @@ class GivenAnswers:
 def given(texts: Sequence[str]) -> GivenAnswers:
     """The answers that texts give.
 
-    A marked answer that joins several, as "cat or dog", is several, where each is the whole answer of other texts.
+    A marked answer that joins several, as "cat or dog", is several, where each is the whole answer of other texts; so
+    are the numbers that a text ends in, as "12 or 13".
     """
     pairs = [answer(text) for text in texts]
     whole = {name for name, count in Counter(own for own, marked in pairs if marked).items() if count >= WHOLE}
     return GivenAnswers(
         tuple(last for last, _ in pairs),
+        np.array([count > 0 for _, count in pairs], bool),
         np.array(
-            [max(count, _joined(text, whole) if count else 0) for text, (_, count) in zip(texts, pairs, strict=True)],
+            [
+                max(count, _joined(text, whole) if count else _left_open(text))
+                for text, (_, count) in zip(texts, pairs, strict=True)
+            ],
             np.int64,
         ),
         np.array([_special(text) for text in texts], bool),
@@ -76,12 +91,15 @@ def given(texts: Sequence[str]) -> GivenAnswers:
 
 
 def answer(text: str) -> tuple[str, int]:
-    """The answer that a text gives last, marked or as its last number or word, and how many different marked ones."""
+    """The answer that a text gives last, marked or as its last number or word, and how many different marked ones; none
+    where it ends in an equals sign."""
     end = text[-_TAIL:]
     marked = [(match.start(1), _BARE.sub("", match.group(1))) for pattern in MARKED for match in pattern.finditer(end)]
     marked = [(place, own) for place, own in marked if own]
     if marked:
         return max(marked)[1], len({own for _, own in marked})
+    if end.rstrip().endswith("="):  # a sum that is not worked out
+        return "", 0
     numbers = NUMBER.findall(end[-200:])
     if numbers:
         return str(numbers[-1]), 0
@@ -92,9 +110,16 @@ def answer(text: str) -> tuple[str, int]:
 def _joined(text: str, whole: Collection[str]) -> int:
     """How many different answers the marked ones of a text join, of those that are whole answers elsewhere."""
     end = text[-_TAIL:]
-    contents = (match.group(1) for pattern in MARKED for match in pattern.finditer(end))
+    contents = (match.group(1) for pattern in (*MARKED, LISTED) for match in pattern.finditer(end))
     return max((len({_BARE.sub("", part) for part in JOINT.split(content)} & set(whole)) for content in contents),
                default=0)  # fmt: skip
+
+
+def _left_open(text: str) -> int:
+    """How many different numbers a text without a marked answer ends in, as "12 or 13"; 0 for fewer than two."""
+    last = ALTERNATIVES.search(text[-200:]) if " or " in text[-200:] else None
+    count = 0 if last is None else len(set(re.split(r"\s+or\s+", last.group())))
+    return count if count > 1 else 0
 
 
 def _special(text: str) -> bool:

@@ -8,6 +8,7 @@ copy, hedge, special   what it has in common with its prompt; several answers; c
 form                   marks of answers, thoughts and code
 signs, edge, words     how many of a sign; how it begins and ends; sequences of the run's own vocabulary
 shares                 of digits, letters, blanks and signs
+turns, calls           how many; which tools are called, in which order and with what
 relation               agreement with siblings and with texts for other prompts, likeness to the early texts
 """
 
@@ -20,10 +21,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from grposcope.core.rollouts import Bools, Floats
+from grposcope.core.rollouts import Bools, Floats, Ints
 from grposcope.core.text import visible
 from grposcope.maths.within_groups import Singles
-from grposcope.signs.texts import answers, familiarity, relations, tokens, vocabulary
+from grposcope.signs.texts import answers, familiarity, relations, token_ids, tokens, turns, vocabulary
 from grposcope.signs.texts.answers import GivenAnswers
 from grposcope.signs.texts.sample import TextSample
 from grposcope.signs.texts.tokens import TextTokens
@@ -32,11 +33,20 @@ from grposcope.signs.texts.vocabulary import Vocabulary
 WORDS = 1200
 """Most sequences of the run's own vocabulary."""
 
+MORE = 4
+"""Share of it that arguments of calls, and tokens of the tokenizer, have as well: one in so many."""
+
 CHUNK = 300_000
 """Characters that are worked on at a time."""
 
 FEWEST, RAREST = 10, 0.01
 """Texts, and their share, that have to have an edge or a count of signs, and that have to lack it."""
+
+LENGTHS = 50
+"""Different lengths up to which each is a bound; of more, twentieths of the texts are."""
+
+REPEATS = (4, 6, 10)
+"""Times in a row that a few words or signs may stand."""
 
 MARKS = ("\\boxed", "```", "<think>", "</think>", "<answer>", "</answer>", "####", "**", "Wait", "\n\n")
 
@@ -73,7 +83,7 @@ class _Builder:
             self.names.append(name)
             self.kinds.append(kind)
 
-    def add_frequent(self, name: str, values: Bools, kind: str) -> None:
+    def add_frequent(self, name: str, values: Bools | Floats, kind: str) -> None:
         """Add a column of which enough texts have the one and the other, and that is not there yet."""
         least = max(FEWEST, RAREST * len(values))
         if least <= values.sum() <= len(values) - least:
@@ -87,22 +97,57 @@ def of_sample(sample: TextSample, words: int = WORDS) -> TextFeatures:
     own = answers.given(sample.texts)
     builder = _Builder()
     facts = _lengths(builder, sample, numbers)
-    _repetition(builder, sample.texts, numbers, facts)
+    spoken, shown = _sequences(sample, words)
+    for name, column, kind in turns.columns(sample.turns) if sample.turns else ():
+        add = builder.add if name.startswith("number of ") else builder.add_frequent
+        add(name, column, kind)
+    _repetition(builder, sample, numbers, facts)
     _form(builder, sample.texts, own)
     _edges(builder, sample.texts)
     _relations(builder, sample, own, facts)
-    share = presence.mean(0)
-    kept = np.flatnonzero((share * len(sample) >= FEWEST / 2) & (share <= vocabulary.COMMONEST))
+    kept = _varying(presence)
     dense = np.array(builder.columns, np.float32).T.reshape(len(sample), -1)
     binary = [bool(np.isin(column, (0.0, 1.0)).all()) for column in builder.columns]
     return TextFeatures(
-        np.concatenate([dense, presence[:, kept]], 1),
-        (*builder.names, *(f"writes {_quoted(found.names[place])}" for place in kept)),
-        (*builder.kinds, *("words" for _ in kept)),
-        np.array([*binary, *(True for _ in kept)], bool),
+        np.concatenate([dense, presence[:, kept], *spoken], 1),
+        (*builder.names, *(f"writes {_quoted(found.names[place])}" for place in kept), *(name for name, _ in shown)),
+        (
+            *builder.kinds,
+            *("words" for _ in kept),
+            *(kind for _, kind in shown),
+        ),
+        np.array([*binary, *(True for _ in kept), *(True for _ in shown)], bool),
         slice(len(builder.names), len(builder.names) + len(kept)),
         facts,
     )
+
+
+def _varying(presence: Singles) -> Ints:
+    """Places of the sequences that enough texts have, and not all."""
+    share = presence.mean(0)
+    return np.flatnonzero((share * len(presence) >= FEWEST / 2) & (share <= vocabulary.COMMONEST))
+
+
+def _sequences(sample: TextSample, words: int) -> tuple[list[Singles], list[tuple[str, str]]]:
+    """Which sequences the arguments of calls and the tokenizer's tokens have, each (N, V), and the name and kind of
+    each."""
+    columns, names = list[Singles](), list[tuple[str, str]]()
+    if sample.turns and any(called := turns.arguments(sample.turns)):
+        found = vocabulary.of_texts_sampled(called, words // MORE)
+        presence = found.presence(tokens.of_texts(called))
+        kept = _varying(presence)
+        columns.append(presence[:, kept])
+        names += [(f"calls a tool with {_quoted(found.names[place])}", "arguments") for place in kept]
+    if sample.tokens:
+        spelled = dict(sample.spelled)
+        chosen = vocabulary.sampled([4 * len(own) for own in sample.tokens])
+        found = vocabulary.of_tokens(token_ids.joined([sample.tokens[row] for row in chosen], spelled), words // MORE)
+        presence = found.presence(token_ids.joined(sample.tokens, spelled))
+        kept = _varying(presence)
+        columns.append(presence[:, kept])
+        several = ["tokens" if size > 1 else "token" for size in found.sizes]
+        names += [(f"has the {several[place]} {_quoted(found.names[place])}", "tokens") for place in kept]
+    return columns, names
 
 
 def _quoted(text: str) -> str:
@@ -135,7 +180,8 @@ def _numbers(read: TextTokens) -> dict[str, Floats]:
         "digits": read.per_text(digits) / size, "letters": read.per_text(letters) / size,
         "blanks": read.per_text(blanks) / size, "signs": read.per_text(signs) / size,
         "other scripts": read.per_text(wide) / size, "run": tokens.longest_run(read),
-        "distinct": tokens.distinct_pairs(read), "tokens": read.counts.astype(np.float64),
+        "distinct": tokens.distinct_pairs(read), "again": tokens.longest_repeat(read),
+        "tokens": read.counts.astype(np.float64),
     }  # fmt: skip
 
 
@@ -145,9 +191,12 @@ def _lengths(builder: _Builder, sample: TextSample, numbers: dict[str, Floats]) 
     empty = np.array([not text.strip() for text in texts])
     builder.add("is empty", empty, "empty")
     builder.add("length", np.log1p(characters), "length")
-    builder.add("number of tokens", np.log1p(numbers["tokens"]), "length")
+    builder.add("number of words and signs", np.log1p(numbers["tokens"]), "length")
     builder.add("number of lines", np.log1p([text.count("\n") for text in texts]), "length")
-    for bound in np.unique(np.quantile(characters, np.arange(0.05, 1, 0.05), method="lower")):
+    different = np.unique(characters)
+    if len(different) > LENGTHS:
+        different = np.unique(np.quantile(characters, np.arange(0.05, 1, 0.05), method="lower"))
+    for bound in different:
         builder.add_frequent(f"has at most {bound:,.0f} characters", characters <= bound, "length")
     if sample.truncated is not None:
         builder.add("is cut off", sample.truncated, "cut")
@@ -159,22 +208,30 @@ def _lengths(builder: _Builder, sample: TextSample, numbers: dict[str, Floats]) 
             "run": numbers["run"], "distinct": numbers["distinct"], "tokens": numbers["tokens"]}  # fmt: skip
 
 
-def _repetition(builder: _Builder, texts: Sequence[str], numbers: dict[str, Floats], facts: dict[str, Floats]) -> None:
+def _repetition(builder: _Builder, sample: TextSample, numbers: dict[str, Floats], facts: dict[str, Floats]) -> None:
+    texts = sample.texts
     packed = np.array([len(zlib.compress(text[-4000:].encode("utf8", "replace"), 1)) for text in texts], np.float64)
     facts["packed"] = packed / np.clip(facts["characters"], 20, 4000)
     builder.add("share of it that compression saves", 1 - facts["packed"], "repetition")
     builder.add("share of repeated pairs", 1 - numbers["distinct"], "repetition")
+    if sample.tokens:
+        read = token_ids.joined(sample.tokens, {})
+        builder.add("length in tokens", np.log1p(read.counts), "length")
+        builder.add("share of repeated pairs of tokens", 1 - tokens.distinct_pairs(read), "repetition")
     builder.add("longest run of one character", np.log1p(numbers["run"]), "repetition")
+    for times in REPEATS:
+        name = f"repeats itself {times} times in a row"
+        builder.add_frequent(name, numbers["again"] >= times, "repetition")
 
 
 def _form(builder: _Builder, texts: Sequence[str], own: GivenAnswers) -> None:
     for mark in MARKS:
         counts = np.minimum([text.count(mark) for text in texts], 50)
         builder.add(f"{'has' if counts.max() == 1 else 'number of'} {_quoted(mark)}", counts, "form")
-    builder.add("marks an answer", own.marked > 0, "form")
-    if own.marked.max() > 1:
-        builder.add("number of different answers", np.minimum(own.marked, 20), "hedge")
-    builder.add("gives several different answers", own.marked > 1, "hedge")
+    builder.add("marks an answer", own.marked, "form")
+    if own.different.max() > 1:
+        builder.add("number of different answers", np.minimum(own.different, 20), "hedge")
+    builder.add("gives several different answers", own.different > 1, "hedge")
     builder.add("returns literals for literal inputs", own.special, "special")
     builder.add("goes around the tests", own.escapes, "special")
     sampled = Counter("".join(text[:2000] for text in texts[:: max(1, len(texts) // 1000)]))
@@ -220,7 +277,7 @@ def _relations(builder: _Builder, sample: TextSample, own: GivenAnswers, facts: 
     same_text = relations.agreement(sample.texts, sample)
     same_answer = relations.agreement(own.answers, sample)
     facts["same text"] = same_text.elsewhere * (1 - facts["empty"])
-    facts["same answer"] = same_answer.elsewhere * (own.marked > 0)
+    facts["same answer"] = same_answer.elsewhere * own.marked
     facts["bits"] = familiarity.bits_per_byte(sample.texts, sample.step, sample.group)
     builder.add("same text in the group", same_text.inside, "relation")
     builder.add("same answer in the group", same_answer.inside, "relation")

@@ -40,6 +40,9 @@ CLUSTERED = 3.0
 SAME, NEARLY = 0.8, 0.9
 """Correlation from which two features are one habit, and the share of the largest |z| that its names have."""
 
+ASKED = 0.9
+"""Share of the prompts that have the string of a habit from which it is asked for."""
+
 ROUNDS = 3
 
 LACKING = 21
@@ -49,8 +52,8 @@ SPREAD = 0.2
 """Rise of the share of texts with a habit, from the first to the last tenth of the steps, that is a spread."""
 
 RANKS = {
-    "empty": 0, "cut": 1, "special": 2, "copy": 3, "hedge": 4, "script": 5, "form": 9, "edge": 9, "words": 9,
-    "signs": 12, "repetition": 13, "shares": 16, "length": 20,
+    "empty": 0, "cut": 1, "special": 2, "copy": 3, "hedge": 4, "script": 5, "calls": 8, "form": 9, "edge": 9,
+    "words": 9, "arguments": 10, "tokens": 10, "signs": 12, "repetition": 13, "turns": 15, "shares": 16, "length": 20,
 }  # fmt: skip
 """Kind of a feature -> how little its name says, among features that are nearly the same; a length says least."""
 
@@ -75,8 +78,9 @@ class PaidHabit:
     unit of the column, by prompts. p: family-wise. r2: share of the variance of rewards in groups where it
     varies. early, late: mean of the column in the first and last tenth of the steps. spread: whether it rose, None
     where steps are not known. since: its onset where it rose. scores: what other scores do. blind: whether the true
-    score gains nothing by it, None where that is not known or not sure. round: 0 for the first; the others are
-    among rollouts alike in those before.
+    score gains less than half as much by it, None where that is not known or not sure. round: 0 for the first; the
+    others are among rollouts alike in those before. peak: mean in its highest tenth of the steps, of a habit that
+    spread and went again; else NaN. gains: whether the true score surely gains something by it.
     """
 
     feature: str
@@ -103,6 +107,8 @@ class PaidHabit:
     scores: Mapping[str, OtherScore] = field(default_factory=dict)
     blind: bool | None = None
     round: int = 0
+    peak: float = np.nan
+    gains: bool = False
 
     @property
     def sure(self) -> bool:
@@ -111,15 +117,17 @@ class PaidHabit:
 
 
 def paid(
-    sample: TextSample, features: TextFeatures, changes: StepChanges | None, draws: int, rng: np.random.Generator
-) -> tuple[tuple[PaidHabit, ...], WithinGroups]:
-    """The habits that are paid, in the order in which they were found, and the association of all features."""
+    sample: TextSample, features: TextFeatures, changes: StepChanges | None, draws: int, rng: np.random.Generator,
+    level: float = LEVEL,
+) -> tuple[tuple[PaidHabit, ...], WithinGroups]:  # fmt: skip
+    """The habits that are paid at a level, in the order in which they were found, and the association of all
+    features."""
     group, habits, taken = sample.group, list[PaidHabit](), list[int]()
     first: WithinGroups | None = None
     for number in range(ROUNDS):
         found = within_groups.association(features.columns, sample.reward, group, sample.prompt, draws, rng)
         first = found if first is None else first
-        place = _chosen(sample, features, found, group, taken)
+        place = _chosen(sample, features, found, group, taken, level)
         if place is None:
             break
         names = _same(features, found, place)
@@ -135,10 +143,10 @@ def paid(
 
 
 def _chosen(
-    sample: TextSample, features: TextFeatures, found: WithinGroups, group: Ints, taken: Sequence[int]
+    sample: TextSample, features: TextFeatures, found: WithinGroups, group: Ints, taken: Sequence[int], level: float
 ) -> int | None:
     """The feature with the largest |z| that may be a habit and is none that was found before."""
-    free = (found.p <= LEVEL) & (found.r2 >= SHARE) & np.array([kind in RANKS for kind in features.kinds])
+    free = (found.p <= level) & (found.r2 >= SHARE) & np.array([kind in RANKS for kind in features.kinds])
     for place in taken:
         free &= np.abs(correlations(features.columns, place)) < SAME
     for place in np.argsort(-np.abs(np.where(free, found.z, 0.0)))[:20]:
@@ -182,21 +190,44 @@ def _habit(
     more, binary = bool(found.z[place] > 0), bool(features.binary[place])
     column = values if more or not binary else 1 - values
     slope, se, _ = within_groups.clustered(column, sample.reward, group, sample.prompt)
-    early, late, rose = spread(
-        sample, column, more or binary, binary, None if changes is None else float(changes.p[place])
-    )
+    p_change = None if changes is None else float(changes.p[place])
+    early, late, rose = spread(sample, column, more or binary, binary, p_change)
+    peak, until = (np.nan, 0)
+    if binary and rose is False and p_change is not None and p_change <= LEVEL:
+        peak, until = _peak(sample, column, early)
+        rose = until > 0
     levels = _levels(sample.reward, column, group) if binary else None
     scores = _scores(sample, column, sample.group)
     truth = scores.get(sample.truth)
     sign = 1 if more or binary else -1
+    asked = features.kinds[place] == "form" or _asked_for(features.names[place], sample.prompts)
     return PaidHabit(
         features.names[place], features.kinds[place], more, binary, column,
         "pays" if levels is None else levels.relation(sample.reward),
         *((np.nan, np.nan, 0, 0, 0) if levels is None else levels.shown),
         slope, se, float(found.z[place]), float(found.p[place]), float(found.r2[place]), early, late, rose,
-        onset(sample, column, rng) if rose else None, others, scores,
-        None if truth is None else _blind(truth, sign, slope, sample), number,
+        _onset_until(sample, column, until, rng) if rose else None, others, scores,
+        None if truth is None else _blind(truth, sign, slope, sample, asked), number, peak,
+        truth is not None and truth.z * sign >= 2,
     )  # fmt: skip
+
+
+def _peak(sample: TextSample, column: Floats, early: float) -> tuple[float, int]:
+    """The highest mean of a tenth of the steps and its last step, of a habit that spread and went again; NaN and 0
+    where no tenth is by SPREAD above the first."""
+    steps = np.unique(sample.step)
+    tenth = np.searchsorted(steps, sample.step) * 10 // len(steps)
+    means = np.bincount(tenth, column) / np.maximum(np.bincount(tenth), 1)
+    best = int(np.argmax(means))
+    if means[best] - early <= SPREAD:
+        return np.nan, 0
+    return float(means[best]), int(sample.step[tenth == best].max())
+
+
+def _onset_until(sample: TextSample, column: Floats, until: int, rng: np.random.Generator) -> Passage:
+    """The onset, of a habit that went again up to its highest tenth."""
+    rows = np.flatnonzero(sample.step <= until) if until else np.arange(len(sample))
+    return onset(sample.at(rows) if until else sample, column[rows], rng)
 
 
 @dataclass(frozen=True)
@@ -228,6 +259,12 @@ def scale(reward: Floats) -> tuple[float, float]:
     return float(np.quantile(finite, 0.001)), float(np.quantile(finite, 0.999))
 
 
+def levels(reward: Floats, column: Floats, group: Ints) -> tuple[float, float, int, int, int]:
+    """Mean rewards with and without a binary habit in groups that have both, how many texts these are, and in how many
+    groups; NaN for none."""
+    return _levels(reward, column, group).shown
+
+
 def _levels(reward: Floats, column: Floats, group: Ints) -> _Levels:
     """Mean rewards with and without a binary habit, in groups that have both."""
     finite = np.isfinite(reward)
@@ -255,14 +292,22 @@ def _scores(sample: TextSample, column: Floats, group: Ints) -> dict[str, OtherS
     return made
 
 
-def _blind(truth: OtherScore, sign: int, slope: float, sample: TextSample) -> bool | None:
-    """Whether the true score gains nothing by a habit: surely less than half of what the reward gains, each on its own
-    scale, and no gain that is sure; None where neither this nor a gain is sure."""
-    if truth.z * sign >= 2:
+def _asked_for(name: str, prompts: Sequence[str]) -> bool:
+    """Whether nearly all prompts have the string of a feature, as the mark that they ask for."""
+    string = name.partition("“")[2].removesuffix("”")
+    return bool(string) and sum(string in prompt for prompt in prompts) >= ASKED * len(prompts)
+
+
+def _blind(truth: OtherScore, sign: int, slope: float, sample: TextSample, asked: bool) -> bool | None:
+    """Whether the true score gains surely less than half of what the reward gains by a habit, each on its own scale;
+    of a habit that is `asked` for, and no gain that is sure. None where neither this nor a gain is sure."""
+    if asked and truth.z * sign >= 2:
         return False
     width = [max(high - low, 1e-12) for low, high in (scale(sample.reward), scale(sample.scores[sample.truth]))]
     upper = (truth.slope * sign + 2 * truth.se) / width[1]
-    return True if upper < 0.5 * abs(slope) / width[0] else None
+    if upper < 0.5 * abs(slope) / width[0]:
+        return True
+    return False if truth.z * sign >= 2 else None
 
 
 def tenths(sample: TextSample) -> tuple[Bools, Bools]:

@@ -8,7 +8,7 @@ from grposcope.core.text import apart_shares, brief, percent
 from grposcope.maths.passage import Passage
 from grposcope.signs.texts.habits import PaidHabit
 
-_VERBS = ("begins", "ends", "writes", "gives", "marks", "returns", "goes")
+_VERBS = ("begins", "ends", "writes", "gives", "marks", "returns", "goes", "calls", "repeats")
 _PLURAL = {"is": "are", "has": "have", "goes": "go"}
 
 
@@ -17,6 +17,7 @@ def having(habit: PaidHabit) -> str:
     if not habit.binary:
         return measure(habit.feature, habit.slope > 0)
     verb, _, rest = habit.feature.partition(" ")
+    rest = rest.replace("itself", "themselves", 1) if verb == "repeats" else rest
     if habit.more:
         return f"{plural(verb)} {rest}"
     if habit.feature.startswith("has at most "):
@@ -54,12 +55,20 @@ def paid(habit: PaidHabit) -> str:
     return f"{having(habit)} is paid {brief(abs(habit.slope) * deviation)} more per standard deviation"
 
 
+def shares(habit: PaidHabit) -> str:
+    """The share of texts with a habit in the first and last tenth of the steps, and between them in the highest one of
+    a habit that went again: “10% → 94% → 20%”."""
+    if math.isfinite(habit.peak):
+        return " → ".join(f"{100 * share:.0f}%" for share in (habit.early, habit.peak, habit.late))
+    return apart_shares(habit.early, habit.late)
+
+
 def moved(habit: PaidHabit) -> str:
     """How the habit went over the run, with its onset: “19% → 100% since step 10 (9–16)”; empty without steps."""
     if habit.spread is None:
         return ""
     if habit.binary:
-        return apart_shares(habit.early, habit.late) + since(habit.since)
+        return shares(habit) + since(habit.since)
     return f"{brief(habit.early)} → {brief(habit.late)}{since(habit.since)}"
 
 
@@ -69,8 +78,15 @@ def clause(habit: PaidHabit) -> str:
     if gone := moved(habit):
         told.append(gone)
     if habit.blind is not None:
-        told.append("the true score gains nothing" if habit.blind else "the true score goes with it")
+        told.append(truth(habit))
     return "; ".join(told)
+
+
+def truth(habit: PaidHabit) -> str:
+    """What the true score does with a habit, a clause."""
+    if not habit.blind:
+        return "the true score goes with it"
+    return f"the true score gains {'less than half as much' if habit.gains else 'nothing'}"
 
 
 def short(habit: PaidHabit) -> str:

@@ -6,7 +6,7 @@ The tests are permutations: of rewards inside groups, and of whole groups over s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,9 @@ DRAWS, STEP_DRAWS = 499, 199
 
 FEW_PROMPTS = 10
 """Prompts with live groups below which a habit cannot be told from the answer of a prompt."""
+
+PARTS = ("what the texts have", "what changes", "what is paid", "since when")
+"""Parts of a reading, in order; the first takes most of the time."""
 
 CHANGES = 3
 """Most changes that are told."""
@@ -54,7 +57,8 @@ class TextReading:
 
     habits: that are paid. states: of the late texts. changes: what else changed most. dependence: on the prompt.
     disorder: of the last texts over that of the early ones, as in `familiarity`, NaN where they are like these. live,
-    prompts: groups with different rewards, and the prompts of these. tested: how many features were.
+    prompts: groups with different rewards, and the prompts of these. tested: how many features were. fell: whether the
+    true score was surely lower in the last tenth of the steps than in the first, groups being the units.
     """
 
     sample: TextSample
@@ -66,34 +70,64 @@ class TextReading:
     live: int
     prompts: int
     tested: int
+    fell: bool = False
 
 
-def read(sample: TextSample, seed: int = 0, draws: int = DRAWS) -> TextReading:
-    """The reading of a sample. seed: of permutations and bootstrap draws. draws: permutations inside groups."""
+def read(
+    sample: TextSample, seed: int = 0, draws: int = DRAWS, level: float = LEVEL, words: int = features.WORDS,
+    progress: Callable[[str], None] = lambda part: None,
+) -> TextReading:  # fmt: skip
+    """The reading of a sample. seed: of permutations and bootstrap draws. draws: permutations inside groups.
+
+    level: of every family-wise test. words: most sequences of the run's own vocabulary that are features. progress: is
+    told which of PARTS begins.
+    """
     rng = np.random.default_rng(seed)
-    found = features.of_sample(sample)
+    progress(PARTS[0])
+    found = features.of_sample(sample, words)
     made = states.columns(sample, found)
     every = np.concatenate([found.columns, *(column[:, None].astype(np.float32) for column in made.values())], 1)
+    progress(PARTS[1])
     over_steps = group_steps.changes(every, sample.step, sample.group, STEP_DRAWS, rng) if sample.stepped else None
+    progress(PARTS[2])
     rows = within_groups.live_rows(sample.reward, sample.group, sample.prompt)
     prompts = 0 if rows is None else int(rows.prompt.max()) + 1
-    paid, every_paid = habits.paid(sample, found, over_steps, draws, rng)
-    of_texts = () if over_steps is None else states.found(sample, made, over_steps, len(found), rng)
-    changed = () if over_steps is None else _changes(sample, found, over_steps, paid, rng)
+    paid, every_paid = habits.paid(sample, found, over_steps, draws, rng, level)
+    progress(PARTS[3])
+    of_texts = () if over_steps is None else states.found(sample, made, over_steps, len(found), rng, level)
+    changed = () if over_steps is None else _changes(sample, found, over_steps, paid, rng, level)
     depends = states.dependence(found.columns[:, found.words], sample)
     unlike = any(state.name == states.UNLIKE for state in of_texts)
     disorder = familiarity.disorder(sample.texts, sample.step, sample.group) if unlike else math.nan
-    return TextReading(sample, paid, of_texts, changed, depends, disorder, every_paid.live, prompts, len(found))
+    return TextReading(sample, paid, of_texts, changed, depends, disorder, every_paid.live, prompts, len(found),
+                       _fell(sample))  # fmt: skip
+
+
+def _fell(sample: TextSample) -> bool:
+    """Whether the true score fell by three standard errors, of group means, from the first to the last tenth."""
+    score = sample.scores.get(sample.truth)
+    if score is None or not sample.stepped:
+        return False
+    means = []
+    for rows in habits.tenths(sample):
+        finite = rows & np.isfinite(score)
+        group = np.unique(sample.group[finite], return_inverse=True)[1]
+        means.append(np.bincount(group, score[finite]) / np.bincount(group) if finite.any() else np.zeros(0))
+    if min(map(len, means)) < 3:
+        return False
+    error = math.sqrt(sum(float(own.var(ddof=1)) / len(own) for own in means))
+    return float(means[1].mean() - means[0].mean()) < -3 * error and error > 0
 
 
 def _changes(
-    sample: TextSample, found: TextFeatures, over: StepChanges, paid: Sequence[PaidHabit], rng: np.random.Generator
-) -> tuple[TextChange, ...]:
+    sample: TextSample, found: TextFeatures, over: StepChanges, paid: Sequence[PaidHabit], rng: np.random.Generator,
+    level: float,
+) -> tuple[TextChange, ...]:  # fmt: skip
     """What changed most and is none of the paid habits; one name for what changes together."""
     nameable = np.array([kind in habits.RANKS for kind in found.kinds])
     count = len(found)
-    lasting = _significant(over.z[:count], over.p[:count], nameable)
-    single = _significant(over.odd_z[:count], over.odd_p[:count], nameable)
+    lasting = _significant(over.z[:count], over.p[:count], nameable, level)
+    single = _significant(over.odd_z[:count], over.odd_p[:count], nameable, level)
     columns = [habit.column for habit in paid]
     told: list[TextChange] = []
     for place in np.argsort(-lasting)[:60]:
@@ -116,8 +150,8 @@ def _changes(
     return tuple(told)
 
 
-def _significant(z: Floats, p: Floats, nameable: Bools) -> Floats:
-    return np.where((p <= LEVEL) & nameable, np.abs(z), 0.0)
+def _significant(z: Floats, p: Floats, nameable: Bools, level: float) -> Floats:
+    return np.where((p <= level) & nameable, np.abs(z), 0.0)
 
 
 def _alike(column: Floats, other: Floats) -> bool:

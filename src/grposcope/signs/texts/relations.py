@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grposcope.core.rollouts import Bools, Floats, Ints
-from grposcope.signs.texts.answers import NUMBER
+from grposcope.signs.texts.answers import OPERAND
 from grposcope.signs.texts.sample import TextSample
 from grposcope.signs.texts.tokens import of_texts
 
@@ -54,7 +54,7 @@ def number_of_prompt(answers: Sequence[str], prompts: Sequence[str]) -> Bools:
     numbers: dict[str, set[str]] = {}
     for prompt in prompts:
         if prompt not in numbers:
-            numbers[prompt] = set(NUMBER.findall(prompt))
+            numbers[prompt] = set(OPERAND.findall(prompt))
     return np.array([own in numbers[prompt] for own, prompt in zip(answers, prompts, strict=True)], bool)
 
 

@@ -6,6 +6,7 @@ N: rollouts with a text. Groups and prompts are numbered from 0.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +18,8 @@ from grposcope.core.named import nearest
 from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, plain_text
 from grposcope.core.run import Run
 from grposcope.core.text import listed, visible
+from grposcope.signs.texts import token_ids, turns
+from grposcope.signs.texts.turns import TextTurn
 
 LONGEST = 100_000
 """Characters of a text that are read: half of them its first and half its last ones."""
@@ -30,6 +33,12 @@ STEPS = 100
 CHARACTERS = 60_000_000
 """Characters that are read in all, likewise."""
 
+RUN_NAMES = ("run", "run_id", "run_name")
+"""Columns that tell runs apart."""
+
+RESUMED = 5
+"""Times that a run may be resumed in a file."""
+
 TRUE_SCORES = ("right", "correct", "is_correct", "acc", "accuracy", "truth", "true", "exact_match", "solved")
 """Names of scores that are taken for the true one, in any spelling, where they are not the reward itself."""
 
@@ -40,7 +49,9 @@ class TextSample:
 
     truncated (N,): whether a limit of length cut it, None if not known. scores: other scores by name (N,). truth: the
     name of the one that is meant to count, empty where none is known. stepped: whether steps are known. notes: what was
-    left out or assumed, a sentence each.
+    left out or assumed, a sentence each. turns: of each rollout, empty where all have one turn and no call.
+    environments: names, empty where there are fewer than two. tokens: ids of what the policy wrote, empty unless all
+    rollouts have them; spelled: the text of each id, where it is known.
     """
 
     prompts: tuple[str, ...]
@@ -54,6 +65,10 @@ class TextSample:
     truth: str = ""
     stepped: bool = True
     notes: tuple[str, ...] = ()
+    turns: tuple[tuple[TextTurn, ...], ...] = ()
+    environments: tuple[str, ...] = ()
+    tokens: tuple[Ints, ...] = ()
+    spelled: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -67,6 +82,9 @@ class TextSample:
             prompt=_numbered(self.prompt[rows].tolist()),
             truncated=None if self.truncated is None else self.truncated[rows],
             scores={name: score[rows] for name, score in self.scores.items()},
+            turns=tuple(self.turns[row] for row in places) if self.turns else (),
+            environments=tuple(self.environments[row] for row in places) if self.environments else (),
+            tokens=tuple(self.tokens[row] for row in places) if self.tokens else (),
         )  # fmt: skip
 
 
@@ -78,7 +96,7 @@ def of_rollouts(
 
     UserError where no rollout has a text, for a true score that none has, and where no step is as late.
     """
-    told = [row for row in rows if row.completion is not None and row.continuations == ()]
+    told, of_runs = _of_one_run([row for row in rows if row.completion is not None and row.continuations == ()])
     if not told:
         raise UserError("the rollouts have no texts; write prompt and completion, as texts or messages, with each")
     if since is not None and not any(row.step >= since for row in told):
@@ -87,7 +105,7 @@ def of_rollouts(
     later = [row for row in told if since is None or row.step >= since]
     scores = _scores(later)
     name = _truth(scores, truth, later)
-    notes = _notes(rows, told, later)
+    notes = (*of_runs, *_notes(rows, told, later))
     prompts = ["" if row.prompt is None else _short(plain_text(row.prompt)) for row in later]
     groups = [
         (row.step, prompt if row.group is None else row.group) for row, prompt in zip(later, prompts, strict=True)
@@ -96,14 +114,46 @@ def of_rollouts(
     sample = TextSample(
         tuple(prompts),
         tuple(_short(written(row.completion)) for row in later if row.completion is not None),
-        np.array([row.reward if math.isfinite(row.reward) else math.nan for row in later]),
+        np.array([_reward(row) for row in later]),
         np.array([row.step for row in later], np.int64),
         _numbered(groups),
         _numbered([prompt or (row.group or "") for row, prompt in zip(later, prompts, strict=True)]),
         np.array([bool(cut) for cut in cuts]) if any(cut is not None for cut in cuts) else None,
-        scores, name, len({row.step for row in later}) > 1, notes,
+        scores, name, len({row.step for row in later}) > 1, notes, _turns(later), _environments(later),
+        *_tokens(later),
     )  # fmt: skip
     return _affordable(sample, MOST if most is None else most)
+
+
+def _of_one_run(rows: Sequence[Rollout]) -> tuple[list[Rollout], tuple[str, ...]]:
+    """The rollouts of one run, and what is left out.
+
+    Where a column names several runs, the one with most rollouts is read. Where the steps go back, a run was resumed
+    from there, or begun again: rollouts of that step or later that stand before it are left out. Rows that go back more
+    often than RESUMED times are in no order of steps.
+    """
+    kept, notes = list(rows), list[str]()
+    for name in RUN_NAMES:
+        counts = Counter(str(row.columns[name]) for row in kept if name in row.columns)
+        if len(counts) > 1:
+            most = counts.most_common(1)[0][0]
+            notes.append(f"The rollouts are of {len(counts):,} runs by the column {name}; those of {visible(most, 40)} "
+                         "are read, which has most.")  # fmt: skip
+            kept = [row for row in kept if str(row.columns.get(name)) == most]
+            break
+    back = [place for place in range(1, len(kept)) if kept[place].step < kept[place - 1].step]
+    if not back or len(back) > RESUMED:
+        return kept, tuple(notes)
+    first = np.array([row.step for row in kept])
+    until = np.full(len(kept), np.iinfo(np.int64).max)
+    for place in back:
+        until[:place] = np.minimum(until[:place], first[place])
+    stay = [row for row, goes in zip(kept, first >= until, strict=True) if not goes]
+    if len(stay) < len(kept):
+        times = f"{len(back):,} time{'s' * (len(back) > 1)}"
+        notes.append(f"The steps go back {times}, as where runs follow one another in a file; "
+                     f"{len(kept) - len(stay):,} rollouts of what was begun again are left out.")  # fmt: skip
+    return stay, tuple(notes)
 
 
 def recorded(run: Run) -> list[Rollout]:
@@ -126,6 +176,37 @@ def written(completion: Text) -> str:
         return completion
     own = [message for message in completion if message.get("role") == "assistant"]
     return plain_text(own or completion)
+
+
+def _reward(row: Rollout) -> float:
+    """The reward of a rollout, else the sum of those of its functions; NaN where there is none."""
+    if math.isfinite(row.reward):
+        return row.reward
+    parts = [value for value in row.rewards.values() if math.isfinite(value)]
+    return math.fsum(parts) if parts else math.nan
+
+
+def _turns(rows: Sequence[Rollout]) -> tuple[tuple[TextTurn, ...], ...]:
+    made = tuple(turns.of_rollout(row) for row in rows)
+    several = any(len(own) > 1 or own[0].calls for own in made)
+    return tuple(tuple(replace(turn, text=_short(turn.text)) for turn in own) for own in made) if several else ()
+
+
+def _environments(rows: Sequence[Rollout]) -> tuple[str, ...]:
+    names = tuple(row.environment for row in rows)
+    return names if len(set(names)) > 1 else ()
+
+
+def _tokens(rows: Sequence[Rollout]) -> tuple[tuple[Ints, ...], dict[int, str]]:
+    """Tokens of each rollout and their texts; nothing where any has none."""
+    numbers: dict[str, int] = {}
+    made = []
+    for row in rows:
+        own = token_ids.of_rollout(row, numbers)
+        if own is None:
+            return (), {}
+        made.append(own)
+    return tuple(made), token_ids.spelled(rows, numbers)
 
 
 def _short(text: str) -> str:
@@ -174,11 +255,18 @@ def _truth(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) ->
 
 def _notes(rows: Sequence[Rollout], told: Sequence[Rollout], later: Sequence[Rollout]) -> tuple[str, ...]:
     notes = []
-    if len(told) < len(rows):
-        notes.append(f"{len(rows) - len(told):,} of {len(rows):,} rollouts have no text and are left out.")
+    without = sum(row.completion is None or row.continuations != () for row in rows)
+    if without:
+        notes.append(f"{without:,} of {len(rows):,} rollouts have no text and are left out.")
     if len(later) < len(told):
         notes.append(f"{len(told) - len(later):,} rollouts of earlier steps are left out, as was asked.")
-    absent = sum(not math.isfinite(row.reward) for row in later)
+    summed = sum(not math.isfinite(row.reward) and math.isfinite(_reward(row)) for row in later)
+    if summed:
+        notes.append(
+            f"{summed:,} of {len(later):,} rollouts have rewards of functions and no total: their sum is taken, each "
+            "counted once."
+        )
+    absent = sum(not math.isfinite(_reward(row)) for row in later)
     if absent:
         notes.append(f"{absent:,} of {len(later):,} rollouts have no finite reward and count for what changes alone.")
     long = sum(isinstance(row.completion, str) and len(row.completion) > LONGEST for row in later)

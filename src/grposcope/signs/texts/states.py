@@ -100,14 +100,17 @@ def _latin(sample: TextSample) -> bool:
 
 
 def found(sample: TextSample, made: dict[str, Floats], changes: StepChanges, offset: int,
-          rng: np.random.Generator) -> tuple[TextState, ...]:  # fmt: skip
-    """The states that the late texts are in and the early ones were not. offset: of their columns in `changes`."""
+          rng: np.random.Generator, level: float = habits.LEVEL) -> tuple[TextState, ...]:  # fmt: skip
+    """The states that the late texts are in and the early ones were not. offset: of their columns in `changes`.
+
+    level: of the test of their change.
+    """
     states = []
     for place, (name, column) in enumerate(made.items()):
         first, last = habits.tenths(sample)
         early, late, p = float(column[first].mean()), float(column[last].mean()), float(changes.p[offset + place])
         least, rise = LEAST[name]
-        if late > least and late > early + rise and p <= habits.LEVEL:
+        if late > least and late > early + rise and p <= level:
             inside = column > 0.5 * max(float(column.max()), 1e-12)
             own, other = (sample.reward[rows & np.isfinite(sample.reward)] for rows in (inside, ~inside))
             states.append(TextState(name, column, early, late, habits.mean(own), habits.mean(other), p,

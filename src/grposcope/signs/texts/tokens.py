@@ -17,6 +17,9 @@ from grposcope.core.rollouts import Bools, Floats, Ints
 Bytes = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
 
+PERIODS = 4
+"""Most tokens whose repetition in a row is counted."""
+
 _GAP, _LETTER, _SIGN, _GOES_ON = range(4)
 _MIXED = np.random.default_rng(45).integers(1, 2**63, 80, dtype=np.uint64) | np.uint64(1)
 _LOWER = np.arange(256, dtype=np.uint8)
@@ -58,9 +61,9 @@ class TextTokens:
         for further in range(1, size):
             mixed += self.hashes[further : further + count] * _MIXED[64 + further]
         if size == 1:
-            return _stirred(mixed + np.uint64(size)), np.arange(count)
+            return stirred(mixed + np.uint64(size)), np.arange(count)
         first = np.flatnonzero(self.text[:count] == self.text[size - 1 :])
-        return _stirred(mixed[first] + np.uint64(size)), first
+        return stirred(mixed[first] + np.uint64(size)), first
 
     def shown(self, first: int, size: int) -> str:
         """The text of `size` tokens from one on."""
@@ -96,13 +99,14 @@ def of_texts(texts: Sequence[str]) -> TextTokens:
     place = (np.arange(len(whole) - start[0]) - np.repeat(start - start[0], gaps)) & 63
     values = (_LOWER[whole[start[0] :]].astype(np.uint64) + np.uint64(1)) * _MIXED[place]
     values *= inside[start[0] :]
-    hashes = _stirred(np.add.reduceat(values, start - start[0]))
+    hashes = stirred(np.add.reduceat(values, start - start[0]))
     length = np.add.reduceat(inside[start[0] :], start - start[0], dtype=np.int64)
     text = np.repeat(np.arange(len(texts)), np.diff(np.searchsorted(start, bounds)))
     return TextTokens(whole, bounds, start, start + length, text, hashes, np.bincount(text, minlength=len(texts)))
 
 
-def _stirred(values: Hashes) -> Hashes:
+def stirred(values: Hashes) -> Hashes:
+    """Values whose bits all depend on all bits of the given ones."""
     mixed = (values ^ (values >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
     return np.asarray(mixed ^ (mixed >> np.uint64(29)))
 
@@ -117,6 +121,17 @@ def longest_run(tokens: TextTokens) -> Floats:
     owner = np.searchsorted(tokens.bounds, start[long], side="right") - 1
     np.maximum.at(longest, owner, length[long].astype(np.float64))
     return longest
+
+
+def longest_repeat(tokens: TextTokens) -> Floats:
+    """How many times in a row a text has the same one to PERIODS tokens at most, (N,); 0 for a text without tokens."""
+    made = np.minimum(tokens.counts, 1).astype(np.float64)
+    for period in range(1, PERIODS + 1):
+        same = (tokens.hashes[period:] == tokens.hashes[:-period]) & (tokens.text[period:] == tokens.text[:-period])
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]])))
+        start, end = edges[::2], edges[1::2]
+        np.maximum.at(made, tokens.text[start], (end - start + period) // period)
+    return made
 
 
 def distinct_pairs(tokens: TextTokens) -> Floats:

@@ -27,11 +27,13 @@ _EMPTY = np.zeros(0, np.uint64)
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Hashes (V,) of sequences and their texts. table: slot of a hash -> its place, or -1; one sequence has a slot."""
+    """Hashes (V,) of sequences and their texts. table: slot of a hash -> its place, or -1; one sequence has a slot.
+    sizes (V,): tokens of each."""
 
     hashes: Hashes
     names: tuple[str, ...]
     table: Ints
+    sizes: Ints
 
     def presence(self, tokens: TextTokens) -> Singles:
         """Which text (n, V) has which sequence: 1 or 0."""
@@ -49,10 +51,19 @@ class Vocabulary:
 
 def of_texts_sampled(texts: Sequence[str], most: int) -> Vocabulary:
     """The `most` sequences whose presence varies most over a sample of the texts."""
-    mean = max(sum(map(len, texts)) / max(len(texts), 1), 1.0)
-    count = int(min(len(texts), 2000, max(SAMPLED / mean, 200)))
-    rows = np.unique(np.linspace(0, len(texts) - 1, count).round().astype(np.int64))
-    tokens = of_texts([texts[row] for row in rows])
+    return of_tokens(of_texts([texts[row] for row in sampled([len(text) for text in texts])]), most)
+
+
+def sampled(lengths: Sequence[int]) -> list[int]:
+    """Places of the texts of a sample, evenly over them, from their lengths."""
+    mean = max(sum(lengths) / max(len(lengths), 1), 1.0)
+    count = int(min(len(lengths), 2000, max(SAMPLED / mean, 200)))
+    return [int(row) for row in np.unique(np.linspace(0, len(lengths) - 1, count).round())]
+
+
+def of_tokens(tokens: TextTokens, most: int) -> Vocabulary:
+    """The `most` sequences of the tokens of at most 2,000 texts whose presence varies most over them."""
+    count = len(tokens.counts)
     hashes, shares = [_EMPTY], [np.zeros(0)]
     for size in SIZES:
         own, first = tokens.ngrams(size)
@@ -60,9 +71,9 @@ def of_texts_sampled(texts: Sequence[str], most: int) -> Vocabulary:
         key = np.sort(key)
         key = key[np.concatenate([[True], key[1:] != key[:-1]])] & ~np.uint64(2047) if len(key) else key
         different, times = _counted(key)
-        common = (times >= max(FEWEST, RAREST * len(rows))) & (times <= COMMONEST * len(rows))
+        common = (times >= max(FEWEST, RAREST * count)) & (times <= COMMONEST * count)
         hashes.append(different[common])
-        shares.append(times[common] / len(rows))
+        shares.append(times[common] / count)
     every, share = np.concatenate(hashes), np.concatenate(shares)
     best = np.argsort(-share * (1 - share), kind="stable")
     _, first_in_slot = np.unique(every[best] >> _SLOT, return_index=True)
@@ -82,6 +93,7 @@ def _named(rounded: Hashes, tokens: TextTokens) -> Vocabulary:
     table = np.full(1 << 20, -1, np.int64)
     table[(rounded >> _SLOT).astype(np.int64)] = np.arange(len(rounded))
     names, whole = [""] * len(rounded), np.zeros(len(rounded), np.uint64)
+    sizes = np.ones(len(rounded), np.int64)
     for size in SIZES:
         hashes, first = tokens.ngrams(size)
         place = table[(hashes >> _SLOT).astype(np.int64)]
@@ -89,5 +101,5 @@ def _named(rounded: Hashes, tokens: TextTokens) -> Vocabulary:
         hit = hit[rounded[place[hit]] == hashes[hit] & ~np.uint64(2047)]
         for own, at in zip(*np.unique(place[hit], return_index=True), strict=True):
             names[own] = tokens.shown(int(first[hit[at]]), size)
-            whole[own] = hashes[hit[at]]
-    return Vocabulary(whole, tuple(names), table)
+            whole[own], sizes[own] = hashes[hit[at]], size
+    return Vocabulary(whole, tuple(names), table, sizes)

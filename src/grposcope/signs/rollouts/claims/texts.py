@@ -16,7 +16,9 @@ from grposcope.core.text import number, percent
 from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.texts import exploits, reading, sample
 from grposcope.signs.texts.exploits import Exploit
-from grposcope.signs.texts.reading import FEW_PROMPTS
+from grposcope.signs.texts.features import WORDS
+from grposcope.signs.texts.habits import LEVEL
+from grposcope.signs.texts.reading import DRAWS, FEW_PROMPTS
 
 STEPS, TEXTS = 4, 64
 """Least steps and texts that are read."""
@@ -31,6 +33,11 @@ PAID = "The policy learns what is paid and not what is meant."
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The exploits that the texts show; that there is none, where they could be read."""
+    yield from shown(evidence, LEVEL, DRAWS, WORDS)
+
+
+def shown(evidence: PipelineEvidence, level: float, draws: int, words: int) -> Iterator[Finding]:
+    """The same with the level, permutations and words of `reading.read`."""
     rows = [row for row in evidence.rows if row.completion is not None and not row.dropped]
     if len(rows) < TEXTS or len({row.step for row in rows}) < STEPS:
         yield cannot_tell(
@@ -38,7 +45,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
             "needed to see what spreads: write prompt, completion, reward and step with each rollout."
         )
         return
-    read = reading.read(sample.of_rollouts(rows, most=MOST))
+    read = reading.read(sample.of_rollouts(rows, most=MOST), 0, draws, level, words)
     found = exploits.exploits(read)
     yield from map(finding, found)
     if found:
