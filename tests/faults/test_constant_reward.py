@@ -57,3 +57,9 @@ def test_one_of_many_parts_that_is_never_paid_only_warns() -> None:
     for name, grade in (("component/politeness", "warning"), ("component/correct_answer", "failing")):
         findings = diagnose(made.run(flat | others | {name: np.zeros(120)}))
         assert next(one for one in findings if one.fault == "never paid").grade == grade
+
+
+def test_a_kl_of_exactly_0_excludes_nothing() -> None:
+    findings = {one.fault: one for one in diagnose(made.run(made.healthy() | {"kl": np.zeros(120)}))}
+    for fault in ("kl blow-up", "high learning rate", "weights lost at a restart", "low learning rate"):
+        assert findings[fault].status == "cannot tell", fault

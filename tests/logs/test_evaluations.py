@@ -11,6 +11,8 @@ import pytest
 
 from grposcope.core.run import Run
 from grposcope.logs import read
+from grposcope.signs.heldout import heldout_scores
+from grposcope.signs.quantities import Quantities
 
 Row = Mapping[str, Any]
 
@@ -56,3 +58,15 @@ def test_what_was_evaluated_again_after_a_restart_replaces_what_was_before(tmp_p
     run = run_of(tmp_path, [*first, *again])
     assert solved(run) == [0.5]
     assert "2 evaluations repeat a step after a restart; the last of each step are kept" in run.meta.notes
+
+
+def test_rows_flagged_as_evaluation_are_so_although_no_other_row_has_the_flag(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with path.open("w") as file:
+        for step in range(0, 200, 5):
+            file.write(json.dumps({"step": step, "reward_mean": 0.1 + 0.001 * step, "kl": 0.01}) + "\n")
+            if step % 50 == 0:
+                file.write(json.dumps({"step": step, "eval": True, "ndcg@10": 0.3, "cold_recall@10": 0.1}) + "\n")
+    run = read(path)
+    assert run.evaluations.of("ndcg@10").step.tolist() == [0, 50, 100, 150]
+    assert heldout_scores(Quantities(run))[0].score.name == "ndcg@10"

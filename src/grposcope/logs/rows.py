@@ -129,8 +129,9 @@ def kinds_of_rows(table: LogTable) -> LogTable:
             except UserError as error:
                 raise UserError(f"{table.log.source}: {error}") from None
     for key, column in metrics.items():
-        if _FLAG.fullmatch(key.rpartition("/")[2]) and {0.0, 1.0} == set(np.unique(column).tolist()):
-            evaluations(f"{key} = 1", column == 1, kinds)
+        flagged, values = column == 1, set(np.unique(column[np.isfinite(column)]).tolist())
+        if _FLAG.fullmatch(key.rpartition("/")[2]) and values <= {0.0, 1.0} and 0 < flagged.sum() < count:
+            evaluations(f"{key} = 1", flagged, kinds)
     columns = dict(table.columns)
     for key, rows in kinds.blanked:
         columns[key] = np.where(rows, np.nan, columns[key])

@@ -29,6 +29,12 @@ AFTER = "dead after a fall"
 NEAR = 0.05
 """A share of dead groups this little below the limit is near it."""
 
+EITHER = (
+    "draw more rollouts per prompt; whether most dead groups are all right or all wrong this log does not say: look at "
+    "some, then take harder prompts or easier ones"
+)
+"""What to do where the reward is not low, so that dead groups need not be those that nobody solves."""
+
 LEFT = 0.03
 """Share of rollouts that fail, of rewards that are 0 or 1, below which the prompts are solved whatever the groups."""
 
@@ -62,7 +68,14 @@ def check(quantities: Quantities, solved: bool) -> Finding:
     brief = _brief(dead, early.value + limit, late.value + limit)
     if not solved and fell and not from_the_start:
         return measured(p, because, evidence, AFTER, status=near, brief=brief, begins=begins, past=p < 0.5)
-    return measured(p, because, evidence, status=near, brief=brief, begins=begins, past=p < 0.5)
+    remedy = "" if solved or _is_low(quantities, reward) else EITHER
+    return measured(p, because, evidence, status=near, brief=brief, begins=begins, past=p < 0.5, remedy=remedy)
+
+
+def _is_low(quantities: Quantities, reward: MetricSeries) -> bool:
+    """Whether the late reward is in the lower half of its range; False where that is not known."""
+    ends = quantities.reward_range
+    return ends is not None and reward.level(LATE).value < sum(ends) / 2
 
 
 def _brief(dead: MetricSeries, early: float, late: float) -> str:

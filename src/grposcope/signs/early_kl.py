@@ -24,7 +24,7 @@ FOLLOWS = (
 
 def check(quantities: Quantities) -> Finding:
     """The KL starts at 0 and is beyond FAR in all of the next ROWS rows, within STEPS steps."""
-    kl = quantities.require("kl", LEAST)
+    kl = quantities.require_computed("kl", LEAST)
     near = kl.steps[1 : ROWS + 1] - kl.steps[0] <= STEPS
     if quantities.run.window > 1 or not near.all():
         return cannot_tell("rows are too far apart to show the first steps", "kl of each step")

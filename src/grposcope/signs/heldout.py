@@ -83,7 +83,7 @@ def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[Hel
 
     A metric that was evaluated fewer than `least` times is none.
     """
-    candidates: list[tuple[tuple[int, bool, int, bool, str], MetricSeries]] = []
+    candidates: list[tuple[tuple[int, bool, int, bool, int, str], MetricSeries]] = []
     evaluations = quantities.run.evaluations
     for metric in evaluations.metrics:
         rows = evaluations.of(metric)
@@ -91,7 +91,8 @@ def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[Hel
         rank = score_rank(metric)
         if finite.sum() >= least and rank is not None:
             series = MetricSeries(metric, rows.step[finite].astype(np.float64), rows.value[finite])
-            candidates.append(((rank, stays_at_top(series.values), -len(series), is_of_part(metric), metric), series))
+            longer = (is_of_part(metric), len(words(metric)), metric)
+            candidates.append(((rank, stays_at_top(series.values), -len(series), *longer), series))
     if not candidates:
         return []
     named = quantities.run.setting("outcome")

@@ -172,6 +172,14 @@ class Quantities:
             raise NotLoggedError(quantity, self.absence(quantity, least))
         return series
 
+    def require_computed(self, quantity: str, least: int = LEAST) -> MetricSeries:
+        """The same of what a trainer may log as 0 without computing it; NotLoggedError where it is 0 in every row."""
+        series = self.require(quantity, least)
+        if not series.values.any():
+            name = self.key(series.name)
+            raise NotLoggedError(quantity, f"{name} is exactly 0 in every row, so it may not be computed")
+        return series
+
     def absence(self, quantity: str, least: int = LEAST) -> str:
         """Why `get` returned None, as a clause."""
         names = metrics.VARIANTS.get(quantity, (quantity,))

@@ -50,7 +50,7 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
             continue
         for near in difflib.get_close_matches(key, names, 1, ALIKE):
             yield fact(True, "TRL refuses unknown names", config.signs(key), grade="failing",
-                       brief=f"{key} is not a setting", remedy=f"did you mean {near}?")  # fmt: skip
+                       brief=f"{key} is not a setting", remedy=f"write {near}, if that is what is meant")  # fmt: skip
 
 
 FAULT = Fault(

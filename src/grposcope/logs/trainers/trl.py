@@ -42,7 +42,7 @@ def define(columns: Columns, settings: Settings, window: int) -> Definitions:
     """Metrics of keys whose meaning depends on version or settings: reward_std, frac_reward_zero_std, kl, reward."""
     defined: dict[str, str] = {}
     notes: list[str] = []
-    old = "completion_length" in columns
+    old = "completion_length" in columns and "completions/mean_length" not in columns  # Unsloth logs both
     batchwise = settings.get("scale_rewards") == "batch" or (
         settings.get("multi_objective_aggregation") == "normalize_then_sum"
     )
