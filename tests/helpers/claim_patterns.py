@@ -71,7 +71,7 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     ),
     (
         rf"(?:(?P<least>at least )?(?P<share>{V}) of|(?P<share2>all)) groups have equal rewards"
-        rf"(?:, at a reward of (?P<reward>{NUMBER})(?: out of (?P<top>{NUMBER}))?)?",
+        rf"(?:, at a reward of (?P<reward>{NUMBER})(?: out of (?P<top>{NUMBER}))?)?(?:; at the start (?P<first>{V}))?",
         rules.dead,
     ),
     (

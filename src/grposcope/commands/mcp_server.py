@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grposcope import __version__
 from grposcope.core import installing
 from grposcope.core.errors import UserError
 from grposcope.core.text import visible
@@ -77,7 +78,7 @@ def server(root: Path) -> MCPServer:
         raise UserError(
             f"this command needs the package mcp, which is not installed; run {installing.install('mcp')}"
         ) from None
-    made = MCPServer("grposcope", instructions=INSTRUCTIONS, log_level="ERROR")
+    made = MCPServer("grposcope", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
 
     def told(what: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
         """The same, with a refusal as the protocol has it."""
@@ -201,7 +202,7 @@ def small(document: Mapping[str, Any]) -> dict[str, Any]:
         told.pop("present", None)
     for entries in SHORTEST:
         cut = _cut(told, entries)
-        if len(json.dumps(cut, ensure_ascii=False)) <= CHARACTERS:
+        if len(json.dumps(cut, ensure_ascii=False, indent=2)) <= CHARACTERS:
             return dict(cut)
     return {key: value for key, value in _cut(told, 1).items() if isinstance(value, str | int | float | None)}
 

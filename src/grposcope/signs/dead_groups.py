@@ -58,7 +58,7 @@ def check(quantities: Quantities, solved: bool) -> Finding:
     solved_at_first = quantities.at_ceiling(reward.level(EARLY).value)
     from_the_start = not solved and early.value > 0 and not (solved_at_first or fell)
     if from_the_start and p < 0.5:
-        because += ", as at the start"
+        because += f"; at the start {early.value + limit:.0%}"
     elif not solved and solved_at_first and early.value > 0 and p < 0.5:
         because += "; at the start all answers were right"
     of_groups = signal(quantities.run)

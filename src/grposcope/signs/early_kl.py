@@ -27,7 +27,7 @@ def check(quantities: Quantities) -> Finding:
     kl = quantities.require_computed("kl", LEAST)
     near = kl.steps[1 : ROWS + 1] - kl.steps[0] <= STEPS
     if quantities.run.window > 1 or not near.all():
-        return cannot_tell("rows are too far apart to show the first steps", "kl of each step")
+        return cannot_tell("rows are too far apart to show the first steps")
     first = kl.values[1 : ROWS + 1]
     evidence = (Sign(f"{kl.name}, rows 2 to {ROWS + 1}", float(np.median(first)), column=kl.name),)
     if kl.values[0] > START or first.min() < FAR:

@@ -160,8 +160,8 @@ def evaluations(*rows: tuple[int, float, float, int]) -> str:
             [(0, 0.3, 0.02, 200), (60, 0.32, 0.02, 200)],
             "Cannot tell: held-out accuracy 30% → 32% in 60 steps, no gain shown",
         ),
-        ([(0, 0.0, 0.0, 8), (60, 0.0, 0.0, 8)], "Healthy: reward 0.41 → 0.84 in 60 steps; held-out not logged"),
-        ([(0, 0.3, 0.02, 200)], "Healthy: reward 0.41 → 0.84 in 60 steps; held-out not logged"),
+        ([(0, 0.0, 0.0, 8), (60, 0.0, 0.0, 8)], "Healthy: reward 0.41 → 0.84 in 60 steps; held-out undecided"),
+        ([(0, 0.3, 0.02, 200)], "Healthy: reward 0.41 → 0.84 in 60 steps; held-out undecided"),
         ([], "Healthy: reward 0.41 → 0.84 in 60 steps; held-out not logged"),
     ],
 )

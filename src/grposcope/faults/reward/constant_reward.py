@@ -65,13 +65,13 @@ def check(quantities: Quantities) -> Finding:
     solved = last >= top and (same < n or last > 0)
     since = f"in all {n} {reward.rows}" if same == n else f"in the last {same} of {n} {reward.rows}"
     subject = "every rollout has a reward of" if same == n and _alike(quantities, last) else "the reward is"
-    because = f"{subject} exactly {last:.6g} {since}"
+    because = brief = f"{subject} exactly {last:.6g} {since}"
     onset = None if same == n else int(reward.steps[-same])
     grades: tuple[Grade, Grade] | None = ("note", "note") if solved else None
     if same == n and last > 0 and (held := _held_out_below(quantities)):
         because, grades = f"{because}, while {held}: it pays wrong answers too", ("failing", "failing")
     remedy = FROM_THE_START if onset is None else ""
-    return fact(True, because, evidence, onset, grades=grades, brief=because, remedy=remedy)
+    return fact(True, because, evidence, onset, grades=grades, brief=brief, remedy=remedy)
 
 
 def _held_out_below(quantities: Quantities) -> str:

@@ -24,6 +24,9 @@ GROUPS_PER_WINDOW, WINDOWS = 150, 50
 
 Basis = Literal["as sampled", "subsets of groups, unbiased", "Beta prediction"]
 
+APART = 0.05
+"""Shares of dead groups that are this near each other say nothing of the prompts, however sure they are."""
+
 
 @dataclass(frozen=True)
 class SizeShare:
@@ -101,6 +104,8 @@ class DeadGroups:
         text += f"Expected, with difficulty spread smoothly over prompts: {percent(expected.value)} ± {margin}"
         if abs(seen.value - expected.value) <= Z * math.hypot(seen.se, expected.se):
             return text + ", which agrees with what was seen."
+        if abs(seen.value - expected.value) < APART:
+            return text + ", which is close to what was seen."
         if seen.value < expected.value:
             return text + ". Fewer were dead: hardly any prompt is always or never solved."
         return text + ". More were dead: look for prompts that are always or never solved, or answers that repeat."

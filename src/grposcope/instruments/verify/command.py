@@ -133,7 +133,7 @@ def _further(arguments: argparse.Namespace, evidence: PipelineEvidence, untested
             flags.append(f"--model {arguments.place if own else 'CHECKPOINT CHECKPOINT'}")
         if "rewards" in untested and evidence.grader is None:
             recorded = own and is_record(Path(arguments.place))
-            flags.append(f"--task {_task(arguments)}" if recorded else "--reward FILE.py:FUNCTION")
+            flags += _graded(arguments) if recorded else ["--reward FILE.py:FUNCTION"]
     if not evidence.stated.group and arguments.config is None:
         flags.append("--config SCRIPT")
     commands = [f"grposcope verify {arguments.place} {' '.join(flags)}"] if flags else []
@@ -142,9 +142,11 @@ def _further(arguments: argparse.Namespace, evidence: PipelineEvidence, untested
     return commands
 
 
-def _task(arguments: argparse.Namespace) -> str:
-    """The task of our own run."""
-    return str(read_config(Path(arguments.place)).settings.get("task", "TASK"))
+def _graded(arguments: argparse.Namespace) -> list[str]:
+    """The flags that grade rollouts of our own run as it did: its task and, where it had one, its own reward."""
+    settings = read_config(Path(arguments.place)).settings
+    reward = settings.get("reward")
+    return [f"--task {settings.get('task', 'TASK')}", *([f"--reward {reward}"] if reward else [])]
 
 
 def _hints(arguments: argparse.Namespace, number: int | None) -> Hints:

@@ -73,7 +73,8 @@ def room(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
         return Rung(*ROOM, "cannot tell", because, do="give the trainer every end token of the model")
     cut = quantities.get("truncated", SHORT)
     if cut is None or cut.values.max() > 1:
-        return Rung(*ROOM, "cannot tell", "no share of cut completions is logged", do=to_log(*CUT, quantities.run))
+        because = quantities.absence("truncated", SHORT) if cut is None else "what is logged is no share"
+        return Rung(*ROOM, "cannot tell", because, do=to_log(*CUT, quantities.run))
     late = cut.level(LATE).value
     said = f"{percent(late)} of completions are cut at the token limit in the last fifth"
     if late < CROWDED:
@@ -117,6 +118,8 @@ def horizon(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     outcome = run_outcome.of_run(quantities.run)
     error = outcome.change.se
     steps = run_outcome.steps(quantities.run)
+    if steps < SHORT:
+        return Rung(*HORIZON, "cannot tell", f"{steps:,} steps are too few to say", do="train longer")
     if not outcome.known or not math.isfinite(error):
         because = outcome.missing or "the change of the outcome has no standard error"
         return Rung(*HORIZON, "cannot tell", because, do="log the reward of every step")

@@ -75,7 +75,7 @@ def _signs(own: Exploit) -> tuple[Sign, ...]:
     habit, state = own.habit, own.state
     if habit is not None:
         share = Sign(f"share of reward differences, {habit.relation}", habit.r2, limit=percent(habit.r2))
-        return Sign(f"reward with {habit.feature}", habit.slope, habit.se), share
+        return Sign(f"reward that goes with {habit.feature}", habit.slope, habit.se), share
     return (
         ()
         if state is None
