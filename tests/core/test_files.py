@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import atomic_folder, dumps, finite_or_named, json_lines, json_number, json_object, typed
+from grposcope.core.files import (
+    atomic_folder,
+    dumps,
+    finite_or_named,
+    json_lines,
+    json_number,
+    json_object,
+    nothing_there,
+    typed,
+)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text().filter(lambda text: text not in ("NaN",)),
@@ -167,3 +176,8 @@ def test_a_dataclass_comes_back_from_its_json() -> None:
 )
 def test_what_is_absent_or_of_another_type_has_its_default(content: dict[str, Any]) -> None:
     assert typed(Outer, content) == Outer()
+
+
+def test_a_dash_is_no_file_and_is_said_to_be_none() -> None:
+    assert "does not read standard input" in str(nothing_there(Path("-"), "a file"))
+    assert str(nothing_there(Path("x"), "a file")) == "there is no x; give a file"

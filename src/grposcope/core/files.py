@@ -224,6 +224,13 @@ def json_lines(path: Path, remedy: str = MEND, growing: bool = False) -> Iterato
         raise unreadable(path, error) from None
 
 
+def nothing_there(path: Path, wanted: str) -> UserError:
+    """That there is no such file or folder, and what to give, as a noun; of "-", that this command reads no stream."""
+    if str(path) == "-":
+        return UserError("this command does not read standard input, as diagnose does; save it to a file and give that")
+    return UserError(f"there is no {path}; give {wanted}")
+
+
 def unreadable(path: Path, error: OSError) -> UserError:
     """What to say of a file, or of one in the folder `path`, that the system does not let us read."""
     place = error.filename or path

@@ -115,8 +115,9 @@ def reward_by_words(table: LogTable) -> LogTable:
     if set(trainer.definitions(trained, {}, 1)[0].values()) & set(VARIANTS["reward"]):
         return table
     if (key := keys.reward_among(trained)) is not None:
-        note = keys.taken_for_reward(table.key_in_log(key), table.columns[key])
-        return table.noting(note, given={**table.given, "reward": key})
+        named = table.key_in_log(key)
+        notes = [] if named == "reward" else [keys.taken_for_reward(named, table.columns[key])]
+        return table.noting(*notes, given={**table.given, "reward": key})
     if trainer.without_reward:
         return table.noting(trainer.without_reward)
     may_be = keys.reward_candidates(trained)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import unreadable
+from grposcope.core.files import nothing_there, unreadable
 from grposcope.core.run import Run
 from grposcope.logs import joined, measured, scopes
 from grposcope.logs.columns import RawLog
@@ -41,7 +41,7 @@ def read(file: LogFile, hints: Hints) -> Run:
     place = file.path
     try:
         if file.content is None and not place.exists():
-            raise UserError(f"there is no {place}; give the folder of a run, or a trainer's log")
+            raise nothing_there(place, "the folder of a run, or a trainer's log")
         is_folder = file.content is None and place.is_dir()
         return _chosen(_folder(place, hints) if is_folder else normalize(read_file(file, hints), hints), hints)
     except OSError as error:

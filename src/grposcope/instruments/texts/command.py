@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
+from grposcope.core.files import nothing_there
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
@@ -69,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     place = Path(arguments.place)
     if not place.exists():
-        raise UserError(f"there is no {place}; give the folder of a run, or a file of rollouts")
+        raise nothing_there(place, "the folder of a run, or a file of rollouts")
     with tqdm(total=len(reading.PARTS) + 1, unit="part", leave=False, disable=not sys.stderr.isatty()) as bar:
 
         def told(part: str) -> None:

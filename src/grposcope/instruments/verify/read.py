@@ -16,7 +16,7 @@ import numpy as np
 
 from grposcope import logs
 from grposcope.core.errors import UserError
-from grposcope.core.files import json_lines
+from grposcope.core.files import json_lines, nothing_there
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Run
 from grposcope.instruments.verify import overruled, row_file
@@ -43,7 +43,7 @@ def evidence(
     neither a log nor rollouts are found, with the line for a rollout that does not fit.
     """
     if not place.exists():
-        raise UserError(f"there is no {place}; give the folder of a run, a trainer's log, or a file of rollouts")
+        raise nothing_there(place, "the folder of a run, a trainer's log, or a file of rollouts")
     home, asked = _home(place), asked or AskedSettings()
     where = rollouts if rollouts is not None else home
     if not where.exists():

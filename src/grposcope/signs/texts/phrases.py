@@ -74,7 +74,7 @@ def moved(habit: PaidHabit) -> str:
 
 def clause(habit: PaidHabit) -> str:
     """All that is said of a habit, with the share of differences and what other scores do."""
-    told = [paid(habit), f"{percent(habit.r2)} of the reward differences there go with it"]
+    told = [paid(habit), f"{percent(habit.r2)} of the reward differences in groups where both vary go with it"]
     if gone := moved(habit):
         told.append(gone)
     if habit.blind is not None:
