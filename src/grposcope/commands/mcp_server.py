@@ -193,12 +193,15 @@ def below(root: Path, path: str) -> Path:
 
 
 def small(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document cut to CHARACTERS: findings that are present, what is told of each, and the beginnings of lists."""
-    told = dict(document)
+    """A document cut to CHARACTERS: findings that are present, what is told of each, and the beginnings of lists.
+
+    How each rule tests is left out: `explain` has it.
+    """
+    told = {key: value for key, value in document.items() if key != "tests"}
     if isinstance(findings := told.get("findings"), list):
         present = [each for each in findings if isinstance(each, Mapping) and each.get("status") == "present"]
         told["findings"] = [{key: each.get(key) for key in OF_A_FINDING} for each in present]
-        told["not present"] = len(findings) - len(present)
+        told["rules that found nothing or cannot tell"] = len(findings) - len(present)
         told.pop("present", None)
     for entries in SHORTEST:
         cut = _cut(told, entries)
