@@ -39,7 +39,7 @@ print(json.dumps([[status, out.getvalue(), err.getvalue()] for status, out, err 
 """Commands, one after the other, in an interpreter in which some packages are not installed."""
 
 TRAINING = ("torch", "transformers", "accelerate", "trl")
-LAB = (*TRAINING, "huggingface_hub", "jaxtyping", "pyarrow", "safetensors", "tqdm")
+LAB = (*TRAINING, "huggingface_hub", "jaxtyping", "pyarrow", "safetensors")
 LOG_COMMANDS = (["diagnose"], ["watch", "--once"], ["report", "--json"], ["fit"])
 
 
@@ -90,6 +90,23 @@ def test_the_page_and_a_setting_need_no_torch(run: Path, log: Path, tmp_path: Pa
     setting = ["stability", "--lr", "0.1", "--momentum", "0.9", "--curvature", "0.1", "--interval", "20"]
     call(["report", run, log, "--out", tmp_path / "page.html"], setting)
     assert (tmp_path / "page.html").stat().st_size > 100_000
+
+
+def test_rollouts_are_read_without_the_packages_of_the_lab(tmp_path: Path) -> None:
+    """Texts and claims of a plain file: what the light installation has is enough."""
+    path = tmp_path / "rollouts.jsonl"
+    rng = np.random.default_rng(0)
+    rows = [
+        {"prompt": f"What is {p} + {step}?", "completion": f"It is {rng.integers(99)}.", "step": step, "reward": reward}
+        for step in range(1, 7)
+        for p in range(4)
+        for reward in rng.integers(2, size=4).tolist()
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    commands = (["texts", path, "--json"], ["verify", path, "--json"])
+    for _, out, err in attempt(*commands, absent=LAB):
+        assert out, err
+        assert json.loads(out)["sentence"]
 
 
 @pytest.mark.slow
