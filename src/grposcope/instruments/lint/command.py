@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_flags(arguments)
     changed = _of_config(arguments)
     known = _known(arguments)
-    if len(arguments.paths) == 1 and not arguments.skip_others:
+    if len(arguments.paths) == 1 and not (arguments.skip_others and Path(arguments.paths[0]).is_file()):
         too_bad, said = _judge(arguments.paths[0], arguments, changed, known)
         finish(arguments, said)
         return int(too_bad)
