@@ -73,7 +73,11 @@ def room(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
         return Rung(*ROOM, "cannot tell", because, do="give the trainer every end token of the model")
     cut = quantities.get("truncated", SHORT)
     if cut is None or cut.values.max() > 1:
-        because = quantities.absence("truncated", SHORT) if cut is None else "what is logged is no share"
+        because = (
+            quantities.absence("truncated", SHORT)
+            if cut is None
+            else "the share of cut completions that is logged exceeds 1"
+        )
         return Rung(*ROOM, "cannot tell", because, do=to_log(*CUT, quantities.run))
     late = cut.level(LATE).value
     said = f"{percent(late)} of completions are cut at the token limit in the last fifth"
