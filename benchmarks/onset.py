@@ -79,6 +79,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=())
     given = parser.parse_args()
     seeds = range(*given.seeds)
+    if not seeds:
+        parser.error("--seeds FIRST END: the end must be above the first")
     rows = [of_changes(kind, seeds) for kind in onset_curves.CHANGES if not given.only or kind in given.only]
     rows += [of_unchanged(kind, seeds) for kind in onset_curves.UNCHANGED if not given.only or kind in given.only]
     print(table(rows))

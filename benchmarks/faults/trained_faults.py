@@ -187,18 +187,6 @@ def _rewards_as_advantages(credit: Any, rollouts: Any) -> Any:
     return (rollouts.rewards.reshape(-1, 1) * rollouts.mask).float()
 
 
-def _kl_sign(world: World, inner: Any) -> Any:
-    def optimise(self: Any, *given: Any) -> Any:
-        right = self.setup
-        self.setup = replace(right, objective=replace(right.objective, kl=-right.objective.kl))
-        try:
-            return inner(self, *given)
-        finally:
-            self.setup = right
-
-    return optimise
-
-
 def _no_update(world: World, inner: Any) -> Any:
     """The optimiser's step changes nothing."""
 
@@ -281,7 +269,7 @@ FAULTS: tuple[TrainedFault, ...] = (
                  catalogue._patch(catalogue._graded, _shuffled)),
     TrainedFault("sign reversed", ("reversed sign",), ("reward", "evaluation"), _credit(lambda c, rollouts: -c)),
     TrainedFault("mask of zeros", NO_GRADIENT, ("grad_norm",), _credit(lambda c, rollouts: 0 * c), {"kl": 0.0}),
-    TrainedFault("KL of the wrong sign", ("kl against its penalty",), ("kl",), _session("optimise", _kl_sign),
+    TrainedFault("KL of the wrong sign", ("kl against its penalty",), ("kl",), _session("optimise", catalogue._kl_sign),
                  {"kl": 0.1, "lr": 2e-4}, "strong KL"),
     TrainedFault("beta 20", ("kl penalty outweighs the reward",), ("kl",), settings={"kl": 20.0},
                  remedy={"kl": 0.02}),

@@ -61,6 +61,11 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     (rf"rows in which (?P<name>[\w ]+) is 0: {K}(?P<n>)", rules.zero_rows),
     (rf"the learning rate is 0 on all {N} rows", lambda raw, m: rules.count(raw, "lr", m["n"])),
     (rf"the gradient is exactly 0 on all {N} rows", lambda raw, m: rules.count(raw, "grad_norm", m["n"])),
+    (
+        rf"(?P<name>{NAME}) is exactly 0 in all (?P<k>{NUMBER}) rows: no step changes the policy,"
+        " or it is not computed",
+        lambda raw, m: rules.zero_rows(raw, m) or rules.count(raw, "kl", m["k"]),
+    ),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) in {K} of {N} {ROWS}", rules.not_finite),
     (rf"rows in which (?P<name>{NAME}) is (?P<what>not finite|null): {K}", rules.not_finite),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) on {K} rows?\b", rules.not_finite),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import textwrap
 from collections.abc import Mapping
@@ -51,19 +52,25 @@ class Page:
 
 def page(fault: Fault) -> Page:
     """The page of a fault; UserError that names the heading that it lacks or that is not known."""
-    summary, _, rest = inspect.cleandoc(catalogue.text(fault)).partition("\n\n")
+    return _page(fault.name, catalogue.text(fault))
+
+
+@functools.lru_cache(None)  # every finding asks for the sources of its fault
+def _page(name: str, text: str) -> Page:
+    """The page that a docstring is. name: of its fault."""
+    summary, _, rest = inspect.cleandoc(text).partition("\n\n")
     lines: dict[str, list[str]] = {}
     heading = ""
     for line in rest.split("\n"):
         if line and not line.startswith(" "):
             heading = line.strip()
             if heading not in HEADINGS:
-                raise UserError(f"{fault.name}: the page has no section {heading!r}; it has {', '.join(HEADINGS)}")
+                raise UserError(f"{name}: the page has no section {heading!r}; it has {', '.join(HEADINGS)}")
             lines[heading] = []
         elif heading and line.strip():
             lines[heading].append(line.strip())
     if lacking := [each for each in HEADINGS[1:] if not lines.get(each)]:
-        raise UserError(f"{fault.name}: the page lacks the section {lacking[0]!r}; write it in the file's docstring")
+        raise UserError(f"{name}: the page lacks the section {lacking[0]!r}; write it in the file's docstring")
     sections = {each: " ".join(lines[each]) for each in HEADINGS if each in lines}
     return Page(" ".join(summary.split()), sections, tuple(lines.get(ASKED, ())), _items(lines[SOURCES]))
 

@@ -7,7 +7,7 @@ import numpy as np
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import number
-from grposcope.signs.quantities import LEAST, Quantities
+from grposcope.signs.quantities import Quantities
 
 ROWS, STEPS = 5, 10
 """Rows after the first whose KL is looked at, and the steps within which they have to lie."""
@@ -24,7 +24,7 @@ FOLLOWS = (
 
 def check(quantities: Quantities) -> Finding:
     """The KL starts at 0 and is beyond FAR in all of the next ROWS rows, within STEPS steps."""
-    kl = quantities.require_computed("kl", LEAST)
+    kl = quantities.require_computed_kl()
     near = kl.steps[1 : ROWS + 1] - kl.steps[0] <= STEPS
     if quantities.run.window > 1 or not near.all():
         return cannot_tell("rows are too far apart to show the first steps")

@@ -37,7 +37,7 @@ FOLLOWS = ("reward decline", "held-out decline", "entropy explosion", "entropy c
 
 def check(quantities: Quantities) -> Finding:
     """The first step from which KL and reward are those of the first steps."""
-    kl, reward = quantities.require_computed("kl", LEAST), quantities.require("reward", LEAST)
+    kl, reward = quantities.require_computed_kl(), quantities.require("reward", LEAST)
     for row in _returns(kl):
         step = int(kl.steps[row])
         if (fall := _fall(reward, step)) is None:

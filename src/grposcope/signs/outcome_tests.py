@@ -23,10 +23,11 @@ from scipy.special import ndtr, stdtr
 
 from grposcope.core.estimate import Estimate
 from grposcope.maths.timeseries import level
-from grposcope.maths.timeseries.change import EARLY, LATE, MeanCurve
+from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Array, Contrast, harmonic_mean, wandering, widening
 from grposcope.signs.outcome import Doubt, Fate, Outcome, direction
 from grposcope.signs.present import DISJOINT, PARTS, SUDDEN, Present, scale_of_rows
+from grposcope.signs.quantities import MetricSeries
 from grposcope.signs.thresholds import (
     BEGIN,
     CERTAIN,
@@ -62,16 +63,13 @@ Compare = Callable[[level.Span | None, level.Span, float], Contrast]
 """The test of the mean over the second span less that over the first (0 for None) less a constant."""
 
 
-def of_reward(
-    steps: Array, values: Array, curve: MeanCurve, line: MeanCurve | None, seen: Present, ends: Ends | None,
-    margin: float | None, name: str, least: float | None = None,
-) -> Outcome:  # fmt: skip
-    """Outcome by the training reward (n,) at steps (n,), from its mean curve and, where no bends are evident, its line.
+def of_reward(series: MetricSeries, ends: Ends | None, margin: float | None, least: float | None = None) -> Outcome:
+    """Outcome by the training reward, from its mean curve and, where no bends are evident, its line.
 
-    seen: its levels by the noise of the rows. ends: least and largest reward there can be, None if unknown. margin:
-    a change of the reward that is none, None if that is not known either. least: the same of a gain, for rows that
-    are no average; None: the margin.
+    ends: least and largest reward there can be, None if unknown. margin: a change of the reward that is none, None if
+    that is not known either. least: the same of a gain, for rows that are no average; None: the margin.
     """
+    steps, values, seen, curve, line = series.steps, series.values, series.present, series.curve, series.line
 
     def compare(first: level.Span | None, last: level.Span, minus: float) -> Contrast:
         if first is None:
@@ -87,7 +85,7 @@ def of_reward(
 
     scale = _scale(values, seen, margin)
     least = margin if least is None or seen.smoothed else least
-    found = _outcome(compare, steps, ends, margin, name, heldout=False, least=least)
+    found = _outcome(compare, steps, ends, margin, series.name, heldout=False, least=least)
     found = replace(found, plain=_is_plain(found, ends))
     before = seen.first if found.before == found.start else seen.best  # levels are those of rows, tests those of curves
     found = replace(found, start=seen.first, end=seen.last, best=seen.best, before=before)
@@ -104,11 +102,12 @@ def _of_averaged(curve: Contrast, rows: Contrast) -> Contrast:
     return Contrast(rows.value, max(curve.se, rows.se), max(curve.p_up, rows.p_up), max(curve.p_down, rows.p_down))
 
 
-def of_few(steps: Array, values: Array, seen: Present, margin: float | None, name: str, missing: str) -> Outcome:
-    """What can be said by the reward on rows (n,) that are too few to test for wandering: levels, and what is plain.
+def of_few(series: MetricSeries, margin: float | None, missing: str) -> Outcome:
+    """What can be said by the reward on rows that are too few to test for wandering: levels, and what is plain.
 
-    seen, margin, name: as in `of_reward`. missing: why nothing more can be told.
+    margin: as in `of_reward`. missing: why nothing more can be told.
     """
+    steps, values, seen, name = series.steps, series.values, series.present, series.name
     found = Outcome("cannot tell", name, start=seen.first, end=seen.last, best=seen.best, first=int(steps[0]),
                     last=int(steps[-1]), before=seen.first, change=_estimate(seen.rise, len(steps)))  # fmt: skip
     small = _is_small(seen.rise.value + UPPER * seen.rise.se, margin, None, seen.first.value)

@@ -51,6 +51,10 @@ def too_few(rows: int, title: str, least: int) -> str:
     return f"only {rows} row{'s' * (rows != 1)} of {title} logged; at least {least} are needed"
 
 
+COMPUTED = ("grposcope", "verl", "slime")
+"""Engines that log a KL only where it is computed; others may log 0 without a KL coefficient."""
+
+
 class NotLoggedError(Exception):
     """A quantity without which a rule cannot tell is not logged, or on too few rows; the message is a clause."""
 
@@ -172,13 +176,21 @@ class Quantities:
             raise NotLoggedError(quantity, self.absence(quantity, least))
         return series
 
-    def require_computed(self, quantity: str, least: int = LEAST) -> MetricSeries:
-        """The same of what a trainer may log as 0 without computing it; NotLoggedError where it is 0 in every row."""
-        series = self.require(quantity, least)
-        if not series.values.any():
-            name = self.key(series.name)
-            raise NotLoggedError(quantity, f"{name} is exactly 0 in every row, so it may not be computed")
-        return series
+    def require_computed_kl(self, least: int = LEAST) -> MetricSeries:
+        """The KL to the start; NotLoggedError where there is none, or where it may be 0 without being computed."""
+        kl = self.require("kl", least)
+        if self.is_idle_kl(kl):
+            raise NotLoggedError("kl", f"{self.key(kl.name)} is exactly 0 in every row, so it may not be computed")
+        return kl
+
+    def is_idle_kl(self, kl: MetricSeries) -> bool:
+        """Whether a KL of exactly 0 in every row may be one that is not computed, as without a coefficient.
+
+        It is computed where the settings state a coefficient above 0, and wherever one of COMPUTED logs it.
+        """
+        coefficient = self.run.setting("kl")
+        stated = isinstance(coefficient, int | float) and coefficient > 0
+        return not kl.values.any() and not stated and self.run.meta.engine not in COMPUTED
 
     def absence(self, quantity: str, least: int = LEAST) -> str:
         """Why `get` returned None, as a clause."""

@@ -133,11 +133,8 @@ def of_answers(quantities: Quantities) -> Outcome | None:
     spread = quantities.column(series.name.replace("component/", "component_std/", 1))
     margin = STILL if shares else None if spread is None else 2 * STILL * float(spread.values.mean())
     if len(series) < LEAST:
-        return outcome_tests.of_few(series.steps, series.values, series.present, margin, series.name, "")
-    return outcome_tests.of_reward(
-        series.steps, series.values, series.curve, series.line, series.present, (0.0, 1.0) if shares else None,
-        margin or None, series.name,
-    )  # fmt: skip
+        return outcome_tests.of_few(series, margin, "")
+    return outcome_tests.of_reward(series, (0.0, 1.0) if shares else None, margin or None)
 
 
 def of_reward(quantities: Quantities) -> Outcome:
@@ -150,13 +147,8 @@ def of_reward(quantities: Quantities) -> Outcome:
         return Outcome("cannot tell", reward.name, missing=quantities.absence("reward"))
     margin = quantities.reward_margin(STILL)
     if len(reward) < LEAST:
-        return outcome_tests.of_few(
-            reward.steps, reward.values, reward.present, margin, reward.name, quantities.absence("reward")
-        )
-    found = outcome_tests.of_reward(
-        reward.steps, reward.values, reward.curve, reward.line, reward.present, quantities.reward_range, margin,
-        reward.name, quantities.least_gain(STILL),
-    )  # fmt: skip
+        return outcome_tests.of_few(reward, margin, quantities.absence("reward"))
+    found = outcome_tests.of_reward(reward, quantities.reward_range, margin, quantities.least_gain(STILL))
     return replace(found, sampled=reward.sampling is not None, sum_of_parts=_sums_parts(quantities))
 
 

@@ -79,12 +79,13 @@ GAMED = "gaming cannot be excluded"
 
 Tails = tuple[str, ...]
 """What a first line says after the levels, the longest first: what does not fit gives way to the next. {absent} stands
-for what is not logged, {answers} for right answers that stayed, with their levels."""
+for what is not logged, {heldout} for what keeps a held-out score from deciding, {answers} for right answers that
+stayed, with their levels."""
 
 _GAIN: Mapping[Logged, Tails] = {
     "held-out": ("",),
-    "failures": ("; held-out not logged",),
-    "few": ("; not logged: {absent}", "; held-out not logged", ""),
+    "failures": ("; held-out {heldout}",),
+    "few": ("; not logged: {absent}", "; held-out {heldout}", ""),
     "reward only": (f"; only the reward is logged: {GAMED}", "; only the reward is logged", ""),
 }
 _NO_CAUSE = ", no gain shown and no cause found"
@@ -161,4 +162,4 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(tail: str) -> str:
     """A tail of a first line in a table."""
-    return "“…" + tail.format(absent="…", answers="…") + "”" if tail else "nothing"
+    return "“…" + tail.format(absent="…", heldout="not logged", answers="…") + "”" if tail else "nothing"

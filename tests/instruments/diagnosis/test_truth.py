@@ -12,6 +12,7 @@ from pathlib import Path
 import causes
 import fixture_logs
 import made_logs
+import numpy as np
 import plain_runs
 import pytest
 from made_logs import Made
@@ -91,6 +92,18 @@ def test_screens_of_causes_are_true(tmp_path: Path, k: int) -> None:
 
 def test_screens_of_made_up_logs_are_true(tmp_path: Path) -> None:
     assert false_claims(of_seeds(tmp_path, range(1, 300, 43))) == []
+
+
+@pytest.mark.parametrize("kl", [0.0, 0.01])
+def test_the_screen_of_a_flat_run_is_true_whether_or_not_a_kl_is_computed(tmp_path: Path, kl: float) -> None:
+    """A KL of exactly 0 in every row, dead groups at a reward that is not low, and a share of right answers beside."""
+    rng = np.random.default_rng(3)
+    columns = {
+        "reward": 1.8 + 0.05 * rng.standard_normal(120), "kl": np.full(120, kl) * rng.uniform(0.9, 1.1, 120),
+        "grad_norm": rng.uniform(0.05, 0.1, 120), "dead_fraction": rng.choice([0.5, 0.625, 0.75], 120),
+        "lr": np.full(120, 1e-6), "reward_std": rng.uniform(0.2, 0.4, 120),
+    }  # fmt: skip
+    assert false_claims([made_logs.of_columns(tmp_path, f"flat, kl {kl}", columns)]) == []
 
 
 @pytest.mark.slow

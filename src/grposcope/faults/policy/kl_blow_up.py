@@ -65,7 +65,7 @@ HALF, TAIL = (0.0, 0.5), (0.9, 1.0)
 def check(quantities: Quantities) -> Finding:
     """The last tenth above FAR and STEEP × the first half, or above VERY_FAR, or above AWAY from a start nearby; or
     rows that exploded."""
-    kl = quantities.require_computed("kl", SHORT)
+    kl = quantities.require_computed_kl(SHORT)
     usual = float(np.median(kl.values))
     exploded = np.flatnonzero((kl.values > IMPOSSIBLE) & (kl.values > TIMES * usual))
     if len(exploded) and float(np.median(kl.values[-len(kl) // 10 :])) < VERY_FAR:  # it came back

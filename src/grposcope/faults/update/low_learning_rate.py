@@ -40,7 +40,7 @@ REMEDY = "raise the learning rate: 1e-6 is usual for all weights, 1e-5 for adapt
 
 def check(quantities: Quantities) -> Finding:
     """A KL next to 0 after MANY_STEPS steps that had a gradient, beside a reward that did not rise."""
-    kl, norm = quantities.require_computed("kl", LEAST), quantities.require("grad_norm", LEAST)
+    kl, norm = quantities.require_computed_kl(), quantities.require("grad_norm", LEAST)
     late = kl.level(LATE).value
     evidence = [
         Sign(f"{kl.name}, last {1 - LATE[0]:.0%}", late, limit=f"hardly moved below {UNMOVED:g}", column=kl.name)

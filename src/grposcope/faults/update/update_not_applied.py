@@ -31,9 +31,6 @@ from grposcope.signs.quantities import LEAST, Quantities
 MOST = 0.5
 """Share of the rows that have a gradient, at least."""
 
-COMPUTED = ("grposcope", "verl", "slime")
-"""Engines that write a KL only where it is computed; elsewhere a KL of 0 may be that of a coefficient of 0."""
-
 RISES = 0.01
 """p-value of a rise of the reward from which weights must have changed."""
 
@@ -52,7 +49,7 @@ def check(quantities: Quantities) -> Finding:
     if outcome.direction == "up" or risen:
         return fact(False, "the reward rises, so that weights do change", evidence)
     key = quantities.key(kl.name)
-    if quantities.run.meta.engine not in COMPUTED and not quantities.run.setting("kl"):
+    if quantities.is_idle_kl(kl):
         either = f"{key} is exactly 0 in all {len(kl)} rows: no step changes the policy, or it is not computed"
         return Finding("update not applied", "possible", "fact", either, evidence=evidence)
     because = (

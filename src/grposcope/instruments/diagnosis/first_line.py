@@ -70,10 +70,14 @@ def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent:
         tails = (", may have lost its gain", "")
     if cause:
         tails = (f"{', no gain shown' if outcome.state == 'level' else ', gain not certain'}; {cause}", f"; {cause}")
-    if "held-out" not in absent:
-        tails = tuple(tail.replace("held-out not logged", "held-out undecided") for tail in tails)
-    said = [tail.replace("{absent}", ", ".join(absent)).replace("{answers}", _stayed(outcome)) for tail in tails]
-    return fitted(*(f"{word}: {became}{tail}" for tail in said), f"{word}: {became}")
+    put = {
+        "{absent}": ", ".join(absent),
+        "{heldout}": "not logged" if "held-out" in absent else "undecided",
+        "{answers}": _stayed(outcome),
+    }
+    for place, text in put.items():
+        tails = tuple(tail.replace(place, text) for tail in tails)
+    return fitted(*(f"{word}: {became}{tail}" for tail in tails), f"{word}: {became}")
 
 
 def _stayed(outcome: Outcome) -> str:

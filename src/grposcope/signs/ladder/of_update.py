@@ -14,7 +14,7 @@ from grposcope.logs.columns import flat
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs.ladder.rung import Rung, blamed, of_fault, to_log
 from grposcope.signs.moves_alone import distance, moves_alone
-from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
+from grposcope.signs.quantities import SHORT, Quantities
 from grposcope.signs.settings.recipe import has_adapters
 from grposcope.signs.thresholds import FULL_RATE, LORA_RATE, MANY_STEPS, MOST_ZERO, UNMOVED
 
@@ -79,11 +79,12 @@ def _gradient_unseen(quantities: Quantities) -> Rung:
 
 def weights(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     """Whether the KL to the start shows that the policy moved; without one, whether ratios were clipped."""
-    if cause := blamed(findings, ("low learning rate",)):
+    if cause := blamed(findings, ("low learning rate", "update not applied")):
         return of_fault(*WEIGHTS, cause)
     kl = distance(quantities)
-    if kl is not None and not kl.values.any():
-        return _never_apart(kl, quantities)
+    if kl is not None and quantities.is_idle_kl(kl):
+        because = f"{quantities.key(kl.name)} is exactly 0 in every row: it is not computed, or no weight moves"
+        return Rung(*WEIGHTS, "cannot tell", because, do=CHECK_WEIGHTS)
     if kl is not None:
         key, late = quantities.key(kl.name), kl.level(LATE).value
         steps = int(kl.steps[-1] - kl.steps[0]) + 1
@@ -102,16 +103,6 @@ def weights(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     none = "" if clip is None else ", and nothing is clipped, as with one update per batch"
     because = f"no KL to the start is logged{none}"
     return Rung(*WEIGHTS, "cannot tell", because, do=to_log("kl", "the KL to the start", quantities.run))
-
-
-def _never_apart(kl: MetricSeries, quantities: Quantities) -> Rung:
-    """The rung where the KL is exactly 0 in every row: trainers do not compute it without a coefficient."""
-    said, coefficient = f"{quantities.key(kl.name)} is exactly 0 in every row", quantities.run.setting("kl")
-    if isinstance(coefficient, int | float) and coefficient > 0:
-        do = "check that the optimiser has the parameters that are trained"
-        return Rung(*WEIGHTS, "no", f"{said}, at a coefficient of {number(coefficient)}: no weight moves", said, do)
-    because = f"{said}: it is not computed (a KL coefficient of 0), or no weight moves"
-    return Rung(*WEIGHTS, "cannot tell", because, do=CHECK_WEIGHTS)
 
 
 def sampler(quantities: Quantities, findings: Sequence[Finding]) -> Rung:

@@ -24,7 +24,7 @@ import numpy as np
 from grposcope.core.rollouts import Bools, Floats, Ints
 from grposcope.core.text import visible
 from grposcope.maths.within_groups import Singles
-from grposcope.signs.texts import answers, familiarity, relations, token_ids, tokens, turns, vocabulary
+from grposcope.signs.texts import answers, familiarity, relations, token_ids, tokens, turn_features, vocabulary
 from grposcope.signs.texts.answers import GivenAnswers
 from grposcope.signs.texts.sample import TextSample
 from grposcope.signs.texts.tokens import TextTokens
@@ -98,7 +98,7 @@ def of_sample(sample: TextSample, words: int = WORDS) -> TextFeatures:
     builder = _Builder()
     facts = _lengths(builder, sample, numbers)
     spoken, shown = _sequences(sample, words)
-    for name, column, kind in turns.columns(sample.turns) if sample.turns else ():
+    for name, column, kind in turn_features.columns(sample.turns) if sample.turns else ():
         add = builder.add if name.startswith("number of ") else builder.add_frequent
         add(name, column, kind)
     _repetition(builder, sample, numbers, facts)
@@ -132,7 +132,7 @@ def _sequences(sample: TextSample, words: int) -> tuple[list[Singles], list[tupl
     """Which sequences the arguments of calls and the tokenizer's tokens have, each (N, V), and the name and kind of
     each."""
     columns, names = list[Singles](), list[tuple[str, str]]()
-    if sample.turns and any(called := turns.arguments(sample.turns)):
+    if sample.turns and any(called := turn_features.arguments(sample.turns)):
         found = vocabulary.of_texts_sampled(called, words // MORE)
         presence = found.presence(tokens.of_texts(called))
         kept = _varying(presence)

@@ -18,8 +18,8 @@ from grposcope.core.named import nearest
 from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, plain_text
 from grposcope.core.run import Run
 from grposcope.core.text import listed, visible
-from grposcope.signs.texts import token_ids, turns
-from grposcope.signs.texts.turns import TextTurn
+from grposcope.signs.texts import token_ids, turn_features
+from grposcope.signs.texts.turn_features import TextTurn
 
 LONGEST = 100_000
 """Characters of a text that are read: half of them its first and half its last ones."""
@@ -187,7 +187,7 @@ def _reward(row: Rollout) -> float:
 
 
 def _turns(rows: Sequence[Rollout]) -> tuple[tuple[TextTurn, ...], ...]:
-    made = tuple(turns.of_rollout(row) for row in rows)
+    made = tuple(turn_features.of_rollout(row) for row in rows)
     several = any(len(own) > 1 or own[0].calls for own in made)
     return tuple(tuple(replace(turn, text=_short(turn.text)) for turn in own) for own in made) if several else ()
 

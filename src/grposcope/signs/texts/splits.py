@@ -17,7 +17,7 @@ from grposcope.maths.passage import Passage
 from grposcope.signs.texts import edits, habits
 from grposcope.signs.texts.habits import PaidHabit
 from grposcope.signs.texts.sample import TextSample
-from grposcope.signs.texts.turns import TextTurn, shown
+from grposcope.signs.texts.turn_features import TextTurn, shown
 
 LEAST = 32
 """Texts of an environment, or with so many turns, below which nothing is said of them."""

@@ -12,7 +12,7 @@ import written_texts
 
 from grposcope.core.rollouts import Rollout
 from grposcope.instruments.texts import answer
-from grposcope.signs.texts import exploits, features, reading, sample, splits, turns
+from grposcope.signs.texts import exploits, features, reading, sample, splits, turn_features
 
 TOOLS = ("search", "open", "submit")
 
@@ -143,17 +143,17 @@ def test_what_is_said_by_turn_is_counted(forced: list[Rollout], read: reading.Te
 def test_calls_that_a_text_writes_out_are_read() -> None:
     call = '{"name": "search", "arguments": {"b": 1, "a": [2]}}'
     text = f"Let me look. <tool_call>\n{call}\n</tool_call> <tool_call>{{no}}</tool_call>"
-    made = turns.of_rollout(Rollout(completion=text))
-    assert made == (turns.TextTurn(text, (
-        turns.ToolCall("search", '{"a": [2], "b": 1}'), turns.ToolCall("", "{no}"),
+    made = turn_features.of_rollout(Rollout(completion=text))
+    assert made == (turn_features.TextTurn(text, (
+        turn_features.ToolCall("search", '{"a": [2], "b": 1}'), turn_features.ToolCall("", "{no}"),
     )),)  # fmt: skip
 
 
 def test_turns_of_tokens_are_the_tokens_that_the_policy_wrote() -> None:
     row = Rollout(completion="abXc", tokens=("a", "b", "X", "c"), turns=np.array([0, 0, 0, 1]),
                   written=np.array([True, True, False, True]))  # fmt: skip
-    assert [own.text for own in turns.of_rollout(row)] == ["ab", "c"]
-    assert turns.of_rollout(Rollout(completion=[])) == (turns.TextTurn(""),)
+    assert [own.text for own in turn_features.of_rollout(row)] == ["ab", "c"]
+    assert turn_features.of_rollout(Rollout(completion=[])) == (turn_features.TextTurn(""),)
 
 
 def tokenised(rows: list[Rollout], ids: bool) -> list[Rollout]:
