@@ -76,8 +76,9 @@ bench: $(READY) ## measure a training step against TRL, paired
 gpu: $(READY) ## what only a GPU can tell: right, how fast, how much memory; 12 minutes, GPU=--small on a CPU
 	$(BIN)/python benchmarks/gpu/run.py $(GPU)
 
-tiny: $(READY) ## make the shipped model again, some minutes on two cores
+tiny: $(READY) ## make the shipped models again, some minutes on two cores
 	$(BIN)/python -m grposcope.lab.train.pretrain
+	$(BIN)/python -m grposcope.lab.train.pretrain --table
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

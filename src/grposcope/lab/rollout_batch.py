@@ -30,6 +30,7 @@ class RolloutBatch:
     logp         (B, T) log-probability of each token when it was sampled, 0 where masked
     entropy      (B, T) entropy in nats of the distribution it was sampled from, 0 where masked
     truncated    (B,)   True where the completion was cut before its end-of-text token
+    stops        (B,)   int64, why each ended, an index of `core.rollouts.STOPS`; None for tasks without turns
     rewards      (P, G) float64 outcome rewards
     components   (P, G, K) float64, the rewards of K functions, whose weighted sum `rewards` is; None where there is one
     weights      (P,) float64, what each group counts for; None where all count 1 and have one size
@@ -45,6 +46,8 @@ class RolloutBatch:
       values        a critic's estimate of the expected reward before each token
       other_logp    log-probability of each token under a teacher, or under the policy with feedback
       collision     Σ_v π_v² of the distribution it was sampled from; 0 where masked, as the two before
+      turns         int64, the turn of each token, -1 on padding; with it step_rewards are those of the turns
+      states        int64, a number of the state before the token's turn, equal where anchors are; 0 where not known
 
     Groups of different sizes are padded to the largest: a row that was not drawn has the reward NaN and an empty mask.
     """
@@ -60,6 +63,7 @@ class RolloutBatch:
     components: Tensor | None = None
     weights: Tensor | None = None
     versions: Tensor | None = None
+    stops: Tensor | None = None
     token_annotations: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
@@ -149,7 +153,7 @@ LEFT_PADDED = ("prompt_ids", "prompt_mask")
 
 def blank(name: str, pad: int) -> float:
     """What stands in an array of rollouts where there is no token; pad: the token that does."""
-    return {"prompt_ids": pad, "tokens": pad, "prefix_values": math.nan}.get(name, 0)
+    return {"prompt_ids": pad, "tokens": pad, "prefix_values": math.nan, "turns": -1}.get(name, 0)
 
 
 def rows_of_groups(prompts: Tensor, group: int) -> Tensor:

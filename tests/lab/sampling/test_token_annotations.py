@@ -19,16 +19,21 @@ from grposcope.lab.sampling.resumable_rollouts import _read, _write
 from grposcope.lab.sampling.rollouts import joined
 
 PAD = 0
-NAMES = ("step_rewards", "step_ends", "prefix_values", "levels", "values", "other_logp", "collision", "toy")
+NAMES = (
+    "step_rewards", "step_ends", "prefix_values", "levels", "values", "other_logp", "collision", "turns", "states",
+    "toy",
+)  # fmt: skip
 
 
 def annotated(prompts: int = 3, group: int = 2) -> RolloutBatch:
     """A batch with every array that rollouts may have, and an annotation that nobody knows, all numbers distinct."""
     rollouts, random = batch(prompts, group), torch.Generator().manual_seed(3)
     given = {name: torch.rand(rollouts.mask.shape, generator=random) for name in NAMES}
-    given |= {"step_ends": given["step_ends"] < 0.5, "levels": (9 * given["levels"]).long()}
+    given |= {"step_ends": given["step_ends"] < 0.5, "levels": (9 * given["levels"]).long(),
+              "turns": (9 * given["turns"]).long(), "states": (9 * given["states"]).long()}  # fmt: skip
     own = {name: torch.rand(rollouts.mask.shape, generator=random) for name in ("logp", "entropy")}
     weights = {"weights": torch.rand(prompts, generator=random), "versions": torch.arange(prompts)}
+    weights["stops"] = torch.arange(prompts * group)
     parts = {"components": torch.rand(prompts, group, 2, generator=random).double()}
     return RolloutBatch.of_arrays({**rollouts.arrays(), **own, **weights, **parts, **given})
 

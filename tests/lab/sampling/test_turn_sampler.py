@@ -85,7 +85,9 @@ def test_log_probabilities_are_those_of_the_whole_sequence(policy: Policy) -> No
     torch.testing.assert_close(paid, rollouts.rewards)
     assert batch.tokens == int(rollouts.mask.sum())
     turns = rollouts.token_annotations["turns"].amax(-1) + 1
-    assert of_turns(rollouts) == {"agent/turns": float(turns.double().mean()), "agent/turns_max": float(turns.max())}
+    logged = of_turns(rollouts)
+    assert (logged["agent/turns"], logged["agent/turns_max"]) == (float(turns.double().mean()), float(turns.max()))
+    assert logged["agent/environment_tokens"] == int((rollouts.attended & ~rollouts.mask).sum()) / 16
     assert of_turns(replace(rollouts, token_annotations={})) == {}
     rows = recorded(policy, recipes.GRPO, batch, torch.zeros(rollouts.mask.shape), None, 2)
     several = next(row for row in rows if row.written is not None)
@@ -149,7 +151,7 @@ def test_the_hidden_table() -> None:
     assert again.numbers == state.numbers
     assert task.value(problem, state) == pytest.approx(0.8)  # type: ignore[attr-defined]
     assert task.step(problem, state, "?b;") == Turn(str(state.numbers["b"]), -0.1)
-    assert (task.anchor(state), task.anchor(again)) == ("b", "")
+    assert (task.anchor(state), task.anchor(again)) == ("?b", "?")
     task.step(problem, state, "?d;")
     assert task.value(problem, state) == pytest.approx(1.0)  # type: ignore[attr-defined]
     assert task.step(problem, state, f"{total};") == Turn(reward=1.0, done=True)

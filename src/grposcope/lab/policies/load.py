@@ -18,9 +18,11 @@ from grposcope.core.errors import UserError
 from grposcope.lab.batch_memory import free_memory
 from grposcope.lab.policies import adapters, smollm2
 
-TINY = Path(__file__).parent / "tiny"
+TINY, TABLES = Path(__file__).parent / "tiny", Path(__file__).parent / "tables"
 
-SHIPPED: Mapping[str, Callable[[], Path]] = {"tiny": lambda: TINY, "smollm2": smollm2.folder}
+SHIPPED: Mapping[str, Callable[[], Path]] = {
+    "tiny": lambda: TINY, "tables": lambda: TABLES, "smollm2": smollm2.folder
+}  # fmt: skip
 """Models that need no hub -> what makes their folder."""
 
 
@@ -59,7 +61,7 @@ class Policy:
 
 
 def load(name: str, dtype: torch.dtype | None = None, device: str = "cpu", remote_code: bool = False) -> Policy:
-    """Load `tiny`, `smollm2`, a folder saved by `save_pretrained`, or a model of the Hugging Face hub.
+    """Load `tiny`, `tables`, `smollm2`, a folder saved by `save_pretrained`, or a model of the Hugging Face hub.
 
     A folder with adapters (PEFT) gives their base model with the adapters in place, and only these can be trained.
     Only safetensors weights are read, and no code from the hub runs unless `remote_code` is set.

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from grposcope.core.errors import UserError
-from grposcope.core.rollouts import Rollout
+from grposcope.core.rollouts import STOPS, Floats, Rollout
 from grposcope.lab.credit import trees
 from grposcope.lab.objectives import Objective, advantages, shaping
 from grposcope.lab.policies import Policy, encode
@@ -175,6 +175,8 @@ def _draw_turns(
     ids, mask = encode(policy, [p.prompt for p in problems], task.instruction, settings.sampling.max_tokens)
     rewards = torch.tensor(drawn.rewards, dtype=torch.float64).reshape(len(problems), group)
     rollouts = to_rollouts(ids, mask, drawn.completions, rewards, group).annotated(**drawn.annotations())
+    stops = torch.tensor([STOPS.index(why) for why in drawn.stops], device=ids.device)
+    rollouts = replace(rollouts, stops=stops)
     written = policy.tokenizer.batch_decode(drawn.completions.tokens, skip_special_tokens=True)
     return Drawn(without_dropped(rollouts), written, len(drawn.failed), time.perf_counter() - began, 0.0)
 
@@ -395,6 +397,7 @@ def texts_of(batch: Batch, groups: int) -> list[Rollout]:
         Rollout(
             group=str(place), prompt=batch.problems[place].prompt, completion=batch.texts[row],
             reward=float(batch.graded[place, row % size]), truncated=bool(batch.rollouts.truncated[row]),
+            stop=stop_of(batch.rollouts, row),
         )
         for place in places for row in batch.rows(place)
     ]  # fmt: skip
@@ -409,6 +412,7 @@ def _recorded(policy: Policy, batch: Batch, weights: Tensor, trainer: Tensor | N
     holes = not bool(rollouts.mask[row, :n].all())
     drawn = rollouts.mask[row, :n].cpu().numpy()
     turns = rollouts.token_annotations.get("turns")
+    paid = None if turns is None else turn_rewards(rollouts, row)
     return Rollout(
         problem=batch.problems[p].id,
         prompt=batch.problems[p].prompt,
@@ -421,6 +425,9 @@ def _recorded(policy: Policy, batch: Batch, weights: Tensor, trainer: Tensor | N
         entropy=np.where(drawn, rollouts.entropy[row, :n].double().cpu().numpy(), np.nan),
         written=drawn if holes else None,
         turns=None if turns is None else turns[row, :n].cpu().numpy(),
+        turn_rewards=paid,
+        anchors=() if paid is None else turn_anchors(rollouts, row),
+        stop=stop_of(rollouts, row),
         loss_weights=weights[row, :n].double().cpu().numpy(),
         current=None if trainer is None else trainer[row, :n].double().cpu().numpy(),
         version=math.nan if rollouts.versions is None else float(rollouts.versions[p]),
@@ -428,6 +435,26 @@ def _recorded(policy: Policy, batch: Batch, weights: Tensor, trainer: Tensor | N
         shared=shared,
         continuations=() if batch.continuations is None else batch.continuations.of_rollout(row),
     )
+
+
+def turn_rewards(rollouts: RolloutBatch, row: int) -> Floats:
+    """Rewards (H,) of the turns that a rollout took; only of rollouts with turns."""
+    turns, paid = (rollouts.token_annotations[name][row].cpu().numpy() for name in ("turns", "step_rewards"))
+    taken = turns[rollouts.mask[row].cpu().numpy()]
+    count = int(taken.max()) + 1 if len(taken) else 0
+    return np.bincount(turns[turns >= 0], paid[turns >= 0], count)[:count].astype(np.float64)
+
+
+def turn_anchors(rollouts: RolloutBatch, row: int) -> tuple[str, ...]:
+    """A key of the state before each turn that a rollout took; () where the environment gives none."""
+    turns, states = (rollouts.token_annotations[name][row].cpu().numpy() for name in ("turns", "states"))
+    first = {int(turn): int(state) for turn, state in zip(turns[::-1], states[::-1], strict=True) if turn >= 0}
+    return tuple(f"{first[turn]:x}" for turn in sorted(first)) if all(first.values()) else ()
+
+
+def stop_of(rollouts: RolloutBatch, row: int) -> str:
+    """Why a rollout ended, one of STOPS; empty where there are no turns."""
+    return "" if rollouts.stops is None else STOPS[int(rollouts.stops[row])]
 
 
 def to_rollouts(

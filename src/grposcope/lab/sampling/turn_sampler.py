@@ -7,6 +7,7 @@ alone, by the policy of `lab.tasks.faults`.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import STOPS
 from grposcope.lab.policies import Policy, encode
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.sampler import Completions, Sampling, sample
@@ -61,15 +63,19 @@ class Trajectories:
     failed: tuple[str, ...]
 
     def annotations(self) -> dict[str, Tensor]:
-        """Token annotations: the turn of each token, and the reward of each turn on the last token that it drew."""
+        """Token annotations: turn of each token, number of the state before it, reward of a turn on its last token."""
         mask = self.completions.mask
         paid, ends = torch.zeros(mask.shape, dtype=torch.float64), torch.zeros_like(mask)
+        states = torch.zeros_like(self.turns)
+        for row, anchors in enumerate(self.anchors):
+            for turn, anchor in enumerate(anchors):
+                states[row, self.turns[row] == turn] = state_number(anchor)
         for row, rewards in enumerate(self.turn_rewards):
             for turn, reward in enumerate(rewards):
                 own = ((self.turns[row] == turn) & mask[row]).nonzero()
                 if len(own):
                     paid[row, int(own[-1])], ends[row, int(own[-1])] = reward, True
-        return {"turns": self.turns, "step_rewards": paid.to(mask.device), "step_ends": ends}
+        return {"turns": self.turns, "states": states, "step_rewards": paid.to(mask.device), "step_ends": ends}
 
 
 def sample_turns(
@@ -107,13 +113,33 @@ def sample_turns(
     return _collected(episodes, policy, errors)
 
 
+def state_number(anchor: str) -> int:
+    """A number of a state, equal where anchors are; 0 for the anchor "", of a state that nobody knows."""
+    return int.from_bytes(hashlib.sha256(anchor.encode()).digest()[:7], "big") + 1 if anchor else 0
+
+
 def of_turns(rollouts: RolloutBatch) -> dict[str, float]:
-    """Metrics of a batch: the mean number of turns that its rollouts took, and the most; empty where they have none."""
-    turns = rollouts.token_annotations.get("turns")
-    if turns is None:
+    """Metrics of a batch: turns, what ended the rollouts, tokens of the environment; empty where there are no turns."""
+    turns, stops = rollouts.token_annotations.get("turns"), rollouts.stops
+    drawn = rollouts.mask.any(-1)
+    if turns is None or stops is None or not drawn.any():
         return {}
-    taken = (turns.where(rollouts.mask, -1).amax(-1) + 1)[rollouts.mask.any(-1)].double()
-    return {"agent/turns": float(taken.mean()), "agent/turns_max": float(taken.max())} if len(taken) else {}
+    taken = turns_taken(rollouts)[drawn].double()
+    heard = ((turns >= 0) & ~rollouts.mask & drawn[:, None]).sum(-1)[drawn].double()
+    ended = {why: float((stops == STOPS.index(why)).double().mean()) for why in ("environment", "turns", "error")}
+    return {
+        "agent/turns": float(taken.mean()),
+        "agent/turns_max": float(taken.max()),
+        "agent/environment_tokens": float(heard.mean()),
+        "agent/stop_environment": ended["environment"],
+        "agent/stop_turns": ended["turns"],
+        "agent/errors": ended["error"],
+    }
+
+
+def turns_taken(rollouts: RolloutBatch) -> Tensor:
+    """How many turns each rollout took, (B,)."""
+    return rollouts.token_annotations["turns"].where(rollouts.mask, -1).amax(-1) + 1
 
 
 def _end_token(policy: Policy, task: Task) -> int:
@@ -189,6 +215,8 @@ def _answered(task: Task, own: _Episode, said: str, turn: int, seconds: float, e
             answer = task.step(own.problem, own.state, said)
         if not isinstance(answer, Turn) or not math.isfinite(number(answer.reward)):
             raise TypeError(f"it answered {answer!r:.80}, which is no Turn with a finite reward")
+        if answer.done and answer.why not in STOPS:
+            raise TypeError(f"it ended an episode for the reason {answer.why!r:.40}; use one of {', '.join(STOPS)}")
         return answer
     except OutOfTime:
         own.failed = f"took longer than {seconds:g} s"

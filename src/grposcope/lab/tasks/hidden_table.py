@@ -104,8 +104,8 @@ class HiddenTable(Task):
         return sum(state.numbers[letter] for letter in problem.prompt.rstrip("=").split("+"))
 
     def anchor(self, state: HiddenNumbers) -> str:
-        """The letters that are known, whatever the order in which they were asked for."""
-        return "".join(sorted({*state.asked}))
+        """The letters that are known, whatever the order in which they were asked for, after a question mark."""
+        return "?" + "".join(sorted({*state.asked}))
 
     def value(self, problem: Problem, state: HiddenNumbers) -> float:
         """The reward of the best policy from here: it asks for every letter that it needs and does not know."""

@@ -103,7 +103,9 @@ def option(
 class TrainConfig:
     """Settings of `grposcope train`; the help text of each field says what it means and its unit."""
 
-    model: str = option("tiny", "tiny, smollm2, a model folder, or a Hugging Face hub name", group="what", trl=FOLLOWED)
+    model: str = option(
+        "tiny", "tiny, tables, smollm2, a model folder, or a Hugging Face hub name", group="what", trl=FOLLOWED
+    )
     task: str = option("arithmetic", tasks.forms, group="what", trl=FOLLOWED)
     reward: str | None = option(
         None,

@@ -15,7 +15,8 @@ from grposcope.core.errors import UserError
 from grposcope.lab.credit import chosen
 from grposcope.lab.objectives import advantages, ratios, reductions
 from grposcope.lab.objectives.surrogates import Cispo, Clip, OneSided, Reinforce
-from grposcope.lab.sampling.rollouts import Batch
+from grposcope.lab.rollout_batch import RolloutBatch
+from grposcope.lab.sampling.rollouts import Batch, stop_of, turn_anchors, turn_rewards
 from grposcope.lab.train.setup import Setup
 from grposcope.lab.train.update import TokenTerms, Update
 
@@ -216,7 +217,7 @@ def rows(step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Upda
     versions = [step - 1] * len(drawn)
     if rollouts.versions is not None:
         versions = rollouts.versions.repeat_interleave(group)[drawn].tolist()
-    return rows_of(
+    made = rows_of(
         rollouts.prompt_ids[drawn],
         rollouts.tokens[drawn],
         group=[int(row) // group for row in drawn],
@@ -240,6 +241,22 @@ def rows(step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Upda
         completions=[batch.texts[row] for row in drawn],
         dropped=["the reward failed" if lost else "" for lost in graded[drawn].isnan().tolist()],
         where=f"step {step}",
+    )
+    return tuple(with_turns(row, rollouts, int(place)) for row, place in zip(made, drawn, strict=True))
+
+
+def with_turns(row: Rollout, rollouts: RolloutBatch, place: int) -> Rollout:
+    """A row of evidence with the turns, states and stop reason of its place in the batch; as it is without turns."""
+    turns = rollouts.token_annotations.get("turns")
+    if turns is None:
+        return row
+    own = turns[place][rollouts.attended[place]]
+    return replace(
+        row,
+        turns=own.cpu().numpy(),
+        turn_rewards=turn_rewards(rollouts, place),
+        anchors=turn_anchors(rollouts, place),
+        stop=stop_of(rollouts, place),
     )
 
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import STOPS
 from grposcope.instruments import has, needed
 from grposcope.lab.credit import chosen, per_token
 from grposcope.lab.objectives import corrections, several
@@ -34,7 +35,7 @@ from grposcope.lab.sampling.critic import explained_variance
 from grposcope.lab.sampling.evaluate import evaluate
 from grposcope.lab.sampling.rollouts import Batch, generator, recorded, texts_of
 from grposcope.lab.sampling.sampler import Sampling
-from grposcope.lab.sampling.turn_sampler import of_turns
+from grposcope.lab.sampling.turn_sampler import of_turns, turns_taken
 from grposcope.lab.train import autopilot, checkpoint, evidence, mismatch, probes
 from grposcope.lab.train.allocate import BatchSource, NewBatchSource, RolloutAllocation
 from grposcope.lab.train.checkpoint import State
@@ -298,12 +299,17 @@ class _Session:
         notes = allocated.notes or [{}] * len(batch.problems)
         rows, versions = [], batch.rollouts.versions
         components, lengths = of_components(batch, self.setup.task.components), batch.rollouts.lengths.tolist()
+        stops = batch.rollouts.stops
+        ended, taken = ([], []) if stops is None else (stops.tolist(), turns_taken(batch.rollouts).tolist())
         for p, (problem, note) in enumerate(zip(batch.problems, notes, strict=True)):
             own = batch.rows(p)
             drawn = {"rewards": [rewards[i] for i in own], "truncated": [truncated[i] for i in own]}
             version = {} if versions is None else {"version": int(versions[p])}
             parts = {} if components is None else {"components": components[p], "lengths": [lengths[i] for i in own]}
-            rows.append({"step": step, "problem": problem.id, **drawn, **parts, **version, **note})
+            agents = {} if batch.rollouts.stops is None else {
+                "turns": [taken[i] for i in own], "stop": [STOPS[ended[i]] for i in own]
+            }  # fmt: skip
+            rows.append({"step": step, "problem": problem.id, **drawn, **parts, **agents, **version, **note})
         self.record.group(rows)
         return batch, allocated.metrics
 

@@ -1,14 +1,19 @@
-"""Make `tiny`, the model that ships with the package: supervised warm start on worked sums.
+"""Make `tiny` and `tables`, the models that ship with the package: supervised warm starts.
 
-    python -m grposcope.lab.train.pretrain                             (or: make tiny)
+    python -m grposcope.lab.train.pretrain                             tiny (make tiny makes both)
     python -m grposcope.lab.train.pretrain --sums 8 --out models/eight  for sums of eight operations
-    python -m grposcope.lab.train.pretrain --table 300 --out models/table  tiny, after 300 batches of hidden tables
+    python -m grposcope.lab.train.pretrain --table                     tables, for the task hidden_table; 20 s
+    python -m grposcope.lab.train.pretrain --table 150 --out models/weak  a weak one, whose calls rarely pay
 
 A Llama of 1.3 M parameters with one token per character imitates the worked solutions of a pupil
 who forgets the carry or the borrow more often than not, and of a still more careless one. It comes
 to answer about three held-out problems in ten, so that GRPO has something to improve and something
 to improve on: its likeliest answer to a sum with a carry is the wrong one. Same seed, same
 threads, same processor: same file. For sums of another length the pupil makes as many errors per sum.
+
+`tables`, of 0.1 M parameters, imitates episodes of the hidden table in which a letter may not be asked for and a right
+sum may be given as another, so that it is right four times in ten. After 150 batches it asks as often and can add
+little: then questions cost more than they bring.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ from transformers.utils import logging
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps
-from grposcope.lab.policies.load import TINY, load
+from grposcope.lab.policies.load import TABLES, TINY, load
 from grposcope.lab.sampling.evaluate import evaluate
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.arithmetic import Arithmetic
@@ -185,6 +190,10 @@ def imitate(policy: LlamaForCausalLM, lesson: Lesson, seed: int, sums: int = OPE
         progress.set_postfix_str(f"loss {loss.item():.3f}", refresh=False)
 
 
+TABLE_WIDTH, TABLE_LAYERS = 64, 2
+"""Size of the model `tables`."""
+
+
 @dataclass(frozen=True)
 class TableLesson:
     """Episodes of the hidden table to imitate for `steps` batches of 128, at a one-cycle rate that peaks at `rate`.
@@ -193,8 +202,8 @@ class TableLesson:
     right sum is given as another.
     """
 
-    steps: int = 300
-    rate: float = 1e-3
+    steps: int = 400
+    rate: float = 4e-3
     skip: float = 0.15
     stray: float = 0.3
 
@@ -266,33 +275,33 @@ def save_tokenizer(folder: Path) -> None:
 def main() -> None:
     """Make the model, save it, and print what it can do as JSON."""
     flags = argparse.ArgumentParser(description="Make the model tiny by a supervised warm start.")
-    flags.add_argument("--out", type=Path, default=TINY, help="model folder to write (default: the package's own)")
+    flags.add_argument("--out", type=Path, help="model folder to write (default: the package's own)")
     flags.add_argument("--seed", type=int, default=0, help="seed (default: 0)")
-    flags.add_argument("--width", type=int, default=160, help="hidden units, a multiple of 32 (default: 160)")
-    flags.add_argument("--layers", type=int, default=4, help="layers (default: 4)")
+    flags.add_argument("--width", type=int, help="hidden units, a multiple of 32 (default: 160, of --table 64)")
+    flags.add_argument("--layers", type=int, help="layers (default: 4, of --table 2)")
     flags.add_argument("--sums", type=int, default=OPERATIONS, help=f"operations of a sum (default: {OPERATIONS})")
-    flags.add_argument("--table", type=int, metavar="N", help="imitate N batches of hidden tables, from tiny on")
+    flags.add_argument("--table", type=int, nargs="?", const=TableLesson.steps, metavar="N",
+                       help=f"imitate N batches of hidden tables (default: {TableLesson.steps})")  # fmt: skip
     flags.add_argument("--threads", type=int, default=2, help="CPU threads, part of what fixes the result (default: 2)")
     given = flags.parse_args()
     torch.set_num_threads(given.threads)
     logging.disable_progress_bar()
-    if given.sums != OPERATIONS and given.out == TINY:
+    if given.sums != OPERATIONS and given.out is None:
         flags.error("the model that ships does sums of 3 operations; give --out with another folder")
-    if given.table is not None and given.out == TINY:
-        flags.error("the model that ships does sums; give --out with another folder")
+    if given.table not in (None, TableLesson.steps) and given.out is None:
+        flags.error(f"the model that ships saw {TableLesson.steps} batches; give --out with another folder")
     if given.table is not None:
         torch.manual_seed(given.seed)
-        started = load(str(TINY)).model
-        assert isinstance(started, LlamaForCausalLM)
-        imitate_tables(started, TableLesson(steps=given.table), given.seed)
-        policy: LlamaForCausalLM = started
+        policy = model(len(tokenizer()), given.width or TABLE_WIDTH, given.layers or TABLE_LAYERS)
+        imitate_tables(policy, TableLesson(steps=given.table), given.seed)
     else:
-        policy = pretrain(given.seed, given.width, given.layers, sums=given.sums)
-    policy.save_pretrained(given.out)
-    save_tokenizer(given.out)
+        policy = pretrain(given.seed, given.width or 160, given.layers or 4, sums=given.sums)
+    out = given.out or (TINY if given.table is None else TABLES)
+    policy.save_pretrained(out)
+    save_tokenizer(out)
     task: Task = Arithmetic(given.sums) if given.table is None else HiddenTable()
-    sampled, greedy = (held_out(given.out, temperature, task, "pass@1") for temperature in (1.0, 0.0))
-    print(dumps({"model": str(given.out), "parameters": policy.num_parameters(), "pass@1": sampled, "greedy": greedy}))
+    sampled, greedy = (held_out(out, temperature, task, "pass@1") for temperature in (1.0, 0.0))
+    print(dumps({"model": str(out), "parameters": policy.num_parameters(), "pass@1": sampled, "greedy": greedy}))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,10 @@ FOLDER = "rollouts"
 
 REMEDY = "restore it from a copy, or delete it (the step is then shown without rollouts)"
 
-_MAY_LACK = ("reward", "logp", "entropy", "weight", "parent", "shared", "continuations", "trainer_logp", "version")
+_MAY_LACK = (
+    "reward", "logp", "entropy", "weight", "parent", "shared", "continuations", "trainer_logp", "version", "stop",
+    "turns", "written", "turn_rewards", "states",
+)  # fmt: skip
 _NAME = re.compile(r"step-(\d{1,15})\.parquet")
 
 
@@ -92,7 +95,9 @@ def _kinds() -> dict[str, pa.DataType]:
         "problem": pa.string(), "prompt": pa.string(), "rollout": pa.int16(), "completion": pa.string(),
         "reward": pa.float64(), "truncated": pa.bool_(), "tokens": pa.list_(pa.string()), "logp": floats,
         "entropy": floats, "weight": floats, "parent": pa.int16(), "shared": pa.int32(),
-        "continuations": pa.list_(continued), "trainer_logp": floats, "version": pa.int32(),
+        "continuations": pa.list_(continued), "trainer_logp": floats, "version": pa.int32(), "stop": pa.string(),
+        "turns": pa.list_(pa.int16()), "written": pa.list_(pa.bool_()), "turn_rewards": pa.list_(pa.float64()),
+        "states": pa.list_(pa.string()),
     }  # fmt: skip
 
 
@@ -104,6 +109,8 @@ def _columns(rollout: Rollout) -> dict[str, Any]:
         "tokens": rollout.tokens, "logp": rollout.sampler, "entropy": rollout.entropy, "weight": rollout.loss_weights,
         "parent": rollout.parent, "shared": rollout.shared, "trainer_logp": rollout.current,
         "version": None if math.isnan(rollout.version) else int(rollout.version),
+        "stop": rollout.stop or None, "turns": rollout.turns, "written": rollout.written,
+        "turn_rewards": rollout.turn_rewards, "states": rollout.anchors or None,
         "continuations": [
             {"place": own.shared, "text": own.completion, "reward": own.reward, "tokens": int(own.length)}
             for own in rollout.continuations
@@ -136,6 +143,11 @@ def _rollout(row: Mapping[str, Any], step: int, where: str) -> Rollout:
         continuations=tuple(map(_continuation, row.get("continuations") or ())),
         current=numbers("trainer_logp"),
         version=math.nan if row.get("version") is None else float(row["version"]),
+        stop=row.get("stop") or "",
+        turns=None if row.get("turns") is None else np.asarray(row["turns"], np.int64),
+        written=None if row.get("written") is None else np.asarray(row["written"], bool),
+        turn_rewards=numbers("turn_rewards"),
+        anchors=tuple(row.get("states") or ()),
     )
 
 

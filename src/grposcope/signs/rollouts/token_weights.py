@@ -73,7 +73,7 @@ def of(
 def counted(row: Rollout, loss: StatedLoss, width: int) -> Floats:
     """1 on the tokens (T,) that the means of the loss count, else 0."""
     if loss.counted == "all" or row.mask is None or len(row.mask) != width:
-        return np.ones(width)
+        return np.ones(width) if row.written is None or len(row.written) != width else row.written.astype(np.float64)
     return row.mask.astype(np.float64)
 
 
