@@ -89,19 +89,30 @@ def baseline_by_rows(rows: list[Rollout]) -> list[Rollout]:
 
 
 def with_turn_rewards(rows: list[Rollout], rule: str, seed: int = 5) -> list[Rollout]:
-    """Random rewards of turns, and the advantages that a rule of `maths.turn_rules` makes of them."""
+    """Random rewards and states of turns, and the advantages that a rule of `maths.turn_rules` makes of them.
+
+    rule: a name, or the names of two, whose sum is taken, that of states times 0.7.
+    """
     random, made = np.random.default_rng(seed), []
+    names = rule.split(" + ")
     for start in range(0, len(rows), GROUP):
         group = rows[start : start + GROUP]
         rewards = np.full((GROUP, 3), np.nan)
         for place, row in enumerate(group):
             rewards[place, : row.pieces] = random.normal(size=row.pieces)
-        advantages = turn_rules.RULES[rule](rewards)
+        states = np.where(np.isnan(rewards), 0, random.integers(1, 4, rewards.shape))
+        states[:, 0] = 1
+        advantages = sum(
+            turn_rules.RULES[name](rewards) if name in turn_rules.RULES
+            else 0.7 * turn_rules.STATE_RULES[name](rewards, states, 0.95)
+            for name in names
+        )  # fmt: skip
         for place, row in enumerate(group):
             assert row.completion_ids is not None
             turns = np.zeros(len(row.completion_ids), int) if row.turns is None else row.turns
-            own = advantages[place][turns]
+            own = np.asarray(advantages)[place][turns]
             made.append(replace(row, turn_rewards=rewards[place, : row.pieces], advantages=own, turns=turns,
+                                anchors=tuple(f"s{state}" for state in states[place, : row.pieces]),
                                 reward=float(np.nansum(rewards[place])), loss_weights=None))  # fmt: skip
     return made
 
@@ -109,3 +120,8 @@ def with_turn_rewards(rows: list[Rollout], rule: str, seed: int = 5) -> list[Rol
 def compared_with_survivors(rows: list[Rollout]) -> list[Rollout]:
     """Turn rewards, each less the mean of those that still go on, summed over the remaining turns."""
     return with_turn_rewards(rows, "survivors")
+
+
+def gigpo(rows: list[Rollout]) -> list[Rollout]:
+    """The advantage of the rollout, and that of each step among all steps of the group in its state."""
+    return with_turn_rewards(rows, "broadcast + step groups, standardized")

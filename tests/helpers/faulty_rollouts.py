@@ -321,6 +321,7 @@ FAULTY: Mapping[str, Build] = {
     "weight by turns": trajectories(agent_rollouts.weighed_by_rows),
     "baseline by rows": trajectories(agent_rollouts.baseline_by_rows),
     "absent turns": trajectories(agent_rollouts.compared_with_survivors),
+    "biased step groups": trajectories(agent_rollouts.gigpo),
     "magic string": loophole("magic word"),
     "length pays": loophole("long"),
     "format is the whole reward": loophole("format"),

@@ -9,6 +9,19 @@ score of turn h), and with 0 for the rewards of absent turns:
     to-go of who is there  R_h less the mean of the n_h that take turn h, which shrinks it by (n_h − 1)/n_h: to nothing
                            where one is alone. Biased where n_h varies
     survivors              Σ_{k ≥ h} (r_k less the mean of those that take turn k). Biased, of any size and sign
+    groups of turns        Σ_k r_k less the mean of the n_h that take turn h. Biased as to-go of who is there
+    mean over rows         Σ_k r_k less the mean in which a rollout counts once for each of its turns. Biased
+
+Where states (G, H) are known, turns that began in one state may be compared with each other (GiGPO,
+arXiv:2505.10978), with n visits of the state by the group:
+
+    step groups            R_h less the mean of the visits of other rollouts; where there are none, R_h less the others'
+                           mean of that turn, 0 for who has ended. Unbiased, and not shrunk by (G − 1)/G
+    step groups of all     R_h less the mean of the n visits, one's own among them: nothing where the state was reached
+                           once. Biased
+    step groups, standardized   the same ÷ the deviation of the n visits. Biased
+
+That histories behind equal states differ does not bias: the others do not depend on this action.
 
 The mean over those that are there depends on the actions by which others ended, and on one's own: a rollout that ends
 leaves the comparison, so that what it would have lost is not charged to it. Counting absent turns as 0 cures it.
@@ -23,11 +36,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
-def returns(rewards: Floats) -> Floats:
-    """R_h = Σ_{k ≥ h} r_k (G, H), with 0 for absent turns."""
-    return np.cumsum(np.nan_to_num(rewards)[:, ::-1], axis=1)[:, ::-1]
+def returns(rewards: Floats, discount: float = 1.0) -> Floats:
+    """R_h = Σ_{k ≥ h} γ^{k − h} r_k (G, H), with 0 for absent turns."""
+    left = np.nan_to_num(rewards)
+    for turn in range(left.shape[1] - 2, -1, -1):
+        left[:, turn] += discount * left[:, turn + 1]
+    return left
 
 
 def broadcast(rewards: Floats) -> Floats:
@@ -52,6 +69,56 @@ def survivors(rewards: Floats) -> Floats:
     return _taken(rewards, returns(rewards - _mean_of_present(rewards, rewards)))
 
 
+def groups_of_turns(rewards: Floats) -> Floats:
+    """The return of the whole rollout less the mean of those that take this turn."""
+    whole = np.broadcast_to(returns(rewards)[:, :1], rewards.shape)
+    return _taken(rewards, whole - _mean_of_present(rewards, whole))
+
+
+def mean_over_rows(rewards: Floats) -> Floats:
+    """The return of the whole rollout less the mean in which each rollout counts as often as it has turns."""
+    whole, turns = returns(rewards)[:, :1], (~np.isnan(rewards)).sum(1, keepdims=True)
+    return _taken(rewards, np.broadcast_to(whole - (whole * turns).sum() / max(turns.sum(), 1), rewards.shape))
+
+
+def step_groups(rewards: Floats, states: Ints, discount: float = 1.0) -> Floats:
+    """The return from a turn less the mean of other rollouts' turns that began in its state.
+
+    states (G, H): equal numbers for equal states, 0 for one that nobody knows. G ≥ 2.
+    """
+    remaining = returns(rewards, discount)
+    others = (remaining.sum(0) - remaining) / max(len(rewards) - 1, 1)
+    for row, turn in zip(*np.nonzero(~np.isnan(rewards)), strict=True):
+        alike = (states == states[row, turn]) & (states != 0) & ~np.isnan(rewards)
+        alike[row] = False
+        if alike.any():
+            others[row, turn] = remaining[alike].mean()
+    return _taken(rewards, remaining - others)
+
+
+def step_groups_of_all(rewards: Floats, states: Ints, discount: float = 1.0) -> Floats:
+    """The return from a turn less the mean of all turns of the group that began in its state."""
+    return _of_states(rewards, states, discount)[0]
+
+
+def step_groups_standardized(rewards: Floats, states: Ints, discount: float = 1.0) -> Floats:
+    """`step_groups_of_all` ÷ the deviation (ddof 1) of these turns, 0 where it is 0."""
+    centred, deviation = _of_states(rewards, states, discount)
+    return np.divide(centred, deviation, out=np.where(np.isnan(centred), np.nan, 0.0), where=deviation > 0)
+
+
+def _of_states(rewards: Floats, states: Ints, discount: float) -> tuple[Floats, Floats]:
+    """Returns less the mean of the visits of their state, and the deviation of these; (G, H) each."""
+    remaining, taken = returns(rewards, discount), ~np.isnan(rewards)
+    centred, deviation = np.zeros(rewards.shape), np.zeros(rewards.shape)
+    for state in np.unique(states[taken & (states != 0)]):
+        alike = taken & (states == state)
+        if alike.sum() > 1:
+            centred[alike] = remaining[alike] - remaining[alike].mean()
+            deviation[alike] = remaining[alike].std(ddof=1)
+    return _taken(rewards, centred), deviation
+
+
 def _taken(rewards: Floats, values: Floats) -> Floats:
     return np.where(np.isnan(rewards), np.nan, values)
 
@@ -64,8 +131,28 @@ def _mean_of_present(rewards: Floats, values: Floats) -> Floats:
 
 RULES: Mapping[str, Callable[[Floats], Floats]] = {
     "broadcast": broadcast, "to-go": to_go, "to-go of who is there": to_go_of_present, "survivors": survivors,
+    "groups of turns": groups_of_turns, "mean over rows": mean_over_rows,
 }  # fmt: skip
 """Name -> rule, those without bias first."""
 
-UNBIASED = ("broadcast", "to-go")
+STATE_RULES: Mapping[str, Callable[[Floats, Ints, float], Floats]] = {
+    "step groups": step_groups, "step groups of all": step_groups_of_all,
+    "step groups, standardized": step_groups_standardized,
+}  # fmt: skip
+"""Name -> rule of rewards, states and a discount, that without bias first."""
+
+UNBIASED = ("broadcast", "to-go", "step groups")
 """Rules whose expected gradient is a multiple of the true one."""
+
+BIAS: Mapping[str, str] = {
+    "to-go of who is there": "a turn that n rollouts take counts (n − 1)/n of what it should, and nothing where one is "
+    "alone",
+    "groups of turns": "a turn that n rollouts take counts (n − 1)/n of what it should, and nothing where one is alone",
+    "survivors": "ending is paid or punished by what the others earn later",
+    "mean over rows": "the baseline is off by Cov(turns, reward) ÷ mean turns",
+    "step groups of all": "a step is compared with itself: it counts (n − 1)/n of what it should where its state was "
+    "reached n times, and nothing where that was once",
+    "step groups, standardized": "a step is compared with itself, nothing is left where a state was reached once, and "
+    "states in which rollouts differ little count as much as others",
+}
+"""Biased rule -> what the bias is, a clause."""

@@ -11,6 +11,7 @@ import pytest
 from grposcope.core.finding import Finding
 from grposcope.core.rollouts import Rollout
 from grposcope.faults.judge_rollouts import prove
+from grposcope.maths import turn_rules
 from grposcope.signs.rollouts.claims import tokens, trajectory_weights, turns
 from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
 from grposcope.signs.rollouts.stated_loss import StatedLoss
@@ -55,17 +56,57 @@ def test_weights_by_rows_are_a_fault_without_a_stated_loss() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "status"),
-    [("broadcast", "excluded"), ("to-go", "excluded"), ("to-go of who is there", "present"), ("survivors", "present")],
-)
+    ("rule", "fault"),
+    [
+        ("broadcast", ""), ("to-go", ""), ("step groups", ""), ("broadcast + step groups", ""),
+        ("to-go of who is there", "absent turns"), ("survivors", "absent turns"), ("groups of turns", "absent turns"),
+        ("mean over rows", "baseline by rows"), ("step groups of all", "biased step groups"),
+        ("broadcast + step groups of all", "biased step groups"),
+        ("broadcast + step groups, standardized", "biased step groups"),
+        ("mean over rows + step groups, standardized", "baseline by rows"),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("scale", [1.0, 2.5])
-def test_the_rule_of_turns_is_named(rule: str, status: str, scale: float) -> None:
+def test_the_rule_of_turns_is_named(rule: str, fault: str, scale: float) -> None:
     """Also where a deviation divides the advantages of each group."""
     rows = agent_rollouts.with_turn_rewards(agent_rollouts.trajectories(3), rule)
     rows = [replace(row, advantages=scale * row.advantages) for row in rows if row.advantages is not None]
-    found = of(rows)["absent turns"]
-    assert found.status == status
-    assert f"“{rule}”" in found.because
+    evidence = PipelineEvidence("", rows=tuple(rows))
+    found = [own for findings in prove(evidence, (trajectory_weights.PROOF,)).values() for own in findings
+             if "rule" in own.because]  # fmt: skip
+    assert [own.fault for own in found if own.present] == [fault] * bool(fault)
+    [own] = found
+    assert " with ".join(f"“{name}”" for name in rule.split(" + ")) in own.because
+    if fault:
+        assert turn_rules.BIAS[next(name for name in rule.split(" + ") if name in turn_rules.BIAS)] in own.because
+        assert "turns have another sign than by the rule without it" in own.because
+
+
+def test_turned_signs_are_counted() -> None:
+    """Of a group of two, the longer of which is alone at its second turn."""
+    rewards = np.array([[0.0, 1.0], [2.0, np.nan]])
+    rows = [
+        Rollout(f"row {i}", 1, "a", turns=np.arange(2 - i), written=np.ones(2 - i, bool),
+                completion_ids=np.arange(2 - i),
+                turn_rewards=rewards[i, : 2 - i], advantages=turn_rules.survivors(rewards)[i, : 2 - i])
+        for i in range(2)
+    ]  # fmt: skip
+    fair = turn_rules.to_go(rewards)
+    biased = turn_rules.survivors(rewards)
+    turned = int((np.sign(fair) != np.sign(biased))[~np.isnan(rewards)].sum())
+    assert f"; {turned} of 3 turns have another sign" in of(rows)["absent turns"].because
+
+
+@pytest.mark.parametrize(
+    ("states", "said"), [(False, "write turn_rewards"), (True, "write them or the rule's own advantages")]
+)
+def test_what_is_missing_to_know_the_rule(states: bool, said: str) -> None:
+    rows = agent_rollouts.with_turn_rewards(agent_rollouts.trajectories(3), "broadcast + step groups, standardized")
+    rows = [replace(row, anchors=(), turn_rewards=row.turn_rewards if states else row.turn_rewards[:0])
+            for row in rows if row.turn_rewards is not None]  # fmt: skip
+    evidence = PipelineEvidence("", rows=tuple(rows))
+    reasons = [own.because for findings in prove(evidence, (trajectory_weights.PROOF,)).values() for own in findings]
+    assert any(said in because for because in reasons)
 
 
 def test_a_rule_that_is_none_of_these_cannot_be_told() -> None:

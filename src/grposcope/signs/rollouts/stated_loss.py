@@ -24,8 +24,9 @@ class StatedLoss:
     rollouts), "token mean", "part token mean" (over the tokens of a micro-batch, then over these), "constant length"
     (the sum over `length`, then the mean over rollouts) or "sequence sum". divergence: "k1", "k2", "k3"; kl_weighted:
     whether ρ multiplies it. entropy: coefficient of the bonus. counted: whether means are over the "trained" tokens or
-    over "all" that the policy wrote. over: whether "token mean" divides by the tokens of the "update", or by the share
-    of the "batch" of rollouts that it takes. old: whose log-probabilities the ratio is to, of the "trainer" or "sampler".
+    over "all" that the policy wrote. over: whether "token mean" divides by the tokens of the "update", or by the
+    share of the "batch" of rollouts that it takes. old: whose log-probabilities the ratio is to, of the "trainer" or
+    "sampler".
     """
 
     surrogate: str = "clip"

@@ -7,8 +7,10 @@ rows where it means rollouts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
@@ -18,6 +20,8 @@ from grposcope.core.text import number
 from grposcope.maths import turn_rules
 from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.rollouts.findings import exact
+
+Ints = NDArray[np.int64]
 
 ALIKE = 0.02
 """Relative spread of the weights over what they are to be proportional to, below which they are."""
@@ -186,32 +190,136 @@ def _implied(rewards: Sequence[float], advantages: Sequence[float]) -> float | N
 
 
 def _rule(evidence: PipelineEvidence) -> Finding:
-    """The rule of `maths.turn_rules` that the advantages of turns follow, up to one positive factor in each group."""
-    groups = []
-    for places in evidence.groups.values():
-        group = [evidence.rows[place] for place in places]
-        seen = [_of_turns(row) for row in group]
-        if len(group) > 1 and all(own is not None for own in seen):
-            groups.append((group[0], *_padded([own for own in seen if own is not None])))
-    told = {name: [_follows(advantages, rule(rewards)) for _, rewards, advantages in groups]
-            for name, rule in turn_rules.RULES.items()}  # fmt: skip
-    fitting = [name for name, fits in told.items() if any(fit is not None for fit in fits)
-               and all(fit is not False for fit in fits)]  # fmt: skip
-    if not fitting:
+    """The rule of `maths.turn_rules` that the advantages of turns follow, up to positive factors in each group."""
+    groups = [group for places in evidence.groups.values()
+              if (group := _turn_group([evidence.rows[place] for place in places])) is not None]  # fmt: skip
+    best = next((rule for rule in _rules() if _fits_all(groups, rule)), None)
+    if best is None:
         reason = "No group has an advantage and a reward for each turn of all its rollouts; write turn_rewards and the "
         if groups:
             reason = "The advantages of turns follow no known rule of their rewards; write the rule's own "
+            if all(group.states is None for group in groups):
+                reason = (
+                    f"{reason}advantages, and anchors where it compares equal states; write them or the rule's own "
+                )
         return cannot_tell(f"{reason}advantages.")
-    best = fitting[0]
+    biased = [name for name in best.names if name not in turn_rules.UNBIASED]
+    first = groups[0].first
+    rule = " with ".join(f"“{name}”" for name in best.names)
+    bias = turn_rules.BIAS[biased[0]] if biased else ""
     return exact(
-        "absent turns",
-        best not in turn_rules.UNBIASED,
-        f"the advantages of turns are those of the rule “{best}”: rollouts that have ended are left out of the mean "
-        f"that later turns are compared with, in all {len(groups):,} groups; the first is that of {groups[0][0].where}",
-        held=f"The advantages of turns are those of the rule “{best}”, in which ended rollouts count as 0.",
-        brief=f"turns are compared by the rule “{best}”",
-        onset=groups[0][0].step if best not in turn_rules.UNBIASED else None,
+        _FAULTS.get(biased[0], "absent turns") if biased else "absent turns",
+        bool(biased),
+        f"the advantages of turns are those of the rule {rule} in all {len(groups):,} groups: {bias}"
+        f"{_turned(groups, best)}; the first is that of {first.where}",
+        held=f"The advantages of turns are those of the rule {rule}, which has no bias: ended rollouts count as 0.",
+        brief=f"turns are compared by the rule {rule}",
+        onset=first.step if biased else None,
     )
+
+
+@dataclass(frozen=True)
+class _TurnGroup:
+    """A group with rewards and advantages (G, H) of its turns, and its states, None where they are not known."""
+
+    first: Rollout
+    rewards: Floats
+    advantages: Floats
+    states: Ints | None
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Names of the rules whose sum the advantages are, each with a positive factor, and the discount of the last."""
+
+    names: tuple[str, ...]
+    discount: float = 1.0
+
+    def columns(self, group: _TurnGroup) -> list[Floats] | None:
+        """What each of the rules gives, (G, H); None where it needs states and there are none."""
+        made = []
+        for name in self.names:
+            if name in turn_rules.RULES:
+                made.append(turn_rules.RULES[name](group.rewards))
+            elif group.states is None:
+                return None
+            else:
+                made.append(turn_rules.STATE_RULES[name](group.rewards, group.states, self.discount))
+        return made
+
+
+DISCOUNTS = (1.0, 0.95, 0.99, 0.9)
+"""Discounts of the returns of step groups that are tried; 0.95 is the default of verl-agent."""
+
+_FAULTS = {
+    "mean over rows": "baseline by rows", "step groups of all": "biased step groups",
+    "step groups, standardized": "biased step groups",
+}  # fmt: skip
+"""Biased rule -> its fault, where that is not absent turns."""
+
+
+_FAIR = {
+    "to-go of who is there": "to-go", "survivors": "to-go", "groups of turns": "broadcast",
+    "mean over rows": "broadcast", "step groups of all": "step groups", "step groups, standardized": "step groups",
+}  # fmt: skip
+"""Biased rule -> that without bias which it is compared with."""
+
+
+def _rules() -> Iterator[_Rule]:
+    """The rules that are tried, in this order: those of rewards, those of states, and GiGPO's sum of both."""
+    yield from (_Rule((name,)) for name in turn_rules.RULES)
+    for discount in DISCOUNTS:
+        yield from (_Rule((name,), discount) for name in turn_rules.STATE_RULES)
+    for discount in DISCOUNTS:
+        for whole in ("broadcast", "mean over rows"):
+            yield from (_Rule((whole, name), discount) for name in turn_rules.STATE_RULES)
+
+
+def _fits_all(groups: Sequence[_TurnGroup], rule: _Rule) -> bool:
+    """Whether the advantages of every group are sums of the rule's columns with positive factors, and some tell it."""
+    told = False
+    for group in groups:
+        columns = rule.columns(group)
+        if columns is None:
+            return False
+        fit = _follows(group.advantages, columns)
+        if fit is False:
+            return False
+        told = told or fit is True
+    return told
+
+
+def _turned(groups: Sequence[_TurnGroup], rule: _Rule) -> str:
+    """How many advantages have another sign than under the rule without bias in its place, as a clause."""
+    instead = _Rule(tuple(_FAIR.get(name, name) for name in rule.names), rule.discount)
+    other = total = 0
+    for group in groups:
+        columns, fair = rule.columns(group), instead.columns(group)
+        if columns is None or fair is None:
+            continue
+        taken = ~np.isnan(group.rewards)
+        factors = _factors(group.advantages[taken], [column[taken] for column in columns])
+        wanted = sum(factor * column[taken] for factor, column in zip(factors, fair, strict=True))
+        total += int(taken.sum())
+        other += int((np.sign(np.round(wanted, 9)) != np.sign(np.round(group.advantages[taken], 9))).sum())
+    return f"; {other:,} of {total:,} turns have another sign than by the rule without it" if total else ""
+
+
+def _turn_group(group: Sequence[Rollout]) -> _TurnGroup | None:
+    """A group of which every rollout has an advantage and a reward for each turn; None for another."""
+    seen = [_of_turns(row) for row in group]
+    if len(group) < 2 or any(own is None for own in seen):
+        return None
+    rewards, advantages = _padded([own for own in seen if own is not None])
+    states = None
+    counts = (~np.isnan(rewards)).sum(1)
+    if all(row.anchors and len(row.anchors) == count for row, count in zip(group, counts, strict=True)):
+        numbers = {anchor: place for place, anchor in enumerate(
+            dict.fromkeys(anchor for row in group for anchor in row.anchors), 1)}  # fmt: skip
+        states = np.zeros(rewards.shape, np.int64)
+        for place, row in enumerate(group):
+            states[place, : len(row.anchors)] = [numbers[anchor] if anchor else 0 for anchor in row.anchors]
+    return _TurnGroup(group[0], rewards, advantages, states)
 
 
 def _of_turns(row: Rollout) -> tuple[Floats, Floats] | None:
@@ -243,15 +351,26 @@ def _padded(turns: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
     return both[0], both[1]
 
 
-def _follows(advantages: Floats, rule: Floats) -> bool | None:
-    """Whether advantages (G, H) are a positive multiple of those of a rule; None where both are 0 throughout."""
-    a, b = advantages[~np.isnan(rule)], rule[~np.isnan(rule)]
+def _follows(advantages: Floats, rules: Sequence[Floats]) -> bool | None:
+    """Whether advantages (G, H) are a sum of those of the rules, each with a positive factor.
+
+    None where both are 0 throughout, and where as many factors would fit any advantages.
+    """
+    taken = ~np.isnan(rules[0])
+    a, columns = advantages[taken], [rule[taken] for rule in rules]
     tiny = 1e-9
-    if np.abs(a).max(initial=0) <= tiny and np.abs(b).max(initial=0) <= tiny:
+    if np.abs(a).max(initial=0) <= tiny and all(np.abs(b).max(initial=0) <= tiny for b in columns):
         return None
-    total = float(b @ b)
-    factor = float(a @ b) / total if total > tiny**2 else 0.0
-    return factor > 0 and bool(np.abs(a - factor * b).max() <= CLOSE * np.abs(a).max())
+    factors = _factors(a, columns)
+    if len(columns) > 1 and len(np.unique(np.round(np.column_stack([a, *columns]), 9), axis=0)) <= len(columns) + 1:
+        return None
+    left = np.abs(a - sum(factor * b for factor, b in zip(factors, columns, strict=True))).max(initial=0)
+    return bool((factors > 0).all() and left <= CLOSE * np.abs(a).max())
+
+
+def _factors(advantages: Floats, columns: Sequence[Floats]) -> Floats:
+    """The factors of the sum of columns that is nearest to the advantages."""
+    return np.asarray(np.linalg.lstsq(np.column_stack(columns), advantages, rcond=1e-9)[0], np.float64)
 
 
 PROOF = Proof(
