@@ -17,6 +17,7 @@ from grposcope.core.capabilities import (
     STEP_ENDS,
     STEP_REWARDS,
     TEACHER,
+    TURNS,
     Capability,
     Lack,
     Part,
@@ -103,6 +104,7 @@ def test_a_source_reads_what_it_declares_and_no_more(name: str) -> None:
     ends = LIVE.mask & (torch.rand(LIVE.mask.shape, generator=random) < 0.5)
     values = {one: torch.rand(LIVE.mask.shape, generator=random) for one in ("values", "other_logp", "prefix_values")}
     full = LIVE.annotated(
+        turns=torch.where(LIVE.mask, 0, -1), states=torch.ones_like(LIVE.tokens), turn_values=values["values"].double(),
         step_ends=ends, step_rewards=ends.double(), levels=torch.zeros_like(LIVE.tokens),
         collision=torch.rand(LIVE.mask.shape, generator=random), **values,
     )  # fmt: skip
@@ -110,7 +112,7 @@ def test_a_source_reads_what_it_declares_and_no_more(name: str) -> None:
     if not source.source.requires(ENTROPY):
         unknown = full.each(lambda array, a: torch.full_like(a, torch.nan) if array == "entropy" else a)
         assert torch.equal(source.assign(recipes.GRPO, unknown), before), "it reads entropies without saying so"
-    if not source.source.requires(STEP_ENDS):
+    if not source.source.requires(STEP_ENDS) and not source.source.requires(TURNS):
         bare = {one: a for one, a in full.token_annotations.items() if one not in ("step_ends", "step_rewards")}
         arrays = {one: a for one, a in full.arrays().items() if one not in ("step_ends", "step_rewards")}
         given = full.of_arrays(arrays)

@@ -22,8 +22,9 @@ LOGITS = np.array([[0.4, -0.2, -0.5], [-0.3, 0.6, 0.1]])
 
 @dataclass(frozen=True)
 class ToyRollout:
-    """Probability, rewards (H,), states (H,) and scores (H, D) of a rollout; NaN, 0 and 0 on absent turns."""
+    """Coin, probability, rewards (H,), states (H,), scores (H, D) of a rollout; NaN, 0 and 0 on absent turns."""
 
+    coin: int
     chance: float
     rewards: np.ndarray
     states: np.ndarray
@@ -51,7 +52,7 @@ def rollouts() -> list[ToyRollout]:
                 states[turn] = state
                 rewards[turn] = 0.5 * state * (action == MOVE) - 0.2 * turn + 0.7 * coin * (action == STOP)
                 state = 3 - state if action == MOVE else state
-            made.append(ToyRollout(chance, rewards, states, scores.reshape(TURNS, -1)))
+            made.append(ToyRollout(coin, chance, rewards, states, scores.reshape(TURNS, -1)))
     return made
 
 
@@ -70,11 +71,18 @@ def gradient() -> np.ndarray:
 
 def expected(rule: Callable[[np.ndarray, np.ndarray], np.ndarray], group: int) -> np.ndarray:
     """The mean over all groups of Σ_ih A_ih s_ih / G, for a rule of rewards and states (G, H), whatever their order."""
+    return expected_of(
+        lambda members: rule(np.array([m.rewards for m in members]), np.array([m.states for m in members])), group
+    )
+
+
+def expected_of(rule: Callable[[list[ToyRollout]], np.ndarray], group: int) -> np.ndarray:
+    """The same for a rule of rollouts."""
     total = np.zeros(LOGITS.size)
     for places in itertools.combinations_with_replacement(range(len(ROLLOUTS)), group):
         orders = math.factorial(group) / math.prod(math.factorial(places.count(each)) for each in {*places})
         members = [ROLLOUTS[place] for place in places]
-        advantages = rule(np.array([each.rewards for each in members]), np.array([each.states for each in members]))
+        advantages = rule(members)
         update = sum(np.nan_to_num(a) @ each.scores for a, each in zip(advantages, members, strict=True))
         total += orders * math.prod(each.chance for each in members) * np.asarray(update) / group
     return total

@@ -41,10 +41,12 @@ STEP_ENDS = Capability("a task that labels steps, such as arithmetic")
 STEP_REWARDS = Capability("a task that labels steps, such as arithmetic", by=STEP_ENDS)
 STEP_MARK = Capability("a task with a text that closes steps, such as arithmetic")
 STEP_READER = Capability("a credit that reads the rewards of steps")
+TURNS = Capability("a task with turns, such as hidden_table")
 ENTROPY = Capability("the policy's entropy at every token")
 
 FURTHER_ROLLOUTS = Capability("more than a group of rollouts for each prompt")
 CONTINUATIONS = Capability("continuations of its rollouts", by=FURTHER_ROLLOUTS)
+TURN_VALUES = Capability("continuations from the state before each turn", by=FURTHER_ROLLOUTS)
 TREES = Capability("rollouts that branch as trees", by=FURTHER_ROLLOUTS)
 
 MODEL_PASS = Capability("a further pass of a model over every batch")

@@ -21,7 +21,9 @@ arXiv:2505.10978), with n visits of the state by the group:
                            once. Biased
     step groups, standardized   the same ÷ the deviation of the n visits. Biased
 
-That histories behind equal states differ does not bias: the others do not depend on this action.
+Where the value V̂ of the state before each turn is estimated by continuations, R_h − V̂(s_h) and
+r_h + V̂(s_{h+1}) − V̂(s_h) are unbiased (`less_values`, `branches`). That histories behind equal states differ does not
+bias step groups of others: these do not depend on this action.
 
 The mean over those that are there depends on the actions by which others ended, and on one's own: a rollout that ends
 leaves the comparison, so that what it would have lost is not charged to it. Counting absent turns as 0 cures it.
@@ -37,6 +39,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+Rule = Callable[[Floats, Ints], Floats]
+"""Advantages (G, H) of rewards and states (G, H)."""
 
 
 def returns(rewards: Floats, discount: float = 1.0) -> Floats:
@@ -117,6 +122,30 @@ def _of_states(rewards: Floats, states: Ints, discount: float) -> tuple[Floats, 
             centred[alike] = remaining[alike] - remaining[alike].mean()
             deviation[alike] = remaining[alike].std(ddof=1)
     return _taken(rewards, centred), deviation
+
+
+def less_values(rewards: Floats, values: Floats) -> Floats:
+    """The return from a turn less the value (G, H) of the state before it; at first, the others' mean return."""
+    return _taken(rewards, returns(rewards) - _with_first(rewards, values))
+
+
+def branches(rewards: Floats, values: Floats) -> Floats:
+    """A turn's reward and the value of the state after it, less that of the state before it: Q − V.
+
+    After the last turn that a rollout took the value is 0.
+    """
+    before = _with_first(rewards, values)
+    after = np.zeros(before.shape)
+    after[:, :-1] = np.where(np.isnan(rewards[:, 1:]), 0.0, before[:, 1:])
+    return _taken(rewards, np.nan_to_num(rewards) + after - before)
+
+
+def _with_first(rewards: Floats, values: Floats) -> Floats:
+    """The values, that of the first turn being the mean return of the other rollouts."""
+    whole = returns(rewards)[:, 0]
+    known = np.array(values, np.float64)
+    known[:, 0] = (whole.sum() - whole) / max(len(rewards) - 1, 1)
+    return known
 
 
 def _taken(rewards: Floats, values: Floats) -> Floats:

@@ -84,6 +84,9 @@ def test_sources_that_use_the_advantage_follow_it_and_the_others_do_not() -> Non
         values=LIVE.ref,
         other_logp=LIVE.ref,
         collision=LIVE.old.exp(),
+        turns=torch.where(LIVE.rollouts.mask, 0, -1),
+        states=torch.ones_like(LIVE.rollouts.tokens),
+        turn_values=LIVE.ref.double(),
     )
     asked = {"tree": f"tree:widths={LIVE.rollouts.groups[1]}", "teacher": "teacher:model=tiny"}
     doubled = replace(recipes.GRPO, advantage=lambda rewards: 2 * recipes.GRPO.advantage(rewards))

@@ -25,6 +25,7 @@ from grposcope.core.capabilities import (
     STEP_REWARDS,
     TEACHER,
     TREES,
+    TURNS,
 )
 from grposcope.core.errors import UserError
 from grposcope.instruments.credit import error as credit_error
@@ -191,6 +192,8 @@ def assigned(
         _try(found, f"{BASE}:{name}", BASE, replace(base, advantage=advantage.function), rollouts)
     for name, source in credit.SOURCES.items():
         if name == BASE or source.requires(FURTHER_ROLLOUTS):
+            continue
+        if source.requires(TURNS) and "turns" not in rollouts.token_annotations:
             continue
         if source.requires(STEP_ENDS) and not labels_steps:
             found.skipped[name] = f"the task {task} does not label steps"

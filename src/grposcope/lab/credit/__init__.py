@@ -33,6 +33,8 @@ from grposcope.core.capabilities import (
     TEACHER,
     TOKEN_WEIGHTS,
     TREES,
+    TURN_VALUES,
+    TURNS,
     WHOLE_GROUPS,
     Capabilities,
     Capability,
@@ -53,6 +55,7 @@ from grposcope.lab.credit import (
     steps,
     token_baseline,
     trees,
+    turns,
 )
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
@@ -216,6 +219,42 @@ SOURCES: dict[str, CreditSource] = {
             "widths": Widths((2, 2, 2), "branches at each branching; their product is the number of leaves of a tree"),
             "at": Choice(("tokens", "step", "newline"), "what is counted from one branching to the next"),
             "every": Whole(0, 0, "how many of these from one branching to the next; 0: 8 tokens, or each step or line"),
+        },
+    ),
+    "turns": CreditSource(
+        turns.fair,
+        "what a turn still led to, minus the same of the other rollouts at the same turn, or in the same state",
+        needs=frozenset({PAIRS, TURNS}),
+        unbiased=True,
+        settings={
+            "rule": Choice(
+                turns.FAIR,
+                "what is compared: the return from the turn on, the whole return, or the "
+                "return of turns that began in one state",
+            )
+        },
+    ),
+    "turn_values": CreditSource(
+        turns.valued,
+        "the same, minus or between values of the states before turns, from continuations",
+        needs=frozenset({PAIRS, TURNS, TURN_VALUES}),
+        unbiased=True,
+        settings={
+            "form": Choice(("branches", "value"), "reward and next value minus value, or return minus value"),
+            "k": Whole(4, 1, "continuations from each state"),
+        },
+    ),
+    "trainer_turns": CreditSource(
+        turns.biased,
+        "advantages of turns as trainers make them (biased)",
+        needs=frozenset({PAIRS, TURNS}),
+        warning="credit trainer_turns has the rules of today's trainers, each of which is biased; credit turns is not",
+        settings={
+            "rule": Choice(
+                tuple(turns.BIASED),
+                "mean of those who take the turn, of their turn rewards, of whole "
+                "returns, over rows, over own turns; step groups; GiGPO",
+            )
         },
     ),
     "token_baseline": CreditSource(

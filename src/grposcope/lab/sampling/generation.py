@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from grposcope.core.capabilities import CONTINUATIONS, TREES
+from grposcope.core.capabilities import CONTINUATIONS, TREES, TURN_VALUES
 from grposcope.lab.credit import Chosen, boundaries
 from grposcope.lab.objectives import Objective
 from grposcope.lab.policies import Policy
@@ -34,6 +34,11 @@ class Generation:
     credit: Chosen
     tree: Tree | None = None
     marks: Tensor | None = None
+
+    @property
+    def turn_values(self) -> int:
+        """Continuations from the state before each turn."""
+        return int(self.credit.values["k"]) if self.credit.source.requires(TURN_VALUES) else 0
 
     def continued(
         self,

@@ -102,13 +102,14 @@ def _order(size: int, seed: int, epoch: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Graded rollouts, their texts, how many rewards failed, and the seconds of sampling and of grading."""
+    """Graded rollouts, their texts, how many rewards failed, the seconds of sampling and of grading, further tokens."""
 
     rollouts: RolloutBatch
     texts: list[str]
     errors: int
     sample_seconds: float
     grade_seconds: float
+    further: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class DrawSettings:
     reward_timeout: float = 0
     reward_errors: ErrorPolicy = "fail"
     tree: Tree | None = None
+    turn_values: int = 0
 
 
 @dataclass(frozen=True)
@@ -171,14 +173,15 @@ def _draw_turns(
         raise UserError(f"rollouts of the task {task.name} have turns and cannot be leaves of a tree; use other credit")
     began = time.perf_counter()
     limits = settings.reward_timeout, settings.reward_errors
-    drawn = sample_turns(policy, task, problems, group, settings.sampling, stream, *limits)
+    drawn = sample_turns(policy, task, problems, group, settings.sampling, stream, *limits, k=settings.turn_values)
     ids, mask = encode(policy, [p.prompt for p in problems], task.instruction, settings.sampling.max_tokens)
     rewards = torch.tensor(drawn.rewards, dtype=torch.float64).reshape(len(problems), group)
     rollouts = to_rollouts(ids, mask, drawn.completions, rewards, group).annotated(**drawn.annotations())
     stops = torch.tensor([STOPS.index(why) for why in drawn.stops], device=ids.device)
     rollouts = replace(rollouts, stops=stops)
     written = policy.tokenizer.batch_decode(drawn.completions.tokens, skip_special_tokens=True)
-    return Drawn(without_dropped(rollouts), written, len(drawn.failed), time.perf_counter() - began, 0.0)
+    spent = time.perf_counter() - began
+    return Drawn(without_dropped(rollouts), written, len(drawn.failed), spent, 0.0, drawn.further)
 
 
 def graded_by_all(
@@ -245,6 +248,7 @@ def collect(
     tree: Tree | None = None,
     given: Sequence[Problem] | None = None,
     samplers: Samplers | None = None,
+    turn_values: int = 0,
 ) -> Batch:
     """One batch of `shape` = (P, G) graded rollouts, on the problems from `position` on, or on P `given` ones.
 
@@ -253,10 +257,10 @@ def collect(
     `label_steps` the task's per-step labels are put on the tokens. Grading may take `reward_timeout` seconds each time,
     0 for no limit; reward_errors says what becomes of rollouts whose reward fails (`lab.tasks.faults.graded`). One that
     is dropped has the reward NaN and no tokens. tree: how rollouts branch, where their group is one of leaves.
-    samplers: who draws in place of the policy.
+    samplers: who draws in place of the policy. turn_values: continuations from the state before each turn.
     """
     wanted, group = shape
-    settings = DrawSettings(sampling, label_steps, reward_timeout, reward_errors, tree)
+    settings = DrawSettings(sampling, label_steps, reward_timeout, reward_errors, tree, turn_values)
     taken: list[Problem] = []
     parts: list[Drawn] = []
     dead: list[bool] = []
@@ -285,7 +289,7 @@ def collect(
         texts=tuple(texts[i * group + j] for i in kept for j in range(group)),
         graded=plain,
         drawn=len(texts),
-        tokens=sum(_generated(part.rollouts, tree) for part in parts),
+        tokens=sum(_generated(part.rollouts, tree) + part.further for part in parts),
         dead=dead.count(True) / len(dead),
         errors=sum(part.errors for part in parts),
         position=position,

@@ -42,6 +42,8 @@ class _Episode:
     anchors: list[str] = field(default_factory=list)
     stop: str = ""
     failed: str = ""
+    before: list[tuple[Any, int]] = field(default_factory=list)
+    """Of each turn from the second on: the state before it, and how many tokens there were."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Trajectories:
     completions: with the environment's tokens in them, which `mask` leaves out. turns (B, T): the turn of each token,
     -1 on padding. turn_rewards, anchors: of each rollout, one for each turn. stops (B,): of `core.rollouts.STOPS`.
     rewards (B,): sums over turns, and what the error policy gives to a rollout that failed. failed: what went wrong, a
-    clause for each rollout of which the environment failed.
+    clause for each rollout of which the environment failed. values: of each rollout, mean returns of continuations from
+    the state before each turn but the first; further: tokens that these took.
     """
 
     completions: Completions
@@ -61,6 +64,8 @@ class Trajectories:
     stops: tuple[str, ...]
     rewards: tuple[float, ...]
     failed: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...] = ()
+    further: int = 0
 
     def annotations(self) -> dict[str, Tensor]:
         """Token annotations: turn of each token, number of the state before it, reward of a turn on its last token."""
@@ -75,7 +80,14 @@ class Trajectories:
                 own = ((self.turns[row] == turn) & mask[row]).nonzero()
                 if len(own):
                     paid[row, int(own[-1])], ends[row, int(own[-1])] = reward, True
-        return {"turns": self.turns, "states": states, "step_rewards": paid.to(mask.device), "step_ends": ends}
+        known = {"turns": self.turns, "states": states, "step_rewards": paid.to(mask.device), "step_ends": ends}
+        if not self.values:
+            return known
+        valued = torch.full(mask.shape, torch.nan, dtype=torch.float64)
+        for row, values in enumerate(self.values):
+            for turn, value in enumerate(values, 1):
+                valued[row, (self.turns[row] == turn).cpu()] = value
+        return known | {"turn_values": valued.to(mask.device)}
 
 
 def sample_turns(
@@ -87,12 +99,14 @@ def sample_turns(
     stream: torch.Generator,
     seconds: float = 0,
     errors: ErrorPolicy = "fail",
+    k: int = 0,
 ) -> Trajectories:
     """`group` rollouts of each problem, prompt-major; those of a group begin in one state.
 
     sampling.max_tokens: tokens of a rollout, those of the environment among them. seconds: how long the environment may
-    take for a turn, 0 for no limit. UserError where `turn_end` is no single token, and under errors "fail" for an
-    environment that raises, hangs or returns something else.
+    take for a turn, 0 for no limit. k: continuations from the state before each turn but the first, 0 for none; they
+    draw after the rollouts, which are the same without them. UserError where `turn_end` is no single token, where a
+    state cannot be copied, and under errors "fail" for an environment that raises, hangs or returns something else.
     """
     end = _end_token(policy, task)
     ids, mask = encode(policy, [problem.prompt for problem in problems], task.instruction, sampling.max_tokens)
@@ -107,10 +121,62 @@ def sample_turns(
         live = [own for own in episodes if not own.stop]
         if not live:
             break
+        if k and turn:
+            for own in live:
+                own.before.append((_branched(task, own.state, 0), len(own.tokens)))
         _take_turn(policy, task, live, turn, sampling, ends, stream, seconds, errors)
     for own in episodes:
         own.stop = own.stop or "turns"
-    return _collected(episodes, policy, errors)
+    made = _collected(episodes, policy, errors)
+    if not k:
+        return made
+    values, further = _continued(policy, task, episodes, k, sampling, ends, stream, seconds, errors)
+    return replace(made, values=values, further=further)
+
+
+def _continued(
+    policy: Policy,
+    task: Task,
+    episodes: Sequence[_Episode],
+    k: int,
+    sampling: Sampling,
+    ends: Tensor,
+    stream: torch.Generator,
+    seconds: float,
+    errors: ErrorPolicy,
+) -> tuple[tuple[tuple[float, ...], ...], int]:
+    """Of each episode mean returns of k continuations from the state before each turn but the first, and tokens."""
+    begun: list[tuple[_Episode, int]] = []
+    for own in episodes:
+        for turn, (state, count) in enumerate(own.before, 1):
+            seeds = torch.randint(2**31, (k,), generator=stream, device=stream.device).tolist()
+            for seed in seeds:
+                again = _Episode(own.problem, own.prompt, _branched(task, state, seed), own.tokens[:count])
+                begun.append((again, turn))
+    for turn in range(1, task.max_turns):
+        live = [own for own, start in begun if start <= turn and not own.stop]
+        if live:
+            _take_turn(policy, task, live, turn, sampling, ends, stream, seconds, errors)
+    returns = [VALUES[errors] if own.failed and errors != "fail" else math.fsum(own.rewards) for own, _ in begun]
+    means = iter(_mean(returns[start : start + k]) for start in range(0, len(returns), k))
+    values = tuple(tuple(next(means) for _ in own.before) for own in episodes)
+    return values, sum(sum(own.drawn) for own, _ in begun)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Mean of those that are numbers; NaN for none."""
+    told = [value for value in values if value == value]
+    return math.fsum(told) / len(told) if told else math.nan
+
+
+def _branched(task: Task, state: Any, seed: int) -> Any:
+    try:
+        return task.branch(state, seed)
+    except Exception as error:
+        raise UserError(
+            f"the state of task {task.name} cannot be copied: {type(error).__name__}: {error}{raised_in(error)}; write "
+            "its `branch`, or use credit that needs no continuations"
+        ) from error
 
 
 def state_number(anchor: str) -> int:

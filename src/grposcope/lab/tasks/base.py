@@ -6,6 +6,7 @@ command line.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -17,7 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from grposcope.core.capabilities import STEP_ENDS, STEP_MARK, Lack, Part
+from grposcope.core.capabilities import STEP_ENDS, STEP_MARK, TURNS, Lack, Part
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines
 from grposcope.lab.tasks.limits import OutOfTime, time_limit
@@ -150,6 +151,10 @@ class Task:
         """A key of a state: rollouts of a group whose keys are equal are in one state; "" where nobody knows."""
         return ""
 
+    def branch(self, state: Any, seed: int) -> Any:
+        """A copy of a state that an episode can go on from; one with random numbers draws others from the seed."""
+        return copy.deepcopy(state)
+
     def steps(self, problem: Problem, completion: str) -> list[Step]:
         """The verified steps of one completion, in order; only when `labels_steps`."""
         raise NotImplementedError
@@ -157,7 +162,11 @@ class Task:
 
 def part(task: Task) -> Part:
     """What the task has not, of what a run may need of tasks."""
-    known = {STEP_ENDS: (task.labels_steps, "labels no steps"), STEP_MARK: (task.step_mark, "has no such text")}
+    known = {
+        STEP_ENDS: (task.labels_steps, "labels no steps"),
+        STEP_MARK: (task.step_mark, "has no such text"),
+        TURNS: (task.max_turns > 1, "has one turn"),
+    }
     lacks = {one: Lack(why, "use another task") for one, (there, why) in known.items() if not there}
     return Part(f"task {task.name}", lacks=lacks)
 

@@ -26,6 +26,7 @@ from grposcope.core.capabilities import (
     STEP_ENDS,
     STEP_MARK,
     TOKEN_WEIGHTS,
+    TURNS,
     UNEVEN,
     WHOLE_GROUPS,
     Lack,
@@ -475,7 +476,7 @@ ENGINE = Part(
     "engine grposcope",
     provides=frozenset({
         PAIRS, ONE_SIZE, UNEVEN, WHOLE_GROUPS, INDEPENDENT, MINIBATCHES, CHOICE, ONE_PROCESS, TOKEN_WEIGHTS, STEP_ENDS,
-        STEP_MARK, ENTROPY, FURTHER_ROLLOUTS, MODEL_PASS,
+        STEP_MARK, ENTROPY, FURTHER_ROLLOUTS, MODEL_PASS, TURNS,
     }),
 )  # fmt: skip
 """What our own loop provides; labels of steps where the task has them, which `setup.prepare` checks."""

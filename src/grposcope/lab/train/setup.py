@@ -108,6 +108,7 @@ class Setup:
             self.generation.tree,
             given,
             None if self.stale is None else self.stale.groups,
+            self.generation.turn_values,
         )
         began = time.perf_counter()
         rollouts, continuations = self.generation.continued(
