@@ -14,7 +14,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.run import Groups, Meta, Reading, Run, no_evaluations
 from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.known import Known
-from grposcope.instruments.lint.dialects import NEMO_RL, SLIME, TRL, VERL
+from grposcope.instruments.lint.dialects import NEMO_RL, SKYRL, SLIME, TRL, VERL
 from grposcope.instruments.stability.stability import UpdateRule
 from grposcope.logs import read
 from grposcope.logs.trainers import DEFECTS
@@ -23,7 +23,7 @@ ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
 GOOD_VERL = {"algorithm.adv_estimator": "grpo", ROLLOUT + "n": 8, "data.train_batch_size": 1024,
              ACTOR + "ppo_micro_batch_size_per_gpu": 16}  # fmt: skip
 LORA = {"actor_rollout_ref.model.lora_rank": 32, ROLLOUT + "layered_summon": True}
-FILTER = "algorithm.filter_groups."
+FILTER, TURNS = "algorithm.filter_groups.", ROLLOUT + "multi_turn."
 FILTERED = {FILTER + "enable": True, FILTER + "max_num_gen_batches": 10, "data.gen_batch_size": 3072}
 NEMO_SCALED = {"grpo.num_generations_per_prompt": 4, "grpo.normalize_rewards": True}
 SCRIPT, KL = Path("settings"), "algorithm.use_kl_in_reward"
@@ -119,6 +119,21 @@ def examples(folder: Path) -> dict[str, Example]:
         "constant component": Example(three, one_reward, known=of_components(folder / "constant", form=1.0)),
         "never paid": Example(three, one_reward, known=of_components(folder / "zero", form=0.0)),
         "muted component": Example({"reward_weights": [1.0, 0.1]}, {"reward_weights": [1.0, 0.002]}, known=spreads),
+        "ends not counted": Example({"mask_truncated_completions": True, "max_tool_calling_iterations": 6},
+                                    {"mask_truncated_completions": False}),
+        "weight by turns": Example({"loss_type": "grpo", "max_tool_calling_iterations": 6}, {"loss_type": "dapo"}),
+        "turn limit": Example({TURNS + "enable": True, TURNS + "max_assistant_turns": 1},
+                              {TURNS + "max_assistant_turns": 8}, VERL),
+        "returns stop at tools": Example({TURNS + "enable": True, "algorithm.adv_estimator": "reinforce_plus_plus"},
+                                         {"algorithm.adv_estimator": "rloo"}, VERL),
+        "turns retokenised": Example({TURNS + "enable": True, TURNS + "use_inference_chat_template": True},
+                                     {TURNS + "use_inference_chat_template": False}, VERL),
+        "baseline by rows": Example({"custom_generate_function_path": "mine.generate"},
+                                    {"custom_reward_post_process_path": "mine.advantages"}, SLIME),
+        "turn rewards not read": Example({"generator.step_wise_trajectories": True},
+                                         {"generator.step_wise_trajectories": False}, SKYRL),
+        "failures as zeros": Example({"generator.zero_reward_on_non_stop": True},
+                                     {"generator.zero_reward_on_non_stop": False}, SKYRL),
         "masked truncation": Example({"mask_truncated_completions": True}, {"mask_truncated_completions": False}),
         "coarse weights": Example({"torch_dtype": "bfloat16"}, {"torch_dtype": "float32"}),
         "starved": Example({"num_generations": 4}, {"num_generations": 32}, known=Known(success=0.05)),

@@ -18,8 +18,32 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import Fault
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.checks.turns import key_of_turns
+from grposcope.faults.known import Known
 from grposcope.signs.rollouts.claims import trajectory_weights
+
+POST = "custom_reward_post_process_path"
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """A function of one's own generates, which may return several samples, and nothing groups rewards by rollout."""
+    key = key_of_turns(config)
+    if key and not config.says(POST):
+        yield fact(
+            True,
+            f"where {key} returns several samples for a rollout, the baseline is a mean over samples, in which a "
+            "rollout of many counts as often; groups of unequal size are normalised over the whole batch",
+            config.signs(key),
+            grade="note",
+            brief="siblings may weigh by their samples",
+            remedy=f"return one sample for a rollout, or compute advantages once for each rollout in {POST}",
+        )
+
 
 FAULT = Fault(
     name="baseline by rows",
@@ -28,4 +52,7 @@ FAULT = Fault(
     effect="advantages depend on how many rows siblings have",
     beside="warning",
     rollouts=(trajectory_weights.PROOF,),
+    settings=SettingsCheck(
+        "baseline by rows", settings, ("slime",), "samples of one rollout that are counted as several", ("note",)
+    ),
 )

@@ -21,8 +21,33 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import Fault
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.checks.turns import key_of_turns
+from grposcope.faults.known import Known
 from grposcope.signs.counted_as_cut import TEST
+
+MASK = "mask_truncated_completions"
+REMEDY = f"set {MASK} to false, and judge rollouts by their stop reasons"
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """Truncated completions are masked while tools or environments may end them."""
+    key = key_of_turns(config)
+    if key and config.on(MASK):
+        yield fact(
+            True,
+            "a rollout that its environment or the limit on calls ends has no end token and counts as truncated, so "
+            f"that {MASK} takes it out of the loss",
+            config.signs(MASK, key),
+            grade="warning",
+            brief="rollouts that the environment ended are masked",
+            remedy=REMEDY,
+        )
+
 
 FAULT = Fault(
     name="ends not counted",
@@ -31,4 +56,7 @@ FAULT = Fault(
     effect="a mask of truncated completions would leave them out",
     beside="note",
     log=TEST,
+    settings=SettingsCheck(
+        "ends not counted", settings, ("trl",), "rollouts that an environment ends and a mask leaves out", ("warning",)
+    ),
 )

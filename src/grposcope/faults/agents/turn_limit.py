@@ -20,8 +20,36 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import Fault
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.checks.turns import TRL_TURNS, VERL_TURNS
+from grposcope.faults.known import Known
 from grposcope.signs.agents import TURN_LIMIT
+
+MULTI = "actor_rollout_ref.rollout.multi_turn."
+LEAST = {"trl": (TRL_TURNS, 0), "verl": (f"{MULTI}max_assistant_turns", 1)}
+"""Trainer -> its limit on turns, and the value at which no answer of a tool is read."""
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """The limit on turns ends every rollout before it has read an answer of a tool."""
+    key, least = LEAST.get(config.dialect.name, ("", 0))
+    if not key or (config.dialect.name == "verl" and not config.on(VERL_TURNS)):
+        return
+    limit = config.whole(key)
+    if limit is not None and limit <= least:
+        yield fact(
+            True,
+            f"{key} {limit} ends a rollout at its first call: no answer of a tool is ever read, and calls cannot pay",
+            config.signs(key),
+            grade="failing",
+            brief="no tool answer is read",
+            remedy=f"set {key} to twice the turns that a solution takes",
+        )
+
 
 FAULT = Fault(
     name="turn limit",
@@ -31,4 +59,7 @@ FAULT = Fault(
     effect="stopped rollouts are mostly paid 0",
     beside="warning",
     log=TURN_LIMIT,
+    settings=SettingsCheck(
+        "turn limit", settings, ("trl", "verl"), "a limit on turns that ends rollouts at their first call", ("failing",)
+    ),
 )

@@ -21,8 +21,43 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import Fault
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.checks.turns import VERL_TURNS
+from grposcope.faults.known import Known
 from grposcope.signs.rollouts.claims import turns
+
+MODE = "actor_rollout_ref.rollout.multi_turn.tokenization_sanity_check_mode"
+TEMPLATE = "actor_rollout_ref.rollout.multi_turn.use_inference_chat_template"
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """Nothing compares the tokens of turns with those that are trained on, or a template may rewrite them."""
+    if not config.on(VERL_TURNS):
+        return
+    if config.on(TEMPLATE):
+        yield fact(
+            True,
+            f"{TEMPLATE} renders every turn anew by the chat template, which may drop what earlier turns wrote, such "
+            "as thinking: tokens are then scored in another context than they were drawn in",
+            config.signs(TEMPLATE),
+            grade="warning",
+            brief="the template may rewrite earlier turns",
+            remedy=f"set {TEMPLATE} to false",
+        )
+    elif config.get(MODE) == "disable":
+        yield fact(
+            True,
+            f"{MODE} disable: nothing compares the tokens of the turns with those of the whole conversation",
+            config.signs(MODE),
+            grade="note",
+            brief="turns that are tokenised anew would not be noticed",
+            remedy=f"set {MODE} to strict or ignore_strippable, and run grposcope verify on a step of rollouts",
+        )
+
 
 FAULT = Fault(
     name="turns retokenised",
@@ -31,4 +66,7 @@ FAULT = Fault(
     effect="tokens are scored in another context than they were drawn in",
     beside="warning",
     rollouts=(turns.PROOF,),
+    settings=SettingsCheck(
+        "turns retokenised", settings, ("verl",), "turns that a template may rewrite unnoticed", ("warning", "note")
+    ),
 )

@@ -19,8 +19,40 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import Fault
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.checks.turns import key_of_turns
+from grposcope.faults.known import Known
 from grposcope.signs.rollouts.claims import trajectory_weights
+
+MEANS = {
+    "trl": ("loss_type", "grpo", "dapo, or dr_grpo, which divides by a constant"),
+    "verl": ("actor_rollout_ref.actor.loss_agg_mode", "seq-mean-token-mean",
+             "token-mean, or seq-mean-token-sum-norm, which divides by a constant"),
+    "skyrl": ("trainer.algorithm.loss_reduction", "sequence_mean",
+              "token_mean, or seq_mean_token_sum_norm, which divides by a constant"),
+}  # fmt: skip
+"""Trainer -> the key of the loss's mean, its value for one over the tokens of each rollout, and what to set."""
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """The loss is a mean over each rollout's own tokens, and rollouts have several turns."""
+    key = key_of_turns(config)
+    mean, value, remedy = MEANS.get(config.dialect.name, ("", "", ""))
+    if key and config.get(mean) == value:
+        yield fact(
+            True,
+            f"{mean} {value} divides by the tokens of each rollout: a success pays more in few turns, and a failure "
+            "costs less in many, so that turns go up where most rollouts fail",
+            config.signs(mean, key),
+            grade="note",
+            brief="long rollouts weigh less for each of their turns",
+            remedy=f"set {mean} to {remedy}",
+        )
+
 
 FAULT = Fault(
     name="weight by turns",
@@ -29,4 +61,7 @@ FAULT = Fault(
     effect="the policy is drawn to other numbers of turns than the reward says",
     beside="warning",
     rollouts=(trajectory_weights.PROOF,),
+    settings=SettingsCheck(
+        "weight by turns", settings, ("trl", "verl", "skyrl"), "a loss that divides by each rollout's turns", ("note",)
+    ),
 )

@@ -17,9 +17,31 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import Fault
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.known import Known
 from grposcope.signs.agents import ERRORS
 from grposcope.signs.rollouts.claims import rewards
+
+ZERO = "generator.zero_reward_on_non_stop"
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """Rollouts that were cut or taken back are paid 0."""
+    if config.on(ZERO):
+        yield fact(
+            True,
+            f"{ZERO} pays 0 for a rollout that was taken back or lost, as for one that was cut: both count as bad "
+            "answers in the baseline of their group",
+            config.signs(ZERO),
+            grade="note",
+            brief="rollouts that were taken back are paid 0",
+            remedy=f"set {ZERO} to false, and leave out rollouts that failed",
+        )
+
 
 FAULT = Fault(
     name="failures as zeros",
@@ -29,4 +51,7 @@ FAULT = Fault(
     beside="warning",
     log=ERRORS,
     rollouts=(rewards.PROOF,),
+    settings=SettingsCheck(
+        "failures as zeros", settings, ("skyrl",), "failures that the settings pay as zeros", ("note",)
+    ),
 )
