@@ -73,8 +73,8 @@ def row_of(row: Mapping[str, Any], where: str) -> Rollout:
         group=group,
         named=named,
         problem=str(values["problem"] if values["problem"] is not None else ""),
-        prompt=values["prompt"],
-        completion=values["completion"],
+        prompt=_text(values["prompt"], "prompt", where),
+        completion=_text(values["completion"], "completion", where),
         prompt_ids=before,
         completion_ids=after,
         mask=flags["mask"],
@@ -280,6 +280,13 @@ def _truncated(value: Any, reason: Any) -> bool | None:
     return None if reason is None else STOP_WORDS.get(str(reason), str(reason)) == "length"
 
 
+def _text(value: Any, name: str, where: str) -> Any:
+    """A text, or a conversation as it is; UserError for a list of something else than messages."""
+    if isinstance(value, list) and not all(isinstance(message, Mapping) for message in value):
+        raise UserError(f"{where}: {name} is a list of something else than messages; write token ids as {name}_ids")
+    return value
+
+
 def _array(value: Any, kind: type, name: str, where: str) -> Any:
     if value is None:
         return None
@@ -292,7 +299,8 @@ def _array(value: Any, kind: type, name: str, where: str) -> Any:
     if made.size == 0 and made.ndim == 1:
         return np.empty(0, kind)
     if made.ndim != 1:
-        raise UserError(f"{where}: {name} is not a list of numbers; give one per token")
+        each = "turn" if name in ("turn_rewards", "version_by_turn") else "token"
+        raise UserError(f"{where}: {name} is not a list of numbers; give one per {each}")
     return made
 
 

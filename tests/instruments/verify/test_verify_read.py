@@ -119,3 +119,26 @@ def test_the_command_says_what_would_test_more(
     told = capsys.readouterr().out
     assert "there are no rollouts, and 0 of 14 claims" in told
     assert "grposcope verify log.jsonl --rollouts FOLDER --config SCRIPT\n" in told
+
+
+def test_what_does_not_fit_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
+    """Turns out of order, two trajectories under one id and an answer without a call: a clause each, four at most."""
+    rows: list[dict[str, Any]] = [
+        {"group": "a", "trajectory": "t1", "turn": 1, "prompt_ids": [1, 2, 3, 4], "completion_ids": [6], "reward": 1},
+        {"group": "a", "trajectory": "t1", "turn": 0, "prompt_ids": [1, 2], "completion_ids": [3, 4], "reward": 0},
+        *({"group": "b", "trajectory": f"t{n}", "turn": 0, "prompt_ids": [1], "completion_ids": [2 + i], "reward": i}
+          for n in range(2, 7) for i in range(2)),
+    ]  # fmt: skip
+    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read.evidence(tmp_path / "rollouts.jsonl")
+    assert len(found.rows) == 11
+    assert len(found.notes) == 6
+    assert [own for own in found.used if "not in order" in own]
+    assert found.used[-1] == "2 more notes of this kind"
+
+
+@pytest.mark.parametrize("column", ["prompt", "completion"])
+def test_a_text_that_is_ids_is_told_where_they_go(tmp_path: Path, column: str) -> None:
+    (tmp_path / "rollouts.jsonl").write_text(json.dumps({"reward": 1, "completion": "a", column: [5, "b"]}) + "\n")
+    with pytest.raises(UserError, match=rf"line 1: {column} is a list of something else .* as {column}_ids"):
+        read.evidence(tmp_path / "rollouts.jsonl")

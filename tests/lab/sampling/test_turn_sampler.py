@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -121,6 +123,54 @@ def test_an_environment_that_raises_fails_its_rollout_alone(policy: Policy, erro
     assert "RuntimeError: no table" in found.failed[0]
     assert ", turn 1)" in found.failed[0]
     assert found.stops.count("error") == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Turn(done=True, why="won"), "ended an episode for the reason 'won'; use one of eos, length"),
+        (Turn(observation=5), "answered with the observation 5, which is no text"),  # type: ignore[arg-type]
+        (Turn(reward=float("nan")), "no Turn with a finite reward"),
+        ("a text", "'a text', which is no Turn"),
+        (SystemExit(2), "raised SystemExit: 2"),
+    ],
+)
+def test_what_an_environment_may_not_answer(policy: Policy, answer: Any, said: str) -> None:
+    """A line that names the task, the problem and the turn; the other rollouts go on where errors are passed over."""
+
+    class Wrong(Echo):
+        def step(self, problem: Problem, state: dict[str, Any], said: str) -> Turn:
+            right = super().step(problem, state, said)
+            if self.calls != 3:
+                return right
+            if isinstance(answer, SystemExit):
+                raise answer
+            return answer
+
+    with pytest.raises(UserError, match=f"the environment of task echo .*{re.escape(said)}.*problem two, turn 1"):
+        draw(policy, Wrong())
+    assert draw(policy, Wrong(), errors="zero").stops.count("error") == 1
+
+
+@pytest.mark.parametrize("anchor", [5, RuntimeError("no key")])
+def test_an_anchor_that_cannot_be_had(policy: Policy, anchor: Any) -> None:
+    class Wrong(Echo):
+        def anchor(self, state: dict[str, Any]) -> str:
+            if isinstance(anchor, Exception):
+                raise anchor
+            return anchor
+
+    with pytest.raises(UserError, match=r"the anchor of a state of task echo cannot be had: .*problem one"):
+        draw(policy, Wrong())
+
+
+def test_a_state_that_cannot_be_copied(policy: Policy) -> None:
+    class Locked(Echo):
+        def start(self, problem: Problem, seed: int) -> dict[str, Any]:
+            return {**super().start(problem, seed), "lock": threading.Lock()}
+
+    with pytest.raises(UserError, match=r"the state of task echo cannot be copied: TypeError: .*; write its `branch`"):
+        draw(policy, Locked(), k=2)
 
 
 def test_by_default_it_ends_the_run_with_a_line(policy: Policy) -> None:

@@ -93,9 +93,9 @@ def _fault(findings: Sequence[Finding]) -> str:
     first, *others = [finding for finding in findings if finding.present]
     since = "" if first.since is None else f" Since step {first.onset}."
     further = f" Also: {', '.join(map(_named, others))}." if others else ""
-    effect = f" {first.effect}" if first.effect else ""
-    because = first.because.rstrip(".")
-    return f"{_capital(first.fault)}: {because}.{since}{effect} What to do: {first.remedy.rstrip('.')}.{further}"
+    effect = f" {_capital(first.effect.rstrip('.'))}." if first.effect else ""
+    because, remedy = first.because.rstrip("."), _capital(first.remedy.rstrip("."))
+    return f"{_capital(first.fault)}: {because}.{since}{effect} What to do: {remedy}.{further}"
 
 
 def _named(finding: Finding) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from grposcope import logs
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines, nothing_there
-from grposcope.core.rollouts import Rollout
+from grposcope.core.rollouts import Rollout, Rollouts
 from grposcope.core.run import Run
 from grposcope.instruments.verify import overruled, row_file
 from grposcope.instruments.verify.overruled import AskedSettings
@@ -50,7 +50,8 @@ def evidence(
         raise UserError(f"there is no {where}; give a file or a folder of rollouts")
     run, problem, log = _run_below(place, hints or Hints())
     own = row_file.read_stated(home) or (Stated() if run is None else settings.of_run(run))
-    found = tuple(_any_rows(where, run))
+    rows_there = _any_rows(where, run)
+    found, told = rows_there.rows, rows_there.notes
     if not found and rollouts is None:
         where, found = _rows_below(place, home, run)
     if rollouts is not None and not found:
@@ -62,7 +63,7 @@ def evidence(
     functions = tuple(dict.fromkeys(name for row in found for name in row.rewards))
     engine = run.meta.engine if run is not None else asked.engine
     said, differences = overruled.of_both(own, asked, engine, functions)
-    notes = tuple(run.meta.notes) if run is not None else ()
+    notes = (*(run.meta.notes if run is not None else ()), *told)
     kept = with_groups(with_rewards(found, said), said.group)
     batches = where.is_dir() and bool(row_file.files(where) or trl_completions.files(where))
     partial = where.is_dir() and not batches and bool(recorded.files(where))
@@ -70,8 +71,17 @@ def evidence(
     return PipelineEvidence(
         str(place), engine, kept, said, run, filtered=row_file.read_filtered(home), notes=notes,
         whole=False if partial else None, optimizer=row_file.read_optimizer(home), differences=differences,
-        live=live, used=_used(run, log, kept, where, live, home),
+        live=live, used=(*_used(run, log, kept, where, live, home), *_first(told)),
     )  # fmt: skip
+
+
+SHOWN = 4
+"""Notes of a reader that are shown; the JSON document has all."""
+
+
+def _first(notes: Sequence[str]) -> tuple[str, ...]:
+    """The first notes, and how many more there are."""
+    return (*notes[:SHOWN], *([f"{len(notes) - SHOWN:,} more notes of this kind"] if len(notes) > SHOWN else []))
 
 
 def _used(
@@ -131,7 +141,7 @@ def _run_below(place: Path, hints: Hints) -> tuple[Run | None, str, Path]:
 
 def _rows_below(place: Path, home: Path, run: Run | None) -> tuple[Path, tuple[Rollout, ...]]:
     """The rollouts of the one folder below a place that has some. UserError where several have."""
-    found = [(folder, rows) for folder in _folders_below(place) if (rows := tuple(_any_rows(folder, run)))]
+    found = [(folder, rows) for folder in _folders_below(place) if (rows := _any_rows(folder, run).rows)]
     places = [folder for folder, _ in found]
     found = [one for one in found if not any(other in one[0].parents for other in places)]
     if len(found) > 1:
@@ -200,17 +210,16 @@ def _is_rollouts(path: Path) -> bool:
     return path.name.endswith(rollout_lines.ENDINGS) and path.stat().st_size == 0
 
 
-def _any_rows(place: Path, run: Run | None) -> tuple[Rollout, ...]:
-    """The rollouts at a place, by what lies there; none where there are none.
+def _any_rows(place: Path, run: Run | None) -> Rollouts:
+    """The rollouts at a place, by what lies there, with notes on what did not fit; none where there are none.
 
     A reward by one function tells nothing beside the reward; groups of token exports need not be whole.
     """
     if place.is_dir() and (own := row_file.files(place)):
-        return tuple(row for path in own for row in rows(path))
+        return Rollouts(tuple(row for path in own for row in rows(path)))
     named = () if run is None else [n.removeprefix("component/") for n in run.table if n.startswith("component/")]
     found = read_rollouts.rollouts(place, named)
     if prime_rl_exports.files(place):
-        return tuple(replace(row, group=None) for row in found)
-    return tuple(
-        replace(row, rewards={}) if len(row.rewards) == 1 and not math.isnan(row.reward) else row for row in found
-    )
+        return Rollouts(tuple(replace(row, group=None) for row in found), notes=found.notes)
+    made = (replace(row, rewards={}) if len(row.rewards) == 1 and not math.isnan(row.reward) else row for row in found)
+    return Rollouts(tuple(made), notes=found.notes)

@@ -172,7 +172,7 @@ def _mean(values: Sequence[float]) -> float:
 def _branched(task: Task, state: Any, seed: int) -> Any:
     try:
         return task.branch(state, seed)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(
             f"the state of task {task.name} cannot be copied: {type(error).__name__}: {error}{raised_in(error)}; write "
             "its `branch`, or use credit that needs no continuations"
@@ -221,7 +221,7 @@ def _end_token(policy: Policy, task: Task) -> int:
 def _started(task: Task, problem: Problem, seed: int) -> Any:
     try:
         return task.start(problem, seed)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(
             f"the environment of task {task.name} could not start: {type(error).__name__}: {error}{raised_in(error)} "
             f"(problem {problem.id})"
@@ -253,7 +253,7 @@ def _take_turn(
     for place, own in enumerate(live):
         kept = drawn.mask[place]
         tokens = drawn.tokens[place][kept].tolist()
-        own.anchors.append(task.anchor(own.state))
+        own.anchors.append(_anchored(task, own))
         own.tokens += tokens
         own.drawn += [True] * len(tokens)
         own.turns += [turn] * len(tokens)
@@ -274,19 +274,31 @@ def _take_turn(
             _observe(policy, own, answer.observation, turn, sampling.max_tokens)
 
 
+def _anchored(task: Task, own: _Episode) -> str:
+    """The key of the state of an episode."""
+    try:
+        anchor = task.anchor(own.state)
+        if not isinstance(anchor, str):
+            raise TypeError(f"{anchor!r:.40} is no text")
+        return anchor
+    except (Exception, SystemExit) as error:
+        raise UserError(
+            f"the anchor of a state of task {task.name} cannot be had: {type(error).__name__}: {error}"
+            f"{raised_in(error)} (problem {own.problem.id}); return a text, or leave `anchor` out"
+        ) from error
+
+
 def _answered(task: Task, own: _Episode, said: str, turn: int, seconds: float, errors: ErrorPolicy) -> Turn:
     """The environment's answer; that of a failed one ends the episode."""
     try:
         with time_limit(seconds):
             answer = task.step(own.problem, own.state, said)
-        if not isinstance(answer, Turn) or not math.isfinite(number(answer.reward)):
-            raise TypeError(f"it answered {answer!r:.80}, which is no Turn with a finite reward")
-        if answer.done and answer.why not in STOPS:
-            raise TypeError(f"it ended an episode for the reason {answer.why!r:.40}; use one of {', '.join(STOPS)}")
-        return answer
+        own.failed = _wrong(answer)
+        if not own.failed:
+            return answer
     except OutOfTime:
         own.failed = f"took longer than {seconds:g} s"
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         own.failed = f"raised {type(error).__name__}: {error}{raised_in(error)}"
     own.failed += f" (problem {own.problem.id}, turn {turn + 1})"
     if errors == "fail":
@@ -294,6 +306,17 @@ def _answered(task: Task, own: _Episode, said: str, turn: int, seconds: float, e
             f"the environment of task {task.name} {own.failed}; correct it, or set reward_errors to zero or drop"
         )
     return Turn(done=True, why="error")
+
+
+def _wrong(answer: Any) -> str:
+    """What is wrong with an environment's answer, a verb with what follows; empty where it is right."""
+    if not isinstance(answer, Turn) or not math.isfinite(number(answer.reward)):
+        return f"answered {answer!r:.80}, which is no Turn with a finite reward"
+    if not isinstance(answer.observation, str):
+        return f"answered with the observation {answer.observation!r:.40}, which is no text"
+    if answer.done and answer.why not in STOPS:
+        return f"ended an episode for the reason {answer.why!r:.40}; use one of {', '.join(STOPS)}"
+    return ""
 
 
 def _observe(policy: Policy, own: _Episode, observation: str, turn: int, most: int) -> None:
