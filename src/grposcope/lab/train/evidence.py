@@ -191,10 +191,13 @@ def _places(batch: Batch) -> Tensor:
     return torch.tensor([row for p in range(len(batch.problems)) for row in batch.rows(p)])
 
 
-def rows(step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Update) -> tuple[Rollout, ...]:
+def rows(
+    step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Update, whole: bool = True
+) -> tuple[Rollout, ...]:
     """The batch of `step` as the update `done` on the groups `prompts` took it.
 
-    The rollouts of groups that later updates take have no log-probabilities of the loss.
+    The rollouts of groups that later updates take have no log-probabilities of the loss. whole: whether the source of
+    credit gives all tokens of a rollout the same, so that a credit of 0 on some means that they are left out.
     """
     from grposcope.instruments.verify.own_loop import rows_of
 
@@ -224,7 +227,7 @@ def rows(step: int, batch: Batch, terms: TokenTerms, prompts: Tensor, done: Upda
         prompt_mask=rollouts.prompt_mask[drawn],
         completion_mask=rollouts.attended[drawn],
         written=rollouts.mask[drawn] if rollouts.has_holes else None,
-        mask=_weighted(rollouts.mask, terms.credit)[drawn],
+        mask=(_weighted(rollouts.mask, terms.credit) if whole else rollouts.mask)[drawn],
         prompt_trained=torch.zeros_like(rollouts.prompt_mask[drawn]),  # the loss has tokens of completions alone
         sampler=rollouts.logp[drawn],
         old=old[drawn],

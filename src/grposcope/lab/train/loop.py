@@ -208,7 +208,7 @@ class _Session:
                 scored = evidence.scored(setup, batch, step) if checked else ()
                 done = self.optimise(batch, terms, prompts, lr)
             if checked and self.verifier is not None:
-                taken = evidence.rows(step, batch, terms, prompts, done)
+                taken = evidence.rows(step, batch, terms, prompts, done, chosen(config.credit).source.whole)
                 state = evidence.optimizer_state(setup.optimizer, step, lr)
                 for line in self.verifier.take(step, taken, scored, state):
                     self.progress.say(f"warning: {line}")
