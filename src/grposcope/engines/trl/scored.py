@@ -77,7 +77,8 @@ def rollouts(
 def labelled(own: RolloutBatch, scored: Scored, step_rewards: Callable[..., Any], tokenizer: Any) -> RolloutBatch:
     """The rollouts with the rewards of steps, which `step_rewards` gives, on the tokens that close them.
 
-    A step that no token closes is on the last one; steps closed by one token add up. UserError, naming the function,
+    A step that no token closes is on the last one, and one that a tool closes on the token that the policy drew before
+    it; steps closed by one token add up. UserError, naming the function,
     for an answer of another form.
     """
     name = getattr(step_rewards, "__name__", type(step_rewards).__name__)
@@ -91,11 +92,17 @@ def labelled(own: RolloutBatch, scored: Scored, step_rewards: Callable[..., Any]
     ends = torch.zeros(own.mask.shape, dtype=torch.bool)
     for row, (steps, ids, completion) in enumerate(zip(answers, scored.ids, scored.completions, strict=True)):
         for end, reward in _checked(steps, name):
-            token = _closing(end, ids, completion, tokenizer, name)
+            token = _drawn(own.mask[row], _closing(end, ids, completion, tokenizer, name))
             rewards[row, token] += reward
             ends[row, token] = True
     device = own.mask.device
     return own.annotated(step_rewards=rewards.to(device), step_ends=ends.to(device))
+
+
+def _drawn(mask: Tensor, token: int) -> int:
+    """The token, or where a tool or environment wrote it, the last one before it that the policy drew."""
+    before = mask[: token + 1].nonzero()
+    return int(before[-1]) if len(before) else token
 
 
 def _checked(steps: Any, name: str) -> list[tuple[int, float]]:
