@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import claims_of_rules as rules
 from claims import NAME, NUMBER, OF_OUTCOME, SINCE, Check, V, any_of, value_of
 from claims_of_causes import OF_CAUSES
+from claims_of_first_rows import OF_FIRST_ROWS
 from claims_of_ladder import OF_LADDER
 
 K, N = r"(?P<k>\d+(?:,\d{3})*)", r"(?P<n>\d+(?:,\d{3})*)"
@@ -15,6 +16,7 @@ STEP = r"\d+(?:,\d{3})*"
 WHAT = r"(?P<name>(?:the |task |its )?reward(?: after its KL penalty)?|(?:held-out|component) \S+)"
 
 CLAIMS: Sequence[tuple[str, Check]] = (
+    *OF_FIRST_ROWS,
     *OF_LADDER,
     *OF_CAUSES,
     (rf"[A-Z|][^.;:]*? went from (?P<a>{V}) to (?P<b>{V})(?: nats)?(?= \(it|;)", rules.some_column),
