@@ -133,6 +133,7 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     (rf"largest gradient norm over its running median: (?P<v>{V})", rules.spiked),
     (rf"spikes: {K}", lambda raw, m: ""),
     (rf"grad_norm, last 20% over first 15%: (?P<v>{V})", rules.ratio_of_norms),
+    (rf"(?P<name>{NAME}), last 20% over first 15%: (?P<v>{V}) \(counts from 30 ×\)", rules.times_farther),
     (rf"the reward swings with a period of (?P<p>{V}) steps and an amplitude of (?P<v>{V})", rules.swung),
     (rf"reward swings by ± (?P<v>{V}) every (?P<p>{V}) steps", rules.swung),
     (rf"period in steps: (?P<p>{V}); amplitude at the end: (?P<v>{V})", rules.swung),
