@@ -274,6 +274,8 @@ def test_kl_penalties_of_verl() -> None:
         return {one.fault for one in lint(config({**GOOD_VERL, **given}, VERL)) if one.present and "kl" in one.fault}
 
     assert faults({ACTOR + "kl_loss_coef": 0.01}) == {"idle kl coefficient"}
+    left = lint(config({**GOOD_VERL, ACTOR + "kl_loss_coef": 0.001}, VERL))
+    assert [one.grade for one in left if one.fault == "idle kl coefficient"] == ["note"]
     assert not faults({ACTOR + "use_kl_loss": True, ACTOR + "kl_loss_coef": 0.01})
     assert not faults({ACTOR + "use_kl_loss": False, ACTOR + "kl_loss_coef": 0.0, "algorithm.use_kl_in_reward": False})
     in_reward = {ACTOR + "use_kl_loss": False, ACTOR + "kl_loss_coef": 0.01, "algorithm.use_kl_in_reward": True}

@@ -141,6 +141,29 @@ def test_a_variable_that_may_hold_anything_takes_all_defaults_away(tmp_path: Pat
     assert group_size(config) is None
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "mkdir -p $SAVE_DIR",
+        'echo "to $OUT"; ls $OUT',
+        "python -m tools.serve --host $host --port $port &",
+        "$PYTHON -V",
+    ],
+)
+def test_a_variable_of_another_command_takes_no_default_away(before: str, tmp_path: Path) -> None:
+    script = f"{before}\n$PYTHON -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8\n"
+    (tmp_path / "run.sh").write_text(script)
+    assert not read(tmp_path / "run.sh").partial
+
+
+def test_a_variable_after_a_flag_is_its_value(tmp_path: Path) -> None:
+    command = "swift rlhf --rlhf_type grpo --num_generations 8 --output_dir $OUT"
+    (tmp_path / "run.sh").write_text(command + "\n")
+    assert not read(tmp_path / "run.sh").partial
+    (tmp_path / "run.sh").write_text(f"{command} $MORE\n")
+    assert read(tmp_path / "run.sh").partial
+
+
 def test_flags_of_a_script_and_of_its_docstring(tmp_path: Path) -> None:
     flags = "--num_generations 8 --learning-rate=1e-5 --use_peft --lora_target_modules a b"
     command = f"accelerate launch grpo.py \\\n  {flags}\n"

@@ -151,7 +151,15 @@ def _shell(path: Path, text: str, number: int | None) -> Settings:
     dialect = recognise(found.flags.keys() | opaque)
     if dialect in (SLIME, MS_SWIFT):
         given = {**found.flags, **({"train_async": True} if dialect is SLIME and "train_async.py" in text else {})}
-        return Settings(path, "the flags of a command line", dialect, given, found.lines, opaque, bool(found.unread))
+        return Settings(
+            path,
+            "the flags of a command line",
+            dialect,
+            given,
+            found.lines,
+            opaque,
+            bool(found.unread or found.unread_flags),
+        )
     if dialect is TRL or "learning_rate" in found.flags:
         adapters = bool(found.flags.get("use_peft")) if "use_peft" in found.flags else None
         dialect = RLOO if re.search(r"\brloo(?:_\w+)?(?:\.py)?\b", text, re.I) else TRL
