@@ -20,7 +20,7 @@ from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.checks.expected_dead import larger_group
 from grposcope.faults.judge_settings import UNREAD, judged, lint, untold, word
 from grposcope.faults.known import Known
-from grposcope.instruments.lint.dialects import DIALECTS, NEMO_RL, OWN, TRL, VERL
+from grposcope.instruments.lint.dialects import DIALECTS, NEMO_RL, OPENRLHF, OWN, TRL, VERL
 from grposcope.instruments.stability import constant_lag, refresh
 from grposcope.instruments.stability.stability import UpdateRule
 from grposcope.logs import read
@@ -63,6 +63,9 @@ def test_good_settings_have_no_finding(dialect: Dialect) -> None:
                   "use_tis": True},
         "skyrl": {"generator.n_samples_per_prompt": 8, "trainer.policy_mini_batch_size": 1024},
         "prime-rl": {"orchestrator.group_size": 8, "trainer.optim.lr": 1e-6},
+        "openrlhf": {"rollout.n_samples_per_prompt": 8, "train.batch_size": 8192}
+        if dialect is OPENRLHF
+        else {"n_samples_per_prompt": 8, "train_batch_size": 8192, "advantage_estimator": "rloo"},
     }[dialect.name]  # fmt: skip
     settings = config(given, dialect)
     findings = lint(settings, Known(success=0.5))

@@ -126,7 +126,7 @@ def _take_flag(found: ShellSettings, flag: str, after: list[str], line: int) -> 
     """One flag with its value, after "=" or as the words that follow; alone it is a switch."""
     name, equals, content = flag.partition("=")
     name = name.replace("-", "_")
-    if not re.fullmatch(r"[A-Za-z]\w*", name):
+    if not re.fullmatch(r"[A-Za-z]\w*(?:\.\w+)*", name):
         return None
     if equals:
         return _take(found, found.flags, name, content, line)

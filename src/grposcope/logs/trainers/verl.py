@@ -229,6 +229,7 @@ VERL = Trainer(
     version="0.9.1",
     configured=lambda keys: any(key.startswith(("actor_rollout_ref.", "algorithm.adv_estimator")) for key in keys),
     settings=(
+        Setting("actor_rollout_ref.rollout.n_agent", "group"),  # of Search-R1, whose `n` stays 1
         Setting("actor_rollout_ref.rollout.n", "group", 1),
         Setting("actor_rollout_ref.actor.optim.lr", "lr", 1e-06),
         Setting("algorithm.adv_estimator", "advantage", "gae"),
