@@ -175,7 +175,7 @@ def _branched(task: Task, state: Any, seed: int) -> Any:
     except (Exception, SystemExit) as error:
         raise UserError(
             f"the state of task {task.name} cannot be copied: {type(error).__name__}: {error}{raised_in(error)}; write "
-            "its `branch`, or use credit that needs no continuations"
+            "its method branch, or use credit that needs no continuations"
         ) from error
 
 
@@ -284,7 +284,7 @@ def _anchored(task: Task, own: _Episode) -> str:
     except (Exception, SystemExit) as error:
         raise UserError(
             f"the anchor of a state of task {task.name} cannot be had: {type(error).__name__}: {error}"
-            f"{raised_in(error)} (problem {own.problem.id}); return a text, or leave `anchor` out"
+            f"{raised_in(error)} (problem {own.problem.id}); return a text, or leave its method anchor out"
         ) from error
 
 
