@@ -169,7 +169,9 @@ def test_a_state_that_cannot_be_copied(policy: Policy) -> None:
         def start(self, problem: Problem, seed: int) -> dict[str, Any]:
             return {**super().start(problem, seed), "lock": threading.Lock()}
 
-    with pytest.raises(UserError, match=r"the state of task echo cannot be copied: TypeError: .*; write its method branch"):
+    with pytest.raises(
+        UserError, match=r"the state of task echo cannot be copied: TypeError: .*; write its method branch"
+    ):
         draw(policy, Locked(), k=2)
 
 
