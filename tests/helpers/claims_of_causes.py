@@ -273,7 +273,17 @@ def of_a_stage(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["a"], [before], 1) or any_of(match["b"], [after], 1)
 
 
+def dip(raw: RawLog, match: re.Match[str]) -> str:
+    """ "steps A to B, far below those around, left out": each of them is below each of the five rows on either side."""
+    first, last = (int(value_of(match[name] or match["a"])) for name in ("a", "b"))
+    course = raw.finite(raw.names["reward"])
+    inside = [value for at, value in course if first <= at <= last]
+    around = [value for at, value in course if at < first][-5:] + [value for at, value in course if at > last][:5]
+    return "" if inside and statistics.median(inside) < min(around) else "not below those around"
+
+
 OF_CAUSES: Sequence[tuple[str, Check]] = (
+    (r"steps? (?P<a>[\d,]*\d)(?: to (?P<b>[\d,]*\d))?, far below those around, left out", dip),
     (
         rf"from one row to the next at step {STEP}, and rises since; the policy did not jump there"
         rf" \((?P<name>{NAME}) (?P<a>{V}) → (?P<b>{V})\)",
