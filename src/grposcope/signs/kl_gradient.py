@@ -1,7 +1,7 @@
 """What an estimate of KL(π ‖ π_ref) per token pulls a policy towards, in the loss or in the reward, in words.
 
-With q = log π_ref − log π of a token that π drew, and its score s, the expected gradients over fresh rollouts are, added
-up over the tokens t of a completion (states are prompts with the tokens so far; ✓ by enumeration in the tests):
+With q = log π_ref − log π of a token that π drew, the expected gradients over fresh rollouts are, added up over the
+tokens t of a completion (states are prompts with the tokens so far; the tests enumerate):
 
     in the loss    k1 = −q            0
                    k2 = q²/2          Σ_t ∇KL(π ‖ π_ref) of the next token, at states that π visits, states held fixed
@@ -11,8 +11,8 @@ up over the tokens t of a completion (states are prompts with the tokens so far;
                    k3                 the same less what k3 has in the loss
 
 A sum over tokens leaves out that a token decides which states come, so it is the gradient of neither KL of completions;
-for completions of one token it is. Of k2 in the reward nothing as short is true. arXiv:2603.01162, appendix A, has k3 as
-the gradient of KL(π ‖ π_ref); the rest is a method of this project.
+for completions of one token it is. Of k2 in the reward nothing as short is true. arXiv:2603.01162, appendix A, has k3
+as the gradient of KL(π ‖ π_ref); the rest is a method of this project.
 """
 
 from __future__ import annotations

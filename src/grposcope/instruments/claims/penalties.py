@@ -60,7 +60,7 @@ def _tokens(logits: dict[tuple[int, ...], Array], theta: Array) -> tuple[list[tu
 
 
 def k3_of_tokens(tell: Tell) -> Derived:
-    """Distance of the gradients of k3, of sequences, summed over tokens and as a reward, to those of both divergences."""
+    """Distance of the gradients of k3, of sequences, over tokens and as a reward, to those of both divergences."""
     rng, worst, away, paid = np.random.default_rng(13), 0.0, [], []
     for _ in range(9):
         places = [(), (0,), (1,), (2,)]
@@ -84,7 +84,7 @@ def k3_of_tokens(tell: Tell) -> Derived:
     return Derived(
         "does not hold" if nearest > 0.05 and worst < 1e-9 else "cannot tell",
         f"summed over tokens it is {nearest:.2f} of its length away from the nearer of the gradients of KL(π_ref‖π) "
-        f"and KL(π‖π_ref), in the median; of whole sequences it is that of KL(π_ref‖π) to {worst:.0e}; paid as a reward "
-        f"it is {as_reward:.2f} away",
+        f"and KL(π‖π_ref), in the median; of whole sequences it is that of KL(π_ref‖π) to {worst:.0e}; paid as a "
+        f"reward it is {as_reward:.2f} away",
         "nine policies of two tokens, every completion enumerated",
     )
