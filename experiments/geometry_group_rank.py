@@ -10,8 +10,8 @@ Method   frozen: mixed groups of 8 (at least 8 of them), each cut to R = 2, 4, 8
          be; beside the null 4K(R−K)/R of orthogonal scores of equal norm. Units are groups.
          training: `tiny` on `arithmetic`, GRPO, 8 seeds of 60 steps of 16 × 8 rollouts, probed every 5 steps
          (`geometry/group_rank`, `geometry/reward_deviation`). Units are seeds.
-         stages: the same training over 150 steps; the models after 0, 50, 100 and 150 steps on the same 48 prompts,
-         measured as `frozen` does: by R, by K at R = 8, by projection, over training. Units are seeds.
+         stages: the same training over 150 steps; the models after 0, 75 and 150 steps on the same 36 prompts, 12 mixed
+         groups of them measured as `frozen` does: by R, by K at R = 8, by projection, over training. Units are seeds.
 Verdict  written before the first run.
          Table 1 holds if the median layer at R = 8, uncut, is within 2 ± 0.25; does not if it is above 2.5; else
          cannot tell. Said beside it: the same cut at two, and R = 2, 4.
@@ -23,7 +23,7 @@ Verdict  written before the first run.
          stages (written after `training`, before its first run): the rank falls over training, at each R, if the t
          interval over seeds of the last stage less the first lies below 0, and rises if above; the same at one K
          (mean over the K = 1 … 7 that both stages have), which the spread of rewards of a group is a function of; and
-         of the rank over its null of lengths. It foretells saturation if the rank after 50 steps (R = 8) correlates
+         of the rank over its null of lengths. It foretells saturation if the rank after 75 steps (R = 8) correlates
          with the success rate after 150 (|r| > 0.71); else cannot tell.
 """
 
@@ -102,18 +102,18 @@ def groups_of(
     return rows, layers, float(batch.rollouts.rewards.mean())
 
 
-STAGES = (0, 50, 100, 150)
+STAGES = (0, 75, 150)
 
 
 def stages(given: argparse.Namespace) -> dict:
     """Ranks of mixed groups in the course of eight trainings."""
-    task, seeds = tasks.load("arithmetic"), []
+    task, seeds, given.prompts, given.groups = tasks.load("arithmetic"), [], 36, 12
     for seed in range(given.seeds):
         folder = given.out / f"stages-{seed}"
         if not (folder / "model" / "model.safetensors").exists():
             train(TrainConfig(
                 model="tiny", task="arithmetic", recipe="grpo", out=str(folder), seed=seed, steps=STAGES[-1],
-                prompts=16, group=8, threads=1, eval_every=0, checkpoint_every=50, keep_checkpoints=0,
+                prompts=16, group=8, threads=1, eval_every=0, checkpoint_every=75, keep_checkpoints=0,
                 rollouts_every=0,
             ))  # fmt: skip
         given.seed, of_seed = 1000 + seed, {}
@@ -145,7 +145,7 @@ def stages(given: argparse.Namespace) -> dict:
         low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
         verdict = "falls" if high < 0 else "rises" if low > 0 else "cannot tell"
         told[name] = (float(np.mean(values)), float(low), float(high), verdict)
-    r, p = stats.pearsonr([s[50]["rank"][8] for s in seeds], [s[last]["solved"] for s in seeds])
+    r, p = stats.pearsonr([s[STAGES[1]]["rank"][8] for s in seeds], [s[last]["solved"] for s in seeds])
     return {"seeds": seeds, "changes": told, "r with the last success rate": float(r), "p": float(p),
             "foretells": "holds" if p < 0.05 else "cannot tell"}  # fmt: skip
 
