@@ -61,7 +61,9 @@ def _tokens(logits: dict[tuple[int, ...], Array], theta: Array) -> tuple[list[tu
 
 def k3_of_tokens(tell: Tell) -> Derived:
     """Distance of the gradients of k3, of sequences, over tokens and as a reward, to those of both divergences."""
-    rng, worst, away, paid = np.random.default_rng(13), 0.0, [], []
+    rng, worst = np.random.default_rng(13), 0.0
+    away: list[float] = []
+    paid: list[float] = []
     for _ in range(9):
         places = [(), (0,), (1,), (2,)]
         logits = {place: rng.normal(size=(3, 4)) for place in places}
