@@ -34,9 +34,8 @@ def _of_verl(settings: Settings) -> Iterator[KlTerm]:
             yield KlTerm(estimator, keys=(_LOSS_KIND, IN_LOSS))
     if settings.on(IN_REWARD) and settings.number(REWARD_COEFFICIENT):
         kind = settings.get(_REWARD_KIND) if settings.says(_REWARD_KIND) else "kl"
-        if estimator := kl_gradient.NAMES.get(
-            str(kind).rstrip("+"), ""
-        ):  # a reward has no gradient that "+" could change
+        value = str(kind).rstrip("+")  # a reward has no gradient that "+" could change
+        if estimator := kl_gradient.NAMES.get(value, ""):
             yield KlTerm(estimator, "reward", keys=(_REWARD_KIND, IN_REWARD))
 
 
