@@ -35,7 +35,7 @@ TITLES = {
     "dynamics_size": "Stiffest curvature and time to half of the reward, over size",
     "dynamics_threshold": "Refresh interval at which half of the sampled runs are lost",
     "dynamics_transfer": "Held-out pass@1 by family and group size of the training",
-    "geometry_group_rank": "Rank of a group's rows over training: eight trainings, and orthogonal rows",
+    "geometry_group_rank": "Rank of the rows A ψ of a group at R = 8 over training, eight seeds",
     "offpolicy_length": "Share of a completion's weight that a correction keeps, over its length",
     "ustat_gap": "Gap of the learned policy, ÷ that of the oracle baseline",
     "ustat_shrunk_training": "Held-out pass@1 on hard prompts at G = 4, by baseline",
@@ -202,24 +202,26 @@ def baselines(folder: Path) -> Figure:
 
 
 def ranks(folder: Path) -> Figure:
-    """Mean rank at each R and stage of each training, and that of orthogonal rows of the same lengths at R = 8."""
-    found = json.loads((folder / "stages.json").read_text())["seeds"]
+    """Rank of the rows at R = 8, uncut and cut at two, and of orthogonal rows: means over seeds at each probe."""
+    found = json.loads((folder / "training.json").read_text())["curves"]
+    kinds = {"group_rank_null": "orthogonal rows, 4K(R−K)/R", "group_rank": "uncut", "group_rank_of_two": "cut at two"}
     rows = [
-        (int(step), seed, f"R = {size}", value)
-        for seed, stages in enumerate(found)
-        for step, stage in stages.items()
-        for size, value in stage["rank"].items()
+        (
+            1 + 5 * probe,
+            name,
+            float(np.mean(at)),
+            float(np.mean(at) - stats.sem(at)),
+            float(np.mean(at) + stats.sem(at)),
+        )
+        for kind, name in kinds.items()
+        for probe, at in enumerate(np.array([one[kind] for one in found]).T)
     ]
-    rows += [(int(step), seed, "orthogonal rows, R = 8", stage["rank"]["8"] / stage["share of null"])
-             for seed, stages in enumerate(found) for step, stage in stages.items()]  # fmt: skip
-    names = list(dict.fromkeys(row[2] for row in rows))
-    lines = base.dotted_line(base.dataset("rows")).encode(
-        alt.X("step:Q").axis(title="step", values=sorted({row[0] for row in rows})),
-        alt.Y("value:Q").axis(title="r_eff", format="~g"),
-        shades(names),
-        detail="seed:N",
-    )
-    return figure("geometry_group_rank", [lines], columns(rows, "step", "seed", "name", "value"))
+    lines = base.dataset("rows").encode(alt.X("step:Q").axis(title="step"), shades(list(kinds.values())))
+    layers = [
+        lines.mark_rule(opacity=0.5).encode(alt.Y("low:Q"), alt.Y2("high")),
+        base.dotted_line(lines).encode(alt.Y("value:Q").axis(title="r_eff", format="~g")),
+    ]
+    return figure("geometry_group_rank", layers, columns(rows, "step", "name", "value", "low", "high"))
 
 
 def lags(folder: Path) -> Figure:
