@@ -158,6 +158,16 @@ def test_steps_of_a_record_without_rows_are_those_between_its_evaluations(tmp_pa
     assert run_outcome.steps(empty) == 90
 
 
+def test_a_step_of_verl_with_a_line_for_each_value(tmp_path: Path) -> None:
+    """As it is laid out for people to read; what stands between two steps is no part of either."""
+    laid_out = [line for k in range(N) for line in [*verl(k).replace(" - ", "\n - ").split("\n"), "", "saving"]]
+    whole = read(written(tmp_path, [verl(k) for k in range(N)], "whole.log"))
+    run = read(written(tmp_path, laid_out))
+    assert run.table.keys() == whole.table.keys()
+    for name in whole.table:
+        np.testing.assert_array_equal(run.table[name], whole.table[name])
+
+
 TABLE = [{"step": k + 1.0, "loss": 0.01 * k, "reward": REWARDS[k], "reward_std": 0.3, "kl": 0.02} for k in range(N)]
 
 
