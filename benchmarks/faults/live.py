@@ -7,9 +7,9 @@
 
 Rules, written before the first run:
 
-- Trainings: `tiny` in our loop, 8 prompts × 8 rollouts, an evaluation every 10 steps, 100 steps, rate 2e-4. A fault of LIVE
-  begins at step 31 on seeds 0 and 1, at step 44 on seeds 2 and 3. Seeds 0 and 1 are for development; 2 and 3 are scored
-  once, at the end. Budget: 20 × 4 trainings, and 10 sound settings of `trained_faults` × 10, 45 minutes of one core.
+- Trainings: `tiny` in our loop, 8 prompts × 8 rollouts, an evaluation every 10 steps, 100 steps, rate 2e-4. A fault of
+  LIVE begins at step 31 on seeds 0 and 1, at step 44 on seeds 2 and 3. Seeds 0 and 1 are for development; 2 and 3 are
+  scored once, at the end. Budget: 20 × 4 trainings, and 10 sound settings of `trained_faults` × 10, 45 minutes of one core.
 - Replay: the rows of a training are written to a record a row at a time, and `watch.live.LiveAlarms`, which a training
   calls, is told of each. A clock that is made up goes on by 0.125, 1 or 10 seconds a row, and by what a look takes.
 - An alarm: a line that a receiver of alerts gets, a warning or a failure, seen at the onset or later. Delay: rows after
@@ -17,9 +17,9 @@ Rules, written before the first run:
 - Found: a right cause is alarmed. Right names are fixed below; a name is right where its remedy would mend the fault.
 - Gross: the fault is there at full size at its first step; the others build up (GRADUAL).
 - Once: no fault is told twice with the same grade in a run.
-- Needless stop: any alarm that is failing in a sound run (`stop_on=("failing",)` would end it). Warnings are told beside it.
-  Sound runs are the sound trainings at each speed, counted once (worst speed), and the healthy kinds of `plain_runs`,
-  seeds 60,000 on, 10 each. Those are levels and means, without the rewards of groups.
+- Needless stop: any alarm that is failing in a sound run (`stop_on=("failing",)` would end it). Warnings are told
+  beside it. Sound runs are the sound trainings at each speed, counted once (worst speed), and the healthy kinds of
+  `plain_runs`, seeds 60,000 on, 10 each. Those are levels and means, without the rewards of groups.
 - Bars: 18 of 20 faults alarmed with the right cause on each held-out seed, the median delay of gross ones at most 15
   rows, at most 15 of 300 sound runs stopped.
 """
@@ -384,7 +384,8 @@ def made(count: int) -> list[str]:
     sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "helpers"))
     import plain_runs
 
-    from grposcope.watch.alarms import Alarms, prefix
+    from grposcope.faults.looks import first_rows
+    from grposcope.watch.alarms import Alarms
 
     lines, stopped, warned, total = [], 0, 0, 0
     kinds = [name for name, (fate, _) in plain_runs.KINDS.items() if fate == "healthy"]
@@ -392,7 +393,7 @@ def made(count: int) -> list[str]:
         for seed in range(60_000, 60_000 + count):
             run, alarms = plain_runs.of_seed(name, seed).run, Alarms()
             told = [alarm for rows in range(1, run.steps + 1) if alarms.free(rows) or alarms.due(rows)
-                    for alarm in alarms.look(prefix(run, rows))]  # fmt: skip
+                    for alarm in alarms.look(first_rows(run, rows))]  # fmt: skip
             total += 1
             stopped += any(alarm.grade == "failing" for alarm in told)
             bad = [alarm for alarm in told if alarm.grade != "note"]
