@@ -99,6 +99,9 @@ def _lost_since(quantities: Quantities, norm: MetricSeries) -> tuple[int, str] |
     first, dead = begins(norm.values == 0), quantities.dead_fraction
     if first is None or dead is None or quantities.dead_fraction_is_bound:
         return None
+    spread = quantities.column("reward_std")
+    if spread is not None and not np.median(spread.values[spread.steps >= norm.steps[first]]) > NO_SPREAD:
+        return None
     alive = 1 - dead.values[dead.steps >= norm.steps[first]]
     if not len(alive) or np.mean(alive > 0) < OFTEN:
         return None

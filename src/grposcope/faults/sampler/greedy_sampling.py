@@ -39,6 +39,9 @@ COLD = 0.05
 SURE = 1e-3
 """Nats of entropy per token up to which nothing is drawn."""
 
+GONE = 1e-6
+"""Nats up to which nothing is drawn where the entropy was more before: no policy comes so near to certain at once."""
+
 AT_ONCE = 0.3
 """Share of the median of the rows before that each of them keeps where the entropy is gone from one row to the next."""
 
@@ -67,7 +70,7 @@ def check(quantities: Quantities) -> Finding:
         because = f"rollouts are sampled at temperature {temperature:g}: {SAME}"
         evidence = (Sign("temperature", float(temperature), limit=f"greedy up to {COLD:g}"),)
         return fact(True, because, evidence, brief=f"sampled at temperature {temperature:g}", explains=FOLLOWS)
-    if entropy is not None and (first := begins(np.abs(entropy.values) <= SURE)) is not None:
+    if entropy is not None and (first := begins(np.abs(entropy.values) <= GONE)) is not None:
         before = entropy.values[max(0, first - SHORT) : first]
         if before.min() >= AT_ONCE * np.median(before) > SURE:
             return _since(quantities, entropy, first)
