@@ -9,7 +9,8 @@ Rules, written before the first run:
 
 - Trainings: `tiny` in our loop, 8 prompts × 8 rollouts, an evaluation every 10 steps, 100 steps, rate 2e-4. A fault of
   LIVE begins at step 31 on seeds 0 and 1, at step 44 on seeds 2 and 3. Seeds 0 and 1 are for development; 2 and 3 are
-  scored once, at the end. Budget: 20 × 4 trainings, and 10 sound settings of `trained_faults` × 10, 45 minutes of one core.
+  scored once, at the end. Budget: 20 × 4 trainings, and 10 sound settings of `trained_faults` × 10, 45 minutes of one
+  core.
 - Replay: the rows of a training are written to a record a row at a time, and `watch.live.LiveAlarms`, which a training
   calls, is told of each. A clock that is made up goes on by 0.125, 1 or 10 seconds a row, and by what a look takes.
 - An alarm: a line that a receiver of alerts gets, a warning or a failure, seen at the onset or later. Delay: rows after

@@ -2,12 +2,12 @@
 
     python benchmarks/faults/unprepared.py [--which first|second] [--seeds 1] [--only NAME] [--judge]
 
-Rules, written before the first run: trainings are those of `folders.py` (TRL's trainer, 6 to 9 steps, `verify_every=1`, a
-checkpoint after every step); a fault is put into the trainer once it is made, so that all settings say otherwise. FIRST
-is scored as the program is. What it misses is mended in general, by what a claim looks at and never by the name of a
-fault; then SECOND, of other places and sizes, which is not run before, is scored once. Found: any claim is broken. Named:
-the first finding of a broken claim is one of those listed here, fixed before the first run. The clean twins are those of
-`folders.py`, which have the settings of all faults.
+Rules, written before the first run: trainings are those of `folders.py` (TRL's trainer, 6 to 9 steps,
+`verify_every=1`, a checkpoint after every step); a fault is put into the trainer once it is made, so that all
+settings say otherwise. FIRST is scored as the program is. What it misses is mended in general, by what a claim looks
+at and never by the name of a fault; then SECOND, of other places and sizes, which is not run before, is scored once.
+Found: any claim is broken. Named: the first finding of a broken claim is one of those listed here, fixed before the
+first run. The clean twins are those of `folders.py`, which have the settings of all faults.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class LiveAlarms:
             self._texts.take(step, drawn(GROUPS))
 
     def step(self, row: Mapping[str, Any]) -> None:
-        """Take note of a further row, and judge the record if that is due, or at once if a metric is lost or changed."""
+        """Take note of a further row; judge the record if that is due, or at once if a metric is lost or changed."""
         self._rows += 1
         odd = not_finite_in(row)
         urgent = self._signs.take(row) or not odd <= self._odd

@@ -46,7 +46,7 @@ from grposcope.maths.constraints import Dual
 if TYPE_CHECKING:
     from grposcope.instruments.gradient.probe import Probe
     from grposcope.instruments.verify.in_training import TrainingVerifier
-    from grposcope.instruments.verify.step_meter import StepMeter
+    from grposcope.lab.train.step_meter import StepMeter
 
     _Behind = GRPOTrainer
 else:  # whatever trainer of TRL stands behind the mixin

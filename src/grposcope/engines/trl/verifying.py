@@ -20,7 +20,7 @@ from grposcope.engines.trl.scored import Scored
 
 if TYPE_CHECKING:
     from grposcope.core.rollouts import Rollout
-    from grposcope.instruments.verify.step_meter import StepMeter
+    from grposcope.lab.train.step_meter import StepMeter
     from grposcope.signs.rollouts.evidence import OptimizerEvidence, ScoredTokens, Stated
 
 ROW = "grposcope_row"
@@ -229,7 +229,7 @@ def optimizer_state(trainer: Any, step: int) -> OptimizerEvidence | None:
 
 def metered(trainer: Any) -> StepMeter | None:
     """What measures the steps of the optimiser; None where something stands between it and the weights."""
-    from grposcope.instruments.verify.step_meter import StepMeter
+    from grposcope.lab.train.step_meter import StepMeter
 
     inner = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
     if _scaled(trainer) or trainer.is_fsdp_enabled or not isinstance(inner, torch.optim.Adam | torch.optim.AdamW):

@@ -3,8 +3,8 @@
 What it is
     A scheduler that steps with micro-batches, begins anew after a restart, or has another length or warm-up.
 How it shows
-    Logged rates differ from the schedule, or jump at a restart; or the weights before and after a step show another rate
-    than the scheduler had for it, as where groups of parameters have rates of their own.
+    Logged rates differ from the schedule, or jump at a restart; or the weights before and after a step show another
+    rate than the scheduler had for it, as where groups of parameters have rates of their own.
 What it does to the gradient
     Steps are larger or smaller than stated; a rate that begins anew comes with its warm-up and its peak.
 What to do

@@ -8,10 +8,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Floats, Ints, Rollout, Rollouts, Text
 from grposcope.core.run import Run
 from grposcope.signs.rollouts.module_match import ModuleMatch
 from grposcope.signs.rollouts.stated_loss import StatedLoss
+
+
+class UnansweredError(UserError):
+    """A grader that was asked has not answered within its time."""
+
 
 Grader = Callable[[Sequence[Text], Sequence[Text]], Sequence[float]]
 """Prompts and completions to rewards: the reward function of the run."""

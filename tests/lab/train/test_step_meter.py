@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from grposcope.instruments.verify.own_loop import verify_batch  # noqa: E402
-from grposcope.instruments.verify.step_meter import StepMeter, fitted  # noqa: E402
+from grposcope.lab.train.step_meter import StepMeter, fitted  # noqa: E402
 from grposcope.signs.rollouts.evidence import OptimizerEvidence, Stated  # noqa: E402
 
 

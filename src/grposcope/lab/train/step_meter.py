@@ -5,8 +5,8 @@ A step of AdamW makes of weights w, with the state m, v that it leaves after t u
     Δw = −η u − η λ w,        u = m̂ / (√v̂ + ε),   m̂ = m / (1 − β₁ᵗ),   v̂ = v / (1 − β₂ᵗ),
 
 so that η and ηλ are the two coefficients of a regression of Δw on u and w, whose errors are rounding. Nothing of it is
-what a scheduler or a setting says (Loshchilov and Hutter, arXiv:1711.05101). Only weights in float32 can show it; of Adam
-without W, whose decay is in the gradient, the decay is not told.
+what a scheduler or a setting says (Loshchilov and Hutter, arXiv:1711.05101). Only weights in float32 can show it; of
+Adam without W, whose decay is in the gradient, the decay is not told.
 """
 
 from __future__ import annotations
