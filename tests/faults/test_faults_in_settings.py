@@ -20,7 +20,7 @@ from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.checks.expected_dead import larger_group
 from grposcope.faults.judge_settings import UNREAD, judged, lint, untold, word
 from grposcope.faults.known import Known
-from grposcope.instruments.lint.dialects import DIALECTS, NEMO_RL, OWN, TRL, VERL
+from grposcope.instruments.lint.dialects import DIALECTS, NEMO_RL, OPENRLHF, OWN, TRL, VERL
 from grposcope.instruments.stability import constant_lag, refresh
 from grposcope.instruments.stability.stability import UpdateRule
 from grposcope.logs import read
@@ -63,6 +63,9 @@ def test_good_settings_have_no_finding(dialect: Dialect) -> None:
                   "use_tis": True},
         "skyrl": {"generator.n_samples_per_prompt": 8, "trainer.policy_mini_batch_size": 1024},
         "prime-rl": {"orchestrator.group_size": 8, "trainer.optim.lr": 1e-6},
+        "openrlhf": {"rollout.n_samples_per_prompt": 8, "train.batch_size": 8192}
+        if dialect is OPENRLHF
+        else {"n_samples_per_prompt": 8, "train_batch_size": 8192, "advantage_estimator": "rloo"},
     }[dialect.name]  # fmt: skip
     settings = config(given, dialect)
     findings = lint(settings, Known(success=0.5))
@@ -274,6 +277,8 @@ def test_kl_penalties_of_verl() -> None:
         return {one.fault for one in lint(config({**GOOD_VERL, **given}, VERL)) if one.present and "kl" in one.fault}
 
     assert faults({ACTOR + "kl_loss_coef": 0.01}) == {"idle kl coefficient"}
+    left = lint(config({**GOOD_VERL, ACTOR + "kl_loss_coef": 0.001}, VERL))
+    assert [one.grade for one in left if one.fault == "idle kl coefficient"] == ["note"]
     assert not faults({ACTOR + "use_kl_loss": True, ACTOR + "kl_loss_coef": 0.01})
     assert not faults({ACTOR + "use_kl_loss": False, ACTOR + "kl_loss_coef": 0.0, "algorithm.use_kl_in_reward": False})
     in_reward = {ACTOR + "use_kl_loss": False, ACTOR + "kl_loss_coef": 0.01, "algorithm.use_kl_in_reward": True}

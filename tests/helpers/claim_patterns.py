@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import claims_of_rules as rules
 from claims import NAME, NUMBER, OF_OUTCOME, SINCE, Check, V, any_of, value_of
 from claims_of_causes import OF_CAUSES
+from claims_of_first_rows import OF_FIRST_ROWS
 from claims_of_ladder import OF_LADDER
 
 K, N = r"(?P<k>\d+(?:,\d{3})*)", r"(?P<n>\d+(?:,\d{3})*)"
@@ -15,6 +16,7 @@ STEP = r"\d+(?:,\d{3})*"
 WHAT = r"(?P<name>(?:the |task |its )?reward(?: after its KL penalty)?|(?:held-out|component) \S+)"
 
 CLAIMS: Sequence[tuple[str, Check]] = (
+    *OF_FIRST_ROWS,
     *OF_LADDER,
     *OF_CAUSES,
     (rf"[A-Z|][^.;:]*? went from (?P<a>{V}) to (?P<b>{V})(?: nats)?(?= \(it|;)", rules.some_column),
@@ -131,6 +133,7 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     (rf"largest gradient norm over its running median: (?P<v>{V})", rules.spiked),
     (rf"spikes: {K}", lambda raw, m: ""),
     (rf"grad_norm, last 20% over first 15%: (?P<v>{V})", rules.ratio_of_norms),
+    (rf"(?P<name>{NAME}), last 20% over first 15%: (?P<v>{V}) \(counts from 30 ×\)", rules.times_farther),
     (rf"the reward swings with a period of (?P<p>{V}) steps and an amplitude of (?P<v>{V})", rules.swung),
     (rf"reward swings by ± (?P<v>{V}) every (?P<p>{V}) steps", rules.swung),
     (rf"period in steps: (?P<p>{V}); amplitude at the end: (?P<v>{V})", rules.swung),

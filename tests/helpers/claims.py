@@ -19,7 +19,7 @@ Check = Callable[[RawLog, re.Match[str]], str]
 NUMBER = r"-?(?:\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?|∞)"
 NAME = r"[\w/@.…+:-]+"
 SINCE = r"(?: since step (?P<since>[\d,]+))?"
-POSITIVE = ("entropy", "kl", "length", "grad_norm")
+POSITIVE = ("entropy", "kl", "kl_old", "length", "grad_norm")
 """Metrics whose noise is a factor: their levels are geometric means."""
 
 

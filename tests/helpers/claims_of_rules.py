@@ -410,6 +410,12 @@ def ratio_of_norms(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["v"], [math.exp(mean_over(live, 1 - LATE, 1.0) - mean_over(live, 0.0, FIRST))], 3)
 
 
+def times_farther(raw: RawLog, match: re.Match[str]) -> str:
+    """The late geometric mean of the sizes of a column over the early one."""
+    sizes = [math.log(abs(value)) for value in raw.values(key_of(raw, match["name"]) or "") if value]
+    return any_of(match["v"], [math.exp(mean_over(sizes, 1 - LATE, 1.0) - mean_over(sizes, 0.0, FIRST))], 3)
+
+
 def reading(raw: RawLog, match: re.Match[str]) -> str:
     """What is said of the file: lines, rows and keys, of which the log has as many at least."""
     return ""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from grposcope.core.errors import UserError
 from grposcope.logs import read
 from grposcope.logs.hints import UndecidedError
 from grposcope.signs import run_outcome
@@ -155,3 +156,87 @@ def test_steps_of_a_record_without_rows_are_those_between_its_evaluations(tmp_pa
     run = read(written(tmp_path, [json.dumps(row) for row in rows], "run.jsonl"))
     empty = replace(run, table={name: column[:0] for name, column in run.table.items()})
     assert run_outcome.steps(empty) == 90
+
+
+def test_a_step_of_verl_with_a_line_for_each_value(tmp_path: Path) -> None:
+    """As it is laid out for people to read; what stands between two steps is no part of either."""
+    laid_out = [line for k in range(N) for line in [*verl(k).replace(" - ", "\n - ").split("\n"), "", "saving"]]
+    whole = read(written(tmp_path, [verl(k) for k in range(N)], "whole.log"))
+    run = read(written(tmp_path, laid_out))
+    assert run.table.keys() == whole.table.keys()
+    for name in whole.table:
+        np.testing.assert_array_equal(run.table[name], whole.table[name])
+
+
+TABLE = [{"step": k + 1.0, "loss": 0.01 * k, "reward": REWARDS[k], "reward_std": 0.3, "kl": 0.02} for k in range(N)]
+
+
+def as_bars(outer: bool) -> list[str]:
+    """The table as a notebook's is pasted into an issue, with or without bars at the ends of its lines."""
+    head = ["Step", "Training Loss", "reward", "reward_std", "kl", "rewards / format_reward / mean"]
+    lines = [head, ["--"] * len(head), *([*map(str, row.values()), "0.5"] for row in TABLE)]
+    return [f"| {' | '.join(cells)} |" if outer else " | ".join(cells) for cells in lines]
+
+
+def as_columns() -> list[str]:
+    """The table in columns that line up by spaces."""
+    rows = [TABLE[0].keys(), *(map(str, row.values()) for row in TABLE)]
+    return ["".join(f"{cell:<24}" for cell in row).rstrip() for row in rows]
+
+
+@pytest.mark.parametrize("around", [[], ["Here is my log, the reward is flat:", ""]], ids=["alone", "with text"])
+@pytest.mark.parametrize("form", ["bars", "outer bars", "columns"])
+def test_a_pasted_table_is_read(tmp_path: Path, form: str, around: list[str]) -> None:
+    lines = as_columns() if form == "columns" else as_bars(form == "outer bars")
+    run = read(written(tmp_path, [*around, *lines, *around], "issue.md"))
+    for name in ("step", "loss", "reward", "kl"):
+        np.testing.assert_array_equal(run.table[name], [row[name] for row in TABLE])
+    assert form == "columns" or "component/format_reward" in run.table
+
+
+def test_cells_without_a_value_and_lines_of_other_lengths(tmp_path: Path) -> None:
+    lines = as_bars(False)
+    lines[3] = lines[3].replace("0.02", "No Log")
+    lines[5] = " | ".join(lines[5].split(" | ")[:3])
+    run = read(written(tmp_path, lines, "issue.md"))
+    assert run.steps == N - 1
+    assert np.isnan(run.table["kl"]).sum() == 1
+    assert any("another number of cells than 6 were left out: 6" in note for note in run.meta.notes)
+
+
+def test_a_table_of_settings_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a log in a known format"):
+        read(written(tmp_path, ["| setting | value |", "| -- | -- |", "| beta | 0.04 |", "| group | 8 |"], "issue.md"))
+
+
+def test_rows_without_their_first_brace(tmp_path: Path) -> None:
+    """As where part of a line was copied; a dict with a pair in each line is none."""
+    whole = read(written(tmp_path, [trl(k) for k in range(N)], "whole.log"))
+    run = read(written(tmp_path, [trl(k).removeprefix("{") for k in range(N)]))
+    np.testing.assert_array_equal(run.table["reward"], whole.table["reward"])
+
+
+def test_an_evaluation_whose_times_alone_are_marked(tmp_path: Path) -> None:
+    """Unsloth's row of an evaluation has eval_loss, and the lengths of its completions under the names of training."""
+    held_out = str({"eval_loss": 3.4e-08, "eval_runtime": 62.4, "completions/mean_length": 40.1, "num_tokens": 5.0})
+    run = read(written(tmp_path, [trl(0), held_out, trl(1), trl(2)]))
+    assert run.steps == 3
+    np.testing.assert_array_equal(run.table["length"], [120.5] * 3)
+
+
+def test_a_kl_that_is_never_a_number_is_told(tmp_path: Path) -> None:
+    lines = [line.replace(" | 0.02 |", " | nan |") for line in as_bars(False)]
+    run = read(written(tmp_path, lines, "issue.md"))
+    assert any(note.startswith(f"kl is NaN in all {N} rows") for note in run.meta.notes)
+
+
+def test_functions_of_a_reward_are_its_parts(tmp_path: Path) -> None:
+    """As MLX prints them."""
+    lines = [
+        f"Iter {k + 1}: Train loss 0.05, Total rewards mean {REWARDS[k]}, KL 0.0, r1_format_reward_func mean 0.375, "
+        f"r1_format_reward_func std 0.2, Learning Rate 1.0e-05"
+        for k in range(N)
+    ]
+    run = read(written(tmp_path, lines))
+    np.testing.assert_array_equal(run.table["component/r1_format_reward_func"], [0.375] * N)
+    np.testing.assert_array_equal(run.table["component_std/r1_format_reward_func"], [0.2] * N)

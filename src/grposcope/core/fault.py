@@ -24,6 +24,7 @@ class LogTest:
     tell". needs: quantities (keys of `core.metrics.VARIANTS`) without which it cannot tell. statistic, threshold: in
     words. limit: it tests whether a level is beyond a limit, so that it is clearly inside only where p is near 1.
     where_logged: it looks at what few runs log, so that one that does not log it has no finding of this test.
+    early: the same fault as a fact of first rows that are too few for `check`; None where they do not show it.
     """
 
     fault: str
@@ -33,6 +34,7 @@ class LogTest:
     threshold: str
     limit: bool = False
     where_logged: bool = False
+    early: Callable[[Any], Finding | None] | None = None
 
 
 @dataclass(frozen=True)

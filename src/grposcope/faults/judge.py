@@ -80,11 +80,13 @@ def _of_reading(run: Run, faults: Mapping[str, Fault]) -> list[Finding]:
 
 
 def _result(test: LogTest, quantities: Quantities) -> Finding:
-    """What a test saw; "cannot tell" where a quantity that it requires is not logged, or on too few rows."""
+    """What a test saw, or what few rows say exactly; else "cannot tell" where a quantity is not logged on enough."""
     try:
         result = test.check(quantities)
     except NotLoggedError as reason:
         result = cannot_tell(str(reason), reason.quantity)
+    if result.status == "cannot tell" and test.early is not None:
+        result = test.early(quantities) or result
     return result if result.fault else replace(result, fault=test.fault)
 
 

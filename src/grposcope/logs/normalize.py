@@ -19,6 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from grposcope.core.errors import UserError
+from grposcope.core.not_finite import MEASURED, is_written_nan
 from grposcope.core.run import Floats, Meta, Reading, Run, Segment, no_groups
 from grposcope.core.text import visible
 from grposcope.logs import keys, scopes
@@ -111,6 +112,7 @@ def metrics_of_keys(table: LogTable) -> LogTable:
                 meant[metric] = f"{metric} (as logged)"
             meant[key] = metric
     notes = [_of_nothing(table, nothing, defined)] if nothing else []
+    notes += _never_a_number(table, meant)
     return table.noting(
         *notes, *map(str, wrong), *assumptions,
         defined=meant, made=table.trainer.worked_out(table.table, meant), defects=tuple(one.name for one in wrong),
@@ -120,6 +122,17 @@ def metrics_of_keys(table: LogTable) -> LogTable:
 def _is_always(column: Floats, value: float) -> bool:
     there = column[~np.isnan(column)]
     return len(there) >= FEWEST and bool((there == value).all())
+
+
+def _never_a_number(table: LogTable, meant: Mapping[str, str]) -> list[str]:
+    """That a column which is measured of the policy was written as NaN in every row, a sentence for each."""
+    columns = {key: table.table[key] for key, metric in meant.items() if metric in MEASURED and key in table.table}
+    return [
+        f"{visible(table.key_in_log(key), 60)} is NaN in all {len(column)} rows, and is treated as not measured; where "
+        "its term is in the loss, print the loss of one batch: it may be lost there"
+        for key, column in columns.items()
+        if is_written_nan(column).all()
+    ]
 
 
 def _of_nothing(table: LogTable, keys: list[str], metrics: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Sign, Status, cannot_tell, measured
 from grposcope.maths.timeseries.change import EARLY, LATE
-from grposcope.signs import onset, run_outcome
+from grposcope.signs import first_rows, onset, run_outcome
 from grposcope.signs.group_signal import signal
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import late_level, least_of
@@ -155,4 +155,5 @@ STARVED = LogTest(
     statistic="late share of dead groups − limit, tested only if the reward is below its ceiling",
     threshold=f"dead > {DEAD:g}, or > {HALF:g} where no gain was shown, and reward below {SOLVED:g} of its range",
     limit=True,
+    early=first_rows.every_group_dead,
 )

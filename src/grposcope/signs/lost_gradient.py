@@ -7,7 +7,7 @@ import numpy as np
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.core.text import number
-from grposcope.signs import run_outcome
+from grposcope.signs import first_rows, run_outcome
 from grposcope.signs.equal_groups import equal_rows
 from grposcope.signs.lasting import begins
 from grposcope.signs.quantities import LEAST, NO_SPREAD, SHORT, MetricSeries, Quantities
@@ -142,5 +142,6 @@ TEST = LogTest(
     needs=("grad_norm",),
     statistic="gradient norms, how rewards differ within groups, means over the tokens trained on",
     threshold=f"0 in every row of at least {LEAST} while fewer than {DEAD:g} of the groups are dead",
+    early=first_rows.no_gradient,
 )
 """Tells a gradient that is lost from a mask without tokens."""

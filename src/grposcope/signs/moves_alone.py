@@ -36,7 +36,7 @@ def moves_alone(quantities: Quantities) -> str:
     first, last = kl.level(EARLY).value, kl.level(LATE).value
     if last < FAR or last < TIMES * float(np.median(kl.values[:SHORT])):
         return ""
-    if not all(map(_stands, seen)) and not (last > FURTHER and _within_noise(seen)):
+    if not all(map(stands, seen)) and not (last > FURTHER and _within_noise(seen)):
         return ""
     names = listed([quantities.key(one.name) for one in seen])
     return f"{quantities.went(kl.name, first, last)} nats per token, while {names} of what is sampled stand still"
@@ -48,7 +48,7 @@ def distance(quantities: Quantities) -> MetricSeries | None:
     return None if kl is None or kl.name in SIGNED or kl.values.min() < 0 else kl
 
 
-def _stands(series: MetricSeries) -> bool:
+def stands(series: MetricSeries) -> bool:
     """Whether a metric of the rollouts has the same level at both ends, to STILL of it or of its noise."""
     change, middle = series.change(EARLY, LATE), abs(float(np.median(series.values)))
     size = abs(change.value) + 2 * change.se

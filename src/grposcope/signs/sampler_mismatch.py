@@ -16,7 +16,7 @@ from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.core.metrics import metric
 from grposcope.maths.timeseries.change import EARLY, LATE
-from grposcope.signs import onset
+from grposcope.signs import departs_from_sampler, onset
 from grposcope.signs.mismatch import INPUTS, NEVER, NUMERICS, TRUNCATED, logs, signature
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
@@ -95,11 +95,11 @@ def check(quantities: Quantities) -> Finding:
     distances = [_distance(series, FAR[series.name]) for series in _logged(quantities, tuple(FAR))]
     weights = _weights(quantities)
     if not distances and not weights:
-        quantities.require("mismatch", SHORT)
+        return departs_from_sampler.check(quantities, NEVER) or _not_logged(quantities)
     families = [any_of([_result(quantities, one) for one in distances])] if distances else []
     worst = least_of([*families, *(_result(quantities, one) for one in weights)])
     if worst.p >= 0.5:
-        return _fine(quantities, distances, worst)
+        return departs_from_sampler.check(quantities, NEVER) or _fine(quantities, distances, worst)
     measures = {one.series.name: one for one in (*distances, *weights)}
     found = measures[worst.evidence[0].column]
     seen = _best_for_signature(distances, found)
@@ -118,6 +118,11 @@ def check(quantities: Quantities) -> Finding:
         worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when,
         remedy=told.remedy,
     )  # fmt: skip
+
+
+def _not_logged(quantities: Quantities) -> Finding:
+    """That no mismatch is logged on enough rows."""
+    return cannot_tell(quantities.absence("mismatch", SHORT), "mismatch")
 
 
 def _logged(quantities: Quantities, names: tuple[str, ...]) -> list[MetricSeries]:

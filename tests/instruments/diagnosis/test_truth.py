@@ -5,6 +5,8 @@ The log is read again by plain Python (`raw_log`), and each claim is recomputed 
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +18,7 @@ import numpy as np
 import plain_runs
 import pytest
 from made_logs import Made
+from raw_log import read_raw
 from true_sentences import CONSTANTS, untrue
 
 from grposcope.core.errors import UserError
@@ -134,3 +137,30 @@ def test_a_number_that_is_changed_is_found(tmp_path: Path) -> None:
                 missed.append(shown[max(match.start() - 30, 0) : match.end() + 20])
         assert len(numbers) >= 9
         assert missed == []
+
+
+FIRST_ROWS: dict[str, dict[str, float]] = {
+    "no gradient": {"grad_norm": 0.0, "kl": 0.0},
+    "no gradient in a batch": {"grad_norm": 0.0, "kl": 0.0, "frac_reward_zero_std": math.nan},
+    "cut": {"completions/clipped_ratio": 1.0, "completions/min_length": 256.0, "completions/mean_length": 256.0},
+    "nearly cut": {"completions/clipped_ratio": 0.956},
+    "dead": {"frac_reward_zero_std": 1.0, "reward_std": 0.0, "grad_norm": 0.0, "reward": 0.0},
+    "paid": {"frac_reward_zero_std": 1.0, "reward_std": 0.0, "grad_norm": 0.0, "reward": 4.0},
+    "nothing paid": {"frac_reward_zero_std": math.nan, "reward_std": math.nan, "grad_norm": 0.0, "reward": 0.0},
+}
+
+
+@pytest.mark.parametrize("kind", FIRST_ROWS)
+def test_screens_of_first_rows_are_true(tmp_path: Path, kind: str) -> None:
+    names = {"loss": "loss", "grad_norm": "grad_norm", "reward": "reward", "reward_std": "reward_std", "kl": "kl",
+             "dead_fraction": "frac_reward_zero_std", "length": "completions/mean_length",
+             "truncated": "completions/clipped_ratio", "length_min": "completions/min_length",
+             "length_max": "completions/max_length"}  # fmt: skip
+    usual = {"loss": 0.01, "grad_norm": 0.7, "reward": 0.4, "reward_std": 0.2, "kl": 0.001, "frac_reward_zero_std": 0.5,
+             "completions/mean_length": 120.0, "completions/clipped_ratio": 0.1, "completions/min_length": 20.0,
+             "completions/max_length": 256.0}  # fmt: skip
+    for rows in (1, 3, 6):
+        row = {key: value for key, value in (usual | FIRST_ROWS[kind]).items() if not math.isnan(value)}
+        path = tmp_path / f"{rows}.jsonl"
+        path.write_text("".join(json.dumps({**row, "step": k + 1}) + "\n" for k in range(rows)))
+        assert false_claims([Made(kind, path, read_raw(path, "step", names))]) == []

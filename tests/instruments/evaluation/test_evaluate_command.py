@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from asked import asked
 
 from grposcope.cli import main
+from grposcope.instruments.evaluation import command
 from grposcope.instruments.evaluation import record as evaluation
 from grposcope.lab.policies import load
 
@@ -111,6 +113,15 @@ def test_bad_input_is_answered_in_one_line(
     assert said in err
     assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "evaluations").exists()
+
+
+def test_a_run_that_was_trained_with_another_reward_is_told(tmp_path: Path) -> None:
+    config = {"format": 1, "settings": {"task": "arithmetic", "reward": "mine.py:pays"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    own = [command.NamedModel(str(tmp_path), str(tmp_path)), command.NamedModel("tiny", "tiny")]
+    (line,) = command._graded_otherwise(argparse.Namespace(reward=None), own)
+    assert line.endswith("--reward mine.py:pays grades by that")
+    assert not command._graded_otherwise(argparse.Namespace(reward="mine.py:pays"), own)
 
 
 def test_a_folder_with_an_evaluation_of_another_model_is_refused(

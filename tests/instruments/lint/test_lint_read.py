@@ -141,6 +141,29 @@ def test_a_variable_that_may_hold_anything_takes_all_defaults_away(tmp_path: Pat
     assert group_size(config) is None
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "mkdir -p $SAVE_DIR",
+        'echo "to $OUT"; ls $OUT',
+        "python -m tools.serve --host $host --port $port &",
+        "$PYTHON -V",
+    ],
+)
+def test_a_variable_of_another_command_takes_no_default_away(before: str, tmp_path: Path) -> None:
+    script = f"{before}\n$PYTHON -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8\n"
+    (tmp_path / "run.sh").write_text(script)
+    assert not read(tmp_path / "run.sh").partial
+
+
+def test_a_variable_after_a_flag_is_its_value(tmp_path: Path) -> None:
+    command = "swift rlhf --rlhf_type grpo --num_generations 8 --output_dir $OUT"
+    (tmp_path / "run.sh").write_text(command + "\n")
+    assert not read(tmp_path / "run.sh").partial
+    (tmp_path / "run.sh").write_text(f"{command} $MORE\n")
+    assert read(tmp_path / "run.sh").partial
+
+
 def test_flags_of_a_script_and_of_its_docstring(tmp_path: Path) -> None:
     flags = "--num_generations 8 --learning-rate=1e-5 --use_peft --lora_target_modules a b"
     command = f"accelerate launch grpo.py \\\n  {flags}\n"
@@ -291,6 +314,22 @@ uv run -m skyrl.train.entrypoints.main_base trainer.algorithm.advantage_estimato
   trainer.policy.optimizer_config.lr=1.0e-6 trainer.train_batch_size=1024 trainer.policy_mini_batch_size=256 \\
   generator.n_samples_per_prompt=4 generator.sampling_params.temperature=0.8 {more}
 """
+OPENRLHF = """
+ARGS=(
+   --rollout.batch_size 128
+   --rollout.n_samples_per_prompt 4
+   # --rollout.temperature 2.0
+   --rollout.temperature 0.8
+   --train.batch_size 256
+   --actor.adam.lr 1e-6
+   --algo.advantage.estimator group_norm {more}
+)
+python -m openrlhf.cli.train_ppo_ray --ckpt.output_dir ${{SAVE_PATH}} ${{ARGS[@]}}
+"""
+OPENRLHF_BEFORE = """
+python3 -m openrlhf.cli.train_ppo_ray --vllm_num_engines 2 --rollout_batch_size 128 --n_samples_per_prompt 4 \\
+   --train_batch_size 256 --temperature 0.8 --actor_learning_rate 1e-6 --advantage_estimator group_norm {more}
+"""
 PRIME_RL = """
 max_steps = 20
 [orchestrator]
@@ -310,6 +349,8 @@ lr = 1e-6
         ("run.sh", SLIME.format(script="train.py", more=""), "slime"),
         ("run.sh", SWIFT.format(more="--temperature 0.8"), "ms-swift"),
         ("run.sh", SKYRL.format(more=""), "skyrl"),
+        ("run.sh", OPENRLHF.format(more=""), "openrlhf"),
+        ("run.sh", OPENRLHF_BEFORE.format(more=""), "openrlhf"),
         ("rl.toml", PRIME_RL.format(key="group_size", sampling="train.sampling", more=""), "prime-rl"),
         ("rl.toml", PRIME_RL.format(key="rollouts_per_example", sampling="sampling", more=""), "prime-rl"),
     ],
@@ -334,6 +375,9 @@ def test_other_trainers_settings_are_read_by_their_own_names(
         ("run.sh", SWIFT.format(more="--train_type full"), False),
         ("run.sh", SKYRL.format(more=""), False),
         ("run.sh", SKYRL.format(more="trainer.policy.model.lora.rank=32"), True),
+        ("run.sh", OPENRLHF.format(more=""), False),
+        ("run.sh", OPENRLHF.format(more="--ds.lora.rank 32"), True),
+        ("run.sh", OPENRLHF_BEFORE.format(more="--lora_rank 32"), True),
         ("rl.toml", PRIME_RL.format(key="group_size", sampling="sampling", more=""), False),
         (
             "rl.toml",
@@ -373,3 +417,24 @@ def test_toml_that_is_none_is_refused_with_the_place(tmp_path: Path) -> None:
     (tmp_path / "rl.toml").write_text("[orchestrator\n")
     with pytest.raises(UserError, match=r"not valid TOML .*line 1"):
         read(tmp_path / "rl.toml")
+
+
+@pytest.mark.parametrize("text", [OPENRLHF, OPENRLHF_BEFORE], ids=["with dots", "before"])
+def test_settings_of_openrlhf(text: str, tmp_path: Path) -> None:
+    """How often a batch is used, and whether rollouts of a prompt are compared at all."""
+    (tmp_path / "run.sh").write_text(text.format(more=""))
+    config = read(tmp_path / "run.sh")
+    assert not config.partial
+    assert interval(config, None) == 128 * 4 // 256
+    alone = text.format(more="").replace("n_samples_per_prompt 4", "n_samples_per_prompt 1")
+    for estimator, present in (("group_norm", True), ("gae", False)):
+        (tmp_path / "run.sh").write_text(alone.replace("group_norm", estimator))
+        faults = {finding.fault for finding in lint(read(tmp_path / "run.sh")) if finding.present}
+        assert ("group of one" in faults) == present
+
+
+def test_the_group_of_a_fork_of_verl(tmp_path: Path) -> None:
+    """Search-R1 repeats prompts by `n_agent`, and leaves `n` at 1."""
+    text = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n_agent=5\n"
+    (tmp_path / "run.sh").write_text(text)
+    assert group_size(read(tmp_path / "run.sh")) == 5

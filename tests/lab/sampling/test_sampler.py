@@ -127,6 +127,19 @@ def test_a_draw_inverts_the_cumulative_distribution(
     torch.testing.assert_close(entropy[0].double(), torch.special.entr(expected).sum(), atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("part", [2, 3, 64])
+def test_sums_of_parts_do_not_depend_on_the_order(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In turn, as on a CPU, and all at once, as on a GPU; the last part may be shorter, and a part all -∞."""
+    monkeypatch.setattr(sampler, "PART", part)
+    logits = 30 * torch.randn(5, 11, generator=torch.Generator().manual_seed(0))
+    logits[1, :7] = -math.inf
+    logits[2] = -math.inf
+    in_turn, together = sampler.sums_in_turn(logits), sampler.sums_together(logits)
+    torch.testing.assert_close(in_turn[:, :2], together[:, :2])
+    torch.testing.assert_close(in_turn[:, 3:], together[:, 3:])
+    assert torch.equal(in_turn[0, 2], together[0, 2])
+
+
 def compiled_policy(policy: Policy, vocabulary: int, precision: str = "float32") -> Policy:
     """The policy with a random model that the decoder in C takes, whose logits are steep."""
     if native.library() is None or native.available(precision) != precision:

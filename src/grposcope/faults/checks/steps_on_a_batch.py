@@ -29,6 +29,7 @@ KEYS = {
     "skyrl": ("trainer.train_batch_size", "trainer.policy_mini_batch_size", "trainer.update_epochs_per_batch"),
     "slime": ("rollout_batch_size", "global_batch_size", "num_steps_per_rollout"),
     "prime-rl": (),
+    "openrlhf": ("rollout.batch_size", "rollout_batch_size", "train.batch_size", "train_batch_size"),
     "grposcope": ("interval",),
 }
 """The keys that decide how many steps are taken on a batch."""

@@ -37,7 +37,7 @@ from grposcope.faults.checks.expected_truncation import CHECK
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import Contrast
-from grposcope.signs import onset
+from grposcope.signs import first_rows, onset
 from grposcope.signs.counted_as_cut import at_no_one_length, ended
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
@@ -220,6 +220,7 @@ FAULT = Fault(
         threshold=f"truncated > {CUT:g}; or > {LONGER:g} × longer and reward up < {UNPAID:g} of its range; or < "
         f"{SHORTER:g} ×",
         limit=True,
+        early=first_rows.every_one_cut,
     ),
     settings=CHECK,
 )

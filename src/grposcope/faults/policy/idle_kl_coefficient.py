@@ -25,6 +25,9 @@ from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
 from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD, LOSS_COEFFICIENT, REWARD_COEFFICIENT
 
+USUAL = 0.001
+"""verl's default of both coefficients, which stays in many scripts that want no penalty."""
+
 
 def settings(config: Settings, known: Known) -> Iterator[Finding]:
     """A coefficient beside both switches off."""
@@ -32,12 +35,13 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
         return
     idle = [key for key in (LOSS_COEFFICIENT, REWARD_COEFFICIENT) if config.says(key) and config.number(key)]
     if idle:
+        usual = all(config.number(key) == USUAL for key in idle)
         yield fact(
             True,
             "both use_kl_loss and use_kl_in_reward are off, so there is no reference model and nothing holds the "
             "policy near it",
             config.signs(*idle, IN_LOSS, IN_REWARD),
-            grade="warning",
+            grade="note" if usual else "warning",
             brief="no KL penalty despite its coefficient",
             remedy=f"set {IN_LOSS}=True, or leave the coefficient out",
         )
@@ -48,6 +52,6 @@ FAULT = Fault(
     rank=3.5,
     remedy="switch the penalty on, or leave the coefficient out",
     settings=SettingsCheck(
-        "idle kl coefficient", settings, ("verl",), "a KL coefficient whose switch is off", ("warning",)
+        "idle kl coefficient", settings, ("verl",), "a KL coefficient whose switch is off", ("warning", "note")
     ),
 )

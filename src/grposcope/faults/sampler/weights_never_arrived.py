@@ -5,8 +5,9 @@ What it is
     that are not merged or not sent, heads or embeddings that are left out.
 How it shows
     Mismatch grows from the first step on as a power of the learning rate times steps, while the staleness that is
-    logged stays where it is; the reward moves no more than chance. In rollouts: the first checkpoint scores their
-    tokens as they were recorded, the current one does not.
+    logged stays where it is; the reward moves no more than chance. Where no mismatch is logged, the KL of an update to
+    the policy that sampled grows so, and more tokens are clipped, while the reward stands still. In rollouts: the first
+    checkpoint scores their tokens as they were recorded, the current one does not.
 What it does to the gradient
     Rewards are those of a policy that no longer exists. The update follows them away from where they were earned, until
     ratios are clipped and nothing is learned.
@@ -20,6 +21,8 @@ Sources
     verl 0.9.1, utils.fsdp_utils.collect_lora_params and workers.engine_workers.update_weights
     verl #3907: https://github.com/verl-project/verl/pull/3907
     TRL #5231: https://github.com/huggingface/trl/issues/5231
+    verl #7495: https://github.com/verl-project/verl/issues/7495
+    verl-omni #552: https://github.com/verl-project/verl-omni/issues/552
     method of this project for the course in a log"""
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from grposcope.core.answer import Answer, Table
 from grposcope.core.metrics import VARIANTS, variant
 from grposcope.core.run import Run, labels
 from grposcope.core.text import listed, number, visible
-from grposcope.instruments.compare import INSTRUMENT, written
+from grposcope.instruments.compare import INSTRUMENT, heldout_scores, written
 from grposcope.instruments.compare.differences import (
     COMPARED,
     MetricDifference,
@@ -49,6 +49,10 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
         _same(name, names[0], runs[0], run) or _conclusion(name, names[0], found, changed(runs[0], run))
         for name, run, found in zip(names[1:], runs[1:], apart, strict=True)
     )
+    held_out = (
+        heldout_scores.line(name, names[0], runs[0], run) for name, run in zip(names[1:], runs[1:], strict=True)
+    )
+    text += [line for line in held_out if line]
     text += [line for name, found in zip(names[1:], apart, strict=True) if (line := _scale(name, names[0], found))]
     texts = written.of_runs(runs, names, sources)
     text += texts.lines
@@ -65,10 +69,13 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
             for source, found in zip(sources[1:], apart, strict=True)
         ],
     }
+    if scores := heldout_scores.document(runs):
+        document["heldout"] = scores
     if texts.document:
         document["texts"] = list(texts.document)
     further = [f"Not compared, {line}." for line in not_compared]
-    tables = [*_tables(names, verdicts, settings, ends, apart), *texts.tables]
+    scored = heldout_scores.table(names, runs)
+    tables = [*_tables(names, verdicts, settings, ends, apart), *([scored] if scored else []), *texts.tables]
     return Answer(
         "parting", INSTRUMENT.question, sentence=sentence, text=[*text, *further], tables=tables, document=document
     )

@@ -51,6 +51,9 @@ examples:
 DIVERGENCE = "divergence"
 """What --fail-on calls a run that leaves its references."""
 
+CANNOT_TELL = "cannot tell"
+"""What --fail-on calls a run of which neither health nor a fault can be told."""
+
 UNREAD = "cannot be read"
 """What the last line of several runs calls one without a verdict."""
 
@@ -87,7 +90,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         metavar="GRADE|FAULT",
         help="exit with status 1 for this grade or worse (failing: learning stops or reverses; warning: it may, or "
         "most of the effort is wasted; note: anything flagged), or if this fault is flagged; may be given more than "
-        "once. Faults: " + ", ".join(seen_in_runs()) + ". With --reference also divergence",
+        "once. Also 'cannot tell', for a run that is not decided, and with --reference divergence. Faults: "
+        + ", ".join(seen_in_runs()),
     )
     command.add_argument(
         "--reference",
@@ -156,8 +160,8 @@ def _asked(arguments: argparse.Namespace) -> Wishes:
         raise UserError(
             f"--level {arguments.level:g} is not a probability; give a number between 0 and 1, such as 0.05"
         )
-    grades = [name for name in arguments.fail_on if name != DIVERGENCE]
-    if len(grades) < len(arguments.fail_on) and not arguments.reference:
+    grades = [name for name in arguments.fail_on if name not in (DIVERGENCE, CANNOT_TELL)]
+    if DIVERGENCE in arguments.fail_on and not arguments.reference:
         raise UserError("--fail-on divergence needs runs that went well; give them with --reference")
     if arguments.html and len(arguments.paths) > 1:
         raise UserError("--html draws the page of one run; name one, or use grposcope report for several")
@@ -221,7 +225,8 @@ def _judge(path: str, arguments: argparse.Namespace, asked: Wishes) -> tuple[boo
         say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
     left = compared is not None and bool(compared.document.get("diverged"))
     divergence = left and DIVERGENCE in arguments.fail_on
-    too_bad = exceeds(judged, findings, asked.fatal) or divergence
+    undecided = judged.word == CANNOT_TELL and CANNOT_TELL in arguments.fail_on
+    too_bad = exceeds(judged, findings, asked.fatal) or divergence or undecided
     if too_bad or exceeds(judged, findings, asked.told):
         for hook in asked.hooks:
             hook.send(verdict_alert(judged, findings, said["source"]))

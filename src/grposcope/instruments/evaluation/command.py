@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from grposcope.commands import flags
 from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
+from grposcope.core.text import visible
 from grposcope.instruments.evaluation.record import EvaluationPlan, EvaluationView
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Draw what is missing, then print the table and write the page."""
     ks = _ks(arguments)
     models, arms = _models(arguments)
+    for line in _graded_otherwise(arguments, models):
+        print(line, file=sys.stderr)
     plan, tasks = _plan(arguments, models)
     out = arguments.out or Path("evaluations") / _name(plan)
     _draw(arguments, out, plan, tasks, EvaluationView(ks, arms), {one.given: one.source for one in models})
@@ -187,6 +190,20 @@ def _models(arguments: argparse.Namespace) -> tuple[list[NamedModel], dict[str, 
         policies.check(source)
         models.append(NamedModel(given, source))
     return models, arms
+
+
+def _graded_otherwise(arguments: argparse.Namespace, models: Sequence[NamedModel]) -> list[str]:
+    """A line for each folder of a run that was trained with a reward of its own, where --reward names none."""
+    from grposcope.logs.native.schema import is_record, read_config
+
+    runs = [one.given for one in models if arguments.reward is None and is_record(Path(one.given))]
+    rewards = {run: read_config(Path(run)).settings.get("reward") for run in runs}
+    return [
+        f"note: {visible(run, 100)} was trained with the reward {visible(str(reward), 100)}, and is graded by the "
+        f"task's own here; --reward {visible(str(reward), 100)} grades by that"
+        for run, reward in rewards.items()
+        if reward
+    ]
 
 
 def _plan(arguments: argparse.Namespace, models: list[NamedModel]) -> tuple[EvaluationPlan, dict[str, FoundTask]]:

@@ -20,12 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from grposcope.instruments.gradient import apart, checkpointing
 from grposcope.instruments.gradient.layers import HELD
-from grposcope.instruments.gradient.logits import AT_ONCE
-from grposcope.instruments.gradient.score import is_large
+from grposcope.instruments.gradient.logits import tokens_at_once
+from grposcope.instruments.gradient.score import block_bytes, is_large
 from grposcope.instruments.gradient.spectrum import SMALL
 from grposcope.lab import cpu
 from grposcope.lab.policies import recomputes_activations
@@ -57,18 +58,19 @@ GAPS_OF_STACKS = 0.1
 
 @dataclass(frozen=True)
 class ProbeMemory:
-    """Bytes that a probe holds in each of its moments, see above."""
+    """Bytes that a probe holds in each of its moments, see above; pieces: of the scores built, on a GPU, in any."""
 
     check: float
     forward: float
     head: float
     blocks: float
     embedding: float
+    pieces: float = 0.0
 
     @property
     def peak(self) -> float:
         """Bytes at the most."""
-        return max(self.check, self.forward, self.head, self.blocks, self.embedding) + FIXED
+        return max(self.check, self.forward, self.head, self.blocks, self.embedding) + self.pieces + FIXED
 
 
 def needed(
@@ -115,7 +117,7 @@ def needed(
     gradients = sum(_gradients(size, weightings) for size in pair)
     own = _gradients(0 if head is None else head.numel(), weightings) if heads else 0.0
     sketch = SKETCH * vocabulary
-    few = 4 * scores if width * rows <= SMALL else 3 * 4 * AT_ONCE * vocabulary
+    few = 4 * scores if width * rows <= SMALL else 3 * 4 * tokens_at_once(rollouts.mask.device) * vocabulary
     held = factor if heads else 0.0  # the score of the head
     last = 0.0 if tied or not heads else held + own  # of an untied head that background threads work on
     apart_bytes = min(4 * every * sum(attached.measured[name].numel() for name in attached.apart), apart.HELD)
@@ -148,6 +150,7 @@ def needed(
         + freed
         + (held + own + sketch if tied else 0.0)
         + (0.0 if embedding is None else _gradients(embedding.numel(), weightings) + sketch),
+        pieces=_pieces(every * largest.numel(), rollouts.mask.device),
     )
 
 
@@ -188,6 +191,11 @@ def _gradients(size: int, weightings: int) -> float:
 def _copies(shape: Sequence[int], tokens: int) -> float:
     """Bytes of a product of a matrix of this shape with so many tokens: both factors and the result in float32."""
     return 4.0 * (math.prod(shape) + tokens * sum(shape))
+
+
+def _pieces(entries: int, device: torch.device) -> float:
+    """Bytes of a piece of the largest scores, of so many entries, and of a product of it, where these are not small."""
+    return 0.0 if device.type == "cpu" else 2.0 * min(block_bytes(device), 4 * entries)
 
 
 def _check(largest: Tensor, tied: bool) -> float:

@@ -12,10 +12,18 @@ from grposcope.core.errors import UserError
 from grposcope.lab.workers import Rows
 
 BLOCK = 4 * 2**20
-"""Bytes of per-rollout matrices built at a time: few enough to stay in the cache."""
+"""Bytes of per-rollout matrices built at a time on a CPU: few enough to stay in the cache."""
+
+GPU_BLOCK = 256 * 2**20
+"""The same on a GPU: many enough that its work, not the start of its kernels, takes the time."""
 
 LARGE = 2**24
 """Entries from which a parameter is processed by all threads, or all processes, together."""
+
+
+def block_bytes(device: torch.device) -> int:
+    """Bytes of per-rollout matrices that are built at a time on this device."""
+    return BLOCK if device.type == "cpu" else GPU_BLOCK
 
 
 def is_large(entries: int) -> bool:
@@ -80,9 +88,13 @@ class Score:
         """Device of the factors."""
         return self.direct.device if self.direct is not None else self.uses[0].columns.device
 
-    def pieces(self, limit: int = BLOCK) -> list[slice]:
-        """Ranges of rows, R in all, so that all S_i together have about `limit` bytes in each range."""
+    def pieces(self, limit: int | None = None) -> list[slice]:
+        """Ranges of rows, R in all, so that all S_i together have about `limit` bytes in each range.
+
+        By default `block_bytes` of the device.
+        """
         rows, columns = self.shape
+        limit = block_bytes(self.device) if limit is None else limit
         step = max(1, min(rows, limit // (4 * self.rollouts * columns)))
         return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 

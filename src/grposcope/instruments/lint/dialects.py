@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from grposcope.core.settings import Dialect
-from grposcope.logs.trainers import TRAINERS, trl
+from grposcope.logs.trainers import TRAINERS, openrlhf, trl
 from grposcope.logs.trainers.trainer import Trainer
 
 
@@ -29,10 +29,19 @@ NEMO_RL = dialect(TRAINERS["nemo-rl"])
 MS_SWIFT = dialect(TRAINERS["ms-swift"])
 SLIME = dialect(TRAINERS["slime"])
 SKYRL = dialect(TRAINERS["skyrl"])
+OPENRLHF = dialect(TRAINERS["openrlhf"])
+OPENRLHF_BEFORE = dialect(
+    replace(
+        TRAINERS["openrlhf"],
+        version="0.9",
+        settings=openrlhf.BEFORE_0_10,
+        configured=lambda keys: "n_samples_per_prompt" in keys and bool(openrlhf.OLD_FLAGS & set(keys)),
+    )
+)
 PRIME_RL = dialect(TRAINERS["prime-rl"])
 OWN = dialect(replace(TRAINERS["grposcope"], title="GRPOscope"))
 
-DIALECTS = (VERL, SKYRL, NEMO_RL, PRIME_RL, SLIME, MS_SWIFT, OWN, TRL)
+DIALECTS = (VERL, SKYRL, NEMO_RL, PRIME_RL, OPENRLHF, OPENRLHF_BEFORE, SLIME, MS_SWIFT, OWN, TRL)
 """Every trainer whose settings can be read, in the order in which they are tried."""
 
 

@@ -23,7 +23,16 @@ from grposcope.core.files import unreadable
 from grposcope.core.settings import Settings
 from grposcope.core.text import listed
 from grposcope.instruments.lint import python_source, shell_script
-from grposcope.instruments.lint.dialects import DIALECTS, MS_SWIFT, RLOO, SLIME, TRL, recognise
+from grposcope.instruments.lint.dialects import (
+    DIALECTS,
+    MS_SWIFT,
+    OPENRLHF,
+    OPENRLHF_BEFORE,
+    RLOO,
+    SLIME,
+    TRL,
+    recognise,
+)
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 """Endings of files that loading would run code from."""
@@ -146,12 +155,21 @@ def _shell(path: Path, text: str, number: int | None) -> Settings:
                 given = {"actor_rollout_ref.actor.strategy": "megatron"} | given
             notes = [f"line {line}: the value of the variable is unknown, so no default is assumed"
                      for line in found.unread[:1]]  # fmt: skip
-            return Settings(path, "the overrides in a command line", dialect, given, found.lines, opaque,
+            form = "the flags of a command line" if dialect is OPENRLHF else "the overrides in a command line"
+            return Settings(path, form, dialect, given, found.lines, opaque,
                                  bool(found.unread), notes=tuple(notes))  # fmt: skip
     dialect = recognise(found.flags.keys() | opaque)
-    if dialect in (SLIME, MS_SWIFT):
+    if dialect in (SLIME, MS_SWIFT, OPENRLHF, OPENRLHF_BEFORE):
         given = {**found.flags, **({"train_async": True} if dialect is SLIME and "train_async.py" in text else {})}
-        return Settings(path, "the flags of a command line", dialect, given, found.lines, opaque, bool(found.unread))
+        return Settings(
+            path,
+            "the flags of a command line",
+            dialect,
+            given,
+            found.lines,
+            opaque,
+            bool(found.unread or found.unread_flags),
+        )
     if dialect is TRL or "learning_rate" in found.flags:
         adapters = bool(found.flags.get("use_peft")) if "use_peft" in found.flags else None
         dialect = RLOO if re.search(r"\brloo(?:_\w+)?(?:\.py)?\b", text, re.I) else TRL

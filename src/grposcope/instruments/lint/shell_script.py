@@ -22,13 +22,15 @@ _OVERRIDE = re.compile(r"[+~]{0,2}(?P<key>[A-Za-z_][\w/@-]*(?:\.[\w/@-]+)+)=(?P<
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^{}$]*))?\}|(?P<bare>[A-Za-z_]\w*))")
 _ARITHMETIC = re.compile(r"\$\(\((?P<inside>[^()$]*(?:\([^()$]*\)[^()$]*)*)\)\)")
 _OPAQUE = "\x00"
+_ENDS = frozenset((";", "&&", "||", "|", "\n", "&"))
 
 
 @dataclass
 class ShellSettings:
     """Settings found in a script, as in `Settings`; overrides and flags apart.
 
-    unread: lines of the variables that may hold more settings and cannot be told.
+    unread: lines of the variables that may hold more settings and cannot be told, in commands that take overrides;
+    unread_flags: the same in commands that take flags alone.
     """
 
     overrides: dict[str, Any] = field(default_factory=dict)
@@ -36,6 +38,30 @@ class ShellSettings:
     lines: dict[str, int] = field(default_factory=dict)
     opaque: set[str] = field(default_factory=set)
     unread: list[int] = field(default_factory=list)
+    unread_flags: list[int] = field(default_factory=list)
+
+
+@dataclass
+class _Command:
+    """The command whose words go by: whether it takes overrides or flags, the word before, and what cannot be told."""
+
+    overrides: bool = False
+    flags: bool = False
+    before: str = ""
+    unread: list[int] = field(default_factory=list)
+
+    def may_hold_settings(self, word: str, expanded: str) -> bool:
+        """Whether a word is a variable that cannot be told and may hold settings: no program, no value of a flag."""
+        is_value = self.before.startswith("--") and "=" not in self.before
+        variable = re.fullmatch(r"\$(\w+|\{\w+\})", word) is not None
+        return variable and _OPAQUE in expanded and bool(self.before) and not is_value
+
+    def ends(self, found: ShellSettings) -> None:
+        """Add what could not be told, where the command takes settings."""
+        if self.overrides:
+            found.unread += self.unread
+        elif self.flags:
+            found.unread_flags += self.unread
 
 
 def read(path: Path, text: str) -> ShellSettings:
@@ -43,9 +69,13 @@ def read(path: Path, text: str) -> ShellSettings:
     words = list(_words(path, text))
     variables: dict[str, str] = {}
     changed: set[str] = set()
-    found = ShellSettings()
+    found, command = ShellSettings(), _Command()
     while words:
         line, word = words.pop(0)
+        if word in _ENDS:
+            command.ends(found)
+            command = _Command()
+            continue
         expanded = _expand(word, variables)
         override, assignment = _OVERRIDE.fullmatch(expanded), _ASSIGNMENT.fullmatch(expanded)
         if assignment is not None:
@@ -58,10 +88,14 @@ def read(path: Path, text: str) -> ShellSettings:
             words[:0] = [(line, part) for part in _split(expanded) or expanded.split()]  # a variable with several words
         elif override is not None:
             _take(found, found.overrides, override["key"].replace("/", "."), override["value"], line)
+            command.overrides = True
         elif expanded.startswith("--") and len(expanded) > 2:
             _take_flag(found, expanded[2:], [_expand(w, variables) for _, w in words[:40]], line)
-        elif re.fullmatch(r"\$(\w+|\{\w+\})", word) and _OPAQUE in expanded:
-            found.unread.append(line)
+            command.flags = True
+        elif command.may_hold_settings(word, expanded):
+            command.unread.append(line)
+        command.before = word
+    command.ends(found)
     return found
 
 
@@ -92,13 +126,13 @@ def _take_flag(found: ShellSettings, flag: str, after: list[str], line: int) -> 
     """One flag with its value, after "=" or as the words that follow; alone it is a switch."""
     name, equals, content = flag.partition("=")
     name = name.replace("-", "_")
-    if not re.fullmatch(r"[A-Za-z]\w*", name):
+    if not re.fullmatch(r"[A-Za-z]\w*(?:\.\w+)*", name):
         return None
     if equals:
         return _take(found, found.flags, name, content, line)
     values = []
     for word in after:
-        if word.startswith("--") or word in (";", "&&", "||", "|", "\n", "&"):
+        if word.startswith("--") or word in _ENDS:
             break
         values.append(word)
     if any(_OPAQUE in word for word in values[:1]):

@@ -7,10 +7,12 @@ top-p cut its tail: the quantity that the objectives differentiate; or, for corr
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -229,17 +231,29 @@ def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator | Tensor
 def _part_sums(logits: Tensor) -> Tensor:
     """Of each part of the logits (B, V): the largest, and Σ exp z and Σ z exp z with z = logit - the largest.
 
-    Returns (3, B, V / PART).
+    Returns (3, B, V / PART). On a CPU a part is in its cache; on a GPU a kernel is as soon done with all of them.
     """
-    parts = []
-    for part in logits.split(PART, -1):
-        largest = part.amax(-1)
-        below = part - largest.clamp(min=torch.finfo(part.dtype).min)[:, None]  # all may be -∞
-        weights = below.exp()
-        sums = weights.sum(-1)
-        products = below.clamp_(min=_LOG_0).mul_(weights).sum(-1)  # 0 · -∞ is no number
-        parts.append(torch.stack((largest, sums, products)))
-    return torch.stack(parts, -1)
+    return sums_in_turn(logits) if logits.device.type == "cpu" else sums_together(logits)
+
+
+def sums_in_turn(logits: Tensor) -> Tensor:
+    """`_part_sums` (3, B, V / PART), one part after the other."""
+    return torch.stack([_sums(part) for part in logits.split(PART, -1)], -1)
+
+
+def sums_together(logits: Tensor) -> Tensor:
+    """`_part_sums` (3, B, V / PART), of all parts at once."""
+    return _sums(F.pad(logits, (0, -logits.shape[-1] % PART), value=-math.inf).unflatten(-1, (-1, PART)))
+
+
+def _sums(part: Tensor) -> Tensor:
+    """Of logits (..., v): the largest, Σ exp z and Σ z exp z, (3, ...)."""
+    largest = part.amax(-1)
+    below = part - largest.clamp(min=torch.finfo(part.dtype).min)[..., None]  # all may be -∞
+    weights = below.exp()
+    sums = weights.sum(-1)
+    products = below.clamp_(min=_LOG_0).mul_(weights).sum(-1)  # 0 · -∞ is no number
+    return torch.stack((largest, sums, products))
 
 
 def _reached(weights: Tensor, uniform: Tensor) -> Tensor:

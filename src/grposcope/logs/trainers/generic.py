@@ -42,11 +42,12 @@ IN_WORDS: Mapping[str, tuple[str, ...]] = {
 
 
 PARTS = re.compile(
-    r"(?:train/)?(?:rewards?_)?(?:breakdown|components?|parts)"
-    r"/(?P<name>(?!(?:mean|avg|average|std|min|max|median|total|sum|all|raw|score|reward)$)[^/]+)(?P<what>)",
+    r"(?:(?:train/)?(?:rewards?_)?(?:breakdown|components?|parts)/|(?=\w+_reward_func(?:tion)?[ _/](?:mean|std)$))"
+    r"(?P<name>(?!(?:mean|avg|average|std|min|max|median|total|sum|all|raw|score|reward)$)[^/]+?)"
+    r"(?:(?<=func|tion)[ _/](?P<what>mean|std))?",
     re.IGNORECASE,
 )
-"""Keys of single reward components: those of an object of parts."""
+"""Keys of single reward components: those of an object of parts, and means and spreads of functions so named."""
 
 
 def usual_metric(key: str) -> str | None:

@@ -12,6 +12,7 @@ default, and may be negative.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.logs.formats.console import clean, printed_pairs
@@ -48,6 +49,25 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
     return RawLog(file.path, rows, "openrlhf", notes=file.notes, left_out=left_out)
 
 
+BEFORE_0_10 = (
+    Setting("n_samples_per_prompt", "group", 1),
+    Setting("rollout_batch_size", "prompts", 1024),
+    Setting("init_kl_coef", "kl", 0.01),
+    Setting("kl_estimator", "divergence", "k1"),
+    Setting("actor_learning_rate", "lr", 1e-06),
+    Setting("advantage_estimator", "advantage", "gae"),
+    Setting("temperature", "temperature", 1.0),
+    Setting("top_p", "top_p", 1.0),
+    Setting("generate_max_len", "max_tokens", 1024),
+    Setting("train_batch_size", default=128),
+    Setting("max_epochs", default=1),
+    Setting("lora_rank", default=0),
+)
+"""Settings of versions whose flags have no dots."""
+
+OLD_FLAGS = frozenset(("actor_learning_rate", "init_kl_coef", "ref_num_gpus_per_node", "vllm_num_engines"))
+"""Flags that only these versions have."""
+
 OPENRLHF = Trainer(
     name="openrlhf",
     title="OpenRLHF",
@@ -74,13 +94,22 @@ OPENRLHF = Trainer(
         "seconds_step": ("timing/step_total",),
     },
     conventions={"ddof": 1, "eps": 1e-9},
+    version="0.11",
+    configured=lambda keys: bool({"rollout.n_samples_per_prompt", "algo.advantage.estimator"} & set(keys)),
     settings=(
-        Setting("n_samples_per_prompt", "group"),
-        Setting("init_kl_coef", "kl"),
-        Setting("kl_estimator", "divergence"),
-        Setting("actor_learning_rate", "lr"),
-        Setting("advantage_estimator", "advantage"),
-        Setting("temperature", "temperature"),
+        Setting("rollout.n_samples_per_prompt", "group", 1),
+        Setting("rollout.batch_size", "prompts", 1024),
+        Setting("algo.kl.init_coef", "kl", 0.01),
+        Setting("algo.kl.estimator", "divergence", "k1"),
+        Setting("actor.adam.lr", "lr", 1e-06),
+        Setting("algo.advantage.estimator", "advantage", "gae"),
+        Setting("rollout.temperature", "temperature", 1.0),
+        Setting("rollout.top_p", "top_p", 1.0),
+        Setting("rollout.max_new_tokens", "max_tokens"),
+        Setting("train.batch_size", default=128),
+        Setting("train.max_epochs", default=1),
+        Setting("ds.lora.rank", default=0),
+        *(replace(setting, default=None) for setting in BEFORE_0_10 if setting.name),
     ),
     logs=(
         LogKind(

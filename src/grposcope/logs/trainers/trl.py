@@ -402,7 +402,7 @@ TRL = Trainer(
         LogKind(
             trl_console.read,
             printed=re.compile(
-                rb"\{['\"](?:loss|reward|num_tokens|completion_length|grad_norm|train_runtime)['\"]\s*:"
+                rb"(?:\{|^\s*)['\"](?:loss|reward|num_tokens|completion_length|grad_norm|train_runtime)['\"]\s*:"
             ),
         ),
     ),

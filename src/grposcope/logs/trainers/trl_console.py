@@ -17,7 +17,13 @@ from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.trainers.trainer import Settings
 
+_FRAGMENT = re.compile(r"\s*['\"](?:loss|reward|num_tokens|completion_length|grad_norm)['\"]\s*:")
+"""How a line begins that is a row without its first brace, as where part of a line was copied."""
+
 _DICT = re.compile(r"\{(?=['\"][\w/ .-]+['\"]\s*:)(?P<rest>[^{}]*)(?P<end>\}?)")
+FEWEST_PAIRS = 4
+"""Pairs of a line without its first brace that is a row: a dict may be printed with a pair in each line."""
+
 WRAPPED = 40
 """Lines of a terminal that a dict may take."""
 
@@ -48,12 +54,13 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     left_out, bar, done = LeftOut(), None, None
     for line, text in _whole_dicts(file):
         here = len(rows)
+        text = "{" + text if _FRAGMENT.match(text) and text.count(":") >= FEWEST_PAIRS else text
         bars = list(_BAR.finditer(text))
         bar = int(bars[-1]["step"]) if bars else bar
         for match in _DICT.finditer(text):
             values = printed_pairs(match["rest"] + "}")
             if values.keys() & {"loss", "reward", "train_runtime"} or any(key.startswith("eval_") for key in values):
-                rows.append(Printed(line, values, bar, not match["end"]))
+                rows.append(Printed(line, _of_evaluation(values), bar, not match["end"]))
         if len(rows) == here and text.strip():
             left_out.add(line, text)
         if bars:  # the end of all steps, where no row of training is printed after it
@@ -67,6 +74,14 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     if cut := [row.line for row in rows if row.cut]:
         file.notes.append(f"{len(cut)} rows are cut off, the first in line {cut[0]}; what follows in them is missing")
     return RawLog(file.path, builder, notes=file.notes, left_out=left_out)
+
+
+def _of_evaluation(values: dict[str, float | str]) -> dict[str, float | str]:
+    """The values of a row of an evaluation with all of its keys marked so: Unsloth marks its times and loss alone."""
+    if "eval_loss" not in values or values.keys() & {"loss", "reward"}:
+        return values
+    own = ("eval_", "epoch", "step")
+    return {key if key.startswith(own) else f"eval_{key}": value for key, value in values.items()}
 
 
 def _whole_dicts(file: LogFile) -> Iterator[tuple[int, str]]:

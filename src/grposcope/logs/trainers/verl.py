@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,8 @@ from grposcope.logs.trainers import rllm_episodes, verl_rollouts
 from grposcope.logs.trainers.trainer import Columns, Defect, Made, Setting, Settings, Trainer, width_of_batch
 
 _LINE = re.compile(r"(?:^|[\s)\]])step:\s?(?P<step>\d{1,15}) - (?P<rest>\S.*)")
+_ALONE = re.compile(r"(?:^|[\s)\]])step:\s?\d{1,15}\s*$")
+_ITEM = re.compile(r"\s*- [^\s:]+:\s?[-\d.naif]")
 _GLUED = re.compile(r"(?:(?<=[\d)])[A-Z][A-Za-z ]{0,40}: *| +(?:[A-Z][A-Za-z ]{0,40}: *)?)\d{1,3}%\|.*")
 """A progress bar that was drawn at the end of a line."""
 
@@ -95,11 +97,27 @@ def _drop_rounded_rate(values: dict[str, Any], rest: str) -> bool:
     return True
 
 
+def _with_lists(lines: Iterable[tuple[int, str, bool]]) -> Iterator[tuple[int, str, bool]]:
+    """The lines, a step with a line for each value below it as one, as it is written for people to read."""
+    begun: tuple[int, str] | None = None
+    for line, text, ended in lines:
+        if begun is not None and _ITEM.match(text):
+            begun = (begun[0], f"{begun[1]} {text.strip()}")
+            continue
+        if begun is not None:
+            yield *begun, True
+        begun = (line, text.rstrip()) if _ALONE.search(text) else None
+        if begun is None:
+            yield line, text, ended
+    if begun is not None:
+        yield *begun, True
+
+
 def _whole_lines(file: LogFile) -> Iterator[tuple[int, str, bool]]:
     """(line number, text, whether it is ended) of every line; what a terminal wrapped at one width is one line."""
     width = _width(file)
     begun: tuple[int, str] | None = None
-    for line, text, ended in file.lines():
+    for line, text, ended in _with_lists(file.lines()):
         if begun is not None and (_LINE.search(text) or not text):
             yield *begun, True
             begun = None
@@ -229,6 +247,7 @@ VERL = Trainer(
     version="0.9.1",
     configured=lambda keys: any(key.startswith(("actor_rollout_ref.", "algorithm.adv_estimator")) for key in keys),
     settings=(
+        Setting("actor_rollout_ref.rollout.n_agent", "group"),  # of Search-R1, whose `n` stays 1
         Setting("actor_rollout_ref.rollout.n", "group", 1),
         Setting("actor_rollout_ref.actor.optim.lr", "lr", 1e-06),
         Setting("algorithm.adv_estimator", "advantage", "gae"),
@@ -304,7 +323,7 @@ VERL = Trainer(
         LogKind(partial(jsonl.read, unwrap="data"), shapes=LINES, rows=({"step": object, "data": dict},)),
         verl_rollouts.KIND,
         rllm_episodes.KIND,
-        LogKind(read_console, printed=re.compile(rb"step:\s?\d{1,15} - [^\s:]+:[-\d.np]")),
+        LogKind(read_console, printed=re.compile(rb"step:\s?\d{1,15}\s+- [^\s:]+:[-\d.np]")),
     ),
     how_to_log={
         "groups": "trainer.rollout_data_dir",

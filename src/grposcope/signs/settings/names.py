@@ -8,7 +8,7 @@ from typing import Any
 from grposcope.core.settings import Settings
 from grposcope.logs.trainers import TRAINERS
 
-EVERY = ("trl", "ms-swift", "verl", "nemo-rl", "skyrl", "slime", "prime-rl", "grposcope")
+EVERY = ("trl", "ms-swift", "verl", "nemo-rl", "skyrl", "slime", "prime-rl", "openrlhf", "grposcope")
 """Names of all trainers whose settings are read."""
 
 Keys = Mapping[str, str | tuple[str, ...]]
@@ -17,10 +17,11 @@ Keys = Mapping[str, str | tuple[str, ...]]
 GROUP_SIZE: Keys = {
     "trl": "num_generations",
     "ms-swift": "num_generations",
-    "verl": "actor_rollout_ref.rollout.n",
+    "verl": ("actor_rollout_ref.rollout.n", "actor_rollout_ref.rollout.n_agent"),
     "nemo-rl": "grpo.num_generations_per_prompt",
     "skyrl": "generator.n_samples_per_prompt",
     "slime": "n_samples_per_prompt",
+    "openrlhf": ("rollout.n_samples_per_prompt", "n_samples_per_prompt"),
     "prime-rl": ("orchestrator.group_size", "orchestrator.rollouts_per_example", "rollouts_per_example"),
     "grposcope": "group",
 }
@@ -33,6 +34,7 @@ LEARNING_RATE: Keys = {
     "nemo-rl": "policy.optimizer.kwargs.lr",
     "skyrl": "trainer.policy.optimizer_config.lr",
     "slime": "lr",
+    "openrlhf": ("actor.adam.lr", "actor_learning_rate"),
     "prime-rl": ("trainer.optim.lr", "optim.lr"),
     "grposcope": "lr",
 }
@@ -45,6 +47,7 @@ TEMPERATURE: Keys = {
     "nemo-rl": "policy.generation.temperature",
     "skyrl": "generator.sampling_params.temperature",
     "slime": "rollout_temperature",
+    "openrlhf": ("rollout.temperature", "temperature"),
     "prime-rl": (
         "orchestrator.train.sampling.temperature",
         "orchestrator.sampling.temperature",

@@ -12,6 +12,8 @@ def group_relative(settings: Settings) -> bool:
     """Whether the rollouts of a prompt are compared with each other, as far as is known."""
     if settings.dialect.name == "verl":
         return settings.get(ESTIMATOR) in (*GROUP_RELATIVE, None)
+    if settings.dialect.name == "openrlhf":
+        return by_our_names(settings).get("advantage") in ("group_norm", "dr_grpo", "rloo", "reinforce_baseline", None)
     return settings.get("grpo.adv_estimator.name") != "reinforce_plus_plus"
 
 
@@ -30,6 +32,8 @@ def has_adapters(settings: Settings) -> bool | None:
         return any(".lora." in f".{name}" for name in settings.given)
     if settings.dialect.name == "slime":
         return False
+    if settings.dialect.name == "openrlhf":
+        return any(settings.number(name) for name in ("ds.lora.rank", "lora_rank"))
     if settings.get("use_peft") is True or settings.says("lora_r"):
         return True
     return settings.adapters
@@ -71,5 +75,12 @@ def interval(settings: Settings, world: int | None) -> int | None:
         return settings.whole("num_steps_per_rollout") or (
             max(prompts * group // batch, 1) if prompts and group and batch else None
         )
+    if settings.dialect.name == "openrlhf":
+        prompts, group = by_our_names(settings).get("prompts"), group_size(settings)
+        batch, epochs = (
+            next((value for name in names if (value := settings.whole(name))), None)
+            for names in (("train.batch_size", "train_batch_size"), ("train.max_epochs", "max_epochs"))
+        )
+        return max(prompts * group // batch, 1) * epochs if prompts and group and batch and epochs else None
     value = by_our_names(settings).get("interval")
     return value if isinstance(value, int) else None
