@@ -2,8 +2,9 @@
 far, `watch`, the callback and `advise`. Method of this project; no publication.
 
 At the scheduled looks, of 10, 20, 30, 45, 70 and 100 rows and then half as many again each time, a fault is present
-where `diagnose` calls it present: its adjusted p-value is below LEVEL. Between them a look at n rows may be asked for
-by anything, also by what was seen, so each number of rows from LEAST on has a level of its own,
+where `diagnose` calls it present: its adjusted p-value is below LEVEL. Below LEAST rows facts alone are raised. Between
+the scheduled looks a look at n rows may be asked for by anything, also by what was seen, so each number of rows from
+LEAST on has a level of its own,
 
     LEVEL · LEAST / (n (n + 1)),        Σ over n ≥ LEAST = LEVEL.
 
@@ -46,11 +47,13 @@ def passes(before: int, rows: int) -> bool:
 
 
 def level_of_look(before: int, rows: int, level: float = LEVEL) -> float:
-    """The level of a look at `rows` rows, the last look with tests having been at `before`: the whole of it at a
-    scheduled one."""
+    """The level of a look at `rows` rows, the last having been at `before`: the whole of it at a scheduled one; 0 below
+    LEAST rows, where facts alone are raised, since many a sound run begins with groups that are dead or cut."""
+    if rows < LEAST:
+        return 0.0
     if passes(before, rows):
         return level
-    return level * LEAST / (max(rows, LEAST) * (max(rows, LEAST) + 1))
+    return level * LEAST / (rows * (rows + 1))
 
 
 def first_rows(run: Run, rows: int) -> Run:

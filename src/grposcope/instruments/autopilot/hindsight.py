@@ -24,6 +24,7 @@ from grposcope.instruments.autopilot.events import Story
 from grposcope.instruments.autopilot.pilot import Decision
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 from grposcope.instruments.autopilot.replay import ACCURACIES
+from grposcope.signs.quantities import LEAST
 
 ALSO = {"reward hacking": "heldout", "dead after a fall": "dead"}
 """Faults that a monitor sees a sign of, besides the one that it watches for."""
@@ -55,7 +56,8 @@ def of_run(run: Run) -> JudgedWhole:
     seen: dict[str, Finding] = {}
     for rows in scheduled(run.steps):
         for finding in diagnose(first_rows(run, rows)):
-            if finding.present and finding.grade == "failing":
+            raised = rows >= LEAST or finding.basis == "fact"
+            if raised and finding.present and finding.grade == "failing":
                 seen.setdefault(finding.fault, replace(finding, seen=int(run.table["step"][rows - 1])))
     now = {finding.fault for finding in failing}
     before = tuple(finding for fault, finding in seen.items() if fault not in now)
