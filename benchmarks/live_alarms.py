@@ -5,7 +5,7 @@
 
 Runs of `labelled_curves` grow from 30 to ROWS rows and are diagnosed whenever they have grown by a tenth, as
 `grposcope watch` and the TRL callback do. Three ways to choose the level of a look are compared on the same runs:
-always α = 0.05; the k-th at α / (k (k + 1)), as `watch.alarms` does; and one look at the end, for reference.
+always α = 0.05; α at scheduled looks and less between them, as `watch.alarms` does; and one look at the end.
 Minor modes (no learning, zero loss) are not counted. Rates have 95 % Wilson intervals. The last line is JSON.
 """
 
@@ -27,6 +27,7 @@ from labelled_suite import arguments, percent
 
 from grposcope.core.run import Evaluations, Meta, Run, no_groups
 from grposcope.faults import catalogue
+from grposcope.faults.looks import level_of_look
 from grposcope.instruments.diagnosis import diagnose
 from grposcope.signs.quantities import LEAST
 from grposcope.watch.alarms import GROWTH
@@ -42,7 +43,7 @@ FAILURES = (
     "gradient spikes",
     "growing oscillation",
 )
-WAYS = ("always α", "α / (k (k + 1))", "at the end only")
+WAYS = ("always α", "scheduled", "at the end only")
 
 Looks = list[tuple[int, dict[str, float]]]
 """For every look the number of rows, and the adjusted p-values below LEVEL of the modes that are not minor."""
@@ -76,8 +77,10 @@ def raised(seen: Looks, way: str) -> dict[str, int]:
     if way == WAYS[2]:
         seen = seen[-1:]
     first: dict[str, int] = {}
-    for k, (rows, modes) in enumerate(seen, 1):
-        level = LEVEL / (k * (k + 1)) if way == WAYS[1] else LEVEL
+    before = 0
+    for rows, modes in seen:
+        level = level_of_look(before, rows) if way == WAYS[1] else LEVEL
+        before = rows
         for mode, p in modes.items():
             if p < level:
                 first.setdefault(mode, rows)

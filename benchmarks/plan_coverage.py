@@ -7,7 +7,7 @@ prompts and 4 to 16 rollouts. An answer is a best group size with a 95 % interva
 a miss is an answer whose interval does not hold the truth. Goals: misses in at most 5 % of probes at every mean reward;
 answers in at least 80 % at mean rewards of 0.2 to 0.8 with 64 × 8. The percentile bootstrap of 1 + √(Δ/V_p) is shown
 beside it. Probes of which one prompt carries over a fifth of the squared gradients are counted apart, by their number
-of prompts: `plan` says of them that their intervals are too short. JSON comes last.
+of prompts: of those with twenty live groups or more `plan` says that their intervals are too short. JSON comes last.
 """
 
 from __future__ import annotations

@@ -494,7 +494,7 @@ FAILURES: Mapping[str, Failure] = {
     ),
     "weights never arrived": Failure(lambda rng: _mismatch(rng, 0.05 * U**1.5), ("mismatch/k3",)),
     "wrong weights at the sampler": Failure(
-        lambda rng: _mismatch(rng, np.where(U < 0.6, 2e-4, 0.04)), ("mismatch/k3",)
+        lambda rng: _mismatch(rng, np.where(U < 0.6, 2e-4, 0.02 + 0.2 * (U - 0.6))), ("mismatch/k3",)
     ),
     "growing lag": Failure(
         lambda rng: _mismatch(rng, 2e-4 * 300 ** ramp(0.3)) | {"staleness/mean": around(1 + 7 * ramp(0.3), 0.1, rng)},

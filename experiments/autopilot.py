@@ -348,12 +348,20 @@ def bad_settings(model: str) -> list[Wanted]:
 # Simulated levels
 
 
-def simulated(runs: int = 1000, steps: int = 300, prompts: int = 16) -> list[dict[str, Any]]:
+SIMULATED = ("constant", "rising", "wandering 0.02", "wandering 0.05")
+"""Kinds of simulated levels."""
+
+
+def simulated(
+    runs: int = 1000, steps: int = 300, prompts: int = 16, kinds: Sequence[str] = SIMULATED
+) -> list[dict[str, Any]]:
     """Whether anything is decided in runs whose level rises, stays, or wanders: 250 of each of four kinds."""
     rows = []
     for number in range(runs):
         draw = np.random.default_rng(90_000 + number)
-        kind = ("constant", "rising", "wandering 0.02", "wandering 0.05")[number % 4]
+        kind = SIMULATED[number % 4]
+        if kind not in kinds:
+            continue
         level = draw.uniform(0.1, 0.9)
         levels = np.full(steps, level)
         if kind == "rising":

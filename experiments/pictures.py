@@ -2,9 +2,9 @@
 
     python experiments/pictures.py --results runs --out docs/pictures
 
---results has a folder of each experiment, named as its script: dynamics_closed_form, dynamics_size, dynamics_threshold,
-dynamics_transfer, offpolicy_length, ustat_gap, ustat_universality_seeds. What is missing or has too few seeds is left
-out and named.
+--results has a folder of each experiment, named as its script: dynamics_closed_form, dynamics_constant_lag,
+dynamics_size, dynamics_threshold, dynamics_transfer, geometry_group_rank, offpolicy_length, ustat_gap,
+ustat_shrunk_training, ustat_universality_seeds. What is missing or has too few seeds is left out and named.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dynamics_closed_form import MODELS, NETWORKS
 from dynamics_threshold import half
 from dynamics_transfer import FAMILIES, GROUPS, TRAINED
 from scipy import stats
+from ustat_shrunk_training import ARMS as BASELINES
 
 from grposcope.core.answer import Columns, Figure
 from grposcope.instruments.evaluation import record as evaluation
@@ -30,11 +31,14 @@ from grposcope.render import charts as base
 
 TITLES = {
     "dynamics_closed_form": "Forecast error of four curves, ÷ that of the last level",
+    "dynamics_constant_lag": "Largest stable lag of exact runs, over what three rules say",
     "dynamics_size": "Stiffest curvature and time to half of the reward, over size",
     "dynamics_threshold": "Refresh interval at which half of the sampled runs are lost",
     "dynamics_transfer": "Held-out pass@1 by family and group size of the training",
+    "geometry_group_rank": "Rank of the rows A ψ of a group at R = 8 over training, eight seeds",
     "offpolicy_length": "Share of a completion's weight that a correction keeps, over its length",
     "ustat_gap": "Gap of the learned policy, ÷ that of the oracle baseline",
+    "ustat_shrunk_training": "Held-out pass@1 on hard prompts at G = 4, by baseline",
     "ustat_universality_seeds": "Best group size over training, a line a seed",
 }
 
@@ -180,6 +184,66 @@ def score(place: Path, family: str) -> float:
     return float(np.mean([row.right / len(row.completions) for row in rows]))
 
 
+def baselines(folder: Path) -> Figure:
+    """Mean pass@1 over seeds of each arm over the rollouts drawn, with its standard error."""
+    found = json.loads((folder / "report.json").read_text())
+    rows = [
+        (256 * step, BASELINES[arm], mean, mean - error, mean + error)
+        for arm, (means, errors) in found["curves"].items()
+        for step, mean, error in zip(found["steps"], means, errors, strict=True)
+    ]
+    x = alt.X("rollouts:Q").axis(title="rollouts", format="~s")
+    lines = base.dataset("rows").encode(x, shades(list(BASELINES.values())))
+    layers = [
+        lines.mark_rule(opacity=0.5).encode(alt.Y("low:Q"), alt.Y2("high")),
+        base.dotted_line(lines).encode(alt.Y("value:Q").axis(title="pass@1", format="~%").scale(zero=False)),
+    ]
+    return figure("ustat_shrunk_training", layers, columns(rows, "rollouts", "name", "value", "low", "high"))
+
+
+def ranks(folder: Path) -> Figure:
+    """Rank of the rows at R = 8, uncut and cut at two, and of orthogonal rows: means over seeds at each probe."""
+    found = json.loads((folder / "training.json").read_text())["curves"]
+    kinds = {"group_rank_null": "orthogonal rows, 4K(R−K)/R", "group_rank": "uncut", "group_rank_of_two": "cut at two"}
+    rows = [
+        (
+            1 + 5 * probe,
+            name,
+            float(np.mean(at)),
+            float(np.mean(at) - stats.sem(at)),
+            float(np.mean(at) + stats.sem(at)),
+        )
+        for kind, name in kinds.items()
+        for probe, at in enumerate(np.array([one[kind] for one in found]).T)
+    ]
+    lines = base.dataset("rows").encode(alt.X("step:Q").axis(title="step"), shades(list(kinds.values())))
+    layers = [
+        lines.mark_rule(opacity=0.5).encode(alt.Y("low:Q"), alt.Y2("high")),
+        base.dotted_line(lines).encode(alt.Y("value:Q").axis(title="r_eff", format="~g")),
+    ]
+    return figure("geometry_group_rank", layers, columns(rows, "step", "name", "value", "low", "high"))
+
+
+def lags(folder: Path) -> Figure:
+    """The last stable lag over what a rule calls the last stable one: above 1 the rule is safe."""
+    kinds = {"K*": "K*", "rule": "κηK < 1 − μ", "N*": "N* (of refreshes)"}
+    rows = [
+        (f"β = {cell['beta']:g}, ηκ = {cell['pull']:g}", name, (cell["first_unstable"] - 1) / cell[kind])
+        for cell in json.loads((folder / "cells.json").read_text())["cells"]
+        for kind, name in kinds.items()
+        if cell[kind] > 0
+    ]
+    points = base.dataset("rows").encode(
+        alt.Y("cell:N").axis(labelLimit=200),
+        alt.X("value:Q").axis(title="seen ÷ rule", format="~g"),
+        shades(list(kinds.values())),
+        yOffset=alt.YOffset("name:N"),
+    )
+    even = base.dataset("even").mark_rule(strokeDash=[4, 4], color="var(--muted)").encode(alt.X("value:Q"))
+    data = columns(rows, "cell", "name", "value") | {"even": {"value": [1.0]}}
+    return figure("dynamics_constant_lag", [even, points.mark_point(filled=True, size=40)], data)
+
+
 def universality(folder: Path) -> Figure:
     """G* by stage of the training, a line a seed."""
     found = json.loads((folder / "rows.json").read_text())
@@ -216,11 +280,14 @@ def length(folder: Path) -> Figure:
 
 PICTURES: dict[str, Callable[[Path], Figure]] = {
     "dynamics_closed_form": closed_form,
+    "dynamics_constant_lag": lags,
     "dynamics_size": size,
     "dynamics_threshold": threshold,
     "dynamics_transfer": transfer,
+    "geometry_group_rank": ranks,
     "offpolicy_length": length,
     "ustat_gap": gap,
+    "ustat_shrunk_training": baselines,
     "ustat_universality_seeds": universality,
 }
 

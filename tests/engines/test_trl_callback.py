@@ -413,7 +413,7 @@ def test_groups_of_steps_whose_rollouts_were_logged(tmp_path: Path) -> None:
 
 
 def test_judging_keeps_to_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock where a step takes 1 s and a look 2 s, looks behind the first five are 2/BUDGET s apart."""
+    """On a clock where a step takes 1 s and a look 2 s, looks behind the first seven are 2/BUDGET s apart."""
     now, looks = 0.0, []
 
     def judge(self: GRPOscopeCallback) -> None:
@@ -433,8 +433,8 @@ def test_judging_keeps_to_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return logged(step)
 
     Play(GRPOscopeCallback(), tmp_path, log).run(2000, end=False)
-    assert looks[:5] == pytest.approx([10, 22, 34, 51, 78])  # rows 10, 20, 30, 45 and 70, and the looks before
-    assert np.diff(looks[5:]) == pytest.approx(2.0 / trl_callback.BUDGET, abs=2)
+    assert looks[:7] == pytest.approx([10, 22, 34, 51, 78, 110, 162])  # rows 10, 20 … 100, 150, and the looks before
+    assert np.diff(looks[7:]) == pytest.approx(2.0 / trl_callback.BUDGET, abs=2)
 
 
 @pytest.mark.parametrize("seconds", [0.02, 0.125, 0.7])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import synthetic_series as made
 from synthetic_series import U, flagged
 
 from grposcope.instruments.diagnosis import diagnose
+from grposcope.logs import read
 from grposcope.signs.quantities import Quantities
 from grposcope.signs.reward_parts import unweighted
 
@@ -68,3 +72,22 @@ def test_a_component_without_weight_may_fall_with_the_reward() -> None:
     table["reward"] = table["component/proxy"] = table["reward"] - 0.5 * U
     table["component/true"] = 0.5 - 0.4 * U + 0.01 * made.ar1(np.random.default_rng(5), 120, 0.3)
     assert "reward hacking" not in flagged(table)
+
+
+def test_right_answers_are_traded_for_another_part(tmp_path: Path) -> None:
+    """Whatever the sum of the parts does; a part that sinks beside it, or answers that stay, are no trade."""
+
+    def hacked(seed: int, answers: float, style: float) -> bool:
+        rng, k = np.random.default_rng(seed), np.arange(160)
+        right = 0.4 * (1 - (1 - answers) * np.minimum(1, k / 60)) + 0.015 * rng.normal(size=160)
+        written = 0.5 + style * k / 160 + 0.02 * rng.normal(size=160)
+        rows = [
+            {"step": int(i) + 1, "reward": float(right[i] + written[i]), "rewards/answer/mean": float(right[i]),
+             "rewards/style/mean": float(written[i]), "reward_std": 0.3, "loss": 0.01}
+            for i in k
+        ]  # fmt: skip
+        (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return any(one.present and one.fault == "reward hacking" for one in diagnose(read(tmp_path / "log.jsonl")))
+
+    assert all(hacked(seed, 0.0, 0.5) for seed in range(6))
+    assert not any(hacked(seed, 1.0, 0.0) or hacked(seed, 0.0, -0.2) for seed in range(6))

@@ -251,7 +251,51 @@ def skipped(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(said["k"], [sum(values)], 9) or any_of(said["n"], [len(values)], 9)
 
 
+def replaced(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY A → B nats per token at step S, and the reward and …": its medians on both sides of the step."""
+    step = int(value_of(match["step"]))
+    course = raw.finite(key_of(raw, match["name"]) or "")
+    before, after = ([value for at, value in course if (at >= step) == late] for late in (False, True))
+    if not match["a"]:
+        return any_of(match["b"], [statistics.median(after)], 3)
+    return any_of(match["a"], [statistics.median(before)], 1) or any_of(match["b"], [statistics.median(after)], 1)
+
+
+def of_a_stage(raw: RawLog, match: re.Match[str]) -> str:
+    """ "from one row to the next at step S, …; the policy did not jump there (KEY A → B)": medians of five steps."""
+    step = int(value_of(match["step"]))
+    course = [(at, value) for at, value in raw.finite(key_of(raw, match["name"]) or "") if abs(at - step) <= 5]
+    before, after = (statistics.median(value for at, value in course if (at >= step) == late) for late in (False, True))
+    reward = dict(raw.finite(raw.names["reward"]))
+    fell = min(reward[at] - reward.get(at - 1, math.inf) for at in reward if abs(at - step) <= 5)
+    if reward[step] - reward[step - 1] != fell:
+        return "it fell more at another step"
+    return any_of(match["a"], [before], 1) or any_of(match["b"], [after], 1)
+
+
+def dip(raw: RawLog, match: re.Match[str]) -> str:
+    """ "steps A to B, far below those around, left out": each of them is below each of the five rows on either side."""
+    first, last = (int(value_of(match[name] or match["a"])) for name in ("a", "b"))
+    course = raw.finite(raw.names["reward"])
+    inside = [value for at, value in course if first <= at <= last]
+    around = [value for at, value in course if at < first][-5:] + [value for at, value in course if at > last][:5]
+    return "" if inside and statistics.median(inside) < min(around) else "not below those around"
+
+
 OF_CAUSES: Sequence[tuple[str, Check]] = (
+    (r"steps? (?P<a>[\d,]*\d)(?: to (?P<b>[\d,]*\d))?, far below those around, left out", dip),
+    (
+        rf"from one row to the next at step {STEP}, and rises since; the policy did not jump there"
+        rf" \((?P<name>{NAME}) (?P<a>{V}) → (?P<b>{V})\)",
+        of_a_stage,
+    ),
+    (
+        rf"(?P<name>{NAME}) (?P<a>{V}) → (?P<b>{V}) nats per token at step {STEP}, and the reward and {NAME}"
+        rf"(?:, {NAME})*(?: and {NAME})? are at other levels from that step on",
+        replaced,
+    ),
+    (rf"(?P<name>{NAME}) (?P<a>{V}) → (?P<b>{V}) at step {STEP}, with the reward", replaced),
+    (rf"(?P<name>{NAME}), median from step {STEP} on: (?P<a>)?(?P<b>{V})", replaced),
     (
         rf"(?P<name>{NAME}) is (?P<a>{V}) in the (?P<k>\d+) rows in which no token is clipped and (?P<b>{V}) in the "
         rf"{N} in which (?P<v>{V}) are",

@@ -112,6 +112,9 @@ def examples(folder: Path) -> dict[str, Example]:
         "clip range not read": Example({ACTOR + "clip_ratio": 0.1}, {ACTOR + "clip_ratio": 0.2}, VERL),
         "idle clip range": Example({"epsilon_high": 0.28}, {"num_iterations": 2}),
         "idle kl coefficient": Example({ACTOR + "kl_loss_coef": 0.01}, {ACTOR + "use_kl_loss": True}, VERL),
+        "kl estimator without gradient": Example(
+            {ACTOR + "use_kl_loss": True, ACTOR + "kl_loss_type": "k1"}, {ACTOR + "kl_loss_type": "low_var_kl"}, VERL
+        ),
         "unused reference": Example({ACTOR + "use_kl_loss": True, ACTOR + "kl_loss_coef": 0.0},
                                     {ACTOR + "kl_loss_coef": 0.01}, VERL),
         "two kl penalties": Example({ACTOR + "use_kl_loss": True, KL: True}, {KL: False}, VERL),

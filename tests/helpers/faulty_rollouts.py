@@ -246,6 +246,12 @@ def optimizer(faulty: bool) -> PipelineEvidence:
     return PipelineEvidence("", stated=Stated(beta2=0.999), optimizer=seen)
 
 
+def in_force(faulty: bool) -> PipelineEvidence:
+    """Steps shrink the weights by another share than is stated, or by that."""
+    seen = OptimizerEvidence(1, 1.0, 1.0, 1e-3, "", 1e-3, 0.3 if faulty else 0.1, 1e-3)
+    return PipelineEvidence("", stated=Stated(decay=0.1), optimizer=(seen,))
+
+
 def taken(faulty: bool) -> PipelineEvidence:
     """Adam takes the logged gradients, of norms 0.5 and 3, clipped at 1, or at a thousandth of that."""
     norms = np.array([0.5, 3.0, 0.8])
@@ -386,6 +392,7 @@ FAULTY: Mapping[str, Build] = {
     "wrong old log-probabilities": each(bfloat16),
     "learning rate off schedule": log(lambda run: {"lr": np.full(60, 1e-5)}, SCHEDULE),
     "repeated data": prompts,
+    "weight decay not in force": in_force,
     "optimiser state lost": optimizer,
     "weights lost at a restart": log(
         lambda run: {"reward": np.where(np.arange(60) < 30, 1.0, 0.0) + 0.01 * run.table["reward"]}, restart=31

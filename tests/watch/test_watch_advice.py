@@ -30,7 +30,7 @@ def test_advice_is_said_once_and_never_taken_back(tmp_path: Path) -> None:
     asked, said = advice.adviser("advise"), ()
     states = [WatchedState()]
     for steps in (40, 70, 90, 100, 120):
-        now = asked(read(log(tmp_path / "log.jsonl", steps)))
+        now = asked(read(log(tmp_path / "log.jsonl", steps)), ())
         assert now[: len(said)] == said
         said = now
         states.append(WatchedState(steps, advice=now))

@@ -6,10 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grposcope.signs.lasting import BEFORE, begins
 from grposcope.signs.quantities import LEAST, Quantities
 
 ALL = 0.99
 """Share of dead groups that is all of them."""
+
+
+def all_equal_since(quantities: Quantities) -> float | None:
+    """The step since which all groups are dead in every row, where that began at once in the middle; None else."""
+    dead = quantities.dead_fraction
+    if dead is None or quantities.dead_fraction_is_bound or dead.values.max() > 1:
+        return None
+    first = begins(dead.values >= ALL)
+    return None if first is None or dead.values[first - 1] > BEFORE else float(dead.steps[first])
 
 
 @dataclass(frozen=True)

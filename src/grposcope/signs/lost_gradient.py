@@ -9,13 +9,17 @@ from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.core.text import number
 from grposcope.signs import first_rows, run_outcome
 from grposcope.signs.equal_groups import equal_rows
-from grposcope.signs.quantities import LEAST, NO_SPREAD, SHORT, Quantities
+from grposcope.signs.lasting import begins
+from grposcope.signs.quantities import LEAST, NO_SPREAD, SHORT, MetricSeries, Quantities
 
 LOST, UNTRAINED = "lost gradient", "no token trained on"
 """The two faults that the same rows tell apart."""
 
 NEUTRAL = {"gen_kl_error": 0.0, "token_mult_prob_error": 1.0, "mismatch/k3": 0.0, "mismatch/mult_error": 1.0}
 """Means over the tokens trained on, and the value that each has where there is no token."""
+
+OFTEN = 0.9
+"""Share of the rows without a gradient in which some group has different rewards, at least."""
 
 DEAD = 0.99
 """Mean share of dead groups above which these explain that there is no gradient."""
@@ -42,6 +46,14 @@ NORM = "take the norm from the engine (DeepSpeed: get_global_grad_norm()); the t
 def check(quantities: Quantities) -> Finding:
     """Every gradient norm is 0 while groups differ; that no token is in the mask where means over tokens are empty."""
     norm = quantities.require("grad_norm", LEAST)
+    if (since := _lost_since(quantities, norm)) is not None:
+        step, differ = since
+        because = (
+            f"the gradient is exactly 0 in every row since step {step:,} {differ}: it is lost after the advantages"
+        )
+        evidence = [Sign("largest gradient norm since", 0.0, column=norm.name)]
+        return fact(True, because, tuple(evidence), step, fault=LOST, remedy=f"{MASK}; {BACKWARD}", explains=FOLLOWS,
+                    brief=f"{quantities.key(norm.name)} is 0 since step {step:,}")  # fmt: skip
     if norm.values.any():
         return fact(False, f"the gradient is not 0 in all {len(norm)} rows")
     differ = _differ(quantities)
@@ -76,7 +88,24 @@ def check(quantities: Quantities) -> Finding:
 def is_lost(quantities: Quantities) -> bool:
     """Whether there is no gradient although groups differ, so that their rewards do not explain it."""
     norm = quantities.get("grad_norm", LEAST)
-    return norm is not None and not norm.values.any() and bool(_differ(quantities))
+    if norm is None:
+        return False
+    return _lost_since(quantities, norm) is not None or (not norm.values.any() and bool(_differ(quantities)))
+
+
+def _lost_since(quantities: Quantities, norm: MetricSeries) -> tuple[int, str] | None:
+    """The step since which the gradient is exactly 0 although groups differ, and by what that is seen, where it began
+    in the middle of the run; None else."""
+    first, dead = begins(norm.values == 0), quantities.dead_fraction
+    if first is None or dead is None or quantities.dead_fraction_is_bound:
+        return None
+    spread = quantities.column("reward_std")
+    if spread is not None and not np.median(spread.values[spread.steps >= norm.steps[first]]) > NO_SPREAD:
+        return None
+    alive = 1 - dead.values[dead.steps >= norm.steps[first]]
+    if not len(alive) or np.mean(alive > 0) < OFTEN:
+        return None
+    return int(norm.steps[first]), f"although {alive.mean():.0%} of groups have different rewards in these rows"
 
 
 def _differ(quantities: Quantities) -> str:

@@ -51,6 +51,15 @@ CUT = 0.02
 STALER = 1.5
 """Late over early staleness above which the staleness grew."""
 
+COMPARE = (
+    "compare what the sampler was given before that step and after it: temperature and top-p, precision, the template "
+    "of the prompts, and a checksum of its weights"
+)
+"""What to do about a jump that stays."""
+
+STAYS = 1.5
+"""Later over earlier size after a jump up to which it stays at its level."""
+
 TOGETHER = 0.5
 """Rank correlation of mismatch and staleness above which they move together."""
 
@@ -86,7 +95,7 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
     if staleness is None and (said := moves_alone(quantities)):
         return _explained(NEVER, f"it grows from the first step, and {said}")
     if of_jump > of_growth:
-        return _jump(onset.since(course, 1))
+        return _jump(quantities, sizes, onset.since(course, 1))
     if of_power >= max(FOLLOWS, of_growth) and POWERS[0] < exponent < POWERS[1]:
         return _frozen(quantities, staleness, exponent)
     return _unexplained(quantities, staleness)
@@ -167,9 +176,9 @@ def _travelled(quantities: Quantities, steps: Array) -> Array:
     return np.maximum(total, float(total.max()) / len(steps) ** 2)
 
 
-def _explained(fault: str, because: str, since: Interval | None = None) -> Finding:
+def _explained(fault: str, because: str, since: Interval | None = None, remedy: str = "") -> Finding:
     """A fault with the reason that the course of the mismatch gives for it."""
-    return Finding(fault, "possible", because=because, since=since)
+    return Finding(fault, "possible", because=because, since=since, remedy=remedy)
 
 
 def _floor(quantities: Quantities, sizes: MetricSeries, early: float) -> Finding:
@@ -215,8 +224,21 @@ def _is_truncated(ratio: float, size: float) -> bool:
     return ratio < 1 - CUT and -math.log(max(ratio, 1e-9)) > ONE_SIDED * size
 
 
-def _jump(since: Interval | None) -> Finding:
+def _jump(quantities: Quantities, sizes: MetricSeries, since: Interval | None) -> Finding:
+    """Other weights, where the trainer was restarted or the sizes grow on after the jump; a level that stays is as well
+    made by another temperature, precision or prompt."""
     when = "" if since is None else f" at step {since.step:,}"
+    if since is not None and not quantities.run.segments:
+        after = sizes.values[sizes.steps > since.last]
+        first, rest = np.median(after[: len(after) // 2 or 1]), np.median(after[len(after) // 2 :])
+        if len(after) < SHORT or rest <= STAYS * first:
+            return _explained(
+                UNEXPLAINED,
+                f"it jumped{when} and stays there, with no restart in the log: from that step on the sampler has "
+                "another temperature, precision or prompt than the trainer, or other weights",
+                since,
+                COMPARE,
+            )
     because = f"it jumped{when}, as when a resumed or restarted sampler loads the wrong weights"
     return _explained(REPLACED, because, since)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grposcope.signs.lasting import begins
 from grposcope.signs.quantities import LEAST, Quantities
 
 ALONG = 0.99
@@ -27,6 +28,28 @@ class Multiple:
     of: str
     loss: str
     rows: int
+
+
+def changed_multiple(quantities: Quantities, quantity: str, least: float) -> tuple[int, float] | None:
+    """The step since which the loss is another multiple of a quantity, of `least` or more, and that multiple, where
+    it was a smaller one before; None where it was not, or where rows do not agree."""
+    loss, distance = quantities.column("loss"), quantities.get(quantity, LEAST)
+    if loss is None or distance is None:
+        return None
+    steps, a, b = np.intersect1d(loss.steps, distance.steps, return_indices=True)
+    y, x = loss.values[a], distance.values[b]
+    steps, y, x = steps[x > 0], y[x > 0], x[x > 0]
+    ratios = y / x
+    first = begins(ratios >= least)
+    if first is None:
+        return None
+    ratio = float(np.median(ratios[first:]))
+    if (
+        float(np.median(np.abs(ratios[first:] - ratio))) > ALIKE * ratio
+        or np.median(np.abs(ratios[:first])) > least / 2
+    ):
+        return None
+    return int(steps[first]), ratio
 
 
 def loss_as_multiple(quantities: Quantities, quantity: str) -> Multiple | None:

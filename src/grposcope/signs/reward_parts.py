@@ -118,6 +118,26 @@ def _against_components(
             )
         brief = f"{quantities.key(series.name)} {_brief(series)}"
         tests.append(measured(p, because, evidence, brief=brief, begins=partial(onset.since, series, -1)))
+    return [*tests, *_traded(quantities, parts)]
+
+
+def _traded(quantities: Quantities, parts: dict[str, MetricSeries]) -> list[Finding]:
+    """Right answers are lost while another part of the reward rises, whatever their sum does."""
+    tests: list[Finding] = []
+    for name, series in parts.items():
+        if not pays_for_answers(name) or series.level(LATE).value > LEFT * series.level(EARLY).value:
+            continue
+        others = {other: part for other, part in parts.items() if not pays_for_answers(other)}
+        rises = {other: part.curve.change().p_up for other, part in others.items()}
+        if not rises:
+            continue
+        gained = min(rises, key=lambda other: rises[other])
+        p = max(series.curve.change().p_down, min(1.0, len(rises) * rises[gained]))
+        gain = f"component {gained} {went(others[gained])}"
+        because = f"component {name} {went(series)} while {gain}: one part of the reward is traded for another"
+        evidence = (*ends(others[gained]), *ends(series, "should not fall"))
+        brief = f"{gained} {_brief(others[gained])}"
+        tests.append(measured(p, because, evidence, brief=brief, begins=partial(onset.since, series, -1)))
     return tests
 
 

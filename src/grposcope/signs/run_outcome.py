@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from grposcope.core.estimate import Estimate
-from grposcope.core.finding import Grade
+from grposcope.core.finding import Grade, Interval
 from grposcope.core.run import Evaluations, Run, once
 from grposcope.maths.intervals import Z, trusted, wilson
 from grposcope.maths.timeseries import level
@@ -21,6 +21,7 @@ from grposcope.signs.heldout import ESTIMATED, UNNAMED, heldout_scores, score_ra
 from grposcope.signs.heldout import of_run as of_scores
 from grposcope.signs.outcome import Outcome
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
+from grposcope.signs.short_dip import short_dip
 from grposcope.signs.thresholds import CERTAIN, FEWEST, PROBLEMS, RISES, STILL
 
 TWO = 2
@@ -149,6 +150,14 @@ def of_reward(quantities: Quantities) -> Outcome:
     if len(reward) < LEAST:
         return outcome_tests.of_few(reward, margin, quantities.absence("reward"))
     found = outcome_tests.of_reward(reward, quantities.reward_range, margin, quantities.least_gain(STILL))
+    if found.fate == "cannot tell" and reward.sampling is None and (dip := short_dip(reward.values)) is not None:
+        rest = np.delete(np.arange(len(reward)), slice(*dip))
+        shorter = MetricSeries(reward.name, reward.steps[rest], reward.values[rest])
+        again = outcome_tests.of_reward(shorter, quantities.reward_range, margin, quantities.least_gain(STILL))
+        if again.fate != "cannot tell":
+            first, last = (int(reward.steps[row]) for row in (dip[0], dip[1] - 1))
+            levels = {name: getattr(found, name) for name in ("start", "end", "best", "best_step")}
+            found = replace(again, **levels, dip=Interval(first, first, last))
     return replace(found, sampled=reward.sampling is not None, sum_of_parts=_sums_parts(quantities))
 
 

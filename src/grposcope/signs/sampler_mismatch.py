@@ -115,7 +115,8 @@ def check(quantities: Quantities) -> Finding:
     if told.fault in (INPUTS, NEVER):
         explains, when = OF_OTHERS_ROLLOUTS, None
     return measured(
-        worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when
+        worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when,
+        remedy=told.remedy,
     )  # fmt: skip
 
 

@@ -27,18 +27,18 @@ class Advice:
 
     def __str__(self) -> str:
         finding = self.finding
-        return f"step {finding.seen or 0:,}: {finding.brief}: {finding.because}. {self.do}"
+        return f"step {finding.seen or 0:,}: {finding.brief or finding.fault}: {finding.because}. {self.do}"
 
 
-Adviser = Callable[[Run], tuple[Advice, ...]]
-"""All advice about a run so far, in order."""
+Adviser = Callable[[Run, Sequence[Finding]], tuple[Advice, ...]]
+"""All advice about a run so far, given the alarms that were raised, in the order of their steps."""
 
 
 def adviser(policy: str) -> Adviser:
     """What advises by a policy such as "advise" or "advise:fall=0.2"; UserError for one that acts."""
     if not has("autopilot"):
         raise UserError(needed(["autopilot"]))
-    from grposcope.instruments.autopilot import wording
+    from grposcope.instruments.autopilot import hindsight, wording
     from grposcope.instruments.autopilot.policy import parse
     from grposcope.instruments.autopilot.replay import replay
 
@@ -46,13 +46,19 @@ def adviser(policy: str) -> Adviser:
     if read.mode != "advise":
         raise UserError(f"autopilot {policy!r}: watch can only advise, not act; use advise, with its limits")
 
-    def advise(run: Run) -> tuple[Advice, ...]:
-        decisions = replay(run, read).decisions
-        return tuple(
+    def advise(run: Run, alarms: Sequence[Finding]) -> tuple[Advice, ...]:
+        story = replay(run, read)
+        decided = [
             Advice(decision.why, decision.action, wording.action(decision))
-            for decision in decisions
+            for decision in story.decisions
             if isinstance(decision.why, Finding)
-        )
+        ]
+        told = [
+            Advice(alarm, "tell", hindsight.left_to_others(alarm, run, story, read))
+            for alarm in alarms
+            if alarm.grade == "failing" and not hindsight.decided_by(alarm, story)
+        ]
+        return tuple(sorted([*decided, *told], key=lambda each: each.finding.seen or 0))
 
     return advise
 

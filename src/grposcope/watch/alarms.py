@@ -1,11 +1,10 @@
 """Alarms: modes newly flagged in a run in progress, each raised once per onset. Method of this project; no publication.
 
-Looking at a growing run m times at level α each gives more than α false alarms in the end. So each look spends a part
-of α: the k-th look with anything to test, 1 ≤ k, is made at α_k = α / (k (k + 1)), and Σ α_k = α; by the union bound
-the chance of any alarm in a run without failures stays below α, however long it is watched, as far as each look keeps
-its level (docs/diagnosis.md). Looks are a tenth of the rows apart, so that α_k falls with the logarithm of the length.
-What the record proves (p = 0) needs no level and is raised at any look; values that are not finite are looked at in the
-first row that has one (`Alarms.urgent`).
+Looks and their levels are those of `faults.looks`: at scheduled rows a mode is flagged where `diagnose` flags it on the
+rows so far; at other rows, where a look is made because rows changed or time allows it, it is raised only if it is
+surer than that. What the record proves (p = 0) needs no level and is raised at any look; values that are not finite
+are looked at in the first row that has one (`Alarms.urgent`). What follows from a fault that was raised is raised too,
+and is told to nobody (`Alarms.follows`), so that a fault is one line.
 
 A mode is raised when it is flagged and was not at the look before, or when its grade is worse than at its last alarm:
 a note may become a failure. Otherwise it is raised again only after a look at which it was not flagged, and only with
@@ -23,16 +22,15 @@ from dataclasses import dataclass, replace
 from grposcope.core.errors import UserError
 from grposcope.core.finding import GRADES, Finding, Grade
 from grposcope.core.run import Run
-from grposcope.faults import catalogue, judge
+from grposcope.faults import catalogue, judge, looks
 from grposcope.faults.judge import LEVEL, diagnose
-from grposcope.signs.quantities import LEAST
 
 GROWTH = 1.1
-"""Rows at a look over rows at the look before."""
+"""Rows at a look over rows at the look before, where time allows it."""
 
-FREE = (10, 20, 30, 45, 70)
-"""Rows at which a run is looked at whatever that costs: one that is dead from its first steps is seen within them, also
-where steps take a tenth of a second."""
+FREE = 150
+"""Rows up to which scheduled looks are made whatever that costs: a run that is dead from its first steps is seen within
+them, also where steps take a tenth of a second."""
 
 BUDGET = 0.005
 """Largest share of the time of a training that its own diagnosis may take, but for the first looks."""
@@ -56,44 +54,54 @@ class Alarms:
         self._silent = catalogue.minor() - set(minor)
         self.findings: tuple[Finding, ...] = ()
         self._active = {alarm.fault for alarm in self.raised}
-        self._looks = math.ceil(math.log(rows / LEAST) / math.log(GROWTH)) + 1 if rows >= LEAST else 0
+        self._judged = rows
         self.rows, self._last = 0, 0
         self._odd: set[str] = set()
 
     def due(self, rows: int) -> bool:
         """Whether a run of `rows` rows has grown enough for another look, or is another run."""
-        return rows >= max(self.rows + 1, math.ceil(GROWTH * self.rows)) or 0 < rows < self.rows
+        grown = rows >= max(self.rows + 1, math.ceil(GROWTH * self.rows)) or looks.passes(self.rows, rows)
+        return grown or 0 < rows < self.rows
 
     def free(self, rows: int) -> bool:
         """Whether one of the first looks is due, which need not keep to the budget."""
-        return any(self.rows < least <= rows for least in FREE)
+        return self.rows < FREE and looks.passes(self.rows, min(rows, FREE))
 
     def urgent(self, run: Run) -> bool:
         """Whether a metric of the run is not finite that was finite at the last look: to be looked at at once."""
         return not run.nonfinite.keys() <= self._odd
 
     def look(self, run: Run, of_texts: Sequence[Finding] = ()) -> list[Finding]:
-        """Diagnose the run at the level of this look; returns the new alarms. of_texts: exploits that its texts show,
-        which have a level of their own (`text_looks`)."""
+        """Diagnose the run; returns the new alarms. of_texts: exploits that its texts show, which have a level of
+        their own (`text_looks`)."""
         if not run.steps:
             return []
         step = int(run.table["step"][-1])
         if step < self._last:
             self._forget(step)
         self.rows, self._last, self._odd = run.steps, step, set(run.nonfinite)
-        share = 1 / ((self._looks + 1) * (self._looks + 2))
-        of_log = diagnose(run, self.level * share)
-        self._looks += any(finding.p > 0 for finding in of_log)
+        sure = looks.level_of_look(self._judged, run.steps, self.level)
+        self._judged = run.steps
+        of_log = diagnose(run, self.level)
         self.findings = judge.in_order([*of_log, *of_texts]) if of_texts else of_log
-        flagged = [f for f in self.findings if f.status == "present" and f.fault not in self._silent]
+        present = [f for f in self.findings if f.present and f.fault not in self._silent]
+        flagged = [f for f in present if f in of_texts or f.basis == "fact" or not f.adjusted >= sure]
         new = [
             replace(finding, seen=step)
             for finding in flagged
             if finding.grade is not None and self._is_new(finding, finding.grade)
         ]
-        self._active = {finding.fault for finding in flagged}
+        still = self._active & {finding.fault for finding in present}
+        self._active = still | {finding.fault for finding in flagged}
         self.raised += new
         return new
+
+    def follows(self, alarm: Finding) -> bool:
+        """Whether an alarm is explained by one that was raised no later and is still flagged: it is no news then."""
+        return any(
+            cause.fault != alarm.fault and cause.fault in self._active and judge.explains(cause, alarm)
+            for cause in self.raised
+        )
 
     def _is_new(self, finding: Finding, grade: Grade) -> bool:
         before = [alarm for alarm in self.raised if alarm.fault == finding.fault]
@@ -108,7 +116,7 @@ class Alarms:
         """Drop alarms after `step`: the run went back to it, or is another one, and they may be raised anew."""
         self.raised = [alarm for alarm in self.raised if (alarm.seen or 0) <= step]
         self._active &= {alarm.fault for alarm in self.raised}
-        self._looks = 0
+        self._judged = 0
 
 
 @dataclass(frozen=True)

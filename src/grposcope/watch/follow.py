@@ -181,7 +181,7 @@ class Watcher:
                 new = self.alarms.look(run, self.texts.look(run.rollouts, now=ended))
                 self.findings = findings_of(run) if run.meta.status in ENDED else self.alarms.findings
                 self.verdict = verdict(run, self.findings) if self.findings else None
-                self.advice = self.advice if self.adviser is None else self.adviser(run)
+                self.advice = self.advice if self.adviser is None else self.adviser(run, self.alarms.raised)
                 self.learned = learning.of_run(run).sentence if len(learning.evaluations(run)) > 1 else ""
         self._pace.spent(time.perf_counter() - began)
         return new

@@ -19,6 +19,7 @@ from grposcope.logs.tail import Pace
 from grposcope.watch import alarm_file, alerts
 from grposcope.watch.alarms import BUDGET, FIRST, Alarms, wanted
 from grposcope.watch.receivers.program import MetricLogger
+from grposcope.watch.row_signs import RowSigns
 from grposcope.watch.text_looks import GROUPS, TextLooks
 from grposcope.watch.wording import alarm_alert, alarm_line
 
@@ -37,6 +38,7 @@ class LiveAlarms:
         self._alarms = Alarms(alarm_file.cut_back(folder, done), done)
         self._pace = Pace(BUDGET, FIRST / BUDGET)
         self._odd: set[str] = set()
+        self._signs = RowSigns()
         self._texts = TextLooks(BUDGET)
         self._senders = [alerts.Sender(logger.name, logger.alert) for logger in loggers]
 
@@ -46,10 +48,10 @@ class LiveAlarms:
             self._texts.take(step, drawn(GROUPS))
 
     def step(self, row: Mapping[str, Any]) -> None:
-        """Take note of a further row, and judge the record if that is due, or at once if a metric is lost in it."""
+        """Take note of a further row; judge the record if that is due, or at once if a metric is lost or changed."""
         self._rows += 1
         odd = not_finite_in(row)
-        urgent = not odd <= self._odd
+        urgent = self._signs.take(row) or not odd <= self._odd
         self._odd |= odd
         due = urgent or self._alarms.free(self._rows) or (self._pace.ready() and self._alarms.due(self._rows))
         if self._senders and not self._broken and due:
@@ -69,7 +71,7 @@ class LiveAlarms:
             run = reader.read(self._folder)
             new = self._alarms.look(run, self._texts.look(run.rollouts, now=last))
             alarm_file.append(self._folder, new)
-            for alarm in new:
+            for alarm in (alarm for alarm in new if not self._alarms.follows(alarm)):
                 self._say(visible(alarm_line(alarm), 1000))
                 if SENT.covers(alarm.fault, alarm.grade):
                     alert = alarm_alert(alarm, str(self._folder))

@@ -78,7 +78,9 @@ def test_a_problem_that_only_the_diagnosis_finds_is_told(tmp_path: Path, capsys:
     said = capsys.readouterr().out
     assert said.startswith("The run is failing, and an autopilot would have done nothing about it.")
     assert "grposcope diagnose says of the whole run: failing" in said
-    assert re.search(r"Entropy collapse since step \d+: an autopilot has no monitor and no action", said)
+    assert re.search(
+        r"Entropy collapse since step \d+ \(alarm at step \d+\): an autopilot has no monitor and no action", said
+    )
 
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "example.jsonl"

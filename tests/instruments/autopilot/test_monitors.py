@@ -160,3 +160,33 @@ def test_weights_that_were_put_back_have_to_be_as_good_as_before() -> None:
     assert again.verdict() == "held"
     restored = monitors.heldout_of(json.loads(dumps(monitors.state(again))))
     assert (restored.reference, restored.verdict()) == (again.reference, "held")
+
+
+def test_wandering_is_what_the_prompts_of_a_batch_do_not_make() -> None:
+    draw = np.random.default_rng(4)
+
+    def batches(levels: np.ndarray, prompts: int = 64) -> list[tuple[int, int, float, float]]:
+        drawn = [draw.normal(level, 0.3, prompts) for level in levels]
+        return [(step, prompts, float(own.mean()), float(own.var())) for step, own in enumerate(drawn)]
+
+    steady = [monitors.wandering(batches(np.full(48, 0.5))) for _ in range(20)]
+    rising = [monitors.wandering(batches(np.linspace(0.2, 0.8, 48))) for _ in range(20)]
+    wild = [monitors.wandering(batches(0.5 + 0.1 * draw.normal(size=48))) for _ in range(20)]
+    assert max(np.mean(steady), np.mean(rising)) < 0.01
+    assert np.mean(wild) == pytest.approx(0.1, rel=0.1)
+    assert monitors.wandering(batches(np.full(2 * monitors.WINDOW - 1, 0.5))) == 0
+
+
+def test_the_limit_of_a_fall_allows_for_wandering(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drop(spread: float, factor: float) -> float:
+        monkeypatch.setattr(monitors, "WANDERS", factor)
+        draw, fall = np.random.default_rng(5), monitors.Fall(0.1)
+        for step in range(60):
+            level = 0.2 + 0.5 * step / 60 + spread * draw.normal()
+            fall.take(step, np.clip(draw.normal(level, 0.1, 64), 0, 1))
+        last = fall.hypotheses[-1]
+        assert last.step > 40
+        return last.level - last.limit
+
+    assert drop(0.0, 2.0) == pytest.approx(drop(0.0, 0.0), abs=0.03)
+    assert 0.08 < drop(0.06, 2.0) - drop(0.06, 0.0) < 0.16

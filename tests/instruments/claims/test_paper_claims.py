@@ -14,7 +14,7 @@ from places import ROOT
 from grposcope.cli import main
 from grposcope.core.errors import UserError
 from grposcope.instruments import claims
-from grposcope.instruments.claims import answer, chosen, dynamics, finite_groups, lags, turns, ustatistic
+from grposcope.instruments.claims import answer, chosen, dynamics, finite_groups, lags, reuse, turns, ustatistic
 from grposcope.instruments.claims.enumerated import EnumeratedPolicy, leave_one_out
 from grposcope.instruments.stability import constant_lag, refresh
 from reference import ustat_policies
@@ -41,6 +41,7 @@ DOCUMENTED = {
     "finite-baseline": ("[U] leave-one-out beats no baseline", "does not hold", "does not hold at a finite G"),
     "shrunk-baseline": ("a baseline shrunk to 0", "holds", "holds on frozen gradients"),
     "standardized-error": ("… its error is tr Σ₁/G", "holds in part", "holds as a bound"),
+    "batch-reuse": ("… the updates since a batch was drawn", "holds", "holds"),
     "k3-tokens": ("… a k3 penalty summed over tokens", "does not hold", "does not hold"),
     "published-rule": ("[D] κηK < 1 − μ", "holds", "holds: safe"),
 }
@@ -118,6 +119,33 @@ def test_wrong_theory_of_small_groups_and_lags_does_not_hold(monkeypatch: pytest
 
     monkeypatch.setattr(turns.Episodes, "__init__", with_future)
     assert turns.multi_turn(quiet).verdict == "holds"
+
+
+def test_a_bias_that_does_not_vanish_with_the_distance_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the ratio is no ratio; full weights have no bias, at any distance."""
+    rng = np.random.default_rng(1)
+    features, old, step, right = rng.normal(size=(4, 3, 4)), rng.normal(size=4), rng.normal(size=4), np.eye(9)[2]
+    whole = reuse.bias(features, old, step, right, lambda ratios: ratios.prod(1, keepdims=True) * np.ones((1, 2)))
+    assert whole == 0.0
+    assert reuse.bias(features, old, step, right, np.ones_like) > 1e-6
+    monkeypatch.setattr(reuse, "RATIOS", {"twice": lambda ratios: 2 * ratios})
+    assert reuse.between_updates(quiet).verdict == "does not hold"
+
+
+def test_full_weights_are_the_gradient_of_what_the_advantages_of_old_rollouts_pay() -> None:
+    """Σ π(y) E[A | y], E[A | y] held fixed, by finite differences."""
+    rng = np.random.default_rng(2)
+    features, old, step, right = rng.normal(size=(4, 3, 4)), rng.normal(size=4), 0.3 * rng.normal(size=4), np.eye(9)[2]
+    drawn, _ = reuse._tables(features, old)
+    paid = np.asarray(reuse._advantage(float(drawn.prod(1) @ right), 4))[right.astype(int)]
+
+    def value(theta: np.ndarray) -> float:
+        return float(reuse._tables(features, theta)[0].prod(1) @ paid)
+
+    differences = [(value(old + step + 1e-6 * e) - value(old + step - 1e-6 * e)) / 2e-6 for e in np.eye(4)]
+    now, scores = reuse._tables(features, old + step)
+    weighted = np.einsum("n,n,ntd->d", now.prod(1), paid, scores)
+    assert weighted == pytest.approx(np.array(differences), abs=1e-8)
 
 
 def test_how_a_statement_stands_in_its_paper_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,6 +107,22 @@ def test_a_prompt_that_carries_most_of_the_gradients_is_told(facts: GroupSize) -
     assert f"one of 10 carries {both[3] / sum(both):.0%} of the squared gradients" in uneven.uneven_sentence()
 
 
+def test_few_live_groups_are_no_uneven_ones(facts: GroupSize) -> None:
+    """Three of 24 groups are live, with gradients alike: each has about a third of the squares; not with nine, where
+    one has half."""
+    rng = np.random.default_rng(4)
+    rewards, scores = np.zeros((24, 4)), rng.standard_normal((24, 4, 30))
+    rewards[:3, :2] = 1.0
+    alike = replace(facts, moments=moments.from_scores(scores, rewards))
+    assert alike.moments.largest_share > 0.3
+    assert alike.uneven_sentence() == ""
+    rewards[:9, :2] = 1.0
+    scores[0] *= 2.8
+    uneven = replace(facts, moments=moments.from_scores(scores, rewards))
+    assert 4 / 9 < uneven.moments.largest_share < 0.6
+    assert "one of 24 carries" in uneven.uneven_sentence()
+
+
 def test_a_few_prompts_with_most_of_the_score_norm_are_told(facts: GroupSize) -> None:
     """Four of twenty-four with scores three times as long: none carries a fifth, and E‖s‖² is known to a quarter."""
     rng = np.random.default_rng(0)

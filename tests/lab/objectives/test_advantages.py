@@ -243,6 +243,17 @@ def test_a_shrunk_baseline_is_unbiased_over_all_outcomes_of_a_batch(
     assert total == [exact(p * (1 - p)) for p in chances]
 
 
+@pytest.mark.parametrize(("group", "alike"), [(2, True), (3, True), (4, False), (8, False)])
+def test_standardized_advantages_are_a_multiple_of_leave_one_out_at_two_and_three(group: int, alike: bool) -> None:
+    """Over every live group of two-valued rewards: one factor, so that training with either differs in scale alone."""
+    every = torch.tensor(list(itertools.product((0.0, 1.0), repeat=group))[1:-1], dtype=torch.float64)
+    factors = advantages.standardized(every, eps=0.0) / advantages.leave_one_out(every)
+    spread = float(factors.max() - factors.min())
+    assert spread < 1e-12 if alike else spread > 0.05
+    if group == 3:
+        assert float(factors[0, 0]) == pytest.approx(2 / math.sqrt(3))
+
+
 def test_a_shrunk_baseline_lies_between_none_and_leave_one_out() -> None:
     hard = torch.zeros(8, 4, dtype=torch.float64)
     hard[0, 0] = 1

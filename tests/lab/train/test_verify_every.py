@@ -91,3 +91,24 @@ def again(folder: Path) -> PipelineEvidence:
     places = {int(one.parent.name[5:]): one for one in folder.glob("checkpoints/step-*/model")}
     taken = [gradient_norm.measure(policies.load(str(places[at])), found, at + 1) for at in sorted(places)]
     return replace(found, gradients=tuple(one for one in taken if one is not None))
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_the_rate_that_steps_took_is_held_to_the_schedule(
+    factor: float, policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = loop.update
+
+    def other(model: Any, optimizer: Any, *given: Any, **more: Any) -> Any:
+        for group in optimizer.param_groups:
+            group["lr"] *= factor
+        return update(model, optimizer, *given, **more)
+
+    monkeypatch.setattr(loop, "update", other)
+    train(config(policy, tmp_path, verify_every=1, out=str(tmp_path / "run"), steps=3, eval_problems=0,
+                 checkpoint_every=0, weight_decay=0.2))  # fmt: skip
+    found = read.evidence(tmp_path / "run")
+    assert found.stated.decay == 0.2
+    assert [one.rate / one.scheduled for one in found.optimizer] == pytest.approx([factor] * 3, rel=1e-3)
+    broken = [name for name, one in judged_claims.of(found).items() if one.status == "broken"]
+    assert broken == ([] if factor == 1 else ["first update"])

@@ -6,7 +6,7 @@ import numpy as np
 import onset_curves
 import pytest
 
-from grposcope.maths.timeseries.onset import Onset, _dated, onset
+from grposcope.maths.timeseries.onset import Onset, _dated, at_once, onset
 
 LATE = np.random.default_rng(0).normal(size=(20, 120))
 
@@ -77,6 +77,29 @@ def test_a_jump_in_the_last_rows_is_dated_and_a_single_row_is_not() -> None:
         assert abs(seen.row - 116) <= 1
         spiked = noise + 100 * (np.arange(120) == 60)
         assert onset(spiked) is None
+
+
+def test_a_level_that_is_lost_for_good_is_dated_to_the_row() -> None:
+    """Rows before it may dip by chance, and those after it have another noise or none: all are dated right."""
+    lost = np.arange(120) < 60
+    for noise in LATE:
+        seen = onset(np.where(lost, 0.5 + 0.04 * noise, 0.0), -1, shown=True)
+        assert seen is not None
+        assert seen.low <= seen.row == 60
+        assert at_once(np.where(lost, 0.5 + 0.04 * noise, 2.8 + 0.005 * noise)) == 60
+    long = np.where(np.arange(500) < 201, 0.5, 0.0) + 0.03 * np.random.default_rng(0).normal(size=500)
+    assert at_once(long, -1) == 201, "also of more rows than are averaged in blocks"
+    assert at_once(long, 1) is None
+
+
+def test_a_change_that_takes_several_rows_is_not_at_once() -> None:
+    for noise in LATE:
+        for width in (3, 6, 20):
+            assert at_once(10 * onset_curves.ramp(120, 60, width) + 0.1 * noise) is None
+        spiked = np.where(np.arange(120) < 60, 10.0, 0.0) + 0.1 * noise
+        spiked[30] = 0
+        assert at_once(spiked) is None
+        assert at_once(noise) is None
 
 
 def test_a_growing_course_is_no_onset_and_leaving_it_is() -> None:

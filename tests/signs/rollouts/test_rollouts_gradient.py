@@ -14,6 +14,7 @@ import torch
 from grposcope.core.rollouts import Rollout
 from grposcope.lab.objectives import Objective, divergences, ratios, recipes, reductions
 from grposcope.lab.objectives.surrogates import Cispo, Clip, OneSided, Reinforce
+from grposcope.signs.kl_gradient import KlTerm
 from grposcope.signs.rollouts import token_weights
 from grposcope.signs.rollouts.evidence import (
     GradientEvidence,
@@ -105,7 +106,12 @@ def test_closed_forms_are_autograd(objective: Objective, loss: StatedLoss) -> No
         stated = Stated(loss=loss, kl=KL, reference="start")
         start = scored([row.reference for row in rows(given) if row.reference is not None], 0)
         whole = PipelineEvidence("", rows=rows(given, wanted), stated=stated, scored=(start,))
-        assert told(whole).status == "holds"
+        result = told(whole)
+        assert result.status == "holds"
+        pull = KlTerm(loss.divergence, weighted=loss.kl_weighted).climbs()
+        assert any(f"Its KL term: {pull}." in finding.because for finding in result.told)
+        without = replace(whole, rows=rows(given, derivative(objective, given, 0.0)), stated=replace(stated, kl=0.0))
+        assert not any("Its KL term" in finding.because for finding in told(without).told)
 
 
 @pytest.mark.parametrize(("change", "fault"), [

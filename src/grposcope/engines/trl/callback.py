@@ -6,7 +6,8 @@
 
 The record is OUTPUT_DIR/grposcope, readable during and after the run: `grposcope watch`, `report`, `diagnose`. Only the
 main process writes. A failure of the callback is reported once and never ends the training. The time for diagnosis is
-kept to a share of the run's (BUDGET), except that a loss that is not finite is diagnosed at once. TRL shows a callback
+kept to a share of the run's (BUDGET), except that a loss that is not finite, or a metric that changes at once, is
+diagnosed at once. TRL shows a callback
 only means; single rewards, and texts that are read for what is paid in them, are taken from the files that
 log_completions=True writes.
 """
@@ -40,6 +41,7 @@ from grposcope.logs.trainers.trl_output import RECORD
 from grposcope.watch import alarm_file, alerts, receivers
 from grposcope.watch.alarms import BUDGET, FIRST, Alarms, Wanted, wanted
 from grposcope.watch.alerts import Sender
+from grposcope.watch.row_signs import RowSigns
 from grposcope.watch.text_looks import TextLooks
 from grposcope.watch.wording import alarm_alert, alarm_line
 
@@ -134,7 +136,7 @@ class GRPOscopeCallback(TrainerCallback):
         self._lines = RecordLines(self._record, self._settings)
         self._alarms = Alarms(raised, self._rows, self.stop_on.modes | self.alert_on.modes)
         self._senders = receivers.senders(self.alert_to, folder)
-        self._pace = Pace(BUDGET, FIRST / BUDGET)
+        self._pace, self._signs = Pace(BUDGET, FIRST / BUDGET), RowSigns()
         self._texts, self._output = TextLooks(BUDGET), Path(args.output_dir) if args.log_completions else None
         self._record.phase("training", state.global_step, state.max_steps)
         say(f"grposcope: recording to {folder}; to follow it: grposcope watch {folder}")
@@ -234,6 +236,7 @@ class GRPOscopeCallback(TrainerCallback):
         self._written = row["step"]
         self._lines.step(row["step"], {key: value for key, value in row.items() if key != "step"})
         self._rows += 1
+        self._urgent |= self._signs.take(row)
         if args.log_completions and "reward" in row:
             self._lines.groups(args, row["step"])
         self._lines.put(functools.partial(self._record.phase, "training", state.global_step, state.max_steps))
@@ -270,12 +273,13 @@ class GRPOscopeCallback(TrainerCallback):
         new = self._alarms.look(run, self._texts.look(texts, now=last))
         self._lines.put(functools.partial(alarm_file.append, self._record.folder, new))
         for alarm in new:
-            say(
-                f"grposcope: {visible(alarm_line(alarm), LINE)}",
-                logging.INFO if alarm.grade == "note" else logging.WARNING,
-            )
-            ends = self.stop_on.covers(alarm.fault, alarm.grade)
-            if ends or self.alert_on.covers(alarm.fault, alarm.grade):
+            ends, follows = self.stop_on.covers(alarm.fault, alarm.grade), self._alarms.follows(alarm)
+            if not follows:
+                say(
+                    f"grposcope: {visible(alarm_line(alarm), LINE)}",
+                    logging.INFO if alarm.grade == "note" else logging.WARNING,
+                )
+            if ends or (not follows and self.alert_on.covers(alarm.fault, alarm.grade)):
                 for sender in self._senders:
                     sender.send(alarm_alert(alarm, str(run.meta.source)))
             if ends:

@@ -46,6 +46,7 @@ from grposcope.maths.constraints import Dual
 if TYPE_CHECKING:
     from grposcope.instruments.gradient.probe import Probe
     from grposcope.instruments.verify.in_training import TrainingVerifier
+    from grposcope.lab.train.step_meter import StepMeter
 
     _Behind = GRPOTrainer
 else:  # whatever trainer of TRL stands behind the mixin
@@ -118,6 +119,7 @@ class GRPOscopeMixin(_Behind):
         self._scope_verify_every, self._scope_verified = verify_every, 0
         self._scope_pending: verifying.PendingBatch | None = None
         self._scope_verifier: TrainingVerifier | None = None
+        self._scope_meter: StepMeter | None = None
         self._scope_watched: list[Tensor] | None = None
         self._scope_derivative: list[Tensor] | None = None
         _check(self)
@@ -225,6 +227,8 @@ class GRPOscopeMixin(_Behind):
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """TRL's, noting where the backward pass began while evidence is gathered, which is judged when it is whole."""
+        if self._scope_verify_every and self._scope_meter is None:
+            self._scope_meter = verifying.metered(self)
         loss = super().training_step(model, inputs, num_items_in_batch)
         pending = self._scope_pending
         if pending is not None:

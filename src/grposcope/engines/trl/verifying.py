@@ -20,6 +20,7 @@ from grposcope.engines.trl.scored import Scored
 
 if TYPE_CHECKING:
     from grposcope.core.rollouts import Rollout
+    from grposcope.lab.train.step_meter import StepMeter
     from grposcope.signs.rollouts.evidence import OptimizerEvidence, ScoredTokens, Stated
 
 ROW = "grposcope_row"
@@ -189,6 +190,9 @@ def stated(trainer: Any, ends: set[int], pad: int, advantage: str | None, whole:
         reference=None if getattr(args, "sync_ref_model", False) else "start",
         clip=float(args.max_grad_norm or 0.0),
         beta2=float(args.adam_beta2),
+        decay=float(args.weight_decay)
+        if str(getattr(args.optim, "value", args.optim)).startswith("adamw_torch")
+        else None,
         warmup=None if own else args.get_warmup_steps(trainer.state.max_steps),
         updates=None if own else trainer.state.max_steps,
     )
@@ -216,7 +220,21 @@ def optimizer_state(trainer: Any, step: int) -> OptimizerEvidence | None:
         return None
     rate = float(inner.param_groups[0]["lr"])
     second = sum(float(state["exp_avg_sq"].sum()) for state in states)
-    return OptimizerEvidence(step, min(float(state["step"]) for state in states), second, rate)
+    updates = min(float(state["step"]) for state in states)
+    meter = getattr(trainer, "_scope_meter", None)
+    if meter is None:
+        return OptimizerEvidence(step, updates, second, rate)
+    return OptimizerEvidence(step, updates, second, rate, "", meter.rate, meter.decay, meter.scheduled)
+
+
+def metered(trainer: Any) -> StepMeter | None:
+    """What measures the steps of the optimiser; None where something stands between it and the weights."""
+    from grposcope.lab.train.step_meter import StepMeter
+
+    inner = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+    if _scaled(trainer) or trainer.is_fsdp_enabled or not isinstance(inner, torch.optim.Adam | torch.optim.AdamW):
+        return None
+    return StepMeter(inner, lambda: trainer.lr_scheduler.get_last_lr()[0])
 
 
 COMPARED: Mapping[str, Mapping[str, Any]] = {

@@ -27,7 +27,7 @@ import numpy as np
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import number
-from grposcope.signs.equal_groups import ALL, equal_rows
+from grposcope.signs.equal_groups import ALL, all_equal_since, equal_rows
 from grposcope.signs.quantities import LEAST, NO_SPREAD, MetricSeries, Quantities
 
 ROWS = 0.9
@@ -45,7 +45,8 @@ def check(quantities: Quantities) -> Finding:
     if equal is None:
         return cannot_tell("the share of dead groups is not logged", "dead_fraction")
     if equal.share < ROWS:
-        return fact(False, "some groups have different rewards")
+        since = all_equal_since(quantities)
+        return fact(False, "some groups have different rewards") if since is None else _since(quantities, since)
     spread = _widest(quantities)
     if spread is None:
         return fact(False, "no reward spreads over the batch")
@@ -58,6 +59,22 @@ def check(quantities: Quantities) -> Finding:
     return fact(
         True, because, evidence, explains=FOLLOWS, brief=f"rewards differ by prompt ({what} {size}), not within"
     )
+
+
+def _since(quantities: Quantities, step: float) -> Finding:
+    """Groups that are all dead from a step on, at once, and rewards that spread over the batch all the same."""
+    spread = _widest(quantities)
+    values = np.empty(0) if spread is None else spread.values[spread.steps >= step]
+    if spread is None or not len(values) or np.mean(values > NO_SPREAD) < ROWS:
+        return fact(False, "all groups are dead since a step, and no reward spreads over the batch")
+    size, what = number(float(np.median(values))), _named(quantities, spread)
+    brief = f"since step {step:,.0f} rewards differ by prompt ({what} {size}), not within"
+    because = (
+        f"all groups have equal rewards in every row since step {step:,.0f}, while {what} is {size} over the batch: "
+        "answers to a prompt are paid alike, at levels that differ between prompts"
+    )
+    evidence = (Sign("median spread over the batch", float(np.median(values)), column=spread.name),)
+    return fact(True, because, evidence, int(step), explains=(*FOLLOWS, "dead after a fall"), brief=brief)
 
 
 def _widest(quantities: Quantities) -> MetricSeries | None:

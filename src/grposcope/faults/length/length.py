@@ -37,6 +37,7 @@ from grposcope.faults.checks.expected_truncation import CHECK
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import Contrast
+from grposcope.maths.timeseries.onset import at_once
 from grposcope.signs import first_rows, onset
 from grposcope.signs.counted_as_cut import at_no_one_length, ended
 from grposcope.signs.dead_groups import HALF
@@ -81,6 +82,7 @@ UNPAID = 0.05
 def check(quantities: Quantities) -> Finding:
     """Truncated completions above CUT; or LONGER × without reward for it; or below SHORTER ×.
 
+    A length that is another from one row on is of other prompts, or under another limit: no policy grows so.
     This explains dead groups where most completions are cut, so that they are paid alike, or where they grew.
     """
     length, cut = quantities.get("length", SHORT), quantities.get("truncated", SHORT)
@@ -102,7 +104,7 @@ def check(quantities: Quantities) -> Finding:
         from_to = quantities.went(length.name, early[0], late[0], " tokens")
         tests.append(any_of([_shrank(quantities, length, part, late[0]) for part in (EARLY, FIRST)]))
         reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
-        if reward is not None and margin is not None:
+        if reward is not None and margin is not None and at_once(length.values, 1) is None:
             unpaid = reward.change(EARLY, LATE, minus=margin).p_down
             unpaid = 1.0 if unseen_limit(quantities) is not None else unpaid  # cut unseen, which is a fault of its own
             longer = length.logs.change(EARLY, LATE, minus=math.log(LONGER)).p_up

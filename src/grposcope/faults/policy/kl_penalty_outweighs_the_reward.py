@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
@@ -29,7 +31,7 @@ from grposcope.core.text import number
 from grposcope.faults.known import Known
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import run_outcome
-from grposcope.signs.parts_of_the_loss import loss_as_multiple
+from grposcope.signs.parts_of_the_loss import changed_multiple, loss_as_multiple
 from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.settings.names import by_our_names
 
@@ -46,6 +48,17 @@ NEAR = 0.02
 def check(quantities: Quantities) -> Finding:
     """A coefficient of STRONG or more, by the rows or the settings, a KL below NEAR, and no gain."""
     kl = quantities.require("kl", LEAST)
+    if (changed := changed_multiple(quantities, "kl", STRONG)) is not None:
+        step, ratio = changed
+        key, now = quantities.key(kl.name), float(np.median(kl.values[kl.steps >= step]))
+        if now <= NEAR:
+            because = (
+                f"since step {step:,} the loss is {number(ratio)} × {key}, where 0.001 to 0.04 is usual, and {key} is "
+                f"{number(now)} nats: the penalty draws the policy back to its start"
+            )
+            return fact(True, because, (Sign("coefficient of the KL", ratio),), step,
+                        brief=f"KL coefficient {number(ratio)} since step {step:,}",
+                        explains=("gradient explosion", "low learning rate", "no learning"))  # fmt: skip
     found, stated = loss_as_multiple(quantities, "kl"), quantities.run.setting("kl")
     if found is None and not isinstance(stated, int | float):
         return cannot_tell("no coefficient of a KL term is logged")

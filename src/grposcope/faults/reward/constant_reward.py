@@ -22,6 +22,7 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
+from grposcope.core.not_finite import Floats
 from grposcope.core.text import percent
 from grposcope.signs import heldout, run_outcome
 from grposcope.signs.quantities import SHORT, Quantities
@@ -67,11 +68,20 @@ def check(quantities: Quantities) -> Finding:
     subject = "every rollout has a reward of" if same == n and _alike(quantities, last) else "the reward is"
     because = brief = f"{subject} exactly {last:.6g} {since}"
     onset = None if same == n else int(reward.steps[-same])
-    grades: tuple[Grade, Grade] | None = ("note", "note") if solved else None
+    at_once = solved and onset is not None and _at_once(reward.values, n - same)
+    if at_once:
+        because = f"{because}, and {reward.values[n - same - 1]:.3g} in the row before: no policy learns that in a step"
+    grades: tuple[Grade, Grade] | None = ("failing", "failing") if at_once else ("note", "note") if solved else None
     if same == n and last > 0 and (held := _held_out_below(quantities)):
         because, grades = f"{because}, while {held}: it pays wrong answers too", ("failing", "failing")
     remedy = FROM_THE_START if onset is None else ""
     return fact(True, because, evidence, onset, grades=grades, brief=brief, remedy=remedy)
+
+
+def _at_once(rewards: Floats, first: int) -> bool:
+    """Whether rewards (n,) came from below WRONG of the way from the least to the constant one in a single row."""
+    least, last = float(rewards[:first].min()), float(rewards[first])
+    return float(rewards[max(0, first - SHORT) : first].max()) < least + WRONG * (last - least)
 
 
 def _held_out_below(quantities: Quantities) -> str:

@@ -16,13 +16,19 @@ Sources
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, measured
+from grposcope.maths.timeseries.noise import Array
+from grposcope.maths.timeseries.onset import at_once
 from grposcope.signs import onset, run_outcome
-from grposcope.signs.quantities import Quantities
+from grposcope.signs.moves_alone import distance
+from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, ends, fell
 
 MIDDLE = (0.4, 0.6)
@@ -30,6 +36,18 @@ MIDDLE = (0.4, 0.6)
 
 SEEN = 0.01
 """p-value of a fall in white noise below which a run is not called ok: only a wandering may explain it."""
+
+AROUND, TIMES = 5, 2.0
+"""Steps on either side of a jump whose KL is compared, and how many times it may be what it was."""
+
+CLEAR, MOST = 4.0, 0.7
+"""Spreads of the rows on either side by which the reward falls at once, and the share of the whole fall that it is."""
+
+OF_A_STAGE = (
+    "find out what else changed at that step, for the policy did not: the prompts (another stage of a curriculum, "
+    "another file), the reward function, the template or the token limit; rewards before and after it do not compare"
+)
+"""What to do where the reward is lower from one row on and rises again."""
 
 BEYOND = 0.05
 """p-value below which a fall is more than wandering explains, as in the sentence on what was learned."""
@@ -53,10 +71,48 @@ def check(quantities: Quantities) -> Finding:
     outcome = run_outcome.of_run(quantities.run)
     beside = outcome.by_heldout or (outcome.heldout and outcome.direction == "up")
     grades: tuple[Grade, Grade] | None = ("note", "note") if beside else None
+    stage = _stage(quantities, reward)
     return measured(
-        worst.p, worst.because + untold, worst.evidence, missing=missing, grades=grades, brief=worst.because,
-        begins=partial(onset.since, reward, -1),
+        worst.p, worst.because + (untold or stage), worst.evidence, missing=missing, grades=grades,
+        brief=worst.because, begins=partial(onset.since, reward, -1), remedy=OF_A_STAGE if stage else "",
     )  # fmt: skip
+
+
+def _stage(quantities: Quantities, reward: MetricSeries) -> str:
+    """That the reward is lower from one row on, rises again and the policy did not jump, as a clause; else empty."""
+    kl = distance(quantities)
+    row = None if reward.shift is None else _fell_at_once(reward.values, reward.shift.start)
+    if row is None or kl is None or at_once(kl.values) is not None or len(reward) - row < LEAST:
+        return ""
+    since = replace(reward, steps=reward.steps[row:], values=reward.values[row:], sampling=None)
+    if since.curve.change().p_up > BEYOND:
+        return ""
+    step = int(reward.steps[row])
+    there = [(at, value) for at, value in zip(kl.steps, kl.values, strict=True) if abs(at - step) <= AROUND]
+    before, after = (
+        float(np.median([value for at, value in there if (at >= step) == late] or [math.nan])) for late in (False, True)
+    )
+    if not after < TIMES * before:
+        return ""
+    return (
+        f", from one row to the next at step {step:,}, and rises since; the policy did not jump there "
+        f"({quantities.went(kl.name, before, after)})"
+    )
+
+
+def _fell_at_once(values: Array, near: int) -> int | None:
+    """The row near `near` with the largest fall of the values (n,) from the row before, where the AROUND rows on either
+    side differ by CLEAR of their spreads; None where they do not."""
+    falls = np.diff(values)
+    low = max(near - AROUND, 1)
+    row = low + int(np.argmin(falls[low - 1 : near + AROUND]))
+    before, after = values[max(row - AROUND, 0) : row], values[row : row + AROUND]
+    if min(len(before), len(after)) < AROUND:
+        return None
+    spread = max(float(before.std()), float(after.std()))
+    wide = values[max(row - 3 * AROUND, 0) : row], values[row : row + 3 * AROUND]
+    whole, at_row = (float(np.median(a) - np.median(b)) for a, b in (wide, (before[-3:], after[:3])))
+    return row if at_row > max(CLEAR * spread, MOST * whole) else None
 
 
 FAULT = Fault(

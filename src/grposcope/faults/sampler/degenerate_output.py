@@ -7,7 +7,8 @@ What it is
     by an update that was not finite; or its engine fails. A policy that learns to write more does so over many updates.
 How it shows
     The share of cut completions goes from few to all within two rows and stays there, and the reward goes to one number
-    in the same rows.
+    in the same rows. Or the KL to the start is many times what it was from one step on, and the reward and another
+    metric of the rollouts are at other levels from the same step on.
 What it does to the gradient
     All rewards are equal, so that there is none.
 What to do
@@ -17,6 +18,7 @@ What decides
     One prompt, greedily, from the checkpoint of that step in another engine (transformers): sense, or the same text.
 Sources
     ms-swift #3372: https://github.com/modelscope/ms-swift/issues/3372
+    ms-swift #8233: https://github.com/modelscope/ms-swift/issues/8233
 """
 
 from __future__ import annotations
@@ -25,10 +27,29 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, fact
-from grposcope.signs.quantities import LEAST, SHORT, Quantities
+from grposcope.core.text import listed
+from grposcope.maths.timeseries.onset import at_once
+from grposcope.signs.moves_alone import distance
+from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 
 FEW, ALL = 0.5, 0.99
 """Share of cut completions in the row before, at most, and in every row after."""
+
+FAR, TIMES = 0.3, 5.0
+"""Nats per token to the start from which on, and times those before, at which a jump of the KL is another policy."""
+
+OTHERS = ("entropy", "length", "truncated", "reward_std")
+"""Metrics of the rollouts, one of which has to jump too."""
+
+OF_A_POLICY = ("kl blow-up", "entropy explosion", "entropy collapse", "gradient explosion", "answers shorten")
+"""Faults that another policy shows at once."""
+
+BETWEEN = (
+    "find out what happened between that step and the one before: a restart or resume, a transfer of weights (adapters "
+    "merged twice, or left out), an update whose gradient exploded; read a completion of that step, and go back to the "
+    "checkpoint before it"
+)
+"""What to do where the policy is another from one step to the next."""
 
 WITHIN = 2
 """Rows within which it happens."""
@@ -40,8 +61,44 @@ FOLLOWS = (
 """Faults that follow from text that ends nowhere."""
 
 
+def _replaced(quantities: Quantities) -> Finding | None:
+    """That KL, reward and another metric are at other levels from one step on, as no update makes; else None."""
+    kl, reward = distance(quantities), quantities.get("reward", LEAST)
+    if kl is None or reward is None:
+        return None
+    step, lost = since_step(kl, 1), since_step(reward, -1)
+    if step is None or lost is None or abs(step - lost) > 1:
+        return None
+    before, after = (float(np.median(kl.values[rows])) for rows in (kl.steps < step, kl.steps >= step))
+    if after < max(TIMES * before, FAR):
+        return None
+    others = [one for name in OTHERS if (one := quantities.get(name, LEAST)) is not None]
+    too = [quantities.key(one.name) for one in others if (at := since_step(one)) is not None and abs(at - step) <= 1]
+    if not too:
+        return None
+    went = quantities.went(kl.name, before, after)
+    because = (
+        f"{went} nats per token at step {step:,}, and the reward and {listed(too)} are at other levels from that step "
+        "on, which no update of the usual size makes: another policy draws the rollouts, or the weights were damaged"
+    )
+    evidence = (Sign(f"{kl.name}, median from step {step:,} on", after, column=kl.name),)
+    return fact(
+        True, because, evidence, step, explains=(*FOLLOWS, *OF_A_POLICY), remedy=BETWEEN,
+        brief=f"{went} at step {step:,}, with the reward",
+    )  # fmt: skip
+
+
+def since_step(series: MetricSeries, direction: int = 0) -> int | None:
+    """The step from which a metric is at another level, all at once; None where it is not so."""
+    row = at_once(series.values, direction)
+    return None if row is None else int(series.steps[row])
+
+
 def check(quantities: Quantities) -> Finding:
     """Cut completions that go from few to all within WITHIN rows, up to the end, with a reward that is then one."""
+    replaced = _replaced(quantities)
+    if replaced is not None:
+        return replaced
     cut, reward = quantities.require("truncated", LEAST), quantities.require("reward", LEAST)
     whole = int(np.argmin(np.append(cut.values[::-1] >= ALL, False)))
     first = len(cut) - whole
@@ -77,7 +134,9 @@ FAULT = Fault(
         "degenerate output",
         check,
         needs=("truncated", "reward"),
-        statistic="rows from few cut completions to all of them; the reward after them",
-        threshold=f"below {FEW:g} to {ALL:g} within {WITHIN} rows, up to the end, with one reward",
+        statistic="rows from few cut completions to all of them; the reward after them; or the KL, the reward and one "
+        "more at other levels from one step on",
+        threshold=f"below {FEW:g} to {ALL:g} within {WITHIN} rows, up to the end, with one reward; KL above {FAR:g} "
+        f"and {TIMES:g} × what it was",
     ),
 )

@@ -19,13 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import number
 from grposcope.faults.known import Known
 from grposcope.signs import run_outcome
-from grposcope.signs.quantities import LEAST, Quantities
+from grposcope.signs.lasting import begins
+from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.signs.settings.names import EVERY, TEMPERATURE, by_our_names, key_of
 from grposcope.signs.settings.verl import ROLLOUT
 
@@ -35,6 +38,12 @@ COLD = 0.05
 
 SURE = 1e-3
 """Nats of entropy per token up to which nothing is drawn."""
+
+GONE = 1e-6
+"""Nats up to which nothing is drawn where the entropy was more before: no policy comes so near to certain at once."""
+
+AT_ONCE = 0.3
+"""Share of the median of the rows before that each of them keeps where the entropy is gone from one row to the next."""
 
 FOLLOWS = ("prompt decides the reward", "lost gradient", "starved", "saturated", "empty steps", "zero loss",
            "no learning", "constant reward", "never paid", "entropy collapse")  # fmt: skip
@@ -61,6 +70,10 @@ def check(quantities: Quantities) -> Finding:
         because = f"rollouts are sampled at temperature {temperature:g}: {SAME}"
         evidence = (Sign("temperature", float(temperature), limit=f"greedy up to {COLD:g}"),)
         return fact(True, because, evidence, brief=f"sampled at temperature {temperature:g}", explains=FOLLOWS)
+    if entropy is not None and (first := begins(np.abs(entropy.values) <= GONE)) is not None:
+        before = entropy.values[max(0, first - SHORT) : first]
+        if before.min() >= AT_ONCE * np.median(before) > SURE:
+            return _since(quantities, entropy, first)
     if entropy is None or isinstance(temperature, int | float):
         return (
             cannot_tell("neither a temperature nor an entropy is logged") if entropy is None else _not_cold(temperature)
@@ -75,6 +88,19 @@ def check(quantities: Quantities) -> Finding:
     )
     brief = f"{key} is {number(top)} at most: every token is certain"
     return fact(True, because, evidence, brief=brief, explains=FOLLOWS)
+
+
+def _since(quantities: Quantities, entropy: MetricSeries, first: int) -> Finding:
+    """An entropy that is 0 from one row to the next: a policy that collapses takes several."""
+    step, key = int(entropy.steps[first]), quantities.key(entropy.name)
+    because = (
+        f"{key} is {number(float(np.abs(entropy.values[first:]).max()))} nats at most since step {step:,}, and was "
+        f"{number(float(entropy.values[first - 1]))} in the row before: every token is as good as certain from one "
+        "step to the next, as at a temperature near 0"
+    )
+    evidence = (Sign(f"largest {entropy.name} since", float(entropy.values[first:].max()), column=entropy.name),)
+    return fact(True, because, evidence, step, brief=f"{key} is 0 since step {step:,}, at once",
+                explains=(*FOLLOWS, "dead after a fall"))  # fmt: skip
 
 
 def _not_cold(temperature: object) -> Finding:

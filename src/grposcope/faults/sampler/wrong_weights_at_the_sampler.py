@@ -3,7 +3,7 @@
 What it is
     A resumed or restarted sampler that loads the base model, an older checkpoint or adapters of another run.
 How it shows
-    Mismatch has two levels, with a jump between them.
+    Mismatch jumps, and grows on from there as the trainer moves away; or it jumps where the log shows a restart.
 What it does to the gradient
     All rollouts after the jump are those of another policy.
 What to do

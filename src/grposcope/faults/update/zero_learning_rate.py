@@ -3,7 +3,7 @@
 What it is
     The rate is 0 or below, by a typing error or a schedule.
 How it shows
-    The learning rate is 0 on all rows of the log; the reward does not move.
+    The learning rate is 0 on all rows of the log, and the reward does not move; or on ten rows or more up to the end.
 What it does to the gradient
     Nothing: it is computed and multiplied by 0.
 What to do
@@ -22,7 +22,8 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
 from grposcope.signs import run_outcome
-from grposcope.signs.quantities import LEAST, Quantities
+from grposcope.signs.lasting import begins
+from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
 
 
@@ -42,12 +43,24 @@ def check(quantities: Quantities) -> Finding:
     rate = quantities.column("lr")
     if rate is None:
         return cannot_tell("the learning rate is not logged")
+    if (first := begins(rate.values == 0)) is not None and rate.values[first - 1] > 0:
+        return _since(rate, first)
     if len(rate) < LEAST or rate.values.any():
         return fact(False, "the learning rate is not 0")
     because = f"the learning rate is 0 on all {len(rate)} rows"
     return fact(True, because, (Sign("rows with a learning rate of 0", float(len(rate)), column="lr"),), brief=because,
                 remedy="set a learning rate; check the warm-up and the length of the schedule",
                 grades=run_outcome.although_it_learned(quantities.run))  # fmt: skip
+
+
+def _since(rate: MetricSeries, first: int) -> Finding:
+    """A learning rate of 0 from a row on, as after the end of a schedule."""
+    step, count = int(rate.steps[first]), len(rate) - first
+    because = f"the learning rate is 0 on the last {count} rows, since step {step:,}"
+    evidence = (Sign("rows with a learning rate of 0", float(count), column="lr"),)
+    return fact(True, because, evidence, step, brief=because,
+                remedy="see whether the schedule has ended: it is as long as the steps that were planned, and a resume "
+                "may count them anew")  # fmt: skip
 
 
 FAULT = Fault(
@@ -61,7 +74,7 @@ FAULT = Fault(
         needs=(),
         where_logged=True,
         statistic="the learning rate of every row",
-        threshold="0 on all rows, a fact",
+        threshold="0 on all rows, or on the last ten or more, a fact",
     ),
     settings=SettingsCheck("zero learning rate", settings, EVERY[:-1], "a learning rate of 0", ("failing",)),
 )

@@ -1,13 +1,14 @@
 """What the catalogue of faults finds in the whole run, and what an autopilot does about each, or why it cannot.
 
-`diagnose` weighs the whole run once and an autopilot looks after every step, so they may differ; they never do so
-without a word: of each fault that is failing it is said which decision is about it, or what kept it from one.
+`diagnose` weighs the rows so far at scheduled looks (`faults.looks`) and an autopilot looks after every step, so they
+may differ; they never do so without a word: of each fault that is failing at one of those looks it is said which
+decision is about it, or what kept it from one and what a person does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,12 +16,15 @@ from grposcope.core.answer import Word
 from grposcope.core.finding import Finding
 from grposcope.core.run import Run
 from grposcope.core.text import visible
+from grposcope.faults.judge import diagnose
+from grposcope.faults.looks import first_rows, scheduled
 from grposcope.instruments import has
 from grposcope.instruments.autopilot.alarm import FAULTS, monitor_of
 from grposcope.instruments.autopilot.events import Story
 from grposcope.instruments.autopilot.pilot import Decision
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 from grposcope.instruments.autopilot.replay import ACCURACIES
+from grposcope.signs.quantities import LEAST
 
 ALSO = {"reward hacking": "heldout", "dead after a fall": "dead"}
 """Faults that a monitor sees a sign of, besides the one that it watches for."""
@@ -29,12 +33,15 @@ ALSO = {"reward hacking": "heldout", "dead after a fall": "dead"}
 @dataclass(frozen=True)
 class JudgedWhole:
     """What is known of the whole run. word, line, do: of the verdict, empty where nothing can judge. failing: the
-    findings that are failing, in the order of what to look at first."""
+    findings that are failing, in the order of what to look at first. before: those that were failing at a scheduled
+    look and are not in the whole run. looks: fault -> the step of the first scheduled look at which it was failing."""
 
     word: Word = "told"
     line: str = ""
     do: str = ""
     failing: tuple[Finding, ...] = ()
+    before: tuple[Finding, ...] = ()
+    looks: Mapping[str, int] = field(default_factory=dict)
 
 
 def of_run(run: Run) -> JudgedWhole:
@@ -46,7 +53,16 @@ def of_run(run: Run) -> JudgedWhole:
     findings = findings_of(run)
     judged = verdict(run, findings)
     failing = tuple(finding for finding in findings if finding.present and finding.grade == "failing")
-    return JudgedWhole(judged.word, visible(str(judged), 400), judged.do, failing)
+    seen: dict[str, Finding] = {}
+    for rows in scheduled(run.steps):
+        for finding in diagnose(first_rows(run, rows)):
+            raised = rows >= LEAST or finding.basis == "fact"
+            if raised and finding.present and finding.grade == "failing":
+                seen.setdefault(finding.fault, replace(finding, seen=int(run.table["step"][rows - 1])))
+    now = {finding.fault for finding in failing}
+    before = tuple(finding for fault, finding in seen.items() if fault not in now)
+    steps = {fault: finding.seen or 0 for fault, finding in seen.items()}
+    return JudgedWhole(judged.word, visible(str(judged), 400), judged.do, failing, before, steps)
 
 
 def word(seen: JudgedWhole, decisions: Sequence[Decision]) -> Word:
@@ -61,26 +77,52 @@ def sentences(run: Run, seen: JudgedWhole, story: Story, policy: AutopilotPolicy
 
     would: whether the decisions are what would have been done, not what was.
     """
-    if seen.word not in ("failing", "warning"):
-        return
-    if not seen.failing and story.decisions:
-        return
-    yield f"grposcope diagnose says of the whole run: {seen.line}."
-    if seen.word == "failing" and not seen.failing and not story.decisions:
-        yield "No fault is named for that, so that an autopilot has nothing to act on."
+    if seen.word in ("failing", "warning") and (seen.failing or not story.decisions):
+        yield f"grposcope diagnose says of the whole run: {seen.line}."
+        if seen.word == "failing" and not seen.failing:
+            yield "No fault is named for that, so that an autopilot has nothing to act on."
+        yield from _each(seen.failing, seen, run, story, policy, would)
+    if seen.before:
+        yield "Failing at a look while the run went on, and not in the whole of it:"
+        yield from _each(seen.before, seen, run, story, policy, would)
+
+
+def _each(
+    findings: Sequence[Finding], seen: JudgedWhole, run: Run, story: Story, policy: AutopilotPolicy, would: bool
+) -> Iterator[str]:
+    """A sentence for each set of faults of which the same is said."""
     reasons: dict[str, list[str]] = {}
-    for finding in seen.failing:
+    for finding in findings:
         since = "" if finding.since is None else f" {finding.since}"
-        reasons.setdefault(done_about(finding, run, story, policy, would), []).append(f"{finding.fault}{since}")
+        alarm = f" (alarm at step {seen.looks[finding.fault]:,})" if finding.fault in seen.looks else ""
+        said = done_about(finding, run, story, policy, would)
+        reasons.setdefault(said, []).append(f"{finding.fault}{since}{alarm}")
     for reason, faults in reasons.items():
         named = " and ".join(faults)
         yield f"{named[:1].upper()}{named[1:]}: {reason}."
 
 
+def left_to_others(finding: Finding, run: Run, story: Story, policy: AutopilotPolicy) -> str:
+    """What a person does about an alarm on which an autopilot decided nothing, and why it did not, in sentences."""
+    remedy = f"{finding.remedy[:1].upper()}{finding.remedy[1:].rstrip('.')}. " if finding.remedy else ""
+    reason = done_about(finding, run, replace(story, decisions=[]), policy, True)
+    return f"{remedy}{reason[:1].upper()}{reason[1:]}."
+
+
+def decided_by(alarm: Finding, story: Story) -> bool:
+    """Whether a decision about the fault of an alarm was made no later than the alarm was raised."""
+    return any(each.step <= (alarm.seen or 0) for each in _about(alarm, story))
+
+
+def _about(finding: Finding, story: Story) -> list[Decision]:
+    monitor = monitor_of(finding.fault) or ALSO.get(finding.fault, "")
+    return [each for each in story.decisions if monitor and each.fault == FAULTS[monitor]]
+
+
 def done_about(finding: Finding, run: Run, story: Story, policy: AutopilotPolicy, would: bool) -> str:
     """What an autopilot did or would do about a fault that is failing, or why nothing, as a clause."""
     monitor = monitor_of(finding.fault) or ALSO.get(finding.fault, "")
-    about = [each for each in story.decisions if monitor and each.fault == FAULTS[monitor]]
+    about = _about(finding, story)
     if about:
         acts = (
             "an autopilot would react" if would else "the autopilot acted" if about[0].done else "the autopilot advised"

@@ -49,6 +49,9 @@ SURE = 3.0
 REACHED = 0.3
 """Largest δ as a share of what was reached."""
 
+WANDERS, PAST = 2.0, 48
+"""Standard deviations of the wandering of the last PAST batches that a level may fall by beside δ."""
+
 RISE = 0.02
 """Share of the range that the best level has to rise by before another hypothesis begins."""
 
@@ -140,7 +143,8 @@ class Fall:
         scale = self.high - self.low
         if math.isnan(level) or scale <= 0:
             return
-        limit = level - min(self.fall * scale, REACHED * (level - self.low))
+        drop = min(self.fall * scale, REACHED * (level - self.low))
+        limit = level - drop - WANDERS * wandering(self.batches[-PAST:])
         least = self.hypotheses[-1].limit + RISE * scale if self.hypotheses else self.low
         if self.low < limit < self.high and limit >= least:
             self.hypotheses.append(Hypothesis(step, level, limit, self.low, self.high))
@@ -167,6 +171,18 @@ def level_of(batches: Sequence[tuple[int, int, float, float]]) -> Estimate:
     mean = sum(count * value for _, count, value, _ in batches) / total
     spread = sum(count * (own + (value - mean) ** 2) for _, count, value, own in batches) / total
     return Estimate(mean, math.sqrt(spread / (total - 1)), total)
+
+
+def wandering(batches: Sequence[tuple[int, int, float, float]]) -> float:
+    """Standard deviation with which the level of batches wanders around a straight line, beyond what the prompts of a
+    batch make; 0 for fewer than WINDOW batches, and where none is left."""
+    if len(batches) < 2 * WINDOW:
+        return 0.0
+    _, counts, means, variances = (np.array(column, np.float64) for column in zip(*batches, strict=True))
+    places = np.arange(len(means)) - (len(means) - 1) / 2
+    rest = means - means.mean() - places * float(places @ means) / float(places @ places)
+    own = float((rest**2).sum()) / (len(rest) - 2)
+    return math.sqrt(max(0.0, own - float((variances / np.maximum(counts - 1, 1)).mean())))
 
 
 def recent(batches: Sequence[tuple[int, int, float, float]]) -> Sequence[tuple[int, int, float, float]]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.core.estimate import Estimate
-from grposcope.core.not_finite import not_finite
+from grposcope.core.not_finite import STOPPED, is_written_null, not_finite
 from grposcope.core.run import Run
 from grposcope.instruments.autopilot.events import Story
 from grposcope.instruments.autopilot.pilot import Pilot, Situation
@@ -77,10 +77,16 @@ def _accuracies(run: Run) -> dict[int, Estimate]:
 
 
 def _norms(run: Run) -> dict[int, float]:
-    """Gradient norm of each step that has one, NaN where it was written as that."""
+    """Gradient norm of each step that has one, NaN where it was written as that.
+
+    Nulls may be a column that has stopped, so that they count from the row on at which a diagnosis of the rows so far
+    would count them, the one after STOPPED in a row.
+    """
     norms = run.table.get("grad_norm")
     if norms is None:
         return {}
     odd = not_finite(run.table).get("grad_norm", np.zeros(len(norms), bool))
-    rows = zip(run.table["step"].tolist(), norms.tolist(), odd, strict=True)
+    nulls = is_written_null(norms)
+    early = nulls & ~np.array([nulls[max(0, k - STOPPED) : k + 1].sum() > STOPPED for k in range(len(nulls))], bool)
+    rows = zip(run.table["step"].tolist(), norms.tolist(), odd & ~early, strict=True)
     return {int(step): math.nan if bad else norm for step, norm, bad in rows if bad or math.isfinite(norm)}

@@ -60,8 +60,10 @@ def _tokens(logits: dict[tuple[int, ...], Array], theta: Array) -> tuple[list[tu
 
 
 def k3_of_tokens(tell: Tell) -> Derived:
-    """Distance of the pathwise gradients of k3, of sequences and summed over tokens, to those of both divergences."""
-    rng, worst, away = np.random.default_rng(13), 0.0, []
+    """Distance of the gradients of k3, of sequences, over tokens and as a reward, to those of both divergences."""
+    rng, worst = np.random.default_rng(13), 0.0
+    away: list[float] = []
+    paid: list[float] = []
     for _ in range(9):
         places = [(), (0,), (1,), (2,)]
         logits = {place: rng.normal(size=(3, 4)) for place in places}
@@ -73,12 +75,18 @@ def k3_of_tokens(tell: Tell) -> Derived:
         reverse = np.einsum("n,nd->d", p * np.log(p / q), whole)  # ∇ KL(π ‖ π_ref)
         sequence = np.einsum("n,nd->d", p * (1 - q / p), whole)
         token = np.einsum("n,nt,ntd->d", p, 1 - reference / chances, scores)
+        k3 = reference / chances - 1 - np.log(reference / chances)
+        reward = np.einsum("n,n,nd->d", p, k3.sum(1), whole)
         worst = max(worst, float(np.linalg.norm(sequence - forward) / np.linalg.norm(forward)))
-        away.append(min(float(np.linalg.norm(token - one) / np.linalg.norm(one)) for one in (forward, reverse)))
-    nearest = float(np.median(away))
+        for distances, gradient in ((away, token), (paid, reward)):
+            distances.append(
+                min(float(np.linalg.norm(gradient - one) / np.linalg.norm(one)) for one in (forward, reverse))
+            )
+    nearest, as_reward = float(np.median(away)), float(np.median(paid))
     return Derived(
         "does not hold" if nearest > 0.05 and worst < 1e-9 else "cannot tell",
         f"summed over tokens it is {nearest:.2f} of its length away from the nearer of the gradients of KL(π_ref‖π) "
-        f"and KL(π‖π_ref), in the median; of whole sequences it is that of KL(π_ref‖π) to {worst:.0e}",
+        f"and KL(π‖π_ref), in the median; of whole sequences it is that of KL(π_ref‖π) to {worst:.0e}; paid as a "
+        f"reward it is {as_reward:.2f} away",
         "nine policies of two tokens, every completion enumerated",
     )

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy import optimize, stats
 
-from grposcope.instruments.claims import finite_groups, penalties
+from grposcope.instruments.claims import finite_groups, penalties, reuse
 from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, Tell
 from grposcope.instruments.claims.enumerated import Array, EnumeratedPolicy, leave_one_out
 from grposcope.instruments.group_size import limit
@@ -218,5 +218,10 @@ CLAIMS = (
         "k3-tokens", "u", "A k3 penalty summed over tokens is a penalty of KL(π‖π_ref) (Proposition 13)",
         "does not hold if its pathwise gradient is over 5% off those of both divergences, in the median", True, "",
         penalties.k3_of_tokens, "theorem",
+    ),
+    PaperClaim(
+        "batch-reuse", "u", "Between updates of one batch the squared bias grows as ‖θ − θ_old‖² (Theorem 12)",
+        "holds if the slope of its logarithm is within 0.1 of 2 without a ratio and with one per token, in every world",
+        True, "offpolicy_between_updates.py", reuse.between_updates, "theorem",
     ),
 )  # fmt: skip

@@ -120,7 +120,16 @@ def clause(outcome: Outcome, steps: int) -> str:
         if start == end
         else f"{what} went from {start} to {end} {over}, no gain shown",
     }[outcome.fate]
-    return said + peak
+    return said + peak + _left_out(outcome)
+
+
+def _left_out(outcome: Outcome) -> str:
+    """That a short dip is left out of what is said, and when it was; empty without one."""
+    dip = outcome.dip
+    if dip is None:
+        return ""
+    when = f"step {dip.first:,}" if dip.first == dip.last else f"steps {dip.first:,} to {dip.last:,}"
+    return f"; {when}, far below those around, left out: an outage of the grader, a tool or the sampler looks so"
 
 
 def _held(what: str, start: str, end: str, over: str, sum_of_parts: bool) -> str:

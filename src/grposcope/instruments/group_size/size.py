@@ -32,7 +32,10 @@ MOMENTS = ("sigma1", "delta", "prompt_variance", "g2", "mean2")
 """Fields of `Moments` that a plan rests on."""
 
 UNEVEN = 0.2
-"""Share of the squared gradients in one prompt from which intervals are too short."""
+"""Share of the squared gradients in one prompt from which intervals are too short, where many groups are live."""
+
+TIMES_EVEN = 4.0
+"""The same where few are: times the share that a prompt would have if all live groups had the same."""
 
 NORM_KNOWN = 0.16
 """Relative standard error of E‖s‖² over prompts from which single prompts decide, and intervals are too short."""
@@ -246,7 +249,8 @@ class GroupSize:
         """
         share, norm = self.moments.largest_share, self.moments.estimate(lambda s: s.norm)
         known = norm.se / norm.value if norm.value > 0 else math.nan
-        if share > UNEVEN:
+        live = int((self.moments.per_prompt.reward_variance > 0).sum())
+        if share > max(UNEVEN, TIMES_EVEN / max(live, 1)):
             what = f"one of {self.moments.prompts} carries {percent(share, 0)} of the squared gradients"
         elif known > NORM_KNOWN:
             what = f"a few of {self.moments.prompts} have most of the squared score norm, whose mean is known to ± "

@@ -41,7 +41,7 @@ def verify(
     """
     from dataclasses import replace
 
-    from grposcope.instruments.verify import answer, live, read
+    from grposcope.instruments.verify import answer, graders, live, read
     from grposcope.instruments.verify.overruled import AskedSettings
     from grposcope.signs.rollouts import evidence, reward_function
 
@@ -53,5 +53,5 @@ def verify(
     else:
         found = read.of_rows(source, stated)
     if reward is not None:
-        found = replace(found, grader=reward_function.of_function(reward, found.rows))
+        found = replace(found, grader=graders.bounded(reward_function.of_function(reward, found.rows)))
     return answer.of(found, live.claims(found))

@@ -8,19 +8,45 @@ from typing import Any
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout, Text
 from grposcope.core.text import visible
-from grposcope.signs.rollouts.evidence import Grader
+from grposcope.signs.rollouts.evidence import Grader, UnansweredError
 from grposcope.signs.rollouts.reward_function import of_function
+
+SECONDS = 60.0
+"""How long a reward function may take for a batch of rollouts."""
+
+
+def bounded(grader: Grader, seconds: float = SECONDS) -> Grader:
+    """The grader with a time limit, where the system has one (`lab.tasks.limits`). One that did not answer is not asked
+    again; UnansweredError then, and in its place."""
+    from grposcope.lab.tasks.limits import OutOfTime, time_limit
+
+    late: list[str] = []
+
+    def grade(prompts: Sequence[Text], completions: Sequence[Text]) -> Sequence[float]:
+        if late:
+            raise UnansweredError(late[0])
+        try:
+            with time_limit(seconds):
+                return grader(prompts, completions)
+        except OutOfTime:
+            late.append(
+                f"the reward function has not answered within {seconds:g} s for {len(completions):,} rollouts; give it "
+                "a time limit of its own, or fewer rollouts"
+            )
+            raise UnansweredError(late[0]) from None
+
+    return grade
 
 
 def of_spec(reward: str | None, task: str | None, rows: Sequence[Rollout]) -> Grader | None:
     """The grader that `module:function`, or a task by name, gives; None for neither. UserError for an unknown one."""
     if task is not None:
-        return _of_task(task, reward, rows)
+        return bounded(_of_task(task, reward, rows))
     if reward is None:
         return None
     from grposcope.lab.tasks.custom import load_reward
 
-    return of_function(load_reward(reward), rows)
+    return bounded(of_function(load_reward(reward), rows))
 
 
 def _of_task(name: str, reward: str | None, rows: Sequence[Rollout]) -> Grader:

@@ -18,6 +18,7 @@ from grposcope.lab.objectives.surrogates import Cispo, Clip, OneSided, Reinforce
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.rollouts import Batch, stop_of, turn_anchors, turn_rewards
 from grposcope.lab.train.setup import Setup
+from grposcope.lab.train.step_meter import StepMeter
 from grposcope.lab.train.update import TokenTerms, Update
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def stated(setup: Setup) -> Stated:
         reference="start",
         clip=config.clip_grad,
         beta2=config.beta2 if config.optimizer != "sgd" else None,
+        decay=config.weight_decay if config.optimizer == "adamw" else None,
         interval=config.interval,
         **_order(setup),
     ))  # fmt: skip
@@ -140,8 +142,17 @@ def _loss(setup: Setup) -> StatedLoss | None:
     )
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer, step: int, lr: float = float("nan")) -> OptimizerEvidence | None:
-    """What the state of Adam says after `step`; None for an optimiser that keeps no second moment."""
+def metered(optimizer: torch.optim.Optimizer) -> StepMeter | None:
+    """What measures the steps of Adam; None for another optimiser."""
+    kinds = torch.optim.Adam, torch.optim.AdamW
+    return StepMeter(optimizer, lambda: float("nan")) if isinstance(optimizer, kinds) else None
+
+
+def optimizer_state(
+    optimizer: torch.optim.Optimizer, step: int, lr: float = float("nan"), meter: StepMeter | None = None
+) -> OptimizerEvidence | None:
+    """What the state of Adam says after `step`; None for an optimiser that keeps no second moment. meter: of its steps,
+    to which the schedule gave the rate `lr`."""
     from grposcope.signs.rollouts.evidence import OptimizerEvidence
 
     states = [state for state in optimizer.state.values() if "exp_avg_sq" in state]
@@ -149,7 +160,10 @@ def optimizer_state(optimizer: torch.optim.Optimizer, step: int, lr: float = flo
         return OptimizerEvidence(step, 0.0, 0.0, lr) if isinstance(optimizer, torch.optim.Adam) else None
     counts = [float(state["step"]) for state in states if "step" in state]
     second = sum(float(state["exp_avg_sq"].sum()) for state in states)
-    return OptimizerEvidence(step, min(counts, default=float("nan")), second, lr)
+    updates = min(counts, default=float("nan"))
+    if meter is None:
+        return OptimizerEvidence(step, updates, second, lr)
+    return OptimizerEvidence(step, updates, second, lr, "", meter.rate, meter.decay, lr)
 
 
 SCORED = 64

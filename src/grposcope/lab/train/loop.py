@@ -136,6 +136,7 @@ class _Session:
                     self.progress.say(told)
                 self.alarms = self.judge()
                 self.verifier = self.verify()
+                self.meter = None if self.verifier is None else evidence.metered(self.setup.optimizer)
                 given = self.setup, record.folder, self.state.autopilot, self.state.step
                 self.autopilot = autopilot.opened(*given, self.progress.say)
                 self.take(autopilot.steered(self.setup, self.autopilot))
@@ -209,7 +210,7 @@ class _Session:
                 done = self.optimise(batch, terms, prompts, lr)
             if checked and self.verifier is not None:
                 taken = evidence.rows(step, batch, terms, prompts, done, chosen(config.credit).source.whole)
-                state = evidence.optimizer_state(setup.optimizer, step, lr)
+                state = evidence.optimizer_state(setup.optimizer, step, lr, self.meter)
                 for line in self.verifier.take(step, taken, scored, state):
                     self.progress.say(f"warning: {line}")
             row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)

@@ -370,6 +370,7 @@ TRL = Trainer(
         Setting("per_device_train_batch_size", default=8),
         Setting("per_device_eval_batch_size", default=8),
         Setting("sync_ref_model", default=False),
+        Setting("use_bias_correction_kl", default=True),
         Setting("importance_sampling_level", default="token"),
         Setting("eval_strategy", default="no"),
         Setting("use_vllm", default=False),
@@ -431,7 +432,7 @@ TRL = Trainer(
 
 _NOT_RLOO = frozenset(
     ("scale_rewards", "multi_objective_aggregation", "loss_type", "importance_sampling_level",
-     "vllm_importance_sampling_correction")
+     "vllm_importance_sampling_correction", "use_bias_correction_kl")
 )  # fmt: skip
 
 RLOO = replace(

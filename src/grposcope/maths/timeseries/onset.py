@@ -62,6 +62,16 @@ AS_LIKELY = 0.01
 """Likelihood of the likeliest shape in the direction asked for over that of any, from which a curve that leaves its
 course is taken to leave it in that direction: a rise late and a fall early look alike beside a course that may grow."""
 
+CLEAR, UNLIKE = 6.0, 4.0
+"""Spreads between two levels from which a change may have taken a single row, where one spread is UNLIKE the other by
+this factor; twice as many where it is not, so that the posterior of one noise is right for both."""
+
+AROUND = 5
+"""Rows on either side that have to be at their own level."""
+
+NEAR, SPREADS = 0.03, 3.0
+"""How near: this share of the way, and so many spreads of that level."""
+
 NEIGHBOURS, ODD = 7, 3.5
 """Rows of the running median, and robust standard deviations from it beyond which a row counts as this far."""
 
@@ -87,6 +97,8 @@ def onset(
     y = np.asarray(y, np.float64)
     if len(y) < LEAST or np.ptp(y) == 0:
         return None
+    if beside is None and (row := at_once(y, direction)) is not None:
+        return Onset(row, row - 1, row)
     rows = _blocks(len(y))
     averaged, other = _standard(_without_odd(y), rows), None if beside is None else _standard(beside, rows)
     dated = _dated(averaged.tobytes(), direction, course, shown, None if other is None else other.tobytes())
@@ -96,6 +108,34 @@ def onset(
     wider = (int(rows[-1] - rows[-2]) + 1) // 2
     first, last = max(int(rows[low]) - wider, 1), min(int(rows[high + 1]) - 1 + wider, len(y) - 1)
     return Onset(int(rows[middle] + rows[middle + 1] - 1) // 2, first, last)
+
+
+def at_once(y: Array, direction: int = 0) -> int | None:
+    """The row from which finite y (n,) is at another level, CLEAR spreads from the one before; None where it is not so.
+
+    No row is on the other level's side, and the AROUND rows on either side are at their own levels, so that the change
+    took a single row. The noise of both levels need not be alike: a reward that is lost is exactly 0 from then on, and
+    the posterior of `onset`, which has one noise for all rows, would date it where the rows before happen to dip.
+    """
+    n = len(y)
+    if n < 2 * AROUND:
+        return None
+    counts = np.arange(AROUND, n - AROUND + 1)
+    sums = np.cumsum(y)[counts - 1]
+    between = (sums / counts - (y.sum() - sums) / (n - counts)) ** 2 * counts * (n - counts)
+    row = int(counts[np.argmax(between)])
+    before, after = y[:row], y[row:]
+    first, last = float(np.median(before)), float(np.median(after))
+    jump, sign = abs(last - first), 1 if last > first else -1
+    spreads = float(before.std()), float(after.std())
+    clear = CLEAR if max(spreads) > UNLIKE * min(spreads) else 2 * CLEAR
+    if not jump > clear * max(spreads) or (direction and direction != sign):
+        return None
+    near, near_after = (NEAR + SPREADS * spread / jump for spread in spreads)
+    share = sign * (y - first) / jump  # 0 at the level before, 1 at the level after
+    apart = share[:row].max() < 0.5 < share[row:].min()
+    own = np.abs(share[row - AROUND : row]).max() < near and np.abs(share[row : row + AROUND] - 1).max() < near_after
+    return row if apart and own else None
 
 
 @lru_cache(maxsize=ASKED)

@@ -8,10 +8,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Floats, Ints, Rollout, Rollouts, Text
 from grposcope.core.run import Run
 from grposcope.signs.rollouts.module_match import ModuleMatch
 from grposcope.signs.rollouts.stated_loss import StatedLoss
+
+
+class UnansweredError(UserError):
+    """A grader that was asked has not answered within its time."""
+
 
 Grader = Callable[[Sequence[Text], Sequence[Text]], Sequence[float]]
 """Prompts and completions to rewards: the reward function of the run."""
@@ -30,7 +36,7 @@ class Stated:
     steps. precision: number format of the sampler, of `numerics.FORMATS`. training: number format that the trainer
     computes in, "float32", "bfloat16" or "float16". loss: what is minimised. reference: "start"
     where the KL term is to the weights that the run began from. clip: largest norm of the gradient, 0 for any.
-    beta2: of Adam. data: prompts of an epoch, drawn in turn without replacement; prompts: of a batch; interval:
+    beta2, decay: of AdamW. data: prompts of an epoch, drawn in turn without replacement; prompts: of a batch; interval:
     optimiser steps on a batch.
     """
 
@@ -60,6 +66,7 @@ class Stated:
     reference: str | None = None
     clip: float | None = None
     beta2: float | None = None
+    decay: float | None = None
     data: int | None = None
     prompts: int | None = None
     interval: int | None = None
@@ -70,7 +77,8 @@ class OptimizerEvidence:
     """What the state of Adam says after optimiser step `step`.
 
     updates: how many steps it counts, NaN where it does not. second: Σ exp_avg_sq over all weights, NaN likewise.
-    lr: of that step, NaN where it is not known. where: what it was read from, for messages.
+    lr: of that step, NaN where it is not known. where: what it was read from, for messages. rate, decay: those that the
+    step took, by the weights before and after it; scheduled: the rate that the scheduler had for it; NaN likewise.
     """
 
     step: int
@@ -78,6 +86,9 @@ class OptimizerEvidence:
     second: float = math.nan
     lr: float = math.nan
     where: str = ""
+    rate: float = math.nan
+    decay: float = math.nan
+    scheduled: float = math.nan
 
 
 @dataclass(frozen=True)

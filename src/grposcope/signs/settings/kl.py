@@ -1,7 +1,12 @@
-"""Where verl says whether and how it penalises the KL to a reference: a switch and a coefficient, twice."""
+"""Where settings say whether and how the KL to a reference is penalised; verl has a switch and a coefficient, twice."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from grposcope.core.settings import Settings
+from grposcope.signs import kl_gradient
+from grposcope.signs.kl_gradient import KlTerm
 from grposcope.signs.settings.verl import ACTOR, VALIDATE
 
 IN_LOSS, LOSS_COEFFICIENT = ACTOR + "use_kl_loss", ACTOR + "kl_loss_coef"
@@ -11,3 +16,49 @@ PENALTIES = ((IN_LOSS, LOSS_COEFFICIENT), (IN_REWARD, REWARD_COEFFICIENT))
 """Switch and coefficient of each penalty."""
 
 SOURCE = "https://verl.readthedocs.io/en/latest/algo/grpo.html; " + VALIDATE
+
+_LOSS_KIND, _REWARD_KIND = ACTOR + "kl_loss_type", "algorithm.kl_penalty"
+_WEIGHTED = "use_bias_correction_kl"
+
+
+def terms(settings: Settings) -> Iterator[KlTerm]:
+    """The KL terms that are in force, as far as the settings name their estimator."""
+    readers = {"verl": _of_verl, "trl": _of_trl, "ms-swift": _of_trl, "slime": _of_slime, "grposcope": _of_own}
+    yield from readers.get(settings.dialect.name, _none)(settings)
+
+
+def _of_verl(settings: Settings) -> Iterator[KlTerm]:
+    if settings.on(IN_LOSS) and settings.number(LOSS_COEFFICIENT):
+        kind = settings.get(_LOSS_KIND) if settings.says(_LOSS_KIND) else "low_var_kl"
+        if estimator := kl_gradient.named(kind):
+            yield KlTerm(estimator, keys=(_LOSS_KIND, IN_LOSS))
+    if settings.on(IN_REWARD) and settings.number(REWARD_COEFFICIENT):
+        kind = settings.get(_REWARD_KIND) if settings.says(_REWARD_KIND) else "kl"
+        value = str(kind).rstrip("+")  # a reward has no gradient that "+" could change
+        if estimator := kl_gradient.NAMES.get(value, ""):
+            yield KlTerm(estimator, "reward", keys=(_REWARD_KIND, IN_REWARD))
+
+
+def _of_trl(settings: Settings) -> Iterator[KlTerm]:
+    if not settings.number("beta"):
+        return
+    if settings.dialect.title == "TRL (RLOO)":
+        yield KlTerm("k1", "reward", keys=("beta",))
+    elif settings.get(_WEIGHTED) is not None:
+        yield KlTerm("k3", weighted=settings.on(_WEIGHTED), keys=("beta", _WEIGHTED))
+
+
+def _of_slime(settings: Settings) -> Iterator[KlTerm]:
+    estimator = kl_gradient.named(settings.get("kl_loss_type"))
+    if settings.number("kl_loss_coef") and settings.on("use_kl_loss") and estimator:
+        yield KlTerm(estimator, keys=("kl_loss_type", "kl_loss_coef"))
+
+
+def _of_own(settings: Settings) -> Iterator[KlTerm]:
+    if settings.number("kl"):
+        kind = settings.get("divergence") if settings.says("divergence") else "k3"
+        yield KlTerm(kl_gradient.named(kind), weighted=settings.on("kl_weighted"), keys=("divergence", "kl"))
+
+
+def _none(settings: Settings) -> Iterator[KlTerm]:
+    yield from ()

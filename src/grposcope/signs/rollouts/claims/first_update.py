@@ -22,6 +22,12 @@ from grposcope.signs.rollouts.findings import LEVEL, by_chance, exact
 EXACT = 1e-3
 """Mean distance of log-probabilities, in nats, that sums in another order may have in float32."""
 
+IN_FORCE = 0.05
+"""Share by which the rate that a step took may differ from the scheduler's, and a decay from the stated one."""
+
+DECAY = 0.02
+"""What a decay may differ by beside that."""
+
 COARSE = 0.05
 """The same where they are rounded to bfloat16 or float16, or computed in them."""
 
@@ -35,6 +41,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The sampler's against the trainer's log-probabilities, old against current ones, KL at step 1, the schedule."""
     yield from _sampler(evidence)
     yield from _ratio(evidence)
+    yield from _in_force(evidence)
     if evidence.run is not None:
         yield from _kl(evidence.run)
         yield from _schedule(evidence, evidence.run)
@@ -231,6 +238,39 @@ def _schedule(evidence: PipelineEvidence, run: Run) -> Iterator[Finding]:
         effect="Steps are larger or smaller than the settings state.",
         remedy="Step the scheduler once per optimiser step, and restore it with the checkpoint.",
         onset=int(step[place]),
+    )
+
+
+def _in_force(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """The rate and the decay that steps took, by the weights before and after them, against what is stated."""
+    seen = [one for one in evidence.optimizer if one.rate >= 0 and one.scheduled > 0]
+    if seen:
+        wrong = [one for one in seen if abs(one.rate / one.scheduled - 1) > IN_FORCE]
+        worst = max(seen, key=lambda one: abs(one.rate / one.scheduled - 1))
+        yield exact(
+            fault="learning rate off schedule",
+            brief="learning rate in force",
+            broken=bool(wrong),
+            evidence=f"Step {worst.step:,} changed the weights with a learning rate of {worst.rate:.4g}, and the "
+            f"scheduler has {worst.scheduled:.4g}; {len(wrong):,} of {len(seen):,} steps that were measured differ",
+            held=f"{len(seen):,} steps changed the weights with the learning rate of the scheduler, to {IN_FORCE:.0%}.",
+            effect="Steps are larger or smaller than the settings state and the log says.",
+            remedy="Look at the rate of each group of parameters when the optimiser takes its step.",
+            onset=min((one.step for one in wrong), default=worst.step),
+        )
+    stated = evidence.stated.decay
+    shrunk = [one for one in evidence.optimizer if np.isfinite(one.decay)]
+    if stated is None or not shrunk:
+        return
+    decay = float(np.median([one.decay for one in shrunk]))
+    yield exact(
+        fault="weight decay not in force",
+        broken=abs(decay - stated) > DECAY + IN_FORCE * stated,
+        evidence=f"Steps shrink the weights with a decay of {decay:.3g}, and {stated:.3g} is stated",
+        held=f"Steps shrink the weights with the stated decay of {stated:.3g}; {DECAY:g} more or less would show.",
+        effect="Weights are drawn to 0 more, or less, than the settings state.",
+        remedy="Look at the decay of each group of parameters that the optimiser has.",
+        onset=shrunk[0].step,
     )
 
 

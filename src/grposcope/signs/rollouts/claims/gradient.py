@@ -16,6 +16,7 @@ from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats
+from grposcope.signs.kl_gradient import KlTerm
 from grposcope.signs.rollouts import clip_fit, coverage, token_weights
 from grposcope.signs.rollouts.claims.first_update import EXACT, in_bfloat16
 from grposcope.signs.rollouts.evidence import GradientEvidence, OptimizerEvidence, PipelineEvidence
@@ -174,7 +175,7 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
         + (f"; their relative difference from the stated loss is {size:.2g}" if size else ""),
         held=f"The derivatives of the loss match the settings at {tokens:,} tokens of "
         f"{coverage.share(taken, len(evidence.rows), 'none, or only zeros')}, to {largest:.1g} of the largest; "
-        f"{FLOAT32:g} would have been detected ({BFLOAT16:g} in bfloat16).",
+        f"{FLOAT32:g} would have been detected ({BFLOAT16:g} in bfloat16)." + _pulls_towards(loss, kl),
         effect="The gradient is that of a different objective"
         + (f": the token weights are off by {size:.0%} of their size." if size else "."),
         remedy=""
@@ -186,6 +187,12 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
     if kl and not pulled:
         yield cannot_tell(f"The KL term is too small in these batches to see its coefficient {kl:g}; record batches "
                           "of later steps, at which the policy has left its reference.")  # fmt: skip
+
+
+def _pulls_towards(loss: StatedLoss, kl: float) -> str:
+    """What the KL term of the loss has the gradient of, a sentence; empty without a term."""
+    clause = KlTerm(loss.divergence, weighted=loss.kl_weighted).climbs() if kl else ""
+    return f" Its KL term: {clause}." if clause else ""
 
 
 RECORDS_REFERENCE = ("trl", "grposcope")

@@ -16,7 +16,7 @@ from grposcope.core.finding import Finding, cannot_tell
 from grposcope.core.rollouts import Rollout, Text
 from grposcope.core.run import Bools, Floats
 from grposcope.signs.rollouts import adversarial, coverage
-from grposcope.signs.rollouts.evidence import PipelineEvidence
+from grposcope.signs.rollouts.evidence import PipelineEvidence, UnansweredError
 from grposcope.signs.rollouts.findings import exact
 
 
@@ -143,7 +143,11 @@ def _graded(evidence: PipelineEvidence) -> Iterator[Finding]:
         made[np.array(order)] = np.array([np.nan if one is None else float(one) for one in given])
         return made
 
-    once, again = grade(range(len(rows))), grade(range(len(rows)))
+    try:
+        once, again = grade(range(len(rows))), grade(range(len(rows)))
+    except UnansweredError as late:
+        yield cannot_tell(f"The rollouts were not graded again: {late}.")
+        return
     if not np.isfinite(once).any():
         yield cannot_tell(f"The reward function gave none of {len(rows):,} rollouts a number; check what it takes.")
         return

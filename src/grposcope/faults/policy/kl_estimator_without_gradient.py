@@ -1,0 +1,57 @@
+"""A KL penalty whose estimator is right as a value and has no gradient on average.
+
+What it is
+    k1, log π − log π_ref of the token that was drawn, in the loss: verl's and slime's kl_loss_type kl or k1. Its value
+    estimates the KL; its gradient is the score of the token, whose mean is 0.
+How it shows
+    The KL is logged, a coefficient is set, and the KL grows as it would without.
+What it does to the gradient
+    It adds noise, coefficient × score, and holds the policy to nothing. As a part of the reward the same estimator is
+    the right one. k3 in the loss pulls as KL(π_ref‖π) of the next token does, k2 and ratio × k3 as KL(π‖π_ref); added
+    up over tokens each is the gradient of neither KL of completions.
+What to do
+    Take k3 or k2 in the loss (verl: low_var_kl, or k3+), or put k1 into the reward.
+What decides
+    The estimator in the settings. grposcope claims k3-tokens derives what each pulls towards.
+Sources
+    KL estimators: http://joschu.net/blog/kl-approx.html
+    arXiv:2603.01162, appendix A: https://arxiv.org/abs/2603.01162
+    method of this project: grposcope.signs.kl_gradient"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.known import Known
+from grposcope.signs.settings import kl
+
+
+def settings(config: Settings, known: Known) -> Iterator[Finding]:
+    """k1 in the loss; of other estimators what they pull towards."""
+    for term in kl.terms(config):
+        because = term.climbs()
+        if not term.idle:
+            yield fact(False, because)
+            continue
+        yield fact(
+            True,
+            because,
+            config.signs(*term.keys),
+            grade="warning",
+            brief="the KL penalty has no gradient on average",
+            remedy="take k3 (low_var_kl) or k2 in the loss, or put the penalty into the reward",
+        )
+
+
+FAULT = Fault(
+    name="kl estimator without gradient",
+    rank=3.4,
+    remedy="take k3 or k2 in the loss, or put the penalty into the reward",
+    settings=SettingsCheck(
+        "kl estimator without gradient", settings, ("trl", "ms-swift", "verl", "slime", "grposcope"),
+        "a KL penalty whose estimator has no gradient on average, and what others pull towards", ("warning",),
+    ),
+)  # fmt: skip

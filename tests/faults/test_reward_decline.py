@@ -1,0 +1,64 @@
+"""A reward that falls from one row to the next and rises again is of another stage; one that is lost is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from raw_log import read_raw
+from true_sentences import untrue
+
+from grposcope.faults.judge import diagnose
+from grposcope.instruments.diagnosis import answer, screen
+from grposcope.instruments.diagnosis.verdict import verdict
+from grposcope.logs import read
+
+N, AT = 200, 100
+
+
+def log(path: Path, seed: int, *, since: float = 0.2, kl: float = 1.0, rows: int = 1) -> Path:
+    """A reward that rises, falls within so many rows, and gains `since` from there on; kl: times of its KL then."""
+    rng, k = np.random.default_rng(seed), np.arange(N)
+    fallen = np.clip((k - AT + 1) / rows, 0, 1)
+    reward = (
+        (0.4 + 0.003 * k) * (1 - fallen) + (0.25 + since * (k - AT) / (N - AT)) * fallen + 0.03 * rng.normal(size=N)
+    )
+    course = (0.0001 * k + 0.001) * np.where(k < AT, 1.0, kl) + 0.0001 * np.abs(rng.normal(size=N))
+    length = np.where(k < AT, 300.0, 520.0) + 10 * rng.normal(size=N)
+    table = [
+        {"step": int(i) + 1, "reward": float(reward[i]), "kl": float(course[i]), "grad_norm": 0.5 + 0.05 * rng.normal(),
+         "loss": 0.01 * rng.normal(), "completions/mean_length": float(length[i])} for i in k
+    ]  # fmt: skip
+    (path / f"{seed}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+    return path / f"{seed}.jsonl"
+
+
+def advice(path: Path) -> dict[str, str]:
+    return {finding.fault: finding.remedy for finding in diagnose(read(path)) if finding.present}
+
+
+def test_another_stage_asks_what_changed(tmp_path: Path) -> None:
+    """And nobody is told that the loss favours length, which no policy gains in one row."""
+    for seed in range(6):
+        found = advice(log(tmp_path, seed))
+        assert found["reward decline"].startswith("find out what else changed at that step")
+        assert "length" not in found
+
+
+@pytest.mark.parametrize("course", [{"since": 0.0}, {"kl": 30.0}, {"rows": 12}], ids=["lost", "a jump", "over rows"])
+def test_what_is_no_other_stage(tmp_path: Path, course: dict[str, float]) -> None:
+    for seed in range(6):
+        found = advice(log(tmp_path, seed, **course))
+        assert not found.get("reward decline", "").startswith("find out what else changed")
+
+
+def test_the_screen_of_another_stage_is_true(tmp_path: Path) -> None:
+    run = read(path := log(tmp_path, 1))
+    findings = diagnose(run)
+    shown = screen.text(run, verdict(run, findings), findings, answer.of_run(run, findings), "", 2000)
+    assert "the policy did not jump there" in shown
+    names = {"kl": "kl", "reward": "reward", "length": "completions/mean_length", "grad_norm": "grad_norm",
+             "loss": "loss"}  # fmt: skip
+    assert [claim for claim in untrue(shown, read_raw(path, "step", names)) if "jump" in claim] == []
