@@ -158,7 +158,7 @@ class Rollout:
         if self.turns is not None:
             return int(self.turns.max()) + 1 if len(self.turns) else 0
         if isinstance(self.completion, list):
-            return sum(message.get("role") == "assistant" for message in self.completion)
+            return sum(message.get("role") == "assistant" for message in self.messages)
         return None
 
     @property
@@ -166,7 +166,14 @@ class Rollout:
         """Calls of tools in the messages of the assistant; None where neither they nor their number is known."""
         if not isinstance(self.completion, list):
             return self.calls_made
-        return sum(len(message.get("tool_calls") or ()) for message in self.completion)
+        calls = (message.get("tool_calls") for message in self.messages)
+        return sum(len(own) for own in calls if isinstance(own, Sequence) and not isinstance(own, str))
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages of a completion that has them; what is none among them is passed over."""
+        said: Any = self.completion
+        return [message for message in said if isinstance(message, dict)] if isinstance(said, list) else []
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def answers_without_calls(rows: Iterable[Rollout]) -> str:
     stray, first = 0, ""
     for row in rows:
         asked = False
-        for message in row.completion if isinstance(row.completion, list) else ():
+        for message in row.messages:
             if message.get("role") == "assistant":
                 asked = bool(message.get("tool_calls"))
             elif message.get("role") == "tool" and not asked:

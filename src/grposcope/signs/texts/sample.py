@@ -174,7 +174,7 @@ def written(completion: Text) -> str:
     """What the policy wrote: a text, or the messages of a conversation that are the assistant's, if any says so."""
     if isinstance(completion, str):
         return completion
-    own = [message for message in completion if message.get("role") == "assistant"]
+    own = [one for one in completion if isinstance(one, dict) and one.get("role") == "assistant"]
     return plain_text(own or completion)
 
 

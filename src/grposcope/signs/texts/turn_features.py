@@ -43,8 +43,8 @@ class TextTurn:
 def of_rollout(row: Rollout) -> tuple[TextTurn, ...]:
     """The turns of a rollout, of which there is one at least."""
     if isinstance(row.completion, list):
-        own = [message for message in row.completion if message.get("role") == "assistant"]
-        turns = [_of_message(message) for message in own or row.completion]
+        own = [message for message in row.messages if message.get("role") == "assistant"]
+        turns = [_of_message(message) for message in own or row.messages]
         return tuple(turns) or (TextTurn(""),)
     if row.turns is not None and len(row.tokens) == len(row.turns):
         drawn = row.turns >= 0 if row.written is None else (row.turns >= 0) & row.written
@@ -57,7 +57,8 @@ def of_rollout(row: Rollout) -> tuple[TextTurn, ...]:
 
 def _of_message(message: dict[str, Any]) -> TextTurn:
     text = plain_text([message])
-    calls = tuple(_call(call) for call in message.get("tool_calls") or () if isinstance(call, dict))
+    asked = message.get("tool_calls")
+    calls = tuple(_call(call) for call in asked if isinstance(call, dict)) if isinstance(asked, list) else ()
     return TextTurn(text, calls or written_out(text))
 
 
