@@ -42,7 +42,7 @@ class TextTable:
 
     @property
     def has_reward(self) -> bool:
-        """Whether a column is of a reward, and the first counts the rows or the second is a number."""
+        """Whether a column is named for a reward, and there is a row below it."""
         return any("reward" in name.lower() for name in self.names) and bool(self.rows)
 
 
