@@ -46,7 +46,7 @@ PATIENCE, LONGEST, LARGEST_PIPE = 10.0, 60.0, 64 * 2**20
 IN_A_FOLDER = (".hydra/config.yaml", "files/config.yaml", "config.json", "trainer_state.json", "config.yaml")
 """Files of a folder that hold settings, the most telling first."""
 
-_NAMES = listed([dialect.title for dialect in DIALECTS])
+_NAMES = listed(list(dict.fromkeys(dialect.title for dialect in DIALECTS)))
 
 
 class SeveralSetsError(UserError):
