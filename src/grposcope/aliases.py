@@ -125,7 +125,7 @@ class Aliases:
             module.__spec__ = own
         if named in PACKAGES:
             parts = {name.rpartition(".")[2]: now for name, now in ALIASES.items() if name.startswith(f"{named}.")}
-            listed = "\n".join(f"{part:16} {now}" for part, now in parts.items())
+            listed = "\n".join(f"{module:16} {now}" for module, now in parts.items())
             module.__doc__ = f"Modules of earlier versions and their places now.\n\n{listed}"
             module.__dict__.update(__all__=sorted(parts), __getattr__=_part(parts), __dir__=lambda: sorted(parts))
         if named in SCATTERED:

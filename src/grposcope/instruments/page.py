@@ -15,9 +15,9 @@ from grposcope.render.page import Document, write
 
 def document(runs: Sequence[Run]) -> Document:
     """Content of the page about these runs: the top, and the answers of every instrument that has some."""
-    found = tuple(answer for one in all_instruments() for answer in ask(one, runs))
+    answers = tuple(answer for instrument in all_instruments() for answer in ask(instrument, runs))
     first = top(runs)
-    sections = arranged(found, first if len(runs) == 1 else None)
+    sections = arranged(answers, first if len(runs) == 1 else None)
     return Document(tuple(labels(runs)), first, sections, tuple(map(axes.of_run, runs)), identity(runs))
 
 

@@ -175,18 +175,22 @@ def from_grams(probes: Sequence[tuple[NDArray, NDArray]], replicates: int = 1000
     ends = np.cumsum([len(rewards) for _, rewards, _ in parts])
     blocks, crosses, directions, every = [], [], [], []
     values = np.unique(np.concatenate([rewards[present] for _, rewards, present in parts]))
-    for (gram, rewards, present), kept in zip(parts, np.split(used, ends[:-1]), strict=True):
+    for (gram, rewards, present), used_columns in zip(parts, np.split(used, ends[:-1]), strict=True):
         group = rewards.shape[1]
-        block = blocks_of(gram, kept, group)
-        square = gram.reshape(len(kept), group, len(kept), group)[kept][:, :, kept] if gram.ndim == 2 else None
-        rewards, present = rewards[kept], present[kept]
+        block = blocks_of(gram, used_columns, group)
+        square = (
+            gram.reshape(len(used_columns), group, len(used_columns), group)[used_columns][:, :, used_columns]
+            if gram.ndim == 2
+            else None
+        )
+        rewards, present = rewards[used_columns], present[used_columns]
         cross = None if square is None else across_prompts(square, _leave_one_out(rewards, present))
         classes = class_means(block, square, rewards, present, values)
         blocks.append(block)
         crosses.append(cross)
         directions.append(classes)
         every.append((rewards, present))
-    rewards, present = (np.concatenate(part) for part in zip(*every, strict=True))
+    rewards, present = (np.concatenate(arrays) for arrays in zip(*every, strict=True))
     return _moments(
         np.concatenate(blocks), diagonal(crosses), joined(directions), rewards, present, least, flag, replicates, seed
     )

@@ -119,11 +119,11 @@ class LayerMeasurements:
     def keep_scores(self, measured: Measurement) -> None:
         """Keep a result of `measure_scores`."""
         layer, entries = measured
-        known = self.layers.get(layer.name)  # of the other experts of a stack
-        self.layers[layer.name] = layer if known is None else replace(layer, gram=known.gram + layer.gram)
+        sibling = self.layers.get(layer.name)  # of the other experts of a stack
+        self.layers[layer.name] = layer if sibling is None else replace(layer, gram=sibling.gram + layer.gram)
         if entries is not None:
             self.entries.setdefault(layer.name, []).append(entries)
-        if known is not None:
+        if sibling is not None:
             return
         self.progress(f"layer {len(self.layers)}/{len(self.before)}: {layer.name}")
 
@@ -143,10 +143,10 @@ class LayerMeasurements:
         for name, parts in self.workers.merged(own).items():
             inner = np.sum([layer.gram for layer, _ in parts], axis=0)
             self.layers[name] = replace(parts[0][0], gram=inner) if len(parts) > 1 else parts[0][0]
-            for entries in (one for _, every in parts for one in every):
+            for entries in (use for _, every in parts for use in every):
                 self.sample.add(entries)
-        for name, part in self.weighted_grams.items():
-            self.weighted_grams[name] = self.workers.sum(torch.from_numpy(part)).numpy()
+        for name, weighted in self.weighted_grams.items():
+            self.weighted_grams[name] = self.workers.sum(torch.from_numpy(weighted)).numpy()
 
     def keep_tokens(self, scores: Tensor, tokens: TokenScores) -> None:
         """Spectra of the token matrices, rows w (e_y − π), of the main weighting and the controls.
@@ -223,21 +223,21 @@ class LayerMeasurements:
 
     def _weights_of(self, score: Score, before: int) -> Tensor | None:
         """The sampled weights of a parameter, or those of one expert of a stack, whose entries come after `before`."""
-        kept = self.weights.get(score.name)
-        if kept is None or score.expert is None:
-            return kept
+        weights = self.weights.get(score.name)
+        if weights is None or score.expert is None:
+            return weights
         first, stride, size = self.before[score.name], self.sample.stride, score.shape[0] * score.shape[1]
         ahead, through = (-(-end // stride) - -(-first // stride) for end in (before, before + size))
-        return kept[ahead:through]
+        return weights[ahead:through]
 
     def _sampled_weights(self, attached: AttachedModel) -> dict[str, Tensor]:
         """The weights at the places where gradients are sampled, by parameter."""
-        kept = {}
+        weights = {}
         for name in attached.measured:
             rows = self._split(attached, name)
             whole = attached.oriented(name, attached.weights(name))
-            kept[name] = self.sample.sampled(whole if rows is None else whole[rows.mine], self.before[name])
-        return kept
+            weights[name] = self.sample.sampled(whole if rows is None else whole[rows.mine], self.before[name])
+        return weights
 
 
 def _check_finite(products: Tensor, score: Score) -> None:

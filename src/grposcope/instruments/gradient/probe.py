@@ -169,10 +169,12 @@ def probe(
     attached = backward.attach(model, rollouts if check else None, temperature)
     here = policies.available_memory(rollouts.mask.device) / workers.neighbours
     everywhere = workers.gathered((memory_needed(attached, rollouts, workers, len(wanted)), here))
-    needed, free = max(everywhere, key=lambda found: found[0] / found[1])  # all processes refuse, or none
+    needed, free = max(everywhere, key=lambda need: need[0] / need[1])  # all processes refuse, or none
     batch_memory.refuse_if_full("the probe", needed, free, REMEDY, backward.Refusal)
     if foretold is not None:
-        seconds = seconds_needed(attached, rollouts, workers, sum(one.per_rollout is None for one in wanted.values()))
+        seconds = seconds_needed(
+            attached, rollouts, workers, sum(weighting.per_rollout is None for weighting in wanted.values())
+        )
         foretold(batch_memory.foretold("the probe", needed, seconds))
     if attached.apart:
         progress(f"{len(attached.apart)} parameters, {attached.share_apart:.2%} of the weights, need separate passes")
@@ -239,7 +241,7 @@ def _weightings(
     """All weightings that are not zero everywhere, the recipe's first; and why others were skipped, by name."""
     asked = [weightings.of_recipe(recipe, rollouts, credit, log_ratio=log_ratio)]
     asked += [weightings.of_recipe(other, rollouts, credit) for other in also]
-    asked += [weightings.smaller_group(one, rollouts, size) for one in (recipe, *also) for size in sweep]
+    asked += [weightings.smaller_group(weighting, rollouts, size) for weighting in (recipe, *also) for size in sweep]
     asked += weightings.controls(recipe, rollouts, seed) if controls else []
     asked += extra
     if asked[0].empty:
@@ -250,8 +252,10 @@ def _weightings(
             f"(the first is {value:g}), so recipe {recipe.name} has no gradient; use more prompts, larger groups, an "
             "easier or harder task, or a model that solves some of it"
         )
-    skipped = {one.name: "no weight: rewards are equal within every group" for one in asked if one.empty}
-    return {one.name: one for one in asked if not one.empty}, skipped
+    skipped = {
+        weighting.name: "no weight: rewards are equal within every group" for weighting in asked if weighting.empty
+    }
+    return {weighting.name: weighting for weighting in asked if not weighting.empty}, skipped
 
 
 def memory_needed(

@@ -46,7 +46,7 @@ def rows_of(
     current: Any = None,
     reference: Any = None,
     loss_weights: Any = None,
-    part: Any = None,
+    value: Any = None,
     last: Any = None,
     last_weights: Any = None,
     last_step: int = 0,
@@ -79,7 +79,7 @@ def rows_of(
     """
     tokens = _rows("completion_ids", completion_ids, None)
     count = len(tokens)
-    kept = _kept("completion_mask", completion_mask, tokens)
+    completion_flags = _kept("completion_mask", completion_mask, tokens)
     before = _rows("prompt_ids", prompt_ids, count)
     kept_before = _kept("prompt_mask", prompt_mask, before)
     lists = {
@@ -98,14 +98,14 @@ def rows_of(
         if values is not None
     }
     before_trained = None if prompt_trained is None else _rows("prompt_trained", prompt_trained, count)
-    given = None if advantages is None else _rows("advantages", advantages, count)
+    advantage_rows = None if advantages is None else _rows("advantages", advantages, count)
     single = {
         name: _column(name, [values] * count if np.ndim(values) == 0 else values, count)
-        for name, values in (("truncated", truncated), ("version", version), ("reward", reward), ("part", part))
+        for name, values in (("truncated", truncated), ("version", version), ("reward", reward), ("part", value))
         if values is not None
     }
     by_function = {name: _column(f"rewards {name}", values, count) for name, values in (rewards or {}).items()}
-    groups = [place // group for place in range(count)] if isinstance(group, int) else list(group)
+    groups = [index // group for index in range(count)] if isinstance(group, int) else list(group)
     steps = _column("step", [step] * count if np.ndim(step) == 0 else step, count)
     texts = {"prompt": prompts, "completion": completions}
     words = {"environment": environment, "failed": failed, "dropped": dropped}
@@ -114,7 +114,7 @@ def rows_of(
             raise UserError(f"{name} has {len(column):,} entries for {count:,} completions; give one for each")
     rows = []
     for i in range(count):
-        own = kept[i]
+        own = completion_flags[i]
         parts = {name: _kept_values(name, column[i], own) for name, column in lists.items()}
         trained, drawn = parts.pop("mask", None), parts.pop("written", None)
         rows.append(
@@ -131,7 +131,7 @@ def rows_of(
                 named=True,
                 rewards={name: float(column[i]) for name, column in by_function.items()},
                 reward=float(single["reward"][i]) if "reward" in single else float("nan"),
-                advantages=None if given is None else _advantages(given[i], own),
+                advantages=None if advantage_rows is None else _advantages(advantage_rows[i], own),
                 truncated=bool(single["truncated"][i]) if "truncated" in single else None,
                 version=float(single["version"][i]) if "version" in single else float("nan"),
                 prompt=None if prompts is None else prompts[i],
@@ -197,8 +197,8 @@ def _array(values: Any) -> Any:
     return values
 
 
-def _word(column: Sequence[str] | None, place: int) -> str:
-    return "" if column is None else str(column[place] or "")
+def _word(column: Sequence[str] | None, index: int) -> str:
+    return "" if column is None else str(column[index] or "")
 
 
 def _known(values: Floats | None) -> Floats | None:
@@ -206,22 +206,22 @@ def _known(values: Floats | None) -> Floats | None:
     return None if values is None or (len(values) and np.isnan(values).all()) else values
 
 
-def _flags(name: str, column: Sequence[Any] | None, place: int, kept: Bools) -> Bools | None:
-    return None if column is None else _kept_values(name, column[place], kept) != 0
+def _flags(name: str, column: Sequence[Any] | None, index: int, flags: Bools) -> Bools | None:
+    return None if column is None else _kept_values(name, column[index], flags) != 0
 
 
 def _rows(name: str, values: Any, count: int | None) -> list[Any]:
-    found = [_array(row) for row in _array(values)]
-    if count is not None and len(found) != count:
-        raise UserError(f"{name} has {len(found):,} rows for {count:,} completions; give one for each")
-    return found
+    arrays = [_array(row) for row in _array(values)]
+    if count is not None and len(arrays) != count:
+        raise UserError(f"{name} has {len(arrays):,} rows for {count:,} completions; give one for each")
+    return arrays
 
 
 def _column(name: str, values: Any, count: int) -> Floats:
-    found: Floats = np.asarray([np.nan if one is None else one for one in _array(values)], np.float64)
-    if found.shape != (count,):
-        raise UserError(f"{name} has {len(found):,} entries for {count:,} completions; give one for each")
-    return found
+    numbers: Floats = np.asarray([np.nan if value is None else value for value in _array(values)], np.float64)
+    if numbers.shape != (count,):
+        raise UserError(f"{name} has {len(numbers):,} entries for {count:,} completions; give one for each")
+    return numbers
 
 
 def _ids(values: Any) -> Ints:
@@ -231,25 +231,27 @@ def _ids(values: Any) -> Ints:
 def _kept(name: str, mask: Any, rows: Sequence[Any]) -> list[Bools]:
     if mask is None:
         return [np.ones(len(row), bool) for row in rows]
-    found = [np.asarray(row, bool) for row in _rows(name, mask, len(rows))]
-    for i, (kept, row) in enumerate(zip(found, rows, strict=True)):
-        if len(kept) != len(row):
+    flag_rows = [np.asarray(row, bool) for row in _rows(name, mask, len(rows))]
+    for i, (flags, row) in enumerate(zip(flag_rows, rows, strict=True)):
+        if len(flags) != len(row):
             raise UserError(
-                f"{name}, rollout {i + 1}: {len(kept):,} entries for {len(row):,} tokens; give one for each"
+                f"{name}, rollout {i + 1}: {len(flags):,} entries for {len(row):,} tokens; give one for each"
             )
-    return found
+    return flag_rows
 
 
-def _kept_values(name: str, values: Any, kept: Bools) -> Floats:
+def _kept_values(name: str, values: Any, flags: Bools) -> Floats:
     """The values of the tokens that are no padding; those that are given without padding as they are."""
-    found: Floats = np.asarray([np.nan if one is None else one for one in values], np.float64)
-    if len(found) == len(kept):
-        return found[kept]
-    if len(found) == int(kept.sum()):
-        return found
-    raise UserError(f"{name} has {len(found):,} entries for {len(kept):,} tokens; give one for each")
+    numbers: Floats = np.asarray([np.nan if value is None else value for value in values], np.float64)
+    if len(numbers) == len(flags):
+        return numbers[flags]
+    if len(numbers) == int(flags.sum()):
+        return numbers
+    raise UserError(f"{name} has {len(numbers):,} entries for {len(flags):,} tokens; give one for each")
 
 
-def _advantages(values: Any, kept: Bools) -> Floats:
-    found: Floats = np.asarray(values, np.float64)
-    return found.reshape(1) if found.ndim == 0 or found.shape == (1,) else _kept_values("advantages", found, kept)
+def _advantages(values: Any, flags: Bools) -> Floats:
+    numbers: Floats = np.asarray(values, np.float64)
+    return (
+        numbers.reshape(1) if numbers.ndim == 0 or numbers.shape == (1,) else _kept_values("advantages", numbers, flags)
+    )

@@ -96,8 +96,8 @@ def of(credit: Chosen, task: Task, policy: Policy) -> Generation:
 def tokens_with(policy: Policy, text: str) -> Tensor:
     """Which tokens of the vocabulary contain the text, (V,) bool."""
     size = len(cast(nn.Embedding, policy.model.get_input_embeddings()).weight)
-    known = min(size, len(policy.tokenizer))
-    said = policy.tokenizer.batch_decode([[token] for token in range(known)])
+    vocabulary = min(size, len(policy.tokenizer))
+    said = policy.tokenizer.batch_decode([[token] for token in range(vocabulary)])
     marks = torch.zeros(size, dtype=torch.bool)
-    marks[:known] = torch.tensor([text in one for one in said])
+    marks[:vocabulary] = torch.tensor([text in token_text for token_text in said])
     return marks.to(policy.model.device)

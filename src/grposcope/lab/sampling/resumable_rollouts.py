@@ -72,24 +72,24 @@ def draw(
             continue
         count = min(PROMPTS, prompts - start)
         path = None if folder is None else folder / FOLDER / f"{start:06d}.safetensors"
-        part = None if path is None else _read(path, settings or {}, count, policy.model.device)
-        if part is None:
+        file = None if path is None else _read(path, settings or {}, count, policy.model.device)
+        if file is None:
             batch = collect(policy, task, problems, objective, sampling, (count, group), seed, start, task.labels_steps)
-            part = batch.rollouts, list(batch.texts)
+            file = batch.rollouts, list(batch.texts)
             if generation is not None:
                 stream = generator(seed, "continuations", start, device=policy.model.device)
                 continued, _ = generation.continued(
                     policy, task, batch.problems, batch.rollouts, objective, sampling, stream
                 )
-                part = continued, part[1]
+                file = continued, file[1]
             if path is not None:
-                _write(path, settings or {}, *part)
-        own[start] = part
+                _write(path, settings or {}, *file)
+        own[start] = file
         if prompts > PROMPTS:
             progress(f"rollouts of {start + count} of {prompts} prompts")
     parts = [drawn for _, drawn in sorted(_of_all(own, policy.model.device, workers).items())]
     texts = tuple(text for _, some in parts for text in some)
-    rollouts = joined([part for part, _ in parts], policy.pad)
+    rollouts = joined([batch for batch, _ in parts], policy.pad)
     return DrawnRollouts(rollouts, tuple(drawn_problems(problems, seed, 0, prompts)), texts)
 
 
@@ -99,8 +99,8 @@ def _of_all(
     """The parts that all processes drew, on the device of this one."""
     if workers.size == 1:
         return own
-    every = workers.gathered({start: (part.to("cpu"), texts) for start, (part, texts) in own.items()})
-    return {start: (part.to(device), texts) for some in every for start, (part, texts) in some.items()}
+    every = workers.gathered({start: (batch.to("cpu"), texts) for start, (batch, texts) in own.items()})
+    return {start: (batch.to(device), texts) for some in every for start, (batch, texts) in some.items()}
 
 
 def incomplete(folder: Path) -> bool:

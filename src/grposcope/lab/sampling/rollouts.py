@@ -145,11 +145,11 @@ def draw(
     if task.max_turns > 1:
         return _draw_turns(policy, task, problems, group, settings, stream)
     ids, mask = encode(policy, [p.prompt for p in problems], task.instruction, sampling.max_tokens)
-    given, levels = (group, sampling, policy.eos, policy.pad, stream), None
+    common, levels = (group, sampling, policy.eos, policy.pad, stream), None
     if settings.tree is None:
-        completions = sample(policy.model, ids, mask, *given)
+        completions = sample(policy.model, ids, mask, *common)
     else:
-        completions, levels = sample_trees(policy.model, ids, mask, group, settings.tree, *given[1:])
+        completions, levels = sample_trees(policy.model, ids, mask, group, settings.tree, *common[1:])
     sampled, graded = time.perf_counter() - began, time.perf_counter()
     written = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
     repeated = [p for p in problems for _ in range(group)]
@@ -216,20 +216,20 @@ def draw_by_several(
     """As `draw`, but some groups by each of the samplers, whose versions the rollouts carry."""
     parts: list[Drawn] = []
     order: list[int] = []
-    for one in samplers:
-        drawn = draw(one.policy, task, [problems[i] for i in one.groups], group, settings, stream)
-        versions = torch.full((len(one.groups),), one.version, device=drawn.rollouts.rewards.device)
+    for sampler in samplers:
+        drawn = draw(sampler.policy, task, [problems[i] for i in sampler.groups], group, settings, stream)
+        versions = torch.full((len(sampler.groups),), sampler.version, device=drawn.rollouts.rewards.device)
         parts.append(replace(drawn, rollouts=replace(drawn.rollouts, versions=versions)))
-        order += one.groups
+        order += sampler.groups
     places = sorted(range(len(order)), key=order.__getitem__)
-    texts = [text for part in parts for text in part.texts]
-    everything = joined([part.rollouts for part in parts], one.policy.pad)
+    texts = [text for drawn in parts for text in drawn.texts]
+    everything = joined([drawn.rollouts for drawn in parts], sampler.policy.pad)
     return Drawn(
         everything.take(torch.tensor(places, device=everything.rewards.device)),
-        [texts[place * group + i] for place in places for i in range(group)],
-        sum(part.errors for part in parts),
-        sum(part.sample_seconds for part in parts),
-        sum(part.grade_seconds for part in parts),
+        [texts[index * group + i] for index in places for i in range(group)],
+        sum(drawn.errors for drawn in parts),
+        sum(drawn.sample_seconds for drawn in parts),
+        sum(drawn.grade_seconds for drawn in parts),
     )
 
 
@@ -278,23 +278,23 @@ def collect(
         position += missing
         if not any(dead[-missing:]):
             break
-    texts = [text for part in parts for text in part.texts]
-    kept = sorted(sorted(range(len(dead)), key=dead.__getitem__)[:wanted])  # live groups first, then in order
-    everything = joined([part.rollouts for part in parts], policy.pad)
-    rollouts = everything.take(torch.tensor(kept, device=policy.model.device))
+    texts = [text for drawn in parts for text in drawn.texts]
+    chosen = sorted(sorted(range(len(dead)), key=dead.__getitem__)[:wanted])  # live groups first, then in order
+    everything = joined([drawn.rollouts for drawn in parts], policy.pad)
+    rollouts = everything.take(torch.tensor(chosen, device=policy.model.device))
     plain = rollouts.rewards
     return Batch(
         rollouts=shaped(rollouts, objective, sampling),
-        problems=tuple(taken[i] for i in kept),
-        texts=tuple(texts[i * group + j] for i in kept for j in range(group)),
+        problems=tuple(taken[i] for i in chosen),
+        texts=tuple(texts[i * group + j] for i in chosen for j in range(group)),
         graded=plain,
         drawn=len(texts),
-        tokens=sum(_generated(part.rollouts, tree) + part.further for part in parts),
+        tokens=sum(_generated(drawn.rollouts, tree) + drawn.further for drawn in parts),
         dead=dead.count(True) / len(dead),
-        errors=sum(part.errors for part in parts),
+        errors=sum(drawn.errors for drawn in parts),
         position=position,
-        sample_seconds=sum(part.sample_seconds for part in parts),
-        grade_seconds=sum(part.grade_seconds for part in parts),
+        sample_seconds=sum(drawn.sample_seconds for drawn in parts),
+        grade_seconds=sum(drawn.grade_seconds for drawn in parts),
         origins=None if tree is None else trees.origins(_levels(rollouts), rollouts.mask, group, tree.widths),
     )
 
@@ -399,18 +399,18 @@ def texts_of(batch: Batch, groups: int) -> list[Rollout]:
     size = batch.graded.shape[1]
     return [
         Rollout(
-            group=str(place), prompt=batch.problems[place].prompt, completion=batch.texts[row],
-            reward=float(batch.graded[place, row % size]), truncated=bool(batch.rollouts.truncated[row]),
+            group=str(index), prompt=batch.problems[index].prompt, completion=batch.texts[row],
+            reward=float(batch.graded[index, row % size]), truncated=bool(batch.rollouts.truncated[row]),
             stop=stop_of(batch.rollouts, row),
         )
-        for place in places for row in batch.rows(place)
+        for index in places for row in batch.rows(index)
     ]  # fmt: skip
 
 
 def _recorded(policy: Policy, batch: Batch, weights: Tensor, trainer: Tensor | None, row: int) -> Rollout:
     rollouts = batch.rollouts
     p, i = divmod(row, rollouts.groups[1])
-    parent, shared = (-1, 0) if batch.origins is None else (int(part[row]) for part in batch.origins)
+    parent, shared = (-1, 0) if batch.origins is None else (int(origin[row]) for origin in batch.origins)
     read = rollouts.attended[row]
     n = int(read.sum())
     holes = not bool(rollouts.mask[row, :n].all())
@@ -486,7 +486,7 @@ def joined(parts: Sequence[RolloutBatch], pad: int) -> RolloutBatch:
     if len(parts) == 1:
         return parts[0]
 
-    arrays = [part.arrays() for part in parts]
+    arrays = [draws.arrays() for draws in parts]
     return RolloutBatch.of_arrays({name: _stacked([some[name] for some in arrays], name, pad) for name in arrays[0]})
 
 

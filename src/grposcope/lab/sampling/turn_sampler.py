@@ -80,14 +80,14 @@ class Trajectories:
                 own = ((self.turns[row] == turn) & mask[row]).nonzero()
                 if len(own):
                     paid[row, int(own[-1])], ends[row, int(own[-1])] = reward, True
-        known = {"turns": self.turns, "states": states, "step_rewards": paid.to(mask.device), "step_ends": ends}
+        annotations = {"turns": self.turns, "states": states, "step_rewards": paid.to(mask.device), "step_ends": ends}
         if not self.values:
-            return known
+            return annotations
         valued = torch.full(mask.shape, torch.nan, dtype=torch.float64)
         for row, values in enumerate(self.values):
             for turn, value in enumerate(values, 1):
                 valued[row, (self.turns[row] == turn).cpu()] = value
-        return known | {"turn_values": valued.to(mask.device)}
+        return annotations | {"turn_values": valued.to(mask.device)}
 
 
 def sample_turns(
@@ -112,8 +112,8 @@ def sample_turns(
     ids, mask = encode(policy, [problem.prompt for problem in problems], task.instruction, sampling.max_tokens)
     seeds = torch.randint(2**31, (len(problems),), generator=stream, device=stream.device).tolist()
     episodes = [
-        _Episode(problem, ids[place][mask[place]].tolist(), _started(task, problem, seeds[place]))
-        for place, problem in enumerate(problems)
+        _Episode(problem, ids[row][mask[row]].tolist(), _started(task, problem, seeds[row]))
+        for row, problem in enumerate(problems)
         for _ in range(group)
     ]
     ends = torch.cat([policy.eos, policy.eos.new_tensor([end])])
@@ -244,22 +244,22 @@ def _take_turn(
     width = max(map(len, rows))
     ids = torch.full((len(rows), width), policy.pad, device=ends.device)
     mask = torch.zeros(ids.shape, dtype=torch.bool, device=ends.device)
-    for place, row in enumerate(rows):
-        ids[place, width - len(row) :] = torch.tensor(row, device=ends.device)
-        mask[place, width - len(row) :] = True
+    for index, row in enumerate(rows):
+        ids[index, width - len(row) :] = torch.tensor(row, device=ends.device)
+        mask[index, width - len(row) :] = True
     room = torch.tensor([sampling.max_tokens - len(own.tokens) for own in live], device=ends.device)
     some = replace(sampling, max_tokens=int(room.max()))
     drawn = sample(policy.model, ids, mask, 1, some, ends, policy.pad, stream, limits=room)
-    for place, own in enumerate(live):
-        kept = drawn.mask[place]
-        tokens = drawn.tokens[place][kept].tolist()
+    for index, own in enumerate(live):
+        row_mask = drawn.mask[index]
+        tokens = drawn.tokens[index][row_mask].tolist()
         own.anchors.append(_anchored(task, own))
         own.tokens += tokens
         own.drawn += [True] * len(tokens)
         own.turns += [turn] * len(tokens)
-        own.logp += drawn.logp[place][kept].tolist()
-        own.entropy += drawn.entropy[place][kept].tolist()
-        if bool(drawn.truncated[place]):
+        own.logp += drawn.logp[index][row_mask].tolist()
+        own.entropy += drawn.entropy[index][row_mask].tolist()
+        if bool(drawn.truncated[index]):
             own.rewards.append(0.0)
             own.stop = "length"
             continue
