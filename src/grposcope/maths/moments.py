@@ -191,9 +191,8 @@ def from_grams(probes: Sequence[tuple[NDArray, NDArray]], replicates: int = 1000
         directions.append(classes)
         every.append((rewards, present))
     rewards, present = (np.concatenate(arrays) for arrays in zip(*every, strict=True))
-    return _moments(
-        np.concatenate(blocks), diagonal(crosses), joined(directions), rewards, present, least, flag, replicates, seed
-    )
+    drawn = resampling.bootstrap(len(rewards), replicates, seed)
+    return _moments(np.concatenate(blocks), diagonal(crosses), joined(directions), rewards, present, least, flag, drawn)
 
 
 def from_scores(scores: NDArray, rewards: NDArray, replicates: int = 1000, seed: int = 0) -> Moments:
@@ -207,7 +206,8 @@ def from_scores(scores: NDArray, rewards: NDArray, replicates: int = 1000, seed:
     blocks = scores @ scores.swapaxes(-1, -2)
     classes = class_means(blocks, None, rewards, present)
     cross = gradients @ gradients.T
-    return _moments(blocks, cross, classes, rewards, present, least, flag, replicates, seed)
+    drawn = resampling.bootstrap(len(rewards), replicates, seed)
+    return _moments(blocks, cross, classes, rewards, present, least, flag, drawn)
 
 
 def informative(rewards: NDArray, present: NDArray) -> NDArray[np.bool_]:
@@ -248,13 +248,14 @@ def _moments(
     present: NDArray,
     least: int,
     flag: str,
-    replicates: int,
-    seed: int,
+    weights: NDArray,
 ) -> Moments:
-    """Moments from the Gram's blocks (P, G, G) and the products (P, P) of the prompts' leave-one-out gradients."""
+    """Moments from the Gram's blocks (P, G, G) and the products (P, P) of the prompts' leave-one-out gradients.
+
+    weights: of the prompts in each bootstrap replicate.
+    """
     per_prompt = _per_prompt(blocks, rewards, present)
     prompts = len(rewards)
-    weights = resampling.bootstrap(prompts, replicates, seed)
     pooled, left_out, drawn = (
         _pool(per_prompt, cross, w) for w in (resampling.point(prompts), resampling.jackknife(prompts), weights)
     )

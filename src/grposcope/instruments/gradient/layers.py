@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,14 +16,13 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.gradient import contraction, gram, spectrum, weightings
 from grposcope.instruments.gradient.backward import AttachedModel
 from grposcope.instruments.gradient.logits import TokenScores
+from grposcope.instruments.gradient.probe_settings import ProbeSettings
 from grposcope.instruments.gradient.score import Score
 from grposcope.instruments.gradient.sparsity import EntrySample, LayerEntries
 from grposcope.instruments.gradient.spectrum import Spectrum
 from grposcope.instruments.gradient.weightings import Weighting
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.workers import ALONE, Rows, Workers
-
-Tier = Literal["fast", "exact"]
 
 HELD = 128 * 2**20
 """Bytes of a layer's gradients, one per weighting, built at a time."""
@@ -76,16 +74,14 @@ class LayerMeasurements:
         wanted: dict[str, Weighting],
         main: str,
         attached: AttachedModel,
-        tier: Tier,
-        leading: int,
-        learning_rate: float | None,
-        seed: int,
+        settings: ProbeSettings,
         progress: Callable[[str], None],
         workers: Workers = ALONE,
     ):
         self.workers = workers
         self.rollouts, self.wanted, self.main = rollouts, wanted, main
-        self.tier, self.leading, self.seed, self.progress = tier, leading, seed, progress
+        self.settings, self.progress = settings, progress
+        learning_rate = settings.learning_rate
         sizes = [p.numel() for p in attached.measured.values()]
         self.sample = EntrySample(sum(sizes), learning_rate)
         self.before = dict(zip(attached.measured, accumulate([0, *sizes]), strict=False))
@@ -211,8 +207,11 @@ class LayerMeasurements:
         self, matrix: Tensor, scale: Tensor | None = None, frobenius: float | None = None, rows: Rows | None = None
     ) -> Spectrum:
         """Spectrum of a layer's gradient, or of the scores at the logits with rows multiplied by `scale`."""
-        if self.tier == "fast" or (scale is not None and min(int((scale != 0).sum()), matrix.shape[1]) > TOKENS_EXACT):
-            return spectrum.leading(matrix, self.leading, seed=self.seed, scale=scale, frobenius=frobenius, rows=rows)
+        if self.settings.tier == "fast" or (
+            scale is not None and min(int((scale != 0).sum()), matrix.shape[1]) > TOKENS_EXACT
+        ):
+            leading, seed = self.settings.leading, self.settings.seed
+            return spectrum.leading(matrix, leading, seed=seed, scale=scale, frobenius=frobenius, rows=rows)
         return spectrum.exact(matrix, scale, rows)
 
     def _split(self, attached: AttachedModel, name: str) -> Rows | None:

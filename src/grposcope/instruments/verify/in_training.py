@@ -90,11 +90,11 @@ class TrainingVerifier:
 
 def _prompts(folder: Path) -> dict[int, frozenset[str]]:
     """Step -> prompts of the batches that a run has written before it was resumed."""
-    failing: dict[int, frozenset[str]] = {}
+    prompts: dict[int, frozenset[str]] = {}
     for path in row_file.files(folder):
         with suppress(UserError):  # a line that was cut
-            failing |= prompts_of(read.rows(path))
-    return failing
+            prompts |= prompts_of(read.rows(path))
+    return prompts
 
 
 def _row(step: int, result: Answer) -> dict[str, Any]:
