@@ -28,7 +28,7 @@ VAGUE = "fillers among bound names, %"
 LIMITS: Mapping[str, float] = {
     "public names": 2775,
     "classes with fields": 465,
-    WIDE: 21,
+    WIDE: 11,
     BRANCHING: 24,
     VAGUE: 3.3,
     "folders that import each other": 6,

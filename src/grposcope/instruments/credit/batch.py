@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,8 @@ from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.annotation import AnnotationContext
 from grposcope.lab.sampling.annotators import annotator
-from grposcope.lab.sampling.continuations import Continuations, continue_from
+from grposcope.lab.sampling.continuations import ContinuationPlan, Continuations, continue_from
+from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.generation import tokens_with
 from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts, draw
 from grposcope.lab.sampling.rollouts import generator
@@ -125,7 +126,11 @@ def collected(
     values, at = None, ""
     with timed(seconds, "continuations"):
         if budget.drawn:
-            values, at = _continued(policy, task, drawn, rollouts, reference, budget, sampling, seed, quiet)
+            prompts = tqdm(
+                range(budget.prompts), desc="continuations", unit="prompt", disable=quiet, dynamic_ncols=True
+            )
+            parts, at = _continued(policy, task, drawn, rollouts, prompts, budget.drawn, sampling, seed)
+            values = Values(_joined(parts), _starts(reference)) if parts else None
     if values is None:
         why = "no continuations were drawn" if not budget.drawn else "no rollout has a step or a line break inside it"
         credits.skipped["exact"] = credits.skipped["continuations"] = why
@@ -210,32 +215,38 @@ def _continued(
     task: Task,
     drawn: DrawnRollouts,
     rollouts: RolloutBatch,
-    reference: RolloutBatch,
-    budget: CreditBudget,
+    prompts: Iterable[int],
+    k: int,
     sampling: Sampling,
     seed: int,
-    quiet: bool,
-) -> tuple[Values | None, str]:
-    """Continuations from the ends of steps, else of lines, a few prompts at a time; None where there are none."""
+) -> tuple[Sequence[Continuations], str]:
+    """Continuations from the ends of steps, else of lines, one of the `prompts` at a time; and what they start from."""
     if task.labels_steps:
         at, inside = "steps", boundaries.steps(rollouts)
     else:
         at, inside = "lines", boundaries.marked(rollouts, tokens_with(policy, "\n"))
     inside = [[step for step in some if step < sampling.max_tokens] for some in inside]
     if not any(inside):
-        return None, ""
+        return (), ""
+    settings = DrawSettings(sampling)
     stream = generator(seed, "continuations", device=policy.model.device)
     parts: list[Continuations] = []
     size = rollouts.groups[1]
-    for p in tqdm(range(budget.prompts), desc="continuations", unit="prompt", disable=quiet, dynamic_ncols=True):
+    for p in prompts:
         own: list[Sequence[int]] = [[] for _ in inside]
         own[p * size : (p + 1) * size] = inside[p * size : (p + 1) * size]
         if any(own):
-            parts.append(continue_from(policy, task, drawn.problems, rollouts, own, budget.drawn, sampling, stream))
+            parts.append(
+                continue_from(policy, task, drawn.problems, rollouts, ContinuationPlan(own, k), settings, stream)
+            )
+    return parts, at
+
+
+def _starts(reference: RolloutBatch) -> Tensor:
+    """Mean rewards of both halves of every group, (2, P)."""
     value = reference.rewards.double()
     half = value.shape[1] // 2
-    starts = torch.stack((value[:, :half].mean(-1), value[:, half : 2 * half].mean(-1)))
-    return Values(_joined(parts), starts), at
+    return torch.stack((value[:, :half].mean(-1), value[:, half : 2 * half].mean(-1)))
 
 
 def _joined(parts: Sequence[Continuations]) -> Continuations:

@@ -17,7 +17,8 @@ from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling import generation
-from grposcope.lab.sampling.rollouts import DrawSettings, draw, generator, joined
+from grposcope.lab.sampling.draw_settings import DrawSettings
+from grposcope.lab.sampling.rollouts import draw, generator, joined
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.base import Problem, Task
 

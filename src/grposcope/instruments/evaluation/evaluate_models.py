@@ -152,7 +152,7 @@ def _evaluated(
             count = min(batch, plan.samples - first)
             numbers = _numbers(plan.seed, name, part, range(first, first + count), sampling.max_tokens)
             drawn = sample(
-                policy.model, ids, mask, count, sampling, policy.eos, policy.pad, numbers.to(policy.model.device)
+                policy.model, (ids, mask), count, sampling, policy.eos, policy.pad, numbers.to(policy.model.device)
             )
             written = policy.tokenizer.batch_decode(drawn.tokens, skip_special_tokens=True)
             for row, (text, length, truncated) in enumerate(

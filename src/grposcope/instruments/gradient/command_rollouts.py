@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from grposcope.instruments.gradient.rollout_source import RolloutSource
     from grposcope.lab.objectives import Objective
     from grposcope.lab.policies import Policy
-    from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts
+    from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts, DrawPlan
     from grposcope.lab.tasks.base import Task
     from grposcope.lab.workers import Workers
 
@@ -104,7 +104,10 @@ def rollouts(
     else:
         assert task is not None
         limit, origin = arguments.max_tokens or task.max_tokens, None
-        drawn = _draw(arguments, source.model, policy, task, limit, folder, objective, say, workers)
+        from grposcope.lab.sampling.resumable_rollouts import DrawPlan
+
+        plan = DrawPlan(folder=folder, progress=say, workers=workers)
+        drawn = _draw(arguments, source.model, policy, task, limit, objective, plan)
     drawn = _supplied(arguments, source, policy, task, limit, drawn)
     if arguments.checkpointing:
         policies.recompute_activations(policy.model)
@@ -153,12 +156,10 @@ def _draw(
     policy: Policy,
     task: Task,
     limit: int,
-    folder: Path | None,
     objective: Objective,
-    say: Callable[[str], None],
-    workers: Workers,
+    plan: DrawPlan,
 ) -> DrawnRollouts:
-    """Graded rollouts of the policy on the task, those kept in `folder` among them."""
+    """Graded rollouts of the policy on the task, those kept in the folder of the plan among them."""
     from grposcope.lab.credit import chosen
     from grposcope.lab.sampling import generation, resumable_rollouts
     from grposcope.lab.sampling.sampler import Sampling
@@ -166,8 +167,9 @@ def _draw(
     credit = chosen(arguments.credit)
     named = {"credit": credit.name} if credit.source.requires(FURTHER_ROLLOUTS) else {}
     names = ("task", "reward", "group", "temperature", "seed", "dtype")
-    if folder and resumable_rollouts.incomplete(folder):
-        say(f"{folder} has rollouts of a probe that was interrupted: continuing with them")
+    if plan.folder and resumable_rollouts.incomplete(plan.folder):
+        plan.progress(f"{plan.folder} has rollouts of a probe that was interrupted: continuing with them")
+    settings = {"model": model, "max_tokens": limit, **{name: getattr(arguments, name) for name in names}, **named}
     return resumable_rollouts.draw(
         policy,
         task,
@@ -175,11 +177,7 @@ def _draw(
         Sampling(limit, arguments.temperature),
         (arguments.prompts, arguments.group),
         arguments.seed,
-        folder,
-        {"model": model, "max_tokens": limit, **{name: getattr(arguments, name) for name in names}, **named},
-        say,
-        workers,
-        generation.of(credit, task, policy),
+        replace(plan, settings=settings, generation=generation.of(credit, task, policy)),
     )
 
 

@@ -115,6 +115,9 @@ def rows_of(
         parts = {name: _kept_values(name, column[i], own) for name, column in lists.items()}
         trained, drawn = parts.pop("mask", None), parts.pop("written", None)
         single_of = {name: float(column[i]) for name, column in single.items() if column is not None}
+        further: dict[str, Any] = {name: None if column is None else column[i] for name, column in texts.items()}
+        further |= {name: _word(column, i) for name, column in words.items()}
+        further |= {name: _known(parts.get(name)) for name in OF_TOKENS if name not in ("mask", "written")}
         rows.append(
             Rollout(
                 where=f"{where}, rollout {i + 1}",
@@ -134,9 +137,7 @@ def rows_of(
                 version=single_of.get("version", math.nan),
                 micro_batch=int(single_of.get("part", 0)),
                 last_step=batch.last_step if batch.last is not None else 0,
-                **{name: None if column is None else column[i] for name, column in texts.items()},
-                **{name: _word(column, i) for name, column in words.items()},
-                **{name: _known(parts.get(name)) for name in OF_TOKENS if name not in ("mask", "written")},
+                **further,
             )
         )
     return tuple(rows)

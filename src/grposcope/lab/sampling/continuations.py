@@ -21,10 +21,10 @@ from grposcope.core.rollouts import Rollout
 from grposcope.lab.objectives import Objective, shaping
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
-from grposcope.lab.sampling.sampler import Sampling, sample
+from grposcope.lab.sampling.draw_settings import DrawSettings
+from grposcope.lab.sampling.sampler import sample
 from grposcope.lab.tasks import faults
 from grposcope.lab.tasks.base import Problem, Task
-from grposcope.lab.tasks.faults import ErrorPolicy
 
 AT_ONCE = 256
 """Continuations that are sampled together, which bounds the memory."""
@@ -94,31 +94,40 @@ class Continuations:
         return table
 
 
+@dataclass(frozen=True)
+class ContinuationPlan:
+    """What is continued, and how often.
+
+    boundaries (B): of each rollout, tokens of its completion before each; 0 is its prompt.
+    k: continuations from each.
+    share: whether equal texts of one prompt share their continuations; where not, each boundary has its own.
+    at_once: continuations that are sampled together, which changes the draws too.
+    """
+
+    boundaries: Sequence[Sequence[int]]
+    k: int
+    share: bool = True
+    at_once: int = AT_ONCE
+
+
 def continue_from(
     policy: Policy,
     task: Task,
     problems: Sequence[Problem],
     rollouts: RolloutBatch,
-    boundaries: Sequence[Sequence[int]],
-    k: int,
-    sampling: Sampling,
+    plan: ContinuationPlan,
+    settings: DrawSettings,
     generator: torch.Generator,
-    *,
-    share: bool = True,
-    at_once: int = AT_ONCE,
-    reward_timeout: float = 0,
-    reward_errors: ErrorPolicy = "fail",
 ) -> Continuations:
     """K fresh continuations from each boundary of each rollout, graded by the task.
 
-    problems (P): of the groups. boundaries (B): of each rollout, tokens of its completion before each; 0 is its prompt.
-    sampling: as the rollouts were drawn; a completion, text before the boundary included, has at most
-    `sampling.max_tokens`. share: whether equal texts of one prompt share their continuations; where not, each boundary
-    has its own. The rest is as in `rollouts.collect`. The result is a function of weights, rollouts, boundaries and the
-    generator's state; `at_once`, the continuations sampled together, changes the draws too.
+    problems (P): of the groups. settings: how the rollouts were drawn and are graded; a completion, text before the
+    boundary included, has at most `settings.sampling.max_tokens`. The result is a function of weights, rollouts, plan
+    and the generator's state.
 
     UserError for K below 1, a boundary outside its rollout, and one that leaves no room for a token.
     """
+    k, boundaries, sampling = plan.k, plan.boundaries, settings.sampling
     if k < 1:
         raise UserError(f"{k} continuations per boundary cannot estimate anything; take K = 1 or more")
     group = rollouts.groups[1]
@@ -129,7 +138,7 @@ def continue_from(
     first: list[int] = []  # of each text, the boundary that comes first
     for n, (row, position) in enumerate(zip(rows, places, strict=True)):
         _check(policy, rollouts, row, position, sampling.max_tokens)
-        own = () if share else (n,)
+        own = () if plan.share else (n,)
         key = (row // group, *own, *_text(rollouts, row, position))
         which.append(texts.setdefault(key, len(texts)))
         if which[-1] == len(first):
@@ -139,20 +148,20 @@ def continue_from(
     lengths = torch.zeros(len(first), k, dtype=torch.long, device=device)
     written: list[tuple[str, ...]] = [()] * len(first)
     order = sorted(range(len(first)), key=lambda u: places[first[u]])  # those with as much to write together
-    step = max(1, at_once // k)
+    step = max(1, plan.at_once // k)
     for start in range(0, len(order), step):
         batch = order[start : start + step]
         at = [(rows[first[u]], places[first[u]]) for u in batch]
         ids, mask = _read_so_far(rollouts, at, policy.pad)
         limits = torch.tensor([sampling.max_tokens - place for _, place in at], device=device)
         room = replace(sampling, max_tokens=int(limits.max()))
-        drawn = sample(policy.model, ids, mask, k, room, policy.eos, policy.pad, generator, limits)
+        drawn = sample(policy.model, (ids, mask), k, room, policy.eos, policy.pad, generator, limits)
         before = [rollouts.tokens[row, :place].tolist() for row, place in at for _ in range(k)]
         after = [tokens[inside].tolist() for tokens, inside in zip(drawn.tokens, drawn.mask, strict=True)]
         whole = [[*head, *tail] for head, tail in zip(before, after, strict=True)]
         said = policy.tokenizer.batch_decode(whole, skip_special_tokens=True)
         asked = [problems[row // group] for row, _ in at for _ in range(k)]
-        graded, _ = faults.graded(task, asked, said, reward_timeout, reward_errors)
+        graded, _ = faults.graded(task, asked, said, settings.reward_timeout, settings.reward_errors)
         index = torch.tensor(batch, device=device)
         rewards[index] = torch.tensor(graded, dtype=torch.float64, device=device).reshape(-1, k)
         lengths[index] = drawn.mask.sum(-1).reshape(-1, k)

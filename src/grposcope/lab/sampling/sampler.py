@@ -90,8 +90,7 @@ class Turns:
 @cpu.with_products
 def sample(
     model: PreTrainedModel,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
+    prompts: tuple[Tensor, Tensor],
     group: int,
     sampling: Sampling,
     eos: Tensor,
@@ -99,13 +98,14 @@ def sample(
     generator: torch.Generator | Tensor,
     limits: Tensor | None = None,
 ) -> Completions:
-    """Draw `group` completions for each prompt (P, S) padded on the left; rows are prompt-major.
+    """Draw `group` completions for each of the prompts, whose ids and mask (P, S) are padded on the left, prompt-major.
 
     eos: token ids that end a completion, (E,). generator: the source of random numbers, or the numbers themselves,
     uniform in [0, 1), (B, max_tokens) on the model's device: then a row does not depend on the others, but for rounding
     in its logits. limits (P,): the longest completion of each prompt, where that is not `sampling.max_tokens` for all.
     The result is a function of the weights, the prompts and these numbers alone.
     """
+    prompt_ids, prompt_mask = prompts
     rows, steps = len(prompt_ids) * group, sampling.max_tokens
     device = prompt_ids.device
     tokens = torch.full((rows, steps), pad, device=device)
