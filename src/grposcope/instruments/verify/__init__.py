@@ -42,11 +42,11 @@ def verify(
     from dataclasses import replace
 
     from grposcope.instruments.verify import answer, graders, live, read
-    from grposcope.instruments.verify.overruled import AskedSettings
+    from grposcope.instruments.verify.overruled import StatedByCaller
     from grposcope.signs.rollouts import evidence, reward_function
 
     if isinstance(source, str | Path):
-        asked = AskedSettings(stated if isinstance(stated, Mapping) else {})
+        asked = StatedByCaller(stated if isinstance(stated, Mapping) else {})
         source_evidence = read.evidence(Path(source), None if rollouts is None else Path(rollouts), asked)
         if isinstance(stated, evidence.Stated):
             source_evidence = replace(source_evidence, stated=stated)

@@ -15,7 +15,7 @@ from grposcope.instruments.verify import command_model_flags
 from grposcope.logs.native.schema import is_record, read_config
 
 if TYPE_CHECKING:
-    from grposcope.instruments.verify.overruled import AskedSettings
+    from grposcope.instruments.verify.overruled import StatedByCaller
     from grposcope.logs import Hints
     from grposcope.signs.rollouts.evidence import PipelineEvidence
 
@@ -168,15 +168,15 @@ def _check_names(settings: Mapping[str, Any]) -> None:
             raise UserError(f"--set {name}: no setting has that name; {remedy}")
 
 
-def _settings(arguments: argparse.Namespace) -> AskedSettings:
+def _settings(arguments: argparse.Namespace) -> StatedByCaller:
     """What --config and --set say, the second before the first."""
-    from grposcope.instruments.verify.overruled import AskedSettings
+    from grposcope.instruments.verify.overruled import StatedByCaller
 
     settings = log_flags.named_values(arguments.set)
     _check_names(settings)
     by_hand = dict.fromkeys(settings, "--set")
     if arguments.config is None:
-        return AskedSettings(settings, origin=by_hand)
+        return StatedByCaller(settings, origin=by_hand)
     from grposcope.instruments import has
 
     if not has("lint"):
@@ -188,4 +188,4 @@ def _settings(arguments: argparse.Namespace) -> AskedSettings:
     usual = {} if config.partial else {key: config.get(key) for key in config.dialect.defaults}
     defaults = {**{key: value for key, value in usual.items() if value is not None}, **said}
     origin = {**dict.fromkeys(said, str(arguments.config)), **by_hand}
-    return AskedSettings({**said, **settings}, defaults, config.dialect.name, origin)
+    return StatedByCaller({**said, **settings}, defaults, config.dialect.name, origin)

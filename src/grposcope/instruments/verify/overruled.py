@@ -20,7 +20,7 @@ LOSS_NAMES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class AskedSettings:
+class StatedByCaller:
     """What the caller states, in a trainer's words.
 
     values: setting -> value. defaults: of the trainer, which count only where neither `values` nor the run say
@@ -34,7 +34,9 @@ class AskedSettings:
     origin: Mapping[str, str] = field(default_factory=dict)
 
 
-def of_both(own: Stated, asked: AskedSettings, engine: str, functions: Sequence[str]) -> tuple[Stated, tuple[str, ...]]:
+def of_both(
+    own: Stated, asked: StatedByCaller, engine: str, functions: Sequence[str]
+) -> tuple[Stated, tuple[str, ...]]:
     """What counts, and a clause for each setting that is not the run's own.
 
     own: what the run says of itself. engine: whose words `asked` has if it does not say so. functions: names of the
@@ -76,7 +78,7 @@ def _over(below: Stated, above: Stated) -> Stated:
     return replace(below, **{name: getattr(above, name) for name in settings.said(above)})
 
 
-def _differences(own: Stated, asked: Stated, by: AskedSettings, values: Mapping[str, Any]) -> tuple[str, ...]:
+def _differences(own: Stated, asked: Stated, by: StatedByCaller, values: Mapping[str, Any]) -> tuple[str, ...]:
     """ "beta is 0.04 in train.py and 0 in the run's own settings", for each setting that both state."""
     told = []
     for name in settings.said(asked):
@@ -93,7 +95,7 @@ def _differences(own: Stated, asked: Stated, by: AskedSettings, values: Mapping[
     return tuple(dict.fromkeys(told))
 
 
-def _clause(key: str, asked: Any, own: Any, by: AskedSettings) -> str:
+def _clause(key: str, asked: Any, own: Any, by: StatedByCaller) -> str:
     where = by.origin.get(key) or next(iter(set(by.origin.values())), "what was stated")
     return f"{key} is {_shown(asked)} in {where} and {_shown(own)} in the run's own settings"
 

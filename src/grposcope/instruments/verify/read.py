@@ -20,7 +20,7 @@ from grposcope.core.files import json_lines, nothing_there
 from grposcope.core.rollouts import Rollout, Rollouts
 from grposcope.core.run import Run
 from grposcope.instruments.verify import overruled, row_file
-from grposcope.instruments.verify.overruled import AskedSettings
+from grposcope.instruments.verify.overruled import StatedByCaller
 from grposcope.logs import read_rollouts
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import rollouts as recorded
@@ -34,7 +34,7 @@ from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
 def evidence(
     path: Path,
     rollouts: Path | None = None,
-    asked: AskedSettings | None = None,
+    asked: StatedByCaller | None = None,
     hints: Hints | None = None,
 ) -> PipelineEvidence:
     """What is at hand of the run or the rollouts at `path`.
@@ -44,7 +44,7 @@ def evidence(
     """
     if not path.exists():
         raise nothing_there(path, "the folder of a run, a trainer's log, or a file of rollouts")
-    home, asked = _home(path), asked or AskedSettings()
+    home, asked = _home(path), asked or StatedByCaller()
     where = rollouts if rollouts is not None else home
     if not where.exists():
         raise UserError(f"there is no {where}; give a file or a folder of rollouts")
