@@ -26,6 +26,7 @@ ALIASES = {
     "grposcope.dynamics.sampled_refresh": "grposcope.instruments.stability.sampled_refresh",
     "grposcope.errors": "grposcope.core.errors",
     "grposcope.geometry": "grposcope.instruments.gradient",
+    "grposcope.instruments.page": "grposcope.runs_page",
     "grposcope.lint": "grposcope.instruments.lint",
     "grposcope.objectives": "grposcope.lab.objectives",
     "grposcope.policies": "grposcope.lab.policies",
@@ -50,8 +51,12 @@ SCATTERED = {
 }
 """Earlier modules whose names went to several: name -> what it is called now, imported when it is asked for."""
 
-PACKAGES = frozenset(name.rpartition(".")[0] for name in ALIASES if name.count(".") > 1) - ALIASES.keys()
-"""Earlier packages whose modules went to several places."""
+PACKAGES = frozenset(
+    package
+    for package in {name.rpartition(".")[0] for name in ALIASES if name.count(".") > 1} - ALIASES.keys()
+    if not any(now.startswith(f"{package}.") for now in ALIASES.values())
+)
+"""Earlier packages, not there any more, whose modules went to several places."""
 
 
 def renamed(name: str) -> str | None:

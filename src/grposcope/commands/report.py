@@ -51,7 +51,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the runs, write what was asked for, and say where it is."""
-    from grposcope.instruments import page as runs_page
+    from grposcope import runs_page
 
     if len(arguments.runs) == 1 and (evaluated := _evaluation(Path(arguments.runs[0]))) is not None:
         return _write(evaluated, arguments)
@@ -109,7 +109,7 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
     import os
     from urllib.parse import quote
 
-    from grposcope.instruments import page as runs_page
+    from grposcope import runs_page
     from grposcope.instruments import unavailable
 
     if reason := unavailable("overview"):

@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _page(runs: Sequence[Run], result: Answer, path: Path) -> int:
     """Write the page of all runs, with where they diverge on top; its size in bytes."""
+    from grposcope import runs_page
     from grposcope.commands.report import write_page
-    from grposcope.instruments import page as runs_page
 
     content = runs_page.document(runs)
     return write_page(replace(content, sections=(result, *content.sections)), path, "--html")

@@ -8,9 +8,10 @@ from pathlib import Path
 from grposcope.core.answer import HEADLINE, Answer
 from grposcope.core.run import Run, labels
 from grposcope.core.text import listed
-from grposcope.instruments import all_instruments, ask, axes, unavailable
-from grposcope.instruments.arrangement import arranged
+from grposcope.instruments import all_instruments, ask, unavailable
 from grposcope.render.page import Document, write
+from grposcope.runs_page import axes
+from grposcope.runs_page.arrangement import arranged
 
 
 def document(runs: Sequence[Run]) -> Document:
