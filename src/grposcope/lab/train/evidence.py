@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 TASK, OVERLONG = "task", "overlong"
 """Names of the two rewards: the task's, and the penalty for length where the recipe has one."""
 
-COMPARED: Mapping[str, Mapping[str, Any]] = {
-    "standardized": {"baseline": "mean", "scale": "group", "ddof": 1, "epsilon": 1e-4},
-    "batch_standardized": {"baseline": "mean", "scale": "batch", "ddof": 1, "epsilon": 1e-4},
-    "centered": {"baseline": "mean", "scale": "none"},
-    "leave_one_out": {"baseline": "leave-one-out", "scale": "none"},
-    "none": {"baseline": "none", "scale": "none"},
-}
-"""Our advantages -> what is stated of them; others are not stated."""
-
 
 def due(every: int, step: int, interval: int) -> bool:
     """Whether the evidence of a batch that is fresh at `step` is kept, as the instrument decides."""
@@ -293,7 +284,9 @@ def _weighted(mask: Tensor, credit: Tensor) -> Tensor:
 
 def _compared(advantage: Any) -> Mapping[str, Any]:
     """What is stated of an advantage; nothing for one with other arguments than the usual ones."""
+    from grposcope.signs.rollouts.stated import comparison
+
     if isinstance(advantage, partial):
         return {}
     names = [name for name, entry in advantages.ALL.items() if entry.function is advantage]
-    return COMPARED.get(names[0], {}) if names else {}
+    return comparison(names[0]) if names else {}

@@ -43,6 +43,13 @@ OWN = {
 }
 """Advantage of our own loop -> its shape."""
 
+
+def comparison(advantage: str) -> dict[str, Any]:
+    """Fields of Stated that say what an advantage of ours compares; none for one that is not in OWN."""
+    shape = OWN.get(advantage)
+    return {} if shape is None else {key: value for key, value in vars(shape).items() if value is not None}
+
+
 VERL = {
     "grpo": _Shape("mean", "group", 1, 1e-6),
     "rloo": _Shape("leave-one-out", "none"),
