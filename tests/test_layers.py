@@ -23,21 +23,22 @@ LEVEL = {
     "instruments": 6,
     "faults": 7,
     "judging": 8,
-    "watch": 9,
-    "lab.train": 10,
-    "lab.sweeps": 11, "engines": 11,
-    "commands": 12,
-    "cli": 13, "aliases": 0,
-    "__main__": 14,
+    "runs_page": 9,
+    "watch": 10,
+    "lab.train": 11,
+    "lab.sweeps": 12, "engines": 12,
+    "commands": 13,
+    "cli": 14, "aliases": 0,
+    "__main__": 15,
 }  # fmt: skip
 """Room -> its level; a room imports those below it. The commands of instruments, of the loop and of `watch` belong to
 the room of commands."""
 
-JUDGING = ("diagnosis", "lint", "verify", "autopilot", "overview", "compare", "reference", "page")
-"""What asks the catalogue of faults, and what shows its verdicts: a room of its own above the other instruments."""
+JUDGING = ("diagnosis", "lint", "verify", "autopilot", "overview", "compare", "reference")
+"""What asks the catalogue of faults: a room of its own above the other instruments."""
 
-TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instruments", "judging", "signs", "faults",
-             "lab.allocation")  # fmt: skip
+TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instruments", "judging", "runs_page", "signs",
+             "faults", "lab.allocation")  # fmt: skip
 """Rooms that do without torch, but for the modules in MEASURING."""
 
 MEASURING = (

@@ -15,6 +15,7 @@ from grposcope.lab.credit import chosen, per_token, turns
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
+from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.sampling.turn_sampler import sample_turns
@@ -128,7 +129,10 @@ def test_continuations_from_states(policy: Policy) -> None:
     """They leave the rollouts as they are, are counted, and know what a second turn is paid where it ends in time."""
     task, problems = Twice(), [Problem("one", "1+2=")]
     plain, drawn = (
-        sample_turns(policy, task, problems, 16, Sampling(40), torch.Generator().manual_seed(1), k=k) for k in (0, 3)
+        sample_turns(
+            policy, task, problems, 16, DrawSettings(Sampling(40), turn_values=k), torch.Generator().manual_seed(1)
+        )
+        for k in (0, 3)
     )
     assert torch.equal(plain.completions.tokens, drawn.completions.tokens)
     assert plain.rewards == drawn.rewards

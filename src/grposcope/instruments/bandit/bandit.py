@@ -84,13 +84,13 @@ class Bandit:
         if self.rewards.ndim != 2 or self.rewards.shape[1] < 2 or not np.isfinite(self.rewards).all():
             raise UserError("rewards must be finite numbers of shape (arms,) or (contexts, arms), at least two arms")
         contexts, arms = self.rewards.shape
-        given = np.full((contexts, arms), 1 / arms) if reference is None else np.asarray(reference, dtype=np.float64)
-        given = np.broadcast_to(given, (contexts, arms))
-        if not ((given > 0).all() and np.allclose(given.sum(-1), 1)):
+        base = np.full((contexts, arms), 1 / arms) if reference is None else np.asarray(reference, dtype=np.float64)
+        base = np.broadcast_to(base, (contexts, arms))
+        if not ((base > 0).all() and np.allclose(base.sum(-1), 1)):
             raise UserError("reference must hold probabilities above 0 that add up to 1 over the arms")
         if not kl >= 0:
             raise UserError(f"kl {kl:g} must be at least 0")
-        self.reference, self.kl = given, float(kl)
+        self.reference, self.kl = base, float(kl)
 
     def policy(self, logits: ArrayLike) -> Array:
         """π = softmax over the last axis, (..., C, K)."""

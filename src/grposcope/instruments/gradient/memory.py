@@ -85,19 +85,22 @@ def needed(
     rows = math.ceil(every / workers.size)
     longest = int(rollouts.prompt_mask.sum(-1).max()) + width
     head, tied = _head(attached)
-    item = 4 if head is None else head.itemsize
+    itemsize = 4 if head is None else head.itemsize
     vocabulary = 0 if head is None else max(head.shape)
     scores = rows * (width + 1) * vocabulary
-    logits, factor = scores * item, scores * max(item, 4)  # as the model computes them, and as they are measured
+    logits, factor = (
+        scores * itemsize,
+        scores * max(itemsize, 4),
+    )  # as the model computes them, and as they are measured
     heads = {name for name, p in attached.measured.items() if p is head}
     looked_up = None if tied else _weight(attached, "get_input_embeddings")
     inner = {name: p for name, p in attached.measured.items() if p is not head and p is not looked_up and p.dim() > 1}
     embedding = looked_up if any(p is looked_up for p in attached.measured.values()) else None
 
-    kept = attached.bytes_per_token * rows * longest
+    saved = attached.bytes_per_token * rows * longest
     on_heap = (
         rollouts.mask.device.type == "cpu"
-        and item * rows * longest * getattr(_text(attached), "hidden_size", 0) < cpu.RETURNED
+        and itemsize * rows * longest * getattr(_text(attached), "hidden_size", 0) < cpu.RETURNED
     )
     more = HEAP if on_heap else 1.0
     block = (more * attached.block_bytes + GRADIENTS * attached.array_bytes) * rows * longest
@@ -118,37 +121,37 @@ def needed(
     own = _gradients(0 if head is None else head.numel(), weightings) if heads else 0.0
     sketch = SKETCH * vocabulary
     few = 4 * scores if width * rows <= SMALL else 3 * 4 * tokens_at_once(rollouts.mask.device) * vocabulary
-    held = factor if heads else 0.0  # the score of the head
-    last = 0.0 if tied or not heads else held + own  # of an untied head that background threads work on
+    factors = factor if heads else 0.0  # the score of the head
+    last = 0.0 if tied or not heads else factors + own  # of an untied head that background threads work on
     apart_bytes = min(4 * every * sum(attached.measured[name].numel() for name in attached.apart), apart.HELD)
     wide = wide_head = wide_check = 0.0
     if cpu.widens(attached.model):  # a product has copies of its factors and its result in float32
         wide = max((_copies(p.shape[-2:], rows * longest) for p in inner.values()), default=0.0)
         wide_head = 0.0 if head is None else _copies(head.shape, rows * (width + 1))
         wide_check = 4.0 * max((math.prod(p.shape[-2:]) for p in attached.measured.values()), default=0)
-    largest = max(((p.numel(), p) for p in attached.measured.values()), key=lambda found: found[0])[1]
+    largest = max(((p.numel(), p) for p in attached.measured.values()), key=lambda sized: sized[0])[1]
     return ProbeMemory(
         check=_check(largest, tied and largest is head) + wide_check if check else 0.0,
-        forward=kept + logits + gaps + max(few, block / 2, wide_head),
-        head=kept
-        + max(logits, held)
-        + (logits if item < 4 and heads else 0.0)
+        forward=saved + logits + gaps + max(few, block / 2, wide_head),
+        head=saved
+        + max(logits, factors)
+        + (logits if itemsize < 4 and heads else 0.0)
         + (0.0 if tied else own + sketch)
         + wide_head
         + freed,
-        blocks=kept
+        blocks=saved
         + block
         + gaps
         + routed
         + wide
         + waiting
         + gradients
-        + (held if tied else 0.0)
+        + (factors if tied else 0.0)
         + (0.0 if head is None or is_large(head.numel()) else last)
         + apart_bytes,
         embedding=apart_bytes
         + freed
-        + (held + own + sketch if tied else 0.0)
+        + (factors + own + sketch if tied else 0.0)
         + (0.0 if embedding is None else _gradients(embedding.numel(), weightings) + sketch),
         pieces=_pieces(every * largest.numel(), rollouts.mask.device),
     )
@@ -162,8 +165,8 @@ def _head(attached: AttachedModel) -> tuple[Tensor | None, bool]:
 
 def _weight(attached: AttachedModel, name: str) -> Tensor | None:
     """The weights of the module that a function of the model names."""
-    found: Tensor | None = getattr(getattr(attached.model, name, lambda: None)(), "weight", None)
-    return found
+    weight: Tensor | None = getattr(getattr(attached.model, name, lambda: None)(), "weight", None)
+    return weight
 
 
 def _text(attached: AttachedModel) -> Any:

@@ -76,8 +76,8 @@ def step_metrics(
         if not measured.complete:
             raise KeyboardInterrupt
         keep(measured, rows)
-    found = metrics(rollouts.rewards.cpu().numpy(), measured, len(live))
-    return found if own else found | dict.fromkeys(OF_OWN_ROLLOUTS, math.nan)
+    named_metrics = metrics(rollouts.rewards.cpu().numpy(), measured, len(live))
+    return named_metrics if own else named_metrics | dict.fromkeys(OF_OWN_ROLLOUTS, math.nan)
 
 
 def metrics(rewards: Floats, measured: Probe | None, live: int) -> dict[str, float]:
@@ -108,5 +108,5 @@ def _flat(measured: Probe) -> dict[str, float]:
         "reward": {"deviation": ranks.deviation.value},
         "score": {"norm": math.sqrt(float(np.diag(measured.gram).mean()))},
     }
-    named = {f"{part}_{name}": value for part, values in parts.items() for name, value in values.items()}
+    named = {f"{block}_{name}": value for block, values in parts.items() for name, value in values.items()}
     return named | {"cancelled": measured.credit.cancelled, "self_check": measured.error}
