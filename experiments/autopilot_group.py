@@ -1,7 +1,7 @@
 """Does a group size that sets itself save rollouts, and does it leave a good one alone? Trainings of `tiny`.
 
-Claim    `--group auto` (moves of the group size by pooled probes and the planner, at equal rollouts a step) makes up for
-         a group size that is bad from the start, and does no harm where the size is good.
+Claim    `--group auto` (moves of the group size by pooled probes and the planner, at equal rollouts a step) makes up
+         for a group size that is bad from the start, and does no harm where the size is good.
 Command  python experiments/autopilot_group.py --out runs/group.jsonl            some 12 minutes of one core, 32 runs
          python experiments/autopilot_group.py --out runs/group.jsonl --report   the tables and the verdict
 Method   `tiny` on `arithmetic`, recipe grpo, 50 steps of 64 rollouts at 4e-4, seeds 0 … 7, the flag's own defaults (a

@@ -1,15 +1,15 @@
 """Whether a run should go on with another group size, at as many rollouts a step: the rule of `train --group auto`.
 
 The probes since the last move are pooled, and G* is that of the planner, for leave-one-out advantages. A size is on the
-way to G* where it lies between the present one and the whole number next to G*, this one included. What a move
-saves is the quotient of the rollouts that two sizes need for one error,
+way to G* where it lies between the present one and the whole number next to G*, this one included. What a move saves is
+the quotient of the rollouts that two sizes need for one error,
 
     leave-one-out   f(G) / f(G′),  f(G) = G (V_p + Σ₁/G + Δ/(G(G−1)))
     standardized    q(G) / q(G′),  noise over signal, `recipe_plan`; known up to the probe's G only
 
 with a 95 % interval of its logarithm by jackknife over prompts, for as many degrees of freedom as there are informative
-groups, less one. The move is to the size whose interval begins highest, where that is above SAVES. It says nothing where
-the planner does not: too few informative groups, draws that are not independent, groups of fewer than four rollouts.
+groups, less one. The move is to the size whose interval begins highest, where that is above SAVES. It says nothing
+where the planner does not: too few informative groups, draws that are not independent, groups of fewer than four.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _saving(moments: Moments, stays: GroupMove, size: int, kind: Comparison) -> 
 
 
 def _log_cost(moments: Moments, size: int, kind: Comparison) -> NDArray:
-    """Logarithm of the rollouts for one error, of all prompts and without each, (1 + P,); NaN where it is not above 0."""
+    """Logarithm of the rollouts for one error, of all prompts and without each, (1 + P,); NaN for an error below 0."""
     if kind == "leave-one-out":
         values = [planning.cost_mse(part, size, 0.0, 1.0) for part in (moments.pooled, moments.jackknife)]
         cost = np.concatenate(values)

@@ -154,8 +154,8 @@ class TrainConfig:
     )
     auto_group: int = option(
         0,
-        "least steps between moves of the group size to one that needs fewer rollouts, by probes of the gradient and at "
-        "equal rollouts a step, 0 for never",
+        "least steps between moves of the group size to one that needs fewer rollouts for the same error, by probes of "
+        "the gradient and at equal rollouts a step, 0 for never",
         group="batch",
         least=0,
         trl=FOLLOWED,
@@ -414,7 +414,7 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
-        """Settings that were left to the recipe become the recipe's; a group size `auto` becomes what it begins with."""
+        """Settings left to the recipe become the recipe's; a group size `auto` becomes what it begins with."""
         if self.group == AUTO:  # type: ignore[comparison-overlap]  # which the flag takes
             object.__setattr__(self, "group", GROUP)
             object.__setattr__(self, "auto_group", self.auto_group or PAUSE)

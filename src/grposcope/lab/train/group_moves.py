@@ -48,6 +48,7 @@ class GroupMoves:
     """The group size of a run whose record is in `folder`.
 
     group, prompts: as decided so far. since: step of the last move, 0 for none. rollouts: of a step, which stay.
+    looked: the last probe that was looked at. told: whether it was said since the last move that the size stays.
     """
 
     def __init__(self, setup: Setup, folder: Path, done: int):
@@ -57,7 +58,7 @@ class GroupMoves:
         config = setup.config
         self.setup, self.folder, self.every = setup, folder, config.auto_group
         self.rollouts, self.group, self.since = config.prompts * config.group, config.group, 0
-        self.looked = ""
+        self.looked, self.told = "", False
         events.cut_back(folder, done)
         story = events.read(folder)
         for decision in () if story is None else story.decisions:
@@ -121,12 +122,14 @@ class GroupMoves:
         among = moves.sizes(self.rollouts, config.minibatches, len(self.setup.train_set))
         move = moves.of_pool(pool.files, self.group, among, objective.comparison)
         if not move.moves:
-            say(f"step {step}: the group size stays at {self.group}: {move.reason}")
+            if not self.told:
+                say(f"step {step}: the group size stays at {self.group}: {move.reason}")
+            self.told = True
             return None
         decision = group_move(step, move, pool.steps, self.rollouts // move.group, levers)
         events.append(self.folder, decision)
         say(wording.sentence(decision))
-        self.group, self.since = move.group, step
+        self.group, self.since, self.told = move.group, step, False
         return decision
 
     def _probes(self, after: int) -> list[Path]:
