@@ -1,10 +1,11 @@
 """A run that sets its own group size: probes of its batches, and moves to a size that needs fewer rollouts.
 
 A probe is the Gram matrix of the scores of a fresh batch's first prompts, without the rest of the geometry, kept in
-RUN/group_probes/step-…/gram.npz. Groups whose rewards are all equal have no gradient, so that their scores are not
-taken and stand as 0. From `auto_group` steps after the last move on, the probes since then are pooled where a batch
-ends, and `instruments.group_size.moves` says whether to move. Prompts × group stays what it was. Moves are events of
-the autopilot in the record, which a resumed run takes its size from.
+RUN/group_probes/step-…/gram.npz; of large groups the first rollouts do for leave-one-out advantages. Groups whose
+rewards are all equal have no gradient, so that their scores are not taken and stand as 0. From `auto_group` steps after
+the last move on, the probes since then are pooled where a batch ends, and `instruments.group_size.moves` says whether
+to move. Prompts × group stays what it was. Moves are events of the autopilot in the record, which a resumed run takes
+its size from.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ FOLDER = "group_probes"
 PROMPTS = 8
 """Prompts of a probe, where the batch has as many."""
 
-POOLED = 32
-"""Prompts that the probes between two moves have at least."""
+POOLED = 24
+"""Prompts that the probes between two moves have, at least about."""
+
+ROLLOUTS = 16
+"""Rollouts of a prompt from which the moments of leave-one-out advantages are taken; standardized ones need all."""
 
 NEEDS = ("gradient", "group_size", "autopilot")
 """Instruments that a moving group size takes."""
@@ -91,6 +95,8 @@ class GroupMoves:
         from grposcope.instruments.gradient.probe_record import ProbeGram, write_gram
 
         began, rollouts = time.perf_counter(), batch.rollouts.take(torch.arange(count, device=batch.graded.device))
+        if self.setup.objective.comparison == "leave-one-out" and self.group > ROLLOUTS:
+            rollouts = rollouts.columns(slice(ROLLOUTS))
         try:
             gram = gram_of(self.setup, rollouts, check=step == 1)
         except UserError as error:
