@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small_runs import config, rows, stopped_at, timeless, weights
@@ -133,6 +134,25 @@ def test_a_probe_has_the_scores_of_groups_with_a_gradient(settings: TrainConfig,
         (logp * rollouts.mask[row]).sum().backward()
         square = sum(float((p.grad**2).sum()) for p in setup.policy.model.parameters() if p.grad is not None)
         assert gram[row, row] == pytest.approx(square, rel=1e-3)
+
+
+def test_large_groups_are_probed_by_their_first_rollouts(
+    settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    setup = prepare(replace(settings, prompts=2, group=6))
+    batch: Batch = setup.collect(0, 0)
+    every = group_moves.gram_of(setup, batch.rollouts, check=True)
+    monkeypatch.setattr(group_moves, "ROLLOUTS", 5)
+    made = group_moves.GroupMoves(setup, tmp_path, 0)
+    made.probe(1, batch, print)
+    few = read_gram(tmp_path / group_moves.FOLDER / "step-000001")
+    assert few.rewards.shape == (2, 5)
+    kept = [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
+    assert few.gram == pytest.approx(every[np.ix_(kept, kept)], rel=1e-4, abs=1e-4)
+    standardized = replace(setup, objective=TrainConfig().objective(6))
+    made = group_moves.GroupMoves(standardized, tmp_path / "other", 0)
+    made.probe(1, batch, print)
+    assert read_gram(tmp_path / "other" / group_moves.FOLDER / "step-000001").rewards.shape == (2, 6)
 
 
 def test_probes_are_kept_and_pooled_since_the_last_move(settings: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:

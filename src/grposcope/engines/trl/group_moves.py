@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -117,13 +118,12 @@ class GroupSteering(TrainerCallback):
 
     def _decide(self, step: int) -> None:
         """Move, if that pays; the main process looks at its record, and all take what it decides."""
-        from accelerate.utils import broadcast_object_list
-
-        found = [self._looked(step) if self.trainer.is_world_process_zero() else 0]
+        looked = self._looked(step) if self.trainer.is_world_process_zero() else 0
+        found = torch.tensor([looked], device=self.trainer.args.device)
         if self.trainer.accelerator.num_processes > 1:
-            broadcast_object_list(found)
-        if found[0]:
-            self.draws.group, self.since = found[0], step
+            torch.distributed.broadcast(found, 0)
+        if int(found):
+            self.draws.group, self.since = int(found), step
 
     def _looked(self, step: int) -> int:
         """The group size to go on with, recorded and said; 0 where it stays."""

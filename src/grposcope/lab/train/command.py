@@ -238,7 +238,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         if setting.metadata["many"]:
             group.add_argument(flag, action="append", default=argparse.SUPPRESS, help=text, metavar="TEXT")
             continue
-        letter = None if choices else {int: "N", float: "X", _group_size: "N|auto"}.get(kind, "TEXT")
+        letter = None if choices else {int: "N", float: "X", _group_size: "SIZE"}.get(kind, "TEXT")
         group.add_argument(
             flag,
             type=kind,
