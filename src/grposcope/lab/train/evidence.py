@@ -63,7 +63,7 @@ def stated(setup: Setup) -> Stated:
     plain = chosen(config.credit).source.whole and config.correction is None and setup.critic is None
     weights = {TASK: 1.0, OVERLONG: 1.0} if objective.overlong else {TASK: 1.0}
     return own_schedule(Stated(
-        group=None if config.auto_group else config.group,
+        group=0 if config.auto_group else config.group,
         **(_compared(objective.advantage) if plain else {}),
         weights=weights,
         temperature=config.temperature,
