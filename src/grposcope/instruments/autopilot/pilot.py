@@ -102,7 +102,8 @@ class Situation:
     """What can be done at a step. interval: optimiser steps per batch, of which there are `parts` minibatches. factor:
     on the learning rate, as decided before. checkpoints: steps that can be gone back to. tokens, tokens_most: longest
     completion now, and at most; 0 where that cannot be changed. correctable: whether rollouts are of earlier weights
-    and have no importance correction."""
+    and have no importance correction. lag: steps by which all rollouts are late when a batch begins, 0 where any is
+    fresh."""
 
     step: int
     interval: int = 1
@@ -112,6 +113,7 @@ class Situation:
     tokens: int = 0
     tokens_most: int = 0
     correctable: bool = False
+    lag: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ class Decision:
     interval and factor on the learning rate from here on; tokens, correction: new token limit and new importance
     correction, group, prompts: new rollouts per prompt and prompts of a batch, 0 and empty where they stay. expected:
     lowest mean that is expected of the next batches, NaN where nothing is. done: whether it was done, not only said.
+    lag: as in `Situation`.
     """
 
     step: int
@@ -138,6 +141,7 @@ class Decision:
     correction: str = ""
     group: int = 0
     prompts: int = 0
+    lag: int = 0
 
     @property
     def fault(self) -> str:
@@ -353,7 +357,7 @@ class Pilot:
 
     def _decided(self, alarm: Finding, now: Situation) -> Decision:
         told = Decision(
-            alarm.seen or 0, "tell", alarm, interval=now.interval, factor=now.factor, done=self.policy.acts
+            alarm.seen or 0, "tell", alarm, interval=now.interval, factor=now.factor, done=self.policy.acts, lag=now.lag
         )  # fmt: skip
         monitor = monitor_of(alarm.fault)
         if monitor == "cut":

@@ -88,7 +88,19 @@ def _change(one: Decision, settings: tuple[int, float] | None) -> str:
     if one.setting == "correction":
         return f"the importance correction {one.correction}"
     if settings is not None and one.interval != settings[0]:
-        return f"refresh interval {one.interval}"
+        return f"refresh interval {one.interval}{_limit(one, settings[0])}"
     if math.isclose(one.factor, settings[1] if settings is not None else 1.0):
         return "the same settings"
-    return f"{one.factor:.3g} × the scheduled learning rate"
+    return f"{one.factor:.3g} × the scheduled learning rate{_limit(one, one.interval)}"
+
+
+def _limit(one: Decision, interval: int) -> str:
+    """Which threshold of stability a change moves towards, in brackets; empty for fresh rollouts that are used once.
+
+    interval: refresh interval before it. As `instruments.stability` decides by the settings of a run.
+    """
+    if one.lag and interval > 1:
+        return f" (a batch is {one.lag:,} steps late or more and serves {interval:,}: neither N* nor K* applies)"
+    if one.lag:
+        return f" (every batch is {one.lag:,} steps late or more: the limit is K*, which a lower rate raises)"
+    return f" (a batch, fresh at first, serves {interval:,} steps: the limit is N*)" if interval > 1 else ""
