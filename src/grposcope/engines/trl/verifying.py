@@ -170,7 +170,7 @@ def stated(trainer: Any, ends: set[int], pad: int, advantage: str | None, whole:
     own = type(trainer).create_scheduler is not Trainer.create_scheduler  # a schedule that the arguments do not say
     compared = _compared(args, advantage) if whole else {}
     return Stated(
-        group=trainer.num_generations,
+        group=0 if trainer._scope_groups is not None else trainer.num_generations,
         **compared,
         weights=dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)),
         temperature=args.temperature,

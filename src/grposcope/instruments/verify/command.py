@@ -134,7 +134,7 @@ def _further(arguments: argparse.Namespace, evidence: PipelineEvidence, untested
         if "rewards" in untested and evidence.grader is None:
             recorded = own and is_record(Path(arguments.place))
             flags += _graded(arguments) if recorded else ["--reward FILE.py:FUNCTION"]
-    if not evidence.stated.group and arguments.config is None:
+    if evidence.stated.group is None and arguments.config is None:
         flags.append("--config SCRIPT")
     commands = [f"grposcope verify {arguments.place} {' '.join(flags)}"] if flags else []
     if own and "gradient" in untested:

@@ -54,7 +54,7 @@ def stated(setup: Setup) -> Stated:
     plain = chosen(config.credit).source.whole and config.correction is None and setup.critic is None
     weights = {TASK: 1.0, OVERLONG: 1.0} if objective.overlong else {TASK: 1.0}
     return own_schedule(Stated(
-        group=config.group,
+        group=0 if config.auto_group else config.group,
         **(_compared(objective.advantage) if plain else {}),
         weights=weights,
         temperature=config.temperature,
@@ -84,7 +84,7 @@ def stated(setup: Setup) -> Stated:
 
 def _order(setup: Setup) -> dict[str, Any]:
     """Prompts of an epoch and of a batch, where they are drawn in turn and no two are equal."""
-    in_turn = setup.config.allocate == "uniform" and not setup.objective.resample_dead
+    in_turn = setup.config.allocate == "uniform" and not setup.objective.resample_dead and not setup.config.auto_group
     different = len({problem.prompt for problem in setup.train_set}) == len(setup.train_set)
     return {"data": len(setup.train_set), "prompts": setup.config.prompts} if in_turn and different else {}
 

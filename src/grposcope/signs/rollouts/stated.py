@@ -120,6 +120,8 @@ def of_settings(settings: Mapping[str, Any], engine: str = "") -> Stated:
         key = next((key for key in keys if settings.get(key) is not None), None)
         if key is not None:
             found[name] = _value(name, key, settings[key])
+    if settings.get("auto_group"):
+        found["group"] = 0
     shape = _shape(settings, engine)
     loss = stated_loss.of_verl(settings) if engine == "verl" else stated_loss.of_trl(settings, found.get("limit"))
     weights = settings.get("reward_weights", settings.get("weights"))
