@@ -172,6 +172,17 @@ def test_right_answers_that_are_hardly_ever_paid(tmp_path: Path) -> None:
     assert present(log(tmp_path / "twin.jsonl", rows(3, parts(0.2)))) == []
 
 
+def test_right_answers_that_are_logged_beside_a_reward_that_rises(tmp_path: Path) -> None:
+    def beside(level: float) -> Callable[[int, Row], None]:
+        def change(k: int, row: Row) -> None:
+            row["metrics/correct"] = level * (1 + k / N) + 0.01 * abs(np.random.default_rng(k).normal())
+
+        return change
+
+    assert present(log(tmp_path / "log.jsonl", rows(8, beside(0.0))))[0].fault == "never paid"
+    assert present(log(tmp_path / "twin.jsonl", rows(8, beside(0.3)))) == []
+
+
 def test_a_reward_that_pays_everything(tmp_path: Path) -> None:
     """Nothing is learned where all is paid alike from the first step on, and it is put to a wrong answer first."""
 

@@ -18,6 +18,8 @@ What decides
 Sources
     verl #2505: https://github.com/verl-project/verl/issues/2505
     open-r1 #704: https://github.com/huggingface/open-r1/issues/704
+    ms-swift #3136: https://github.com/modelscope/ms-swift/issues/3136
+    ms-swift #4465: https://github.com/modelscope/ms-swift/issues/4465
     method of this project
 """
 

@@ -13,6 +13,7 @@ What to do
 What decides
     The reward of a right answer, of a wrong one and of an empty one, given by hand.
 Sources
+    ms-swift #3130: https://github.com/modelscope/ms-swift/issues/3130
     method of this project
 """
 

@@ -14,6 +14,8 @@ What decides
     The reward of a right answer, given by hand.
 Sources
     slime #1527: https://github.com/THUDM/slime/issues/1527
+    TRL #3903: https://github.com/huggingface/trl/issues/3903
+    TRL #5298: https://github.com/huggingface/trl/issues/5298
     method of this project
 """
 
@@ -85,6 +87,10 @@ def check(quantities: Quantities) -> Finding:
     unpaid = [one for one in parts.values() if _is_unpaid(one, rises)]
     if unpaid and len(unpaid) < len(parts):
         return _rarely(unpaid[0])
+    if reward is not None and _rises(reward):
+        answers = [one for one in scored.values() if counts_answers(one.name) and _is_unpaid(one, True)]
+        if answers:
+            return _rarely(answers[0])
     if not parts:
         return cannot_tell(quantities.absent_components(), "components")
     which = "all components" if zero else "no component"
@@ -160,7 +166,8 @@ def _is_unpaid(series: MetricSeries, others: bool) -> bool:
     if not shares or is_beside(name):
         return False
     highest = max(float(values[level.rows(len(values), part)].mean()) for part in (EARLY, LATE))
-    still = others and pays_for_answers(name) and series.change(EARLY, LATE).p_up > RISES
+    answers = pays_for_answers(name) or counts_answers(series.name)
+    still = others and answers and series.change(EARLY, LATE).p_up > RISES
     return highest < (LITTLE if still else RARELY)
 
 
