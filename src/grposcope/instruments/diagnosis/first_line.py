@@ -17,7 +17,6 @@ from grposcope.core.finding import Finding
 from grposcope.core.text import apart, brief, percent, visible
 from grposcope.signs import heldout, words
 from grposcope.signs.outcome import Outcome
-from grposcope.signs.thresholds import HALF
 from grposcope.signs.words import Logged, Word
 
 MOST = 110
@@ -86,7 +85,7 @@ def _stayed(outcome: Outcome) -> str:
     if not name:
         return ""
     a, b = _ends(first.value, last.value, told=False)
-    verb = "stayed" if a == b else "fell" if last.value < HALF * first.value else "went"
+    verb = "stayed" if a == b else "went"
     return f"{short(name)} {verb} {a} → {b}"
 
 
