@@ -28,8 +28,8 @@ VAGUE = "fillers among bound names, %"
 LIMITS: Mapping[str, float] = {
     "public names": 2775,
     "classes with fields": 465,
-    WIDE: 10,
-    BRANCHING: 24,
+    WIDE: 7,
+    BRANCHING: 20,
     VAGUE: 3.3,
     "rooms that import each other": 0,
     "folders of instruments": 24,

@@ -65,14 +65,18 @@ def evidence(
     said, differences = overruled.of_both(own, asked, engine, functions)
     notes = (*(run.meta.notes if run is not None else ()), *told)
     grouped = with_groups(with_rewards(rows, said), said.group)
-    batches = where.is_dir() and bool(row_file.files(where) or trl_completions.files(where))
-    partial = where.is_dir() and not batches and bool(recorded.files(where))
     live = row_file.read_claims(home)
     return PipelineEvidence(
         str(path), engine, grouped, said, run, filtered=row_file.read_filtered(home), notes=notes,
-        whole=False if partial else None, optimizer=row_file.read_optimizer(home), differences=differences,
+        whole=False if _partial(where) else None, optimizer=row_file.read_optimizer(home), differences=differences,
         live=live, used=(*_used(run, log, grouped, where, live, home), *_first(told)),
     )  # fmt: skip
+
+
+def _partial(where: Path) -> bool:
+    """Whether a folder has some rollouts of each step and no whole batches."""
+    batches = where.is_dir() and bool(row_file.files(where) or trl_completions.files(where))
+    return where.is_dir() and not batches and bool(recorded.files(where))
 
 
 SHOWN = 4
