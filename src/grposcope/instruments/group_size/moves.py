@@ -1,4 +1,4 @@
-"""Whether a run should go on with another group size, at as many rollouts a step: the rule of `train --group auto`.
+"""Whether a run should go on with another group size, at as many rollouts a step: the rule of `group="auto"`.
 
 The probes since the last move are pooled, and G* is that of the planner, for leave-one-out advantages. A size is on the
 way to G* where it lies between the present one and the whole number next to G*, this one included. What a move saves is
@@ -77,7 +77,7 @@ def move(moments: Moments, used: int, among: Sequence[int], kind: Comparison) ->
         return _because(stays, str(error))
     best = plan.integer or plan.at_least
     if not best:
-        return _because(stays, plan.continuous.flag or "the best group size cannot be told from these probes")
+        return _because(stays, plan.continuous.flag or "these probes do not say which group size is best")
     stays = GroupMove(used, used, best=best, prompts=moments.prompts)
     if kind == "standardized" and (moments.classes is None or moments.classes.directions is None):
         return _because(stays, "rewards have more than two values, so that standardized advantages cannot be planned")
