@@ -27,7 +27,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 
-from grposcope.instruments import page as runs_page
+from grposcope import runs_page
 from grposcope.logs import read
 from grposcope.render import page
 

@@ -128,7 +128,7 @@ def measure(arguments: argparse.Namespace, group: int, others: dict[str, OtherPr
 
     def ours(precision: str, tokens: int) -> None:
         sampling = Sampling(tokens, precision=precision)
-        out = sample(policy.model, ids, mask, group, sampling, never, policy.pad, generator(0, "sample"))
+        out = sample(policy.model, (ids, mask), group, sampling, never, policy.pad, generator(0, "sample"))
         assert out.tokens.shape == (len(rows) * group, tokens)
 
     def theirs(tokens: int) -> None:
@@ -183,7 +183,7 @@ def mismatch(arguments: argparse.Namespace, group: int) -> list[dict[str, Any]]:
     found = []
     for precision in SHARES:
         stream, sampling = generator(0, "sample"), Sampling(arguments.max_tokens, precision=precision)
-        out = sample(policy.model, ids, mask, group, sampling, policy.eos, policy.pad, stream)
+        out = sample(policy.model, (ids, mask), group, sampling, policy.eos, policy.pad, stream)
         rollouts = to_rollouts(ids, mask, out, torch.zeros(len(ids), group), group)
         with torch.no_grad():
             logp, _ = token_logprobs(policy.model, rollouts, torch.arange(len(out.tokens)))

@@ -66,12 +66,12 @@ def main() -> None:
             for side in ("plain", "tree") if number % 2 else ("tree", "plain"):
                 began = clock()
                 if side == "plain":
-                    out = sample(policy.model, few, few_mask, group, sampling, eos, policy.pad, stream)
+                    out = sample(policy.model, (few, few_mask), group, sampling, eos, policy.pad, stream)
                     seconds, tokens = clock() - began, int(out.mask.sum())
                     lengths = out.mask.sum(-1)
                 else:
                     out, levels = sample_trees(
-                        policy.model, ids, mask, group, Tree(widths, every), sampling, eos, policy.pad, stream
+                        policy.model, (ids, mask), group, Tree(widths, every), sampling, eos, policy.pad, stream
                     )
                     seconds, tokens = clock() - began, generated(levels, out.mask, group, widths)
                 took[side] = seconds, tokens

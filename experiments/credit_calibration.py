@@ -78,7 +78,15 @@ def critic_of(policy: Policy, task: Task, batches: int = 30) -> Critic:
     stream = generator(900, "critic")
     for step in range(batches):
         batch = collect(
-            policy, task, task.problems("train"), recipes.RLOO, Sampling(task.max_tokens), (16, GROUP), 901, step, True
+            policy,
+            task,
+            task.problems("train"),
+            recipes.RLOO,
+            Sampling(task.max_tokens),
+            (16, GROUP),
+            901,
+            step,
+            label_steps=True,
         )
         made.learn(made(batch.rollouts), stream)
     return made

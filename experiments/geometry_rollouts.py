@@ -43,7 +43,7 @@ def draw(given: argparse.Namespace) -> dict[str, object]:
     ):
         batch = collect(
             policy, source, problems, recipes.GRPO, sampling, (given.chunk, group), given.seed, position,
-            source.labels_steps,
+            label_steps=source.labels_steps,
         )  # fmt: skip
         rewards.append(batch.rollouts.rewards)
         kept["all"].append(batch.rollouts)

@@ -141,7 +141,7 @@ def measured(model: str, out: Path) -> Floats:
     policy, asked = policies.load(model), TASK.problems("heldout")[:200]
     ids, mask = encode(policy, [p.prompt for p in asked], "", LONGEST)
     drawn = sample(
-        policy.model, ids, mask, 4, Sampling(LONGEST, 1.0), policy.eos, policy.pad, generator(0, "evaluation")
+        policy.model, (ids, mask), 4, Sampling(LONGEST, 1.0), policy.eos, policy.pad, generator(0, "evaluation")
     )
     texts = policy.tokenizer.batch_decode(drawn.tokens, skip_special_tokens=True)
     given = {"completions": texts, "prompts": [p.prompt for p in asked for _ in range(4)],

@@ -49,7 +49,7 @@ def draw(
         chosen = [problems[i] for i in picked[start : start + size]]
         sampling = Sampling(max_tokens or task.max_tokens)
         ids, mask = encode(policy, [p.prompt for p in chosen], task.instruction, sampling.max_tokens)
-        done = sample(policy.model, ids, mask, group, sampling, policy.eos, policy.pad, generator)
+        done = sample(policy.model, (ids, mask), group, sampling, policy.eos, policy.pad, generator)
         texts = policy.tokenizer.batch_decode(done.tokens, skip_special_tokens=True)
         rewards = grade(task, [p for p in chosen for _ in range(group)], texts)
         graded = torch.tensor(rewards, dtype=torch.float64).reshape(len(chosen), group)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-import pytest
-from imports import SOURCE, imports, instrument_of, needed_to_import
+from imports import SOURCE, imports, instrument_of, needed_to_import, source
 
 from grposcope.core.instrument import Instrument
 from grposcope.instruments import all_instruments
@@ -25,21 +23,22 @@ LEVEL = {
     "instruments": 6,
     "faults": 7,
     "judging": 8,
-    "watch": 9,
-    "lab.train": 10,
-    "lab.sweeps": 11, "engines": 11,
-    "commands": 12,
-    "cli": 13, "aliases": 0,
-    "__main__": 14,
+    "runs_page": 9,
+    "watch": 10,
+    "lab.train": 11,
+    "lab.sweeps": 12, "engines": 12,
+    "commands": 13,
+    "cli": 14, "aliases": 0,
+    "__main__": 15,
 }  # fmt: skip
 """Room -> its level; a room imports those below it. The commands of instruments, of the loop and of `watch` belong to
 the room of commands."""
 
-JUDGING = ("diagnosis", "lint", "verify", "autopilot", "overview", "compare", "reference", "page")
-"""What asks the catalogue of faults, and what shows its verdicts: a room of its own above the other instruments."""
+JUDGING = ("diagnosis", "lint", "verify", "autopilot", "overview", "compare", "reference")
+"""What asks the catalogue of faults: a room of its own above the other instruments."""
 
-TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instruments", "judging", "signs", "faults",
-             "lab.allocation")  # fmt: skip
+TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instruments", "judging", "runs_page", "signs",
+             "faults", "lab.allocation")  # fmt: skip
 """Rooms that do without torch, but for the modules in MEASURING."""
 
 MEASURING = (
@@ -72,37 +71,34 @@ def room(file: Path) -> str:
     return room_of(file.relative_to(SOURCE).with_suffix("").parts)
 
 
-def imported(file: Path) -> set[str]:
+def imported(file: Path) -> frozenset[str]:
     """Absolute names of everything the file imports, wherever in it the import stands."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative import"
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return names
+    return source(file).imported
 
 
 def test_every_room_has_a_level() -> None:
     assert {room(f) for f in FILES} <= LEVEL.keys()
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
-def test_imports_point_down(file: Path) -> None:
-    own = room(file)
+def test_imports_point_down() -> None:
     files = modules()
-    for name in imported(file):
-        owner = owner_of(name, files)
-        if owner.count("."):
-            other = room_of(tuple(owner.split(".")[1:]))
-            assert other == own or LEVEL[other] < LEVEL[own], f"{own} must not import {name}"
+    upward = []
+    for file in FILES:
+        own = room(file)
+        for name in imported(file):
+            owner = owner_of(name, files)
+            other = room_of(tuple(owner.split(".")[1:])) if owner.count(".") else own
+            if other != own and LEVEL[other] >= LEVEL[own]:
+                upward.append(f"{file.relative_to(SOURCE)} must not import {name}")
+    assert not upward
 
 
-@pytest.mark.parametrize("file", [f for f in FILES if room(f) in TORCHLESS], ids=lambda f: str(f.relative_to(SOURCE)))
-def test_rooms_without_torch(file: Path) -> None:
-    if not file.relative_to(SOURCE).as_posix().startswith(MEASURING):
-        assert not [name for name in imported(file) if name.split(".")[0] in ("torch", "transformers")]
+def test_rooms_without_torch() -> None:
+    light = [file for file in FILES
+             if room(file) in TORCHLESS and not file.relative_to(SOURCE).as_posix().startswith(MEASURING)]  # fmt: skip
+    heavy = [f"{file.relative_to(SOURCE)} imports {name}" for file in light for name in imported(file)
+             if name.split(".")[0] in ("torch", "transformers")]  # fmt: skip
+    assert not heavy
 
 
 @cache
@@ -218,18 +214,17 @@ def test_nobody_outside_names_a_private_part_of_the_cpu_engine() -> None:
     exported = set(re.findall(r'^    "(\w+)",$', (SOURCE / "lab" / "cpu" / "__init__.py").read_text(), re.MULTILINE))
     assert "decoder" in exported
     used = {
-        node.attr
+        attribute
         for file in FILES
         if room(file) != "lab.cpu"
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "cpu"
+        for name, attribute in source(file).attributes
+        if name == "cpu"
     }
     assert used <= exported, "not in __all__ of grposcope.lab.cpu"
 
 
 def test_a_class_name_means_one_thing() -> None:
-    trees = [ast.parse(file.read_text()) for file in FILES]
-    classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    classes = Counter(name for file in FILES for name in source(file).classes)
     assert not [name for name, count in classes.items() if count > 1 and not name.startswith("_")]
 
 
@@ -240,15 +235,13 @@ OTHER_PROGRAMS = ("logs/trainers", "lab/train/pretrain.py", "lab/policies/smollm
 
 def test_only_commands_name_flags() -> None:
     """What lies below `commands` names quantities in its messages; the same message also reaches users of Python. The
-    page of a fault, which `explain` prints, may say which command decides."""
+    page of a fault, which `explain` prints may say which command decides."""
     naming = []
     for file in FILES:
         place = file.relative_to(SOURCE).as_posix()
         if room(file) in FLAGS_BELONG or place.startswith(OTHER_PROGRAMS):
             continue
-        tree = ast.parse(file.read_text())
-        page = ast.get_docstring(tree, clean=False) if place.startswith("faults/") else None
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != page:
-                naming += [f"{place}: {flag}" for flag in re.findall(r"(?<![\w(-])--[a-z][a-z-]+", node.value)]
+        told = source(file)
+        for text in told.strings if place.startswith("faults/") else (*told.strings, told.page):
+            naming += [f"{place}: {flag}" for flag in re.findall(r"(?<![\w(-])--[a-z][a-z-]+", text)]
     assert not naming

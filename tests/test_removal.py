@@ -14,10 +14,10 @@ import pytest
 import removal
 import synthetic
 
-from grposcope import instruments
+from grposcope import instruments, page
 from grposcope.cli import main, parser
 from grposcope.commands import known, listing
-from grposcope.instruments import NAMES, page
+from grposcope.instruments import NAMES
 from grposcope.logs import read
 from grposcope.render.page import html
 

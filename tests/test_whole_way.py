@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grposcope.instruments import page as runs_page
+from grposcope import runs_page
 from grposcope.instruments.gradient import findings as geometry
 from grposcope.instruments.gradient import probe_record as probe_folder
 from grposcope.instruments.gradient import probe_record as probes

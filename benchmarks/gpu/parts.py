@@ -272,7 +272,7 @@ def sampling(policy: Policy, place: Place) -> Figures:
 
     def ours() -> None:
         stream = generator(0, "benchmark", device=place.device)
-        sample(policy.model, ids, mask, place.group, settings, never, policy.pad, stream)
+        sample(policy.model, (ids, mask), place.group, settings, never, policy.pad, stream)
 
     def theirs() -> None:
         policy.model.generate(

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from grposcope.faults.pages import explain
     from grposcope.instruments.diagnosis import Finding, diagnose
     from grposcope.instruments.lint import lint
-    from grposcope.instruments.page import report
     from grposcope.instruments.verify import verify
     from grposcope.logs import read
+    from grposcope.runs_page import report
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,7 +35,7 @@ PLACES = {
     "diagnose": "grposcope.instruments.diagnosis",
     "explain": "grposcope.faults.pages",
     "read": "grposcope.logs",
-    "report": "grposcope.instruments.page",
+    "report": "grposcope.runs_page",
     "verify": "grposcope.instruments.verify",
 }
 """Promised name -> the module that has it, imported when it is asked for."""

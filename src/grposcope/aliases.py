@@ -26,6 +26,7 @@ ALIASES = {
     "grposcope.dynamics.sampled_refresh": "grposcope.instruments.stability.sampled_refresh",
     "grposcope.errors": "grposcope.core.errors",
     "grposcope.geometry": "grposcope.instruments.gradient",
+    "grposcope.instruments.page": "grposcope.runs_page",
     "grposcope.lint": "grposcope.instruments.lint",
     "grposcope.objectives": "grposcope.lab.objectives",
     "grposcope.policies": "grposcope.lab.policies",
@@ -50,8 +51,12 @@ SCATTERED = {
 }
 """Earlier modules whose names went to several: name -> what it is called now, imported when it is asked for."""
 
-PACKAGES = frozenset(name.rpartition(".")[0] for name in ALIASES if name.count(".") > 1) - ALIASES.keys()
-"""Earlier packages whose modules went to several places."""
+PACKAGES = frozenset(
+    package
+    for package in {name.rpartition(".")[0] for name in ALIASES if name.count(".") > 1} - ALIASES.keys()
+    if not any(now.startswith(f"{package}.") for now in ALIASES.values())
+)
+"""Earlier packages, not there any more, whose modules went to several places."""
 
 
 def renamed(name: str) -> str | None:
@@ -125,7 +130,7 @@ class Aliases:
             module.__spec__ = own
         if named in PACKAGES:
             parts = {name.rpartition(".")[2]: now for name, now in ALIASES.items() if name.startswith(f"{named}.")}
-            listed = "\n".join(f"{part:16} {now}" for part, now in parts.items())
+            listed = "\n".join(f"{module:16} {now}" for module, now in parts.items())
             module.__doc__ = f"Modules of earlier versions and their places now.\n\n{listed}"
             module.__dict__.update(__all__=sorted(parts), __getattr__=_part(parts), __dir__=lambda: sorted(parts))
         if named in SCATTERED:

@@ -12,10 +12,9 @@ import vl_convert
 from places import ROOT
 
 import grposcope
-from grposcope import Run, UserError, diagnose, read
+from grposcope import Run, UserError, diagnose, page, read
 from grposcope.core import shown
 from grposcope.core.answer import Answer, Table
-from grposcope.instruments import page
 
 PACKAGES = ("objectives", "geometry", "ustat", "dynamics", "tasks", "training", "runs", "diagnosis", "engines.trl")
 

@@ -25,10 +25,54 @@ class Import:
     guards: frozenset[str]
 
 
+@dataclass(frozen=True)
+class Source:
+    """What tests ask of a file, from one parse of it: parsing all files takes seconds.
+
+    imports: all but those for type checkers alone. imported: absolute names of everything that is imported, wherever.
+    classes: names of the classes at its top. attributes: (name, attribute) where a plain name is before the dot.
+    page: the docstring of the module, empty without one. strings: its constants, without the page.
+    """
+
+    imports: tuple[Import, ...]
+    imported: frozenset[str]
+    classes: tuple[str, ...]
+    attributes: frozenset[tuple[str, str]]
+    page: str
+    strings: tuple[str, ...]
+
+
 @cache
+def source(file: Path) -> Source:
+    """A file's Source. AssertionError for a relative import."""
+    tree = ast.parse(file.read_text())
+    names: set[str] = set()
+    attributes: set[tuple[str, str]] = set()
+    strings = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            attributes.add((node.value.id, node.attr))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            strings.append(node.value)
+    page = ast.get_docstring(tree, clean=False) or ""
+    return Source(
+        imports=tuple(_in(tree.body, False, frozenset())),
+        imported=frozenset(names),
+        classes=tuple(node.name for node in tree.body if isinstance(node, ast.ClassDef)),
+        attributes=frozenset(attributes),
+        page=page,
+        strings=tuple(text for text in strings if text != page),
+    )
+
+
 def imports(file: Path) -> tuple[Import, ...]:
     """All imports of a file but those for type checkers alone."""
-    return tuple(_in(ast.parse(file.read_text()).body, False, frozenset()))
+    return source(file).imports
 
 
 def _in(body: Sequence[ast.AST], inside: bool, guards: frozenset[str]) -> Iterator[Import]:

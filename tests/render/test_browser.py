@@ -13,7 +13,7 @@ import synthetic
 import synthetic_probe
 from browsing import Browser, needed
 
-from grposcope.instruments import page as runs_page
+from grposcope import runs_page
 from grposcope.logs import read
 from grposcope.render import page
 

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from grposcope.core.answer import Figure
 from grposcope.core.errors import UserError
 from grposcope.core.files import WRITTEN_NAN
-from grposcope.instruments.page import document
 from grposcope.logs import Run, read
 from grposcope.render import charts as base
 from grposcope.render import page, thinning
 from grposcope.render.curves import curve
+from grposcope.runs_page import document
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 import synthetic
 from browsing import Browser, needed
 
+from grposcope import runs_page
 from grposcope.core.rollouts import Rollout
-from grposcope.instruments import page as runs_page
 from grposcope.instruments.credit import record as credit
 from grposcope.instruments.credit.error import BASE, EXACT, Ranged
 from grposcope.instruments.credit.record import CreditRecord, SourceRecord

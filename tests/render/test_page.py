@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import synthetic
 
+from grposcope import runs_page
 from grposcope.core.errors import UserError
-from grposcope.instruments import page as runs_page
 from grposcope.logs import read
 from grposcope.render import page
 

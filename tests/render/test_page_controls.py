@@ -14,7 +14,7 @@ import pytest
 import synthetic
 from browsing import Browser, needed
 
-from grposcope.instruments import page as runs_page
+from grposcope import runs_page
 from grposcope.logs import read
 from grposcope.render import page
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from places import ROOT
 
+from grposcope import runs_page
 from grposcope.core.answer import Answer, Figure, Table
-from grposcope.instruments import arrangement
-from grposcope.instruments import page as runs_page
 from grposcope.logs import read
 from grposcope.render import page
 from grposcope.render.page import Document
+from grposcope.runs_page import arrangement
 
 
 @pytest.fixture(scope="module")

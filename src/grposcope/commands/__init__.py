@@ -50,7 +50,7 @@ def known() -> dict[str, tuple[Command, Instrument | None]]:
                 )
             of_instruments[command.name] = (command, instrument)
     listed = {**of_instruments, **own}
-    return dict(sorted(listed.items(), key=lambda entry: PURPOSES.index(entry[1][0].purpose)))
+    return dict(sorted(listed.items(), key=lambda listed: PURPOSES.index(listed[1][0].purpose)))
 
 
 def listing() -> str:

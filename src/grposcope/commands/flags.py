@@ -50,13 +50,15 @@ class FlagParser(argparse.ArgumentParser):
         """The help with the common flags alone, in their order."""
         shown = [self._option_string_actions[flag] for flag in self.common]
         every = {id(action) for action in self._option_string_actions.values() if action.help != argparse.SUPPRESS}
-        given = [action for action in self._actions if not action.option_strings and action.help != argparse.SUPPRESS]
+        positional = [
+            action for action in self._actions if not action.option_strings and action.help != argparse.SUPPRESS
+        ]
         formatter = self._get_formatter()
-        positionals = "".join(f" [{action.metavar}]" for action in given)
+        positionals = "".join(f" [{action.metavar}]" for action in positional)
         formatter.add_usage(f"{self.prog}{positionals} [FLAG ...]", [], [])
         formatter.add_text(self.description)
         formatter.start_section("common flags")
-        formatter.add_arguments([*given, *shown])
+        formatter.add_arguments([*positional, *shown])
         formatter.end_section()
         formatter.add_text(f"{self.prog} --help-all shows all {len(every) - 1} flags.")
         formatter.add_text(self.epilog)
@@ -67,25 +69,25 @@ class FlagParser(argparse.ArgumentParser):
         said = re.sub(r"^argument ", "", message)
         choice = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", said, re.DOTALL)
         if choice:
-            known = [name.strip("' ") for name in choice[2].split(",")]
-            said = f"{said[: choice.start()]}there is no {choice[1]!r}{likely(choice[1], known)}; choose " + (
-                ", ".join(known)
+            choices = [name.strip("' ") for name in choice[2].split(",")]
+            said = f"{said[: choice.start()]}there is no {choice[1]!r}{likely(choice[1], choices)}; choose " + (
+                ", ".join(choices)
             )
         self.exit(2, f"grposcope: error: {visible(said, 2000)}; {self.prog} --help shows the flags\n")
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """Say that these words are none of its flags, and exit with status 2."""
-        word = next((one for one in unknown if one.startswith("-")), unknown[0])
+        word = next((dashed for dashed in unknown if dashed.startswith("-")), unknown[0])
         flag = word.partition("=")[0]
         if not flag.startswith("-"):
             self.error(f"unexpected argument {flag!r}")
-        known = [option for option in self._option_string_actions if option.startswith("--")]
-        self.error(f"there is no flag {flag}{likely(flag, known)}")
+        options = [option for option in self._option_string_actions if option.startswith("--")]
+        self.error(f"there is no flag {flag}{likely(flag, options)}")
 
 
-def likely(word: str, known: Sequence[str]) -> str:
+def likely(word: str, options: Sequence[str]) -> str:
     """ "; did you mean …?" where a known word is close; else empty."""
-    bare = {one.lstrip("-"): one for one in known}
+    bare = {option.lstrip("-"): option for option in options}
     close = difflib.get_close_matches(word.lstrip("-"), bare, n=1)
     return f"; did you mean {bare[close[0]]}?" if close else ""
 

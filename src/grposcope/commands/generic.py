@@ -116,7 +116,7 @@ def _value(kind: Any) -> tuple[Callable[[str], Any], str]:
 def _one_of(choices: Sequence[Any]) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         """The choice that is written so; argparse's error for any other text."""
-        if (choice := next((one for one in choices if str(one) == text), None)) is None:
+        if (choice := next((choice for choice in choices if str(choice) == text), None)) is None:
             raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(map(str, choices))}")
         return choice
 
@@ -158,7 +158,7 @@ def _explained(settings: type) -> dict[str, str]:
     text = " ".join((settings.__doc__ or "").split())
     _, *pieces = re.split(rf"(?:^|(?<=\. ))({name}(?:, {name})*): ", text)
     return {
-        one: said.strip().removesuffix(".")
+        name: said.strip().removesuffix(".")
         for names, said in zip(pieces[::2], pieces[1::2], strict=True)
-        for one in names.split(", ")
+        for name in names.split(", ")
     }

@@ -76,12 +76,12 @@ def _read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, A
     from grposcope import logs as runs
     from grposcope.logs import remote
 
-    place, number = (path, None) if remote.address(path) else numbered(path)
+    log, number = (path, None) if remote.address(path) else numbered(path)
     said = hints(arguments, number)
     said = replace(said, settings={**(known or {}), **said.settings})
-    if str(place) == STANDARD_INPUT:
+    if str(log) == STANDARD_INPUT:
         return runs.read("standard input", said, _all_of(sys.stdin))
-    return runs.read(place, said)
+    return runs.read(log, said)
 
 
 @cache
@@ -95,7 +95,7 @@ def _question(error: UndecidedError, path: str | Path) -> str:
     return asked(error.field, str(error), numbered(path)[0], error.example)
 
 
-def asked(field: str, question: str, place: Path, example: str = "") -> str:
+def asked(field: str, question: str, path: Path, example: str = "") -> str:
     """The question that a log leaves, with the flag that answers it; without a field, no flag does.
 
     example: METRIC=KEY of a likely answer.
@@ -103,7 +103,7 @@ def asked(field: str, question: str, place: Path, example: str = "") -> str:
     if not field:
         return question
     example = shlex.quote(example) if example else "step=2" if "is the step" in question else "reward=NAME"
-    return f"{question}; {REMEDY[field].format(place=place, example=example)}"
+    return f"{question}; {REMEDY[field].format(place=path, example=example)}"
 
 
 def hints(arguments: argparse.Namespace, run: int | None = None) -> Hints:
@@ -128,18 +128,18 @@ def numbered(path: str | Path) -> tuple[Path, int | None]:
     return Path(match[1]), int(match[2])
 
 
-def settings(given: Sequence[str]) -> dict[str, Any]:
+def settings(settings_text: Sequence[str]) -> dict[str, Any]:
     """Settings of a log under our names; UserError for a name that nothing reads, and for a count that is none."""
-    found = named_values(given)
-    for name, value in found.items():
+    settings = named_values(settings_text)
+    for name, value in settings.items():
         _check_setting(name, value, f"{name}={value}")
-    return found
+    return settings
 
 
-def named_values(given: Sequence[str]) -> dict[str, Any]:
+def named_values(words: Sequence[str]) -> dict[str, Any]:
     """Values by name from NAME=VALUE pairs; those that are numbers become numbers."""
     pairs: dict[str, Any] = {}
-    for text in given:
+    for text in words:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UserError(f"--set {text!r} is not NAME=VALUE; write for example --set group=8")
@@ -170,7 +170,9 @@ def known_settings() -> frozenset[str]:
     from grposcope.logs.trainers import TRAINERS
 
     names = {
-        name for one in TRAINERS.values() for name in (*(s.name for s in one.settings if s.name), *one.conventions)
+        name
+        for trainer in TRAINERS.values()
+        for name in (*(s.name for s in trainer.settings if s.name), *trainer.conventions)
     }
     versions = {f"{name.replace('-', '_')}_version" for name in TRAINERS}
     return frozenset(names | versions | set(OTHER_SETTINGS))
@@ -178,11 +180,13 @@ def known_settings() -> frozenset[str]:
 
 def _check_setting(name: str, value: Any, text: str) -> None:
     """UserError for a name that nothing reads, and for a count that is none."""
-    known = known_settings()
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
+    settings = known_settings()
+    if name not in settings:
+        close = difflib.get_close_matches(name, settings, n=1)
         remedy = (
-            f"did you mean {close[0]}?" if close else f"choose one of {', '.join(sorted(known - _versions(known)))}"
+            f"did you mean {close[0]}?"
+            if close
+            else f"choose one of {', '.join(sorted(settings - _versions(settings)))}"
         )
         raise UserError(f"--set {text}: there is no setting {name!r}; {remedy}")
     if name in COUNTS and not (isinstance(value, int) and value >= 1):
@@ -193,7 +197,7 @@ def _versions(names: Collection[str]) -> set[str]:
     return {name for name in names if name.endswith("_version")}
 
 
-def columns(given: Sequence[str]) -> dict[str, str]:
+def columns(words: Sequence[str]) -> dict[str, str]:
     """Metric -> key from METRIC=KEY pairs, several in one text with commas between them.
 
     KEY=METRIC is taken as well, where the first of the two is no metric and the second is.
@@ -201,9 +205,9 @@ def columns(given: Sequence[str]) -> dict[str, str]:
     from grposcope.logs.hints import is_metric
 
     pairs: dict[str, str] = {}
-    for text in given:
-        for part in re.split(r",(?=[\w/.@-]+=)", text):
-            metric, equals, key = map(str.strip, part.partition("="))
+    for text in words:
+        for pair in re.split(r",(?=[\w/.@-]+=)", text):
+            metric, equals, key = map(str.strip, pair.partition("="))
             if is_metric(key) and not is_metric(metric):
                 metric, key = key, metric
             if not equals or not metric or not key:

@@ -83,9 +83,9 @@ def server(root: Path) -> MCPServer:
     def told(what: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
         """The same, with a refusal as the protocol has it."""
 
-        def asked(*given: Any, **named: Any) -> dict[str, Any]:
+        def asked(*request: Any, **named: Any) -> dict[str, Any]:
             try:
-                return what(*given, **named)
+                return what(*request, **named)
             except UserError as error:
                 raise ToolError(str(error)) from None
 
@@ -186,7 +186,7 @@ def below(root: Path, path: str) -> Path:
     if not place.is_relative_to(root):
         raise UserError(f"{visible(path, 200)} is not below the folder that is served; give a path below it")
     if not place.exists():
-        near = sorted(entry.name for entry in place.parent.iterdir())[:20] if place.parent.is_dir() else []
+        near = sorted(sibling.name for sibling in place.parent.iterdir())[:20] if place.parent.is_dir() else []
         there = f"; beside it are {', '.join(map(visible, near))}" if near else ""
         raise UserError(f"there is no {visible(path, 200)}{there}")
     return place

@@ -97,8 +97,8 @@ def _of_trl(folder: Path, models: Mapping[int, Path], checkpoint: int | None) ->
             f"--checkpoint {step}: {folder} has no such checkpoint; use one of {', '.join(map(str, models))}"
         )
     output = models[step].resolve().parent
-    place = trl_output.find(folder) or trl_output.find(output)
-    record = None if place is None else place.record
+    completions = trl_output.find(folder) or trl_output.find(output)
+    record = None if completions is None else completions.record
     config = None if record is None else _config(record)
     known = {} if config is None else config.settings
     logged = {} if config is None else dict(config.resolved.get("logged") or {}, trainer=known.get("trainer"))

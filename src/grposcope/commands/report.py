@@ -51,7 +51,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the runs, write what was asked for, and say where it is."""
-    from grposcope.instruments import page as runs_page
+    from grposcope import runs_page
 
     if len(arguments.runs) == 1 and (evaluated := _evaluation(Path(arguments.runs[0]))) is not None:
         return _write(evaluated, arguments)
@@ -109,7 +109,7 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
     import os
     from urllib.parse import quote
 
-    from grposcope.instruments import page as runs_page
+    from grposcope import runs_page
     from grposcope.instruments import unavailable
 
     if reason := unavailable("overview"):
@@ -129,9 +129,9 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
     if not arguments.json:
         pages = {}
         for line in lines:
-            place = default_page(line.path)
-            write_page(runs_page.document([logs.read(line.path, arguments)]), place, "--out")
-            pages[line.path] = quote(Path(os.path.relpath(place, out.parent)).as_posix())
+            page = default_page(line.path)
+            write_page(runs_page.document([logs.read(line.path, arguments)]), page, "--out")
+            pages[line.path] = quote(Path(os.path.relpath(page, out.parent)).as_posix())
         size = write_page(many.page(answer, lines, folder, pages), out, "--out")
         said |= {"page": str(out), "bytes": size, "pages": len(pages)}
         say(arguments, f"page: {out} ({size / 1e6:.1f} MB), with links to {len(pages)} more; open it in a browser")
@@ -167,8 +167,8 @@ def default_page(run: Path) -> Path:
     """Path of the page of a run: page.html in its folder, or next to its log; here for one that has an address."""
     from grposcope.logs import remote
 
-    if (kept := remote.address(run)) is not None:
-        return Path(f"{kept[1].rpartition('/')[2]}.html")
+    if (remote_run := remote.address(run)) is not None:
+        return Path(f"{remote_run[1].rpartition('/')[2]}.html")
     if str(run) == logs.STANDARD_INPUT:
         return Path("page.html")
     return run / "page.html" if run.is_dir() else run.with_name(f"{run.name}.html")

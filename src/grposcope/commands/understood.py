@@ -55,8 +55,8 @@ class Understood:
     def lines(self) -> list[str]:
         """The text for a terminal."""
         count, first, last = self.steps
-        place = f", counted by {self.step}" if self.step else ""
-        span = f", {first:g} to {last:g}{place}" if count else ""
+        counter = f", counted by {self.step}" if self.step else ""
+        span = f", {first:g} to {last:g}{counter}" if count else ""
         out = [f"{self.source} · {self.engine} · {count:,} step{'s' * (count != 1)}{span}", ""]
         cells = [("metric", "key in the log", "values", "first", "last")]
         for column in (*self.metrics, *self.others[:OWN_NAMES]):
@@ -90,9 +90,9 @@ class Refused:
     def lines(self) -> list[str]:
         """The text for a terminal."""
         cells = [("key in the log", "values", "first", "last", "")]
-        for one in self.seen[:OWN_NAMES]:
-            may_be = "may be the reward" if one.candidate else ""
-            cells.append((one.key, str(one.values), number(one.first), number(one.last), may_be))
+        for key in self.seen[:OWN_NAMES]:
+            may_be = "may be the reward" if key.candidate else ""
+            cells.append((key.key, str(key.values), number(key.first), number(key.last), may_be))
         out = [f"{self.source} · cannot be read as it is", "", *table(cells, indent="  ").split("\n")]
         if len(self.seen) > OWN_NAMES:
             out.append(f"  and {len(self.seen) - OWN_NAMES} more")
@@ -107,16 +107,16 @@ def refused(source: str, problem: str, seen: Sequence[Seen]) -> Refused:
 def understood(run: Run) -> Understood:
     """What was understood of the log of a run."""
     step = run.table["step"]
-    known = [name for name in (*METRICS, *LOGGED) if name in run.table and name != "step"]
-    known += [name for name in run.table if name.startswith("component")]
+    metrics = [name for name in (*METRICS, *LOGGED) if name in run.table and name != "step"]
+    metrics += [name for name in run.table if name.startswith("component")]
     reading = run.reading
     return Understood(
         source=str(run.meta.source),
         engine=run.meta.engine,
         steps=(len(step), float(step.min()), float(step.max())) if len(step) else (0, 0.0, 0.0),
         step=reading.step if reading is not None else "",
-        metrics=tuple(_column(run, name) for name in known),
-        others=tuple(_column(run, name) for name in run.table if name not in {*known, *CLOCKS}),
+        metrics=tuple(_column(run, name) for name in metrics),
+        others=tuple(_column(run, name) for name in run.table if name not in {*metrics, *CLOCKS}),
         held_out={name: run.evaluations.metric.count(name) for name in run.evaluations.metrics},
         texts={key: text.examples[0] for key, text in run.unknown.items() if isinstance(text, Texts)},
         rows=reading.rows if reading is not None else len(step),

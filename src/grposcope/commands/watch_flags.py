@@ -67,16 +67,16 @@ def writers(places: Sequence[str]) -> list[Writer]:
     from grposcope.watch.write_to import Writer
 
     try:
-        return [Writer(where) for where in [destination(place) for place in places]]
+        return [Writer(where) for where in [destination(address) for address in places]]
     except UserError as error:
         raise UserError(f"--write-to {error}") from None
 
 
-def wanted_by(flag: str, given: Sequence[str], modes: Sequence[str] | None = None) -> Wanted:
+def wanted_by(flag: str, names: Sequence[str], modes: Sequence[str] | None = None) -> Wanted:
     """The modes and the grade that a flag names; UserError for what is neither. modes: as in `alarms.wanted`."""
     from grposcope.watch.alarms import wanted
 
     try:
-        return wanted(given, modes)
+        return wanted(names, modes)
     except UserError as error:
         raise UserError(f"{flag} {error}") from None

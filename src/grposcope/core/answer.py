@@ -167,12 +167,12 @@ class Answer:
 
         UserError where there is no such table, or pandas is not installed.
         """
-        titles = [one.title for one in self.tables]
-        place = titles.index(table) if isinstance(table, str) and table in titles else table
-        if not isinstance(place, int) or not -len(titles) <= place < len(titles):
-            known = ", ".join(f"{i} ({title})" if title else str(i) for i, title in enumerate(titles)) or "none"
-            raise UserError(f"the answer {self.name} has no table {table!r}; its tables: {known}")
-        chosen = self.tables[place]
+        titles = [table.title for table in self.tables]
+        index = titles.index(table) if isinstance(table, str) and table in titles else table
+        if not isinstance(index, int) or not -len(titles) <= index < len(titles):
+            options = ", ".join(f"{i} ({title})" if title else str(i) for i, title in enumerate(titles)) or "none"
+            raise UserError(f"the answer {self.name} has no table {table!r}; its tables: {options}")
+        chosen = self.tables[index]
         columns = list(zip(*chosen.rows, strict=True)) or [()] * len(chosen.header)
         return shown.frame(
             {
@@ -190,4 +190,4 @@ class Answer:
         """All that is said in words, in the order in which it is read: the sentence, why, what to do, the rest."""
         because = f"Because {self.because}." if self.because else ""
         do = f"What to do: {self.do}." if self.do else ""
-        return tuple(part for part in (self.sentence, because, do, *self.text, *self.missing) if part)
+        return tuple(paragraph for paragraph in (self.sentence, because, do, *self.text, *self.missing) if paragraph)

@@ -61,9 +61,9 @@ WEIGHTED_KL = Capability("a KL term that is multiplied by the ratio")
 Capabilities = frozenset[Capability]
 
 
-def factor(kind: str, part: object) -> Capability:
+def factor(kind: str, option: object) -> Capability:
     """A factor of an objective, such as the surrogate Clip, which an engine's loss has or has not."""
-    return Capability(f"the {kind} {getattr(part, '__name__', part)}")
+    return Capability(f"the {kind} {getattr(option, '__name__', option)}")
 
 
 Comparison = Literal["leave-one-out", "standardized", "dead groups replaced", "no group", "unknown"]
@@ -101,9 +101,9 @@ def refusal(*parts: Part) -> str:
     for part in parts:
         for wanted in sorted(part.needs, key=lambda capability: capability.words):
             for other in parts:
-                if (found := _among(wanted, other.lacks)) is not None:
-                    lack = other.lacks[found]
-                    return _sentence(part, found, f"{other.name} {lack.why}", lack.remedy or other.remedy)
+                if (lacked := _among(wanted, other.lacks)) is not None:
+                    lack = other.lacks[lacked]
+                    return _sentence(part, lacked, f"{other.name} {lack.why}", lack.remedy or other.remedy)
             if _among(wanted, provided) is None:
                 ground = parts[0]
                 return _sentence(part, wanted, f"{ground.name} does not provide it", ground.remedy)
@@ -118,14 +118,17 @@ def check(*parts: Part) -> None:
 
 def needed(needs: Collection[Capability], kind: Capability) -> bool:
     """Whether something of a kind is needed: the capability itself, or one that comes by it."""
-    return any(one is kind or one.by is kind for one in needs)
+    return any(need is kind or need.by is kind for need in needs)
 
 
-def _among(wanted: Capability, known: Collection[Capability]) -> Capability | None:
+def _among(wanted: Capability, capabilities: Collection[Capability]) -> Capability | None:
     """The capability, or what it comes by, if that is among the known ones."""
-    return next((one for one in (wanted, wanted.by) if one is not None and one in known), None)
+    return next(
+        (capability for capability in (wanted, wanted.by) if capability is not None and capability in capabilities),
+        None,
+    )
 
 
 def _sentence(part: Part, wanted: Capability, lacking: str, remedy: str) -> str:
-    remedies = list(dict.fromkeys(one for one in (part.remedy, remedy) if one))
+    remedies = list(dict.fromkeys(text for text in (part.remedy, remedy) if text))
     return f"{part.name} needs {wanted.words}, and {lacking}; {', or '.join(remedies)}"

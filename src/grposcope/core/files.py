@@ -125,15 +125,15 @@ def alone(folder: Path, what: str) -> Iterator[None]:
     """
     import fcntl  # POSIX only, as everything that runs a model here
 
-    place = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
-            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UserError(f"another {what} is running in {folder}; wait for it, or choose another folder") from None
         yield
     finally:
-        os.close(place)
+        os.close(lock)
 
 
 def _sync(path: Path) -> None:
@@ -233,12 +233,12 @@ def nothing_there(path: Path, wanted: str) -> UserError:
 
 def unreadable(path: Path, error: OSError) -> UserError:
     """What to say of a file, or of one in the folder `path`, that the system does not let us read."""
-    place = error.filename or path
+    file = error.filename or path
     if isinstance(error, PermissionError):
-        return UserError(f"cannot read {place}: {error.strerror}; change its permissions")
+        return UserError(f"cannot read {file}: {error.strerror}; change its permissions")
     if isinstance(error, FileNotFoundError):
-        return UserError(f"{place} disappeared while it was read; run the command again")
-    return UserError(f"cannot read {place}: {error.strerror or error}; replace the file with a copy")
+        return UserError(f"{file} disappeared while it was read; run the command again")
+    return UserError(f"cannot read {file}: {error.strerror or error}; replace the file with a copy")
 
 
 def _plain_or_gzip(path: Path) -> IO[bytes]:
@@ -308,13 +308,13 @@ def _as_type(kind: Any, value: Any) -> Any:
         return typed(kind, value)  # type: ignore[arg-type]
     generic = next(iter(getattr(kind, "__orig_bases__", ())), kind)  # of class Measures(dict[str, float]), the dict
     if get_origin(generic) is tuple and isinstance(value, list):
-        return tuple(_as_type(get_args(generic)[0], entry) for entry in value)
+        return tuple(_as_type(get_args(generic)[0], element) for element in value)
     if get_origin(generic) in (dict, Mapping) and isinstance(value, Mapping):
         key_type, entry_type = get_args(generic)
         entries: dict[Any, Any] = {}
-        for key, entry in value.items():
+        for key, element in value.items():
             with suppress(TypeError, ValueError):
-                entries[key_type(key)] = _as_type(entry_type, entry)
+                entries[key_type(key)] = _as_type(entry_type, element)
         return entries if generic is kind else kind(entries)
     raise TypeError(f"{type(value).__name__} is no {kind}")
 

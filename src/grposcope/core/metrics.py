@@ -1,7 +1,7 @@
 """Vocabulary of the metrics that the package knows, each with its definition.
 
 A metric is a definition, not a key: trainers log the same quantity under different keys, and different quantities under
-the same key. Which key of an engine is which metric stands in `runs/trainers/`, a file per engine.
+the same key. Which key of an engine is which metric stands in `logs/trainers/`, a file per engine.
 """
 
 from __future__ import annotations
@@ -363,16 +363,16 @@ LOGGED: Mapping[str, Metric] = {metric.name: metric for metric in (*_LOGGED, *_O
 def metric(name: str) -> Metric:
     """The metric `name`; one that is not known here gets its name as title, and a definition that says so."""
     if name.startswith(("component/", "component_std/")):
-        kind, _, part = name.partition("/")
+        kind, _, quantity = name.partition("/")
         what = "mean" if kind == "component" else "standard deviation over the batch"
         return Metric(
             name,
-            part if kind == "component" else f"{part}, spread",
+            quantity if kind == "component" else f"{quantity}, spread",
             "",
-            f"{what} of the reward component {part}, before weights",
+            f"{what} of the reward component {quantity}, before weights",
         )
-    known = METRICS.get(name) or LOGGED.get(name)
-    return known or Metric(name, name, "", "not in the vocabulary; as recorded")
+    metric = METRICS.get(name) or LOGGED.get(name)
+    return metric or Metric(name, name, "", "not in the vocabulary; as recorded")
 
 
 def variant(quantity: str, present: Container[str]) -> str | None:

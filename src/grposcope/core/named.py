@@ -82,7 +82,7 @@ class Widths:
     def read(self, text: str) -> tuple[int, ...]:
         """The widths; ValueError that says what they must be."""
         parts = text.split("x")
-        if not all(part.isdecimal() and len(part) < 5 and int(part) >= 2 for part in parts):
+        if not all(number.isdecimal() and len(number) < 5 and int(number) >= 2 for number in parts):
             raise ValueError("whole numbers of 2 or more with x between, such as 2x2x2")
         return tuple(map(int, parts))
 
@@ -103,26 +103,26 @@ Setting = Decimal | Whole | Choice | Widths | Text
 """One setting: its default, what it means, and how its value is read."""
 
 
-def read_settings(kind: str, text: str, name: str, given: str, known: Mapping[str, Setting]) -> dict[str, Any]:
-    """The values of all `known` settings, those in `given` as they stand there, the others by default.
+def read_settings(kind: str, text: str, name: str, given: str, settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """The values of all `settings` settings, those in `given` as they stand there, the others by default.
 
     kind, text, name: what the settings are of, as a message says it: "credit position:decay=2: …". UserError for a
     setting that there is not, and for a value that it cannot have.
     """
-    read: dict[str, Any] = {key: setting.default for key, setting in known.items()}
-    for part in filter(None, given.split(",")):
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if key not in known or not equals:
-            has = f"its settings are {', '.join(known)}" if known else "it has no settings"
-            raise UserError(f"{kind} {text}: {name} has no setting {part!r}{nearest(key, known)}; {has}")
+    read: dict[str, Any] = {key: setting.default for key, setting in settings.items()}
+    for pair in filter(None, given.split(",")):
+        key, equals, value = (piece.strip() for piece in pair.partition("="))
+        if key not in settings or not equals:
+            has = f"its settings are {', '.join(settings)}" if settings else "it has no settings"
+            raise UserError(f"{kind} {text}: {name} has no setting {pair!r}{nearest(key, settings)}; {has}")
         try:
-            read[key] = known[key].read(value)
+            read[key] = settings[key].read(value)
         except ValueError as error:
             raise UserError(f"{kind} {text}: {key} is {value!r} and must be {error}") from None
     return read
 
 
-def nearest(name: str, known: Collection[str]) -> str:
+def nearest(name: str, names: Collection[str]) -> str:
     """The known name that was probably meant, as a question in brackets; empty where none is near."""
-    near = get_close_matches(name, known, 1)
+    near = get_close_matches(name, names, 1)
     return f" (did you mean {near[0]}?)" if near else ""

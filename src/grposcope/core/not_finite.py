@@ -72,7 +72,7 @@ def not_finite(table: Mapping[str, Floats]) -> dict[str, Bools]:
     """
     if not len(table["step"]):
         return {}
-    found, complete = {}, None
+    values, complete = {}, None
     for name, column in table.items():
         wrong = np.isinf(column)
         if name in COUNTED and np.isnan(column).any():
@@ -82,8 +82,8 @@ def not_finite(table: Mapping[str, Floats]) -> dict[str, Bools]:
                 complete = _complete_rows(table) if complete is None else complete
                 wrong |= null & ((complete & _due(column)) | _stopped(column, table))
         if wrong.any():
-            found[name] = wrong
-    return found
+            values[name] = wrong
+    return values
 
 
 def _stands_for_absent(name: str, column: Floats) -> bool:
@@ -110,7 +110,7 @@ def _stopped(column: Floats, table: Mapping[str, Floats]) -> Bools:
     rewards = [np.isfinite(table[name]) for name in REWARD if name in table]
     if not finite.any() or not rewards:
         return np.zeros(len(column), bool)
-    first, last = (int(place) for place in np.flatnonzero(finite)[[0, -1]])
+    first, last = (int(index) for index in np.flatnonzero(finite)[[0, -1]])
     after = np.arange(len(column)) > last
     logged = bool(finite[first : last + 1].all()) and last - first >= STOPPED
     paid = np.any(rewards, axis=0)[first:]

@@ -192,11 +192,11 @@ class Rollouts(Sequence[Rollout]):
     notes: tuple[str, ...] = ()
 
     @overload
-    def __getitem__(self, place: int) -> Rollout: ...
+    def __getitem__(self, index: int) -> Rollout: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[Rollout, ...]: ...
-    def __getitem__(self, place: int | slice) -> Rollout | tuple[Rollout, ...]:
-        return self.rows[place]
+    def __getitem__(self, index: slice) -> tuple[Rollout, ...]: ...
+    def __getitem__(self, index: int | slice) -> Rollout | tuple[Rollout, ...]:
+        return self.rows[index]
 
     def __iter__(self) -> Iterator[Rollout]:
         return iter(self.rows)
@@ -220,23 +220,23 @@ class Rollouts(Sequence[Rollout]):
     @property
     def group_rewards(self) -> Floats:
         """Rewards (P, G) of groups of one size, in their order."""
-        return np.array([[self.rows[place].reward for place in places] for places in self.groups.values()], np.float64)
+        return np.array([[self.rows[index].reward for index in places] for places in self.groups.values()], np.float64)
 
     @cached_property
     def steps(self) -> Mapping[int, tuple[int, ...]]:
         """Step -> the places of its rollouts, in order of the steps."""
         places: dict[int, list[int]] = {}
-        for place, row in enumerate(self.rows):
-            places.setdefault(row.step, []).append(place)
+        for index, row in enumerate(self.rows):
+            places.setdefault(row.step, []).append(index)
         return {step: tuple(places[step]) for step in sorted(places)}
 
     @cached_property
     def groups(self) -> Mapping[tuple[int, str], tuple[int, ...]]:
         """Step and group -> the places of its rollouts; those whose group is not known are left out."""
         places: dict[tuple[int, str], list[int]] = {}
-        for place, row in enumerate(self.rows):
+        for index, row in enumerate(self.rows):
             if row.group is not None:
-                places.setdefault((row.step, row.group), []).append(place)
+                places.setdefault((row.step, row.group), []).append(index)
         return {key: tuple(members) for key, members in places.items()}
 
 

@@ -86,9 +86,9 @@ class Groups:
             offsets=np.cumsum([0, *map(len, rewards)], dtype=np.int64),
             truncated=None
             if truncated is None
-            else np.concatenate([np.empty(0, bool), *(np.asarray(part, bool) for part in truncated)]),
-            components=_components(components or (), [len(part) for part in rewards]),
-            lengths=np.concatenate([np.asarray(part, np.float64) for part in lengths]) if lengths else None,
+            else np.concatenate([np.empty(0, bool), *(np.asarray(flags, bool) for flags in truncated)]),
+            components=_components(components or (), [len(group) for group in rewards]),
+            lengths=np.concatenate([np.asarray(group, np.float64) for group in lengths]) if lengths else None,
         )
 
     def __len__(self) -> int:
@@ -105,13 +105,13 @@ class Groups:
 
 def _components(parts: Sequence[Mapping[str, Sequence[float] | Floats]], sizes: Sequence[int]) -> dict[str, Floats]:
     """Rewards of each function over all groups, NaN for groups that lack it; empty where fewer than two are known."""
-    names = list(dict.fromkeys(name for part in parts for name in part))
+    names = list(dict.fromkeys(name for row in parts for name in row))
     if len(names) < 2:
         return {}
     return {
         name: np.concatenate([
-            np.asarray(part[name], np.float64) if name in part else np.full(size, np.nan)
-            for part, size in zip(parts, sizes, strict=True)
+            np.asarray(row[name], np.float64) if name in row else np.full(size, np.nan)
+            for row, size in zip(parts, sizes, strict=True)
         ])
         for name in names
     }  # fmt: skip
@@ -327,8 +327,8 @@ def once(make: Callable[[Run], T]) -> Callable[[Run], T]:
     def made(run: Run) -> T:
         if name not in run.memory:
             run.memory[name] = make(run)
-        kept: T = run.memory[name]
-        return kept
+        value: T = run.memory[name]
+        return value
 
     return made
 

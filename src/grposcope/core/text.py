@@ -176,8 +176,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
     count = min(width, len(values))
     bins = [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
     means = []
-    for part in bins:
-        finite = [v for v in part if math.isfinite(v)]
+    for bin in bins:
+        finite = [v for v in bin if math.isfinite(v)]
         means.append(math.fsum(finite) / len(finite) if finite else math.nan)
     known = [m for m in means if math.isfinite(m)]
     if not known:

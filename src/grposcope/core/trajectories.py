@@ -38,12 +38,12 @@ def joined(rows: Iterable[Rollout]) -> tuple[list[Rollout], list[str]]:
     """
     members: dict[tuple[int, str | None, str], list[Rollout]] = {}
     alone: dict[tuple[int, str | None, str], Rollout] = {}
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row.trajectory:
             members.setdefault((row.step, row.group if row.named else None, row.trajectory), []).append(row)
         else:
-            alone[place, None, ""] = row
-            members[place, None, "\x1f"] = []
+            alone[index, None, ""] = row
+            members[index, None, "\x1f"] = []
     made: list[Rollout] = []
     notes: list[str] = []
     for key, own in members.items():
@@ -116,10 +116,10 @@ def _has_content(row: Rollout) -> bool:
     return bool(row.completion if row.completion_ids is None else len(row.completion_ids))
 
 
-def _same_prompt(one: Rollout, other: Rollout) -> bool:
-    if one.prompt_ids is not None and other.prompt_ids is not None:
-        return np.array_equal(one.prompt_ids, other.prompt_ids)
-    return one.prompt is not None and one.prompt == other.prompt
+def _same_prompt(rollout: Rollout, other: Rollout) -> bool:
+    if rollout.prompt_ids is not None and other.prompt_ids is not None:
+        return np.array_equal(rollout.prompt_ids, other.prompt_ids)
+    return rollout.prompt is not None and rollout.prompt == other.prompt
 
 
 class _History:
@@ -159,10 +159,10 @@ def _sequence(row: Rollout) -> Ints:
     return row.completion_ids if row.prompt_ids is None else np.concatenate([row.prompt_ids, row.completion_ids])
 
 
-def _common(one: Ints, other: Ints) -> int:
+def _common(ids: Ints, other: Ints) -> int:
     """How many first tokens two sequences share."""
-    width = min(len(one), len(other))
-    differs = np.flatnonzero(one[:width] != other[:width])
+    width = min(len(ids), len(other))
+    differs = np.flatnonzero(ids[:width] != other[:width])
     return int(differs[0]) if len(differs) else width
 
 

@@ -74,10 +74,8 @@ def parse(text: str, path: Path) -> YamlFile:
         return YamlFile(path, None if node is None else loader.construct_document(node), lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f", line {mark.line + 1}" if mark is not None else ""
-        raise UserError(
-            f"{path}{place}: not valid YAML ({error.problem or error.context}); correct that line"
-        ) from None
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        raise UserError(f"{path}{line}: not valid YAML ({error.problem or error.context}); correct that line") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not valid YAML ({reason}); correct the file") from None
@@ -91,8 +89,8 @@ def _check_keys(node: Any, prefix: str, lines: dict[str, int], path: Path, seen:
         return
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
-        for place, child in enumerate(node.value):
-            _check_keys(child, f"{prefix}{place}.", lines, path, seen)
+        for index, child in enumerate(node.value):
+            _check_keys(child, f"{prefix}{index}.", lines, path, seen)
     if not isinstance(node, yaml.MappingNode):
         return
     before: dict[Hashable, int] = {}

@@ -125,7 +125,7 @@ def gather_rollouts(rollouts: RolloutBatch, groups: Tensor | None, pad: int, wor
     if len(groups) != len(rollouts.mask):
         raise UserError(f"groups has {len(groups)} numbers for {len(rollouts.mask)} rollouts; give one for each row")
     parts = workers.gathered((rollouts.rows(slice(None)).to("cpu"), groups.cpu()))
-    rows = joined([part for part, _ in parts], pad)
+    rows = joined([block for block, _ in parts], pad)
     numbers = torch.cat([number for _, number in parts])
     order = torch.argsort(numbers, stable=True)
     sizes = torch.unique(numbers, return_counts=True)[1]

@@ -51,7 +51,7 @@ class Processes(Workers):
 
     def join(self, own: Tensor, ranges: tuple[slice, ...]) -> Tensor:
         """The rows of all processes, in order, on every process; `own` has those of `ranges[number]`."""
-        counts = [one.stop - one.start for one in ranges]
+        counts = [rows_.stop - rows_.start for rows_ in ranges]
         longest = max(counts)
         whole = own.new_empty(self.size, longest, *own.shape[1:])
         padded = own.contiguous()
@@ -60,7 +60,7 @@ class Processes(Workers):
         self.wait(dist.all_gather(list(whole.unbind(0)), padded, group=self.group, async_op=True))
         if min(counts) == longest:
             return whole.flatten(0, 1)
-        return torch.cat([part[:count] for part, count in zip(whole, counts, strict=True)])
+        return torch.cat([gathered[:count] for gathered, count in zip(whole, counts, strict=True)])
 
     def sum(self, own: Tensor) -> Tensor:
         """Sum over the processes, on every process; may overwrite `own`."""
@@ -83,7 +83,7 @@ class Processes(Workers):
                 "the layers of this model have a different order on another process, so a probe cannot be shared; run "
                 "it in one process"
             )
-        return {name: [part[name] for part in parts if name in part] for name in self.order}
+        return {name: [tensors[name] for tensors in parts if name in tensors] for name in self.order}
 
     def split(self, shape: tuple[int, int], entries: int) -> Rows | None:
         """A parameter that holds much of all weights is shared by rows; others are measured by one process each."""
@@ -111,9 +111,9 @@ class Processes(Workers):
                 order.append(score.name)
             if score.expert is not None:
                 score = self._of_one_length(score)
-            part = self.split(score.shape, entries) if score.uses and score.expert is None else None
-            if part is not None:
-                visit(self._rows_of(score, part, rollouts))
+            pieces = self.split(score.shape, entries) if score.uses and score.expert is None else None
+            if pieces is not None:
+                visit(self._rows_of(score, pieces, rollouts))
                 return
             waiting.append(self._whole(score, self._owner(score), rollouts))
             if len(waiting) > AHEAD:
@@ -169,7 +169,7 @@ class Processes(Workers):
                 inside = (ids >= part.mine.start) & (ids < part.mine.stop) & (ids != use.padding)
                 uses.append(Use((ids - part.mine.start).masked_fill(~inside, -1), columns))
             else:
-                parts = [use.rows[..., one] for one in part.ranges]
+                parts = [use.rows[..., span] for span in part.ranges]
                 rows = use.rows.new_empty(rollouts.total, *parts[self.number].shape[1:])
                 self.wait(self._exchange(parts, rows, rollouts))
                 uses.append(Use(rows, columns))
@@ -178,11 +178,11 @@ class Processes(Workers):
 
     def _exchange(self, parts: list[Tensor], whole: Tensor, rollouts: Rows) -> Any:
         """Send `parts[rank]` to each process, and receive into `whole` (B, …) what they have for this one."""
-        sent = [part for part in parts if part.numel()]
-        flat = sent[0].reshape(-1) if len(sent) == 1 else torch.cat([part.reshape(-1) for part in sent])
+        sent = [piece for piece in parts if piece.numel()]
+        flat = sent[0].reshape(-1) if len(sent) == 1 else torch.cat([piece.reshape(-1) for piece in sent])
         each = whole.numel() // rollouts.total
-        received = [(one.stop - one.start) * each for one in rollouts.ranges]
-        sizes = [part.numel() for part in parts]
+        received = [(span.stop - span.start) * each for span in rollouts.ranges]
+        sizes = [piece.numel() for piece in parts]
         return dist.all_to_all_single(whole.view(-1), flat, received, sizes, group=self.group, async_op=True)
 
     # Failures

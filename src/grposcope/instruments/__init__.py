@@ -61,9 +61,9 @@ def all_instruments() -> tuple[Instrument, ...]:
     return tuple(instrument(name) for name in NAMES if has(name))
 
 
-def lacking(one: Instrument) -> str:
+def lacking(instrument: Instrument) -> str:
     """What an instrument needs and is not there, as a sentence; empty where nothing is lacking."""
-    return needed([name for name in one.uses if not has(name)])
+    return needed([name for name in instrument.uses if not has(name)])
 
 
 def unavailable(name: str) -> str:
@@ -86,22 +86,22 @@ def needed_by(error: ModuleNotFoundError) -> str:
     return needed([name]) if not package and name in NAMES and not has(name) else ""
 
 
-def ask(one: Instrument, runs: Sequence[Run], settings: Any = None) -> tuple[Answer, ...]:
+def ask(instrument: Instrument, runs: Sequence[Run], settings: Any = None) -> tuple[Answer, ...]:
     """What an instrument says of these runs, by the given settings or else its defaults."""
-    if not one.answers:
+    if not instrument.answers:
         return ()
-    if reason := lacking(one):
-        return (_cannot_tell(one, reason),)
+    if reason := lacking(instrument):
+        return (_cannot_tell(instrument, reason),)
     try:
-        answers = importlib.import_module(one.answers).answers
-        return tuple(answers(runs, one.settings() if settings is None else settings))
+        answers = importlib.import_module(instrument.answers).answers
+        return tuple(answers(runs, instrument.settings() if settings is None else settings))
     except ModuleNotFoundError as error:  # what an instrument uses may lack what that one uses
         if reason := needed_by(error):
-            return (_cannot_tell(one, reason),)
+            return (_cannot_tell(instrument, reason),)
         raise
 
 
-def _cannot_tell(one: Instrument, reason: str) -> Answer:
+def _cannot_tell(instrument: Instrument, reason: str) -> Answer:
     from grposcope.core.answer import Answer
 
-    return Answer(one.name, one.question, "cannot tell", reason)
+    return Answer(instrument.name, instrument.question, "cannot tell", reason)

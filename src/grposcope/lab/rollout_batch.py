@@ -89,15 +89,15 @@ class RolloutBatch:
 
     def arrays(self) -> dict[str, Tensor]:
         """Every array that there is, by its name, token annotations among them."""
-        own = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "token_annotations"}
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "token_annotations"}
         return {**{name: array for name, array in own.items() if array is not None}, **self.token_annotations}
 
     @staticmethod
     def of_arrays(arrays: Mapping[str, Tensor]) -> RolloutBatch:
         """Rollouts of their `arrays`; those with names of their own are token annotations."""
-        known = {entry.name for entry in fields(RolloutBatch)}
-        own: dict[str, Any] = {name: array for name, array in arrays.items() if name in known}
-        return RolloutBatch(**own, token_annotations={name: a for name, a in arrays.items() if name not in known})
+        names = {field.name for field in fields(RolloutBatch)}
+        own: dict[str, Any] = {name: array for name, array in arrays.items() if name in names}
+        return RolloutBatch(**own, token_annotations={name: a for name, a in arrays.items() if name not in names})
 
     def each(self, change: Callable[[str, Tensor], Tensor]) -> RolloutBatch:
         """The rollouts with every array changed, from its name and itself; no array is left out."""

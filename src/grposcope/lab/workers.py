@@ -41,7 +41,7 @@ class Workers:
 
     def merged(self, own: dict[str, T]) -> dict[str, list[T]]:
         """What the processes have of each parameter, by name in the order of the backward pass, on every process."""
-        return {name: [one] for name, one in own.items()}
+        return {name: [value] for name, value in own.items()}
 
     def split(self, shape: tuple[int, int], entries: int) -> Rows | None:
         """How the rows of a parameter of this shape are shared; None where one process measures all of it.

@@ -54,17 +54,18 @@ def plain_keys_and_trainer(table: LogTable) -> LogTable:
     """Keys without prefixes that all share, with slashes between their parts, and the trainer whose keys they are.
 
     Where a trainer recognises the keys only as logged, as one whose keys all share a prefix, they stay so, but for
-    clocks. The trainer is that which the reader knows, or one that leaves the same files and whose keys these are; else
-    the keys tell it.
+    clocks and evaluations. The trainer is that which the reader knows, or one that leaves the same files and whose keys
+    these are; else the keys tell it.
     """
     name, columns = table.log.engine, dict(table.columns)
     plain, raw = _unprefixed(columns)
     trainer = TRAINERS.get(name, generic.GENERIC) if name else trainer_of(columns)
     if trainer.recognises(columns.keys()) and not trainer.recognises(plain.keys()):
-        clocks = {new: key for new, key in raw.items() if new in CLOCKS}
-        shorter = {key: new for new, key in clocks.items()}
+        renamed = {new: key for new, key in raw.items()
+                   if new in CLOCKS or (keys.BY_PATH.fullmatch(new) and trainer.metric(key) is None)}  # fmt: skip
+        shorter = {key: new for new, key in renamed.items()}
         own = {shorter.get(key, key): column for key, column in columns.items()}
-        plain, raw = (own, clocks) if trainer.recognises(own.keys()) else (columns, {})
+        plain, raw = (own, renamed) if trainer.recognises(own.keys()) else (columns, {})
     same_files = (one for one in TRAINERS.values() if one.leaves_files_of == name and one.recognises(plain.keys()))
     trainer = next(same_files, trainer) if name else trainer_of(plain)
     own_trainer = TRAINERS["grposcope"] if table.log.canonical else trainer

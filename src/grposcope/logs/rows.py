@@ -41,14 +41,15 @@ def steps_as_logged(table: LogTable) -> LogTable:
     by one, is counted over all of them.
     """
     columns, given = dict(table.columns), table.given.get("step")
-    own = [columns[key] for key in table.trainer.counters if key in columns and np.isfinite(columns[key]).any()]
-    best, most = given, 0
-    for key in STEPS if given is None else ():
+    counters = [key for key in table.trainer.counters if key in columns and np.isfinite(columns[key]).any()]
+    stated = counters or [key for key in table.trainer.keys.get("step", ()) if key in columns]
+    best, most = given or next(iter(stated), None), 0
+    for key in STEPS if best is None else ():
         if key in columns and (finite := int(np.isfinite(columns[key]).sum())) > 1.5 * most:
             best, most = key, finite
     note = ""
-    if len(own) > 1 and given is None:
-        step, note = _by_counters(own)
+    if len(counters) > 1 and given is None:
+        step, note = _by_counters([columns[key] for key in counters])
     elif best is None:
         step, note = np.full(len(table.lines), np.nan), "no key counts steps, so rows are numbered from 1"
     else:

@@ -105,32 +105,32 @@ class Combined:
         return self.coefficients * self.deviations
 
 
-def combine(given: Components, weights: Sequence[float] | Floats, how: Aggregation) -> Combined:
+def combine(components: Components, weights: Sequence[float] | Floats, how: Aggregation) -> Combined:
     """The advantages and what they are made of; UserError for weights that do not fit, or lengths that are lacking."""
-    scale = checked_weights(weights, given.names)
-    batches = int(given.batch.max(initial=-1)) + 1
-    absent = np.isnan(given.rewards)
+    scale = checked_weights(weights, components.names)
+    batches = int(components.batch.max(initial=-1)) + 1
+    absent = np.isnan(components.rewards)
     out: NDArray[np.bool_] = np.asarray(absent.all(1))
     summed = how.method == "sum_then_normalize"
-    known = np.broadcast_to(~out[:, None], absent.shape) if summed else ~absent
-    filled = np.where(absent, 0.0, given.rewards)
-    centred, deviations = _centred(filled, known, given, how.ddof)
+    logged = np.broadcast_to(~out[:, None], absent.shape) if summed else ~absent
+    filled = np.where(absent, 0.0, components.rewards)
+    centred, deviations = _centred(filled, logged, components, how.ddof)
     shift, rescaling = np.zeros(len(filled)), np.ones(batches)
     if not summed:
         coefficients = np.divide(scale, deviations + how.eps, out=np.zeros_like(deviations), where=deviations > 0)
     elif how.scale == "group":
-        whole = _centred((filled * scale).sum(1, keepdims=True), ~out[:, None], given, how.ddof)[1]
+        whole = _centred((filled * scale).sum(1, keepdims=True), ~out[:, None], components, how.ddof)[1]
         coefficients = scale / np.where(whole > 0, whole + how.eps, 1.0)
     else:
         coefficients = np.broadcast_to(scale, deviations.shape)
     if how.over_batch:
-        total = (filled * scale).sum(1) if summed else (centred * coefficients[given.group]).sum(1)
-        means, spreads = _over_batches(total, out, given, how, batches)
+        total = (filled * scale).sum(1) if summed else (centred * coefficients[components.group]).sum(1)
+        means, spreads = _over_batches(total, out, components, how, batches)
         rescaling = 1 / (spreads + how.eps) if how.method != "gdpo_tokens" else 1 / np.sqrt(spreads**2 + EPS_TOKENS)
-        coefficients = coefficients * rescaling[given.batch][:, None]
+        coefficients = coefficients * rescaling[components.batch][:, None]
         if not summed:
-            shift = np.where(out, 0.0, (means * rescaling)[given.batch[given.group]])
-    contributions = centred * coefficients[given.group]
+            shift = np.where(out, 0.0, (means * rescaling)[components.batch[components.group]])
+    contributions = centred * coefficients[components.group]
     return Combined(contributions.sum(1) - shift, contributions, shift, coefficients, deviations, rescaling)
 
 
@@ -153,29 +153,29 @@ def sums(values: Floats, where: Ints, count: int) -> Floats:
     return out
 
 
-def _centred(rewards: Floats, known: NDArray[np.bool_], given: Components, ddof: int) -> tuple[Floats, Floats]:
+def _centred(rewards: Floats, logged: NDArray[np.bool_], components: Components, ddof: int) -> tuple[Floats, Floats]:
     """r − r̄ within groups (N, K), exactly 0 where all are equal, and σ (M, K), 0 where there are too few."""
-    group, groups = given.group, len(given.batch)
-    count = sums(known.astype(np.float64), group, groups)
-    mean = sums(np.where(known, rewards, 0.0), group, groups) / np.maximum(count, 1)
+    group, groups = components.group, len(components.batch)
+    count = sums(logged.astype(np.float64), group, groups)
+    mean = sums(np.where(logged, rewards, 0.0), group, groups) / np.maximum(count, 1)
     high, low = np.full((groups, rewards.shape[1]), -np.inf), np.full((groups, rewards.shape[1]), np.inf)
-    np.maximum.at(high, group, np.where(known, rewards, -np.inf))
-    np.minimum.at(low, group, np.where(known, rewards, np.inf))
-    live = (high > low)[group] & known
+    np.maximum.at(high, group, np.where(logged, rewards, -np.inf))
+    np.minimum.at(low, group, np.where(logged, rewards, np.inf))
+    live = (high > low)[group] & logged
     centred = np.where(live, rewards - mean[group], 0.0)
     return centred, np.sqrt(sums(centred**2, group, groups) / np.maximum(count - ddof, 1))
 
 
 def _over_batches(
-    total: Floats, out: NDArray[np.bool_], given: Components, how: Aggregation, batches: int
+    total: Floats, out: NDArray[np.bool_], components: Components, how: Aggregation, batches: int
 ) -> tuple[Floats, Floats]:
     """Mean and deviation (S,) of the total (N,) over completions, or over tokens, of each batch."""
     times = (~out).astype(np.float64)
     if how.method == "gdpo_tokens":
-        if given.lengths is None:
+        if components.lengths is None:
             raise UserError("GDPO over tokens needs the lengths of the completions, which the rollouts do not have")
-        times = times * given.lengths
-    batch = given.batch[given.group]
+        times = times * components.lengths
+    batch = components.batch[components.group]
     count = sums(times, batch, batches)
     means = sums(times * total, batch, batches) / np.maximum(count, 1)
     squares = sums(times * (total - means[batch]) ** 2, batch, batches)

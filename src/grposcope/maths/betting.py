@@ -30,15 +30,15 @@ FRACTIONS = np.array([0.05, 0.1, 0.2, 0.4, 0.8])
 def log_factors(values: Floats, limit: float) -> Floats:
     """Σ log(1 + λ(limit − x)) over values (n,) in [0, 1] for each λ, (F,); limit in [0, 1)."""
     bets = FRACTIONS / (1 - limit)
-    found: Floats = np.log1p(bets[:, None] * (limit - values)).sum(1)
-    return found
+    growth: Floats = np.log1p(bets[:, None] * (limit - values)).sum(1)
+    return growth
 
 
 def log_factors_of_mean(mean: float, count: int, limit: float) -> Floats:
     """A lower bound of `log_factors` of any `count` values in [0, 1] with this mean, (F,)."""
     bets = FRACTIONS / (1 - limit)
-    found: Floats = count * (mean * np.log1p(bets * (limit - 1)) + (1 - mean) * np.log1p(bets * limit))
-    return found
+    growth: Floats = count * (mean * np.log1p(bets * (limit - 1)) + (1 - mean) * np.log1p(bets * limit))
+    return growth
 
 
 def log_average(logs: Floats, weights: Floats | None = None) -> float:

@@ -21,7 +21,7 @@ NEAR = 1e-3
 
 
 def parts(
-    given: Components, weights: Sequence[float] | Floats, advantages: Floats, how: Aggregation | None = None
+    components: Components, weights: Sequence[float] | Floats, advantages: Floats, how: Aggregation | None = None
 ) -> Floats | None:
     """What each component has of the advantages (N,), (N, K); None where they are not made of these components.
 
@@ -30,18 +30,18 @@ def parts(
     In groups whose sum is constant the parts are 0.
     """
     if how is not None:
-        made = combine(given, weights, how)
+        made = combine(components, weights, how)
         return made.contributions if _near(made.advantages, advantages) else None
-    scale, groups = checked_weights(weights, given.names), len(given.batch)
-    filled = np.nan_to_num(given.rewards, nan=0.0) * scale
-    count = np.maximum(np.bincount(given.group, minlength=groups), 1)
-    less = filled - (sums(filled, given.group, groups) / count[:, None])[given.group]
+    scale, groups = checked_weights(weights, components.names), len(components.batch)
+    filled = np.nan_to_num(components.rewards, nan=0.0) * scale
+    count = np.maximum(np.bincount(components.group, minlength=groups), 1)
+    less = filled - (sums(filled, components.group, groups) / count[:, None])[components.group]
     total = less.sum(1)
-    squares = sums(total**2, given.group, groups)
-    live = squares > 1e-12 * sums((less**2).sum(1), given.group, groups)
-    factor = np.divide(sums(total * advantages, given.group, groups), squares, out=np.zeros(groups), where=live)
-    found: Floats = less * factor[given.group][:, None]
-    return found if _near(found.sum(1), advantages) else None
+    squares = sums(total**2, components.group, groups)
+    live = squares > 1e-12 * sums((less**2).sum(1), components.group, groups)
+    factor = np.divide(sums(total * advantages, components.group, groups), squares, out=np.zeros(groups), where=live)
+    scaled: Floats = less * factor[components.group][:, None]
+    return scaled if _near(scaled.sum(1), advantages) else None
 
 
 def _near(made: Floats, advantages: Floats) -> bool:
@@ -62,8 +62,8 @@ def gradient_products(gram: Floats, contributions: Floats) -> Floats:
 
     gram (P, G, P, G): inner products of the scores; contributions (P, G, K) to the advantages.
     """
-    given = contributions / gram.shape[1]
-    products: Floats = np.einsum("pij,piqk,qkl->jlpq", given, gram, given, optimize=True)
+    weights = contributions / gram.shape[1]
+    products: Floats = np.einsum("pij,piqk,qkl->jlpq", weights, gram, weights, optimize=True)
     return products
 
 
@@ -80,17 +80,19 @@ def shares_of_products(probes: Sequence[Floats]) -> tuple[list[Estimate], dict[t
     parts = len(probes[0])
 
     def pairs(of: Sequence[Floats]) -> tuple[float, Floats]:
-        each = [float(resampling.pair_mean(one, resampling.point(len(one)))[0]) for one in of]
+        each = [float(resampling.pair_mean(products, resampling.point(len(products)))[0]) for products in of]
         whole = float(sum(each))
-        left = [whole - value + _without_each(one, len(of) > 1) for value, one in zip(each, of, strict=True)]
-        return whole, np.concatenate(left)
+        without = [
+            whole - value + _without_each(products, len(of) > 1) for value, products in zip(each, of, strict=True)
+        ]
+        return whole, np.concatenate(without)
 
-    norm = pairs([one.sum((0, 1)) for one in probes])
-    own = [pairs([one[j, j] for one in probes]) for j in range(parts)]
-    shares = [_quotient(pairs([one[j].sum(0) for one in probes]), norm) for j in range(parts)]
+    norm = pairs([probe.sum((0, 1)) for probe in probes])
+    own = [pairs([probe[j, j] for probe in probes]) for j in range(parts)]
+    shares = [_quotient(pairs([probe[j].sum(0) for probe in probes]), norm) for j in range(parts)]
     cosines = {}
     for j, k in combinations(range(parts), 2):
-        both = [(one[j, k] + one[k, j]) / 2 for one in probes]
+        both = [(probe[j, k] + probe[k, j]) / 2 for probe in probes]
         roots = _root(own[j][0], own[k][0]), _roots(own[j][1], own[k][1])
         cosines[j, k] = _quotient(pairs(both), roots)
     return shares, cosines
@@ -98,8 +100,8 @@ def shares_of_products(probes: Sequence[Floats]) -> tuple[list[Estimate], dict[t
 
 def _without_each(products: Floats, others: bool) -> Floats:
     """Pair means (P,) without each prompt; 0 for a probe of two, which without one is left out, if there are others."""
-    left = resampling.pair_means_left_out(products)
-    return np.zeros(len(left)) if others and len(left) == 2 else left
+    without_each = resampling.pair_means_left_out(products)
+    return np.zeros(len(without_each)) if others and len(without_each) == 2 else without_each
 
 
 def _root(first: float, second: float) -> float:
@@ -113,5 +115,7 @@ def _roots(first: Floats, second: Floats) -> Floats:
 def _quotient(numerator: tuple[float, Floats], denominator: tuple[float, Floats]) -> Estimate:
     if not denominator[0] > 0:
         return Estimate(math.nan, math.nan, len(numerator[1]), "the gradient is not told from noise")
-    left = np.divide(numerator[1], denominator[1], out=np.full(len(numerator[1]), np.nan), where=denominator[1] > 0)
-    return resampling.estimate(numerator[0] / denominator[0], left)
+    quotients = np.divide(
+        numerator[1], denominator[1], out=np.full(len(numerator[1]), np.nan), where=denominator[1] > 0
+    )
+    return resampling.estimate(numerator[0] / denominator[0], quotients)

@@ -139,10 +139,10 @@ def measure(given: Components, weights: Sequence[float] | Floats, how: Aggregati
     )  # fmt: skip
 
 
-def _live(done: Combined, given: Components) -> np.ndarray:
+def _live(done: Combined, components: Components) -> np.ndarray:
     """Which groups (M,) have an advantage."""
-    sizes = sums(np.abs(done.contributions.sum(1)), given.group, len(given.batch))
-    parts = sums(np.abs(done.contributions).sum(1), given.group, len(given.batch))
+    sizes = sums(np.abs(done.contributions.sum(1)), components.group, len(components.batch))
+    parts = sums(np.abs(done.contributions).sum(1), components.group, len(components.batch))
     live: np.ndarray = sizes > NEAR * np.maximum(parts, 1e-300)
     return live
 
@@ -153,10 +153,10 @@ def _ratio(numerator: Floats, denominator: Floats) -> Estimate:
     if not whole:
         return Estimate(math.nan, math.nan, 0, "no group has a spread")
     rest = whole - denominator
-    left = np.divide(
+    without_each = np.divide(
         numerator.sum() - numerator, rest, out=np.full(len(rest), np.nan), where=np.abs(rest) > 1e-12 * whole
     )
-    return resampling.estimate(float(numerator.sum() / whole), left)
+    return resampling.estimate(float(numerator.sum() / whole), without_each)
 
 
 def _share_of_sizes(weight: Floats, j: int) -> Estimate:
@@ -164,34 +164,34 @@ def _share_of_sizes(weight: Floats, j: int) -> Estimate:
     whole = weight.sum(0)
     if not np.abs(whole).sum():
         return Estimate(math.nan, math.nan, 0, "no group has an advantage")
-    left = np.abs(whole - weight)
-    size = left.sum(1)
-    shares = np.divide(left[:, j], size, out=np.full(len(size), np.nan), where=size > 0)
+    remainder = np.abs(whole - weight)
+    size = remainder.sum(1)
+    shares = np.divide(remainder[:, j], size, out=np.full(len(size), np.nan), where=size > 0)
     return resampling.estimate(float(np.abs(whole[j]) / np.abs(whole).sum()), shares)
 
 
 def _described(rewards: Floats) -> tuple[float, float, float]:
     """Mean of the rewards that are present, share of those that are absent, and the only value, else NaN."""
-    known = rewards[~np.isnan(rewards)]
-    if not len(known):
+    finite = rewards[~np.isnan(rewards)]
+    if not len(finite):
         return math.nan, 1.0, math.nan
-    only = float(known[0]) if known.min() == known.max() else math.nan
-    return float(known.mean()), float(np.isnan(rewards).mean()), only
+    only = float(finite[0]) if finite.min() == finite.max() else math.nan
+    return float(finite.mean()), float(np.isnan(rewards).mean()), only
 
 
-def _correlations(given: Components, unit: Ints, count: int) -> tuple[Correlation, ...]:
-    groups = len(given.batch)
-    found = []
-    for j, first in enumerate(given.names):
-        for k in range(j + 1, len(given.names)):
-            both = ~np.isnan(given.rewards[:, [j, k]]).any(1)
-            pair, group = given.rewards[both][:, [j, k]], given.group[both]
+def _correlations(components: Components, unit: Ints, count: int) -> tuple[Correlation, ...]:
+    groups = len(components.batch)
+    correlations = []
+    for j, first in enumerate(components.names):
+        for k in range(j + 1, len(components.names)):
+            both = ~np.isnan(components.rewards[:, [j, k]]).any(1)
+            pair, group = components.rewards[both][:, [j, k]], components.group[both]
             n = np.maximum(np.bincount(group, minlength=groups), 1)
             less = pair - (sums(pair, group, groups) / n[:, None])[group]
             moments = np.stack([less[:, 0] ** 2, less[:, 1] ** 2, less[:, 0] * less[:, 1]], 1)
             of_unit = sums(sums(moments, group, groups), unit, count)
-            found.append(Correlation(first, given.names[k], _correlation(of_unit)))
-    return tuple(found)
+            correlations.append(Correlation(first, components.names[k], _correlation(of_unit)))
+    return tuple(correlations)
 
 
 def _correlation(moments: Floats) -> Estimate:
@@ -199,23 +199,23 @@ def _correlation(moments: Floats) -> Estimate:
     whole = moments.sum(0)
     if min(whole[:2]) <= 1e-18:
         return Estimate(math.nan, math.nan, 0, "one of the two is constant within every group")
-    left = whole - moments
-    size = np.sqrt(np.maximum(left[:, 0], 0.0) * np.maximum(left[:, 1], 0.0))
-    values = np.divide(left[:, 2], size, out=np.full(len(size), np.nan), where=size > 1e-18)
+    remainder = whole - moments
+    size = np.sqrt(np.maximum(remainder[:, 0], 0.0) * np.maximum(remainder[:, 1], 0.0))
+    values = np.divide(remainder[:, 2], size, out=np.full(len(size), np.nan), where=size > 1e-18)
     return resampling.estimate(float(whole[2] / math.sqrt(whole[0] * whole[1])), values)
 
 
-def collisions(given: Components, done: Combined, weights: Floats, prompts: Ints) -> Collisions:
+def collisions(components: Components, done: Combined, weights: Floats, prompts: Ints) -> Collisions:
     """Pairs of rollouts of one group whose rewards differ in a component with a weight, and whose advantages do not."""
     used = np.flatnonzero(weights)
-    order = np.argsort(given.group, kind="stable")
-    bounds = np.searchsorted(given.group[order], np.arange(len(given.batch) + 1))
+    order = np.argsort(components.group, kind="stable")
+    bounds = np.searchsorted(components.group[order], np.arange(len(components.batch) + 1))
     advantage = done.contributions.sum(1)
-    met, differ, same = Counter[tuple[tuple[float, ...], tuple[float, ...]]](), *np.zeros((2, len(given.batch)))
+    met, differ, same = Counter[tuple[tuple[float, ...], tuple[float, ...]]](), *np.zeros((2, len(components.batch)))
     for g, (start, end) in enumerate(pairwise(bounds.tolist())):
         rows = order[start:end]
         tuples, which, times = np.unique(
-            given.rewards[np.ix_(rows, used)], axis=0, return_inverse=True, return_counts=True
+            components.rewards[np.ix_(rows, used)], axis=0, return_inverse=True, return_counts=True
         )
         if len(tuples) < 2:
             continue
@@ -232,10 +232,10 @@ def collisions(given: Components, done: Combined, weights: Floats, prompts: Ints
     return Collisions(int(differ.sum()), share, tuple((*pair, n) for pair, n in met.most_common(3)))
 
 
-def _residual(done: Combined, given: Components, live: np.ndarray) -> float:
+def _residual(done: Combined, components: Components, live: np.ndarray) -> float:
     """Mean over live groups of |Σ A|/Σ|A|; NaN without one."""
-    groups = len(given.batch)
-    total, sizes = (sums(each, given.group, groups)[live] for each in (done.advantages, np.abs(done.advantages)))
+    groups = len(components.batch)
+    total, sizes = (sums(each, components.group, groups)[live] for each in (done.advantages, np.abs(done.advantages)))
     return float((np.abs(total) / sizes).mean()) if live.any() else math.nan
 
 
@@ -250,24 +250,24 @@ def of_spreads(weights: Sequence[float] | Floats, spreads: Floats) -> Floats:
     return np.divide(sizes, total, out=np.full(sizes.shape, np.nan), where=total > 0)
 
 
-def constant_shares(given: Components, size: int) -> tuple[list[float], float]:
+def constant_shares(components: Components, size: int) -> tuple[list[float], float]:
     """Shares of groups of `size` in which each reward is constant, and in which all are: one is not all.
 
     The means over all subsets of the groups, which are the expected shares without bias; groups with fewer rollouts
     and rewards that are absent are left out. NaN where no group is left.
     """
-    order = np.argsort(given.group, kind="stable")
-    bounds = np.searchsorted(given.group[order], np.arange(len(given.batch) + 1))
-    parts = len(given.names)
+    order = np.argsort(components.group, kind="stable")
+    bounds = np.searchsorted(components.group[order], np.arange(len(components.batch) + 1))
+    parts = len(components.names)
     total, count = np.zeros(parts + 1), np.zeros(parts + 1)
     for start, end in pairwise(bounds.tolist()):
-        rows = given.rewards[order[start:end]]
+        rows = components.rewards[order[start:end]]
         columns = [rows[:, [j]] for j in range(parts)] + [rows]
         for j, column in enumerate(columns):
-            known = column[~np.isnan(column).any(1)]
-            if len(known) >= size:
-                _, times = np.unique(known, axis=0, return_counts=True)
-                total[j] += sum(math.comb(int(n), size) for n in times) / math.comb(len(known), size)
+            complete = column[~np.isnan(column).any(1)]
+            if len(complete) >= size:
+                _, times = np.unique(complete, axis=0, return_counts=True)
+                total[j] += sum(math.comb(int(n), size) for n in times) / math.comb(len(complete), size)
                 count[j] += 1
     shares = np.divide(total, count, out=np.full(parts + 1, np.nan), where=count > 0)
     return shares[:-1].tolist(), float(shares[-1])

@@ -113,11 +113,11 @@ def mean_interval(contributions: NDArray) -> tuple[float, float]:
 def _without_skewness(contributions: NDArray) -> NDArray:
     """Hall's transformation of the t statistics of means over the last axis; 0 where nothing varies."""
     n, mean = contributions.shape[-1], contributions.mean(-1)
-    apart = contributions - mean[..., None]
-    spread = np.sqrt((apart**2).mean(-1))
+    deviations = contributions - mean[..., None]
+    spread = np.sqrt((deviations**2).mean(-1))
     scale = np.where(spread > 0, spread, 1.0)
     t = math.sqrt(n - 1) * mean / scale
-    a = (apart**3).mean(-1) / scale**3 / math.sqrt(n)
+    a = (deviations**3).mean(-1) / scale**3 / math.sqrt(n)
     return np.where(spread > 0, t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6, 0.0)
 
 
@@ -146,6 +146,6 @@ def more_prompts(moments: Moments) -> int:
     informative, prompts = int(moments.informative.sum()), moments.prompts
     for_groups = 1.25 * LEAST_INFORMATIVE / max(informative, 0.5)
     error, wanted = moments.prompt_variance.se, quantile(max(informative, LEAST_INFORMATIVE)) + POWER
-    found = max(moments.prompt_variance.value / error, 0.0) if error > 0 else 0.0
-    for_width = (wanted / found) ** 2 if found > 0 else MOST
+    variance = max(moments.prompt_variance.value / error, 0.0) if error > 0 else 0.0
+    for_width = (wanted / variance) ** 2 if variance > 0 else MOST
     return math.ceil(prompts * (min(max(for_groups, for_width, 1.25), MOST) - 1))

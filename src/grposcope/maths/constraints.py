@@ -88,15 +88,15 @@ def parse(text: str) -> Constraint:
 
 def parse_all(texts: Sequence[str]) -> tuple[Constraint, ...]:
     """All constraints; UserError for two that contradict each other, and for one that is given twice."""
-    found = tuple(parse(text) for text in texts)
-    for i, first in enumerate(found):
-        for second in found[:i]:
+    constraints = tuple(parse(text) for text in texts)
+    for i, first in enumerate(constraints):
+        for second in constraints[:i]:
             if (first.name, first.at, first.sign) == (second.name, second.at, second.sign):
                 raise UserError(f"constraints {second.text} and {first.text} say the same; leave the wider one out")
             both = first.name == second.name and first.at is None and second.at is None
             if both and first.limit + second.limit < 0:  # ≥ a and ≤ b with b < a
                 raise UserError(f"constraints {second.text} and {first.text} cannot both hold; change one of them")
-    return found
+    return constraints
 
 
 def _number(text: str, whole: str) -> float:
@@ -122,19 +122,19 @@ class Measured:
     flat: bool
 
 
-def measure(one: Constraint, values: Floats) -> Measured:
+def measure(constraint: Constraint, values: Floats) -> Measured:
     """What a batch says of a constraint; values (P, G), NaN for rollouts that are absent."""
-    costs = one.costs(values)
-    known = ~np.isnan(costs)
-    if not known.any():
+    costs = constraint.costs(values)
+    logged = ~np.isnan(costs)
+    if not logged.any():
         return Measured(math.nan, math.nan, 0.0, True)
-    total, count = np.where(known, costs, 0.0).sum(1), known.sum(1)
+    total, count = np.where(logged, costs, 0.0).sum(1), logged.sum(1)
     mean = float(total.sum() / count.sum())
     rest = count.sum() - count
-    left = np.divide(total.sum() - total, rest, out=np.full(len(rest), mean), where=rest > 0)
-    se = resampling.standard_error(left) if len(left) > 1 else math.nan
-    high, low = np.where(known, costs, -np.inf).max(1), np.where(known, costs, np.inf).min(1)
-    return Measured(mean, se, (mean - one.limit) / one.scale, not bool((high > low).any()))
+    without_each = np.divide(total.sum() - total, rest, out=np.full(len(rest), mean), where=rest > 0)
+    se = resampling.standard_error(without_each) if len(without_each) > 1 else math.nan
+    high, low = np.where(logged, costs, -np.inf).max(1), np.where(logged, costs, np.inf).min(1)
+    return Measured(mean, se, (mean - constraint.limit) / constraint.scale, not bool((high > low).any()))
 
 
 class Dual:
@@ -147,9 +147,9 @@ class Dual:
 
     def learn(self, measured: Sequence[Measured]) -> None:
         """Take the violations of a batch."""
-        for k, one in enumerate(measured):
-            self.integral[k] = max(self.integral[k] + self.rate * one.violation, 0.0)
-            self.multipliers[k] = max(self.integral[k] + self.damping * one.violation, 0.0)
+        for k, measure in enumerate(measured):
+            self.integral[k] = max(self.integral[k] + self.rate * measure.violation, 0.0)
+            self.multipliers[k] = max(self.integral[k] + self.damping * measure.violation, 0.0)
 
     def state(self) -> dict[str, list[float]]:
         """What a checkpoint keeps, as JSON."""

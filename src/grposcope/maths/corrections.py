@@ -122,8 +122,8 @@ def sequence_cap(ratios: Ratios, cap: float) -> Floats:
 
 def sequence_mask(ratios: Ratios, cap: float) -> Floats:
     """w on every token, 0 above the cap, (N,)."""
-    kept = ratios.sequence <= math.log(cap)
-    return ratios.spread(np.where(kept, np.exp(np.minimum(ratios.sequence, math.log(cap))), 0.0))
+    untruncated = ratios.sequence <= math.log(cap)
+    return ratios.spread(np.where(untruncated, np.exp(np.minimum(ratios.sequence, math.log(cap))), 0.0))
 
 
 def sequence_rejection(ratios: Ratios, low: float, high: float) -> Floats:
@@ -216,12 +216,12 @@ def named(text: str) -> Correction:
 
     UserError for an unknown name, the wrong number of bounds, and bounds that are not positive and in order.
     """
-    name, _, given = text.partition(":")
+    name, _, bounds_text = text.partition(":")
     if name not in FORMS:
         raise UserError(f"unknown correction {name!r}; use one of {', '.join(FORMS)}")
     form = FORMS[name]
     try:
-        bounds = tuple(float(part) for part in given.split(",")) if given else form.bounds
+        bounds = tuple(float(word) for word in bounds_text.split(",")) if bounds_text else form.bounds
     except ValueError:
         bounds = (math.nan,)
     rising = list(bounds) == sorted(bounds) and all(0 < bound < math.inf for bound in bounds)

@@ -26,13 +26,13 @@ def covariance(
     """
     x, r = np.asarray(values, np.float64), np.asarray(rewards, np.float64)
     members: dict[object, list[int]] = {}
-    for place in np.flatnonzero(np.isfinite(x) & np.isfinite(r)).tolist():
-        members.setdefault(group[place], []).append(place)
-    found = [
+    for index in np.flatnonzero(np.isfinite(x) & np.isfinite(r)).tolist():
+        members.setdefault(group[index], []).append(index)
+    covariances = [
         float((x[places] - x[places].mean()) @ (r[places] - r[places].mean()) / (len(places) - 1))
         for places in members.values()
         if len(places) > 1
     ]
-    if not found:
+    if not covariances:
         return Estimate(float("nan"), float("nan"), 0, "no group of two rollouts")
-    return Estimate.mean(found)
+    return Estimate.mean(covariances)

@@ -113,10 +113,10 @@ def group_means(columns: Singles, step: Ints, group: Ints) -> tuple[Singles, Int
 
 def _scan(starts: Ints, per: Ints) -> _Scan:
     total = float(per.sum())
-    left = np.cumsum(per)[:-1].astype(np.float64)
+    counts = np.cumsum(per)[:-1].astype(np.float64)
     edge = max(1, int(EDGE * len(per)))
     inner = slice(edge - 1, len(per) - edge) if len(per) > 2 * edge else slice(0, len(per) - 1)
-    splits = np.sqrt(total / (left * (total - left)))
+    splits = np.sqrt(total / (counts * (total - counts)))
     singles = 1 / np.sqrt(np.maximum(per * (1 - per / total), 1e-9))
     return _Scan(summing(starts, int(per.sum())), splits.astype(np.float32), inner, singles.astype(np.float32))
 
@@ -126,12 +126,12 @@ def _found(
 ) -> StepChanges:
     best, odd = np.abs(splits).argmax(0), np.abs(singles).argmax(0)
     every = np.arange(raw.shape[1])
-    place = scan.inner.start + best
+    split = scan.inner.start + best
     z, odd_z = -splits[best, every].astype(np.float64), singles[odd, every].astype(np.float64)
     sums = scan.sums(raw).astype(np.float64)
     running, counts = np.cumsum(sums, axis=0), np.cumsum(per)
-    before = running[place, every] / counts[place]
-    after = (running[-1] - running[place, every]) / (counts[-1] - counts[place])
+    before = running[split, every] / counts[split]
+    after = (running[-1] - running[split, every]) / (counts[-1] - counts[split])
     means = (sums / per[:, None]).astype(np.float32)
-    return StepChanges(z, tail(np.abs(z), largest[0]), steps[place], before, after, odd_z,
+    return StepChanges(z, tail(np.abs(z), largest[0]), steps[split], before, after, odd_z,
                        tail(np.abs(odd_z), largest[1]), steps[odd], steps, means)  # fmt: skip

@@ -39,7 +39,7 @@ class Ratios:
         log_ratios: Sequence[Floats], advantages: Floats | None = None, sampler: Sequence[Floats] | None = None
     ) -> Ratios:
         """The log ratios of each rollout, an array each; UserError for none, no tokens, and what is not finite."""
-        lengths = np.array([len(one) for one in log_ratios], np.int64)
+        lengths = np.array([len(log_ratio) for log_ratio in log_ratios], np.int64)
         if not len(lengths) or not lengths.all():
             raise UserError("a rollout has no tokens, or there are no rollouts; leave empty completions out")
         log = np.concatenate(log_ratios).astype(np.float64)

@@ -175,21 +175,24 @@ def from_grams(probes: Sequence[tuple[NDArray, NDArray]], replicates: int = 1000
     ends = np.cumsum([len(rewards) for _, rewards, _ in parts])
     blocks, crosses, directions, every = [], [], [], []
     values = np.unique(np.concatenate([rewards[present] for _, rewards, present in parts]))
-    for (gram, rewards, present), kept in zip(parts, np.split(used, ends[:-1]), strict=True):
+    for (gram, rewards, present), used_columns in zip(parts, np.split(used, ends[:-1]), strict=True):
         group = rewards.shape[1]
-        block = blocks_of(gram, kept, group)
-        square = gram.reshape(len(kept), group, len(kept), group)[kept][:, :, kept] if gram.ndim == 2 else None
-        rewards, present = rewards[kept], present[kept]
+        block = blocks_of(gram, used_columns, group)
+        square = (
+            gram.reshape(len(used_columns), group, len(used_columns), group)[used_columns][:, :, used_columns]
+            if gram.ndim == 2
+            else None
+        )
+        rewards, present = rewards[used_columns], present[used_columns]
         cross = None if square is None else across_prompts(square, _leave_one_out(rewards, present))
         classes = class_means(block, square, rewards, present, values)
         blocks.append(block)
         crosses.append(cross)
         directions.append(classes)
         every.append((rewards, present))
-    rewards, present = (np.concatenate(part) for part in zip(*every, strict=True))
-    return _moments(
-        np.concatenate(blocks), diagonal(crosses), joined(directions), rewards, present, least, flag, replicates, seed
-    )
+    rewards, present = (np.concatenate(arrays) for arrays in zip(*every, strict=True))
+    drawn = resampling.bootstrap(len(rewards), replicates, seed)
+    return _moments(np.concatenate(blocks), diagonal(crosses), joined(directions), rewards, present, least, flag, drawn)
 
 
 def from_scores(scores: NDArray, rewards: NDArray, replicates: int = 1000, seed: int = 0) -> Moments:
@@ -203,7 +206,8 @@ def from_scores(scores: NDArray, rewards: NDArray, replicates: int = 1000, seed:
     blocks = scores @ scores.swapaxes(-1, -2)
     classes = class_means(blocks, None, rewards, present)
     cross = gradients @ gradients.T
-    return _moments(blocks, cross, classes, rewards, present, least, flag, replicates, seed)
+    drawn = resampling.bootstrap(len(rewards), replicates, seed)
+    return _moments(blocks, cross, classes, rewards, present, least, flag, drawn)
 
 
 def informative(rewards: NDArray, present: NDArray) -> NDArray[np.bool_]:
@@ -244,13 +248,14 @@ def _moments(
     present: NDArray,
     least: int,
     flag: str,
-    replicates: int,
-    seed: int,
+    weights: NDArray,
 ) -> Moments:
-    """Moments from the Gram's blocks (P, G, G) and the products (P, P) of the prompts' leave-one-out gradients."""
+    """Moments from the Gram's blocks (P, G, G) and the products (P, P) of the prompts' leave-one-out gradients.
+
+    weights: of the prompts in each bootstrap replicate.
+    """
     per_prompt = _per_prompt(blocks, rewards, present)
     prompts = len(rewards)
-    weights = resampling.bootstrap(prompts, replicates, seed)
     pooled, left_out, drawn = (
         _pool(per_prompt, cross, w) for w in (resampling.point(prompts), resampling.jackknife(prompts), weights)
     )

@@ -35,14 +35,14 @@ def passage(means: Floats, of_step: Ints, draws: int, rng: np.random.Generator) 
     steps, starts, per = np.unique(of_step[order], return_index=True, return_counts=True)
     values = means[order]
     weights = per.astype(np.float64)
-    place, early, late = _passed(np.add.reduceat(values, starts) / per, weights)
+    index, early, late = _passed(np.add.reduceat(values, starts) / per, weights)
     drawn = (rng.random((draws, len(values))) * np.repeat(per, per)).astype(np.int64) + np.repeat(starts, per)
     curves = np.add.reduceat(values[drawn], starts, axis=1) / per
     places = np.array([_passed(curve, weights)[0] for curve in curves])
     low, high = np.quantile(places, [0.025, 0.975], method="closest_observation")
     last = len(steps) - 1
     return Passage(
-        int(steps[place]), int(steps[max(int(low) - 1, 0)]), int(steps[min(int(high) + 1, last)]), early, late
+        int(steps[index]), int(steps[max(int(low) - 1, 0)]), int(steps[min(int(high) + 1, last)]), early, late
     )
 
 

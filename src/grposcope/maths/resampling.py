@@ -47,24 +47,24 @@ def means_left_out(values: NDArray) -> NDArray:
     return (values.sum() - values) / (n - 1) if n > 1 else np.full(n, np.nan)
 
 
-def pair_mean(products: NDArray, weights: NDArray, known: NDArray | None = None) -> NDArray:
+def pair_mean(products: NDArray, weights: NDArray, usable: NDArray | None = None) -> NDArray:
     """Weighted means over ordered pairs p ≠ q of products (P, P), for weights (k, P): (k,). NaN without a pair.
 
     known (P, P): the pairs that are averaged; by default all whose product is not NaN.
     """
     pairs = ~np.eye(len(products), dtype=bool) & ~np.isnan(products)
-    if known is not None:
-        pairs &= known
+    if usable is not None:
+        pairs &= usable
     total = ((weights @ pairs) * weights).sum(-1)
     sums = ((weights @ np.where(pairs, products, 0.0)) * weights).sum(-1)
     return np.divide(sums, total, out=np.full(len(weights), np.nan), where=total > 0)
 
 
-def pair_means_left_out(products: NDArray, known: NDArray | None = None) -> NDArray:
+def pair_means_left_out(products: NDArray, usable: NDArray | None = None) -> NDArray:
     """`pair_mean` of products (P, P) without each prompt, (P,), in the time of one; NaN where no pair is left."""
     pairs = ~np.eye(len(products), dtype=bool)
-    if known is not None:
-        pairs &= known
+    if usable is not None:
+        pairs &= usable
     of_pairs = np.where(pairs, products, 0.0)
     total, sums = (a.sum() - a.sum(0) - a.sum(1) for a in (pairs.astype(float), of_pairs))
     return np.divide(sums, total, out=np.full(len(products), np.nan), where=total > 0)
@@ -97,8 +97,8 @@ def estimate(value: float, left_out: NDArray, flag: str = "") -> Estimate:
 
 def interval(replicates: NDArray, level: float = 0.95) -> tuple[float, float]:
     """Percentile interval of bootstrap replicates (R,), which may be infinite; NaN if over a tenth of them is NaN."""
-    known = replicates[~np.isnan(replicates)]
-    if len(known) < 0.9 * len(replicates) or not len(known):
+    finite = replicates[~np.isnan(replicates)]
+    if len(finite) < 0.9 * len(replicates) or not len(finite):
         return math.nan, math.nan
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
     return float(low), float(high)

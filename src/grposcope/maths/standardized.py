@@ -114,26 +114,26 @@ def class_means(
 
 def joined(parts: Sequence[ClassMeans | None]) -> ClassMeans | None:
     """The class means of several probes as of one; None where one has none."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    present = [moments for moments in parts if moments is not None]
+    if len(present) < len(parts):
         return None
     names = ("successes", "sizes", "diagonal", "off_diagonal", "between")
     return ClassMeans(
-        gap=known[0].gap,
-        directions=diagonal([part.directions for part in known]),
-        **{name: np.concatenate([getattr(part, name) for part in known]) for name in names},
+        gap=present[0].gap,
+        directions=diagonal([moments.directions for moments in present]),
+        **{name: np.concatenate([getattr(moments, name) for moments in present]) for name in names},
     )
 
 
 def diagonal(parts: Sequence[NDArray | None]) -> NDArray | None:
     """Square matrices (p, p) as blocks on the diagonal of one, NaN outside of them; None where one is None."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    present = [moments for moments in parts if moments is not None]
+    if len(present) < len(parts):
         return None
-    ends = np.cumsum([len(part) for part in known])
+    ends = np.cumsum([len(moments) for moments in present])
     whole = np.full((ends[-1], ends[-1]), np.nan)
-    for part, end in zip(known, ends, strict=True):
-        whole[end - len(part) : end, end - len(part) : end] = part
+    for moments, end in zip(present, ends, strict=True):
+        whole[end - len(moments) : end, end - len(moments) : end] = moments
     return whole
 
 

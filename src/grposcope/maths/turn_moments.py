@@ -57,12 +57,12 @@ class TurnNoise:
 
     def noise_by_turn(self, group: int) -> Floats:
         """The same of each turn, (P, H)."""
-        both, one, none = self.by_turn
-        return _noise(both, one, none, group)
+        both, single, none = self.by_turn
+        return _noise(both, single, none, group)
 
 
-def _noise(both: Floats, one: Floats, none: Floats, group: int) -> Floats:
-    sigma1, delta = 4 * (one - none), 2 * (both - 2 * one + none)
+def _noise(both: Floats, single: Floats, none: Floats, group: int) -> Floats:
+    sigma1, delta = 4 * (single - none), 2 * (both - 2 * single + none)
     return np.asarray(sigma1 / group + delta / (group * (group - 1)))
 
 
@@ -103,9 +103,9 @@ def of_group(gram: Floats, credit: Floats) -> Floats:
     between = own[:, None] + own[None, :] - cross - cross.swapaxes(0, 1)
     pairs = 0.25 * np.einsum("ijh,ijk,ijhk->h", difference, difference, between)
     both = pairs / (n * (n - 1))
-    one = (stars - pairs) / (n * (n - 1) * (n - 2))
+    single = (stars - pairs) / (n * (n - 1) * (n - 2))
     none = (whole - 4 * stars + 2 * pairs) / (n * (n - 1) * (n - 2) * (n - 3))
-    return np.array([both, one, none])
+    return np.array([both, single, none])
 
 
 def of_prompts(grams: Floats, credit: Floats) -> TurnNoise:
@@ -113,8 +113,8 @@ def of_prompts(grams: Floats, credit: Floats) -> TurnNoise:
     if credit.shape[1] < LEAST:
         raise UserError(f"groups of {credit.shape[1]} rollouts do not show the noise of a credit; take {LEAST} or more")
     parts = np.stack([of_group(gram, own) for gram, own in zip(grams, credit, strict=True)], 1)
-    both, one, none = parts.sum(-1)
-    return TurnNoise(both, one, none, parts)
+    both, single, none = parts.sum(-1)
+    return TurnNoise(both, single, none, parts)
 
 
 def savings(
@@ -155,6 +155,6 @@ def _shares(noise: TurnNoise, group: int, weights: Mapping[str, Floats]) -> tupl
     return tuple(made)
 
 
-def _quotient(one: Floats, other: Floats) -> Floats:
+def _quotient(numerator: Floats, other: Floats) -> Floats:
     """one / other (k,), NaN where the other is not above 0."""
-    return np.divide(one, other, out=np.full(len(one), np.nan), where=other > 0)
+    return np.divide(numerator, other, out=np.full(len(numerator), np.nan), where=other > 0)

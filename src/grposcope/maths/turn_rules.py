@@ -46,10 +46,10 @@ Rule = Callable[[Floats, Ints], Floats]
 
 def returns(rewards: Floats, discount: float = 1.0) -> Floats:
     """R_h = Σ_{k ≥ h} γ^{k − h} r_k (G, H), with 0 for absent turns."""
-    left = np.nan_to_num(rewards)
-    for turn in range(left.shape[1] - 2, -1, -1):
-        left[:, turn] += discount * left[:, turn + 1]
-    return left
+    rest = np.nan_to_num(rewards)
+    for turn in range(rest.shape[1] - 2, -1, -1):
+        rest[:, turn] += discount * rest[:, turn + 1]
+    return rest
 
 
 def broadcast(rewards: Floats) -> Floats:
@@ -143,9 +143,9 @@ def branches(rewards: Floats, values: Floats) -> Floats:
 def _with_first(rewards: Floats, values: Floats) -> Floats:
     """The values, that of the first turn being the mean return of the other rollouts."""
     whole = returns(rewards)[:, 0]
-    known = np.array(values, np.float64)
-    known[:, 0] = (whole.sum() - whole) / max(len(rewards) - 1, 1)
-    return known
+    predicted = np.array(values, np.float64)
+    predicted[:, 0] = (whole.sum() - whole) / max(len(rewards) - 1, 1)
+    return predicted
 
 
 def _taken(rewards: Floats, values: Floats) -> Floats:

@@ -112,10 +112,10 @@ def live_rows(reward: Floats, group: Ints, prompt: Ints) -> _LiveRows | None:
     live = (squares > 1e-12) & (sizes > 1)
     if not live.any():
         return None
-    kept = order[np.repeat(live, sizes)]
+    members = order[np.repeat(live, sizes)]
     first = np.cumsum(sizes[live]) - sizes[live]
-    names = np.unique(prompt[kept[first]], return_inverse=True)[1]
-    return _LiveRows(kept, centred[np.repeat(live, sizes)], first, sizes[live], squares[live], names)
+    names = np.unique(prompt[members[first]], return_inverse=True)[1]
+    return _LiveRows(members, centred[np.repeat(live, sizes)], first, sizes[live], squares[live], names)
 
 
 def _runs(sorted_ids: Ints) -> tuple[Ints, Ints]:
@@ -128,11 +128,11 @@ def _blocks(count: int) -> Iterator[slice]:
     return (slice(first, min(first + BLOCK, count)) for first in range(0, count, BLOCK))
 
 
-def _variances(part: Singles, rows: _LiveRows, least: float) -> tuple[NDArray[np.bool_], Floats, Floats, Floats]:
+def _variances(singles: Singles, rows: _LiveRows, least: float) -> tuple[NDArray[np.bool_], Floats, Floats, Floats]:
     """Of columns (n, f): which vary in enough prompts, the variance of their scores, Σ_g SSx_g, and Σ_g SSr_g of the
     groups where they vary."""
-    adder = summing(rows.starts, len(part))
-    centred = part - part.mean(0, dtype=np.float64).astype(np.float32)
+    adder = summing(rows.starts, len(singles))
+    centred = singles - singles.mean(0, dtype=np.float64).astype(np.float32)
     sums, squares = (adder @ centred).astype(np.float64), (adder @ (centred * centred)).astype(np.float64)
     inside = squares - sums**2 / rows.sizes[:, None]
     inside = np.where(inside > 1e-5 * np.maximum(squares, 1e-12), inside, 0.0)  # what is left of single precision

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -63,14 +64,17 @@ LIGHT = {
 
 def figure(
     name: str, title: str, layers: Sequence[alt.Chart | dict[str, Any]], data: Mapping[str, Columns], *,
-    unit: str = "", caption: str = "", height: int = 200, wide: bool = False, resolve: Mapping[str, Any] | None = None,
+    unit: str = "", caption: str = "", height: int = 200, wide: bool = False,
 ) -> Figure:  # fmt: skip
     """A figure of layers, or of what `specified` made of them, as wide as its place on the page, in the theme."""
     spec: dict[str, Any] = {"$schema": SCHEMA, "config": THEME, "width": "container", "height": height}
     spec["layer"] = specified(layers)
-    if resolve:
-        spec["resolve"] = resolve
     return Figure(name, title, spec, data, unit, caption, wide)
+
+
+def independent(drawn: Figure, channel: str) -> Figure:
+    """The figure with a scale of its own per layer for a channel, such as "y"."""
+    return replace(drawn, spec={**drawn.spec, "resolve": {"scale": {channel: "independent"}}})
 
 
 def specified(layers: Sequence[alt.Chart | dict[str, Any]]) -> list[dict[str, Any]]:

@@ -87,7 +87,10 @@ def _layers(
     if single:
         tips += [alt.Tooltip("steps:N", title="step"), alt.Tooltip("mean:Q", title=single, **shown)]
     else:
-        tips += [alt.Tooltip("steps:N"), *(alt.Tooltip(f"{part}:Q", **shown) for part in ("mean", "least", "largest"))]
+        tips += [
+            alt.Tooltip("steps:N"),
+            *(alt.Tooltip(f"{quantity}:Q", **shown) for quantity in ("mean", "least", "largest")),
+        ]
     layers: list[alt.Chart] = []
     if "thin" in sets:
         thin = base.dataset("thin").mark_line(strokeWidth=1, opacity=0.38 if lines == 1 else 0.22)
@@ -138,8 +141,8 @@ def _scale_and_format(name: str, values: Floats) -> tuple[dict[str, Any], str]:
 
 
 def _extremes(run: Run, name: str) -> dict[str, list[Any]]:
-    kept = thinning.extremes(run.table[name])
-    return {"step": rounded(run.table["step"][kept], 9), "value": rounded(run.table[name][kept])}
+    shown = thinning.extremes(run.table[name])
+    return {"step": rounded(run.table["step"][shown], 9), "value": rounded(run.table[name][shown])}
 
 
 def _gaps(run: Run, name: str) -> dict[str, list[Any]]:
@@ -199,10 +202,10 @@ def _ends(runs: Sequence[Run], metrics: Sequence[str]) -> list[str]:
     said = []
     for name in metrics[: NAMED if len(runs) == 1 else 1]:
         for label, run in list(zip(labels(runs), runs, strict=True))[:NAMED]:
-            found = outline(run.table[name]) if name in run.table else None
-            if found is not None and math.isfinite(found.first_tenth.value) and math.isfinite(found.last_tenth.value):
+            line = outline(run.table[name]) if name in run.table else None
+            if line is not None and math.isfinite(line.first_tenth.value) and math.isfinite(line.last_tenth.value):
                 where = f" in {label}" if len(runs) > 1 else ""
-                ends = f"from {number(found.first_tenth.value)} to {number(found.last_tenth.value)}"
+                ends = f"from {number(line.first_tenth.value)} to {number(line.last_tenth.value)}"
                 said.append(f"{_inside(metric(name).title)}{where} went {ends}")
     return [f"{capitalised(listed(said))} (means of the first and the last tenth of the steps)."] if said else []
 

@@ -18,6 +18,6 @@ def of_answer(answer: Answer) -> dict[str, Any]:
         "because": answer.because,
         "do": answer.do,
         "missing": list(answer.missing),
-        "numbers": {one.name: asdict(one.value) for one in answer.numbers},
+        "numbers": {number.name: asdict(number.value) for number in answer.numbers},
     }
     return {name: value for name, value in said.items() if value} | dict(answer.document)

@@ -94,7 +94,7 @@ def html(content: Document, live: bool = False) -> str:
         "SCRIPTS": "".join(f"<script>{script}</script>\n" for script in scripts),
     }
     template = (assets / "page.html").read_text()
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place.group(1)], template)  # once: data may hold {{DATA}}
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match.group(1)], template)  # once: data may hold {{DATA}}
 
 
 def scripts_of(content: Document, live: bool) -> list[str]:
@@ -137,14 +137,14 @@ def chart_script() -> str:
     import vl_convert
 
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    kept = home / "grposcope" / f"charts-{version('vl-convert-python')}.js"
+    cached = home / "grposcope" / f"charts-{version('vl-convert-python')}.js"
     try:
-        return kept.read_text()
+        return cached.read_text()
     except OSError:
         text = _script(vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;"))
     with suppress(OSError):  # it is only a cache
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(kept) as file:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(cached) as file:
             file.write(text.encode())
     return text
 
@@ -152,13 +152,13 @@ def chart_script() -> str:
 def _data(content: Document) -> dict[str, Any]:
     shared = Shared()
     folded = folded_sections(content.sections)
-    known: Sequence[Mapping[str, Any]] = content.axes or [{}] * len(content.names)
+    axes: Sequence[Mapping[str, Any]] = content.axes or [{}] * len(content.names)
     return {
         "title": listed(content.names[:3]) + (" and others" if len(content.names) > 3 else ""),
         "version": grposcope.__version__,
         "runs": [
             {"name": name, "colour": colour(i), "axes": of_run}
-            for i, (name, of_run) in enumerate(zip(content.names, known, strict=True))
+            for i, (name, of_run) in enumerate(zip(content.names, axes, strict=True))
         ],
         "identity": list(content.identity),
         "top": _shown(content.top, content.top.sentence, content.top.paragraphs[1:], shared),
@@ -229,7 +229,7 @@ def _shown(answer: Answer, title: str, paragraphs: Sequence[str], shared: Shared
         "title": title,
         "grade": answer.word if answer.word != "told" else "",
         "text": list(paragraphs),
-        "tiles": [{"label": one.name, "value": one.shown, "detail": one.detail} for one in answer.numbers],
+        "tiles": [{"label": number.name, "value": number.shown, "detail": number.detail} for number in answer.numbers],
         "figures": [shared.figure(figure) for figure in answer.figures],
         "tables": [vars(table) for table in answer.tables],
         "widget": answer.widget,

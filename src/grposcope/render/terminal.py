@@ -32,21 +32,21 @@ def text(answer: Answer, width: int | None = None, whole: bool = False) -> str:
         width = wrapping.width()
     parts = [_paragraph(visible(paragraph, LONGEST), width) for paragraph in answer.paragraphs]
     if answer.numbers:
-        parts.append(_rows([(one.name, one.shown, one.detail) for one in answer.numbers], width))
-    parts += [of_table(one, width, whole) for one in answer.tables]
+        parts.append(_rows([(number.name, number.shown, number.detail) for number in answer.numbers], width))
+    parts += [of_table(table, width, whole) for table in answer.tables]
     return "\n\n".join(parts)
 
 
-def of_table(one: Table, width: int | None = None, whole: bool = False) -> str:
+def of_table(table: Table, width: int | None = None, whole: bool = False) -> str:
     """A table with its title above and its caption below.
 
     Of a folded one the first rows, as many as a screen shows, unless the `whole` is wanted.
     """
-    shown = one.rows[:FOLDED] if one.folded and not whole else one.rows
-    left = len(one.rows) - len(shown)
-    more = f"  … {left:,} more row{'s' * (left > 1)} on the page and in the JSON document" if left else ""
-    parts = (one.title, _rows((one.header, *shown), width), more, _paragraph(one.caption, width))
-    return "\n".join(part for part in parts if part)
+    shown = table.rows[:FOLDED] if table.folded and not whole else table.rows
+    unshown = len(table.rows) - len(shown)
+    more = f"  … {unshown:,} more row{'s' * (unshown > 1)} on the page and in the JSON document" if unshown else ""
+    parts = (table.title, _rows((table.header, *shown), width), more, _paragraph(table.caption, width))
+    return "\n".join(block for block in parts if block)
 
 
 def screen(
@@ -65,35 +65,37 @@ def screen(
     more: the last line, which says where the rest is; {left} in it becomes the number of blocks for which there was no
     room, in words.
     """
-    first, *others = [_paragraph(visible(part, LONGEST), width) for part in head]
+    first, *others = [_paragraph(visible(paragraph, LONGEST), width) for paragraph in head]
     top = "\n".join([first, *(["", *others] if others else [])]).split("\n")
     bottom = [wrapping.clipped(visible(line, LONGEST), width) for line in tail]
     room = most - len(top) - len(bottom) - 3  # two blank lines, and the last line
     shown: list[str] = []
-    left = 0
+    remaining = 0
     for group in middle:
-        kept = _kept([[_indented(visible(line, LONGEST), width) for line in block] for block in group], room)
-        left += len(group) - len(kept)
-        shown += [line.replace("\u00a0", " ") for block in kept for line in block]
-        room -= sum(map(len, kept))
-    last = wrapping.clipped(more.format(left=f"{left} more finding{'s' * (left > 1)}, " if left else ""), width)
+        fitting = _kept([[_indented(visible(line, LONGEST), width) for line in block] for block in group], room)
+        remaining += len(group) - len(fitting)
+        shown += [line.replace("\u00a0", " ") for block in fitting for line in block]
+        room -= sum(map(len, fitting))
+    last = wrapping.clipped(
+        more.format(left=f"{remaining} more finding{'s' * (remaining > 1)}, " if remaining else ""), width
+    )
     return "\n".join([*top, *(["", *shown] if shown else []), "", *bottom, last])
 
 
 def _kept(blocks: Sequence[Sequence[list[str]]], room: int) -> list[list[str]]:
     """The blocks that have room, each a list of lines; the first part of each comes before the others of any."""
-    kept: list[list[str]] = []
+    fitting: list[list[str]] = []
     for begin, *_ in blocks:
         if len(begin) > room:
             break
-        kept.append(begin)
+        fitting.append(begin)
         room -= len(begin)
-    for place, (_, *rest) in enumerate(blocks[: len(kept)]):
-        lines = [line for part in rest for line in part]
+    for index, (_, *rest) in enumerate(blocks[: len(fitting)]):
+        lines = [line for row in rest for line in row]
         if len(lines) <= room:
-            kept[place] = kept[place] + lines
+            fitting[index] = fitting[index] + lines
             room -= len(lines)
-    return kept
+    return fitting
 
 
 def _indented(text: str, width: int) -> list[str]:

@@ -35,10 +35,10 @@ def extremes(values: Floats, bins: int = BINS) -> Ints:
     edges = np.linspace(0, n, bins + 1).astype(np.int64)
     keep = {0, n - 1}
     for start, stop in itertools.pairwise(edges):
-        part = values[start:stop]
-        finite = np.flatnonzero(np.isfinite(part))
+        window = values[start:stop]
+        finite = np.flatnonzero(np.isfinite(window))
         if len(finite):
-            keep |= {int(start + finite[part[finite].argmin()]), int(start + finite[part[finite].argmax()])}
+            keep |= {int(start + finite[window[finite].argmin()]), int(start + finite[window[finite].argmax()])}
         else:
             keep.add(int(start))
     return np.array(sorted(keep))
@@ -83,9 +83,9 @@ def columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, li
 
 def joined(parts: Sequence[Columns], names: Sequence[str], key: str = "run") -> dict[str, list[Any]]:
     """Data sets with equal columns as one, with the name of each part as the further column `key`."""
-    data: dict[str, list[Any]] = {column: [] for part in parts[:1] for column in (*part, key)}
-    for part, name in zip(parts, names, strict=True):
-        for column, values in part.items():
+    data: dict[str, list[Any]] = {column: [] for columns in parts[:1] for column in (*columns, key)}
+    for columns, name in zip(parts, names, strict=True):
+        for column, values in columns.items():
             data[column] += values
-        data[key] += [name] * len(next(iter(part.values())))
+        data[key] += [name] * len(next(iter(columns.values())))
     return data

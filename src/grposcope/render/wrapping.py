@@ -80,7 +80,7 @@ def table(rows: Sequence[Sequence[str]], columns: int, indent: str = "  ", gap: 
     room = columns - len(indent) - len(gap) * (len(widths) - 1)
     while sum(widths) > room and max(widths) > LEAST:
         widest = widths.index(max(widths))
-        second = max([one for place, one in enumerate(widths) if place != widest], default=0)
+        second = max([width for index, width in enumerate(widths) if index != widest], default=0)
         widths[widest] = max(LEAST, min(widths[widest] - 1, second), widths[widest] - (sum(widths) - room))
     lines = []
     for row in rows:

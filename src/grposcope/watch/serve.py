@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
+from grposcope import runs_page
 from grposcope.core.answer import HEADLINE, Answer
 from grposcope.core.errors import UserError
-from grposcope.instruments import page as runs_page
 from grposcope.logs import Hints, read
 from grposcope.render import page
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import synthetic
 
+from grposcope import runs_page
 from grposcope.core.run import Meta, Run, no_evaluations, no_groups
-from grposcope.instruments import page as runs_page
 from grposcope.instruments.diagnosis import answer as diagnosis
 from grposcope.instruments.diagnosis import diagnose, figures
 from grposcope.logs import read

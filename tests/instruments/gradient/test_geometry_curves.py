@@ -9,9 +9,9 @@ import pytest
 import synthetic
 
 from grposcope.instruments.gradient import answer as gradient
-from grposcope.instruments.page import document
 from grposcope.logs import Run, read
 from grposcope.render import charts as base
+from grposcope.runs_page import document
 
 
 @pytest.fixture(scope="module")

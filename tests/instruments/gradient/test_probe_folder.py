@@ -20,9 +20,9 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient.probe_record import ProbeGram, read_gram, write_gram
-from grposcope.instruments.page import document
 from grposcope.logs import read
 from grposcope.maths import moments
+from grposcope.runs_page import document
 
 FORMAT_1 = TESTS / "fixtures" / "probe_format1"
 """`grposcope probe --prompts 4 --group 4 --sweep-group 2,3 --seed 2 --out …`, of the shipped model."""

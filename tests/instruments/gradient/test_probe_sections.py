@@ -28,7 +28,6 @@ from grposcope.instruments.group_size import PlanSettings, mse, planning
 from grposcope.instruments.group_size import answer as group_size
 from grposcope.instruments.group_size import size as group_size_facts
 from grposcope.instruments.overview.answer import top as headline
-from grposcope.instruments.page import document
 from grposcope.instruments.rollouts import answer as rollouts
 from grposcope.instruments.timing import answer as timing
 from grposcope.lab.objectives import recipes
@@ -38,6 +37,7 @@ from grposcope.logs import Run, read
 from grposcope.maths import moments
 from grposcope.render import charts as base
 from grposcope.render import rollout_viewer
+from grposcope.runs_page import document
 
 pytestmark = pytest.mark.slow
 

@@ -10,14 +10,14 @@ import numpy as np
 import synthetic
 import synthetic_series as made
 
+from grposcope import runs_page
 from grposcope.core.answer import Answer, Figure
 from grposcope.core.run import Evaluations, Run
-from grposcope.instruments import arrangement
-from grposcope.instruments import page as runs_page
 from grposcope.instruments.diagnosis import diagnose, verdict_chart
 from grposcope.instruments.overview import identity
 from grposcope.logs import read
 from grposcope.render import charts, page
+from grposcope.runs_page import arrangement
 
 
 def test_what_a_record_says_of_itself(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 import synthetic
 import synthetic_probe
 
+from grposcope import runs_page
 from grposcope.cli import main
 from grposcope.core.answer import Answer
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import capitalised
-from grposcope.instruments import page as runs_page
 from grposcope.instruments.dead_groups import dead_groups
 from grposcope.instruments.diagnosis import diagnose, learning
 from grposcope.instruments.diagnosis import verdict as diagnosis

@@ -20,13 +20,13 @@ from grposcope.instruments.course import answer as curves
 from grposcope.instruments.dead_groups import answer as dead_groups
 from grposcope.instruments.diagnosis import answer as diagnosis
 from grposcope.instruments.overview import answer as overview
-from grposcope.instruments.page import document
 from grposcope.instruments.rollouts import answer as rollouts
 from grposcope.instruments.settings import answer as run_settings
 from grposcope.instruments.timing import answer as time_answer
 from grposcope.instruments.timing import timing
 from grposcope.instruments.timing.timing import REST
 from grposcope.logs import Run, read
+from grposcope.runs_page import document
 
 
 @pytest.fixture(scope="module")

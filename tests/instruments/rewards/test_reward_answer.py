@@ -11,10 +11,10 @@ import pytest
 import reward_rows
 import synthetic_series as made
 
+from grposcope import runs_page as page
 from grposcope.cli import main
 from grposcope.core.errors import UserError
 from grposcope.core.run import Run
-from grposcope.instruments import page
 from grposcope.instruments.diagnosis import diagnose
 from grposcope.instruments.rewards import RewardSettings, answer, found, source
 from grposcope.logs import Hints, read

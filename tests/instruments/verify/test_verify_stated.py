@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grposcope.core.run import Meta, Run, no_evaluations, no_groups
-from grposcope.instruments.verify.overruled import AskedSettings, of_both
+from grposcope.instruments.verify.overruled import StatedByCaller, of_both
 from grposcope.logs.trainers import TRAINERS
 from grposcope.signs.rollouts.evidence import Stated
 from grposcope.signs.rollouts.stated import ALIASES, of_run
@@ -18,7 +18,7 @@ def stated(logged: dict[str, Any], given: dict[str, Any], engine: str = "trl") -
     settings = TRAINERS[engine].settings_of(logged, {}, {})
     config = {"engine": engine, "settings": settings, "logged": logged}
     run = Run(Meta(Path("log"), engine, "log", "finished"), config, {}, no_groups(), no_evaluations())
-    return of_both(of_run(run), AskedSettings(given), engine, ())[0]
+    return of_both(of_run(run), StatedByCaller(given), engine, ())[0]
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_drawing_widens_products_of_many_rows(
     monkeypatch.setattr(sixteen_bits, "_float", lambda x: converted.append(x) or own(x))
     ids = torch.ones(1, 3, dtype=torch.long)
     stream = torch.Generator().manual_seed(0)
-    sample(policy.model, ids, ids.bool(), group, Sampling(4), policy.eos, policy.pad, stream)
+    sample(policy.model, (ids, ids.bool()), group, Sampling(4), policy.eos, policy.pad, stream)
     assert any(isinstance(x, torch.Tensor) and x.dtype == torch.bfloat16 and x.ndim == 2 for x in converted) == widens
 
 

@@ -15,6 +15,7 @@ from grposcope.lab.credit import chosen, per_token, turns
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
+from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.sampling.turn_sampler import sample_turns
@@ -62,7 +63,13 @@ def test_fair_rules_have_the_gradient_as_their_mean() -> None:
         )
 
 
-@pytest.mark.parametrize("rule", turns.BIASED)
+QUICK = ("own", "survivors")
+"""Rules whose trees are small; the others are enumerated in CI."""
+
+
+@pytest.mark.parametrize(
+    "rule", [pytest.param(rule, marks=() if rule in QUICK else pytest.mark.slow) for rule in turns.BIASED]
+)
 def test_rules_of_trainers_are_biased(rule: str) -> None:
     """No multiple of the gradient is their mean."""
     update, g = turn_toy.expected(by_source(f"trainer_turns:rule={rule}"), 2), turn_toy.gradient()
@@ -128,7 +135,10 @@ def test_continuations_from_states(policy: Policy) -> None:
     """They leave the rollouts as they are, are counted, and know what a second turn is paid where it ends in time."""
     task, problems = Twice(), [Problem("one", "1+2=")]
     plain, drawn = (
-        sample_turns(policy, task, problems, 16, Sampling(40), torch.Generator().manual_seed(1), k=k) for k in (0, 3)
+        sample_turns(
+            policy, task, problems, 16, DrawSettings(Sampling(40), turn_values=k), torch.Generator().manual_seed(1)
+        )
+        for k in (0, 3)
     )
     assert torch.equal(plain.completions.tokens, drawn.completions.tokens)
     assert plain.rewards == drawn.rewards

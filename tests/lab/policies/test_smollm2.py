@@ -60,5 +60,5 @@ def test_smollm2_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert policy.parameters == 134_515_008
     ids, mask = policies.encode(policy, ["What is the capital of France?", "Say hi."])
     stream = torch.Generator().manual_seed(0)
-    out = sample(policy.model, ids, mask, 1, Sampling(16, temperature=0.0), policy.eos, policy.pad, stream)
+    out = sample(policy.model, (ids, mask), 1, Sampling(16, temperature=0.0), policy.eos, policy.pad, stream)
     assert "Paris" in policy.tokenizer.decode(out.tokens[0])

@@ -13,7 +13,8 @@ from grposcope.core.errors import UserError
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy, encode
 from grposcope.lab.rollout_batch import RolloutBatch
-from grposcope.lab.sampling.continuations import Continuations, continue_from, shaped
+from grposcope.lab.sampling.continuations import ContinuationPlan, Continuations, continue_from, shaped
+from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.rollouts import to_rollouts
 from grposcope.lab.sampling.sampler import Sampling, sample
 from grposcope.lab.tasks.base import Problem, Task
@@ -33,7 +34,7 @@ class Spelling(Task):
 def drawn(policy: Policy, most: int = 8, group: int = 3) -> RolloutBatch:
     ids, mask = encode(policy, [p.prompt for p in PROBLEMS])
     stream = torch.Generator().manual_seed(0)
-    completions = sample(policy.model, ids, mask, group, Sampling(most), policy.eos, policy.pad, stream)
+    completions = sample(policy.model, (ids, mask), group, Sampling(most), policy.eos, policy.pad, stream)
     return to_rollouts(ids, mask, completions, torch.zeros(len(PROBLEMS), group, dtype=torch.float64), group)
 
 
@@ -45,7 +46,8 @@ def from_places(
     policy: Policy, rollouts: RolloutBatch, places: Sequence[Sequence[int]], k: int, sampling: Sampling, **given: object
 ) -> Continuations:
     stream = torch.Generator().manual_seed(5)
-    return continue_from(policy, Spelling(), PROBLEMS, rollouts, places, k, sampling, stream, **given)
+    plan = ContinuationPlan(places, k, **given)
+    return continue_from(policy, Spelling(), PROBLEMS, rollouts, plan, DrawSettings(sampling), stream)
 
 
 @torch.inference_mode()

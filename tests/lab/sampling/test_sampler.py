@@ -32,7 +32,7 @@ def draw(
 ) -> Completions:
     ids, mask = prompts(policy, ragged)
     end = policy.eos if eos is None else eos
-    return sample(policy.model, ids, mask, 4, sampling, end, policy.pad, torch.Generator().manual_seed(seed))
+    return sample(policy.model, (ids, mask), 4, sampling, end, policy.pad, torch.Generator().manual_seed(seed))
 
 
 def naive_logits(policy: Policy, prompt: list[int], completion: list[int]) -> Tensor:
@@ -101,7 +101,7 @@ def test_frequencies_match_probabilities(policy: Policy, part: int | None, monke
         monkeypatch.setattr(cpu, "DrawsAhead", NoDecoder)
     ids, mask = prompts(policy, False)
     n = 20_000
-    out = sample(policy.model, ids[:1], mask[:1], n, Sampling(1), policy.eos, 0, torch.Generator().manual_seed(3))
+    out = sample(policy.model, (ids[:1], mask[:1]), n, Sampling(1), policy.eos, 0, torch.Generator().manual_seed(3))
     probabilities = naive_logits(policy, ids[0].tolist(), [0]).softmax(-1)[0].double().numpy()
     counts = torch.bincount(out.tokens[:, 0], minlength=len(probabilities)).numpy()
     assert chisquare(counts, n * probabilities / probabilities.sum()).pvalue > 1e-3
@@ -165,7 +165,7 @@ def test_draws_in_c_are_those_in_torch(
     monkeypatch.setattr(sampler, "PART", 100)
     ids, mask = prompts(policy, True)
     streams = [torch.Generator().manual_seed(4) for _ in range(2)]
-    given = (other.model, ids, mask, group, Sampling(14, temperature), ends, policy.pad)
+    given = (other.model, (ids, mask), group, Sampling(14, temperature), ends, policy.pad)
     in_c = sample(*given, streams[0])
     monkeypatch.setattr(cpu, "DrawsAhead", NoDecoder)
     in_torch = sample(*given, streams[1])
@@ -183,7 +183,7 @@ def test_rounded_weights_draw_by_the_probabilities_that_they_tell(policy: Policy
     policy = compiled_policy(policy, 61, precision)
     ids, mask = prompts(policy, False)
     n, sampling = 20_000, Sampling(1, precision=precision)
-    out = sample(policy.model, ids[:1], mask[:1], n, sampling, policy.eos, 0, torch.Generator().manual_seed(3))
+    out = sample(policy.model, (ids[:1], mask[:1]), n, sampling, policy.eos, 0, torch.Generator().manual_seed(3))
     told = {int(token): float(logp) for token, logp in zip(out.tokens[:, 0], out.logp[:, 0], strict=True)}
     counts = torch.bincount(out.tokens[:, 0]).numpy()
     tokens = sorted(told)
@@ -202,7 +202,9 @@ def test_top_k_and_top_p_keep_the_likeliest(policy: Policy) -> None:
 
     def seen(sampling: Sampling) -> set[int]:
         stream = torch.Generator().manual_seed(0)
-        return set(sample(policy.model, ids[:1], mask[:1], 4000, sampling, policy.eos, 0, stream).tokens[:, 0].tolist())
+        return set(
+            sample(policy.model, (ids[:1], mask[:1]), 4000, sampling, policy.eos, 0, stream).tokens[:, 0].tolist()
+        )
 
     assert seen(Sampling(1, top_k=3)) == set(order[:3].tolist())
     nucleus = int((probabilities.cumsum(0) < 0.2).sum()) + 1

@@ -29,7 +29,7 @@ def grow(
     ids, mask = prompts(policy, True)
     end = policy.eos if eos is None else eos
     stream = torch.Generator().manual_seed(seed)
-    return sample_trees(policy.model, ids, mask, group, tree, Sampling(most), end, policy.pad, stream)
+    return sample_trees(policy.model, (ids, mask), group, tree, Sampling(most), end, policy.pad, stream)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -97,7 +97,7 @@ def test_one_level_is_a_group_of_independent_rollouts(policy: Policy) -> None:
 
     ids, mask = prompts(policy, True)
     stream = torch.Generator().manual_seed(4)
-    plain = sample(policy.model, ids, mask, 6, Sampling(9), policy.eos, policy.pad, stream)
+    plain = sample(policy.model, (ids, mask), 6, Sampling(9), policy.eos, policy.pad, stream)
     out, levels = grow(policy, Tree((3,), 1), 6, most=9, seed=4)
     assert torch.equal(out.tokens, plain.tokens)
     assert torch.equal(out.truncated, plain.truncated)

@@ -14,6 +14,7 @@ import torch
 from grposcope.core.errors import UserError
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
+from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.logprobs import token_logprobs
 from grposcope.lab.sampling.rollouts import collect, recorded
 from grposcope.lab.sampling.sampler import Sampling
@@ -56,7 +57,7 @@ class Echo(Task):
 
 
 def draw(policy: Policy, task: Task, seed: int = 0, **more: Any) -> Any:
-    return sample_turns(policy, task, PROBLEMS, 8, SAMPLING, torch.Generator().manual_seed(seed), **more)
+    return sample_turns(policy, task, PROBLEMS, 8, DrawSettings(SAMPLING, **more), torch.Generator().manual_seed(seed))
 
 
 def test_turns_and_observations(policy: Policy) -> None:
@@ -117,7 +118,7 @@ def test_a_limit_on_turns(policy: Policy) -> None:
 
 @pytest.mark.parametrize(("errors", "reward"), [("zero", 0.0), ("drop", float("nan"))])
 def test_an_environment_that_raises_fails_its_rollout_alone(policy: Policy, errors: Any, reward: float) -> None:
-    found = draw(policy, Echo(broken=2), errors=errors)
+    found = draw(policy, Echo(broken=2), reward_errors=errors)
     assert found.rewards[found.stops.index("error")] == pytest.approx(reward, nan_ok=True)
     assert len(found.failed) == 1
     assert "RuntimeError: no table" in found.failed[0]
@@ -149,7 +150,7 @@ def test_what_an_environment_may_not_answer(policy: Policy, answer: Any, said: s
 
     with pytest.raises(UserError, match=f"the environment of task echo .*{re.escape(said)}.*problem two, turn 1"):
         draw(policy, Wrong())
-    assert draw(policy, Wrong(), errors="zero").stops.count("error") == 1
+    assert draw(policy, Wrong(), reward_errors="zero").stops.count("error") == 1
 
 
 @pytest.mark.parametrize("anchor", [5, RuntimeError("no key")])
@@ -172,7 +173,7 @@ def test_a_state_that_cannot_be_copied(policy: Policy) -> None:
     with pytest.raises(
         UserError, match=r"the state of task echo cannot be copied: TypeError: .*; write its method branch"
     ):
-        draw(policy, Locked(), k=2)
+        draw(policy, Locked(), turn_values=2)
 
 
 def test_by_default_it_ends_the_run_with_a_line(policy: Policy) -> None:
@@ -182,7 +183,7 @@ def test_by_default_it_ends_the_run_with_a_line(policy: Policy) -> None:
 
 def test_an_environment_that_hangs(policy: Policy) -> None:
     began = time.monotonic()
-    found = draw(policy, Echo(broken=2, slow=True), seconds=0.2, errors="zero")
+    found = draw(policy, Echo(broken=2, slow=True), reward_timeout=0.2, reward_errors="zero")
     assert time.monotonic() - began < 4
     assert found.stops.count("error") == 1
     assert found.failed[0].startswith("took longer than 0.2 s")

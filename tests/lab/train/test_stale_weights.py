@@ -192,7 +192,7 @@ def test_the_sampler_of_a_correction_tells_what_it_drew_with(policy: Policy) -> 
     for processed in (False, True):
         sampling = Sampling(1, top_k=3, processed=processed)
         drawn = sample(
-            policy.model, ids, ids > 0, 64, sampling, policy.eos, policy.pad, torch.Generator().manual_seed(0)
+            policy.model, (ids, ids > 0), 64, sampling, policy.eos, policy.pad, torch.Generator().manual_seed(0)
         )
         known = (three.values if processed else logits).log_softmax(-1)
         places = (three.indices == drawn.tokens).nonzero()[:, 1] if processed else drawn.tokens[:, 0]

@@ -19,11 +19,11 @@ class StepOutput(AgentLoopOutput):  # type: ignore[misc]
 
     def as_dict(self) -> dict[str, Any]:
         """The fields that verl stores, `rm_scores` among them: by default the score on the last token."""
-        given = token_rewards.pop(self.extra_fields.get("reward_extra_info", {}))
+        credit_ = token_rewards.pop(self.extra_fields.get("reward_extra_info", {}))
         fields: dict[str, Any] = super().as_dict()
-        if given and "rm_scores" in fields:
+        if credit_ and "rm_scores" in fields:
             token_rewards.check(self._loop.config.algorithm.adv_estimator)
-            rewards = token_rewards.token_rewards(given, self.reward_score, self.response_ids, self._text)
+            rewards = token_rewards.token_rewards(credit_, self.reward_score, self.response_ids, self._text)
             fields["rm_scores"] = torch.tensor(rewards, dtype=torch.float32)
         return fields
 
@@ -37,6 +37,6 @@ class StepRewardLoop(SingleTurnAgentLoop):  # type: ignore[misc]
     async def run(self, *arguments: Any, **named: Any) -> StepOutput:
         """One rollout."""
         output = await super().run(*arguments, **named)
-        kept = StepOutput.model_construct(_fields_set=set(output.model_fields_set), **dict(output))
-        kept._loop = self
-        return kept
+        copy = StepOutput.model_construct(_fields_set=set(output.model_fields_set), **dict(output))
+        copy._loop = self
+        return copy

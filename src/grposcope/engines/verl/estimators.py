@@ -43,8 +43,8 @@ Credit = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
 def steps_credit() -> dict[str, Credit]:
     """Estimators that read rewards of steps: name without PREFIX -> credit; `values` has no source of ours."""
-    known = {name: source.from_steps for name, source in credit.SOURCES.items()}
-    return {**{name: function for name, function in known.items() if function is not None}, "values": values}
+    sources = {name: source.from_steps for name, source in credit.SOURCES.items()}
+    return {**{name: function for name, function in sources.items() if function is not None}, "values": values}
 
 
 logger = logging.getLogger("grposcope")
@@ -68,13 +68,13 @@ class OutcomeEstimator:
         """(advantages, returns): both the advantage of the summed rewards on every token, 0 where masked."""
         rewards = token_level_rewards.double().sum(-1)
         if self.advantage.needs_group:
-            given = torch.zeros_like(rewards)
+            values = torch.zeros_like(rewards)
             function = self._function(rewards)
             for rows in groups_by_size(_groups(index, PREFIX + self.name)):
-                given[rows] = function(rewards[rows])
+                values[rows] = function(rewards[rows])
         else:
-            given = self.advantage.function(rewards[None])[0]
-        spread = (given[:, None] * response_mask).to(token_level_rewards)
+            values = self.advantage.function(rewards[None])[0]
+        spread = (values[:, None] * response_mask).to(token_level_rewards)
         return spread, spread
 
     def _function(self, rewards: Tensor) -> Callable[[Tensor], Tensor]:
@@ -111,13 +111,13 @@ class StepEstimator:
             )
         ends = (token_level_rewards > 0) | (token_level_rewards < -NOTHING)
         rewards = token_level_rewards.double()
-        given = torch.zeros_like(rewards)
+        values = torch.zeros_like(rewards)
         for rows in groups_by_size(_groups(index, PREFIX + self.name)):
             flat = rows.reshape(-1)
             everywhere = torch.ones_like(ends[flat])
-            given[flat] = self.credit(rewards[flat], ends[flat], everywhere, rows.shape[1])
-        left = rewards.flip(-1).cumsum(-1).flip(-1)
-        return (given * response_mask).to(token_level_rewards), (left * response_mask).to(token_level_rewards)
+            values[flat] = self.credit(rewards[flat], ends[flat], everywhere, rows.shape[1])
+        to_come = rewards.flip(-1).cumsum(-1).flip(-1)
+        return (values * response_mask).to(token_level_rewards), (to_come * response_mask).to(token_level_rewards)
 
 
 Estimator = OutcomeEstimator | StepEstimator
@@ -126,7 +126,7 @@ Estimator = OutcomeEstimator | StepEstimator
 def all_estimators() -> dict[str, Estimator]:
     """Every estimator by its name in verl: one per entry of `advantages.ALL`, one per credit `from_steps`."""
     outcomes = {PREFIX + name: OutcomeEstimator(name, advantage) for name, advantage in advantages.ALL.items()}
-    return {**outcomes, **{PREFIX + name: StepEstimator(name, given) for name, given in steps_credit().items()}}
+    return {**outcomes, **{PREFIX + name: StepEstimator(name, estimate) for name, estimate in steps_credit().items()}}
 
 
 def groups_by_size(groups: list[list[int]]) -> list[Tensor]:

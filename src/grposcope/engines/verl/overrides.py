@@ -36,10 +36,10 @@ ENGINE = Part(
     "engine verl",
     provides=frozenset(
         {
-            *(factor("ratio", one) for one in (ratios.none, ratios.token, ratios.sequence)),
-            *(factor("surrogate", one) for one in (Clip, Cispo, Reinforce)),
-            *(factor("reduction", one) for one in _REDUCTIONS),
-            *(factor("divergence", one) for one in _DIVERGENCES),
+            *(factor("ratio", ratio) for ratio in (ratios.none, ratios.token, ratios.sequence)),
+            *(factor("surrogate", surrogate) for surrogate in (Clip, Cispo, Reinforce)),
+            *(factor("reduction", reduction) for reduction in _REDUCTIONS),
+            *(factor("divergence", divergence) for divergence in _DIVERGENCES),
             LOWER_CLIP,
         }
     ),
@@ -87,11 +87,15 @@ def arguments(objective: Objective, limit: int) -> list[str]:
 
 
 def _advantage(objective: Objective) -> str:
-    given = objective.advantage
-    for name, known in advantages.ALL.items():
-        if given is known.function:
+    advantage = objective.advantage
+    for name, estimator in advantages.ALL.items():
+        if advantage is estimator.function:
             return name
-        if isinstance(given, partial) and given.func is known.function and given.keywords == {"ddof": 1, "eps": 1e-4}:
+        if (
+            isinstance(advantage, partial)
+            and advantage.func is estimator.function
+            and advantage.keywords == {"ddof": 1, "eps": 1e-4}
+        ):
             return name
     raise UserError(f"verl has no advantage like that of {objective.name}; it needs one of {', '.join(advantages.ALL)}")
 
@@ -118,11 +122,11 @@ def _clip(mode: str, low: float, high: float, **more: Any) -> dict[str, Any]:
 
 
 def _reduction(objective: Objective, limit: int) -> dict[str, Any]:
-    given = objective.reduction
-    plain = given.func if isinstance(given, partial) else given
+    reduction = objective.reduction
+    plain = reduction.func if isinstance(reduction, partial) else reduction
     told: dict[str, Any] = {"loss_agg_mode": _REDUCTIONS[plain]}
     if plain is reductions.constant_length:
-        told["loss_scale_factor"] = given.keywords["length"] if isinstance(given, partial) else limit
+        told["loss_scale_factor"] = reduction.keywords["length"] if isinstance(reduction, partial) else limit
     return told
 
 

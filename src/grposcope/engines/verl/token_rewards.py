@@ -42,27 +42,27 @@ def check(estimator: str) -> None:
 
 
 def token_rewards(
-    given: Mapping[str, Any], score: float, ids: Sequence[int], text_of: Callable[[Sequence[int]], str]
+    extra_info: Mapping[str, Any], score: float, ids: Sequence[int], text_of: Callable[[Sequence[int]], str]
 ) -> list[float]:
     """The reward of every token of `ids` (T). given: one of the two fields. text_of: decodes tokens.
 
     A step ends on the first token with which the text is at least `end` characters long, on the last one for an `end`
     behind the text. UserError for both fields, or for steps that are no pairs of an end and a finite number.
     """
-    if len(given) != 1:
+    if len(extra_info) != 1:
         raise UserError(f"a reward function returns either {REWARDS} or {VALUES}, not both")
-    (name, steps), total = next(iter(given.items())), 0.0
+    (name, steps), total = next(iter(extra_info.items())), 0.0
     rewards = [0.0] * len(ids)
     for number, (end, amount) in enumerate(_pairs(name, steps), 1):
         if not math.isfinite(amount):
             raise UserError(f"{name} of step {number} is {amount}; every step needs a finite number")
         change = amount - total if name == VALUES else amount
         total += change
-        place = bisect_left(range(len(ids) - 1), end, key=lambda t: len(text_of(ids[: t + 1])))
-        rewards[place] = (rewards[place] + change) or MARK
-    left = score - total
+        index = bisect_left(range(len(ids) - 1), end, key=lambda t: len(text_of(ids[: t + 1])))
+        rewards[index] = (rewards[index] + change) or MARK
+    rest = score - total
     if name == VALUES or not math.isclose(score, total, rel_tol=1e-6, abs_tol=1e-9):
-        rewards[-1] = (rewards[-1] + left) or MARK
+        rewards[-1] = (rewards[-1] + rest) or MARK
     return _balanced(rewards)
 
 
@@ -71,9 +71,9 @@ def _balanced(rewards: list[float]) -> list[float]:
 
     A rollout of score 0 then has exactly 0, so that equal scores are equal.
     """
-    left = math.fsum(rewards)
-    if 0 < left < NOTHING and 0.0 in rewards:
-        rewards[rewards.index(0.0)] = -left
+    sum_of_rewards = math.fsum(rewards)
+    if 0 < sum_of_rewards < NOTHING and 0.0 in rewards:
+        rewards[rewards.index(0.0)] = -sum_of_rewards
     return rewards
 
 

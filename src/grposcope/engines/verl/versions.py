@@ -11,14 +11,14 @@ LOWEST, BELOW = (0, 9, 1), (0, 10)
 """Versions from LOWEST, and below BELOW, are supported."""
 
 
-def check(found: str | None = None) -> None:
+def check(version: str | None = None) -> None:
     """UserError where the version of verl, by default the one installed, is not supported."""
-    found = metadata.version("verl") if found is None else found
-    match = re.match(r"\d+(?:\.\d+)*", found)
+    version = metadata.version("verl") if version is None else version
+    match = re.match(r"\d+(?:\.\d+)*", version)
     number = tuple(map(int, match[0].split("."))) if match else ()
     if not LOWEST <= number < BELOW:
         raise UserError(
-            f"verl {found} was found; GRPOscope supports verl {_named(LOWEST)} and later below {_named(BELOW)}: "
+            f"verl {version} was found; GRPOscope supports verl {_named(LOWEST)} and later below {_named(BELOW)}: "
             f"pip install 'verl>={_named(LOWEST)},<{_named(BELOW)}'"
         )
 

@@ -127,12 +127,12 @@ def _with_error(estimate: Estimate) -> str:
 
 def _by_tool(run: Run) -> list[tuple[str, ...]]:
     """Calls, share that failed and mean seconds of each tool, where a trainer logs them."""
-    found: dict[str, dict[str, np.ndarray]] = {}
+    curves: dict[str, dict[str, np.ndarray]] = {}
     for key, values in run.table.items():
         if match := _OF_TOOL.fullmatch(key):
-            found.setdefault(match["tool"], {})[match["what"]] = values[np.isfinite(values)]
+            curves.setdefault(match["tool"], {})[match["what"]] = values[np.isfinite(values)]
     rows: list[tuple[str, ...]] = []
-    for tool, own in found.items():
+    for tool, own in curves.items():
         calls = float(own.get("call_total", np.zeros(0)).sum())
         failed = own.get("failure_total")
         seconds = own.get("latency_s")

@@ -71,8 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     _check_sizes(arguments)
     rewards = np.random.default_rng(arguments.seed).random((arguments.contexts, arguments.arms))
     bandit = Bandit(rewards, kl=arguments.kl)
-    given = {field.name: getattr(arguments, field.name) for field in fields(answer.Sweep) if field.name != "bandit"}
-    rows = answer.Sweep(bandit, **given).simulate()
+    fields_ = {field.name: getattr(arguments, field.name) for field in fields(answer.Sweep) if field.name != "bandit"}
+    rows = answer.Sweep(bandit, **fields_).simulate()
     said = answer.of_rows(bandit, rows)
     say(arguments, terminal.text(said))
     say(arguments, _plot([(row.label, row.value) for row in rows]))
@@ -123,14 +123,14 @@ def _plot(curves: list[tuple[str, Any]]) -> str:
 
 def _floats(text: str) -> list[float]:
     try:
-        return [float(part) for part in text.split(",")]
+        return [float(word) for word in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a comma-separated list of numbers, such as 1,4,8") from None
 
 
 def _ints(text: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(",")]
+        return [int(word) for word in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a comma-separated list of whole numbers, such as 1,4,8"

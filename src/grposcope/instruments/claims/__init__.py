@@ -39,14 +39,14 @@ def chosen(names: Sequence[str]) -> list[PaperClaim]:
     """The statements of papers, or of one name each; all without names. UserError for a name that is neither."""
     papers = [name for name in MODULES if name in names]
     single = [name for name in names if name not in MODULES]
-    found = [one for paper in (papers if papers or single else MODULES) for one in _of(paper)]
+    claims = [claim for paper in (papers if papers or single else MODULES) for claim in _of(paper)]
     for name in single:
-        match = next((one for paper in reversed(MODULES) for one in _of(paper) if one.name == name), None)
+        match = next((claim for paper in reversed(MODULES) for claim in _of(paper) if claim.name == name), None)
         if match is None:
-            known = ", ".join((*MODULES, *(one.name for paper in MODULES for one in _of(paper))))
-            raise UserError(f"there is no statement {name!r}; choose among {known}")
-        found += [match] if match not in found else []
-    return found
+            names_known = ", ".join((*MODULES, *(claim.name for paper in MODULES for claim in _of(paper))))
+            raise UserError(f"there is no statement {name!r}; choose among {names_known}")
+        claims += [match] if match not in claims else []
+    return claims
 
 
 def _of(paper: str) -> Sequence[PaperClaim]:

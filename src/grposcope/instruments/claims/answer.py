@@ -21,47 +21,49 @@ PAPERS: Mapping[str, str] = {
 Found = Sequence[tuple[PaperClaim, Derived]]
 
 
-def of(found: Found) -> Answer:
+def of(derived: Found) -> Answer:
     """The statements with their verdicts."""
-    counts = {verdict: sum(one.verdict == verdict for _, one in found) for verdict in ("holds", "does not hold")}
-    between = len(found) - sum(counts.values())
+    counts = {
+        verdict: sum(result.verdict == verdict for _, result in derived) for verdict in ("holds", "does not hold")
+    }
+    between = len(derived) - sum(counts.values())
     return Answer(
         name="claims",
         question="Which statements of the papers hold?",
-        sentence=f"{counts['holds']} of {len(found)} statements hold, {counts['does not hold']} do not, and "
+        sentence=f"{counts['holds']} of {len(derived)} statements hold, {counts['does not hold']} do not, and "
         f"{between} hold in part or are undecided.",
-        text=tuple(_told(claim, one) for claim, one in found),
-        tables=tuple(_table(paper, found) for paper in PAPERS if any(claim.paper == paper for claim, _ in found)),
-        figures=DrawnLater(lambda: _figures(found)),
-        document={"claims": [_document(claim, one) for claim, one in found]},
+        text=tuple(_told(claim, result) for claim, result in derived),
+        tables=tuple(_table(paper, derived) for paper in PAPERS if any(claim.paper == paper for claim, _ in derived)),
+        figures=DrawnLater(lambda: _figures(derived)),
+        document={"claims": [_document(claim, result) for claim, result in derived]},
     )
 
 
-def page(found: Found) -> Document:
+def page(derived: Found) -> Document:
     """The page of the statements."""
-    whole = of(found)
+    whole = of(derived)
     top = Answer("headline", whole.question, sentence=whole.sentence)
     return Document(("claims",), top, (whole,))
 
 
-def _table(paper: str, found: Found) -> Table:
+def _table(paper: str, derived: Found) -> Table:
     rows = [
-        (claim.name, one.verdict, claim.says, claim.stated, "exact" if claim.exact else "measured")
-        for claim, one in found
+        (claim.name, result.verdict, claim.says, claim.stated, "exact" if claim.exact else "measured")
+        for claim, result in derived
         if claim.paper == paper
     ]
     return Table(PAPERS[paper], ("name", "verdict", "statement", "in the paper", "here"), rows)
 
 
-def _told(claim: PaperClaim, one: Derived) -> str:
+def _told(claim: PaperClaim, result: Derived) -> str:
     full = f" At full scale: experiments/{claim.script}." if claim.script else ""
-    return f"{claim.name} ({one.verdict}): {one.found}. Tested on {one.on}.{full}"
+    return f"{claim.name} ({result.verdict}): {result.found}. Tested on {result.on}.{full}"
 
 
-def _figures(found: Found) -> Iterator[Figure]:
-    for claim, one in found:
-        if one.drawing is not None:
-            yield _figure(claim, one.drawing)
+def _figures(derived: Found) -> Iterator[Figure]:
+    for claim, result in derived:
+        if result.drawing is not None:
+            yield _figure(claim, result.drawing)
 
 
 def _figure(claim: PaperClaim, drawing: Drawing) -> Figure:
@@ -84,9 +86,9 @@ def _figure(claim: PaperClaim, drawing: Drawing) -> Figure:
     return charts.figure(claim.name, claim.says, layers, {"points": data}, unit=drawing.y, caption=caption, height=200)
 
 
-def _document(claim: PaperClaim, one: Derived) -> dict[str, object]:
+def _document(claim: PaperClaim, result: Derived) -> dict[str, object]:
     return {
         "name": claim.name, "paper": claim.paper, "says": claim.says, "criterion": claim.criterion,
-        "verdict": one.verdict, "found": one.found, "on": one.on, "exact": claim.exact, "stated": claim.stated,
+        "verdict": result.verdict, "found": result.found, "on": result.on, "exact": claim.exact, "stated": claim.stated,
         "script": claim.script,
     }  # fmt: skip

@@ -51,21 +51,23 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         for claim in claims:
             say(arguments, f"{claim.paper:<3} {claim.name:<18} {claim.says}\n{'':<22} {claim.criterion}")
-        listed = {"claims": [{"name": one.name, "paper": one.paper, "criterion": one.criterion} for one in claims]}
+        listed = {
+            "claims": [{"name": claim.name, "paper": claim.paper, "criterion": claim.criterion} for claim in claims]
+        }
         finish(arguments, listed)
         return 0
-    found, began = [], time.monotonic()
+    derived, began = [], time.monotonic()
     for number, claim in enumerate(claims, 1):
         head = f"[{number}/{len(claims)}, {time.monotonic() - began:.0f} s] {claim.name}"
         print(head, file=sys.stderr, flush=True)
-        found.append((claim, claim.derive(lambda line: print(f"  {line}", file=sys.stderr, flush=True))))
-    whole = answer.of(found)
+        derived.append((claim, claim.derive(lambda line: print(f"  {line}", file=sys.stderr, flush=True))))
+    whole = answer.of(derived)
     say(arguments, terminal.text(whole))
     said = document.of_answer(whole)
     if arguments.html is not None:
         from grposcope.commands.report import write_page
 
-        size = write_page(answer.page(found), arguments.html, "--html")
+        size = write_page(answer.page(derived), arguments.html, "--html")
         said["page"] = str(arguments.html)
         say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
     finish(arguments, said)

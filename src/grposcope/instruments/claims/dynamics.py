@@ -141,23 +141,23 @@ def temperature(tell: Tell, runs: int = 300) -> Derived:
 
 def invariance(tell: Tell, runs: int = 300) -> Derived:
     """Distance of the mean curves from that of the largest group, in standard errors."""
-    limit, found = 4.5, {}
+    limit, growths = 4.5, {}
     points: list[tuple[str, float, float, float]] = []
     for name in ("leave_one_out", "standardized"):
         tell(f"mean curves with {name.replace('_', '-')} advantages")
         curves = _noisy(name, runs)[2]
         end, end_error = curves[GROUPS[-1]]
         points = [
-            (f"G = {group}", 20.0 * (place + 1), float(mean[place]), float(error[place]))
+            (f"G = {group}", 20.0 * (index + 1), float(mean[index]), float(error[index]))
             for group, (mean, error) in curves.items()
-            for place in range(len(mean))
+            for index in range(len(mean))
         ]
-        found[name] = max(
+        growths[name] = max(
             float(np.abs((mean - end) / np.hypot(error, end_error)).max())
             for group, (mean, error) in curves.items()
             if group != GROUPS[-1]
         )
-    own, scaled = found["leave_one_out"], found["standardized"]
+    own, scaled = growths["leave_one_out"], growths["standardized"]
     verdict: PaperVerdict = "does not hold" if own > limit else "holds in part" if scaled > limit else "holds"
     return Derived(
         verdict,
@@ -184,7 +184,7 @@ def curves(tell: Tell, runs: int = 12) -> Derived:
             (f"inertial, G = {group}", float(x), float(y), 0.0) for x, y in zip(run.steps[1::4], curve, strict=True)
         ]
         for name in families:
-            fitted = [fit(run.steps[1:], one[1:], name).r2 for one in run.observed]
+            fitted = [fit(run.steps[1:], series[1:], name).r2 for series in run.observed]
             mean, se = float(np.mean(fitted)), float(np.std(fitted, ddof=1) / math.sqrt(runs))
             r2[name, group] = (mean, se)
         tell(f"closed-form curves at G = {group}")

@@ -54,9 +54,9 @@ def one_credit(tell: Tell) -> Derived:
     _, rollouts = _drawn()
     names, worst = ("grpo", "dr_grpo", "rloo", "dapo", "gspo"), 0.0
     for name in names:
-        given = recipes.ALL[name].token_advantages(rollouts)
-        high = given.masked_fill(~rollouts.mask, -torch.inf).amax(-1)
-        low = given.masked_fill(~rollouts.mask, torch.inf).amin(-1)
+        weights = recipes.ALL[name].token_advantages(rollouts)
+        high = weights.masked_fill(~rollouts.mask, -torch.inf).amax(-1)
+        low = weights.masked_fill(~rollouts.mask, torch.inf).amin(-1)
         worst = max(worst, float((high - low).abs().max()))
     return Derived(
         "holds" if worst == 0 else "does not hold",
@@ -82,20 +82,20 @@ def _ranks(tell: Tell, groups: int) -> dict[str, dict[str, list[float]]]:
     from grposcope.instruments.gradient import probe
 
     policy, rollouts = _drawn()
-    found: dict[str, dict[str, list[float]]] = {}
+    errors: dict[str, dict[str, list[float]]] = {}
     recipe = replace(recipes.RLOO, name="outcome", advantage=advantages.standardized)
     for number in range(min(groups, len(rollouts.rewards))):
         tell(f"ranks of group {number + 1} of {groups}")
-        one = rollouts.take(torch.tensor([number]))
-        order = one.rewards[0].argsort(descending=True)  # a success first and a failure second: every R is mixed
-        one = one.columns(torch.cat((order[:1], order[-1:], order[1:-1])))
-        measured = probe.probe(policy.model, one, recipe, tier="exact", sweep=(2, 4), controls=True, check=False)
+        prompt = rollouts.take(torch.tensor([number]))
+        order = prompt.rewards[0].argsort(descending=True)  # a success first and a failure second: every R is mixed
+        prompt = prompt.columns(torch.cat((order[:1], order[-1:], order[1:-1])))
+        measured = probe.probe(policy.model, prompt, recipe, tier="exact", sweep=(2, 4), controls=True, check=False)
         for name in measured.weightings:
             means = measured.mean_ranks(name)
-            kept = found.setdefault(name, {})
+            by_size = errors.setdefault(name, {})
             for rank in spectrum.NAMES:
-                kept.setdefault(rank, []).append(means[rank].value)
-    return found
+                by_size.setdefault(rank, []).append(means[rank].value)
+    return errors
 
 
 @cache
@@ -110,10 +110,10 @@ def rank_two(tell: Tell, groups: int = 12) -> Derived:
     """Every effective rank of a group's gradient, layer by layer, for R = 2, 4, 8."""
     ranks = _rank_estimates(tell, groups)
     own = {size: ranks[name] for size, name in ((2, "outcome, G=2"), (4, "outcome, G=4"), (8, "outcome"))}
-    stable = {size: found["stable"] for size, found in own.items()}
-    near = all(abs(one.value - 2) - 1.96 * one.se <= 0.5 for one in stable.values())
-    others = [one.value for found in own.values() for rank, one in found.items() if rank != "stable"]
-    shown = ", ".join(f"{one.value:.2f} ± {one.se:.2f} at R = {size}" for size, one in stable.items())
+    stable = {size: by_rank["stable"] for size, by_rank in own.items()}
+    near = all(abs(error.value - 2) - 1.96 * error.se <= 0.5 for error in stable.values())
+    others = [by_rank.value for error in own.values() for rank, by_rank in error.items() if rank != "stable"]
+    shown = ", ".join(f"{error.value:.2f} ± {error.se:.2f} at R = {size}" for size, error in stable.items())
     verdict: PaperVerdict = "holds in part" if near and max(others) > 3 else "holds" if near else "does not hold"
     return Derived(
         verdict,
@@ -123,10 +123,10 @@ def rank_two(tell: Tell, groups: int = 12) -> Derived:
             "rollouts of a group R",
             "effective rank, mean over layers",
             [
-                (rank, size, one.value, one.se)
+                (rank, size, error.value, error.se)
                 for rank in spectrum.NAMES
-                for size, found in own.items()
-                for one in (found[rank],)
+                for size, by_rank in own.items()
+                for error in (by_rank[rank],)
             ],
             log=True,
         ),
@@ -162,9 +162,9 @@ def zero_sum(tell: Tell, groups: int = 12) -> Derived:
     """The stable rank of gradients whose credit does not sum to zero, against the advantages'."""
     ranks = _rank_estimates(tell, groups)
     own, bare, nll = (ranks[name]["stable"] for name in ("outcome", "no_baseline", "nll"))
-    apart = all(abs(one.value - own.value) > 1 for one in (bare, nll))
+    distinct = all(abs(slope.value - own.value) > 1 for slope in (bare, nll))
     return Derived(
-        "holds" if apart else "does not hold",
+        "holds" if distinct else "does not hold",
         f"stable rank {own.value:.2f} ± {own.se:.2f} with advantages, {bare.value:.2f} ± {bare.se:.2f} with the bare "
         f"rewards, {nll.value:.2f} ± {nll.se:.2f} with 1 for every rollout",
         f"{groups} mixed groups of {ON}, mean over layers",
@@ -195,12 +195,12 @@ def sparsity(tell: Tell, seeds: int = 3, steps: int = 60) -> Derived:
             quarter = max(1, len(curve) // 4)
             points += [(f"{name}, seed {seed}", row["step"], row[name], 0.0) for row in rows]
             kept.append(sum(curve[-quarter:]) / quarter - sum(curve[:quarter]) / quarter)
-    found = {name: Estimate.mean(values) for name, values in changes.items()}
-    rises = {name: one.value > 2 * one.se for name, one in found.items()}
+    means = {name: Estimate.mean(values) for name, values in changes.items()}
+    rises = {name: change.value > 2 * change.se for name, change in means.items()}
     verdict: PaperVerdict = (
         "holds" if all(rises.values()) else "holds in part" if any(rises.values()) else "does not hold"
     )
-    shown = ", ".join(f"{name} {one.value:+.3f} ± {one.se:.3f}" for name, one in found.items())
+    shown = ", ".join(f"{name} {change.value:+.3f} ± {change.se:.3f}" for name, change in means.items())
     return Derived(
         verdict,
         f"change of the Gini index of tokens, the share of dead groups, and the Hoyer sparsity of parameters: {shown}",
@@ -242,11 +242,11 @@ def _logprobs(policy: Policy, rollouts: RolloutBatch) -> Tensor:
     """log π of every token, (B, T), with its graph."""
     ids = torch.cat([rollouts.prompt_ids, rollouts.tokens], 1)
     seen = torch.cat([rollouts.prompt_mask, rollouts.mask], 1).long()
-    place = (seen.cumsum(-1) - 1).clamp(min=0)
-    logits = policy.model(input_ids=ids, attention_mask=seen, position_ids=place).logits
+    index = (seen.cumsum(-1) - 1).clamp(min=0)
+    logits = policy.model(input_ids=ids, attention_mask=seen, position_ids=index).logits
     width = rollouts.tokens.shape[1]
-    found = logits[:, -width - 1 : -1].log_softmax(-1).gather(-1, rollouts.tokens[..., None])[..., 0]
-    return found.where(rollouts.mask, 0.0)
+    logp = logits[:, -width - 1 : -1].log_softmax(-1).gather(-1, rollouts.tokens[..., None])[..., 0]
+    return logp.where(rollouts.mask, 0.0)
 
 
 CLAIMS = (

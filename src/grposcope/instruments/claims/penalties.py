@@ -23,8 +23,8 @@ def standardized_error(tell: Tell) -> Derived:
         squared = spread**2 * dimension  # ‖g‖², g = V(1 − V) d
         plus, minus = (1 - success) ** 2 * dimension + 1.0, success**2 * dimension + 1.5
         second = success * (1 - success) ** 2 * plus + (1 - success) * success**2 * minus
-        known = (second - squared) / spread
-        own = known - 0.75 * (1 - 2 * success) ** 2 * squared / spread**2
+        explained = (second - squared) / spread
+        own = explained - 0.75 * (1 - 2 * success) ** 2 * squared / spread**2
         group = 16_384
         k = np.arange(1, group)
         chance = np.exp(log_choose(group, k) + k * math.log(success) + (group - k) * math.log1p(-success))
@@ -32,8 +32,8 @@ def standardized_error(tell: Tell) -> Derived:
         square = float(chance @ (scale**2 * (dimension + 1.0 / k + 1.5 / (group - k))))
         target = math.sqrt(spread * dimension)
         error = group * (square - 2 * float(chance @ scale) * target + target**2)
-        good, below = good and abs(error / own - 1) < 0.01, below and error <= known * 1.001
-        said.append(f"{error:.3f} at V = {success:g} (printed {known:.3f}, ours {own:.3f})")
+        good, below = good and abs(error / own - 1) < 0.01, below and error <= explained * 1.001
+        said.append(f"{error:.3f} at V = {success:g} (printed {explained:.3f}, ours {own:.3f})")
     return Derived(
         "holds in part" if good and below else "cannot tell",
         f"G × MSE at G = 16,384: {', '.join(said)}; so the printed term is a bound from above, and estimating the "
@@ -66,7 +66,7 @@ def k3_of_tokens(tell: Tell) -> Derived:
     paid: list[float] = []
     for _ in range(9):
         places = [(), (0,), (1,), (2,)]
-        logits = {place: rng.normal(size=(3, 4)) for place in places}
+        logits = {position: rng.normal(size=(3, 4)) for position in places}
         theta, fixed = rng.normal(size=(2, 4))
         _, chances, scores = _tokens(logits, theta)
         _, reference, _ = _tokens(logits, fixed)
@@ -80,7 +80,10 @@ def k3_of_tokens(tell: Tell) -> Derived:
         worst = max(worst, float(np.linalg.norm(sequence - forward) / np.linalg.norm(forward)))
         for distances, gradient in ((away, token), (paid, reward)):
             distances.append(
-                min(float(np.linalg.norm(gradient - one) / np.linalg.norm(one)) for one in (forward, reverse))
+                min(
+                    float(np.linalg.norm(gradient - direction) / np.linalg.norm(direction))
+                    for direction in (forward, reverse)
+                )
             )
     nearest, as_reward = float(np.median(away)), float(np.median(paid))
     return Derived(

@@ -39,7 +39,7 @@ def _tables(features: Array, theta: Array) -> tuple[Array, Array]:
 
 def _advantage(success: float, group: int) -> tuple[float, float]:
     """E[A | r] of a standardized advantage (ddof 0) for r = 0 and 1, the others drawn with this success rate."""
-    found = []
+    rows = []
     for own in (0.0, 1.0):
         total = 0.0
         for others in itertools.product((0.0, 1.0), repeat=group - 1):
@@ -47,8 +47,8 @@ def _advantage(success: float, group: int) -> tuple[float, float]:
             if r.std() > 0:
                 chance = float(np.prod(np.where(r[1:] == 1, success, 1 - success)))
                 total += chance * float((own - r.mean()) / r.std())
-        found.append(total)
-    return found[0], found[1]
+        rows.append(total)
+    return rows[0], rows[1]
 
 
 def bias(features: Array, old: Array, step: Array, right: Array, ratio: Callable[[Array], Array]) -> float:

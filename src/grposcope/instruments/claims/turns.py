@@ -19,11 +19,11 @@ class Episodes:
     def __init__(self, turns: int, seed: int):
         rng = np.random.default_rng([turns, seed])
         histories = [h for t in range(turns) for h in itertools.product((0, 1), repeat=t)]
-        place = {history: i for i, history in enumerate(histories)}
+        index = {history: i for i, history in enumerate(histories)}
         up = 1 / (1 + np.exp(-0.7 * rng.normal(size=len(histories))))
         pays = {(*h, a): float(rng.random() < 0.5) for h in histories for a in (0, 1)}
         paths = list(itertools.product((0, 1), repeat=turns))
-        states = np.array([[place[path[:t]] for t in range(turns)] for path in paths])
+        states = np.array([[index[path[:t]] for t in range(turns)] for path in paths])
         actions = np.array(paths)
         self.chances = np.where(actions == 1, up[states], 1 - up[states]).prod(1)
         self.rewards = np.array([[pays[path[: t + 1]] for t in range(turns)] for path in paths])

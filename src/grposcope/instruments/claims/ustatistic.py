@@ -49,10 +49,10 @@ def oracle(tell: Tell) -> Derived:
         prompt, sigma, residual = policy.parts()
         for group, found in ratios.items():
             own = policy.error(group, leave_one_out) - prompt
-            known = policy.error(group, lambda r, x, values=values: r - values[x]) - prompt  # type: ignore[misc]
-            found.append(own / known)
-            worst = max(worst, abs(own / known - (1 + residual / ((group - 1) * sigma))))
-    mean = {group: math.fsum(found) / len(found) for group, found in ratios.items()}
+            error = policy.error(group, lambda r, x, values=values: r - values[x]) - prompt  # type: ignore[misc]
+            found.append(own / error)
+            worst = max(worst, abs(own / error - (1 + residual / ((group - 1) * sigma))))
+    mean = {group: math.fsum(values) / len(values) for group, values in ratios.items()}
     good = worst < 1e-8 and 1 < mean[16] < mean[8] < mean[2]
     return Derived(
         "holds" if good else "does not hold",
@@ -72,11 +72,11 @@ def universal(tell: Tell) -> Derived:
         policy = EnumeratedPolicy.random(seed, 2, 2, 3, True)
         prompt, _, residual = policy.parts()
         root = 1 + math.sqrt(residual / prompt)
-        one = np.array([policy.error(int(group), leave_one_out) for group in groups])
-        best = {int(groups[(one * groups / budget).argmin()]) for budget in (64, 512, 4096)}
+        error = np.array([policy.error(int(group), leave_one_out) for group in groups])
+        best = {int(groups[(error * groups / budget).argmin()]) for budget in (64, 512, 4096)}
         near = {int(np.clip(math.floor(root), 2, 12)), int(np.clip(math.ceil(root), 2, 12))}
         equal = equal and len(best) == 1 and best <= near
-        needed = one * groups / (one * groups).min()
+        needed = error * groups / (error * groups).min()
         points += [(f"G* = {root:.2f}", float(g), float(y), 0.0) for g, y in zip(groups, needed, strict=True)]
         said.append(f"{min(best)} (1 + √(Δ/V_p) = {root:.2f})")
     return Derived(

@@ -44,16 +44,16 @@ LIMIT = 600
 def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
     """Every run compared with the first; UserError where two share no metric on enough steps. sources: of the runs."""
     names = labels(runs)
-    apart = [differences(runs[0], run) for run in runs[1:]]
+    compared = [differences(runs[0], run) for run in runs[1:]]
     sentence, *text = (
-        _same(name, names[0], runs[0], run) or _conclusion(name, names[0], found, changed(runs[0], run))
-        for name, run, found in zip(names[1:], runs[1:], apart, strict=True)
+        _same(name, names[0], runs[0], run) or _conclusion(name, names[0], rows, changed(runs[0], run))
+        for name, run, rows in zip(names[1:], runs[1:], compared, strict=True)
     )
     held_out = (
         heldout_scores.line(name, names[0], runs[0], run) for name, run in zip(names[1:], runs[1:], strict=True)
     )
     text += [line for line in held_out if line]
-    text += [line for name, found in zip(names[1:], apart, strict=True) if (line := _scale(name, names[0], found))]
+    text += [line for name, rows in zip(names[1:], compared, strict=True) if (line := _scale(name, names[0], rows))]
     texts = written.of_runs(runs, names, sources)
     text += texts.lines
     verdicts = [str(verdict(run, findings_of(run))) for run in runs]
@@ -65,8 +65,8 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
         "ends": ends,
         "not_compared": not_compared,
         "partings": [
-            {"run": source, "metrics": [asdict(one) for one in found]}
-            for source, found in zip(sources[1:], apart, strict=True)
+            {"run": source, "metrics": [asdict(row) for row in rows]}
+            for source, rows in zip(sources[1:], compared, strict=True)
         ],
     }
     if scores := heldout_scores.document(runs):
@@ -75,7 +75,7 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
         document["texts"] = list(texts.document)
     further = [f"Not compared, {line}." for line in not_compared]
     scored = heldout_scores.table(names, runs)
-    tables = [*_tables(names, verdicts, settings, ends, apart), *([scored] if scored else []), *texts.tables]
+    tables = [*_tables(names, verdicts, settings, ends, compared), *([scored] if scored else []), *texts.tables]
     return Answer(
         "parting", INSTRUMENT.question, sentence=sentence, text=[*text, *further], tables=tables, document=document
     )
@@ -83,7 +83,7 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
 
 def _tables(
     names: Sequence[str], verdicts: Sequence[str], settings: Mapping[str, Sequence[Any]],
-    ends: Mapping[str, Sequence[float | None]], apart: Sequence[Sequence[MetricDifference]],
+    ends: Mapping[str, Sequence[float | None]], compared: Sequence[Sequence[MetricDifference]],
 ) -> list[Table]:  # fmt: skip
     """The tables of what runs logged, those with rows."""
     judged = [(name, visible(said, LIMIT)) for name, said in zip(names, verdicts, strict=True)]
@@ -91,8 +91,8 @@ def _tables(
         (visible(name), *("not logged" if value is None else visible(str(value)) for value in values))
         for name, values in settings.items()
     ]
-    means = [(name, *("not logged" if one is None else number(one) for one in row)) for name, row in ends.items()]
-    found: dict[str, tuple[Sequence[str], Sequence[Sequence[str]], str]] = {
+    means = [(name, *("not logged" if value is None else number(value) for value in row)) for name, row in ends.items()]
+    tables: dict[str, tuple[Sequence[str], Sequence[Sequence[str]], str]] = {
         "Verdicts": (("run", "verdict"), judged, ""),
         "Settings that differ": (("setting", *names), differing, ""),
         "The end of each run": (
@@ -102,23 +102,23 @@ def _tables(
         ),
         "Differences": (
             ("run", "metric", names[0], "this run", "difference", "differs", "adjusted p"),
-            _rows(names[1:], apart),
+            _rows(names[1:], compared),
             "Means over the last fifth of the steps that both runs have, and their difference with its standard error, "
             "which allows for noise that lasts over steps. Runs also differ where the difference changes over the "
             "steps. p by Holm's method over metrics.",
         ),
     }
-    return [Table(title, header, rows, caption) for title, (header, rows, caption) in found.items() if rows]
+    return [Table(title, header, rows, caption) for title, (header, rows, caption) in tables.items() if rows]
 
 
-def _rows(names: Sequence[str], apart: Sequence[Sequence[MetricDifference]]) -> list[tuple[str, ...]]:
+def _rows(names: Sequence[str], compared: Sequence[Sequence[MetricDifference]]) -> list[tuple[str, ...]]:
     """A row per run and metric, the surest difference of each run first."""
     return [
-        (name, one.metric, number(one.first), number(one.second),
-         signed(one.second - one.first) + (f" ± {one.se:.2g}" if math.isfinite(one.se) else ""), since(one),
-         f"{one.adjusted:.2g}")
-        for name, found in zip(names, apart, strict=True)
-        for one in sorted(found, key=lambda one: one.adjusted)
+        (name, row.metric, number(row.first), number(row.second),
+         signed(row.second - row.first) + (f" ± {row.se:.2g}" if math.isfinite(row.se) else ""), since(row),
+         f"{row.adjusted:.2g}")
+        for name, rows in zip(names, compared, strict=True)
+        for row in sorted(rows, key=lambda row: row.adjusted)
     ]  # fmt: skip
 
 
@@ -156,11 +156,11 @@ def _conclusion(name: str, other: str, metrics: Sequence[MetricDifference], chan
     differing = [difference for difference in metrics if difference.adjusted < LEVEL]
     if not differing:
         return f"{what}they differ in no metric beyond noise."
-    main, *others = sorted(differing, key=lambda one: (one.metric != "reward", one.adjusted))
+    main, *others = sorted(differing, key=lambda row: (row.metric != "reward", row.adjusted))
     change = main.second - main.first
     sizes = f"{number(main.second)} against {number(main.first)} at the common end ({signed(change)})"
     date = f", different from {_step(main)} on" if main.step is not None else ""
-    also = listed([f"{one.metric} ({signed(one.second - one.first)})" for one in others])
+    also = listed([f"{row.metric} ({signed(row.second - row.first)})" for row in others])
     too = f"; {also} {'differ' if len(others) > 1 else 'differs'} too" if others else ""
     return f"{what}{main.metric} {sizes}{date}{too}."
 
@@ -185,15 +185,15 @@ def _every(count: int) -> str:
 
 def _scale(name: str, other: str, metrics: Sequence[MetricDifference]) -> str:
     """That gradient norms differ by a factor from the first step on while the rollouts do not; empty where not so."""
-    norm = next((one for one in metrics if one.metric == "grad_norm"), None)
+    norm = next((row for row in metrics if row.metric == "grad_norm"), None)
     if norm is None or min(norm.first, norm.second) <= 0 or not norm.whole:
         return ""
     factor = max(norm.first, norm.second) / min(norm.first, norm.second)
-    equal = [one.metric for one in metrics if one.metric in ROLLED and one.adjusted >= LEVEL]
+    equal = [row.metric for row in metrics if row.metric in ROLLED and row.adjusted >= LEVEL]
     if (
         factor < SCALED
         or "reward" not in equal
-        or any(one.metric in ROLLED and one.adjusted < LEVEL for one in metrics)
+        or any(row.metric in ROLLED and row.adjusted < LEVEL for row in metrics)
     ):
         return ""
     return (
@@ -212,7 +212,7 @@ def _settings(runs: Sequence[Run]) -> dict[str, list[Any]]:
     settings = [dict(run.config.get("settings", {})) for run in runs]
     names = dict.fromkeys(name for of_run in settings for name in of_run)
     values = {name: [of_run.get(name) for of_run in settings] for name in names}
-    differ: dict[str, list[Any]] = {name: row for name, row in values.items() if any(one != row[0] for one in row)}
+    differ: dict[str, list[Any]] = {name: row for name, row in values.items() if any(value != row[0] for value in row)}
     return differ | constants(runs)
 
 

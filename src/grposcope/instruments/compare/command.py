@@ -43,21 +43,21 @@ def run(arguments: argparse.Namespace) -> int:
     if len(arguments.paths) < 2:
         raise UserError("compare needs two runs or more; name another one after the first")
     runs = [logs.read(path, arguments) for path in arguments.paths]
-    found = answer.of_runs(runs, [str(path) for path in arguments.paths])
-    said = document.of_answer(found)
-    say(arguments, terminal.text(found))
+    result = answer.of_runs(runs, [str(path) for path in arguments.paths])
+    said = document.of_answer(result)
+    say(arguments, terminal.text(result))
     if arguments.html:
         said["page"] = str(arguments.html)
-        size = _page(runs, found, arguments.html)
+        size = _page(runs, result, arguments.html)
         say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
     finish(arguments, said)
     return 0
 
 
-def _page(runs: Sequence[Run], found: Answer, path: Path) -> int:
+def _page(runs: Sequence[Run], result: Answer, path: Path) -> int:
     """Write the page of all runs, with where they diverge on top; its size in bytes."""
+    from grposcope import runs_page
     from grposcope.commands.report import write_page
-    from grposcope.instruments import page as runs_page
 
     content = runs_page.document(runs)
-    return write_page(replace(content, sections=(found, *content.sections)), path, "--html")
+    return write_page(replace(content, sections=(result, *content.sections)), path, "--html")

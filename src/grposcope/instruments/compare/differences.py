@@ -67,10 +67,10 @@ def differences(first: Run, second: Run) -> list[MetricDifference]:
     for name in COMPARED:
         if name not in first.table or name not in second.table:
             continue
-        one, other = first.table[name][in_first], second.table[name][in_second]
-        finite = np.isfinite(one) & np.isfinite(other)
+        ours, other = first.table[name][in_first], second.table[name][in_second]
+        finite = np.isfinite(ours) & np.isfinite(other)
         if finite.sum() >= LEAST:
-            measured.append(_measure(name, steps[finite], one[finite], other[finite]))
+            measured.append(_measure(name, steps[finite], ours[finite], other[finite]))
     if not measured:
         raise UserError(
             f"{first.meta.source} and {second.meta.source} have {len(steps):,} steps in common, and no metric on "
@@ -103,27 +103,27 @@ def identical(first: Run, second: Run) -> int:
         for name in COMPARED
         if name in first.table and name in second.table
     ]
-    varying = [(one, other) for one, other in pairs if len(np.unique(one[np.isfinite(one)])) > 1]
-    same = all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)
+    varying = [(ours, other) for ours, other in pairs if len(np.unique(ours[np.isfinite(ours)])) > 1]
+    same = all(np.array_equal(ours, other, equal_nan=True) for ours, other in pairs)
     return len(varying) if same and len(in_first) >= LEAST else 0
 
 
 def constants(runs: Sequence[Run]) -> dict[str, list[float | None]]:
     """Columns that are no metric and have one value in each run, and not the same in all: settings that are logged."""
     names = dict.fromkeys(name for run in runs for name in run.table if name not in METRICS and name not in LOGGED)
-    found: dict[str, list[float | None]] = {}
+    settings: dict[str, list[float | None]] = {}
     for name in names:
         values = [_constant(run, name) for run in runs]
         if None not in values and len(set(values)) > 1:
-            found[runs[0].keys.get(name, name)] = values
-    return found
+            settings[runs[0].keys.get(name, name)] = values
+    return settings
 
 
 def _constant(run: Run, name: str) -> float | None:
     """The one value of a column; None where it has none, or several."""
     values = run.table.get(name)
-    known = np.empty(0) if values is None else np.unique(values[np.isfinite(values)])
-    return float(known[0]) if len(known) == 1 else None
+    finite = np.empty(0) if values is None else np.unique(values[np.isfinite(values)])
+    return float(finite[0]) if len(finite) == 1 else None
 
 
 def _parting(steps: Array, difference: Array) -> tuple[int, int, int] | tuple[None, None, None]:

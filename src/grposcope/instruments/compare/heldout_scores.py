@@ -23,7 +23,7 @@ def last(run: Run, metric: str) -> tuple[int, Estimate] | None:
 def in_common(runs: Sequence[Run]) -> list[str]:
     """The held-out scores that all runs have, those that are meant first."""
     others = [set(heldout.of_run(run)) for run in runs[1:]]
-    return [metric for metric in heldout.of_run(runs[0]) if all(metric in known for known in others)]
+    return [metric for metric in heldout.of_run(runs[0]) if all(metric in metrics for metrics in others)]
 
 
 def line(name: str, other: str, first: Run, second: Run) -> str:

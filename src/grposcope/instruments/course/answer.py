@@ -20,4 +20,4 @@ critic = of_metrics("critic", "How well does the critic predict rewards?", CRITI
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """The curves of every part of training that is recorded."""
     drawn = (build(runs) for build in (spread, policy, completions, update, critic))
-    return [one for one in drawn if one is not None]
+    return [figure for figure in drawn if figure is not None]

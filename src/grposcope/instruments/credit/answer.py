@@ -18,20 +18,20 @@ from grposcope.instruments.credit.record import NOT_MEASURED, CreditRecord
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """The last comparison of each run: everything of one, the verdicts of several."""
-    found = section(runs)
-    return [] if found is None else [found]
+    result = section(runs)
+    return [] if result is None else [result]
 
 
 def section(runs: Sequence[Run]) -> Answer | None:
     """What the last comparison of each run found; None where no run has one."""
-    found = [(label, record) for label, _, record in credit.latest(runs)]
-    if not found:
+    records_ = [(label, record) for label, _, record in credit.latest(runs)]
+    if not records_:
         return None
-    document = {label: _document(record) for label, record in found}
-    if len(found) > 1:
-        return replace(_compared(found), document=document)
-    _, record = found[0]
-    drawn = [one for one in (charts.savings(record), charts.frontier(record)) if one is not None]
+    document = {label: _document(record) for label, record in records_}
+    if len(records_) > 1:
+        return replace(_compared(records_), document=document)
+    _, record = records_[0]
+    drawn = [figure for figure in (charts.savings(record), charts.frontier(record)) if figure is not None]
     return replace(of_record(record), figures=drawn, document=document)
 
 
@@ -45,14 +45,16 @@ def of_record(record: CreditRecord) -> Answer:
     )  # fmt: skip
 
 
-def _compared(found: Sequence[tuple[str, CreditRecord]]) -> Answer:
+def _compared(labelled: Sequence[tuple[str, CreditRecord]]) -> Answer:
     """The last comparisons of several runs, a verdict each."""
-    exact = [(label, record.source(EXACT)) for label, record in found]
-    savings = [f"{credit.shown(NOT_MEASURED if one is None else one.saving)} in {label}" for label, one in exact]
+    exact = [(label, record.source(EXACT)) for label, record in labelled]
+    savings = [
+        f"{credit.shown(NOT_MEASURED if source is None else source.saving)} in {label}" for label, source in exact
+    ]
     return Answer(
         "credit", INSTRUMENT.question,
         sentence=f"With exact credit the gradient would need this many times fewer rollouts: {listed(savings)}.",
-        text=[f"{label}: {' '.join([credit.verdict(record), *credit.offers(record)])}" for label, record in found],
+        text=[f"{label}: {' '.join([credit.verdict(record), *credit.offers(record)])}" for label, record in labelled],
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,8 @@ from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.annotation import AnnotationContext
 from grposcope.lab.sampling.annotators import annotator
-from grposcope.lab.sampling.continuations import Continuations, continue_from
+from grposcope.lab.sampling.continuations import ContinuationPlan, Continuations, continue_from
+from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.generation import tokens_with
 from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts, draw
 from grposcope.lab.sampling.rollouts import generator
@@ -115,7 +116,7 @@ def collected(
             f"{value:g}), so no credit gives a gradient; use more prompts, larger groups, or a task "
             "that the model solves sometimes"
         )
-    found = assigned(
+    credits = assigned(
         rollouts,
         task.labels_steps,
         task.name,
@@ -125,42 +126,46 @@ def collected(
     values, at = None, ""
     with timed(seconds, "continuations"):
         if budget.drawn:
-            values, at = _continued(policy, task, drawn, rollouts, reference, budget, sampling, seed, quiet)
+            prompts = tqdm(
+                range(budget.prompts), desc="continuations", unit="prompt", disable=quiet, dynamic_ncols=True
+            )
+            parts, at = _continued(policy, task, drawn, rollouts, prompts, budget.drawn, sampling, seed)
+            values = Values(_joined(parts), _starts(reference)) if parts else None
     if values is None:
         why = "no continuations were drawn" if not budget.drawn else "no rollout has a step or a line break inside it"
-        found.skipped["exact"] = found.skipped["continuations"] = why
+        credits.skipped["exact"] = credits.skipped["continuations"] = why
     else:
-        found.add_continued(rollouts, values, budget.counts)
+        credits.add_continued(rollouts, values, budget.counts)
     with timed(seconds, "trees"):
-        found.add_trees(*drawn_trees(policy, task, drawn.problems, budget.group, sampling, seed, budget.trees))
-    return CreditedBatch(drawn, rollouts, reference, found, values, budget.drawn, at)
+        credits.add_trees(*drawn_trees(policy, task, drawn.problems, budget.group, sampling, seed, budget.trees))
+    return CreditedBatch(drawn, rollouts, reference, credits, values, budget.drawn, at)
 
 
 def vectors(
     policy: Policy, batch: CreditedBatch, temperature: float, width: int = credit_gradients.WIDTH, quiet: bool = False
 ) -> tuple[tuple[str, ...], Tensor]:
     """Names of the base vectors, the reference last, and the gradients (V, P, K) kept as `width` numbers each."""
-    rollouts, reference, found = batch.rollouts, batch.reference, batch.found
-    names = (*found.base, *found.trees, "reference")
+    rollouts, reference, credits = batch.rollouts, batch.reference, batch.found
+    names = (*credits.base, *credits.trees, "reference")
     sketch = credit_gradients.Sketch(credit_gradients.trainable(policy), width)
     outcome = recipes.RLOO.token_advantages(reference, torch.float64)
-    others = [(one.rollouts, one.credit) for one in found.trees.values()] + [(reference, outcome)]
+    others = [(tree.rollouts, tree.credit) for tree in credits.trees.values()] + [(reference, outcome)]
     steps = (1 + len(others)) * rollouts.groups[0]
     with tqdm(total=steps, desc="gradients", unit="prompt", disable=quiet, dynamic_ncols=True) as bar:
-        own = torch.stack(list(found.base.values()))
-        kept = [credit_gradients.of_groups(policy, rollouts, own, temperature, sketch, bar.update)]
+        own = torch.stack(list(credits.base.values()))
+        vectors = [credit_gradients.of_groups(policy, rollouts, own, temperature, sketch, bar.update)]
         for some, given in others:
-            kept.append(credit_gradients.of_groups(policy, some, given[None], temperature, sketch, bar.update))
-    return names, torch.cat(kept)
+            vectors.append(credit_gradients.of_groups(policy, some, given[None], temperature, sketch, bar.update))
+    return names, torch.cat(vectors)
 
 
-def products(kept: Tensor) -> np.ndarray:
+def products(vectors: Tensor) -> np.ndarray:
     """Inner products (V, P, V, P) of kept vectors (V, P, K)."""
-    every = kept.flatten(0, 1)
+    every = vectors.flatten(0, 1)
     gram = torch.zeros(len(every), len(every), dtype=torch.float64)
     for piece in every.split(4096, 1):
         gram += piece.double() @ piece.double().mT
-    return gram.reshape(*kept.shape[:2], *kept.shape[:2]).numpy()
+    return gram.reshape(*vectors.shape[:2], *vectors.shape[:2]).numpy()
 
 
 def _check(budget: CreditBudget) -> None:
@@ -196,8 +201,8 @@ def _supplied(
         raise UserError(f"needs {what} in addition to the policy, but none was given")
     learned = critic.folder if critic is not None else None
     context = AnnotationContext(policy, temperature, rollouts.groups[1], task.instruction, learned=learned)
-    given = annotator(credit.chosen(name), context)
-    return rollouts if given is None else given(rollouts, problems)
+    annotate = annotator(credit.chosen(name), context)
+    return rollouts if annotate is None else annotate(rollouts, problems)
 
 
 def _split(rollouts: RolloutBatch, group: int) -> tuple[RolloutBatch, RolloutBatch]:
@@ -210,43 +215,49 @@ def _continued(
     task: Task,
     drawn: DrawnRollouts,
     rollouts: RolloutBatch,
-    reference: RolloutBatch,
-    budget: CreditBudget,
+    prompts: Iterable[int],
+    k: int,
     sampling: Sampling,
     seed: int,
-    quiet: bool,
-) -> tuple[Values | None, str]:
-    """Continuations from the ends of steps, else of lines, a few prompts at a time; None where there are none."""
+) -> tuple[Sequence[Continuations], str]:
+    """Continuations from the ends of steps, else of lines, one of the `prompts` at a time; and what they start from."""
     if task.labels_steps:
         at, inside = "steps", boundaries.steps(rollouts)
     else:
         at, inside = "lines", boundaries.marked(rollouts, tokens_with(policy, "\n"))
-    inside = [[place for place in some if place < sampling.max_tokens] for some in inside]
+    inside = [[step for step in some if step < sampling.max_tokens] for some in inside]
     if not any(inside):
-        return None, ""
+        return (), ""
+    settings = DrawSettings(sampling)
     stream = generator(seed, "continuations", device=policy.model.device)
     parts: list[Continuations] = []
     size = rollouts.groups[1]
-    for p in tqdm(range(budget.prompts), desc="continuations", unit="prompt", disable=quiet, dynamic_ncols=True):
+    for p in prompts:
         own: list[Sequence[int]] = [[] for _ in inside]
         own[p * size : (p + 1) * size] = inside[p * size : (p + 1) * size]
         if any(own):
-            parts.append(continue_from(policy, task, drawn.problems, rollouts, own, budget.drawn, sampling, stream))
+            parts.append(
+                continue_from(policy, task, drawn.problems, rollouts, ContinuationPlan(own, k), settings, stream)
+            )
+    return parts, at
+
+
+def _starts(reference: RolloutBatch) -> Tensor:
+    """Mean rewards of both halves of every group, (2, P)."""
     value = reference.rewards.double()
     half = value.shape[1] // 2
-    starts = torch.stack((value[:, :half].mean(-1), value[:, half : 2 * half].mean(-1)))
-    return Values(_joined(parts), starts), at
+    return torch.stack((value[:, :half].mean(-1), value[:, half : 2 * half].mean(-1)))
 
 
 def _joined(parts: Sequence[Continuations]) -> Continuations:
     """Continuations of several prompts as one."""
-    offsets = np.cumsum([0, *(len(part.rewards) for part in parts)])[:-1].tolist()
+    offsets = np.cumsum([0, *(len(draws.rewards) for draws in parts)])[:-1].tolist()
     return Continuations(
-        row=torch.cat([part.row for part in parts]),
-        place=torch.cat([part.place for part in parts]),
-        which=torch.cat([part.which + offset for part, offset in zip(parts, offsets, strict=True)]),
-        rewards=torch.cat([part.rewards for part in parts]),
-        lengths=torch.cat([part.lengths for part in parts]),
+        row=torch.cat([draws.row for draws in parts]),
+        place=torch.cat([draws.place for draws in parts]),
+        which=torch.cat([draws.which + offset for draws, offset in zip(parts, offsets, strict=True)]),
+        rewards=torch.cat([draws.rewards for draws in parts]),
+        lengths=torch.cat([draws.lengths for draws in parts]),
         texts=(),
     )
 
@@ -261,8 +272,8 @@ def _extra(continuations: Continuations, rollouts: RolloutBatch) -> np.ndarray:
 
 
 @contextmanager
-def timed(seconds: dict[str, float], part: str) -> Iterator[None]:
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
     """Note the seconds of what is inside under the name of its part."""
     began = time.perf_counter()
     yield
-    seconds[part] = round(time.perf_counter() - began, 1)
+    seconds[stage] = round(time.perf_counter() - began, 1)

@@ -104,8 +104,8 @@ def check_flags(arguments: argparse.Namespace) -> None:
         if value is not None and value < least:
             raise UserError(f"--{name} {value} must be at least {least}")
     given = {name: getattr(arguments, name) or 1 for name in ("prompts", "group", "reference")}
-    kept = given["group"] + given["reference"]
-    sizes = {"--prompts": given["prompts"], "--group + --reference": kept}
+    rollouts = given["group"] + given["reference"]
+    sizes = {"--prompts": given["prompts"], "--group + --reference": rollouts}
     batch_memory.check(sizes, arguments.max_tokens, gram=True, longest="--max-tokens")
 
 
@@ -137,14 +137,14 @@ def run(arguments: argparse.Namespace) -> int:
     budget = _budget(arguments, policy, counts)
     sampling = Sampling(arguments.max_tokens or task.max_tokens, arguments.temperature)
     _foretell(policy, budget, sampling)
-    found = credit_frontier.measure(
+    frontier = credit_frontier.measure(
         policy, task, budget, sampling, arguments.seed, source.step, not sys.stderr.isatty(), _critic(source)
     )
-    answer = of_record(found.record)
+    answer = of_record(frontier.record)
     say(arguments, terminal.text(answer))
     paths = {}
     if folder is not None:
-        paths = {name: str(path) for name, path in records.write(folder, found.record, found.rollouts).items()}
+        paths = {name: str(path) for name, path in records.write(folder, frontier.record, frontier.rollouts).items()}
         shown = source.run if folder == place else folder
         say(arguments, f"written to {folder}; grposcope report {shown} draws it")
     else:
@@ -168,8 +168,8 @@ def _foretell(policy: Policy, budget: CreditBudget, sampling: Sampling) -> None:
     trained = trainable(policy).values()
     gradient = sum(p.numel() * (p.itemsize + 1) for p in trained)
     entries = min(WIDTH, sum(p.numel() for p in trained))
-    kept = 4.0 * SOURCES * budget.prompts * entries
-    needed = gradient + kept + largest * pass_cost.autograd_bytes(model, sampling.max_tokens)
+    gradient_bytes = 4.0 * SOURCES * budget.prompts * entries
+    needed = gradient + gradient_bytes + largest * pass_cost.autograd_bytes(model, sampling.max_tokens)
     batch_memory.refuse_if_full(
         "credit", needed, policies.available_memory(model.device),
         "give a smaller --group and --reference, fewer --max-tokens, --dtype bfloat16 or a smaller model",
@@ -218,7 +218,7 @@ def _critic(source: ModelSource) -> LearnedCritic | None:
 def _counts(arguments: argparse.Namespace) -> tuple[int, ...]:
     """The numbers of continuations that are priced."""
     try:
-        counts = tuple(sorted({int(part) for part in arguments.continuations.split(",") if part.strip()}))
+        counts = tuple(sorted({int(word) for word in arguments.continuations.split(",") if word.strip()}))
     except ValueError:
         raise UserError(f"--continuations {arguments.continuations}: write whole numbers such as 2,4,8") from None
     if not counts or min(counts) < 1:
@@ -247,7 +247,7 @@ def _trees(arguments: argparse.Namespace) -> tuple[str, ...]:
     """The widths of the trees, which must make sense in themselves; whether they fit the group is said in the table."""
     from grposcope.lab.credit import chosen
 
-    wanted = tuple(part.strip() for part in arguments.trees.split(",") if part.strip())
+    wanted = tuple(word.strip() for word in arguments.trees.split(",") if word.strip())
     for widths in wanted:
         try:
             chosen(f"tree:widths={widths}")

@@ -131,14 +131,14 @@ class Products:
         vectors, prompts = gram.shape[:2]
         same = np.einsum("apbp->pab", gram).reshape(prompts, -1)
         within = (weights @ same / weights.sum(-1, keepdims=True)).reshape(-1, vectors, vectors)
-        apart = gram.transpose(1, 0, 2, 3).copy()  # (P, V, V, P)
-        apart[np.arange(prompts), :, :, np.arange(prompts)] = 0.0
+        by_pair = gram.transpose(1, 0, 2, 3).copy()  # (P, V, V, P)
+        by_pair[np.arange(prompts), :, :, np.arange(prompts)] = 0.0
         pairs = weights.sum(-1) ** 2 - (weights**2).sum(-1)
         across = np.empty_like(within)
         for start in range(0, len(weights), AT_ONCE):
-            part = weights[start : start + AT_ONCE]
-            inner = (part @ apart.reshape(prompts, -1)).reshape(len(part), vectors, vectors, prompts)
-            across[start : start + AT_ONCE] = np.einsum("kabq,kq->kab", inner, part)
+            piece = weights[start : start + AT_ONCE]
+            inner = (piece @ by_pair.reshape(prompts, -1)).reshape(len(piece), vectors, vectors, prompts)
+            across[start : start + AT_ONCE] = np.einsum("kabq,kq->kab", inner, piece)
         with np.errstate(divide="ignore", invalid="ignore"):
             return cls(within, across / pairs[:, None, None], weights)
 
@@ -146,21 +146,21 @@ class Products:
         """‖E v‖² (k,) of a combination (V,) of the base vectors, from pairs of prompts."""
         return np.asarray(np.einsum("a,kab,b->k", vector, self.across, vector))
 
-    def product(self, one: NDArray, other: NDArray) -> NDArray:
+    def product(self, matrix: NDArray, other: NDArray) -> NDArray:
         """⟨E v, E u⟩ (k,) of two combinations, from pairs of prompts."""
-        return np.asarray(np.einsum("a,kab,b->k", one, self.across, other))
+        return np.asarray(np.einsum("a,kab,b->k", matrix, self.across, other))
 
-    def beside(self, one: NDArray, other: NDArray) -> NDArray:
+    def beside(self, matrix: NDArray, other: NDArray) -> NDArray:
         """E⟨v, u⟩ (k,) of two combinations of the same prompt."""
-        return np.asarray(np.einsum("a,kab,b->k", one, self.within, other))
+        return np.asarray(np.einsum("a,kab,b->k", matrix, self.within, other))
 
     def variance(self, source: GradientSource) -> NDArray:
         """tr Cov ĝ_p (k,): of prompts and rollouts together."""
         return np.einsum("ab,kab->k", source.second, self.within) - self.square(source.mean)
 
-    def covariance(self, one: NDArray, other: NDArray) -> NDArray:
+    def covariance(self, matrix: NDArray, other: NDArray) -> NDArray:
         """tr Cov(v, u) (k,) of two combinations of the base vectors."""
-        return self.beside(one, other) - self.product(one, other)
+        return self.beside(matrix, other) - self.product(matrix, other)
 
 
 def plain(name: str, base: NDArray, tokens: NDArray, unbiased: bool) -> GradientSource:
@@ -202,10 +202,10 @@ def measure(
     target = np.eye(gram.shape[0])[reference]
     own = [effective(gram, source) for source in sources]
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = [_of_source(source, sources[0], target, products, prompts) for source in sources]
+        errors = [_of_source(source, sources[0], target, products, prompts) for source in sources]
         compared = tuple(
-            _beside(source, one, found[0], prompts, min(own[0], equal))
-            for source, one, equal in zip(sources, found, own, strict=True)
+            _beside(source, error, errors[0], prompts, min(own[0], equal))
+            for source, error, equal in zip(sources, errors, own, strict=True)
         )
         between = products.beside(sources[0].mean, target) - products.square(target)
         floor = between / products.variance(sources[0])
@@ -228,11 +228,15 @@ def ratio(numerators: NDArray, denominators: NDArray, replicates: int = 2000, se
 
 def pays(sources: Sequence[SourceError], level: float = 0.05) -> tuple[SourceError, ...]:
     """Sources whose saving is above 1, with a chance of at most `level` that any is named wrongly (Bonferroni)."""
-    known = [one for one in sources if math.isfinite(one.saving.value) and one.log_error > 0]
-    if not known:
+    comparable = [source for source in sources if math.isfinite(source.saving.value) and source.log_error > 0]
+    if not comparable:
         return ()
-    reach = {one.name: _quantile(1 - level / len(known), one.effective) for one in known}
-    return tuple(one for one in known if math.log(max(one.saving.value, 1e-300)) > reach[one.name] * one.log_error)
+    reach = {source.name: _quantile(1 - level / len(comparable), source.effective) for source in comparable}
+    return tuple(
+        source
+        for source in comparable
+        if math.log(max(source.saving.value, 1e-300)) > reach[source.name] * source.log_error
+    )
 
 
 def prompts_to_tell(saving: float, log_error: float, prompts: int) -> float:
@@ -258,25 +262,25 @@ def _of_source(
     source: GradientSource, base: GradientSource, target: NDArray, products: Products, prompts: int
 ) -> _Found:
     scale = products.beside(source.mean, target) / products.beside(base.mean, target)
-    kept = np.ones_like(scale) if source.unbiased else scale
+    divisor = np.ones_like(scale) if source.unbiased else scale
     control = base.mean - target  # mere noise, part of which the source shares
-    apart = source.mean[None] / kept[:, None] - target
+    errors = source.mean[None] / divisor[:, None] - target
     noise = products.covariance(control, control)[0]
-    share = 0.0 if source is base or not noise > 0 else products.covariance(apart[0], control)[0] / noise
-    apart = apart - share * control
-    bias = np.einsum("ka,kab,kb->k", apart, products.across, apart)
-    error = products.variance(source) / (kept**2 * prompts)
+    share = 0.0 if source is base or not noise > 0 else products.covariance(errors[0], control)[0] / noise
+    errors = errors - share * control
+    bias = np.einsum("ka,kab,kb->k", errors, products.across, errors)
+    error = products.variance(source) / (divisor**2 * prompts)
     if not source.unbiased:
         error = error + np.maximum(bias, 0.0)
     return _Found(error, scale, bias, products.weights @ source.tokens / products.weights.sum(-1))
 
 
-def _beside(source: GradientSource, found: _Found, base: _Found, prompts: int, equal: float) -> SourceError:
+def _beside(source: GradientSource, error: _Found, base: _Found, prompts: int, equal: float) -> SourceError:
     """The errors of one source beside those of outcome credit. equal: prompts that would make as much of the error."""
-    drawn = len(found.scale) - prompts  # the sample itself and its bootstrap; those without one prompt follow
-    tokens, mse = found.tokens / base.tokens, found.error / base.error
+    drawn = len(error.scale) - prompts  # the sample itself and its bootstrap; those without one prompt follow
+    tokens, mse = error.tokens / base.tokens, error.error / base.error
     saving = 1 / (tokens * mse)
-    scale = _percentile(found.scale[:drawn])
+    scale = _percentile(error.scale[:drawn])
     flag = ""
     if not source.unbiased and not scale.low > 0:
         flag = "its gradient does not differ from 0 beyond noise, so its scale is unknown"
@@ -289,7 +293,7 @@ def _beside(source: GradientSource, found: _Found, base: _Found, prompts: int, e
         mse=unknown if lost else _of_logs(mse, prompts, equal)[0],
         saving=unknown if lost else _of_logs(saving, prompts, equal)[0],
         scale=scale,
-        bias=unknown if lost else _root(_percentile((found.bias / base.error)[:drawn])),
+        bias=unknown if lost else _root(_percentile((error.bias / base.error)[:drawn])),
         unbiased=source.unbiased,
         log_error=math.nan if lost else _of_logs(saving, prompts, equal)[1],
         effective=equal,
@@ -331,6 +335,6 @@ def _root(square: Ranged) -> Ranged:
 
 def _halves(halves: tuple[int, int], vectors: int) -> tuple[NDArray, NDArray, NDArray]:
     """Mean of two base vectors (V,), and the forms (V, V) of ⟨u, u′⟩ and (‖u‖² + ‖u′‖²)/2."""
-    one, other = np.eye(vectors)[list(halves)]
-    both = (np.outer(one, other) + np.outer(other, one)) / 2
-    return (one + other) / 2, both, (np.outer(one, one) + np.outer(other, other)) / 2
+    first, other = np.eye(vectors)[list(halves)]
+    both = (np.outer(first, other) + np.outer(other, first)) / 2
+    return (first + other) / 2, both, (np.outer(first, first) + np.outer(other, other)) / 2

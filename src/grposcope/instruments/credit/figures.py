@@ -21,11 +21,11 @@ COLOURS = {"from the rollouts alone": "var(--run-1)", "bought with tokens": "var
 
 def frontier(record: CreditRecord) -> Figure | None:
     """Every source at its tokens and error, logarithmic, with 95 % intervals; None where no error is known."""
-    known = [one for one in record.sources if _drawable(one)]
-    if len(known) < 2:
+    drawable = [source for source in record.sources if _drawable(source)]
+    if len(drawable) < 2:
         return None
-    rows = [_row(one) for one in known]
-    tokens = [one.tokens.value for one in known]
+    rows = [_row(source) for source in drawable]
+    tokens = [source.tokens.value for source in drawable]
     ends = [0.9 * min(tokens), 1.25 * max(tokens)]
     data: dict[str, Columns] = {
         "sources": {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)},
@@ -56,15 +56,15 @@ def frontier(record: CreditRecord) -> Figure | None:
 
 def savings(record: CreditRecord) -> Figure | None:
     """What every source saves for the tokens that it takes, a row each; None where none is known."""
-    known = [one for one in record.sources if math.isfinite(one.saving.value) and one.saving.value > 0]
-    if len(known) < 2:
+    measured = [source for source in record.sources if math.isfinite(source.saving.value) and source.saving.value > 0]
+    if len(measured) < 2:
         return None
     names = ("source", "group", "saving", "low", "high", "shown")
     rows = []
-    for one in sorted(known, key=lambda one: -one.saving.value):
-        low, high = (end if end > 0 and math.isfinite(end) else one.saving.value for end in _ends(one))
-        numbers = rounded([one.saving.value, low, high])
-        rows.append((visible(one.name, 60), _group(one), *numbers, shown(one.saving)))
+    for source in sorted(measured, key=lambda one: -one.saving.value):
+        low, high = (end if end > 0 and math.isfinite(end) else source.saving.value for end in _ends(source))
+        numbers = rounded([source.saving.value, low, high])
+        rows.append((visible(source.name, 60), _group(source), *numbers, shown(source.saving)))
     data: dict[str, Columns] = {
         "savings": {name: [row[i] for row in rows] for i, name in enumerate(names)},
         "even": {"saving": [1.0]},
@@ -87,22 +87,24 @@ def savings(record: CreditRecord) -> Figure | None:
                        height=max(200, 20 * len(rows) + 20))  # fmt: skip
 
 
-def _ends(one: SourceRecord) -> tuple[float, float]:
-    return one.saving.low, one.saving.high
+def _ends(source: SourceRecord) -> tuple[float, float]:
+    return source.saving.low, source.saving.high
 
 
-def _group(one: SourceRecord) -> str:
+def _group(source: SourceRecord) -> str:
     """The name of the colour of a source."""
-    return list(COLOURS)[2 if not one.purchasable else 1 if one.tokens.value > 1.001 else 0]
+    return list(COLOURS)[2 if not source.purchasable else 1 if source.tokens.value > 1.001 else 0]
 
 
-def _drawable(one: SourceRecord) -> bool:
-    named = one.name in (BASE, "exact", "prefix", "state") or one.tokens.value != 1
-    return named and all(math.isfinite(value) and value > 0 for value in (one.tokens.value, one.mse.value))
+def _drawable(source: SourceRecord) -> bool:
+    named = source.name in (BASE, "exact", "prefix", "state") or source.tokens.value != 1
+    return named and all(math.isfinite(value) and value > 0 for value in (source.tokens.value, source.mse.value))
 
 
-def _row(one: SourceRecord) -> tuple[object, ...]:
-    low, high = (end if end > 0 and math.isfinite(end) else one.mse.value for end in (one.mse.low, one.mse.high))
-    drawn = rounded([one.tokens.value, one.mse.value, low, high])
-    named = visible(one.name, 60)
-    return named, _group(one), *drawn, shown(one.mse), f"{number(one.saving.value)} ×"
+def _row(source: SourceRecord) -> tuple[object, ...]:
+    low, high = (
+        end if end > 0 and math.isfinite(end) else source.mse.value for end in (source.mse.low, source.mse.high)
+    )
+    drawn = rounded([source.tokens.value, source.mse.value, low, high])
+    named = visible(source.name, 60)
+    return named, _group(source), *drawn, shown(source.mse), f"{number(source.saving.value)} ×"

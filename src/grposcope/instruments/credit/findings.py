@@ -61,7 +61,7 @@ def verdict(record: CreditRecord) -> str:
 
 def offers(record: CreditRecord) -> list[str]:
     """The cheapest source that pays, and what continuations would cost: a sentence each."""
-    return [f"{capitalised(part)}." for part in (_paying(record), _continued(record)) if part]
+    return [f"{capitalised(sentence)}." for sentence in (_paying(record), _continued(record)) if sentence]
 
 
 def details(record: CreditRecord) -> list[str]:
@@ -84,7 +84,7 @@ def details(record: CreditRecord) -> list[str]:
             f"far; at {step}, another has the same step. If these shares are large, credit from merged rollouts looks "
             "better here than in general."
         )
-    if disguised := [one.name for one in record.sources if _same_as_outcome(one)]:
+    if disguised := [source.name for source in record.sources if _same_as_outcome(source)]:
         said.append(f"Constant within every rollout, and so identical to outcome credit: {listed(disguised)}.")
     return said
 
@@ -92,9 +92,9 @@ def details(record: CreditRecord) -> list[str]:
 def missing(record: CreditRecord) -> list[str]:
     """A sentence for each reason why sources were not measured, or nothing can be told of them."""
     doubts: dict[str, list[str]] = {}
-    for one in record.sources:
-        if one.mse.flag:
-            doubts.setdefault(one.mse.flag, []).append(visible(one.name))
+    for source in record.sources:
+        if source.mse.flag:
+            doubts.setdefault(source.mse.flag, []).append(visible(source.name))
     unsure = [f"Cannot tell for {listed(names)}: {why}." for why, names in doubts.items()]
     return unsure + [f"Skipped {visible(name)}: {visible(why)}." for name, why in record.skipped.items()]
 
@@ -102,7 +102,7 @@ def missing(record: CreditRecord) -> list[str]:
 def numbers(record: CreditRecord) -> tuple[KeyNumber, ...]:
     """The numbers of a comparison that are shown large."""
     named = {"exact credit saves": EXACT, "merged prefixes save": "prefix"}
-    savings = {title: one.saving for title, name in named.items() if (one := record.source(name)) is not None}
+    savings = {title: source.saving for title, name in named.items() if (source := record.source(name)) is not None}
     return tuple(
         KeyNumber(
             title, Estimate(saving.value, math.nan, 0, "see the interval"), f"{number(saving.value)} ×",
@@ -117,11 +117,12 @@ def rows(record: CreditRecord) -> list[tuple[str, ...]]:
     """The table of sources, a row each, by HEADER."""
     return [
         (
-            visible(one.name, 60), one.kind, f"{number(one.tokens.value)} ×", shown(one.mse), shown(one.saving),
-            _bias(one),
-            shown(one.wrong, percent), percent(one.within.value), percent(one.common.value),
+            visible(source.name, 60), source.kind, f"{number(source.tokens.value)} ×", shown(source.mse),
+            shown(source.saving),
+            _bias(source),
+            shown(source.wrong, percent), percent(source.within.value), percent(source.common.value),
         )
-        for one in record.sources
+        for source in record.sources
     ]  # fmt: skip
 
 
@@ -180,28 +181,28 @@ def _fewer(saving: Ranged, what: str) -> str:
 
 def _paying(record: CreditRecord) -> str:
     bought = _bought(record)
-    names = {one.name for one in credit_error.pays([one.error() for one in bought])}
-    if paying := sorted((one for one in bought if one.name in names), key=lambda one: one.tokens.value):
-        least = [one for one in paying if one.tokens.value <= paying[0].tokens.value * 1.001]
-        best = max(least, key=lambda one: one.saving.value)
+    names = {source.name for source in credit_error.pays([source.error() for source in bought])}
+    if paying := sorted((source for source in bought if source.name in names), key=lambda source: source.tokens.value):
+        least = [source for source in paying if source.tokens.value <= paying[0].tokens.value * 1.001]
+        best = max(least, key=lambda source: source.saving.value)
         return f"the cheapest source that pays is {_saving(best)}"
-    known = [one for one in bought if math.isfinite(one.saving.value)]
-    if not known:
+    measured = [source for source in bought if math.isfinite(source.saving.value)]
+    if not measured:
         return "no source of credit that costs tokens was measured"
-    best = max(known, key=lambda one: one.saving.value)
+    best = max(measured, key=lambda source: source.saving.value)
     return f"no measured source is shown to pay; the best of them is {_saving(best)}"
 
 
-def _saving(one: SourceRecord) -> str:
+def _saving(source: SourceRecord) -> str:
     """A source with what it saves."""
-    return f"{visible(one.name)}, which takes {_fewer(one.saving, 'tokens')}"
+    return f"{visible(source.name)}, which takes {_fewer(source.saving, 'tokens')}"
 
 
 def _continued(record: CreditRecord) -> str:
-    every = [one for one in _bought(record) if one.kind == "ii" and math.isfinite(one.saving.value)]
+    every = [source for source in _bought(record) if source.kind == "ii" and math.isfinite(source.saving.value)]
     if not every:
         return ""
-    best = max(every, key=lambda one: one.saving.value)
+    best = max(every, key=lambda source: source.saving.value)
     estimate = f"credit from K = {best.name.rpartition('=')[2]} continuations per step"
     if best.saving.value >= 1:
         return f"{estimate} takes {number(best.saving.value)} × fewer tokens, the continuations included"
@@ -210,22 +211,22 @@ def _continued(record: CreditRecord) -> str:
 
 
 def _bought(record: CreditRecord) -> list[SourceRecord]:
-    return [one for one in record.sources if one.purchasable and one.name != BASE]
+    return [source for source in record.sources if source.purchasable and source.name != BASE]
 
 
-def _more(one: SourceRecord, record: CreditRecord) -> str:
+def _more(source: SourceRecord, record: CreditRecord) -> str:
     """How many prompts would tell a saving of this size from 1."""
-    needed = credit_error.prompts_to_tell(one.saving.value, one.log_error, record.prompts)
+    needed = credit_error.prompts_to_tell(source.saving.value, source.log_error, record.prompts)
     if not math.isfinite(needed) or needed > 100_000:
         return "that saving is too close to 1 to be measured with any number of prompts"
     return f"about {max(float(f'{needed:.2g}'), record.prompts + 1):,.0f} prompts would decide"
 
 
-def _bias(one: SourceRecord) -> str:
-    if one.name == BASE:
+def _bias(source: SourceRecord) -> str:
+    if source.name == BASE:
         return "none"
-    return f"none ({shown(one.bias)} measured)" if one.unbiased else shown(one.bias)
+    return f"none ({shown(source.bias)} measured)" if source.unbiased else shown(source.bias)
 
 
-def _same_as_outcome(one: SourceRecord) -> bool:
-    return not one.name.startswith(BASE) and one.within.value < 1e-9
+def _same_as_outcome(source: SourceRecord) -> bool:
+    return not source.name.startswith(BASE) and source.within.value < 1e-9

@@ -62,13 +62,13 @@ def measure(
     """
     seconds: dict[str, float] = {}
     batch = collected(policy, task, budget, sampling, seed, quiet, seconds, critic)
-    drawn, rollouts, found, values = batch.drawn, batch.rollouts, batch.found, batch.values
+    drawn, rollouts, credits, values = batch.drawn, batch.rollouts, batch.found, batch.values
     with timed(seconds, "gradients"):
-        names, kept = vectors(policy, batch, sampling.temperature, quiet=quiet)
-        gram = products(kept)
+        names, by_name = vectors(policy, batch, sampling.temperature, quiet=quiet)
+        gram = products(by_name)
     sources = batch.sources(names)
     compared = credit_error.measure(gram, sources, names.index("reference"), seed=seed)
-    signs = {} if values is None else wrong_signs(found, values, rollouts)
+    signs = {} if values is None else wrong_signs(credits, values, rollouts)
     record = CreditRecord(
         model=policy.name, task=task.name, step=step, seed=seed, prompts=budget.prompts, group=budget.group,
         temperature=sampling.temperature, solved=float(rollouts.rewards.mean()), tokens=float(batch.tokens.mean()),
@@ -76,10 +76,10 @@ def measure(
         continuations=0 if values is None else budget.drawn, oracle=budget.oracle and values is not None,
         extra=float(batch.extra.mean()), reference=budget.reference, recurrence=_recurrence(rollouts),
         floor=compared.floor, effective=compared.effective,
-        sources=tuple(_source(one, found, signs, rollouts) for one in compared.sources),
-        skipped=found.skipped, seconds=seconds,
+        sources=tuple(_source(source, credits, signs, rollouts) for source in compared.sources),
+        skipped=credits.skipped, seconds=seconds,
     )  # fmt: skip
-    return Frontier(record, _kept(policy, drawn, rollouts, found), gram, tuple(sources))
+    return Frontier(record, _kept(policy, drawn, rollouts, credits), gram, tuple(sources))
 
 
 def _recurrence(rollouts: RolloutBatch) -> dict[str, float]:
@@ -105,34 +105,34 @@ def _met(numbers: Tensor, inside: Tensor) -> float:
 
 
 def _source(
-    error: credit_error.SourceError, found: Credits, signs: dict[str, credit_error.Ranged], rollouts: RolloutBatch
+    error: credit_error.SourceError, credits: Credits, signs: dict[str, credit_error.Ranged], rollouts: RolloutBatch
 ) -> SourceRecord:
-    tree = found.trees.get(error.name)
-    given, own = (found.shown[error.name], rollouts) if tree is None else (tree.credit, tree.rollouts)
-    within, common = shares_of_squares(given.to(own.mask.device), own)
+    tree = credits.trees.get(error.name)
+    shown, own = (credits.shown[error.name], rollouts) if tree is None else (tree.credit, tree.rollouts)
+    within, common = shares_of_squares(shown.to(own.mask.device), own)
     return SourceRecord(
-        name=error.name, kind=found.kinds[error.name], purchasable=error.name in found.purchasable,
+        name=error.name, kind=credits.kinds[error.name], purchasable=error.name in credits.purchasable,
         unbiased=error.unbiased, tokens=error.tokens, mse=error.mse, saving=error.saving, scale=error.scale,
         bias=error.bias, wrong=signs.get(error.name, credit_error.Ranged(flag="not measured")), within=within,
         common=common, log_error=error.log_error, effective=error.effective,
     )  # fmt: skip
 
 
-def _kept(policy: Policy, drawn: DrawnRollouts, rollouts: RolloutBatch, found: Credits) -> tuple[Rollout, ...]:
+def _kept(policy: Policy, drawn: DrawnRollouts, rollouts: RolloutBatch, credits: Credits) -> tuple[Rollout, ...]:
     """Rollouts of some prompts, live groups first, with every credit to three digits."""
     prompts, group = rollouts.groups
     dead = advantages.dead(rollouts.rewards).tolist()
     every = drawn.rollouts.groups[1]
-    kept = []
+    tokens = []
     for p in sorted(range(prompts), key=lambda p: dead[p])[:KEPT]:
         for j in range(group):
             row, mask = p * group + j, rollouts.mask[p * group + j]
             columns = {
                 visible(name, 60): np.array([float(f"{value:.3g}") for value in given[row][mask].tolist()])
-                for name, given in found.shown.items()
+                for name, given in credits.shown.items()
                 if not name.startswith(f"{BASE}:")
             }
-            kept.append(
+            tokens.append(
                 Rollout(
                     problem=drawn.problems[p].id,
                     prompt=drawn.problems[p].prompt,
@@ -142,4 +142,4 @@ def _kept(policy: Policy, drawn: DrawnRollouts, rollouts: RolloutBatch, found: C
                     measures=columns,
                 )
             )
-    return tuple(kept)
+    return tuple(tokens)

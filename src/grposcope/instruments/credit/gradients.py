@@ -75,27 +75,29 @@ def of_groups(
     prompts, group = rollouts.groups
     trained = trainable(policy)
     sketch = sketch or Sketch(trained)
-    found = torch.zeros(len(credits), prompts, sketch.width)
+    gradients = torch.zeros(len(credits), prompts, sketch.width)
     for p in range(prompts):
         rows = torch.arange(p * group, (p + 1) * group, device=rollouts.mask.device)
         mask = rollouts.mask[rows]
-        given = credits[:, rows.to(credits.device)][:, mask.to(credits.device)]  # (V, tokens of the group)
-        given = given.double().cpu() / group  # where the kept vectors are
-        basis, parts = independent(given)
+        live = credits[:, rows.to(credits.device)][:, mask.to(credits.device)]  # (V, tokens of the group)
+        live = live.double().cpu() / group  # where the kept vectors are
+        basis, parts = independent(live)
         if len(basis):
             vectors = _backward(policy, rollouts, rows, basis, temperature, trained, sketch)
-            found[:, p] = (parts @ vectors.double()).float()
+            gradients[:, p] = (parts @ vectors.double()).float()
         progress()
-    if not bool(found.isfinite().all()):
+    if not bool(gradients.isfinite().all()):
         raise UserError("a gradient is not finite; load the model in float32, or look at the checkpoint for NaN")
-    return found
+    return gradients
 
 
 def independent(credits: Float[Tensor, "V N"]) -> tuple[Float[Tensor, "R N"], Float[Tensor, "V R"]]:
     """Orthonormal rows that span the credits, and the credits' coordinates: `parts @ basis` are the credits again."""
-    left, sizes, right = torch.linalg.svd(credits, full_matrices=False)
-    kept = sizes > INDEPENDENT * sizes[0] if len(sizes) and float(sizes[0]) > 0 else torch.zeros_like(sizes).bool()
-    return right[kept], left[:, kept] * sizes[kept]
+    mixing, sizes, right = torch.linalg.svd(credits, full_matrices=False)
+    independent = (
+        sizes > INDEPENDENT * sizes[0] if len(sizes) and float(sizes[0]) > 0 else torch.zeros_like(sizes).bool()
+    )
+    return right[independent], mixing[:, independent] * sizes[independent]
 
 
 def trainable(policy: Policy) -> dict[str, Tensor]:

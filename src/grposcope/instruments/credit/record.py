@@ -107,13 +107,13 @@ class CreditRecord:
 
     def source(self, name: str) -> SourceRecord | None:
         """The source of this name; None where it was not measured."""
-        return next((one for one in self.sources if one.name == name), None)
+        return next((source for source in self.sources if source.name == name), None)
 
     def summary(self) -> dict[str, Any]:
         """The content of credit.json: what the commands print as JSON."""
         absent = [name for name in ("step", "seed") if getattr(self, name) is None]
         return {
-            entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in ("folder", *absent)
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("folder", *absent)
         }
 
     def read_rollouts(self) -> tuple[Rollout, ...]:

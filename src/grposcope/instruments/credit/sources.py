@@ -69,9 +69,9 @@ class Credits:
     trees: dict[str, TreeDraw] = field(default_factory=dict)
     each: int = 0
 
-    def add(self, name: str, given: Tensor, kind: str, unbiased: bool, purchasable: bool = True) -> None:
+    def add(self, name: str, values: Tensor, kind: str, unbiased: bool, purchasable: bool = True) -> None:
         """A source with a base vector of its own."""
-        self.base[name] = self.shown[name] = given.double()
+        self.base[name] = self.shown[name] = values.double()
         self._note(name, kind, unbiased, purchasable)
 
     def _note(self, name: str, kind: str, unbiased: bool, purchasable: bool) -> None:
@@ -100,8 +100,8 @@ class Credits:
     def add_trees(self, drawn: Mapping[str, TreeDraw], skipped: Mapping[str, str]) -> None:
         """Trees, which are rollouts of their own, and why others were not drawn."""
         self.skipped.update(skipped)
-        for name, one in drawn.items():
-            self.trees[name] = one
+        for name, draw in drawn.items():
+            self.trees[name] = draw
             self._note(name, "iii", True, True)
 
     def sources(self, names: tuple[str, ...], tokens: NDArray, extra: NDArray, drawn: int) -> list[GradientSource]:
@@ -109,20 +109,20 @@ class Credits:
 
         tokens (P,): of the rollouts. extra (P,): of the `drawn` continuations per boundary.
         """
-        unit, found = np.eye(len(names)), []
+        unit, pairs = np.eye(len(names)), []
         for name in self.shown:
             if name == EXACT:
-                found.append(credit_error.crossed(name, _places(names, HALVES[:2]), len(names), tokens))
+                pairs.append(credit_error.crossed(name, _places(names, HALVES[:2]), len(names), tokens))
             elif name in self.counts:
                 k = self.counts[name]
                 paid = tokens + extra * k / drawn
                 halves = _places(names, HALVES[2:])
-                found.append(credit_error.continued(name, halves, len(names), self.each, k, paid))
+                pairs.append(credit_error.continued(name, halves, len(names), self.each, k, paid))
             else:
-                found.append(credit_error.plain(name, unit[names.index(name)], tokens, name in self.unbiased))
-        for name, one in self.trees.items():
-            found.append(credit_error.plain(name, unit[names.index(name)], one.tokens, name in self.unbiased))
-        return found
+                pairs.append(credit_error.plain(name, unit[names.index(name)], tokens, name in self.unbiased))
+        for name, tree in self.trees.items():
+            pairs.append(credit_error.plain(name, unit[names.index(name)], tree.tokens, name in self.unbiased))
+        return pairs
 
 
 @dataclass(frozen=True)
@@ -183,60 +183,60 @@ def assigned(
     supplied: the rollouts with what a source of this name needs of a model; UserError where there is nothing to give.
     settings: a source -> its name with settings, where they are not the usual ones.
     """
-    found = Credits()
+    credits = Credits()
     base = recipes.RLOO
-    found.add(BASE, credit.per_token(BASE, base, rollouts, torch.float64), "i", True)
+    credits.add(BASE, credit.per_token(BASE, base, rollouts, torch.float64), "i", True)
     for name, advantage in advantages.ALL.items():
         if name == "leave_one_out":
             continue
-        _try(found, f"{BASE}:{name}", BASE, replace(base, advantage=advantage.function), rollouts)
+        _try(credits, f"{BASE}:{name}", BASE, replace(base, advantage=advantage.function), rollouts)
     for name, source in credit.SOURCES.items():
         if name == BASE or source.requires(FURTHER_ROLLOUTS):
             continue
         if source.requires(TURNS) and "turns" not in rollouts.token_annotations:
             continue
         if source.requires(STEP_ENDS) and not labels_steps:
-            found.skipped[name] = f"the task {task} does not label steps"
+            credits.skipped[name] = f"the task {task} does not label steps"
             continue
         whole = (settings or {}).get(name, name)
         try:
             fed = supplied(whole) if source.requires(MODEL_PASS) and supplied is not None else rollouts
         except UserError as error:
-            found.skipped[name] = str(error)
+            credits.skipped[name] = str(error)
             continue
-        _try(found, whole, whole, base, fed)
-    if "prefix" in found.base:
-        fake = placebo.permuted(found.base["prefix"], rollouts.tokens, rollouts.mask)
-        found.add("placebo:of=prefix", fake, "control", False, False)
-    return found
+        _try(credits, whole, whole, base, fed)
+    if "prefix" in credits.base:
+        fake = placebo.permuted(credits.base["prefix"], rollouts.tokens, rollouts.mask)
+        credits.add("placebo:of=prefix", fake, "control", False, False)
+    return credits
 
 
-def _try(found: Credits, name: str, source: str, objective: Objective, rollouts: RolloutBatch) -> None:
+def _try(credits: Credits, name: str, source: str, objective: Objective, rollouts: RolloutBatch) -> None:
     """Add a source under an objective, or why it has no credit here."""
     try:
-        given = credit.per_token(source, objective, rollouts, torch.float64)
+        values = credit.per_token(source, objective, rollouts, torch.float64)
     except UserError as error:
-        found.skipped[name] = str(error)
+        credits.skipped[name] = str(error)
         return
-    if not bool(given.isfinite().all()):
-        found.skipped[name] = "its credit is not finite"
-    elif not bool(given.any()):
-        found.skipped[name] = "all of its credit is 0 on these rollouts"
+    if not bool(values.isfinite().all()):
+        credits.skipped[name] = "its credit is not finite"
+    elif not bool(values.any()):
+        credits.skipped[name] = "all of its credit is 0 on these rollouts"
     else:
         known = credit.SOURCES[source.partition(":")[0]]
         kind = next((kind for need, kind in CLASSES.items() if need in known.needs), "i")
-        found.add(name, given, kind, known.unbiased or name == f"{BASE}:none")
+        credits.add(name, values, kind, known.unbiased or name == f"{BASE}:none")
 
 
 def _places(names: tuple[str, ...], pair: tuple[str, ...]) -> tuple[int, int]:
-    one, other = (names.index(name) for name in pair)
-    return one, other
+    first, other = (names.index(name) for name in pair)
+    return first, other
 
 
 # What the arrays say without a gradient
 
 
-def wrong_signs(found: Credits, values: Values, rollouts: RolloutBatch) -> dict[str, Ranged]:
+def wrong_signs(credits: Credits, values: Values, rollouts: RolloutBatch) -> dict[str, Ranged]:
     """By source, the share of segments with the sign opposite to exact credit that is surely not 0; half for a 0.
 
     Exact credit is that of the first half of the continuations, of which those charged for are no part.
@@ -260,7 +260,7 @@ def wrong_signs(found: Credits, values: Values, rollouts: RolloutBatch) -> dict[
     sure = (size > 0) & (mean.abs() > SURE * (after + before).sqrt()) & (mean.abs() > 1e-9)
     of_prompt = sure.unflatten(0, rollouts.groups).sum((1, 2)).double().cpu().numpy()
     shares = {}
-    for name, given in found.shown.items():
+    for name, given in credits.shown.items():
         if name == EXACT:
             continue
         own = torch.einsum("btk,bt->bk", onto, given.to(onto)) / size.clamp(min=1)
@@ -269,11 +269,11 @@ def wrong_signs(found: Credits, values: Values, rollouts: RolloutBatch) -> dict[
     return shares
 
 
-def shares_of_squares(given: Tensor, rollouts: RolloutBatch) -> tuple[Ranged, Ranged]:
+def shares_of_squares(values: Tensor, rollouts: RolloutBatch) -> tuple[Ranged, Ranged]:
     """Shares of Σ A² that differ inside rollouts, and that are the same over a group: what centring takes."""
     mask = rollouts.mask
     lengths = mask.sum(-1).double()
-    own = given * mask
+    own = values * mask
     means = own.sum(-1) / lengths.clamp(min=1)
     within = ((own - means[:, None]) * mask).square().sum(-1).unflatten(0, rollouts.groups).sum(-1)
     group = own.sum(-1).unflatten(0, rollouts.groups).sum(-1) ** 2

@@ -17,7 +17,8 @@ from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling import generation
-from grposcope.lab.sampling.rollouts import DrawSettings, draw, generator, joined
+from grposcope.lab.sampling.draw_settings import DrawSettings
+from grposcope.lab.sampling.rollouts import draw, generator, joined
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.base import Problem, Task
 
@@ -45,7 +46,7 @@ def drawn_trees(
 
     Trees branch at the ends of steps where the task has a text that closes them, else at line breaks.
     """
-    found, skipped = {}, {}
+    trees, skipped = {}, {}
     for widths in wanted:
         name = f"tree:widths={widths},at={'step' if task.step_mark else 'newline'}"
         chosen = credit.chosen(name)
@@ -61,14 +62,14 @@ def drawn_trees(
             draw(policy, task, problems[start : start + at_once], group, settings, stream).rollouts
             for start in range(0, len(problems), at_once)
         ]
-        found[name] = _joined(parts, chosen, policy)
-    return found, skipped
+        trees[name] = _joined(parts, chosen, policy)
+    return trees, skipped
 
 
 def _joined(parts: Sequence[RolloutBatch], chosen: credit.Chosen, policy: Policy) -> TreeDraw:
     rollouts = joined(parts, policy.pad)
-    given = chosen.assign(recipes.RLOO, rollouts)
+    values = chosen.assign(recipes.RLOO, rollouts)
     group = rollouts.groups[1]
     shared = trees.origins(rollouts.token_annotations["levels"], rollouts.mask, group, chosen.values["widths"])[1]
     own = (rollouts.mask.sum(-1) - shared).unflatten(0, rollouts.groups).sum(-1)
-    return TreeDraw(rollouts, given.to(torch.float64), np.asarray(own.double().cpu()))
+    return TreeDraw(rollouts, values.to(torch.float64), np.asarray(own.double().cpu()))

@@ -19,7 +19,7 @@ METRICS = ("allocation/live", "allocation/live_promised", "allocation/effective_
 
 def section(runs: Sequence[Run]) -> Answer | None:
     """Live share and what was promised, and effective prompts; None where no run says any of it."""
-    figures = [found for name in METRICS if (found := curve(name, runs)) is not None]
+    figures = [figure for name in METRICS if (figure := curve(name, runs)) is not None]
     if not figures:
         return None
     named = dict(zip(labels(runs), runs, strict=True))

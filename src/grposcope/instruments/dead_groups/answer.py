@@ -33,10 +33,10 @@ KINDS = {
 def section(runs: Sequence[Run]) -> Answer | None:
     """Observed and predicted share of dead groups, successes per group, and other group sizes."""
     said = {label: facts.of_run(run) for label, run in zip(labels(runs), runs, strict=True)}
-    known = {label: dead.windows for label, dead in said.items() if dead.windows is not None}
+    windowed = {label: dead.windows for label, dead in said.items() if dead.windows is not None}
     figures: list[Figure] = []
-    if len(runs) == 1 and known:
-        (windows,) = known.values()
+    if len(runs) == 1 and windowed:
+        (windows,) = windowed.values()
         figures = [predicted(windows), successes(windows)]
     elif (recorded := curve("dead_fraction", runs)) is not None:
         figures = [recorded]
@@ -46,19 +46,19 @@ def section(runs: Sequence[Run]) -> Answer | None:
     for label, run in zip(said, runs, strict=True):
         shares = run.table.get("dead_fraction")
         numbers[label] = {} if shares is None else {"dead_fraction": outline(shares)}
-        if label in known:
-            numbers[label] |= _numbers(known[label])
+        if label in windowed:
+            numbers[label] |= _numbers(windowed[label])
     first, *others = [
         f"{label}: {dead.sentence()}" if len(runs) > 1 else dead.sentence() for label, dead in said.items()
     ]
     return Answer(
         "dead_groups",
         INSTRUMENT.question,
-        "told" if known else "cannot tell",
+        "told" if windowed else "cannot tell",
         first,
         text=others,
         figures=figures,
-        tables=[_sizes(known)] if known else [],
+        tables=[_sizes(windowed)] if windowed else [],
         document=numbers,
     )
 
@@ -81,17 +81,17 @@ def _numbers(windows: Windows) -> dict[str, Any]:
     }
 
 
-def _sizes(known: Mapping[str, Windows]) -> Table:
+def _sizes(windowed: Mapping[str, Windows]) -> Table:
     """Expected shares for other group sizes, a row per run and size."""
     rows = []
-    for label, windows in known.items():
+    for label, windows in windowed.items():
         for size in windows.other_sizes():
             share = "cannot tell" if size.share.flag else percent(size.share.value)
             cells = [str(size.group), f"{share} ± {percent(Z * size.share.se, 1)}", size.basis]
-            rows.append([label, *cells] if len(known) > 1 else cells)
+            rows.append([label, *cells] if len(windowed) > 1 else cells)
     header = ("group size", "dead groups", "how")
     text = "Expected share at the end of the run, in the last window of steps; ± is half a 95% interval."
-    return Table("With another group size", ("run", *header) if len(known) > 1 else header, rows, text)
+    return Table("With another group size", ("run", *header) if len(windowed) > 1 else header, rows, text)
 
 
 def predicted(windows: Windows) -> Figure:
@@ -159,4 +159,4 @@ def successes(windows: Windows) -> Figure:
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """Dead groups, and what an allocator did about them."""
-    return [one for one in (section(runs), allocation.section(runs)) if one is not None]
+    return [sections for sections in (section(runs), allocation.section(runs)) if sections is not None]

@@ -78,9 +78,9 @@ class Windows:
     def _averaged(self, parts: Sequence[Estimate]) -> Estimate:
         """Mean over windows, each weighed by its groups."""
         n = self.counts.sum(1)
-        flags = {part.flag for part in parts if part.flag}
-        value = sum(w * part.value for w, part in zip(n, parts, strict=True)) / n.sum()
-        error = math.sqrt(sum((w * part.se) ** 2 for w, part in zip(n, parts, strict=True))) / n.sum()
+        flags = {estimate.flag for estimate in parts if estimate.flag}
+        value = sum(w * estimate.value for w, estimate in zip(n, parts, strict=True)) / n.sum()
+        error = math.sqrt(sum((w * estimate.se) ** 2 for w, estimate in zip(n, parts, strict=True))) / n.sum()
         return Estimate(float(value), float(error), int(n.sum()), "; ".join(sorted(flags)))
 
 

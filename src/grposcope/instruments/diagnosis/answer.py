@@ -42,8 +42,8 @@ CONFIDENCE = (
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """The diagnosis, and whether the run learned: the reward, held-out scores, and the parts of the reward."""
-    found = (diagnosed(runs), learned(runs), components(runs))
-    return [one for one in found if one is not None]
+    sections = (diagnosed(runs), learned(runs), components(runs))
+    return [section for section in sections if section is not None]
 
 
 def diagnosed(runs: Sequence[Run]) -> Answer | None:
@@ -53,26 +53,29 @@ def diagnosed(runs: Sequence[Run]) -> Answer | None:
     if not any(run.steps for run in runs):
         return None
     each = [of_run(run, findings_of(run)) for run in runs]
-    document = {name: one.document for name, one in zip(labels(runs), each, strict=True)}
+    document = {name: section.document for name, section in zip(labels(runs), each, strict=True)}
     if len(runs) == 1:
         notes = [visible(line, LIMIT) for line in about(runs[0])[1:]]
         drawn = figures.of_findings(runs[0], findings_of(runs[0]))
         return replace(each[0], text=[*each[0].text, *notes], figures=drawn, document=document)
-    rows = [(name, visible(one["verdict"], LIMIT)) for name, one in document.items()]
+    rows = [(name, visible(section["verdict"], LIMIT)) for name, section in document.items()]
     return Answer("diagnosis", "Diagnosis", tables=[Table("", ("run", "verdict"), rows)], document=document)
 
 
 def of_run(run: Run, findings: Sequence[Finding], level: float = LEVEL) -> Answer:
     """The diagnosis of a run from its findings, in the order in which `diagnose` returns them. level: of `diagnose`."""
     judged = verdict(run, findings)
-    found, parts = of_verdict(judged), of_parts(run, level)
+    result, parts = of_verdict(judged), of_parts(run, level)
     return replace(
-        found,
-        text=[*found.text, *(f"{visible(name, 40)}: {visible(one.line, LIMIT)}" for name, one in parts.items())],
+        result,
+        text=[
+            *result.text,
+            *(f"{visible(name, 40)}: {visible(component.line, LIMIT)}" for name, component in parts.items()),
+        ],
         tables=[*_ladder(judged), *_tables(findings), *_how_to_log(run, findings)],
         missing=missing(findings),
         document=_document(run, findings, judged, level)
-        | {"scopes": {name: {"verdict": one.line, "grade": one.word} for name, one in parts.items()}},
+        | {"scopes": {name: {"verdict": component.line, "grade": component.word} for name, component in parts.items()}},
     )
 
 
@@ -141,18 +144,18 @@ def _tables(findings: Sequence[Finding]) -> list[Table]:
     if not flagged:
         return tables
     seen = [
-        (one.fault, _status(one), _since(one), _sure(one),
-         f"{one.p:.2g}" if one.p > 0 else "",
-         visible(one.because, LIMIT))
-        for one in flagged
+        (finding.fault, _status(finding), _since(finding), _sure(finding),
+         f"{finding.p:.2g}" if finding.p > 0 else "",
+         visible(finding.because, LIMIT))
+        for finding in flagged
     ]  # fmt: skip
     measured = [
-        (one.fault, visible(evidence.what, LIMIT), number(evidence.value),
+        (finding.fault, visible(evidence.what, LIMIT), number(evidence.value),
          plain(f"{evidence.se:.2g}") if math.isfinite(evidence.se) and evidence.se > 0 else "", evidence.limit)
-        for one in flagged
-        for evidence in one.evidence
+        for finding in flagged
+        for evidence in finding.evidence
     ]  # fmt: skip
-    advice = [(one.fault, visible(one.remedy, LIMIT)) for one in flagged]
+    advice = [(finding.fault, visible(finding.remedy, LIMIT)) for finding in flagged]
     header = ("rule", "status", "since step", "confidence", "p", "what was seen")
     return [
         Table("Flagged", header, seen, CONFIDENCE),
@@ -233,12 +236,12 @@ def learned(runs: Sequence[Run]) -> Answer | None:
         }
         for label, run in zip(labels(runs), runs, strict=True)
     }
-    found = Answer("learning", "Did the policy learn?", figures=shown, tables=_evaluations(runs),
+    result = Answer("learning", "Did the policy learn?", figures=shown, tables=_evaluations(runs),
                    document=document)  # fmt: skip
     if len(runs) > 1 or not runs[0].steps:
-        return found
+        return result
     said = learning.of_run(runs[0])
-    return replace(found, sentence=said.sentence, text=said.details)
+    return replace(result, sentence=said.sentence, text=said.details)
 
 
 def _evaluations(runs: Sequence[Run]) -> tuple[Table, ...]:
@@ -253,8 +256,8 @@ def _evaluations(runs: Sequence[Run]) -> tuple[Table, ...]:
             )  # fmt: skip
     if not rows:
         return ()
-    shown, left = rows[:EVALUATED], len(rows) - EVALUATED
-    more = f" {left:,} further rows are in evals.jsonl." if left > 0 else ""
+    shown, unlisted = rows[:EVALUATED], len(rows) - EVALUATED
+    more = f" {unlisted:,} further rows are in evals.jsonl." if unlisted > 0 else ""
     header = ("run", "step", "metric", "value", "standard error", "problems", "note")
     return (Table("All held-out evaluations", header, shown, f"As recorded.{more}", folded=True),)
 

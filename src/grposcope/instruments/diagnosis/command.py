@@ -209,22 +209,22 @@ def _judge(path: str, arguments: argparse.Namespace, asked: Wishes) -> tuple[boo
     read_run = _run(path, arguments)
     compared = _compared(read_run, arguments, asked.references)
     findings = judge_texts.with_texts(read_run, diagnose(read_run, arguments.level))
-    judged, found = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
-    said = document.of_answer(found)
+    judged, result = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
+    said = document.of_answer(result)
     if arguments.verbose:
-        shown = terminal.text(replace(found, text=(*found.text, *answer.about(read_run))), wrapping.width(), True)
+        shown = terminal.text(replace(result, text=(*result.text, *answer.about(read_run))), wrapping.width(), True)
     else:
-        shown = screen.text(read_run, judged, findings, found, MORE, wrapping.width())
-    say(arguments, shown, lambda text: wrapping.coloured(text, found.word) if wrapping.has_colours() else text)
+        shown = screen.text(read_run, judged, findings, result, MORE, wrapping.width())
+    say(arguments, shown, lambda text: wrapping.coloured(text, result.word) if wrapping.has_colours() else text)
     if compared is not None:
         said["reference"] = compared.document
         say(arguments, "\n" + terminal.text(compared))
     if arguments.html:
         said["page"] = str(arguments.html)
-        size = _page(read_run, findings, found, compared, arguments.html)
+        size = _page(read_run, findings, result, compared, arguments.html)
         say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
-    left = compared is not None and bool(compared.document.get("diverged"))
-    divergence = left and DIVERGENCE in arguments.fail_on
+    diverged = compared is not None and bool(compared.document.get("diverged"))
+    divergence = diverged and DIVERGENCE in arguments.fail_on
     undecided = judged.word == CANNOT_TELL and CANNOT_TELL in arguments.fail_on
     too_bad = exceeds(judged, findings, asked.fatal) or divergence or undecided
     if too_bad or exceeds(judged, findings, asked.told):
@@ -267,7 +267,7 @@ def _compared(run: Run, arguments: argparse.Namespace, references: Sequence[Run]
     return answer.of_run(run, references, arguments.clock, arguments.level)
 
 
-def _page(run: Run, findings: Sequence[Finding], found: Answer, compared: Answer | None, path: Path) -> int:
+def _page(run: Run, findings: Sequence[Finding], result: Answer, compared: Answer | None, path: Path) -> int:
     """Write the page: the verdict, charts of what is flagged, the rules, and the settings; its size in bytes."""
     from grposcope.commands.report import write_page
     from grposcope.core.run import labels
@@ -275,14 +275,14 @@ def _page(run: Run, findings: Sequence[Finding], found: Answer, compared: Answer
     from grposcope.instruments.diagnosis import answer, figures, verdict_chart
     from grposcope.render import page
 
-    text = (*found.text, *answer.about(run))
-    top = replace(found, name="headline", question=HEADLINE, text=text, tables=(), document={})
+    text = (*result.text, *answer.about(run))
+    top = replace(result, name="headline", question=HEADLINE, text=text, tables=(), document={})
     chart = verdict_chart.of_run(run, findings)
     top = replace(top, figures=() if chart is None else (chart,))
     rules = replace(
-        found, sentence="", because="", do="", text=(), missing=(), figures=figures.of_findings(run, findings)
+        result, sentence="", because="", do="", text=(), missing=(), figures=figures.of_findings(run, findings)
     )
     others = ask(instrument("settings"), [run]) if has("settings") else ()
-    known = [one for one in others if one.name == "settings"]
-    sections = (rules, *([] if compared is None else [compared]), *known)
+    settings = [section for section in others if section.name == "settings"]
+    sections = (rules, *([] if compared is None else [compared]), *settings)
     return write_page(page.Document(tuple(labels([run])), top, sections), path, "--html")

@@ -50,9 +50,9 @@ def of_scores(run: Run, findings: Sequence[Finding]) -> dict[str, int]:
     if not learning.score(run):
         return {}
     return {
-        one.fault: one.onset
-        for one in findings
-        if one.status == "present" and one.onset is not None and one.fault in OF_SCORES
+        finding.fault: finding.onset
+        for finding in findings
+        if finding.status == "present" and finding.onset is not None and finding.fault in OF_SCORES
     }
 
 
@@ -78,11 +78,11 @@ def accuracies(runs: Sequence[Run], onsets: Mapping[str, int] | None = None) -> 
     others = heldout.of_run(runs[0]) if len(runs) == 1 else []
     others = [name for name in others if not name.startswith("pass@")][: SCORES + 1]
     names = list(dict.fromkeys([*first, *others]))
-    return [accuracy(runs, name, place, None if place else onsets) for place, name in enumerate(names)]
+    return [accuracy(runs, name, index, None if index else onsets) for index, name in enumerate(names)]
 
 
 def accuracy(
-    runs: Sequence[Run], metric: str, place: int = 0, onsets: Mapping[str, int] | None = None
+    runs: Sequence[Run], metric: str, index: int = 0, onsets: Mapping[str, int] | None = None
 ) -> Figure | None:
     """A held-out score with error bars, a colour per run; None without evaluations.
 
@@ -123,7 +123,7 @@ def accuracy(
     if most > KEPT:
         every = math.ceil(most / (KEPT // 2))
         text += f" The chart shows the lowest and the highest of every {every} evaluations."
-    identity = "heldout" if not place else f"heldout-{place + 1}"
+    identity = "heldout" if not index else f"heldout-{index + 1}"
     sets: dict[str, Any] = {"points": data}
     if onsets:
         sets["onset"] = {"step": [float(step) for step in onsets.values()], "mode": list(onsets)}
@@ -165,16 +165,16 @@ def pass_at_k(runs: Sequence[Run]) -> Figure | None:
 
 def _points(run: Run, name: str) -> dict[str, list[Any]]:
     rows = run.evaluations.of(name)
-    kept = extremes(rows.value, KEPT // 2)
+    shown = extremes(rows.value, KEPT // 2)
     scored = heldout.evaluations(run, name)
-    chosen = [scored[int(i)][1] for i in kept]
+    chosen = [scored[int(i)][1] for i in shown]
     shares = heldout.are_shares(score.value for _, score in scored)
     ends = [interval(score) for score in chosen]
     return {
-        "step": rounded(rows.step[kept].astype(float), 9),
-        "value": rounded(rows.value[kept]),
+        "step": rounded(rows.step[shown].astype(float), 9),
+        "value": rounded(rows.value[shown]),
         "low": rounded(low for low, _ in ends),
         "high": rounded(high for _, high in ends),
         "interval": [shown_interval(score, shares) for score in chosen],
-        "n": [int(rows.n[i]) for i in kept],
+        "n": [int(rows.n[i]) for i in shown],
     }

@@ -51,10 +51,10 @@ def of_finding(word: str, outcome: Outcome, finding: Finding, steps: int) -> str
     if finding.confidence == 1 and not since and outcome.direction != "down":
         bare = became.rpartition(" in ")[0]
         said = (f"{cause}; {became}{doubt}", f"{cause}; {became}", f"{cause}; {bare}", cause)
-        return fitted(*(f"{word}: {one}" for one in said))
+        return fitted(*(f"{word}: {text}" for text in said))
     bare = became.rpartition(" in ")[0] or became
     said = (f"{became}; {cause}{since}", f"{became}; {cause}", f"{bare}; {cause}", f"{became}; {finding.fault}")
-    return fitted(*(f"{word}: {one}" for one in said))
+    return fitted(*(f"{word}: {text}" for text in said))
 
 
 def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent: Sequence[str], cause: str = "") -> str:
@@ -75,8 +75,8 @@ def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent:
         "{heldout}": "not logged" if "held-out" in absent else "undecided",
         "{answers}": _stayed(outcome),
     }
-    for place, text in put.items():
-        tails = tuple(tail.replace(place, text) for tail in tails)
+    for fault, text in put.items():
+        tails = tuple(tail.replace(fault, text) for tail in tails)
     return fitted(*(f"{word}: {became}{tail}" for tail in tails), f"{word}: {became}")
 
 
@@ -131,6 +131,6 @@ def short(metric: str) -> str:
 
 def fitted(*variants: str) -> str:
     """The first of these lines, which say ever less, that has at most MOST characters; the last is cut."""
-    line = next((one for one in variants if len(visible(one)) <= MOST), variants[-1])
+    line = next((variant for variant in variants if len(visible(variant)) <= MOST), variants[-1])
     line = visible(line, 400)
     return line if len(line) <= MOST else line[: MOST - 1] + "…"

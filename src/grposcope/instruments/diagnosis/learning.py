@@ -80,13 +80,13 @@ class Learning:
 
 def of_run(run: Run) -> Learning:
     """What became of a recorded run, in words."""
-    found = run_outcome.of_run(run)
-    evaluated, said = evaluations(run), clause(found, run_outcome.steps(run))
-    sentence = f"{capitalised(said)}." if found.known else f"Cannot tell whether it learned: {said}."
-    if found.direction == "up" and not found.heldout:
-        held = "its held-out evaluations cannot" if len(evaluated) > 1 else "only held-out evaluations would"
-        sentence = f"{capitalised(said)}; {held} show whether this holds on other problems."
-    return Learning(found, evaluated, said, sentence, _details(found, evaluated, levels.of_heldout(run), said))
+    result = run_outcome.of_run(run)
+    evaluated, said = evaluations(run), clause(result, run_outcome.steps(run))
+    sentence = f"{capitalised(said)}." if result.known else f"Cannot tell whether it learned: {said}."
+    if result.direction == "up" and not result.heldout:
+        limits = "its held-out evaluations cannot" if len(evaluated) > 1 else "only held-out evaluations would"
+        sentence = f"{capitalised(said)}; {limits} show whether this holds on other problems."
+    return Learning(result, evaluated, said, sentence, _details(result, evaluated, levels.of_heldout(run), said))
 
 
 def clause(outcome: Outcome, steps: int) -> str:
@@ -136,17 +136,17 @@ def _held(what: str, start: str, end: str, over: str, sum_of_parts: bool) -> str
     """That an outcome held the top of its range; of a sum of parts, whose top is not known, only where it was."""
     if not sum_of_parts:
         return f"{what} was near the top of its range from the start and ended at {end}"
-    held = f"stayed at {end} {over}" if start == end else f"went from {start} to {end} {over}"
-    return f"{what} {held}, and how high the sum of its parts can be is not logged"
+    course = f"stayed at {end} {over}" if start == end else f"went from {start} to {end} {over}"
+    return f"{what} {course}, and how high the sum of its parts can be is not logged"
 
 
 def other_falls(run: Run, outcome: Outcome) -> tuple[str, ...]:
     """A clause for every other held-out score that lost a quarter of what it had: from where to where."""
     said = []
-    for one in run_outcome.other_falls(run, outcome):
-        levels = (one.before.value, one.end.value)
+    for fall in run_outcome.other_falls(run, outcome):
+        levels = (fall.before.value, fall.end.value)
         first, last = (heldout.shown(level, heldout.are_shares(levels)) for level in levels)
-        said.append(f"held-out {heldout.name(one.name)} fell from {first} to {last}")
+        said.append(f"held-out {heldout.name(fall.name)} fell from {first} to {last}")
     return tuple(said)
 
 
@@ -155,7 +155,7 @@ def parts(run: Run) -> str:
     series = Quantities(run).components()
     if len(series) < 2:
         return ""
-    seen = {name: one.present for name, one in series.items()}
+    seen = {name: heldout.present for name, heldout in series.items()}
     moved = sorted(seen, key=lambda name: -abs(seen[name].rise.value))[:PARTS]
     went = (f"{visible(name, 40)} {' → '.join(apart(seen[name].first.value, seen[name].last.value))}" for name in moved)
     return f"parts of the reward: {', '.join(went)}"

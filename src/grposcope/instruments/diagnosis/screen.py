@@ -19,25 +19,25 @@ MOST = 20
 """Lines of the screen."""
 
 
-def text(run: Run, judged: Verdict, findings: Sequence[Finding], found: Answer, more: str, width: int) -> str:
+def text(run: Run, judged: Verdict, findings: Sequence[Finding], answer_: Answer, more: str, width: int) -> str:
     """The screen, in lines of at most `width`.
 
     found: the answer that `answer.of_run` makes of the findings. more: where the rest is, as of `terminal.screen`.
     """
     because = f"Because {judged.because}." if judged.because else ""
     outcome = f"{capitalised(judged.outcome)}." if judged.outcome else ""
-    told = judged.outcome.lower() in found.sentence.lower()
+    told = judged.outcome.lower() in answer_.sentence.lower()
     told = told or judged.because.replace("the reward", "training reward") == judged.outcome
-    head = [found.sentence, f"What to do: {found.do}." if found.do else "", because, "" if told else outcome]
+    head = [answer_.sentence, f"What to do: {answer_.do}." if answer_.do else "", because, "" if told else outcome]
     notes_of_rules = (f"{capitalised(remark)}." for remark in judged.remarks[: len(judged.notes)])
     said = [plain(text) for text in (because, outcome, *notes_of_rules)]
     about, *notes = answer.about(run)
     near = [plain(f"{capitalised(remark)}.") for remark in judged.remarks if remark.startswith((NEAR, PAST))]
-    others = [[visible(line, answer.LIMIT)] for line in (*found.text, *notes) if plain(line) not in (*said, *near)]
+    others = [[visible(line, answer.LIMIT)] for line in (*answer_.text, *notes) if plain(line) not in (*said, *near)]
     tail = [*answer.missing(findings), counted(findings), about]
     shown = evidence(findings, judged, run.keys)
     middle = [shown[:1], [[visible(line, answer.LIMIT)] for line in near], shown[1:], others]
-    return terminal.screen([part for part in head if part], middle, tail, more, width, MOST)
+    return terminal.screen([line for line in head if line], middle, tail, more, width, MOST)
 
 
 def evidence(findings: Sequence[Finding], judged: Verdict, keys: Mapping[str, str]) -> list[list[str]]:
@@ -50,7 +50,7 @@ def evidence(findings: Sequence[Finding], judged: Verdict, keys: Mapping[str, st
         named = conclusion(str(finding.grade), finding.fault, finding.since)
         told = "" if finding.because == judged.because else f": {finding.because}"
         costs = f"; {finding.effect}" if finding.grade == "note" and finding.effect else ""
-        besides = f"; so also {listed([one.fault for one in same])}" if same else ""
+        besides = f"; so also {listed([finding.fault for finding in same])}" if same else ""
         measured = "; ".join(_measured(sign, keys) for sign in finding.evidence)
         line = f"{answer.mark(finding)} {named}{told}{costs} ({certainty(finding)}){besides}"
         blocks.append([line, *([f"    {measured}"] if measured else [])])
@@ -64,17 +64,20 @@ def certainty(finding: Finding) -> str:
     return "confidence\u00a0" + ("above\u00a00.999" if finding.confidence > 0.999 else f"{finding.confidence:.3f}")
 
 
-def _measured(one: Sign, keys: Mapping[str, str]) -> str:
+def _measured(sign: Sign, keys: Mapping[str, str]) -> str:
     """What was measured, under the log's own key, with its error and its limit."""
-    what = one.what
-    if one.column in keys:
-        what = re.sub(rf"(?<![\w/]){re.escape(one.column)}(?![\w/])", lambda _: keys[one.column], what, count=1)
-    error = f"\u00a0±\u00a0{one.se:.2g}" if math.isfinite(one.se) and one.se > 0 else ""
-    return plain(f"{what}:\u00a0{number(one.value)}{error}" + (f" ({one.limit})" if one.limit else ""))
+    what = sign.what
+    if sign.column in keys:
+        what = re.sub(rf"(?<![\w/]){re.escape(sign.column)}(?![\w/])", lambda _: keys[sign.column], what, count=1)
+    error = f"\u00a0±\u00a0{sign.se:.2g}" if math.isfinite(sign.se) and sign.se > 0 else ""
+    return plain(f"{what}:\u00a0{number(sign.value)}{error}" + (f" ({sign.limit})" if sign.limit else ""))
 
 
 def counted(findings: Sequence[Finding]) -> str:
     """How many rules found nothing, and how many could not tell."""
-    of = {status: sum(one.status == status for one in findings) for status in ("excluded", "possible", "cannot tell")}
+    of = {
+        status: sum(finding.status == status for finding in findings)
+        for status in ("excluded", "possible", "cannot tell")
+    }
     near = f", {of['possible']} near the limit" if of["possible"] else ""
     return f"Of {len(findings)} rules, {of['excluded']} found nothing{near}, {of['cannot tell']} cannot tell."

@@ -108,7 +108,7 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     clauses = (*learning.other_falls(run, outcome), "" if of_groups else learning.dead_groups(run), learning.parts(run))
     beside = tuple(clause for clause in clauses if clause)
     ladder = climb.of_run(run, findings)
-    worst: Worst = "none" if not bad else "failing" if any(one.grade == "failing" for one in bad) else "warning"
+    worst: Worst = "none" if not bad else "failing" if any(finding.grade == "failing" for finding in bad) else "warning"
     word = words.word(outcome.state, worst)
     if bad:
         first = bad[0]

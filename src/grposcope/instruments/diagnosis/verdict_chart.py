@@ -54,24 +54,24 @@ class Curve:
         """Ends of the vertical axis: 0 and 1 for a share, else a margin beyond the values and the intervals."""
         if self.share:
             return 0.0, 1.0
-        known = [v for v in (*self.value, *self.low, *self.high) if v is not None and math.isfinite(v)]
-        least, largest = min(known), max(known)
+        finite = [v for v in (*self.value, *self.low, *self.high) if v is not None and math.isfinite(v)]
+        least, largest = min(finite), max(finite)
         margin = 0.06 * (largest - least) or 0.5
         return (0.0 if 0 <= least < 0.5 * largest else least - margin), largest + margin
 
 
 def of_run(run: Run, findings: Sequence[Finding]) -> Figure | None:
     """The chart of a run with its findings, the most important first; None where no outcome is logged."""
-    bad = next((one for one in findings if one.status == "present" and one.grade != "note"), None)
+    bad = next((worst for worst in findings if worst.status == "present" and worst.grade != "note"), None)
     cause = _cause(run, bad)
-    outcome = [one for one in (_reward(run), _heldout(run)) if one is not None]
+    outcome = [curve for curve in (_reward(run), _heldout(run)) if curve is not None]
     curves = [*outcome[-1:], cause] if cause is not None else outcome
     if not curves:
         return None
     told = levels.of_run(run)
     if told is not None:
         key = "heldout" if told.heldout else told.name
-        curves = [replace(one, levels=_levels(told)) if one.key == key else one for one in curves]
+        curves = [replace(curve, levels=_levels(told)) if curve.key == key else curve for curve in curves]
     onset = None if bad is None else bad.onset
     return _figure(curves, onset, bad.fault if bad is not None else "")
 
@@ -93,8 +93,8 @@ def _heldout(run: Run) -> Curve | None:
     scored = learning.evaluations(run)
     if len(scored) < 2:
         return None
-    kept = thinning.extremes(np.array([score.value for _, score in scored]), KEPT // 2)
-    chosen = [scored[int(i)] for i in kept]
+    shown = thinning.extremes(np.array([score.value for _, score in scored]), KEPT // 2)
+    chosen = [scored[int(i)] for i in shown]
     ends = [interval(score) for _, score in chosen]
     return Curve(
         visible(f"held-out {heldout.name(learning.score(run))}", LONGEST),
@@ -112,9 +112,9 @@ def _cause(run: Run, finding: Finding | None) -> Curve | None:
     if finding is None:
         return None
     columns = [name for name in figures.evident(finding, run.table) if "reward" not in name]
-    moved = {one.column: one for one in finding.evidence if one.column in columns and one.value != 0}
+    moved = {sign.column: sign for sign in finding.evidence if sign.column in columns and sign.value != 0}
     drawn = (_column(run, name) for name in [*moved, *columns])
-    return next((one for one in drawn if one is not None), None)
+    return next((chart for chart in drawn if chart is not None), None)
 
 
 def _column(run: Run, name: str) -> Curve | None:
@@ -137,44 +137,42 @@ def _column(run: Run, name: str) -> Curve | None:
 
 def _figure(curves: Sequence[Curve], onset: int | None, mode: str) -> Figure:
     """Both curves over the steps, on one axis where both are shares, else on one each; the onset as a dashed line."""
-    together = all(one.share for one in curves)
-    shades = {one.name: base.metric_colour(one.key) for one in curves}
+    together = all(curve.share for curve in curves)
+    shades = {curve.name: base.metric_colour(curve.key) for curve in curves}
     columns = 1 if sum(map(len, shades)) > NARROW else 2
     legend = alt.Legend(symbolType="stroke", symbolStrokeWidth=3, columns=columns, labelLimit=280)
     layers: list[alt.Chart] = []
     data: dict[str, Any] = {}
-    for place, one in enumerate(curves):
-        key = f"curve_{place + 1}"
-        points = {"step": list(one.step), "value": list(one.value), "curve": [one.name] * len(one.step)}
-        if one.low:
-            points |= {"low": list(one.low), "high": list(one.high)}
+    for index, curve in enumerate(curves):
+        key = f"curve_{index + 1}"
+        points = {"step": list(curve.step), "value": list(curve.value), "curve": [curve.name] * len(curve.step)}
+        if curve.low:
+            points |= {"low": list(curve.low), "high": list(curve.high)}
         data[key] = points
         axis = alt.Axis(
-            format="~%" if one.share else alt.Undefined, orient="right" if place and not together else "left",
-            grid=together or place == 0,
-            labelColor=shades[one.name] if len(curves) > 1 and not together else "var(--muted)",
+            format="~%" if curve.share else alt.Undefined, orient="right" if index and not together else "left",
+            grid=together or index == 0,
+            labelColor=shades[curve.name] if len(curves) > 1 and not together else "var(--muted)",
         )  # fmt: skip
         colours = base.colours("curve", shades, legend)
-        layers += _layers(key, one, axis, together, colours)
-        if one.levels:
-            step, value, text = (list(column) for column in zip(*one.levels, strict=True))
-            data["levels"] = {"step": step, "value": value, "text": text, "curve": [one.name] * len(step)}
-            layers += _level_marks(one, axis if together else None, colours, max(one.step))
+        layers += _layers(key, curve, axis, together, colours)
+        if curve.levels:
+            step, value, text = (list(column) for column in zip(*curve.levels, strict=True))
+            data["levels"] = {"step": step, "value": value, "text": text, "curve": [curve.name] * len(step)}
+            layers += _level_marks(curve, axis if together else None, colours, max(curve.step))
     if onset is not None:
         data["onset"] = {"step": [float(onset)], "mode": [mode]}
         rule = base.dataset("onset").mark_rule(color="var(--alarm)", strokeDash=[4, 3], strokeWidth=1.5)
         layers.append(rule.encode(base.steps(), tooltip=base.tooltips(mode="since", step="step")))
     title = " and ".join(one.name for one in curves)
-    resolve = {"scale": {"y": "independent"}} if not together else None
-    return base.figure(
-        "verdict", title[:1].upper() + title[1:], layers, data, caption=_caption(curves, onset, mode, together),
-        height=230, wide=True, resolve=resolve,
-    )  # fmt: skip
+    title, caption = title[:1].upper() + title[1:], _caption(curves, onset, mode, together)
+    drawn = base.figure("verdict", title, layers, data, caption=caption, height=230, wide=True)
+    return drawn if together else base.independent(drawn, "y")
 
 
-def _level_marks(one: Curve, axis: alt.Axis | None, colours: alt.Color, end: float) -> list[alt.Chart]:
+def _level_marks(curve: Curve, axis: alt.Axis | None, colours: alt.Color, end: float) -> list[alt.Chart]:
     """A bar and the number at each level that the headline tells; those at the end stand left of it."""
-    up = alt.Y("value:Q", axis=axis, scale=alt.Scale(domain=list(one.ends), nice=False, zero=False))
+    up = alt.Y("value:Q", axis=axis, scale=alt.Scale(domain=list(curve.ends), nice=False, zero=False))
     level = base.dataset("levels").encode(base.steps(), up, colours)
     number = level.encode(alt.Text("text:N"))
     near = f"datum.step > {end / 2:g}"
@@ -185,21 +183,21 @@ def _level_marks(one: Curve, axis: alt.Axis | None, colours: alt.Color, end: flo
     ]
 
 
-def _layers(key: str, one: Curve, axis: alt.Axis, together: bool, colours: alt.Color) -> list[alt.Chart]:
+def _layers(key: str, curve: Curve, axis: alt.Axis, together: bool, colours: alt.Color) -> list[alt.Chart]:
     """Line of a curve, its points, and its intervals; only the first has the axis, unless all layers share one."""
     hidden = axis if together else None
 
     def vertical(field: str, shown: alt.Axis | None = hidden) -> alt.Y:
-        return alt.Y(f"{field}:Q", axis=shown, scale=alt.Scale(domain=list(one.ends), nice=False, zero=False))
+        return alt.Y(f"{field}:Q", axis=shown, scale=alt.Scale(domain=list(curve.ends), nice=False, zero=False))
 
     tips = [
         alt.Tooltip("curve:N"),
         alt.Tooltip("step:Q", format=","),
-        alt.Tooltip("value:Q", format=".1%" if one.share else ",.3~r"),
+        alt.Tooltip("value:Q", format=".1%" if curve.share else ",.3~r"),
     ]
     line = base.dataset(key).encode(base.steps(), vertical("value", axis), colours)
     layers = [line.mark_line(strokeWidth=2)]
-    if one.low:
+    if curve.low:
         drawn = base.dataset(key).encode(base.steps(), colours)
         layers += [
             drawn.mark_rule(strokeWidth=1.5, opacity=0.5).encode(vertical("low"), alt.Y2("high")),
@@ -216,8 +214,8 @@ def _caption(curves: Sequence[Curve], onset: int | None, mode: str, together: bo
     said = [] if onset is None else [f"Dashed: {mode}, since step {onset:,}."]
     if len(curves) > 1 and not together:
         said.append(f"Left axis: {curves[0].name}; right axis: {curves[1].name}.")
-    if any(any(v is not None and math.isfinite(v) for v in one.low) for one in curves):
+    if any(any(v is not None and math.isfinite(v) for v in curve.low) for curve in curves):
         said.append("Bars: 95% intervals.")
-    if any(one.levels for one in curves):
+    if any(curve.levels for curve in curves):
         said.append("Numbers: the levels that the headline tells, means of several rows or evaluations.")
     return " ".join(said)

@@ -40,33 +40,37 @@ OF_DIFFERENCES = (
 
 def document(record: EvaluationRecord) -> Document:
     """Content of the page: the answer on top; a chart of each pass@k, single problems and completions below."""
-    found = scores.of_record(record)
-    figures = [figure for k in found.ks if (figure := of_pass_at_k(found, k)) is not None]
+    evaluated = scores.of_record(record)
+    figures = [figure for k in evaluated.ks if (figure := of_pass_at_k(evaluated, k)) is not None]
     charts = Answer("scores", "How does each model score?", figures=figures) if figures else None
     parts = (charts, problems(record), viewer(record))
-    return Document(tuple(found.arms), answer(record), tuple(part for part in parts if part is not None))
+    return Document(
+        tuple(evaluated.arms), answer(record), tuple(paragraph for paragraph in parts if paragraph is not None)
+    )
 
 
 def answer(record: EvaluationRecord) -> Answer:
     """What differs beyond noise, else what each model scored; what cannot be told; the tables; everything as JSON."""
-    found = scores.of_record(record)
-    apart, small, notes = _apart(found), _too_small(found), _notes(record, found.scores)
-    first, *others = apart or [_scored(found)]
-    word: Word = "cannot tell" if small and not any(map(_differs, found.differences)) else "told"
-    tables = [Table("Scores", _score_header(found.ks), [_score_cells(one) for one in found.scores], OF_SCORES)]
-    if found.differences:
-        rows = [_difference_cells(one) for one in found.differences]
+    evaluated = scores.of_record(record)
+    differing, small, notes = _apart(evaluated), _too_small(evaluated), _notes(record, evaluated.scores)
+    first, *others = differing or [_scored(evaluated)]
+    word: Word = "cannot tell" if small and not any(map(_differs, evaluated.differences)) else "told"
+    tables = [
+        Table("Scores", _score_header(evaluated.ks), [_score_cells(score) for score in evaluated.scores], OF_SCORES)
+    ]
+    if evaluated.differences:
+        rows = [_difference_cells(difference) for difference in evaluated.differences]
         tables.append(Table("Differences", DIFFERENCES, rows, OF_DIFFERENCES))
     programs = {
-        "arms": {name: list(models) for name, models in found.arms.items()},
+        "arms": {name: list(models) for name, models in evaluated.arms.items()},
         "samples": record.plan.samples,
         "missing": record.missing,
-        "scores": [_score_document(one) for one in found.scores],
+        "scores": [_score_document(score) for score in evaluated.scores],
         "differences": [
-            {**{name: value for name, value in vars(one).items() if name != "mean"}, **vars(one.mean)}
-            for one in found.differences
+            {**{name: value for name, value in vars(difference).items() if name != "mean"}, **vars(difference.mean)}
+            for difference in evaluated.differences
         ],
-        "sentences": [*apart, *small],
+        "sentences": [*differing, *small],
         "notes": notes,
     }
     return Answer(
@@ -87,36 +91,45 @@ def problems(record: EvaluationRecord) -> Answer:
             (visible(names[i].id, 60), visible(names[i].prompt, 80), *(right[model].get(i, "") for model in found))
             for i in sorted(names)[:LISTED]
         ]
-        left = f"The first {LISTED} of {len(names):,}." if len(names) > LISTED else ""
+        note = f"The first {LISTED} of {len(names):,}." if len(names) > LISTED else ""
         head = ("problem", "prompt", *labels(record.plan.models))
-        tables.append(Table(visible(task, 60), head, rows, left, folded=True))
+        tables.append(Table(visible(task, 60), head, rows, note, folded=True))
     return Answer(
         "problems", "Which problems are solved?", text=["Right completions out of all, by model."], tables=tables
     )
 
 
-def _differs(one: ArmDifference) -> bool:
-    return one.adjusted < LEVEL
+def _differs(difference: ArmDifference) -> bool:
+    return difference.adjusted < LEVEL
 
 
-def _scored(found: EvaluationScores) -> str:
+def _scored(evaluated: EvaluationScores) -> str:
     """The scores of the first arms, where there is nothing to compare."""
-    k = found.ks[0]
-    said = [f"{visible(one.task, 60)}: {one.arm} has pass@{k} {_shown(one.passes[k])}" for one in found.scores[:3]]
+    k = evaluated.ks[0]
+    said = [
+        f"{visible(score.task, 60)}: {score.arm} has pass@{k} {_shown(score.passes[k])}"
+        for score in evaluated.scores[:3]
+    ]
     return listed(said) + "."
 
 
-def _apart(found: EvaluationScores) -> list[str]:
+def _apart(evaluated: EvaluationScores) -> list[str]:
     """What differs, a sentence each, or that nothing does; nothing where nothing is compared."""
-    k = found.ks[0]
-    here = [one for one in found.differences if one.k == k and not math.isnan(one.adjusted)]
+    k = evaluated.ks[0]
+    here = [
+        difference for difference in evaluated.differences if difference.k == k and not math.isnan(difference.adjusted)
+    ]
     said = []
-    for one in filter(_differs, here):
-        better, worse = (one.second, one.first) if one.mean.value > 0 else (one.first, one.second)
-        low, high = sorted((abs(one.mean.low), abs(one.mean.high)))
+    for difference in filter(_differs, here):
+        better, worse = (
+            (difference.second, difference.first)
+            if difference.mean.value > 0
+            else (difference.first, difference.second)
+        )
+        low, high = sorted((abs(difference.mean.low), abs(difference.mean.high)))
         said.append(
-            f"{one.task}: {better} is better than {worse} by {_points(abs(one.mean.value))} points of pass@{k} "
-            f"(95% interval {_points(low)} to {_points(high)}, adjusted p = {one.adjusted:.2g})."
+            f"{difference.task}: {better} is better than {worse} by {_points(abs(difference.mean.value))} points "
+            f"of pass@{k} (95% interval {_points(low)} to {_points(high)}, adjusted p = {difference.adjusted:.2g})."
         )
     if here and not said:
         least = number(min(one.adjusted for one in here))
@@ -127,12 +140,14 @@ def _apart(found: EvaluationScores) -> list[str]:
     return said
 
 
-def _too_small(found: EvaluationScores) -> list[str]:
+def _too_small(evaluated: EvaluationScores) -> list[str]:
     """A sentence for each task whose problems can tell models apart only where these differ a lot."""
-    scores, differences, k = found.scores, found.differences, found.ks[0]
+    scores, differences, k = evaluated.scores, evaluated.differences, evaluated.ks[0]
     said = []
     for task in dict.fromkeys(score.task for score in scores):
-        seen = [one.mean.detectable for one in differences if one.task == task and one.k == k]
+        seen = [
+            difference.mean.detectable for difference in differences if difference.task == task and difference.k == k
+        ]
         guessed = [score.passes[k].detectable for score in scores if score.task == task]
         least = max((value for value in (seen or guessed) if math.isfinite(value)), default=math.nan)
         problems = min(score.problems for score in scores if score.task == task)
@@ -140,7 +155,11 @@ def _too_small(found: EvaluationScores) -> list[str]:
             said.append(f"{task}: {problems} problem{('' if problems == 1 else 's')} cannot tell models apart.")
         elif least > LITTLE:
             about = "" if seen else ", if the models' right answers were unrelated"
-            seeds = [one.mean for one in differences if one.task == task and one.k == k and one.mean.trainings > 1]
+            seeds = [
+                difference.mean
+                for difference in differences
+                if difference.task == task and difference.k == k and difference.mean.trainings > 1
+            ]
             few = f"{problems} problems"
             if any(mean.se_trainings > mean.se_problems for mean in seeds):
                 few += f" and {min(mean.trainings for mean in seeds)} trainings, whose seeds cause most of the noise"
@@ -213,16 +232,16 @@ DIFFERENCES = ("task", "models", "pass@k", "difference in points (95%)", "adjust
 """Titles of the columns of a row of differences."""
 
 
-def _difference_cells(one: ArmDifference) -> tuple[str, ...]:
+def _difference_cells(difference: ArmDifference) -> tuple[str, ...]:
     """A row of the table of differences as text."""
-    mean = one.mean
+    mean = difference.mean
     interval = f" ({span(100 * mean.low, 100 * mean.high, _signed)})" if math.isfinite(mean.low) else ""
     return (
-        visible(one.task, 60),
-        f"{one.second} − {one.first}",
-        f"pass@{one.k}",
+        visible(difference.task, 60),
+        f"{difference.second} − {difference.first}",
+        f"pass@{difference.k}",
         f"{_signed(100 * mean.value)}{interval}" if math.isfinite(mean.value) else "none yet",
-        "" if math.isnan(one.adjusted) else f"{one.adjusted:.2g}",
+        "" if math.isnan(difference.adjusted) else f"{difference.adjusted:.2g}",
         _points(mean.detectable),
     )
 

@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(line, file=sys.stderr)
     plan, tasks = _plan(arguments, models)
     out = arguments.out or Path("evaluations") / _name(plan)
-    _draw(arguments, out, plan, tasks, EvaluationView(ks, arms), {one.given: one.source for one in models})
+    _draw(arguments, out, plan, tasks, EvaluationView(ks, arms), {model.given: model.source for model in models})
     return _show(arguments, out)
 
 
@@ -141,7 +141,7 @@ def _show(arguments: argparse.Namespace, out: Path) -> int:
 def _ks(arguments: argparse.Namespace) -> tuple[int, ...]:
     """The numbers of --k, in order."""
     try:
-        ks = tuple(sorted({int(part) for part in arguments.k.split(",")})) if arguments.k else ()
+        ks = tuple(sorted({int(word) for word in arguments.k.split(",")})) if arguments.k else ()
     except ValueError:
         raise UserError(f"--k {arguments.k}: write whole numbers such as 1,4") from None
     if ks and ks[0] < 1:
@@ -176,7 +176,7 @@ def _models(arguments: argparse.Namespace) -> tuple[list[NamedModel], dict[str, 
         raise UserError("a model is given twice; give different models")
     for text in arguments.arm:
         name, equals, listed = text.partition("=")
-        members = tuple(part.strip() for part in listed.split(",") if part.strip())
+        members = tuple(word.strip() for word in listed.split(",") if word.strip())
         if not equals or not name or not members or len(set(members)) < len(members):
             raise UserError(f"--arm {text}: write NAME=MODEL,MODEL,… with a different model for each seed")
         if name in arms:
@@ -196,7 +196,7 @@ def _graded_otherwise(arguments: argparse.Namespace, models: Sequence[NamedModel
     """A line for each folder of a run that was trained with a reward of its own, where --reward names none."""
     from grposcope.logs.native.schema import is_record, read_config
 
-    runs = [one.given for one in models if arguments.reward is None and is_record(Path(one.given))]
+    runs = [model.given for model in models if arguments.reward is None and is_record(Path(model.given))]
     rewards = {run: read_config(Path(run)).settings.get("reward") for run in runs}
     return [
         f"note: {visible(run, 100)} was trained with the reward {visible(str(reward), 100)}, and is graded by the "
@@ -213,7 +213,7 @@ def _plan(arguments: argparse.Namespace, models: list[NamedModel]) -> tuple[Eval
 
     names = tuple(dict.fromkeys(arguments.task))
     plan = EvaluationPlan(
-        models=tuple(one.given for one in models),
+        models=tuple(model.given for model in models),
         tasks=names,
         samples=arguments.samples,
         temperature=arguments.temperature,
@@ -227,8 +227,8 @@ def _plan(arguments: argparse.Namespace, models: list[NamedModel]) -> tuple[Eval
     takers = [name for name in names if getattr(known.TASKS.get(name.partition(":")[0]), "takes_reward", False)]
     if arguments.reward and not takers:
         known.load(names[0], arguments.reward)  # says which tasks take one
-    found = {name: find_task(known.load(name, arguments.reward if name in takers else None), plan) for name in names}
-    return plan, found
+    tasks = {name: find_task(known.load(name, arguments.reward if name in takers else None), plan) for name in names}
+    return plan, tasks
 
 
 def _name(plan: EvaluationPlan) -> str:
@@ -268,7 +268,7 @@ def _draw(
     def load(model: str) -> Policy:
         return policies.load(sources[model], getattr(torch, plan.dtype), device, arguments.remote_code)
 
-    total = len(plan.models) * sum(len(one.problems) for one in tasks.values())
+    total = len(plan.models) * sum(len(task.problems) for task in tasks.values())
     with _bar(total) as progress:
         evaluate_models.draw(out, plan, tasks, load, view, arguments.batch, arguments.reward_timeout, progress)
 

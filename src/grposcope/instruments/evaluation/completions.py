@@ -23,10 +23,10 @@ def viewer(record: EvaluationRecord) -> Answer | None:
         steps = []
         for task in record.plan.tasks:
             rows = record.rows.get((model, task), ())
-            kept = _within(rows, BUDGET // parts)
-            if kept:
-                steps.append({"step": visible(task, 60), "problems": [_problem(row) for row in kept],
-                              "left_out": len(rows) - len(kept)})  # fmt: skip
+            lengths = _within(rows, BUDGET // parts)
+            if lengths:
+                steps.append({"step": visible(task, 60), "problems": [_problem(row) for row in lengths],
+                              "left_out": len(rows) - len(lengths)})  # fmt: skip
         if steps:
             shown_runs.append({"run": name, "steps": steps, "notes": []})
     if not shown_runs:
@@ -46,13 +46,13 @@ def _counted(record: EvaluationRecord) -> str:
 
 def _within(rows: Sequence[EvaluatedProblem], budget: int) -> list[EvaluatedProblem]:
     """The first problems that fit, one at least."""
-    kept: list[EvaluatedProblem] = []
+    problems: list[EvaluatedProblem] = []
     for row in rows[:PROBLEMS]:
-        budget -= len(row.prompt) + sum(min(len(one.text), TEXT) + 60 for one in row.completions)
-        if budget < 0 and kept:
+        budget -= len(row.prompt) + sum(min(len(completion.text), TEXT) + 60 for completion in row.completions)
+        if budget < 0 and problems:
             break
-        kept.append(row)
-    return kept
+        problems.append(row)
+    return problems
 
 
 def _problem(row: EvaluatedProblem) -> dict[str, Any]:
@@ -60,16 +60,16 @@ def _problem(row: EvaluatedProblem) -> dict[str, Any]:
     return {
         "problem": cut(f"{row.id}{answer}", NAME),
         "prompt": cut(row.prompt, PROMPT),
-        "rollouts": [_shown(index, one) for index, one in enumerate(row.completions)],
+        "rollouts": [_shown(index, completion) for index, completion in enumerate(row.completions)],
     }
 
 
-def _shown(index: int, one: Completion) -> dict[str, Any]:
+def _shown(index: int, completion: Completion) -> dict[str, Any]:
     return {
         "index": index,
-        "reward": one.reward,
-        "truncated": one.truncated,
-        "count": one.tokens,
-        **cut(one.text, TEXT),
-        "components": {VERDICTS[one.verdict]: one.reward},
+        "reward": completion.reward,
+        "truncated": completion.truncated,
+        "count": completion.tokens,
+        **cut(completion.text, TEXT),
+        "components": {VERDICTS[completion.verdict]: completion.reward},
     }

@@ -76,8 +76,8 @@ def score(values: Array) -> CrossedMean:
     if min(_told(per_problem), _told(1 - per_problem)) < FEW:
         trials = min(trials, float(mean.problems))
     low, high = _wilson(share, trials, t)
-    found = math.sqrt(2) * (high - low) / (2 * t) * (t + float(stdtrit(mean.df, POWER)))
-    return replace(mean, low=low, high=high, detectable=found)
+    detectable = math.sqrt(2) * (high - low) / (2 * t) * (t + float(stdtrit(mean.df, POWER)))
+    return replace(mean, low=low, high=high, detectable=detectable)
 
 
 def difference(first: Array, second: Array) -> CrossedMean:
@@ -86,15 +86,15 @@ def difference(first: Array, second: Array) -> CrossedMean:
     if not math.isfinite(mean.se):
         return mean
     each = second.mean(0) - first.mean(0)
-    apart = each[each != 0]
+    nonzero = each[each != 0]
     centre, se = mean.value, mean.se
     if mean.trainings == 1 and _told(np.abs(each)) < FEW:
         centre = float(each.sum()) / (mean.problems + 2)
         se = math.sqrt(
             max((float(np.square(each).sum()) + 1) / (mean.problems + 2) - centre**2, 0) / (mean.problems + 2)
         )
-    if mean.trainings == 1 and len(apart) < FEW:
-        p = sign_changes(apart)
+    if mean.trainings == 1 and len(nonzero) < FEW:
+        p = sign_changes(nonzero)
     else:
         p = float(2 * stdtr(mean.df, -abs(centre / se))) if se > 0 else float(centre == 0)
     t = float(stdtrit(mean.df, (1 + LEVEL) / 2))
@@ -102,12 +102,12 @@ def difference(first: Array, second: Array) -> CrossedMean:
     return replace(mean, low=low, high=high, p=p, detectable=se * (t + float(stdtrit(mean.df, POWER))))
 
 
-def sign_changes(apart: Array) -> float:
+def sign_changes(differences: Array) -> float:
     """Two-sided p of a sum of differences among all changes of their signs: McNemar's exact test where all are ±1."""
-    if not len(apart):
+    if not len(differences):
         return 1.0
-    sums = np.array(list(product((-1, 1), repeat=len(apart)))) @ apart
-    return float((np.abs(sums) >= abs(apart.sum()) - 1e-9).mean())
+    sums = np.array(list(product((-1, 1), repeat=len(differences)))) @ differences
+    return float((np.abs(sums) >= abs(differences.sum()) - 1e-9).mean())
 
 
 def _mean(arms: list[Array], signs: list[float]) -> CrossedMean:
@@ -133,8 +133,8 @@ def _mean(arms: list[Array], signs: list[float]) -> CrossedMean:
         parts.append((-float(np.square(rest).sum()) / freedom / arm.size, freedom))
     of_trainings, df_trainings = _summed(own_parts)
     total, df = _summed(parts + own_parts)
-    for part in ((of_problems, problems - 1.0), (of_trainings, df_trainings)):
-        total, df = max((total, df), part, key=lambda one: one[0])
+    for component in ((of_problems, problems - 1.0), (of_trainings, df_trainings)):
+        total, df = max((total, df), component, key=lambda one: one[0])
     return replace(
         absent,
         se=math.sqrt(total),
@@ -152,8 +152,8 @@ def _told(distances: Array) -> float:
 
 def _summed(parts: list[tuple[float, int]]) -> tuple[float, float]:
     """The sum of variances (or of what is taken off) and its degrees of freedom, by Satterthwaite."""
-    total = sum(part for part, _ in parts)
-    squares = sum(part**2 / freedom for part, freedom in parts)
+    total = sum(component for component, _ in parts)
+    squares = sum(component**2 / freedom for component, freedom in parts)
     return total, total**2 / squares if squares else float(max((freedom for _, freedom in parts), default=1))
 
 

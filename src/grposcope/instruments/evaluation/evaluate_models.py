@@ -63,8 +63,8 @@ def find_task(task: Task, plan: EvaluationPlan) -> FoundTask:
     problems = every[: plan.limit]
     if not problems:
         raise UserError(f"{task.name} has no problems in the split {plan.split}; choose another split")
-    text = json.dumps([(one.id, one.prompt, one.answer) for one in problems])
-    found = EvaluatedTask(
+    text = json.dumps([(problem.id, problem.prompt, problem.answer) for problem in problems])
+    evaluated = EvaluatedTask(
         task.name,
         len(problems),
         len(every),
@@ -72,7 +72,7 @@ def find_task(task: Task, plan: EvaluationPlan) -> FoundTask:
         hashlib.sha256(text.encode()).hexdigest()[:16],
         dict(getattr(task, "left_out", {})),
     )
-    return FoundTask(task, problems, found)
+    return FoundTask(task, problems, evaluated)
 
 
 def draw(
@@ -91,29 +91,29 @@ def draw(
     is told of problems that are done, those that were there before first. UserError where the folder holds another
     evaluation, a model does not load or a prompt does not fit into its context.
     """
-    found = {name: one.found for name, one in tasks.items()}
+    found = {name: task.found for name, task in tasks.items()}
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     with evaluation.opened(folder, plan, found, view, environment(), now) as writer:
         rows = evaluation.read(folder).rows
         done = {key: {row.index for row in some} for key, some in rows.items()}
         for model in plan.models:
             missing = {
-                name: [i for i in range(len(one.problems)) if i not in done.get((model, name), ())]
-                for name, one in tasks.items()
+                name: [i for i in range(len(task.problems)) if i not in done.get((model, name), ())]
+                for name, task in tasks.items()
             }
-            for name, left in missing.items():
-                progress(model, name, len(tasks[name].problems) - len(left))
+            for name, indices in missing.items():
+                progress(model, name, len(tasks[name].problems) - len(indices))
             if not any(missing.values()):
                 continue
             policy = load(model)
             writer.check_model(model, digest(policy))
-            for name, left in missing.items():  # a prompt that does not fit is told before hours of work
-                if left:
+            for name, indices in missing.items():  # a prompt that does not fit is told before hours of work
+                if indices:
                     one = tasks[name]
-                    prompts = [one.problems[i].prompt for i in left]
+                    prompts = [one.problems[i].prompt for i in indices]
                     encode(policy, prompts, one.task.instruction, one.found.max_tokens)
-            for name, left in missing.items():
-                for evaluated in _evaluated(policy, model, name, tasks[name], left, plan, batch, reward_timeout):
+            for name, indices in missing.items():
+                for evaluated in _evaluated(policy, model, name, tasks[name], indices, plan, batch, reward_timeout):
                     writer.add(evaluated)
                     progress(model, name, len(evaluated))
 
@@ -133,16 +133,16 @@ def _evaluated(
     model: str,
     name: str,
     one: FoundTask,
-    left: Sequence[int],
+    indices: Sequence[int],
     plan: EvaluationPlan,
     batch: int,
     reward_timeout: float,
 ) -> Iterator[list[EvaluatedProblem]]:
-    """The problems `left` of a task, some at a time."""
+    """The problems `indices` of a task, some at a time."""
     task, sampling = one.task, Sampling(one.found.max_tokens, plan.temperature)
     size = max(1, batch // plan.samples)
-    for start in range(0, len(left), size):
-        part = left[start : start + size]
+    for start in range(0, len(indices), size):
+        part = indices[start : start + size]
         problems = [one.problems[i] for i in part]
         ids, mask = encode(policy, [p.prompt for p in problems], task.instruction, sampling.max_tokens)
         texts: list[list[str]] = [[] for _ in part]
@@ -152,7 +152,7 @@ def _evaluated(
             count = min(batch, plan.samples - first)
             numbers = _numbers(plan.seed, name, part, range(first, first + count), sampling.max_tokens)
             drawn = sample(
-                policy.model, ids, mask, count, sampling, policy.eos, policy.pad, numbers.to(policy.model.device)
+                policy.model, (ids, mask), count, sampling, policy.eos, policy.pad, numbers.to(policy.model.device)
             )
             written = policy.tokenizer.batch_decode(drawn.tokens, skip_special_tokens=True)
             for row, (text, length, truncated) in enumerate(

@@ -12,19 +12,19 @@ from grposcope.instruments.evaluation.scores import EvaluationScores
 from grposcope.render import charts as base
 
 
-def of_pass_at_k(found: EvaluationScores, k: int) -> Figure | None:
+def of_pass_at_k(evaluated: EvaluationScores, k: int) -> Figure | None:
     """A point with its interval per arm and task; None where there is nothing to draw."""
-    kept = [score for score in found.scores if score.passes[k].low == score.passes[k].low]
-    if not kept:
+    same = [score for score in evaluated.scores if score.passes[k].low == score.passes[k].low]
+    if not same:
         return None
     data: dict[str, list[Any]] = {
-        "task": [visible(score.task, 60) for score in kept],
-        "model": [score.arm for score in kept],
-        "value": [score.passes[k].value for score in kept],
-        "low": [score.passes[k].low for score in kept],
-        "high": [score.passes[k].high for score in kept],
+        "task": [visible(score.task, 60) for score in same],
+        "model": [score.arm for score in same],
+        "value": [score.passes[k].value for score in same],
+        "low": [score.passes[k].low for score in same],
+        "high": [score.passes[k].high for score in same],
     }
-    arms, tasks = list(found.arms), dict.fromkeys(score.task for score in found.scores)
+    arms, tasks = list(evaluated.arms), dict.fromkeys(score.task for score in evaluated.scores)
     across = alt.X("value:Q", title=None, axis=alt.Axis(format="~%")).scale(domain=[0, 1])
     along = alt.Y("task:N", sort=[visible(task, 60) for task in tasks], title=None)
     offset = alt.YOffset("model:N", sort=arms)
@@ -38,6 +38,6 @@ def of_pass_at_k(found: EvaluationScores, k: int) -> Figure | None:
             tooltip=["task:N", "model:N", *(alt.Tooltip(f"{n}:Q", format=".1%") for n in ("value", "low", "high"))],
         ),
     ]
-    height = max(80, 22 * len(kept) + 20)
+    height = max(80, 22 * len(same) + 20)
     return base.figure(f"pass_at_{k}", f"pass@{k}", layers, {"scores": data}, height=height,
                        caption="A point per model with its 95% interval.")  # fmt: skip

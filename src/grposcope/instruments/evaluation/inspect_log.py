@@ -36,32 +36,32 @@ def write(record: EvaluationRecord, path: Path) -> list[Path]:
         raise UserError(f"{record.folder} has no rows yet, so there is no log to write; continue the evaluation")
     written = []
     for number, (model, task) in enumerate(made, 1):
-        place = path if len(made) == 1 else path.with_name(f"{path.stem}-{number}{path.suffix or '.json'}")
+        target = path if len(made) == 1 else path.with_name(f"{path.stem}-{number}{path.suffix or '.json'}")
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with atomic(place) as file:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with atomic(target) as file:
                 file.write(dumps(log(record, model, task), indent=1).encode() + b"\n")
         except OSError as error:
-            raise UserError(f"cannot write {place}: {error.strerror}; choose another file") from None
-        written.append(place)
+            raise UserError(f"cannot write {target}: {error.strerror}; choose another file") from None
+        written.append(target)
     return written
 
 
 def log(record: EvaluationRecord, model: str, task: str) -> dict[str, Any]:
     """The log of one model on one task."""
     plan, rows = record.plan, record.rows[model, task]
-    found = record.tasks[task]
+    evaluated = record.tasks[task]
     identity = _identity(record, model, task)
-    config = {"temperature": plan.temperature, "max_tokens": found.max_tokens, "seed": plan.seed}
+    config = {"temperature": plan.temperature, "max_tokens": evaluated.max_tokens, "seed": plan.seed}
     of_one = of_record(record, (1,), {model: (model,)})
-    score = next(one for one in of_one.scores if one.task == task)
+    score = next(score for score in of_one.scores if score.task == task)
     mean = score.passes[1]
     metrics = {
         "accuracy": {"name": "accuracy", "value": mean.value},
         "stderr": {"name": "stderr", "value": mean.se if mean.se == mean.se else 0.0},
     }
-    complete = len(rows) == found.problems
-    total = found.problems * plan.samples
+    complete = len(rows) == evaluated.problems
+    total = evaluated.problems * plan.samples
     return {
         "version": VERSION,
         "status": "success" if complete else "cancelled",
@@ -72,8 +72,8 @@ def log(record: EvaluationRecord, model: str, task: str) -> dict[str, Any]:
             "task": task,
             "task_id": identity,
             "dataset": {
-                "name": found.name,
-                "samples": found.problems,
+                "name": evaluated.name,
+                "samples": evaluated.problems,
                 "sample_ids": [_sample_id(row) for row in rows],
                 "shuffled": False,
             },
@@ -91,7 +91,9 @@ def log(record: EvaluationRecord, model: str, task: str) -> dict[str, Any]:
         },
         "stats": {"started_at": record.started, "completed_at": record.started, "model_usage": {}},
         "samples": [
-            _sample(row, epoch, one, model) for row in rows for epoch, one in enumerate(row.completions, start=1)
+            _sample(row, epoch, completion, model)
+            for row in rows
+            for epoch, completion in enumerate(row.completions, start=1)
         ],
     }
 
@@ -106,8 +108,8 @@ def _identity(record: EvaluationRecord, model: str, task: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:22]
 
 
-def _sample(row: EvaluatedProblem, epoch: int, one: Completion, model: str) -> dict[str, Any]:
-    said = {"role": "assistant", "content": one.text, "source": "generate", "model": model}
+def _sample(row: EvaluatedProblem, epoch: int, completion: Completion, model: str) -> dict[str, Any]:
+    said = {"role": "assistant", "content": completion.text, "source": "generate", "model": model}
     return {
         "id": _sample_id(row),
         "epoch": epoch,
@@ -116,17 +118,17 @@ def _sample(row: EvaluatedProblem, epoch: int, one: Completion, model: str) -> d
         "messages": [{"role": "user", "content": row.prompt, "source": "input"}, said],
         "output": {
             "model": model,
-            "choices": [{"message": said, "stop_reason": "max_tokens" if one.truncated else "stop"}],
-            "usage": {"input_tokens": 0, "output_tokens": one.tokens, "total_tokens": one.tokens},
+            "choices": [{"message": said, "stop_reason": "max_tokens" if completion.truncated else "stop"}],
+            "usage": {"input_tokens": 0, "output_tokens": completion.tokens, "total_tokens": completion.tokens},
         },
-        "scores": {SCORER: _score(one)},
-        "metadata": {"reward": one.reward, "verdict": one.verdict},
+        "scores": {SCORER: _score(completion)},
+        "metadata": {"reward": completion.reward, "verdict": completion.verdict},
     }
 
 
-def _score(one: Completion) -> dict[str, Any]:
+def _score(completion: Completion) -> dict[str, Any]:
     explanation: Sequence[str] = {
-        "unread": "no answer that the grader can read", "failed": one.reason or "grading failed"
-    }.get(one.verdict, "")  # fmt: skip
-    answer = {"answer": one.answer} if one.answer else {}
-    return {"value": VALUES[one.verdict], **answer, **({"explanation": explanation} if explanation else {})}
+        "unread": "no answer that the grader can read", "failed": completion.reason or "grading failed"
+    }.get(completion.verdict, "")  # fmt: skip
+    answer = {"answer": completion.answer} if completion.answer else {}
+    return {"value": VALUES[completion.verdict], **answer, **({"explanation": explanation} if explanation else {})}

@@ -102,7 +102,7 @@ class EvaluatedProblem:
     @property
     def right(self) -> int:
         """How many completions are right."""
-        return sum(one.verdict == "right" for one in self.completions)
+        return sum(completion.verdict == "right" for completion in self.completions)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def read(folder: Path) -> EvaluationRecord:
             except TypeError:
                 raise UserError(f"{path}, line {number} is not an evaluated problem; delete that line") from None
             rows.setdefault((problem.model, problem.task), {})[problem.index] = problem
-    ordered = {key: tuple(found[index] for index in sorted(found)) for key, found in rows.items()}
+    ordered = {key: tuple(problem_rows[index] for index in sorted(problem_rows)) for key, problem_rows in rows.items()}
     about = content.environment if isinstance(content.environment, Mapping) else {}
     return EvaluationRecord(
         folder, content.plan, content.tasks, content.models, ordered, content.view, about, content.started
@@ -173,14 +173,14 @@ class EvaluationWriter:
 
     def check_model(self, model: str, digest: str) -> None:
         """Note the weights of a model; UserError where rows of the folder were drawn with others of the same name."""
-        known = dict(self._content.models)
-        if known.setdefault(model, digest) != digest:
+        models = dict(self._content.models)
+        if models.setdefault(model, digest) != digest:
             raise UserError(
                 f"{self.folder} holds an evaluation of other weights of {model}; choose another folder, or delete that "
                 "one"
             )
-        if dict(self._content.models) != known:
-            self._content = _PlanFile(**{**vars(self._content), "models": known})
+        if dict(self._content.models) != models:
+            self._content = _PlanFile(**{**vars(self._content), "models": models})
             write_json(self.folder / PLAN, self._content)
 
     def add(self, problems: Sequence[EvaluatedProblem]) -> None:
@@ -210,7 +210,7 @@ def opened(
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is not a folder; choose another for the evaluation")
-    if folder.is_dir() and not recognises(folder) and any(not entry.name.startswith(".") for entry in folder.iterdir()):
+    if folder.is_dir() and not recognises(folder) and any(not child.name.startswith(".") for child in folder.iterdir()):
         raise UserError(f"{folder} holds other files; choose a new folder, or that of an evaluation to continue")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -237,9 +237,9 @@ def _plan_file(folder: Path) -> _PlanFile:
         row = json_object(path.read_bytes(), str(path), "delete the folder, or restore the file")
     except OSError as error:
         raise unreadable(path, error) from None
-    found = row.get("format")
-    if not isinstance(found, int) or found > FORMAT:
-        raise UserError(f"{path} has format {found}, and this version reads format {FORMAT}; update grposcope")
+    format_ = row.get("format")
+    if not isinstance(format_, int) or format_ > FORMAT:
+        raise UserError(f"{path} has format {format_}, and this version reads format {FORMAT}; update grposcope")
     try:
         return typed(_PlanFile, row)
     except TypeError:
@@ -273,20 +273,20 @@ def _short(value: Any) -> str:
 
 def _line(problem: EvaluatedProblem) -> dict[str, Any]:
     """A row as JSON, without what is not known."""
-    completions = [{k: v for k, v in vars(one).items() if v is not None and (k, v) != ("reason", "")}
-                   for one in problem.completions]  # fmt: skip
+    completions = [{k: v for k, v in vars(completion).items() if v is not None and (k, v) != ("reason", "")}
+                   for completion in problem.completions]  # fmt: skip
     return {**vars(problem), "completions": completions}
 
 
 def _cut_torn_line(file: int) -> None:
     """Cut off what follows the last newline of an open file."""
     end = os.fstat(file).st_size
-    place, part = end, 1 << 16
+    place, size = end, 1 << 16
     while place > 0:
-        start = max(0, place - part)
-        found = os.pread(file, place - start, start).rfind(b"\n")
-        if found >= 0:
-            place = start + found + 1
+        start = max(0, place - size)
+        newline = os.pread(file, place - start, start).rfind(b"\n")
+        if newline >= 0:
+            place = start + newline + 1
             break
         place = start
     if place < end:

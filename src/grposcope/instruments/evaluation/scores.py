@@ -97,8 +97,8 @@ def of_record(record: EvaluationRecord, ks: Sequence[int] = (), arms: Arms | Non
         scores += [_score(arm, task, of_arm, ks) for arm, of_arm in rows.items()]
         for k in ks:
             differences += [
-                ArmDifference(task, k, one, two, crossed.difference(*_common(rows[one], rows[two], k)))
-                for one, two in combinations(rows, 2)
+                ArmDifference(task, k, arm, two, crossed.difference(*_common(rows[arm], rows[two], k)))
+                for arm, two in combinations(rows, 2)
             ]
     shown = {short[arm]: models for arm, models in named.items()}
     return EvaluationScores(shown, ks, tuple(scores), _adjusted(differences, ks))
@@ -108,17 +108,17 @@ def labels(names: Sequence[str]) -> list[str]:
     """Short names, all different: the last part of a path, with as many parts before it as are needed."""
     parts = [Path(name).parts or (name,) for name in names]
     for length in range(1, max(map(len, parts), default=1) + 1):
-        short = ["/".join(part[-length:]) for part in parts]
-        telling = length > 1 or not any(one in ("model", ".", "..") for one in short)
+        short = ["/".join(words[-length:]) for words in parts]
+        telling = length > 1 or not any(name in ("model", ".", "..") for name in short)
         if telling and len(set(short)) == len(short):
-            return [visible(one, 60) for one in short]
+            return [visible(name, 60) for name in short]
     return [visible(name, 120) for name in names]
 
 
 def _score(arm: str, task: str, models: Sequence[Sequence[EvaluatedProblem]], ks: Sequence[int]) -> ArmScore:
     common = _indices(models)
     chosen = [[row for row in rows if row.index in common] for rows in models]
-    completions = [one for rows in chosen for row in rows for one in row.completions]
+    completions = [completion for rows in chosen for row in rows for completion in row.completions]
     count = len(completions)
     return ArmScore(
         arm=arm,
@@ -127,12 +127,12 @@ def _score(arm: str, task: str, models: Sequence[Sequence[EvaluatedProblem]], ks
         completions=count,
         passes={k: crossed.score(_values(chosen, k)) for k in ks},
         se_samples={k: _se_samples(chosen, k) for k in ks},
-        truncated=crossed.score(_shares(chosen, lambda one: one.truncated)),
-        unread=crossed.score(_shares(chosen, lambda one: one.verdict == "unread")),
-        failed=sum(one.verdict == "failed" for one in completions) / count if count else math.nan,
-        reward=math.fsum(one.reward for one in completions) / count if count else math.nan,
-        length=sum(one.tokens for one in completions) / count if count else math.nan,
-        asked=not any(one.verdict == "wrong" and one.answer is None for one in completions),
+        truncated=crossed.score(_shares(chosen, lambda completion: completion.truncated)),
+        unread=crossed.score(_shares(chosen, lambda completion: completion.verdict == "unread")),
+        failed=sum(completion.verdict == "failed" for completion in completions) / count if count else math.nan,
+        reward=math.fsum(completion.reward for completion in completions) / count if count else math.nan,
+        length=sum(completion.tokens for completion in completions) / count if count else math.nan,
+        asked=not any(completion.verdict == "wrong" and completion.answer is None for completion in completions),
     )
 
 
@@ -159,8 +159,8 @@ def _common(
 ) -> tuple[crossed.Array, crossed.Array]:
     """The values of two arms on the problems that both have."""
     both = _indices([*first, *second])
-    one, two = ([[row for row in rows if row.index in both] for rows in arm] for arm in (first, second))
-    return _values(one, k), _values(two, k)
+    first_rows, two = ([[row for row in rows if row.index in both] for rows in arm] for arm in (first, second))
+    return _values(first_rows, k), _values(two, k)
 
 
 def _se_samples(models: Sequence[Sequence[EvaluatedProblem]], k: int) -> float:
@@ -170,8 +170,10 @@ def _se_samples(models: Sequence[Sequence[EvaluatedProblem]], k: int) -> float:
 
 def _adjusted(differences: Sequence[ArmDifference], ks: Sequence[int]) -> tuple[ArmDifference, ...]:
     """The differences with p adjusted over all tasks and pairs, each k for itself."""
-    by_k = {k: [one for one in differences if one.k == k] for k in ks}
+    by_k = {k: [difference for difference in differences if difference.k == k] for k in ks}
     adjusted = {
-        id(one): p for some in by_k.values() for one, p in zip(some, holm([x.mean.p for x in some]), strict=True)
+        id(difference): p
+        for some in by_k.values()
+        for difference, p in zip(some, holm([x.mean.p for x in some]), strict=True)
     }
-    return tuple(replace(one, adjusted=adjusted[id(one)]) for one in differences)
+    return tuple(replace(difference, adjusted=adjusted[id(difference)]) for difference in differences)

@@ -47,8 +47,8 @@ def constant(psi: Array, s: Array) -> tuple[Array, Array]:
 def exponential(psi: Array, s: Array) -> tuple[Array, Array]:
     """f = 1 − e^{−s/τ}."""
     ratio = s * np.exp(-psi[:, :1])
-    left = np.exp(-ratio)
-    return 1 - left, (-ratio * left)[:, None]
+    remaining = np.exp(-ratio)
+    return 1 - remaining, (-ratio * remaining)[:, None]
 
 
 def inertial(psi: Array, s: Array) -> tuple[Array, Array]:
@@ -58,12 +58,12 @@ def inertial(psi: Array, s: Array) -> tuple[Array, Array]:
     delta = omega2 * (zeta**2 - 1)
     z, decay = delta * s**2, alpha * s
     c, big_s, slope = _damped(z, decay, omega2 * s**2)
-    left = c + decay * big_s
-    by_alpha = s * (big_s - left)
+    distance = c + decay * big_s
+    by_alpha = s * (big_s - distance)
     by_delta = s**2 * (big_s / 2 + decay * slope)
     by_tau = -alpha * by_alpha - 2 * delta * by_delta
     by_zeta = 2 * alpha * by_alpha + (4 * zeta**2 - 2) * omega2 * by_delta
-    return 1 - left, -np.stack([by_tau, by_zeta], 1)
+    return 1 - distance, -np.stack([by_tau, by_zeta], 1)
 
 
 def _damped(z: Array, decay: Array, square: Array) -> tuple[Array, Array, Array]:

@@ -127,11 +127,11 @@ def _solve(model: Model, s: Array, y: Array, scale: float) -> tuple[float, float
     free = np.full(2, math.inf)
     bounds = np.append(-free, np.log(model.low)), np.append(free, np.log(model.high))
     with np.errstate(over="ignore", invalid="ignore"):  # rewards of any size
-        found = [
+        fits = [
             least_squares(residual, start, jacobian, bounds, x_scale="jac", loss="huber", f_scale=HUBER * scale)
             for start in _starts(model, s, y, scale)
         ]
-    best = min(found, key=lambda solution: float(solution.cost)).x
+    best = min(fits, key=lambda solution: float(solution.cost)).x
     return float(best[0]), float(best[1]), best[2:]
 
 

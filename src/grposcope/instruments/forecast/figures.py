@@ -57,12 +57,13 @@ def fan(summaries: Sequence[ForecastSummary], names: Sequence[str]) -> Figure:
     tips = [
         *([alt.Tooltip("run:N")] if len(summaries) > 1 else []),
         alt.Tooltip("step:Q", format=",.0f"),
-        *(alt.Tooltip(f"{part}:Q", format=".3~g") for part in ("value", "low", "high")),
+        *(alt.Tooltip(f"{bound}:Q", format=".3~g") for bound in ("value", "low", "high")),
     ]
 
     layers += [ahead.mark_line(strokeWidth=2.5), base.on_hover(ahead.encode(tooltip=tips))]
-    return base.figure("forecast", "Where the reward is going", layers, data, caption=_explained(summaries),
-                       height=HEIGHT, wide=True, resolve={"scale": {"color": "independent"}})  # fmt: skip
+    title, caption = "Where the reward is going", _explained(summaries)
+    drawn = base.figure("forecast", title, layers, data, caption=caption, height=HEIGHT, wide=True)
+    return base.independent(drawn, "color")
 
 
 def portrait(summary: ForecastSummary) -> Figure | None:
@@ -112,16 +113,16 @@ def portrait(summary: ForecastSummary) -> Figure | None:
 
 
 def _line(steps: Floats, values: Floats) -> dict[str, list[Any]]:
-    kept = extremes(values)
-    return {"step": rounded(steps[kept], 9), "value": rounded(values[kept])}
+    shown = extremes(values)
+    return {"step": rounded(steps[shown], 9), "value": rounded(values[shown])}
 
 
 def _ahead(summary: ForecastSummary) -> dict[str, list[Any]]:
     ahead = summary.ahead
-    kept = np.unique(np.linspace(0, len(ahead.steps) - 1, AHEAD).astype(int))
+    shown = np.unique(np.linspace(0, len(ahead.steps) - 1, AHEAD).astype(int))
     parts = {"value": ahead.mean, "low": ahead.low, "high": ahead.high, "inner low": ahead.inner_low,
              "inner high": ahead.inner_high}  # fmt: skip
-    return {"step": rounded(ahead.steps[kept], 9), **{name: rounded(values[kept]) for name, values in parts.items()}}
+    return {"step": rounded(ahead.steps[shown], 9), **{name: rounded(values[shown]) for name, values in parts.items()}}
 
 
 def _models(summary: ForecastSummary) -> dict[str, list[Any]]:

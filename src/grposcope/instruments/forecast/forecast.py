@@ -159,7 +159,7 @@ def changes(reward: Array, now: float, now_se: float, noise: float, leads: Array
     moved = np.sqrt(np.maximum(away**2 - blur, 0.0))
     within = np.clip(leads, 1.0, ago[-1])
     farthest = np.interp(within, ago, np.maximum.accumulate(moved))
-    rates = np.array([np.interp(within * part, ago, np.sign(away) * moved) / part for part in RATES])
+    rates = np.array([np.interp(within * rate, ago, np.sign(away) * moved) / rate for rate in RATES])
     last = np.where((rates > 0).all(0), rates.min(0), np.where((rates < 0).all(0), rates.max(0), 0.0))
     believed = np.array([_steadiness(ago, path, stretch, 0.5 * noise) for stretch in within])
     expected = np.where(believed * last > 0, np.abs(believed) * last, 0.0)
@@ -200,19 +200,19 @@ def _repeated(series: RewardCurve, later: Array, coverage: float, limits: Reward
 
 
 def _later(series: RewardCurve, horizon: ArrayLike) -> Array:
-    given = np.asarray(horizon, dtype=float)
+    steps = np.asarray(horizon, dtype=float)
     last = series.steps[-1]
-    if given.ndim == 0:
-        if not (np.isfinite(given) and given >= 1):
-            raise UserError(f"horizon {float(given):g} must be at least 1 step")
-        if given / series.spacing >= 2**53:
-            raise UserError(f"horizon {float(given):g} is longer than can be counted; give a shorter one")
-        count = max(1, round(float(given) / series.spacing))
+    if steps.ndim == 0:
+        if not (np.isfinite(steps) and steps >= 1):
+            raise UserError(f"horizon {float(steps):g} must be at least 1 step")
+        if steps / series.spacing >= 2**53:
+            raise UserError(f"horizon {float(steps):g} is longer than can be counted; give a shorter one")
+        count = max(1, round(float(steps) / series.spacing))
         every = -(-count // LONGEST)
         return np.asarray(last + series.spacing * np.arange(count % every or every, count + 1, every))
-    if given.ndim != 1 or not len(given) or not (given > last).all():
+    if steps.ndim != 1 or not len(steps) or not (steps > last).all():
         raise UserError(f"the steps to forecast must come after the last one, {last:g}")
-    return given
+    return steps
 
 
 def _knots(later: Array) -> NDArray[np.int64]:

@@ -101,8 +101,8 @@ def reward_limits(run: Run) -> RewardRange | None:
         return RewardRange(0.0, 1.0)
     if quantities.reward_range is not None:
         return RewardRange(*quantities.reward_range)
-    parts = [part.values for part in quantities.components().values()]
-    bounded = parts and all(part.min() >= 0 and part.max() <= 1 for part in parts)
+    parts = [component.values for component in quantities.components().values()]
+    bounded = parts and all(values.min() >= 0 and values.max() <= 1 for values in parts)
     return RewardRange(0.0, float(len(parts))) if bounded else None
 
 
@@ -128,10 +128,14 @@ def summarize(
     series = averaged(RewardCurve(seen.steps, seen.reward, whole.notes), POINTS)
     size = -(-len(seen.steps) // POINTS)
     later = whole.steps[~known], whole.reward[~known]
-    kept = len(later[0]) // size * size
-    truth = tuple(column[:kept].reshape(-1, size).mean(1) for column in later)
+    whole_blocks = len(later[0]) // size * size
+    truth = tuple(column[:whole_blocks].reshape(-1, size).mean(1) for column in later)
     seen_steps = float(series.steps[-1] - series.steps[0])
-    further = horizon if horizon is not None else max(1.0, later[0][-1] - series.steps[-1] if kept else seen_steps / 2)
+    further = (
+        horizon
+        if horizon is not None
+        else max(1.0, later[0][-1] - series.steps[-1] if whole_blocks else seen_steps / 2)
+    )
     fits = {name: fit_series(series, name) for name in CLOSED_FORMS} if models else {}
     ahead = forecast(series.steps, series.reward, further, coverage, limits)
     ahead = replace(ahead, flag="; ".join(filter(None, (ahead.flag, *series.notes))))
@@ -176,7 +180,7 @@ def _hindsight(series: RewardCurve, ahead: Forecast, steps: Array, values: Array
     steps, values = steps[inside], values[inside]
     covered = error = math.nan
     if len(steps):
-        low, high, mean = (np.interp(steps, ahead.steps, part) for part in (ahead.low, ahead.high, ahead.mean))
+        low, high, mean = (np.interp(steps, ahead.steps, values) for values in (ahead.low, ahead.high, ahead.mean))
         covered = float(((low <= values) & (values <= high)).mean())
         base = float(np.sqrt(np.mean((values - last_level(series.reward)) ** 2)))
         error = float(np.sqrt(np.mean((values - mean) ** 2))) / base if base else math.nan

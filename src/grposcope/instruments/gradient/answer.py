@@ -50,11 +50,12 @@ def section(runs: Sequence[Run]) -> Answer | None:
     probes = geometry.latest(runs)
     if not probes:
         return None
-    found = of_probe(probes[0][2]) if len(probes) == 1 else _compared(probes)
-    text = [f"It is the probe of {probes[0][0]}.", *found.text] if len(probes) == 1 < len(runs) else found.text
+    result = of_probe(probes[0][2]) if len(probes) == 1 else _compared(probes)
+    text = [f"It is the probe of {probes[0][0]}.", *result.text] if len(probes) == 1 < len(runs) else result.text
     drawn, notes = _of_one(probes[0][2]) if len(probes) == 1 else (_of_several(probes, labels(runs)), [])
     return replace(
-        found, text=[*text, *notes], figures=[*(one for one in drawn if one is not None), *steps.curves(runs)],
+        result, text=[*text, *notes],
+        figures=[*(figure for figure in drawn if figure is not None), *steps.curves(runs)],
         document=_numbers(probes),
     )  # fmt: skip
 
@@ -142,20 +143,20 @@ def _layers(record: ProbeRecord) -> Table | None:
     header = (
         "matrix", "shape", *SHOWN.values(), "not enclosed", "score norm", "group's rows", "top-1 share", "cut at two"
     )  # fmt: skip
-    left = f" {len(layers) - ROWS} further matrices are in probe.json." if len(layers) > ROWS else ""
+    further = f" {len(layers) - ROWS} further matrices are in probe.json." if len(layers) > ROWS else ""
     text = (
         "Not enclosed: share of the squared norm outside the computed singular values; the ranks of such "
         "matrices are bounds. Group's rows: (Σσ)²/Σσ² of the rows advantage × score of a group, mean over live groups, "
-        f"with the share σ₁²/Σσ² and the same after all but two singular values are dropped.{left}"
+        f"with the share σ₁²/Σσ² and the same after all but two singular values are dropped.{further}"
     )
     return Table("Ranks of every matrix", header, rows, text, folded=True) if rows else None
 
 
 def _statistics(record: ProbeRecord) -> Table | None:
     rows = [
-        (visible(name), visible(part), ranged(value), f"{value.n:,}")
+        (visible(name), visible(statistic), ranged(value), f"{value.n:,}")
         for name, estimates in record.statistics.items()
-        for part, value in estimates.items()
+        for statistic, value in estimates.items()
     ]
     header = ("statistic", "of", "value", "n")
     return Table("Further statistics", header, rows, "In brackets: 95% intervals.", folded=True) if rows else None

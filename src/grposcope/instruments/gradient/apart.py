@@ -31,19 +31,19 @@ PASSES = 8
 
 def groups(entries: Mapping[str, int], rollouts: int) -> tuple[list[list[str]], list[str]]:
     """The parameters of each pass, and those that are too large, from the numbers of their entries."""
-    found: list[list[str]] = []
+    batches: list[list[str]] = []
     too_large, room = [], 0
-    for name, count in sorted(entries.items(), key=lambda item: (item[1], item[0])):
+    for name, count in sorted(entries.items(), key=lambda pair: (pair[1], pair[0])):
         size = 4 * count * rollouts
         if size > room:
-            if size > HELD or len(found) == PASSES:
+            if size > HELD or len(batches) == PASSES:
                 too_large.append(name)
                 continue
-            found.append([])
+            batches.append([])
             room = HELD
-        found[-1].append(name)
+        batches[-1].append(name)
         room -= size
-    return found, too_large
+    return batches, too_large
 
 
 def scores(
@@ -66,8 +66,8 @@ def scores(
         with without_gradients(model, others):
             for row in weights.any(-1).nonzero()[:, 0].tolist():
                 with gradients_to(model, partial(_keep, direct, row)):
-                    one, given = _alone(rollouts, weights, row)
-                    _, total = weighted_logp(model, one, given, temperature)
+                    row_rollout, row_weights = _alone(rollouts, weights, row)
+                    _, total = weighted_logp(model, row_rollout, row_weights, temperature)
                     if total.requires_grad:
                         total.backward()
         for name, gradients in direct.items():
@@ -82,8 +82,10 @@ def _keep(direct: dict[str, Tensor], row: int, name: str, gradient: Tensor) -> N
 
 def _alone(rollouts: RolloutBatch, weights: Tensor, row: int) -> tuple[RolloutBatch, Tensor]:
     """One rollout and its weights, without padding."""
-    one, width = rollouts.rows(slice(row, row + 1)), int(rollouts.mask[row].nonzero().max()) + 1
-    cut = replace(one, tokens=one.tokens[:, :width], mask=one.mask[:, :width], token_annotations={})
+    row_rollouts, width = rollouts.rows(slice(row, row + 1)), int(rollouts.mask[row].nonzero().max()) + 1
+    cut = replace(
+        row_rollouts, tokens=row_rollouts.tokens[:, :width], mask=row_rollouts.mask[:, :width], token_annotations={}
+    )
     return without_padding(cut), weights[row : row + 1, :width]
 
 

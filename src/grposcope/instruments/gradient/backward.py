@@ -153,7 +153,7 @@ class AttachedModel:
         logits `between` is given, and visits the parameters that it measures, with the rows of all processes.
         """
         rows, mask = workers.rows(len(rollouts.mask)), rollouts.mask
-        given = mask.to(torch.float32) if weights is None else weights.where(mask, 0.0)
+        token_weights = mask.to(torch.float32) if weights is None else weights.where(mask, 0.0)
         mine = without_padding(rollouts).rows(rows.mine)
         whole_rows: list[TokenScores] = []
         self._logits = 0
@@ -167,7 +167,7 @@ class AttachedModel:
         while True:
             try:
                 with cpu.products(self.model):
-                    self._pass(mine, given[rows.mine], visit, after, keep, rows, workers)
+                    self._pass(mine, token_weights[rows.mine], visit, after, keep, rows, workers)
             except hooks.Unmeasured as error:
                 if whole_rows:  # the pass has begun to give scores
                     raise Refusal(str(error)) from None
@@ -214,8 +214,8 @@ class AttachedModel:
                     total.backward()
                 collector.finish()
                 seen = collector.given
-            found = sorted({name for each in workers.gathered(tuple(outside)) for name in each} - seen)
-            self._add_apart([name for name in found if name in self.measured])
+            outside_names = sorted({name for each in workers.gathered(tuple(outside)) for name in each} - seen)
+            self._add_apart([name for name in outside_names if name in self.measured])
             if self.apart:
                 passes = self._passes(rows.total)
                 with _checkpointing(self.model):
@@ -273,13 +273,13 @@ def attach(model: Any, rollouts: RolloutBatch | None = None, temperature: float 
             name for name in hooked if not any(experts.is_stack(module) for module, _ in owners[id(trained[name])])
         }
     measured = {name: p for name, p in trained.items() if name in hooked or not spreads}
-    known, idle = _KNOWN.get(model, (frozenset(), frozenset()))
+    names, idle = _KNOWN.get(model, (frozenset(), frozenset()))
     attached = AttachedModel(
         model,
         temperature,
         measured,
         left_out=tuple(name for name in trained if name not in measured),
-        apart=tuple(name for name in measured if (name not in hooked or name in known) and name not in idle),
+        apart=tuple(name for name in measured if (name not in hooked or name in names) and name not in idle),
         idle=idle,
         _owners={name: owners[id(p)] for name, p in measured.items()},
     )
@@ -325,14 +325,14 @@ def _self_check(attached: AttachedModel, rollouts: RolloutBatch, most: int = 2) 
 
     def compare(name: str, gradient: Tensor) -> None:
         """Note the squared norms of a gradient of autograd and of its difference from the factors."""
-        found = waiting.pop(name, None)
+        use = waiting.pop(name, None)
         attached.energies[name] = _square(gradient)
-        if found is not None:
-            normal = torch.randn(found[0].shape[1], DIRECTIONS, generator=generator) / DIRECTIONS**0.5
-            directions = normal.to(gradient.device, found[0].dtype)
+        if use is not None:
+            normal = torch.randn(use[0].shape[1], DIRECTIONS, generator=generator) / DIRECTIONS**0.5
+            directions = normal.to(gradient.device, use[0].dtype)
             theirs = attached.oriented(name, gradient).to(directions.dtype) @ directions
             size[name] = _square(theirs)
-            ours = torch.cat([score.times(directions, coefficients.to(directions)) for score in found])
+            ours = torch.cat([score.times(directions, coefficients.to(directions)) for score in use])
             off[name] = _square(theirs - ours)
         elif name in attached.measured and bool(gradient.any()):
             missing.append(name)
@@ -344,17 +344,17 @@ def _self_check(attached: AttachedModel, rollouts: RolloutBatch, most: int = 2) 
             total.backward()
         del total
     sized = _excerpt(rollouts, max(most, _chunk(attached.model) // 2))
-    kept = _saved_in_a_block(attached, sized)
-    attached.block_bytes, attached.array_bytes = (count / _tokens(sized) for count in kept)
-    for name, found in waiting.items():  # autograd has no gradient of these
-        off[name], size[name] = math.fsum(_square(score.dense()) for score in found), 0.0
+    block = _saved_in_a_block(attached, sized)
+    attached.block_bytes, attached.array_bytes = (count / _tokens(sized) for count in block)
+    for name, use in waiting.items():  # autograd has no gradient of these
+        off[name], size[name] = math.fsum(_square(score.dense()) for score in use), 0.0
     for name in missing:  # spread over processes, and used outside of its layer: left out, by name
         del attached.measured[name], attached._owners[name]
     attached.left_out += tuple(missing)
     total_size = math.fsum(size.values())
     attached.error = math.sqrt(math.fsum(off.values()) / total_size) if total_size else math.nan
     relative = {name: math.sqrt(off[name] / size[name]) for name in off if size[name] > 1e-12 * total_size}
-    attached.worst = max(relative.items(), key=lambda item: item[1], default=("", math.nan))
+    attached.worst = max(relative.items(), key=lambda error: error[1], default=("", math.nan))
     allowed = 0.1 if attached.half else 1e-3
     if not attached.error <= allowed:  # NaN too
         raise Refusal(
@@ -374,7 +374,7 @@ def _check_input(model: Any, rollouts: RolloutBatch) -> None:
             "continue their prompts; probe a causal language model"
         )
     adapters = getattr(model, "peft_config", {})
-    if any(getattr(one, "is_prompt_learning", False) for one in getattr(adapters, "values", tuple)()):
+    if any(getattr(adapter, "is_prompt_learning", False) for adapter in getattr(adapters, "values", tuple)()):
         raise Refusal(
             "the adapters are virtual tokens (prefix, prompt or P-tuning), which no layer holds; probe LoRA adapters "
             "or the whole model"
@@ -413,13 +413,13 @@ def _check_causal(attached: AttachedModel, rollouts: RolloutBatch, most: int = 6
     """Refusal where the model cannot read token ids with a mask and positions, or where a later token changes log π of
     an earlier one, as in a model with attention in both directions: its scores are no gradients of a policy."""
     row = int(rollouts.lengths.argmax())
-    one = without_padding(rollouts.rows(torch.tensor([row, row])))
-    tokens = one.tokens[:, :most][:, : max(int(one.mask[0, :most].sum()), 1)]
+    twice = without_padding(rollouts.rows(torch.tensor([row, row])))
+    tokens = twice.tokens[:, :most][:, : max(int(twice.mask[0, :most].sum()), 1)]
     tokens = torch.cat((tokens, tokens[:, :1]), 1)  # a completion of one token has no later one
-    ids = torch.cat((one.prompt_ids[0], tokens[0]))
+    ids = torch.cat((twice.prompt_ids[0], tokens[0]))
     others = ids[ids != tokens[1, -1]]
     tokens[1, -1] = others[0] if len(others) else max(int(tokens[1, -1]) - 1, 0)
-    two = replace(one, tokens=tokens, mask=torch.ones_like(tokens, dtype=torch.bool), token_annotations={})
+    two = replace(twice, tokens=tokens, mask=torch.ones_like(tokens, dtype=torch.bool), token_annotations={})
     with torch.no_grad(), _said_in_one_line():
         logp = weighted_logp(attached.model, two, two.mask.float(), attached.temperature)[0].logp
     off = float((logp[0, :-1] - logp[1, :-1]).abs().max())
@@ -518,8 +518,8 @@ def _saved_in_a_block(attached: AttachedModel, few: RolloutBatch) -> tuple[int, 
 
         def end(*_: Any) -> None:
             nonlocal most, largest
-            known = before.pop()
-            own = [size for place, size in saved.items() if place not in known]
+            sizes = before.pop()
+            own = [size for name, size in saved.items() if name not in sizes]
             most, largest = max(most, sum(own)), max(largest, *own, 0)
 
         for block in checkpointing.every_block(model):

@@ -103,13 +103,13 @@ def pooled(rewards: Array, gram: Array) -> tuple[BestBaseline, tuple[BestBaselin
     prompts, group = rewards.shape
     blocks = [gram[p * group : (p + 1) * group, p * group : (p + 1) * group] for p in range(prompts)]
     each = tuple(of_prompt(r, k) for r, k in zip(rewards, blocks, strict=True))
-    mixed = sum(math.isfinite(one.covariance.value) for one in each)
+    mixed = sum(math.isfinite(covariances.covariance.value) for covariances in each)
     if mixed < 2:
         reason = f"{mixed} of {prompts} groups have unequal rewards and at least 4 rollouts; 2 are needed"
         return _unknown(mixed, reason), each
     norms = np.array([np.diag(block).mean() for block in blocks])
-    gaps = [_known_or(0.0, one.covariance) for one in each]
-    bests = [_known_or(r[0], one.optimal) for r, one in zip(rewards, each, strict=True)]
+    gaps = [_known_or(0.0, baseline.covariance) for baseline in each]
+    bests = [_known_or(r[0], baseline.optimal) for r, baseline in zip(rewards, each, strict=True)]
     rest = np.array([variance_at_best(r, k, gap) for r, k, gap in zip(rewards, blocks, gaps, strict=True)])
     # squares less their sampling variance, so that noise is not counted as excess
     square_gap, square_best = (np.array([e.value**2 - e.se**2 for e in kind]) for kind in (gaps, bests))

@@ -14,6 +14,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.gradient import command_rollouts as probe_rollouts
 
 if TYPE_CHECKING:
+    from grposcope.commands.probe_model import ModelSource
     from grposcope.instruments.gradient.probe import Probe
     from grposcope.instruments.gradient.probe_record import ProbeRecord
     from grposcope.lab.objectives import Objective
@@ -186,16 +187,20 @@ def _run(arguments: argparse.Namespace, workers: Workers) -> int:
     saved = _turns(model, drawn.rollouts, arguments.temperature) if workers.size == 1 and measured.complete else None
     record = records.record(measured, arguments.model, arguments.task, arguments.seed, source.step, origin, saved)
     paths = {} if folder is None else _write(folder, measured, record, drawn, policy)
-    found = answer.of_probe(record)
-    say(arguments, terminal.text(found))
-    if folder:
-        shown = f"; grposcope report {source.run} shows it" if folder == source.place else ""
-        again = "" if record.complete else "; the same command continues with these rollouts"
-        say(arguments, f"written to {folder}{shown}{again}")
-    else:
-        say(arguments, "nothing was written; give --out FOLDER to use the probe in plan and report")
-    finish(arguments, document.of_answer(found) | {"paths": paths})
+    result = answer.of_probe(record)
+    say(arguments, terminal.text(result))
+    say(arguments, _where_it_is(folder, source, record.complete))
+    finish(arguments, document.of_answer(result) | {"paths": paths})
     return 0 if record.complete else 130
+
+
+def _where_it_is(folder: Path | None, source: ModelSource, complete: bool) -> str:
+    """Where the probe was written, and what can be done with it."""
+    if not folder:
+        return "nothing was written; give --out FOLDER to use the probe in plan and report"
+    shown = f"; grposcope report {source.run} shows it" if folder == source.place else ""
+    again = "" if complete else "; the same command continues with these rollouts"
+    return f"written to {folder}{shown}{again}"
 
 
 def _turns(model: Any, rollouts: RolloutBatch, temperature: float) -> TurnSavings | None:
@@ -219,8 +224,8 @@ def _write(folder: Path, measured: Probe, record: ProbeRecord, drawn: DrawnRollo
     from grposcope.lab.sampling import resumable_rollouts
 
     tokens = [
-        [str(policy.tokenizer.decode([i])) for i in ids[kept].tolist()]
-        for ids, kept in zip(drawn.rollouts.tokens, drawn.rollouts.mask, strict=True)
+        [str(policy.tokenizer.decode([i])) for i in ids[frequent].tolist()]
+        for ids, frequent in zip(drawn.rollouts.tokens, drawn.rollouts.mask, strict=True)
     ]
     rollouts = records.rollouts(measured, drawn.problems, drawn.texts, tokens)
     paths = probes.write(folder, record, records.gram(measured), rollouts)
@@ -258,14 +263,14 @@ def _checked(arguments: argparse.Namespace) -> tuple[list[int], list[str]]:
             f"--group {arguments.group}: a probe compares the rollouts of a prompt; use --group 2 or more, 8 is usual"
         )
     try:
-        sweep = [int(part) for part in arguments.sweep_group.split(",") if part.strip()]
+        sweep = [int(word) for word in arguments.sweep_group.split(",") if word.strip()]
     except ValueError:
         raise UserError(f"--sweep-group {arguments.sweep_group}: write whole numbers such as 2,4,8") from None
     for size in sweep:
         most = _most(arguments)
         if size < 2 or (most is not None and size > most):
             raise UserError(f"--sweep-group {size} must be between 2 and --group {most or 8}")
-    also = [part.strip() for part in arguments.also.split(",") if part.strip()]
+    also = [word.strip() for word in arguments.also.split(",") if word.strip()]
     for name in also:
         if name not in recipes.ALL:
             raise UserError(f"--also {name}: there is no such recipe; the recipes are {', '.join(recipes.ALL)}")

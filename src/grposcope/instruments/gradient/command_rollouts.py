@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from grposcope.instruments.gradient.rollout_source import RolloutSource
     from grposcope.lab.objectives import Objective
     from grposcope.lab.policies import Policy
-    from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts
+    from grposcope.lab.sampling.resumable_rollouts import DrawnRollouts, DrawPlan
     from grposcope.lab.tasks.base import Task
     from grposcope.lab.workers import Workers
 
@@ -69,9 +69,9 @@ def logged(arguments: argparse.Namespace, source: ModelSource) -> Rollouts | Non
         arguments.group = 8 if arguments.group is None else arguments.group
         return None
     check_numbers(arguments)
-    found = _read(arguments, source)
-    arguments.prompts, arguments.group = found.group_rewards.shape
-    return found
+    batch = _read(arguments, source)
+    arguments.prompts, arguments.group = batch.group_rewards.shape
+    return batch
 
 
 def rollouts(
@@ -104,7 +104,10 @@ def rollouts(
     else:
         assert task is not None
         limit, origin = arguments.max_tokens or task.max_tokens, None
-        drawn = _draw(arguments, source.model, policy, task, limit, folder, objective, say, workers)
+        from grposcope.lab.sampling.resumable_rollouts import DrawPlan
+
+        plan = DrawPlan(folder=folder, progress=say, workers=workers)
+        drawn = _draw(arguments, source.model, policy, task, limit, objective, plan)
     drawn = _supplied(arguments, source, policy, task, limit, drawn)
     if arguments.checkpointing:
         policies.recompute_activations(policy.model)
@@ -140,9 +143,11 @@ def _check_credit(arguments: argparse.Namespace, task: Task | None) -> None:
     from grposcope.lab.train.config import ENGINE
 
     labels, further = Lack("have no labels of steps", ""), Lack("are not continued", "draw some with --task")
-    given = Part("the rollouts of a trainer", lacks={STEP_ENDS: labels, FURTHER_ROLLOUTS: further})
+    rollouts_part = Part("the rollouts of a trainer", lacks={STEP_ENDS: labels, FURTHER_ROLLOUTS: further})
     probe = Part("a probe", needs=frozenset({INDEPENDENT}))
-    capabilities.check(ENGINE, probe, given if task is None else part(task), chosen(arguments.credit).part("--credit "))
+    capabilities.check(
+        ENGINE, probe, rollouts_part if task is None else part(task), chosen(arguments.credit).part("--credit ")
+    )
 
 
 def _draw(
@@ -151,21 +156,20 @@ def _draw(
     policy: Policy,
     task: Task,
     limit: int,
-    folder: Path | None,
     objective: Objective,
-    say: Callable[[str], None],
-    workers: Workers,
+    plan: DrawPlan,
 ) -> DrawnRollouts:
-    """Graded rollouts of the policy on the task, those kept in `folder` among them."""
+    """Graded rollouts of the policy on the task, those kept in the folder of the plan among them."""
     from grposcope.lab.credit import chosen
     from grposcope.lab.sampling import generation, resumable_rollouts
     from grposcope.lab.sampling.sampler import Sampling
 
     credit = chosen(arguments.credit)
-    kept = {"credit": credit.name} if credit.source.requires(FURTHER_ROLLOUTS) else {}
+    named = {"credit": credit.name} if credit.source.requires(FURTHER_ROLLOUTS) else {}
     names = ("task", "reward", "group", "temperature", "seed", "dtype")
-    if folder and resumable_rollouts.incomplete(folder):
-        say(f"{folder} has rollouts of a probe that was interrupted: continuing with them")
+    if plan.folder and resumable_rollouts.incomplete(plan.folder):
+        plan.progress(f"{plan.folder} has rollouts of a probe that was interrupted: continuing with them")
+    settings = {"model": model, "max_tokens": limit, **{name: getattr(arguments, name) for name in names}, **named}
     return resumable_rollouts.draw(
         policy,
         task,
@@ -173,11 +177,7 @@ def _draw(
         Sampling(limit, arguments.temperature),
         (arguments.prompts, arguments.group),
         arguments.seed,
-        folder,
-        {"model": model, "max_tokens": limit, **{name: getattr(arguments, name) for name in names}, **kept},
-        say,
-        workers,
-        generation.of(credit, task, policy),
+        replace(plan, settings=settings, generation=generation.of(credit, task, policy)),
     )
 
 
@@ -187,14 +187,16 @@ def trained(arguments: argparse.Namespace, source: ModelSource) -> Objective:
 
     kind = "RLOOConfig" if source.logged.get("trainer") == "rloo" else "GRPOConfig"
     try:
-        found, left_out = settings.fresh(type(kind, (SimpleNamespace,), {})(**source.logged), arguments.advantage)
+        trainer_settings, left_out = settings.fresh(
+            type(kind, (SimpleNamespace,), {})(**source.logged), arguments.advantage
+        )
     except UserError as error:
         raise UserError(f"{source.model}: {error}; or give --recipe for another objective") from None
     except AttributeError as error:
         raise UserError(f"{source.model}: its record lacks the argument {error.name}; give --recipe") from None
     for clause in left_out:
         print(f"not in the objective of this probe: {clause}", file=sys.stderr)
-    return found
+    return trainer_settings
 
 
 def _read(arguments: argparse.Namespace, source: ModelSource) -> Rollouts:
@@ -293,12 +295,12 @@ def _run(output: Path | None) -> Run | None:
 
 def _weights(arguments: argparse.Namespace, source: ModelSource, functions: Sequence[str]) -> list[float] | None:
     if arguments.reward_weights is None:
-        known = source.logged.get("reward_weights")
-        return list(known) if isinstance(known, list) and len(known) == len(functions) else None
+        names = source.logged.get("reward_weights")
+        return list(names) if isinstance(names, list) and len(names) == len(functions) else None
     try:
-        given = [float(part) for part in arguments.reward_weights.split(",")]
+        weights = [float(word) for word in arguments.reward_weights.split(",")]
     except ValueError:
         raise UserError(f"--reward-weights {arguments.reward_weights}: write numbers such as 1,0.5") from None
-    if not all(map(math.isfinite, given)):
+    if not all(map(math.isfinite, weights)):
         raise UserError(f"--reward-weights {arguments.reward_weights}: weights must be finite")
-    return given
+    return weights

@@ -37,11 +37,11 @@ def in_torch(score: Score, weights: Tensor, main: int | None, *, with_gram: bool
     products = torch.empty(len(pieces) if with_gram else 0, count, count, dtype=torch.float64, device=score.device)
 
     def work(number: int) -> EntryNorms | None:
-        block, place = score.piece(pieces[number]), gradients[:, pieces[number]]
-        torch.mm(weights, block.flatten(1), out=place.flatten(1))
+        block, piece = score.piece(pieces[number]), gradients[:, pieces[number]]
+        torch.mm(weights, block.flatten(1), out=piece.flatten(1))
         if with_gram:
             products[number] = gram.of_block(block)
-        return None if main is None else EntryNorms.of(place[main])
+        return None if main is None else EntryNorms.of(piece[main])
 
     norms = [one for one in cpu.map_pieces(work, range(len(pieces)), gradients.device) if one is not None]
     return gradients, products.sum(0) if with_gram else None, EntryNorms.together(norms) if norms else None
@@ -69,5 +69,5 @@ def _in_one_pass(score: Score, weights: Tensor, main: int | None, *, with_gram: 
     )
     if done is None:
         return None
-    norms = None if done.norms is None else EntryNorms.together([EntryNorms(*one) for one in done.norms.tolist()])
+    norms = None if done.norms is None else EntryNorms.together([EntryNorms(*row) for row in done.norms.tolist()])
     return done.gradients, done.gram, norms

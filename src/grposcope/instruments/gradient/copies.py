@@ -126,20 +126,20 @@ class _Layers:
 
     def measure(self, score: Score) -> Tensor:
         """The products of a layer, in float64."""
-        scores = [_first(score, self.rollouts), *(one.of(score) for one in self.summed)]
+        scores = [_first(score, self.rollouts), *(use.of(score) for use in self.summed)]
 
         def work(piece: slice) -> Tensor:
-            return gram.of_block(torch.cat([one.piece(piece) for one in scores]))
+            return gram.of_block(torch.cat([use.piece(piece) for use in scores]))
 
-        found = torch.stack(cpu.map_pieces(work, score.pieces(), score.device)).sum(0)
-        if not bool(torch.isfinite(found).all()):
+        total = torch.stack(cpu.map_pieces(work, score.pieces(), score.device)).sum(0)
+        if not bool(torch.isfinite(total).all()):
             score.check_finite()
             raise UserError(f"layer {score.name}: inner products of its gradients overflow; scale the loss down")
-        return found
+        return total
 
-    def keep(self, found: Tensor) -> None:
+    def keep(self, gradient: Tensor) -> None:
         """Add the products of a layer."""
-        self.total = self.total.to(found) + found
+        self.total = self.total.to(gradient) + gradient
 
 
 def _first(score: Score, count: int) -> Score:

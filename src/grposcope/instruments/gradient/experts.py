@@ -47,22 +47,22 @@ def is_stacked_bias(module: nn.Module, parameter: Tensor) -> bool:
     return parameter.dim() == 2 and is_stack(module)
 
 
-def scores(name: str, found: Sequence[Routed], shape: tuple[int, int, int], batch: int) -> Iterator[Score]:
+def scores(name: str, routed: Sequence[Routed], shape: tuple[int, int, int], batch: int) -> Iterator[Score]:
     """The Score of each expert of a stack (E, R, C), those that no token was routed to among them."""
     count, rows, columns = shape
-    of_expert = torch.cat([one.experts for one in found])
-    of_rollout = torch.cat([one.rollouts for one in found])
-    left, right = torch.cat([one.rows for one in found]), torch.cat([one.columns for one in found])
+    of_expert = torch.cat([expert.experts for expert in routed])
+    of_rollout = torch.cat([expert.rollouts for expert in routed])
+    left, right = torch.cat([expert.rows for expert in routed]), torch.cat([expert.columns for expert in routed])
     order = torch.argsort(of_expert * batch + of_rollout, stable=True)
     ends = torch.bincount(of_expert, minlength=count).cumsum(0).tolist()
     for expert, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
         which = order[start:end]
         counts = torch.bincount(of_rollout[which], minlength=batch)
         length = max(1, int(counts.max()))
-        place = torch.arange(len(which), device=which.device) - (counts.cumsum(0) - counts)[of_rollout[which]]
+        slot = torch.arange(len(which), device=which.device) - (counts.cumsum(0) - counts)[of_rollout[which]]
         padded = [array.new_zeros(batch, length, array.shape[1]) for array in (left, right)]
         for whole, array in zip(padded, (left, right), strict=True):
-            whole[of_rollout[which], place] = array[which]
+            whole[of_rollout[which], slot] = array[which]
         yield Score(name, "experts", (rows, columns), (Use(padded[0], padded[1]),), expert=(expert, count))
 
 
@@ -120,8 +120,8 @@ class _StackUses(TorchFunctionMode):
         elif function in (torch.bmm, Tensor.bmm, *_PRODUCTS) and len(arguments) == 2:
             out = self._of_all(*arguments)
         if out is None:  # a use of another kind: with the stack's own slices, so that autograd sees it
-            given = tuple(self._undone(each) for each in arguments)
-            out = function(*given, **{key: self._undone(each) for key, each in keywords.items()})
+            unwrapped = tuple(self._undone(each) for each in arguments)
+            out = function(*unwrapped, **{key: self._undone(each) for key, each in keywords.items()})
         return out
 
     def _index(self, array: Tensor, index: Any) -> Tensor | None:
@@ -149,15 +149,19 @@ class _StackUses(TorchFunctionMode):
     def _of_one(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor | None:
         """The product of tokens with the weights of one expert."""
         x, weight = arguments[:2]
-        found = next(((name, expert, False) for own, name, expert in self.slices if own is weight), None)
-        if found is None and weight.dim() == 2:
-            place = weight.data_ptr(), weight.shape[::-1], weight.stride()[::-1]
-            turned = [one for one in self.slices if (one[0].data_ptr(), one[0].shape, one[0].stride()) == place]
-            found = (*turned[0][1:], True) if turned else None
+        match = next(((name, expert, False) for own, name, expert in self.slices if own is weight), None)
+        if match is None and weight.dim() == 2:
+            layout = weight.data_ptr(), weight.shape[::-1], weight.stride()[::-1]
+            turned = [
+                stacked
+                for stacked in self.slices
+                if (stacked[0].data_ptr(), stacked[0].shape, stacked[0].stride()) == layout
+            ]
+            match = (*turned[0][1:], True) if turned else None
         rollouts = self._rollouts(len(x)) if isinstance(x, Tensor) and x.dim() == 2 else None
-        if found is None or rollouts is None:
+        if match is None or rollouts is None:
             return None
-        name, expert, turned_back = found
+        name, expert, turned_back = match
         bias = arguments[2] if len(arguments) > 2 else keywords.get("bias")
         as_linear = (function is F.linear) != turned_back  # whether the slice is kept as outputs × inputs
         matrix = weight.mT if function is F.linear else weight
@@ -180,10 +184,10 @@ class _StackUses(TorchFunctionMode):
 
         def report(x: Tensor, gradient: Tensor) -> None:
             experts = torch.searchsorted(ends, torch.arange(len(x), device=x.device), right=True)
-            kept = experts < len(ends)
+            valid = experts < len(ends)
             rows, columns = (x, gradient) if as_kept else (gradient, x)
-            factors = (_precise(rows[kept]), _precise(columns[kept]))
-            self.collector.received(name, Routed(experts[kept], rollouts[kept], *factors))
+            factors = (_precise(rows[valid]), _precise(columns[valid]))
+            self.collector.received(name, Routed(experts[valid], rollouts[valid], *factors))
 
         def back(gradient: Tensor) -> Tensor:
             passed: Tensor = function(gradient.contiguous(), weights.transpose(-2, -1), offs=offs)
@@ -226,10 +230,10 @@ class _StackUses(TorchFunctionMode):
     def _reported(self, name: str, weight: Tensor, x: Tensor, compute: Any, back: Any, report: Any) -> Tensor:
         self.collector.called(name)
         self.collector.half |= weight.itemsize == 2
-        given = x.to(weight.dtype)
-        if torch.is_grad_enabled() and not given.requires_grad:  # all below is frozen
-            given = given.detach().requires_grad_()
-        out: Tensor = _Reported.apply(given, compute, back, report)
+        cast = x.to(weight.dtype)
+        if torch.is_grad_enabled() and not cast.requires_grad:  # all below is frozen
+            cast = cast.detach().requires_grad_()
+        out: Tensor = _Reported.apply(cast, compute, back, report)
         return out
 
     def _rollouts(self, count: int) -> Tensor | None:
@@ -255,8 +259,8 @@ class _StackUses(TorchFunctionMode):
 
     def _undone(self, each: Any) -> Any:
         """A slice of a stack as one that autograd follows."""
-        found = next(((name, expert) for own, name, expert in self.slices if own is each), None)
-        return each if found is None else self.own[found[0]][found[1]]
+        match = next(((name, expert) for own, name, expert in self.slices if own is each), None)
+        return each if match is None else self.own[match[0]][match[1]]
 
 
 def _precise(array: Tensor) -> Tensor:
@@ -267,8 +271,8 @@ _PRODUCTS = (torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__
 
 
 def _grouped() -> tuple[Callable[..., Any], ...]:
-    found = [getattr(torch, "_grouped_mm", None), getattr(F, "grouped_mm", None)]
-    return tuple(each for each in found if each is not None)
+    functions = [getattr(torch, "_grouped_mm", None), getattr(F, "grouped_mm", None)]
+    return tuple(each for each in functions if each is not None)
 
 
 _GROUPED = _grouped()

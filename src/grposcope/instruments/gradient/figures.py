@@ -49,11 +49,11 @@ def spectra(probe: ProbeRecord) -> Figure | None:
     measured = layers(probe)
     blocks = sorted({layer.depth for layer in measured if layer.depth is not None})
     every = max(1, math.ceil(len(measured) / LINES))
-    kept = {*blocks[::every], *blocks[-1:]}
+    shown = {*blocks[::every], *blocks[-1:]}
     rows = []
     for layer in measured:
         spectrum = layer.spectra[probe.recipe]
-        if (layer.depth is None or layer.depth in kept) and spectrum.values and spectrum.values[0] > 0:
+        if (layer.depth is None or layer.depth in shown) and spectrum.values and spectrum.values[0] > 0:
             labels = (visible(layer.name), visible(layer.role), _block(layer), number(spectrum.ranks["stable"]))
             for k in _thinned(len(spectrum.values)):
                 share = spectrum.values[k - 1] / spectrum.values[0]
@@ -77,7 +77,7 @@ def spectra(probe: ProbeRecord) -> Figure | None:
     )
     if probe.tier != "exact":
         text += "; only the leading values are computed (fast tier), but ranks include the rest of the energy"
-    text += f"; {len(kept)} of {len(blocks)} blocks are drawn." if len(kept) < len(blocks) else "."
+    text += f"; {len(shown)} of {len(blocks)} blocks are drawn." if len(shown) < len(blocks) else "."
     return base.figure("geometry_spectra", "Singular values by layer", drawn, data, unit="σ_k / σ₁", caption=text,
                        height=260)  # fmt: skip
 
@@ -184,10 +184,10 @@ def tokens(sizes: Sequence[tuple[str, Floats]], title: str, text: str, order: Se
     for name, values in sizes:
         if not values.sum() > 0:
             continue
-        held = np.cumsum(np.sort(values)[::-1]) / values.sum()
-        for k in np.unique(np.geomspace(1, len(held), 120).round().astype(int)):
-            shown = f"{percent(held[k - 1], 1)} in {percent(k / len(held), 1)} of tokens"
-            rows.append((name, *rounded([k / len(held)], 4), round(float(held[k - 1]), 5), shown))
+        shares = np.cumsum(np.sort(values)[::-1]) / values.sum()
+        for k in np.unique(np.geomspace(1, len(shares), 120).round().astype(int)):
+            shown = f"{percent(shares[k - 1], 1)} in {percent(k / len(shares), 1)} of tokens"
+            rows.append((name, *rounded([k / len(shares)], 4), round(float(shares[k - 1]), 5), shown))
     if not rows:
         return None
     data = {"tokens": columns(("kind", "tokens", "held", "shown"), rows)}
@@ -209,18 +209,19 @@ def tokens(sizes: Sequence[tuple[str, Floats]], title: str, text: str, order: Se
 def baseline(probe: ProbeRecord) -> Figure | None:
     """b* − V of every prompt and pooled, with intervals."""
     gaps = [
-        (prompt, one)
-        for prompt, one in enumerate(probe.baselines, 1)
-        if math.isfinite(one.covariance.value) and math.isfinite(one.covariance.se)
+        (prompt, baseline)
+        for prompt, baseline in enumerate(probe.baselines, 1)
+        if math.isfinite(baseline.covariance.value) and math.isfinite(baseline.covariance.se)
     ]
     pooled = probe.baseline.covariance
     if not gaps or not math.isfinite(pooled.se):
         return None
     gaps.sort(key=lambda pair: pair[1].covariance.value)
     rows = [
-        (place, prompt, *rounded([one.covariance.value, *one.covariance.interval(Z)]), ranged(one.covariance),
-         number(one.mean.value), number(one.optimal.value))
-        for place, (prompt, one) in enumerate(gaps, 1)
+        (group, prompt, *rounded([baseline.covariance.value, *baseline.covariance.interval(Z)]),
+         ranged(baseline.covariance),
+         number(baseline.mean.value), number(baseline.optimal.value))
+        for group, (prompt, baseline) in enumerate(gaps, 1)
     ]  # fmt: skip
     data = {
         "prompts": columns(("place", "prompt", "gap", "low", "high", "shown", "mean", "best"), rows),

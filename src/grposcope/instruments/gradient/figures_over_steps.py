@@ -127,8 +127,8 @@ def _curve(chart: Chart, runs: Sequence[Run]) -> Figure | None:
     for label, run in zip(names, runs, strict=True):
         for short, measure in lines.items():
             estimates = {step: _estimate(measure(probe)) for step, probe in geometry.by_step(run).items()}
-            known = {step: value for step, value in estimates.items() if math.isfinite(value.value)}
-            for step, value in known.items() if len(known) > 1 else ():
+            finite = {step: value for step, value in estimates.items() if math.isfinite(value.value)}
+            for step, value in finite.items() if len(finite) > 1 else ():
                 ends = value.interval(Z) if math.isfinite(value.se) else (value.value, value.value)
                 shown = geometry.ranged(value, form)
                 rows.append((step, label if many else short, *rounded([value.value, *ends]), shown))

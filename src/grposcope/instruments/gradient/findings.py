@@ -148,23 +148,23 @@ def rank(record: ProbeRecord) -> Fact:
 
 def group_rank(record: ProbeRecord) -> Fact:
     """Rank of the rows A_i ψ_i of a group in one layer, beside that of isotropic scores and that of a cut at two."""
-    found = record.group_rank
-    if not math.isfinite(found.rank.value):
-        return Fact("group_rank", found.rank, f"Rank of a group's rollouts: cannot tell ({found.rank.flag}).")
+    rank = record.group_rank
+    if not math.isfinite(rank.rank.value):
+        return Fact("group_rank", rank.rank, f"Rank of a group's rollouts: cannot tell ({rank.rank.flag}).")
     group = record.group or 0
     text = (
         f"Rank of a group's rollouts: the {group} rows advantage × score of one layer have (Σσ)²/Σσ² = "
-        f"{ranged(found.rank)} over {found.rank.n} live groups (median matrix), and {ranged(found.top, percent)} of "
-        f"their energy in one direction; rewards have a standard deviation of {number(found.deviation.value)}. "
-        f"Orthogonal scores of equal norm would give {number(found.null.value)}, 4K(R−K)/R for K of R right"
+        f"{ranged(rank.rank)} over {rank.rank.n} live groups (median matrix), and {ranged(rank.top, percent)} of "
+        f"their energy in one direction; rewards have a standard deviation of {number(rank.deviation.value)}. "
+        f"Orthogonal scores of equal norm would give {number(rank.null.value)}, 4K(R−K)/R for K of R right"
     )
-    if math.isfinite(found.null_of_lengths.value):
-        text += f", and of the lengths that these have {number(found.null_of_lengths.value)}"
+    if math.isfinite(rank.null_of_lengths.value):
+        text += f", and of the lengths that these have {number(rank.null_of_lengths.value)}"
     if group == 2:
         text += ": 2 by algebra at R = 2, so this size cannot show whether a rank of 2 comes from the gradient"
     return Fact(
-        "group_rank", found.rank,
-        f"{text}. Cut at two singular values it is {number(found.rank_of_two.value)}, at most 2 whatever the gradient.",
+        "group_rank", rank.rank,
+        f"{text}. Cut at two singular values it is {number(rank.rank_of_two.value)}, at most 2 whatever the gradient.",
     )  # fmt: skip
 
 

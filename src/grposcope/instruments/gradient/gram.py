@@ -52,35 +52,35 @@ def ghost(score: Score) -> Tensor:
         return explicit(score)
     count = score.rollouts
     total = torch.zeros(count, count, dtype=torch.float64, device=score.uses[0].columns.device)
-    for at, one in enumerate(score.uses):
+    for at, use in enumerate(score.uses):
         for other in score.uses[at:]:
-            part = _between(one, other, score.shape[0])
-            total += part if other is one else part + part.mT
+            products = _between(use, other, score.shape[0])
+            total += products if other is use else products + products.mT
     return total
 
 
-def _between(one: Use, other: Use, rows: int) -> Tensor:
-    """Σ_{t,u} ⟨rows_it, rows_ju⟩ ⟨columns_it, columns_ju⟩ for all i, j, (B, B); one rollout of `one` at a time."""
+def _between(use: Use, other: Use, rows: int) -> Tensor:
+    """Σ_{t,u} ⟨rows_it, rows_ju⟩ ⟨columns_it, columns_ju⟩ for all i, j, (B, B); one rollout of `use` at a time."""
     count, length = other.columns.shape[:2]
     columns = other.columns.reshape(count * length, -1)
     out = []
     for i in range(count):
-        inner = one.columns[i] @ columns.mT  # (L, B·L')
-        out.append((inner * _row_products(one, i, other)).reshape(-1, count, length).sum((0, 2)).double())
+        inner = use.columns[i] @ columns.mT  # (L, B·L')
+        out.append((inner * _row_products(use, i, other)).reshape(-1, count, length).sum((0, 2)).double())
     return torch.stack(out)
 
 
-def _row_products(one: Use, i: int, other: Use) -> Tensor:
+def _row_products(use: Use, i: int, other: Use) -> Tensor:
     """⟨rows_it, rows_ju⟩ for all t of rollout i and all u of all j, (L, B·L'); ids stand for unit vectors."""
     theirs = other.rows.reshape(-1, *other.rows.shape[2:])
-    mine = one.rows[i]
-    if not one.lookup and not other.lookup:
+    mine = use.rows[i]
+    if not use.lookup and not other.lookup:
         return mine @ theirs.mT
-    if one.lookup and other.lookup:
+    if use.lookup and other.lookup:
         same = mine[:, None] == theirs[None]
-        return (same & (mine != one.padding)[:, None] & (theirs != other.padding)[None]).to(one.columns)
-    if one.lookup:
-        return theirs[:, mine].mT * (mine != one.padding)[:, None]
+        return (same & (mine != use.padding)[:, None] & (theirs != other.padding)[None]).to(use.columns)
+    if use.lookup:
+        return theirs[:, mine].mT * (mine != use.padding)[:, None]
     return mine[:, theirs] * (theirs != other.padding)[None]
 
 

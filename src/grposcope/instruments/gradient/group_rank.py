@@ -101,7 +101,7 @@ def measure(rewards: Array, layers: Sequence[Array]) -> LayerRanks:
     places = [slice(prompt * group, (prompt + 1) * group) for prompt in live]
     values, lengths = np.empty((2, len(layers), len(live), group))
     for number, gram in enumerate(layers):
-        blocks = np.array([gram[place, place] for place in places]).reshape(-1, group, group)
+        blocks = np.array([gram[rows, rows] for rows in places]).reshape(-1, group, group)
         values[number] = singular_values(centred, blocks)
         lengths[number] = np.abs(centred) * np.sqrt(np.maximum(blocks.diagonal(0, -2, -1), 0.0))
     two = values[..., :2]

@@ -101,11 +101,11 @@ class Arena:
         size = math.prod(shape) * like.itemsize
         if self.used + size > self.space.nbytes:
             self.space, self.used = torch.empty(max(PIECE, size), dtype=torch.uint8), 0
-        place = self.used // like.itemsize
+        offset = self.used // like.itemsize
         strides = torch.empty(shape, device="meta").stride()
         self.used += math.ceil(size / 64) * 64
         # set_ and not a view: autograd counts the versions of views together
-        return like.new_empty(0).set_(self.space.untyped_storage(), place, shape, strides)
+        return like.new_empty(0).set_(self.space.untyped_storage(), offset, shape, strides)
 
 
 class Collector:
@@ -140,8 +140,8 @@ class Collector:
 
     def place_for_output(self, module: nn.Module, like: Tensor, shape: tuple[int, ...]) -> Tensor | None:
         """Memory for the output of a linear layer's first call, if it will be called again in the backward pass."""
-        kept = self.visit is None and module in self.recomputed and module not in self.outputs
-        return self.arena.empty(like, shape) if kept else None
+        retained = self.visit is None and module in self.recomputed and module not in self.outputs
+        return self.arena.empty(like, shape) if retained else None
 
     def keep_output(self, module: nn.Module, out: Tensor) -> None:
         """Keep a linear layer's output for its call in the backward pass; not if it is called several times."""
@@ -153,12 +153,12 @@ class Collector:
 
         It comes in a tuple, since autograd would take a bare tensor for a differentiable input.
         """
-        known = self.outputs.pop(module, None) if self.visit is not None else None
-        return () if known is None or known[0]._version != known[1] else (known[0],)
+        output = self.outputs.pop(module, None) if self.visit is not None else None
+        return () if output is None or output[0]._version != output[1] else (output[0],)
 
     def kept_bytes(self) -> int:
         """Bytes of the outputs kept."""
-        return sum(kept[0].nbytes for kept in self.outputs.values() if kept is not None)
+        return sum(output[0].nbytes for output in self.outputs.values() if output is not None)
 
     def called(self, name: str) -> None:
         """Count a use of a parameter in the forward pass; recomputation in the backward pass does not count."""
@@ -194,17 +194,17 @@ class Collector:
         """Copies of a vector, one per rollout, (B, 1, …, d) with `rank` axes, each of which gets its own gradient."""
         parameter = module._parameters[key]
         assert parameter is not None
-        place = (self.names[module, key], rank)
-        if place not in self.leaves:
+        owner = (self.names[module, key], rank)
+        if owner not in self.leaves:
             shape = (self.batch, *[1] * (rank - 2), len(parameter))
             copies = parameter.detach().expand(self.batch, -1).reshape(shape).clone()
-            self.leaves[place] = copies.requires_grad_()
-        return self.leaves[place]
+            self.leaves[owner] = copies.requires_grad_()
+        return self.leaves[owner]
 
     def forget(self) -> None:
         """Release all arrays: the graph of a pass that ended early may still refer to this object."""
-        for kept in (self.outputs, self.uses, self.vectors, self.leaves):
-            kept.clear()
+        for stored in (self.outputs, self.uses, self.vectors, self.leaves):
+            stored.clear()
         self.arena = Arena()
 
     def finish(self) -> None:
@@ -266,14 +266,14 @@ class _Linear:
     def __call__(self, x: Tensor) -> Tensor:
         if not self.collector.by_rollout(x):
             return self.own(x)
-        known = self.collector.known_output(self.module)
+        output = self.collector.known_output(self.module)
         self.collector.half |= self.module.weight.itemsize == 2
         if self.weight is not None:
             self.collector.called(self.weight)
         shape = (*x.shape[:-1], self.module.weight.shape[1 if self.turned else 0])
-        place = None if known else self.collector.place_for_output(self.module, x, shape)
-        places = () if place is None else (place,)
-        out: Tensor = _Matrix.apply(x, self.module.weight, self.module.bias, self.turned, self.report, known, places)
+        target = None if output else self.collector.place_for_output(self.module, x, shape)
+        places = () if target is None else (target,)
+        out: Tensor = _Matrix.apply(x, self.module.weight, self.module.bias, self.turned, self.report, output, places)
         self.collector.keep_output(self.module, out)
         return out
 
@@ -384,20 +384,20 @@ class _Uses(TorchFunctionMode):
         ):
             return self.owner.multiplied(name, arguments[0], self.matrices[name])
         if function in _MEANINGS:
-            given = _MEANINGS[function].bind(*arguments, **keywords).arguments
-            weight: Any = given.get("weight")
-            bias = given.get("bias")
+            bound = _MEANINGS[function].bind(*arguments, **keywords).arguments
+            weight: Any = bound.get("weight")
+            bias = bound.get("bias")
             name = self._name(weight)
             if function is F.embedding and name:
-                out = self.owner.looked_up(name, given["input"], weight, given.get("padding_idx"))
+                out = self.owner.looked_up(name, bound["input"], weight, bound.get("padding_idx"))
                 return function(*arguments, **keywords) if out is None else out
             if function is F.linear and (name or _copied(bias, 1)):
-                x = given["input"]
+                x = bound["input"]
                 name = name if self.owner.collector.by_rollout(x) else None
                 out = self.owner.multiplied(name, x, weight) if name else F.linear(x, weight)
                 return out if bias is None else out + _flat_as(out, bias)
             if function in _NORMS and (_copied(weight, 1) or _copied(bias, 1)):
-                return _norm(function, given, weight, bias)
+                return _norm(function, bound, weight, bias)
         return function(*arguments, **keywords)
 
     def _name(self, array: Any) -> str | None:
@@ -407,9 +407,9 @@ class _Uses(TorchFunctionMode):
         """The matrix whose transpose, without a copy, this is."""
         if not isinstance(array, Tensor) or array.dim() != 2:
             return None
-        place = array.data_ptr(), array.shape[::-1], array.stride()[::-1]
+        layout = array.data_ptr(), array.shape[::-1], array.stride()[::-1]
         own = ((name, each.data_ptr(), each.shape, each.stride()) for name, each in self.matrices.items())
-        return next((name for name, *same in own if tuple(same) == place), None)
+        return next((name for name, *same in own if tuple(same) == layout), None)
 
 
 def _copied(vector: Tensor | None, rank: int) -> bool:
@@ -424,9 +424,9 @@ def _flat_as(out: Tensor, bias: Tensor) -> Tensor:
     return bias[:, 0].repeat_interleave(len(out) // len(bias), 0)
 
 
-def _norm(function: Any, given: dict[str, Any], weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def _norm(function: Any, bound: dict[str, Any], weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """A norm of torch with its weights applied afterwards, since its own must not have a batch axis."""
-    bare: Tensor = function(given["input"], given["normalized_shape"], eps=given.get("eps", _NORMS[function]))
+    bare: Tensor = function(bound["input"], bound["normalized_shape"], eps=bound.get("eps", _NORMS[function]))
     out = bare if weight is None else bare * weight
     return out if bias is None else out + bias
 
@@ -466,14 +466,14 @@ class _Matrix(torch.autograd.Function):
         bias: Tensor | None,
         transposed: bool,
         report: Any,
-        known: tuple[Tensor, ...],
-        place: tuple[Tensor, ...],
+        output: tuple[Tensor, ...],
+        target: tuple[Tensor, ...],
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.transposed, ctx.report = transposed, report
-        if known:
-            return known[0]
-        return _product(x, weight if transposed else weight.mT, bias, *place)
+        if output:
+            return output[0]
+        return _product(x, weight if transposed else weight.mT, bias, *target)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -484,16 +484,16 @@ class _Matrix(torch.autograd.Function):
         return passed, None, None, None, None, None, None
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None, place: Tensor | None = None) -> Tensor:
-    """x (…, C) times a weight (C, R), plus a bias (R,); written to `place` (…, R) where that is given."""
-    if place is None:
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor | None = None) -> Tensor:
+    """x (…, C) times a weight (C, R), plus a bias (R,); written to `target` (…, R) where that is given."""
+    if target is None:
         return F.linear(x, weight.mT, bias)
-    flat, out = x.reshape(-1, x.shape[-1]), place.view(-1, place.shape[-1])
+    flat, out = x.reshape(-1, x.shape[-1]), target.view(-1, target.shape[-1])
     if bias is None:
         torch.mm(flat, weight, out=out)
     else:
         torch.addmm(bias, flat, weight, out=out)
-    return place
+    return target
 
 
 class _Lookup(torch.autograd.Function):

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,14 +16,13 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.gradient import contraction, gram, spectrum, weightings
 from grposcope.instruments.gradient.backward import AttachedModel
 from grposcope.instruments.gradient.logits import TokenScores
+from grposcope.instruments.gradient.probe_settings import ProbeSettings
 from grposcope.instruments.gradient.score import Score
 from grposcope.instruments.gradient.sparsity import EntrySample, LayerEntries
 from grposcope.instruments.gradient.spectrum import Spectrum
 from grposcope.instruments.gradient.weightings import Weighting
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.workers import ALONE, Rows, Workers
-
-Tier = Literal["fast", "exact"]
 
 HELD = 128 * 2**20
 """Bytes of a layer's gradients, one per weighting, built at a time."""
@@ -76,16 +74,14 @@ class LayerMeasurements:
         wanted: dict[str, Weighting],
         main: str,
         attached: AttachedModel,
-        tier: Tier,
-        leading: int,
-        learning_rate: float | None,
-        seed: int,
+        settings: ProbeSettings,
         progress: Callable[[str], None],
         workers: Workers = ALONE,
     ):
         self.workers = workers
         self.rollouts, self.wanted, self.main = rollouts, wanted, main
-        self.tier, self.leading, self.seed, self.progress = tier, leading, seed, progress
+        self.settings, self.progress = settings, progress
+        learning_rate = settings.learning_rate
         sizes = [p.numel() for p in attached.measured.values()]
         self.sample = EntrySample(sum(sizes), learning_rate)
         self.before = dict(zip(attached.measured, accumulate([0, *sizes]), strict=False))
@@ -119,11 +115,11 @@ class LayerMeasurements:
     def keep_scores(self, measured: Measurement) -> None:
         """Keep a result of `measure_scores`."""
         layer, entries = measured
-        known = self.layers.get(layer.name)  # of the other experts of a stack
-        self.layers[layer.name] = layer if known is None else replace(layer, gram=known.gram + layer.gram)
+        sibling = self.layers.get(layer.name)  # of the other experts of a stack
+        self.layers[layer.name] = layer if sibling is None else replace(layer, gram=sibling.gram + layer.gram)
         if entries is not None:
             self.entries.setdefault(layer.name, []).append(entries)
-        if known is not None:
+        if sibling is not None:
             return
         self.progress(f"layer {len(self.layers)}/{len(self.before)}: {layer.name}")
 
@@ -143,10 +139,10 @@ class LayerMeasurements:
         for name, parts in self.workers.merged(own).items():
             inner = np.sum([layer.gram for layer, _ in parts], axis=0)
             self.layers[name] = replace(parts[0][0], gram=inner) if len(parts) > 1 else parts[0][0]
-            for entries in (one for _, every in parts for one in every):
+            for entries in (use for _, every in parts for use in every):
                 self.sample.add(entries)
-        for name, part in self.weighted_grams.items():
-            self.weighted_grams[name] = self.workers.sum(torch.from_numpy(part)).numpy()
+        for name, weighted in self.weighted_grams.items():
+            self.weighted_grams[name] = self.workers.sum(torch.from_numpy(weighted)).numpy()
 
     def keep_tokens(self, scores: Tensor, tokens: TokenScores) -> None:
         """Spectra of the token matrices, rows w (e_y − π), of the main weighting and the controls.
@@ -211,8 +207,11 @@ class LayerMeasurements:
         self, matrix: Tensor, scale: Tensor | None = None, frobenius: float | None = None, rows: Rows | None = None
     ) -> Spectrum:
         """Spectrum of a layer's gradient, or of the scores at the logits with rows multiplied by `scale`."""
-        if self.tier == "fast" or (scale is not None and min(int((scale != 0).sum()), matrix.shape[1]) > TOKENS_EXACT):
-            return spectrum.leading(matrix, self.leading, seed=self.seed, scale=scale, frobenius=frobenius, rows=rows)
+        if self.settings.tier == "fast" or (
+            scale is not None and min(int((scale != 0).sum()), matrix.shape[1]) > TOKENS_EXACT
+        ):
+            leading, seed = self.settings.leading, self.settings.seed
+            return spectrum.leading(matrix, leading, seed=seed, scale=scale, frobenius=frobenius, rows=rows)
         return spectrum.exact(matrix, scale, rows)
 
     def _split(self, attached: AttachedModel, name: str) -> Rows | None:
@@ -223,21 +222,21 @@ class LayerMeasurements:
 
     def _weights_of(self, score: Score, before: int) -> Tensor | None:
         """The sampled weights of a parameter, or those of one expert of a stack, whose entries come after `before`."""
-        kept = self.weights.get(score.name)
-        if kept is None or score.expert is None:
-            return kept
+        weights = self.weights.get(score.name)
+        if weights is None or score.expert is None:
+            return weights
         first, stride, size = self.before[score.name], self.sample.stride, score.shape[0] * score.shape[1]
         ahead, through = (-(-end // stride) - -(-first // stride) for end in (before, before + size))
-        return kept[ahead:through]
+        return weights[ahead:through]
 
     def _sampled_weights(self, attached: AttachedModel) -> dict[str, Tensor]:
         """The weights at the places where gradients are sampled, by parameter."""
-        kept = {}
+        weights = {}
         for name in attached.measured:
             rows = self._split(attached, name)
             whole = attached.oriented(name, attached.weights(name))
-            kept[name] = self.sample.sampled(whole if rows is None else whole[rows.mine], self.before[name])
-        return kept
+            weights[name] = self.sample.sampled(whole if rows is None else whole[rows.mine], self.before[name])
+        return weights
 
 
 def _check_finite(products: Tensor, score: Score) -> None:

@@ -87,8 +87,8 @@ class PickedTokens(torch.autograd.Function):
         norms, scores, width = torch.zeros_like(logp), logits.detach(), tokens.shape[1]
         for row, at in itertools.product(range(len(logits)), range(0, width, at_once)):
             piece = slice(at, min(at + at_once, width))
-            chosen, place = tokens[row, piece][:, None], scores[row, -width - 1 : -1][piece]
-            logs = (place.to(kind) / temperature if temperature != 1 else place.to(kind)).log_softmax(-1)
+            chosen, scored = tokens[row, piece][:, None], scores[row, -width - 1 : -1][piece]
+            logs = (scored.to(kind) / temperature if temperature != 1 else scored.to(kind)).log_softmax(-1)
             logp[row, piece] = logs.gather(-1, chosen)[:, 0]
             chances = logs.exp_()
             # the sum over v ≠ y is taken as such: 1 − 2π_y + Σ_v π_v² would cancel
@@ -96,7 +96,7 @@ class PickedTokens(torch.autograd.Function):
             miss = -torch.expm1(logp[row, piece])
             norms[row, piece] = torch.hypot(miss, rest)
             torch.neg(chances.scatter_(-1, chosen, -miss[:, None]), out=chances)
-            place.copy_(chances)
+            scored.copy_(chances)
         logp, norms = logp.where(mask, 0.0), norms.where(mask, 0.0)
         ctx.save_for_backward(scores, mask)
         ctx.temperature = temperature

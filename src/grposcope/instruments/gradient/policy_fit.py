@@ -69,6 +69,6 @@ def moments(model: torch.nn.Module, rollouts: RolloutBatch, temperature: float, 
                             "checkpoint")  # fmt: skip
         entropy = torch.special.entr(logp.exp()).sum(-1)
         second = (logp.exp() * logp.square()).nan_to_num(0.0).sum(-1)  # π log² π is 0 where π is
-        for whole, part in zip(out, (picked, entropy, (second - entropy.square()).clamp(min=0)), strict=True):
-            whole[rows, :width] = part.where(mask, 0.0)
+        for whole, target in zip(out, (picked, entropy, (second - entropy.square()).clamp(min=0)), strict=True):
+            whole[rows, :width] = target.where(mask, 0.0)
     return TokenMoments(*out)

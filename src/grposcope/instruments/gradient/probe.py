@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,8 +40,9 @@ from grposcope.instruments.gradient.backward import AttachedModel
 from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.class_means import ClassMeanShares
 from grposcope.instruments.gradient.group_rank import LayerRanks
-from grposcope.instruments.gradient.layers import Layer, LayerMeasurements, Tier
+from grposcope.instruments.gradient.layers import Layer, LayerMeasurements
 from grposcope.instruments.gradient.logits import TokenScores
+from grposcope.instruments.gradient.probe_settings import ProbeSettings, Tier
 from grposcope.instruments.gradient.spectrum import Spectrum
 from grposcope.instruments.gradient.weightings import Weighting
 from grposcope.lab import batch_memory, policies
@@ -131,54 +132,40 @@ def probe(
     rollouts: RolloutBatch,
     recipe: Objective,
     *,
-    credit: str | Tensor = "outcome",
-    temperature: float = 1.0,
-    tier: Tier = "fast",
-    sweep: Sequence[int] = (),
-    also: Sequence[Objective] = (),
-    controls: bool = False,
-    extra: Sequence[Weighting] = (),
-    leading: int = 16,
-    learning_rate: float | None = None,
-    seed: int = 0,
-    check: bool = True,
     progress: Callable[[str], None] = lambda _: None,
     foretold: Callable[[str], None] | None = None,
     workers: Workers = ALONE,
     log_ratio: Tensor | None = None,
+    **settings: Any,
 ) -> Probe:
     """Measure the gradients that these rollouts give.
 
-    recipe, credit: the gradient of most interest; credit is a source as `lab.credit.chosen` reads it,
-    or advantages per token (B, T). sweep: group sizes, each
-    the first rollouts of every group; also: further recipes, at every group size of the sweep; controls: adds
-    `weightings.controls`; extra: further weightings. temperature: the sampling temperature of the rollouts.
-    tier "fast" takes the `leading` singular values and bounds the rest, "exact" takes all. learning_rate: for the
-    share of weights a step would change. check: compare with autograd on a few tokens first, which also improves
-    the estimate of the memory needed. progress: called with a line per layer. foretold: called before the pass with a
-    line on the memory and the time that it will take, at the cost of a pass over one rollout. workers: processes
-    that share the work,
-    see `engines.distributed`; all call this with the same arguments, and get the same result. log_ratio (B, T): log
-    π/π_old of each token, where the update of the recipe has a ratio; it enters the recipe's weights alone.
+    recipe: the gradient of most interest. progress: called with a line per layer. foretold: called before the pass with
+    a line on the memory and the time that it will take, at the cost of a pass over one rollout. workers: processes that
+    share the work, see `engines.distributed`; all call this with the same arguments, and get the same result.
+    log_ratio (B, T): log π/π_old of each token, where the update of the recipe has a ratio; it enters the recipe's
+    weights alone. settings: credit, temperature, tier, sweep, also, controls, extra, leading, learning_rate, seed and
+    check, as `ProbeSettings` has them.
 
     UserError: G < 2 with a recipe that needs a group, no group with unequal rewards, a layer that is not
     finite, no layer that can be measured, not enough memory.
     """
-    wanted, skipped = _weightings(rollouts, recipe, credit, sweep, also, controls, extra, seed, log_ratio)
+    chosen = ProbeSettings(**settings)
+    wanted, skipped = _weightings(rollouts, recipe, chosen, log_ratio)
     main = next(iter(wanted))
-    attached = backward.attach(model, rollouts if check else None, temperature)
+    attached = backward.attach(model, rollouts if chosen.check else None, chosen.temperature)
     here = policies.available_memory(rollouts.mask.device) / workers.neighbours
     everywhere = workers.gathered((memory_needed(attached, rollouts, workers, len(wanted)), here))
-    needed, free = max(everywhere, key=lambda found: found[0] / found[1])  # all processes refuse, or none
+    needed, free = max(everywhere, key=lambda need: need[0] / need[1])  # all processes refuse, or none
     batch_memory.refuse_if_full("the probe", needed, free, REMEDY, backward.Refusal)
     if foretold is not None:
-        seconds = seconds_needed(attached, rollouts, workers, sum(one.per_rollout is None for one in wanted.values()))
+        seconds = seconds_needed(
+            attached, rollouts, workers, sum(weighting.per_rollout is None for weighting in wanted.values())
+        )
         foretold(batch_memory.foretold("the probe", needed, seconds))
     if attached.apart:
         progress(f"{len(attached.apart)} parameters, {attached.share_apart:.2%} of the weights, need separate passes")
-    measurements = LayerMeasurements(
-        rollouts, wanted, main, attached, tier, leading, learning_rate, seed, progress, workers
-    )
+    measurements = LayerMeasurements(rollouts, wanted, main, attached, chosen, progress, workers)
     complete = True
     try:
         attached.stream(
@@ -204,7 +191,7 @@ def probe(
     return Probe(
         recipe=main,
         comparison=recipe.comparison,
-        tier=tier,
+        tier=chosen.tier,
         rewards=rollouts.rewards.double().cpu().numpy(),
         truncated=rollouts.truncated.cpu().numpy().reshape(rollouts.rewards.shape),
         layers=tuple(measurements.layers.values()),
@@ -228,20 +215,16 @@ def probe(
 def _weightings(
     rollouts: RolloutBatch,
     recipe: Objective,
-    credit: str | Tensor,
-    sweep: Sequence[int],
-    also: Sequence[Objective],
-    controls: bool,
-    extra: Sequence[Weighting],
-    seed: int,
+    settings: ProbeSettings,
     log_ratio: Tensor | None,
 ) -> tuple[dict[str, Weighting], dict[str, str]]:
     """All weightings that are not zero everywhere, the recipe's first; and why others were skipped, by name."""
+    credit, recipes = settings.credit, (recipe, *settings.also)
     asked = [weightings.of_recipe(recipe, rollouts, credit, log_ratio=log_ratio)]
-    asked += [weightings.of_recipe(other, rollouts, credit) for other in also]
-    asked += [weightings.smaller_group(one, rollouts, size) for one in (recipe, *also) for size in sweep]
-    asked += weightings.controls(recipe, rollouts, seed) if controls else []
-    asked += extra
+    asked += [weightings.of_recipe(other, rollouts, credit) for other in settings.also]
+    asked += [weightings.smaller_group(each, rollouts, size) for each in recipes for size in settings.sweep]
+    asked += weightings.controls(recipe, rollouts, settings.seed) if settings.controls else []
+    asked += settings.extra
     if asked[0].empty:
         prompts, group = rollouts.groups
         equal, value = int(advantages.dead(rollouts.rewards).sum()), float(rollouts.rewards.flatten()[0])
@@ -250,8 +233,10 @@ def _weightings(
             f"(the first is {value:g}), so recipe {recipe.name} has no gradient; use more prompts, larger groups, an "
             "easier or harder task, or a model that solves some of it"
         )
-    skipped = {one.name: "no weight: rewards are equal within every group" for one in asked if one.empty}
-    return {one.name: one for one in asked if not one.empty}, skipped
+    skipped = {
+        weighting.name: "no weight: rewards are equal within every group" for weighting in asked if weighting.empty
+    }
+    return {weighting.name: weighting for weighting in asked if not weighting.empty}, skipped
 
 
 def memory_needed(

@@ -223,8 +223,8 @@ class ProbeRecord:
     def summary(self) -> dict[str, Any]:
         """The content of probe.json without single layers and prompts: what the commands print as JSON."""
         absent = [name for name in ("step", "source", "turns") if getattr(self, name) is None]
-        apart = {"layers", "baselines", "folder", *absent}
-        return {json_key(entry): getattr(self, entry.name) for entry in fields(self) if entry.name not in apart}
+        separate = {"layers", "baselines", "folder", *absent}
+        return {json_key(field): getattr(self, field.name) for field in fields(self) if field.name not in separate}
 
 
 def recognises(folder: Path) -> bool:
@@ -397,10 +397,10 @@ def read_gram(folder: Path, layers: bool = False) -> ProbeGram:
 
 def _check_same(path: Path, record: ProbeRecord, rewards: NDArray) -> None:
     """UserError where the Gram matrix is of other rollouts than the probe.json beside it."""
-    known = (record.prompts, record.group)
+    shape = (record.prompts, record.group)
     said = record.solved
-    if None not in known and rewards.shape != known:
-        why = f"{rewards.shape[0]} × {rewards.shape[1]} rollouts instead of {known[0]} × {known[1]}"
+    if None not in shape and rewards.shape != shape:
+        why = f"{rewards.shape[0]} × {rewards.shape[1]} rollouts instead of {shape[0]} × {shape[1]}"
     elif math.isfinite(said) and np.isfinite(rewards).all() and abs(rewards.mean() - said) > 1e-4 * max(1, abs(said)):
         why = f"their mean reward is {rewards.mean():.4g} instead of {said:.4g}"
     else:

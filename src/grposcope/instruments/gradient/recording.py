@@ -45,7 +45,7 @@ def record(
     with several.
     """
     prompts, group = probe.rewards.shape
-    known = {entry.name for entry in fields(ProbeRecord)}
+    names = {field.name for field in fields(ProbeRecord)}
     ranks = probe.group_ranks()
     measured: dict[str, Any] = {name: statistic(probe) for name, statistic in STATISTICS.items()}
     return ProbeRecord(
@@ -64,11 +64,11 @@ def record(
         left_out=probe.left_out,
         share_left_out=probe.share_left_out,
         skipped=probe.skipped,
-        statistics={name: Estimates(given) for name, given in measured.items() if name not in known},
+        statistics={name: Estimates(estimates) for name, estimates in measured.items() if name not in names},
         turns=turns,
         layers=tuple(_layer(layer, Measures(ranks.of_layer(row))) for row, layer in enumerate(probe.matrices)),
         source=source,
-        **{name: given for name, given in measured.items() if name in known},
+        **{name: estimates for name, estimates in measured.items() if name in names},
     )
 
 

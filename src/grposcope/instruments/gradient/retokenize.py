@@ -142,16 +142,16 @@ def _of_ids(policy: Policy, logged: Rollouts, limit: int, temperature: float, ma
     ])  # fmt: skip
     whole = _rollouts(policy, logged, prompts, rows, cut)
     drawn, turns, paid = whole.mask.clone(), torch.full(whole.mask.shape, -1), torch.zeros(whole.mask.shape)
-    for place, row in enumerate(logged):
+    for index, row in enumerate(logged):
         own = row.mask if row.mask is not None else row.written
         if own is not None:
-            drawn[place, : len(own)] = torch.from_numpy(own).to(drawn.device)
+            drawn[index, : len(own)] = torch.from_numpy(own).to(drawn.device)
         if row.turns is not None:
-            turns[place, : len(row.turns)] = torch.from_numpy(row.turns)
+            turns[index, : len(row.turns)] = torch.from_numpy(row.turns)
             for turn, reward in enumerate([] if row.turn_rewards is None else row.turn_rewards.tolist()):
-                tokens = ((turns[place] == turn) & drawn[place].cpu()).nonzero()
+                tokens = ((turns[index] == turn) & drawn[index].cpu()).nonzero()
                 if len(tokens) and not math.isnan(reward):
-                    paid[place, int(tokens[-1])] = reward
+                    paid[index, int(tokens[-1])] = reward
     notes = {TURNS: turns.to(drawn.device)} if all(row.turns is not None for row in logged) else {}
     if notes and all(row.turn_rewards is not None for row in logged):
         notes |= {"step_rewards": paid.double().to(drawn.device)}
@@ -177,8 +177,8 @@ def _scored(
     under = moments(policy.model, rollouts, temperature)
     fit, z = excess(under, rollouts.mask)
     mask = rollouts.mask & ~rollouts.truncated[:, None] if mask_truncated else rollouts.mask
-    kept = {name: getattr(under, name).where(mask, 0.0) for name in ("logp", "entropy")}
-    return replace(rollouts, mask=mask, **kept), fit, z
+    values = {name: getattr(under, name).where(mask, 0.0) for name in ("logp", "entropy")}
+    return replace(rollouts, mask=mask, **values), fit, z
 
 
 def _rollouts(
@@ -214,8 +214,8 @@ def _padded(rows: Sequence[Sequence[int]], pad: int, left: bool = False) -> tupl
     ids = torch.full((len(rows), width), pad, dtype=torch.long)
     mask = torch.zeros(ids.shape, dtype=torch.bool)
     for index, row in enumerate(rows):
-        place = slice(width - len(row), width) if left else slice(0, len(row))
-        ids[index, place], mask[index, place] = torch.tensor(row, dtype=torch.long), True
+        span = slice(width - len(row), width) if left else slice(0, len(row))
+        ids[index, span], mask[index, span] = torch.tensor(row, dtype=torch.long), True
     return ids, mask
 
 
@@ -261,7 +261,7 @@ def _rendered(tokenizer: Any, messages: list[dict[str, Any]], template: Mapping[
 
 def _patterns(tokenizer: Any, template: Mapping[str, Any]) -> list[tuple[re.Pattern[str], tuple[str, ...]]]:
     """How a rendered conversation reads without special tokens: of a user, and of a system and a user message."""
-    found: list[tuple[re.Pattern[str], tuple[str, ...]]] = []
+    patterns: list[tuple[re.Pattern[str], tuple[str, ...]]] = []
     for roles in (("user",), ("system", "user")) if tokenizer.chat_template else ():
         words = {"system": _SYSTEM, "user": _USER}
         try:
@@ -271,8 +271,8 @@ def _patterns(tokenizer: Any, template: Mapping[str, Any]) -> list[tuple[re.Patt
         text = re.escape(tokenizer.decode(ids, skip_special_tokens=True))
         text = text.replace(_SYSTEM, "(.*?)").replace(_USER, "(.*)")
         if text.count("(.*") == len(roles) and len(text) > 4 * len(roles) + 1:  # something stands around the messages
-            found.append((re.compile(text, re.DOTALL), roles))
-    return found
+            patterns.append((re.compile(text, re.DOTALL), roles))
+    return patterns
 
 
 def _completion_text(completion: Text, logged: Rollouts) -> str:
@@ -294,4 +294,4 @@ def _shown(prompt: Text) -> str:
     """A prompt as one text."""
     if isinstance(prompt, str):
         return prompt
-    return "\n".join(str(part.get("content", part)) if isinstance(part, dict) else str(part) for part in prompt)
+    return "\n".join(str(piece.get("content", piece)) if isinstance(piece, dict) else str(piece) for piece in prompt)

@@ -105,8 +105,8 @@ class Score:
         total: Tensor | None = None
         for use in self.uses:  # dense ones first, so that look-ups can be added in place
             if not use.lookup:
-                part = torch.bmm(use.rows[..., piece].mT, use.columns)
-                total = part if total is None else total.add_(part)
+                product = torch.bmm(use.rows[..., piece].mT, use.columns)
+                total = product if total is None else total.add_(product)
         for use in self.uses:
             if use.lookup:
                 if total is None:

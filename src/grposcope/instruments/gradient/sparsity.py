@@ -81,9 +81,9 @@ def _top_share(ordered: Tensor, percent: float) -> float:
 
 def moved_in_bfloat16(weights: Tensor, step: Tensor) -> float:
     """Share of weights kept in bfloat16 that θ − step would change."""
-    kept = weights.to(torch.bfloat16)
-    moved = (kept.float() - step.float()).to(torch.bfloat16)
-    return float((moved != kept).double().mean())
+    rounded = weights.to(torch.bfloat16)
+    moved = (rounded.float() - step.float()).to(torch.bfloat16)
+    return float((moved != rounded).double().mean())
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class EntrySample:
         if len(gradient) < entries:
             parts = [slice(p, None, PARTS) for p in range(PARTS)]
             split = [self._of(gradient[p], None if weights is None else weights[p], norms.largest) for p in parts]
-            errors = {name: Estimate.mean([part[name] for part in split]).se for name in whole}
+            errors = {name: Estimate.mean([half[name] for half in split]).se for name in whole}
         root = math.sqrt(entries)
         whole["hoyer"] = (root - norms.sum_abs / norms.norm) / (root - 1) if root > 1 else math.nan
         errors["hoyer"] = 0.0

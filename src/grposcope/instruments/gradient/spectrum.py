@@ -153,11 +153,11 @@ def exact(matrix: Tensor, scale: Tensor | None = None, rows: Rows | None = None)
     if rows.workers.size == 1:
         return from_gram(_inner(own.mT))
     present = torch.ones(rows.total) if scale is None else scale
-    ends = [0, *accumulate(int((present[one] != 0).sum()) for one in rows.ranges)]
-    kept = Rows(rows.workers, tuple(map(slice, ends, ends[1:])))
+    ends = [0, *accumulate(int((present[span] != 0).sum()) for span in rows.ranges)]
+    nonzero_rows = Rows(rows.workers, tuple(map(slice, ends, ends[1:])))
     square = torch.zeros(count, count, dtype=torch.float64, device=matrix.device)
     for number, columns in enumerate(own.split(max(1, PIECE // (8 * count)), dim=1)):
-        whole = kept.join(columns.contiguous())
+        whole = nonzero_rows.join(columns.contiguous())
         if number % rows.workers.size == rows.workers.number:
             square += _inner(whole.mT)
     return from_gram(rows.sum(square))
@@ -168,8 +168,8 @@ def _inner(tall: Tensor) -> Tensor:
     size = tall.shape[1]
     square = torch.zeros(size, size, dtype=torch.float64, device=tall.device)
     side = max(1, math.ceil(size / 4))
-    for part in tall.split(max(1, PIECE // (8 * max(size, 1)))):
-        wide = part.double()
+    for piece in tall.split(max(1, PIECE // (8 * max(size, 1)))):
+        wide = piece.double()
         for at in range(0, size, side):
             square[at : at + side, at:].addmm_(wide[:, at : at + side].mT, wide[:, at:])
     return square.triu() + square.triu(1).mT
@@ -228,10 +228,12 @@ def leading(
     def right(x: Tensor) -> Tensor:
         return rows.join(by_row(_times(matrix, x)))
 
-    def left(x: Tensor) -> Tensor:
+    def from_left(x: Tensor) -> Tensor:
         return rows.sum(_transposed_times(matrix, by_row(x[rows.mine])))
 
-    out, back = (left, right) if length <= columns else (right, left)  # from the shorter side to the longer, and back
+    out, back = (
+        (from_left, right) if length <= columns else (right, from_left)
+    )  # from the shorter side to the longer, and back
     basis = _start(min(length, columns), count + 8, seed).to(matrix.device, kind)
     for _ in range(rounds):
         basis = torch.linalg.qr(back(out(basis))).Q
@@ -249,7 +251,7 @@ def _times(matrix: Tensor, x: Tensor) -> Tensor:
     """matrix @ x in the precision of x; a matrix in 16 bits is converted some rows at a time."""
     if matrix.dtype == x.dtype:
         return matrix @ x
-    return torch.cat([part.to(x) @ x for part in _parts(matrix)])
+    return torch.cat([piece.to(x) @ x for piece in _parts(matrix)])
 
 
 def _transposed_times(matrix: Tensor, x: Tensor) -> Tensor:
@@ -257,8 +259,8 @@ def _transposed_times(matrix: Tensor, x: Tensor) -> Tensor:
     if matrix.dtype == x.dtype:
         return matrix.mT @ x
     total = x.new_zeros(matrix.shape[1], x.shape[1])
-    for part, own in zip(_parts(matrix), x.split(_rows_at_once(matrix)), strict=True):
-        total.addmm_(part.to(x).mT, own)
+    for piece, own in zip(_parts(matrix), x.split(_rows_at_once(matrix)), strict=True):
+        total.addmm_(piece.to(x).mT, own)
     return total
 
 
@@ -278,9 +280,9 @@ def _start(rows: int, columns: int, seed: int) -> Tensor:
 
 def scaled(matrix: Tensor, scale: Tensor) -> Tensor:
     """The rows of a matrix multiplied by `scale` (rows,); rows of scale 0 are left out."""
-    kept = scale != 0
+    nonzero = scale != 0
     kind = torch.promote_types(matrix.dtype, torch.float32)
-    return matrix[kept].to(kind).mul_(scale[kept][:, None].to(kind))
+    return matrix[nonzero].to(kind).mul_(scale[nonzero][:, None].to(kind))
 
 
 def _undefined(size: int, frobenius: float = math.nan) -> Spectrum:
@@ -297,11 +299,11 @@ def _perplexity(weights: NDArray[np.float64]) -> float:
 def _spread(values: NDArray[np.float64], size: int, frobenius: float) -> NDArray[np.float64]:
     """The known values, and the rest of the energy spread evenly over the others, in decreasing order."""
     energy = values**2
-    for kept in range(len(energy), 0, -1):
-        rest = max(frobenius**2 - float(energy[:kept].sum()), 0.0)
-        level = rest / (size - kept) if size > kept else 0.0
-        if level <= energy[kept - 1]:
-            return np.concatenate((values[:kept], np.full(size - kept, math.sqrt(level))))
+    for rank in range(len(energy), 0, -1):
+        rest = max(frobenius**2 - float(energy[:rank].sum()), 0.0)
+        level = rest / (size - rank) if size > rank else 0.0
+        if level <= energy[rank - 1]:
+            return np.concatenate((values[:rank], np.full(size - rank, math.sqrt(level))))
     return np.full(size, frobenius / math.sqrt(size))
 
 

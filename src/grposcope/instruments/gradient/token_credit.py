@@ -57,8 +57,8 @@ def measure(tokens: Tensor, mask: Tensor, weights: Tensor, norms: Tensor, group:
     net = torch.zeros_like(norms).masked_scatter(mask, total[inside].abs() / count[inside]) * norms
     gross = float(mass.sum())
 
-    def share(part: float) -> float:
-        return part / gross if gross else math.nan
+    def share(fraction: float) -> float:
+        return fraction / gross if gross else math.nan
 
     return TokenCredit(
         mass=mass,

@@ -20,7 +20,7 @@ SHOWN = 6
 def sentences(turns: TurnSavings) -> list[str]:
     """Which turns make the noise of the gradient, and what each credit for turns would save."""
     base, *others = turns.ratio
-    told = [f"{percent(share.value)} by turn {place}" for place, share in enumerate(turns.share[:SHOWN], 1)
+    told = [f"{percent(share.value)} by turn {turn}" for turn, share in enumerate(turns.share[:SHOWN], 1)
             if math.isfinite(share.value)]  # fmt: skip
     made = []
     if told:
@@ -50,7 +50,7 @@ def table(turns: TurnSavings) -> Table:
         (name, _shown(noise), number(turns.ratio[name].value), _interval(turns.interval, name))
         for name, noise in turns.noise.items()
     ]
-    rows += [(f"of that, turn {place}", percent(share.value), "", "") for place, share in enumerate(turns.share, 1)]
+    rows += [(f"of that, turn {turn}", percent(share.value), "", "") for turn, share in enumerate(turns.share, 1)]
     header = ("credit", "noise ± s.e.", "÷ the first", "95%")
     text = f"Squared error of the gradient of a prompt with groups of {turns.group}, over {turns.prompts} prompts."
     return Table("Credit for turns", header, rows, text, folded=True)

@@ -37,11 +37,11 @@ WHOLE, TO_GO = "reward of the rollout", "return from the turn on"
 
 def of_tokens(rollouts: RolloutBatch) -> Tensor:
     """The turn of each token that is trained on, (B, T), -1 elsewhere: as annotated, else by runs of the mask."""
-    known = rollouts.token_annotations.get(TURNS)
-    if known is None:
+    turns = rollouts.token_annotations.get(TURNS)
+    if turns is None:
         begins = rollouts.mask & ~torch.nn.functional.pad(rollouts.mask[:, :-1], (1, 0))
-        known = begins.long().cumsum(-1) - 1
-    return known.long().where(rollouts.mask, -1)
+        turns = begins.long().cumsum(-1) - 1
+    return turns.long().where(rollouts.mask, -1)
 
 
 def several(rollouts: RolloutBatch) -> bool:
@@ -78,8 +78,8 @@ def measure(
         total = torch.zeros(len(taken), len(taken), dtype=torch.float64)
         products: list[Tensor] = []
 
-        def keep(one: Tensor, kept: list[Tensor] = products) -> None:
-            kept[:] = [one.cpu() if not kept else kept[0] + one.cpu()]
+        def keep(score: Tensor, scores: list[Tensor] = products) -> None:
+            scores[:] = [score.cpu() if not scores else scores[0] + score.cpu()]
 
         attached.stream(rows, _gram, keep=keep)
         total = products[0] if products else total

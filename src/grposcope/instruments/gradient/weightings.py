@@ -63,11 +63,11 @@ def proportional(wanted: Mapping[str, Weighting]) -> dict[str, tuple[str, float]
     """
     shared: dict[str, tuple[str, float]] = {}
     firsts: dict[str, tuple[Tensor, float]] = {}
-    for name, one in wanted.items():
-        if one.per_rollout is None:
+    for name, weighting in wanted.items():
+        if weighting.per_rollout is None:
             continue
-        size = float(torch.linalg.vector_norm(one.per_rollout))
-        unit = one.per_rollout / size
+        size = float(torch.linalg.vector_norm(weighting.per_rollout))
+        unit = weighting.per_rollout / size
         for first, (other, its_size) in firsts.items():
             if min(float((unit - other).abs().max()), float((unit + other).abs().max())) <= 1e-12:
                 shared[name] = first, size / its_size
@@ -90,10 +90,10 @@ def of_recipe(
     log_ratio (B, T): log π/π_old of each token, for rollouts whose update has a ratio; 0 by default.
     """
     bare = replace(recipe, kl=0.0, entropy=0.0)
-    given = credit.double() if isinstance(credit, Tensor) else per_token(credit, bare, rollouts, torch.float64)
+    values = credit.double() if isinstance(credit, Tensor) else per_token(credit, bare, rollouts, torch.float64)
     fresh = torch.zeros(rollouts.mask.shape, dtype=torch.float64, device=rollouts.mask.device)
     now = fresh if log_ratio is None else log_ratio.to(fresh)
-    return weighting(name or recipe.name, bare.weights(now, fresh, rollouts, credit=given), rollouts.mask)
+    return weighting(name or recipe.name, bare.weights(now, fresh, rollouts, credit=values), rollouts.mask)
 
 
 def smaller_group(recipe: Objective, rollouts: RolloutBatch, group: int) -> Weighting:

@@ -85,6 +85,6 @@ def _listed(names: Iterable[str]) -> str:
 
 def _of_finding(finding: Finding) -> Table:
     seen = [f"{sign.what}{', ' * bool(sign.where)}{sign.where}" for sign in finding.evidence]
-    places = [("" if number else "set", place) for number, place in enumerate(seen)]
+    places = [("" if number else "set", index) for number, index in enumerate(seen)]
     rows = [("why", finding.because), *places, ("change", finding.remedy), ("source", finding.source)]
     return Table("", (finding.grade or "", f"{finding.brief} ({finding.fault})"), rows)

@@ -62,13 +62,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         "--skip-others", action="store_true",
         help="pass over files in which no settings can be read, as a hook before commits needs it",
     )  # fmt: skip
-    known = command.add_argument_group("facts that the settings do not contain")
-    known.add_argument("--success-rate", type=float, metavar="P", help="share of rollouts that succeed at the start")
-    known.add_argument("--probe", metavar="PROBE", help="folder of a probe of the model on the task")
-    known.add_argument("--run", dest="run_path", metavar="RUN",
+    facts = command.add_argument_group("facts that the settings do not contain")
+    facts.add_argument("--success-rate", type=float, metavar="P", help="share of rollouts that succeed at the start")
+    facts.add_argument("--probe", metavar="PROBE", help="folder of a probe of the model on the task")
+    facts.add_argument("--run", dest="run_path", metavar="RUN",
                        help="an earlier run on the same task, of any trainer, or rollouts of the base model as "
                             "grposcope rewards reads them")  # fmt: skip
-    known.add_argument("--world", type=int, metavar="N", help="processes that will train, for TRL")
+    facts.add_argument("--world", type=int, metavar="N", help="processes that will train, for TRL")
     logs.add_flags(command, "run_path")
     command.add_argument(
         "--fail-on", action="append", default=[], metavar="GRADE|FAULT",
@@ -82,21 +82,21 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the findings of every file; exit status 1 for what --fail-on names, 2 where one cannot be read."""
     _check_flags(arguments)
     changed = _of_config(arguments)
-    known = _known(arguments)
+    facts = _known(arguments)
     if len(arguments.paths) == 1 and not (arguments.skip_others and Path(arguments.paths[0]).is_file()):
-        too_bad, said = _judge(arguments.paths[0], arguments, changed, known)
+        too_bad, said = _judge(arguments.paths[0], arguments, changed, facts)
         finish(arguments, said)
         return int(too_bad)
-    return _several(arguments, changed, known)
+    return _several(arguments, changed, facts)
 
 
-def _several(arguments: argparse.Namespace, changed: Mapping[str, Any], known: Known) -> int:
+def _several(arguments: argparse.Namespace, changed: Mapping[str, Any], facts: Known) -> int:
     """Judge every set of settings of several files under its name, and count; the worst exit status."""
     status, words, documents = 0, Counter[str](), []
     for path in chain.from_iterable(map(_sets, arguments.paths)):
         say(arguments, f"==> {visible(path, 200)} <==")
         try:
-            too_bad, said = _judge(path, arguments, changed, known)
+            too_bad, said = _judge(path, arguments, changed, facts)
             status = max(status, int(too_bad))
         except UserError as error:
             said = {"source": path, "error": str(error)}
@@ -118,19 +118,19 @@ def _sets(path: str) -> list[str]:
     """The sets of settings that a path of the command line names: one, or FILE#1, FILE#2, … of a file with several."""
     from grposcope.instruments.lint import read
 
-    place, number = logs.numbered(path)
-    if str(place) != logs.STANDARD_INPUT:
+    config, number = logs.numbered(path)
+    if str(config) != logs.STANDARD_INPUT:
         try:
-            read.read(place, number)
+            read.read(config, number)
         except read.SeveralSetsError as error:
-            return [f"{place}#{which + 1}" for which in range(error.count)]
+            return [f"{config}#{which + 1}" for which in range(error.count)]
         except UserError:
             pass  # told where it is judged
     return [path]
 
 
 def _judge(
-    path: str, arguments: argparse.Namespace, changed: Mapping[str, Any], known: Known
+    path: str, arguments: argparse.Namespace, changed: Mapping[str, Any], facts: Known
 ) -> tuple[bool, dict[str, Any]]:
     """Print the findings of one set of settings; whether it fails the command, and the document."""
     from grposcope.faults.judge_settings import lint
@@ -143,7 +143,7 @@ def _judge(
         settings = overrides.with_values(settings, changed)
     except UserError as error:
         raise UserError(f"--set {error}") from None
-    findings = lint(settings, known)
+    findings = lint(settings, facts)
     said = answer(settings, findings)
     say(arguments, terminal.text(said))
     return _exceeds(findings, arguments.fail_on), document.of_answer(said)
@@ -203,5 +203,5 @@ def _exceeds(findings: Sequence[Finding], fatal: list[str]) -> bool:
     """Whether a fault is present that is of a grade that --fail-on names, or named there itself."""
     from grposcope.core.finding import GRADES
 
-    bad = {name for given in fatal if given in GRADES for name in GRADES[: GRADES.index(given) + 1]} | set(fatal)
+    bad = {name for grade in fatal if grade in GRADES for name in GRADES[: GRADES.index(grade) + 1]} | set(fatal)
     return any(finding.present and (finding.grade in bad or finding.fault in bad) for finding in findings)

@@ -17,7 +17,7 @@ def dialect(trainer: Trainer, keys: Collection[str] = ()) -> Dialect:
         title=trainer.title,
         version=trainer.version,
         defaults=trainer.defaults,
-        recognises=lambda given: trainer.configured is not None and trainer.configured(given),
+        recognises=lambda keys: trainer.configured is not None and trainer.configured(keys),
         keys=keys,
     )
 

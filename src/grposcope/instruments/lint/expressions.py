@@ -30,9 +30,9 @@ def value(node: ast.expr, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_number(value(node.operand, names))
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:
-        left, right = _number(value(node.left, names)), _number(value(node.right, names))
+        left_value, right = _number(value(node.left, names)), _number(value(node.right, names))
         try:
-            return OPERATIONS[type(node.op)](left, right)
+            return OPERATIONS[type(node.op)](left_value, right)
         except (ArithmeticError, ValueError):
             raise NotLiteralError from None
     if isinstance(node, ast.List | ast.Tuple):

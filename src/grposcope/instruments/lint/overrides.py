@@ -58,13 +58,13 @@ def _names(dialect: Dialect) -> dict[str, tuple[str, ...]]:
 
 def _key(config: Settings, name: str) -> str:
     """The trainer's key of a setting; UserError, with the nearest name, where it has none."""
-    known, ours = keys(config), _names(config.dialect)
-    if name in known:
+    allowed, ours = keys(config), _names(config.dialect)
+    if name in allowed:
         return name
     if name in ours:
         there = [key for key in ours[name] if key in config.given or key in config.dialect.defaults]
         return (there or ours[name])[0]
-    choices = sorted({*known, *ours})
+    choices = sorted({*allowed, *ours})
     near = difflib.get_close_matches(name, choices, 1)
     remedy = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(choices)}"
     raise UserError(f"{name}: {config.dialect.title} has no setting {visible(name, 60)!r}; {remedy}")

@@ -63,7 +63,7 @@ def notebook_source(path: Path, text: str) -> str:
         code = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{path}: not a notebook of format 4; save it again in Jupyter") from None
-    kept = []
+    distinct = []
     for cell in code:
         lines = (cell if isinstance(cell, str) else "".join(map(str, cell))).split("\n")
         if any(line.startswith("%%") for line in lines):
@@ -73,8 +73,8 @@ def notebook_source(path: Path, text: str) -> str:
             ast.parse("\n".join(lines))
         except (SyntaxError, ValueError):
             continue
-        kept += lines
-    return "\n".join(kept)
+        distinct += lines
+    return "\n".join(distinct)
 
 
 def _of_call(node: ast.Call, names: Mapping[str, Any]) -> PythonSettings:
@@ -112,20 +112,20 @@ def _take(settings: PythonSettings, key: str, node: ast.expr, names: Mapping[str
         settings.opaque.add(key)
 
 
-def _add_trainer(tree: ast.AST, names: Mapping[str, Any], found: list[PythonSettings]) -> None:
+def _add_trainer(tree: ast.AST, names: Mapping[str, Any], calls: list[PythonSettings]) -> None:
     """What the call of the trainer tells beside its config, where there is one such call: rewards and adapters."""
     trainers = [
         n for n in ast.walk(tree) if isinstance(n, ast.Call) and re.search("(?:GRPO|RLOO)Trainer$", _name(n.func))
     ]
-    if len(trainers) != 1 or len(found) != 1:
+    if len(trainers) != 1 or len(calls) != 1:
         return
-    (settings,), keywords = found, {keyword.arg: keyword.value for keyword in trainers[0].keywords}
+    (settings,), keywords = calls, {keyword.arg: keyword.value for keyword in trainers[0].keywords}
     lists = {t.id: n.value for n in ast.walk(tree) if isinstance(n, ast.Assign) and isinstance(n.value, ast.List)
              for t in n.targets if isinstance(t, ast.Name)}  # fmt: skip
     functions = keywords.get("reward_funcs")
     if isinstance(functions, ast.Name):
         functions = lists.get(functions.id, functions)
-    if isinstance(functions, ast.List) and not any(isinstance(entry, ast.Starred) for entry in functions.elts):
+    if isinstance(functions, ast.List) and not any(isinstance(element, ast.Starred) for element in functions.elts):
         settings.reward_functions = len(functions.elts)
     elif isinstance(functions, ast.Attribute | ast.Constant | ast.Lambda):
         settings.reward_functions = 1

@@ -105,28 +105,28 @@ def _content(path: Path) -> bytes:
 
 
 def _in_folder(folder: Path) -> Path:
-    found = next((folder / name for name in IN_A_FOLDER if (folder / name).is_file()), None)
-    if found is None:
+    file = next((folder / name for name in IN_A_FOLDER if (folder / name).is_file()), None)
+    if file is None:
         raise UserError(f"{folder} has none of {', '.join(IN_A_FOLDER)}; give the file with the settings itself")
-    return found
+    return file
 
 
 def _python(path: Path, text: str, number: int | None) -> Settings:
     """A Python file or notebook; a script whose settings come from its command line may show that in its docstring."""
-    found = python_source.read(path, text)
-    if not found:
+    calls = python_source.read(path, text)
+    if not calls:
         source = text if path.suffix == ".py" else python_source.notebook_source(path, text)
         if (quoted := _quoted_command(source)) is not None:
             return _shell(path, quoted, number)
         raise UserError(f"{path} has no call of GRPOConfig and no dict of settings; give the file that has one")
-    if len(found) > 1 and number is None:
-        places = listed([f"line {settings.line}" for settings in found[:6]])
+    if len(calls) > 1 and number is None:
+        places = listed([f"line {settings.line}" for settings in calls[:6]])
         raise SeveralSetsError(
-            f"{path} has {len(found)} sets of settings, in {places}; give one of them, such as {path}#1", len(found)
+            f"{path} has {len(calls)} sets of settings, in {places}; give one of them, such as {path}#1", len(calls)
         )
-    if (number or 1) > len(found):
-        raise UserError(f"{path} has {len(found)} sets of settings, so there is no #{number}")
-    one = found[(number or 1) - 1]
+    if (number or 1) > len(calls):
+        raise UserError(f"{path} has {len(calls)} sets of settings, so there is no #{number}")
+    one = calls[(number or 1) - 1]
     dialect = RLOO if "RLOO" in one.call else TRL if one.call else recognise(one.given.keys() | one.opaque) or TRL
     given = one.given if one.call else _flat(one.given)
     return Settings(path, one.form, dialect, given, one.lines, frozenset(one.opaque), one.partial,
@@ -145,35 +145,35 @@ def _quoted_command(source: str) -> str | None:
 
 
 def _shell(path: Path, text: str, number: int | None) -> Settings:
-    found = shell_script.read(path, text)
-    opaque = frozenset(found.opaque)
-    if found.overrides.keys() | {key for key in opaque if "." in key}:
-        given = {**found.overrides, **{key: value for key, value in found.flags.items() if "." in key}}
-        dialect = recognise(given.keys() | opaque)
+    script = shell_script.read(path, text)
+    opaque = frozenset(script.opaque)
+    if script.overrides.keys() | {key for key in opaque if "." in key}:
+        settings = {**script.overrides, **{key: value for key, value in script.flags.items() if "." in key}}
+        dialect = recognise(settings.keys() | opaque)
         if dialect is not None:
-            if any("megatron" in str(found.flags.get(flag, "")) for flag in ("config_name", "config_path")):
-                given = {"actor_rollout_ref.actor.strategy": "megatron"} | given
+            if any("megatron" in str(script.flags.get(flag, "")) for flag in ("config_name", "config_path")):
+                settings = {"actor_rollout_ref.actor.strategy": "megatron"} | settings
             notes = [f"line {line}: the value of the variable is unknown, so no default is assumed"
-                     for line in found.unread[:1]]  # fmt: skip
+                     for line in script.unread[:1]]  # fmt: skip
             form = "the flags of a command line" if dialect is OPENRLHF else "the overrides in a command line"
-            return Settings(path, form, dialect, given, found.lines, opaque,
-                                 bool(found.unread), notes=tuple(notes))  # fmt: skip
-    dialect = recognise(found.flags.keys() | opaque)
+            return Settings(path, form, dialect, settings, script.lines, opaque,
+                                 bool(script.unread), notes=tuple(notes))  # fmt: skip
+    dialect = recognise(script.flags.keys() | opaque)
     if dialect in (SLIME, MS_SWIFT, OPENRLHF, OPENRLHF_BEFORE):
-        given = {**found.flags, **({"train_async": True} if dialect is SLIME and "train_async.py" in text else {})}
+        settings = {**script.flags, **({"train_async": True} if dialect is SLIME and "train_async.py" in text else {})}
         return Settings(
             path,
             "the flags of a command line",
             dialect,
-            given,
-            found.lines,
+            settings,
+            script.lines,
             opaque,
-            bool(found.unread or found.unread_flags),
+            bool(script.unread or script.unread_flags),
         )
-    if dialect is TRL or "learning_rate" in found.flags:
-        adapters = bool(found.flags.get("use_peft")) if "use_peft" in found.flags else None
+    if dialect is TRL or "learning_rate" in script.flags:
+        adapters = bool(script.flags.get("use_peft")) if "use_peft" in script.flags else None
         dialect = RLOO if re.search(r"\brloo(?:_\w+)?(?:\.py)?\b", text, re.I) else TRL
-        return Settings(path, "the flags of a command line", dialect, found.flags, found.lines, opaque,
+        return Settings(path, "the flags of a command line", dialect, script.flags, script.lines, opaque,
                              adapters=adapters)  # fmt: skip
     raise _unknown(path)
 
@@ -181,8 +181,8 @@ def _shell(path: Path, text: str, number: int | None) -> Settings:
 def _yaml(path: Path, text: str, number: int | None) -> Settings:
     document = yaml_files.parse(text, path)
     content = document.content
-    if isinstance(content, list) and content and all(isinstance(entry, str) for entry in content):
-        return _shell(path, "\n".join(_quoted(entry) for entry in content), number)  # .hydra/overrides.yaml
+    if isinstance(content, list) and content and all(isinstance(line, str) for line in content):
+        return _shell(path, "\n".join(_quoted(line) for line in content), number)  # .hydra/overrides.yaml
     if not isinstance(content, Mapping):
         raise UserError(f"{path} is not a mapping of settings; give a file with NAME: VALUE")
     return _of_mapping(path, content, document.lines, "a YAML file")
@@ -229,34 +229,34 @@ def _trainer_state(path: Path, content: Mapping[str, Any]) -> Settings:
         "logging_steps": "logging_steps",
         "max_steps": "max_steps",
     }
-    given = {ours: content[theirs] for theirs, ours in names.items() if content.get(theirs) is not None}
+    settings = {ours: content[theirs] for theirs, ours in names.items() if content.get(theirs) is not None}
     note = (
         "trainer_state.json holds only the batch size of a process; the other arguments are in training_args.bin, a "
         "pickle that is not opened: give the YAML file or script, or the config.yaml of W&B"
     )
-    return Settings(path, "the state of a trainer", TRL, given, partial=True, notes=(note,))
+    return Settings(path, "the state of a trainer", TRL, settings, partial=True, notes=(note,))
 
 
 def _of_mapping(path: Path, content: Mapping[str, Any], lines: Mapping[str, int], form: str) -> Settings:
     """Settings of a nested mapping: as it is, or each wrapped as {value: …}, as W&B writes config.yaml."""
-    wrapped = [entry for entry in content.values() if isinstance(entry, Mapping) and "value" in entry]
+    wrapped = [value for value in content.values() if isinstance(value, Mapping) and "value" in value]
     saved = bool(wrapped) and len(wrapped) >= len(content) - 2  # W&B adds its version
     if saved:
         content = {
-            key: entry["value"] for key, entry in content.items() if isinstance(entry, Mapping) and "value" in entry
+            key: value["value"] for key, value in content.items() if isinstance(value, Mapping) and "value" in value
         }
         lines, form = {}, "the configuration that W&B saved"
     content, missing = _inherited(path, content)
-    given = _flat(content)
-    dialect = recognise(given.keys())
+    settings = _flat(content)
+    dialect = recognise(settings.keys())
     if dialect is None:
         raise _unknown(path)
-    opaque = {key for key, value in given.items() if isinstance(value, str) and "${" in value}
-    given = {key: _resolved(value, given) for key, value in given.items()}
-    opaque = {key for key in opaque if isinstance(given[key], str) and "${" in given[key]}
-    functions, adapters = given.get("reward_funcs"), given.get("use_peft")
+    opaque = {key for key, value in settings.items() if isinstance(value, str) and "${" in value}
+    settings = {key: _resolved(value, settings) for key, value in settings.items()}
+    opaque = {key for key in opaque if isinstance(settings[key], str) and "${" in settings[key]}
+    functions, adapters = settings.get("reward_funcs"), settings.get("use_peft")
     count = len(functions) if isinstance(functions, list) else None
-    return Settings(path, form, dialect, {k: v for k, v in given.items() if k not in opaque}, lines,
+    return Settings(path, form, dialect, {k: v for k, v in settings.items() if k not in opaque}, lines,
                          frozenset(opaque), bool(missing), count, adapters if isinstance(adapters, bool) else None,
                          missing, resolved=saved)  # fmt: skip
 
@@ -270,14 +270,14 @@ def _inherited(path: Path, content: Mapping[str, Any], depth: int = 0) -> tuple[
         return content, ("the command line that starts it with Hydra may add settings, so no default is assumed",)
     if not isinstance(base, str) or path.suffix not in (".yaml", ".yml"):
         return content, ()
-    place = path.parent / base
+    base_path = path.parent / base
     own = {key: value for key, value in content.items() if key != "defaults"}
-    if not place.is_file() or depth > 10:
+    if not base_path.is_file() or depth > 10:
         return own, (f"its base file {base} is missing, so no default is assumed",)
-    below = yaml_files.read(place).content
+    below = yaml_files.read(base_path).content
     if not isinstance(below, Mapping):
         return own, (f"its base file {base} holds no settings",)
-    whole, missing = _inherited(place, below, depth + 1)
+    whole, missing = _inherited(base_path, below, depth + 1)
     return _merged(whole, own), missing
 
 
@@ -290,13 +290,13 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def _resolved(value: Any, given: Mapping[str, Any]) -> Any:
+def _resolved(value: Any, settings: Mapping[str, Any]) -> Any:
     """The value that ${another.key} stands for, where that is a setting of the same file; else the value as it is."""
     for _ in range(5):
         match = re.fullmatch(r"\$\{([\w.]+)\}", value) if isinstance(value, str) else None
-        if match is None or match[1] not in given:
+        if match is None or match[1] not in settings:
             return value
-        value = given[match[1]]
+        value = settings[match[1]]
     return value
 
 
@@ -304,8 +304,8 @@ def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
     """Nested mappings as one, keys joined by "."; UserError beyond ENTRIES, as aliases can repeat without end."""
     flat: dict[str, Any] = {}
 
-    def entries(part: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
-        for key, value in part.items():
+    def entries(mapping: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+        for key, value in mapping.items():
             if isinstance(value, Mapping) and value and depth < 20:
                 yield from entries(value, f"{prefix}{key}.", depth + 1)
             else:

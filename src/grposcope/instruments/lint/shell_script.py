@@ -56,12 +56,12 @@ class _Command:
         variable = re.fullmatch(r"\$(\w+|\{\w+\})", word) is not None
         return variable and _OPAQUE in expanded and bool(self.before) and not is_value
 
-    def ends(self, found: ShellSettings) -> None:
+    def ends(self, script: ShellSettings) -> None:
         """Add what could not be told, where the command takes settings."""
         if self.overrides:
-            found.unread += self.unread
+            script.unread += self.unread
         elif self.flags:
-            found.unread_flags += self.unread
+            script.unread_flags += self.unread
 
 
 def read(path: Path, text: str) -> ShellSettings:
@@ -69,11 +69,11 @@ def read(path: Path, text: str) -> ShellSettings:
     words = list(_words(path, text))
     variables: dict[str, str] = {}
     changed: set[str] = set()
-    found, command = ShellSettings(), _Command()
+    script, command = ShellSettings(), _Command()
     while words:
         line, word = words.pop(0)
         if word in _ENDS:
-            command.ends(found)
+            command.ends(script)
             command = _Command()
             continue
         expanded = _expand(word, variables)
@@ -85,18 +85,18 @@ def read(path: Path, text: str) -> ShellSettings:
                 content = _OPAQUE
             variables[name] = content
         elif re.search(r"\s[+~]{0,2}[A-Za-z_]\w*(\.\w+)+=", f" {expanded}") and expanded.split() != [expanded]:
-            words[:0] = [(line, part) for part in _split(expanded) or expanded.split()]  # a variable with several words
+            words[:0] = [(line, word) for word in _split(expanded) or expanded.split()]  # a variable with several words
         elif override is not None:
-            _take(found, found.overrides, override["key"].replace("/", "."), override["value"], line)
+            _take(script, script.overrides, override["key"].replace("/", "."), override["value"], line)
             command.overrides = True
         elif expanded.startswith("--") and len(expanded) > 2:
-            _take_flag(found, expanded[2:], [_expand(w, variables) for _, w in words[:40]], line)
+            _take_flag(script, expanded[2:], [_expand(w, variables) for _, w in words[:40]], line)
             command.flags = True
         elif command.may_hold_settings(word, expanded):
             command.unread.append(line)
         command.before = word
-    command.ends(found)
-    return found
+    command.ends(script)
+    return script
 
 
 def parse(text: str) -> Any:
@@ -112,33 +112,33 @@ def parse(text: str) -> Any:
         return text
 
 
-def _take(found: ShellSettings, kind: dict[str, Any], key: str, content: str, line: int) -> None:
-    found.lines[key] = line
-    found.opaque.discard(key)
+def _take(script: ShellSettings, kind: dict[str, Any], key: str, content: str, line: int) -> None:
+    script.lines[key] = line
+    script.opaque.discard(key)
     kind.pop(key, None)
     if _OPAQUE in content:
-        found.opaque.add(key)
+        script.opaque.add(key)
     else:
         kind[key] = parse(content)
 
 
-def _take_flag(found: ShellSettings, flag: str, after: list[str], line: int) -> None:
+def _take_flag(script: ShellSettings, flag: str, after: list[str], line: int) -> None:
     """One flag with its value, after "=" or as the words that follow; alone it is a switch."""
     name, equals, content = flag.partition("=")
     name = name.replace("-", "_")
     if not re.fullmatch(r"[A-Za-z]\w*(?:\.\w+)*", name):
         return None
     if equals:
-        return _take(found, found.flags, name, content, line)
+        return _take(script, script.flags, name, content, line)
     values = []
     for word in after:
         if word.startswith("--") or word in _ENDS:
             break
         values.append(word)
     if any(_OPAQUE in word for word in values[:1]):
-        return _take(found, found.flags, name, _OPAQUE, line)
-    found.lines[name] = line
-    found.flags[name] = True if not values else parse(values[0]) if len(values) == 1 else [parse(v) for v in values]
+        return _take(script, script.flags, name, _OPAQUE, line)
+    script.lines[name] = line
+    script.flags[name] = True if not values else parse(values[0]) if len(values) == 1 else [parse(v) for v in values]
     return None
 
 

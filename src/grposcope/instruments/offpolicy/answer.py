@@ -97,15 +97,15 @@ def found(
 ) -> OffPolicyFound:
     """What these rollouts say, with errors of the gradient where they were measured; pooled: of which probes."""
     ratios = drawn.ratios
-    usual = {one.name for one in ALL}
+    usual = {estimator.name for estimator in ALL}
     further = [named(name) for name in (errors[1] if errors else ()) if name not in usual]
-    used = [one for one in (*ALL, *further) if one.known(ratios)]
-    weights = {one.name: kept.of(one, ratios, drawn.prompts) for one in used}
+    used = [estimator for estimator in (*ALL, *further) if estimator.known(ratios)]
+    weights = {estimator.name: kept.of(estimator, ratios, drawn.prompts) for estimator in used}
     far = distance.measure(ratios, drawn.prompts)
     parts = None if drawn.mismatch is None else distance.split(ratios, drawn.mismatch, drawn.prompts)
     by_class = {
-        title: ClassWeights(one.names, {each.name: one.means(each.coefficients(ratios)) for each in used})
-        for title, one in kept.classes(ratios, drawn.lags, drawn.environments).items()
+        title: ClassWeights(classes.names, {each.name: classes.means(each.coefficients(ratios)) for each in used})
+        for title, classes in kept.classes(ratios, drawn.lags, drawn.environments).items()
     }
     if errors is None:
         return OffPolicyFound(far, weights, parts=parts, classes=by_class)
@@ -127,9 +127,9 @@ def errors_of(
     k = error.tail(weights, advantages, norms)
     return k, {
         name: error.measure(
-            one, k, by_name[name].beyond(ratios) or name == FULL.name, float(weights.mean()), batch
+            product, k, by_name[name].beyond(ratios) or name == FULL.name, float(weights.mean()), batch
         )
-        for name, one in products.items()
+        for name, product in products.items()
     }  # fmt: skip
 
 
@@ -146,11 +146,11 @@ def _errors_of_gram(drawn: MismatchedRollouts, gram: Floats) -> Errors:
     weights, sorted_gram = exp(ratios.sequence)[order], gram[np.ix_(order, order)]
     k = error.tail(weights, advantages, np.sqrt(np.maximum(np.diag(sorted_gram), 0.0)))
     return k, {
-        one.name: error.measure(
-            error.from_gram(sorted_gram, one.coefficients(ratios)[ratios.starts][order], weights, advantages),
-            k, one.beyond(ratios) or one is FULL, float(weights.mean()),
+        estimator.name: error.measure(
+            error.from_gram(sorted_gram, estimator.coefficients(ratios)[ratios.starts][order], weights, advantages),
+            k, estimator.beyond(ratios) or estimator is FULL, float(weights.mean()),
         )
-        for one in ALL if (one.level == "sequence" or one is NONE) and one.known(ratios)
+        for estimator in ALL if (estimator.level == "sequence" or estimator is NONE) and estimator.known(ratios)
     }  # fmt: skip
 
 
@@ -165,22 +165,22 @@ def _groups(drawn: MismatchedRollouts) -> tuple[np.ndarray, tuple[int, int]]:
     return np.argsort(drawn.prompts, kind="stable"), (len(sizes), int(sizes[0]))
 
 
-def of_drawn(drawn: MismatchedRollouts, found: OffPolicyFound) -> Answer:
+def of_drawn(drawn: MismatchedRollouts, measured: OffPolicyFound) -> Answer:
     """What is said of these rollouts."""
-    far = found.distance
+    far = measured.distance
     equal = not drawn.ratios.log.any()
     return Answer(
         INSTRUMENT.name,
         INSTRUMENT.question,
         word=_word(far, equal, len(drawn.log_ratios), drawn.cut),
-        sentence=_equal(drawn) if equal else f"{_far(far, len(drawn.log_ratios))} {_worth(found)}",
-        because="" if equal else _because(found, len(drawn.log_ratios), drawn.cut),
+        sentence=_equal(drawn) if equal else f"{_far(far, len(drawn.log_ratios))} {_worth(measured)}",
+        because="" if equal else _because(measured, len(drawn.log_ratios), drawn.cut),
         do=_do(far, len(drawn.log_ratios), drawn.cut),
-        text=_notes(drawn, found),
-        numbers=_numbers(far) + _parts(found.parts),
-        tables=[] if equal else _tables(drawn, found),
-        missing=[] if equal else _missing(drawn, found),
-        document=_document(drawn, found),
+        text=_notes(drawn, measured),
+        numbers=_numbers(far) + _parts(measured.parts),
+        tables=[] if equal else _tables(drawn, measured),
+        missing=[] if equal else _missing(drawn, measured),
+        document=_document(drawn, measured),
     )
 
 
@@ -214,9 +214,9 @@ def _far(far: Distance, n: int) -> str:
     )
 
 
-def _worth(found: OffPolicyFound) -> str:
+def _worth(measured: OffPolicyFound) -> str:
     """Which correction to take, and which of them drops much of the weight."""
-    return " ".join(filter(None, [_choice(found.choice), _dropped(found.kept)]))
+    return " ".join(filter(None, [_choice(measured.choice), _dropped(measured.kept)]))
 
 
 def _choice(choice: CorrectionChoice | None) -> str:
@@ -258,22 +258,23 @@ def _advice(name: str) -> str:
 
 def _dropped(weights: Mapping[str, KeptWeight]) -> str:
     """Corrections that drop most of the weight, and from which lengths."""
-    lost = {name: one for name, one in weights.items() if one.weight.value < HALF}
+    lost = {name: weight for name, weight in weights.items() if weight.weight.value < HALF}
     clauses = [
-        f"{name} drops {percent(1 - one.weight.value)} of the weight{_of_lengths(one)}" for name, one in lost.items()
+        f"{name} drops {percent(1 - weight.weight.value)} of the weight{_of_lengths(weight)}"
+        for name, weight in lost.items()
     ]
     return f"{listed(clauses)}." if clauses else ""
 
 
-def _of_lengths(one: KeptWeight) -> str:
+def _of_lengths(weight: KeptWeight) -> str:
     """Whether it is mostly the long or the short answers that lose, by thirds; empty where that is even."""
-    if one.thirds is None or abs(one.thirds[2] - one.thirds[0]) < 0.1:
+    if weight.thirds is None or abs(weight.thirds[2] - weight.thirds[0]) < 0.1:
         return ""
-    return f", mostly of {'long' if one.thirds[2] < one.thirds[0] else 'short'} answers"
+    return f", mostly of {'long' if weight.thirds[2] < weight.thirds[0] else 'short'} answers"
 
 
-def _because(found: OffPolicyFound, n: int, cut: str) -> str:
-    far, whole = found.distance, found.kept[FULL.name].weight
+def _because(measured: OffPolicyFound, n: int, cut: str) -> str:
+    far, whole = measured.distance, measured.kept[FULL.name].weight
     if cut:
         reach = f" ± {percent(whole.se)}" if math.isfinite(whole.se) else ""
         return (
@@ -338,24 +339,24 @@ def _parts(parts: DistanceParts | None) -> list[KeyNumber]:
     ]  # fmt: skip
 
 
-def _tables(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[Table]:
-    tables = [_table_of_kept(found.kept)]
-    tables += [_table_of_classes(title, one) for title, one in found.classes.items()]
-    if found.errors is not None and any(map(_known, found.errors.values())):
-        tables.append(_table_of_errors(found.errors))
+def _tables(drawn: MismatchedRollouts, measured: OffPolicyFound) -> list[Table]:
+    tables = [_table_of_kept(measured.kept)]
+    tables += [_table_of_classes(title, classes) for title, classes in measured.classes.items()]
+    if measured.errors is not None and any(map(_known, measured.errors.values())):
+        tables.append(_table_of_errors(measured.errors))
     if drawn.versions is not None and len(set(drawn.versions.tolist())) > 1:
         tables.append(_table_of_versions(drawn))
-    if found.pooled is not None:
-        tables.append(_table_of_probes(found.pooled))
+    if measured.pooled is not None:
+        tables.append(_table_of_probes(measured.pooled))
     return tables
 
 
-def _table_of_kept(found: Mapping[str, KeptWeight]) -> Table:
+def _table_of_kept(weights: Mapping[str, KeptWeight]) -> Table:
     header = ("correction", "kept weight", "short", "middle", "long", "ESS/n", "k̂")
     cells = [
-        (name, _shown(one.weight), *(_third(part) for part in one.thirds or [math.nan] * 3),
-         f"{one.ess:.2f}", number(one.tail))
-        for name, one in found.items()
+        (name, _shown(weight.weight), *(_third(share) for share in weight.thirds or [math.nan] * 3),
+         f"{weight.ess:.2f}", number(weight.tail))
+        for name, weight in weights.items()
     ]  # fmt: skip
     return Table(
         "What each correction keeps", header, cells,
@@ -364,10 +365,10 @@ def _table_of_kept(found: Mapping[str, KeptWeight]) -> Table:
     )  # fmt: skip
 
 
-def _table_of_classes(title: str, one: ClassWeights) -> Table:
-    rows = [(name, *(number(value) for value in values)) for name, values in one.weights.items()]
+def _table_of_classes(title: str, classes: ClassWeights) -> Table:
+    rows = [(name, *(number(value) for value in values)) for name, values in classes.weights.items()]
     return Table(
-        f"Kept weight by {title}", ("correction", *one.names), rows,
+        f"Kept weight by {title}", ("correction", *classes.names), rows,
         "Mean coefficient of the tokens of a class. Compare a cut correction with the uncut ratio "
         "(token_ratio or full), whose mean within a class may differ from 1.", folded=True,
     )  # fmt: skip
@@ -377,9 +378,10 @@ def _table_of_errors(errors: Mapping[str, GradientError]) -> Table:
     header = ("correction", "bias²", "90% interval", "variance", "rollouts ÷ none")
     base = errors[NONE.name].need.value
     cells = [
-        (name, _shown(one.bias2), f"{number(one.interval[0])} to {number(one.interval[1])}", _shown(one.variance),
-         number(one.need.value / base))
-        for name, one in errors.items()
+        (name, _shown(error.bias2), f"{number(error.interval[0])} to {number(error.interval[1])}",
+         _shown(error.variance),
+         number(error.need.value / base))
+        for name, error in errors.items()
     ]  # fmt: skip
     some = "" if "token_ratio" in errors else " Corrections of tokens need a model, not the Gram matrix alone."
     return Table(
@@ -391,7 +393,7 @@ def _table_of_errors(errors: Mapping[str, GradientError]) -> Table:
 
 def _known(error: GradientError) -> bool:
     """Whether any number of it is known."""
-    return any(math.isfinite(one.value) for one in (error.bias2, error.variance, error.need))
+    return any(math.isfinite(estimate.value) for estimate in (error.bias2, error.variance, error.need))
 
 
 def _table_of_versions(drawn: MismatchedRollouts) -> Table:
@@ -402,7 +404,7 @@ def _table_of_versions(drawn: MismatchedRollouts) -> Table:
         logs = [drawn.log_ratios[i] for i in some]
         of_tokens = np.concatenate(logs)
         k3 = float(np.mean(np.expm1(np.minimum(of_tokens, 300.0)) - of_tokens))
-        weights = exp(np.array([one.sum() for one in logs]))
+        weights = exp(np.array([log.sum() for log in logs]))
         rows.append((f"{version:g}", f"{len(some):,}", number(k3), f"{effective(weights):.2f}"))
     return Table("By version of the sampler's weights", ("version", "rollouts", "KL per token", "ESS/n"), rows)
 
@@ -410,9 +412,9 @@ def _table_of_versions(drawn: MismatchedRollouts) -> Table:
 def _table_of_probes(pooled: PooledProbes) -> Table:
     header = ("step", "steps behind", "prompts", "with a gradient", "KL per token", "ESS/n")
     rows = [
-        (f"{one.step:,}", f"{one.lag:.1f}" if math.isfinite(one.lag) else "–", f"{one.prompts}", f"{one.live}",
-         number(one.k3), f"{one.ess:.2f}")
-        for one in pooled.steps
+        (f"{step.step:,}", f"{step.lag:.1f}" if math.isfinite(step.lag) else "–", f"{step.prompts}", f"{step.live}",
+         number(step.k3), f"{step.ess:.2f}")
+        for step in pooled.steps
     ]  # fmt: skip
     return Table("By probe", header, rows, "Step: the one that trained on the rollouts.", folded=True)
 
@@ -420,7 +422,7 @@ def _table_of_probes(pooled: PooledProbes) -> Table:
 def _of_probes(pooled: PooledProbes) -> list[str]:
     """Which probes were pooled, and what changed from the earlier to the later ones."""
     steps, drew = pooled.steps, "another sampler" if pooled.source == "sampler" else "the trainer's own earlier weights"
-    prompts, live = sum(one.prompts for one in steps), sum(one.live for one in steps)
+    prompts, live = sum(step.prompts for step in steps), sum(step.live for step in steps)
     several = f"{len(steps)} probes of steps {steps[0].step:,} to {steps[-1].step:,} pooled"
     of = several if len(steps) > 1 else f"The probe of step {steps[0].step:,}"
     notes = [f"{of}: {prompts:,} prompts, {live:,} of them with unequal rewards; {drew} drew the rollouts."]
@@ -437,8 +439,8 @@ def _of_probes(pooled: PooledProbes) -> list[str]:
     return [*notes, f"{went}: it drifts, and the numbers are means over the run. The later half alone says: {alone}"]
 
 
-def _notes(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
-    notes = [] if found.pooled is None else _of_probes(found.pooled)
+def _notes(drawn: MismatchedRollouts, measured: OffPolicyFound) -> list[str]:
+    notes = [] if measured.pooled is None else _of_probes(measured.pooled)
     if drawn.absent:
         tokens = int(drawn.ratios.lengths.sum())
         notes.append(
@@ -446,39 +448,40 @@ def _notes(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
         )
     if drawn.versions is not None and np.isnan(drawn.versions).any():
         notes.append(f"{int(np.isnan(drawn.versions).sum()):,} rollouts have no version; they are not in its table.")
-    if found.distance.ess_interval[0] == 0:
+    if measured.distance.ess_interval[0] == 0:
         notes.append("ESS/n may be anything below its upper end: a few completions have most of the weight.")
     return notes
 
 
-def _missing(drawn: MismatchedRollouts, found: OffPolicyFound) -> list[str]:
+def _missing(drawn: MismatchedRollouts, measured: OffPolicyFound) -> list[str]:
     missing = []
     if not drawn.grouped:
         missing.append('Standard errors treat every rollout as its own prompt: add a column "group".')
     if drawn.centred is None:
         missing.append('Corrections by sign need the sign of the advantage: add columns "reward" and "group".')
-    if found.errors is None:
+    if measured.errors is None:
         missing.append("Bias and variance of the gradient need the Gram matrix of scores of these rollouts.")
     return missing
 
 
-def _document(drawn: MismatchedRollouts, found: OffPolicyFound) -> dict[str, object]:
+def _document(drawn: MismatchedRollouts, measured: OffPolicyFound) -> dict[str, object]:
     return {
         "rollouts": len(drawn.log_ratios),
         "tokens": int(drawn.ratios.lengths.sum()),
         "absent": drawn.absent,
-        "distance": {**asdict(found.distance), "processed": found.distance.processed},
-        "parts": None if found.parts is None else asdict(found.parts),
-        "corrections": {name: asdict(one) for name, one in found.kept.items()},
-        "classes": {title: asdict(one) for title, one in found.classes.items()},
-        "tail": found.k,
-        "errors": None if found.errors is None else {name: _error(one) for name, one in found.errors.items()},
-        "choice": None if found.choice is None else asdict(found.choice),
-        "pooled": None if found.pooled is None else asdict(found.pooled),
+        "distance": {**asdict(measured.distance), "processed": measured.distance.processed},
+        "parts": None if measured.parts is None else asdict(measured.parts),
+        "corrections": {name: asdict(weight) for name, weight in measured.kept.items()},
+        "classes": {title: asdict(classes) for title, classes in measured.classes.items()},
+        "tail": measured.k,
+        "errors": None if measured.errors is None else {name: _error(error) for name, error in measured.errors.items()},
+        "choice": None if measured.choice is None else asdict(measured.choice),
+        "pooled": None if measured.pooled is None else asdict(measured.pooled),
     }
 
 
-def _error(one: GradientError) -> dict[str, object]:
+def _error(error: GradientError) -> dict[str, object]:
     return {
-        "bias2": one.bias2, "interval": one.interval, "told": one.told, "variance": one.variance, "need": one.need
+        "bias2": error.bias2, "interval": error.interval, "told": error.told, "variance": error.variance,
+        "need": error.need
     }  # fmt: skip

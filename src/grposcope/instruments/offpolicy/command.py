@@ -88,12 +88,12 @@ def check_flags(arguments: argparse.Namespace) -> None:
 
 def _of_model(arguments: argparse.Namespace) -> bool:
     """Whether the answer comes from a model, not from what rollouts say themselves."""
-    place = Path(arguments.place)
+    path = Path(arguments.place)
     draws = (
         any(getattr(arguments, name) is not None for name in ("sampler", "top_k", "top_p"))
         or arguments.sampler_precision != "float32"
     )
-    of_rollouts = place.is_file() or place.suffix in (".jsonl", ".json", ".gz") or (place.is_dir() and not draws)
+    of_rollouts = path.is_file() or path.suffix in (".jsonl", ".json", ".gz") or (path.is_dir() and not draws)
     return arguments.model is not None or not of_rollouts
 
 
@@ -105,25 +105,25 @@ def run(arguments: argparse.Namespace) -> int:
     if _of_model(arguments):
         from grposcope.instruments.offpolicy import command_model
 
-        drawn, found = command_model.measure(arguments)
+        drawn, measured = command_model.measure(arguments)
     else:
         gram = None if arguments.gram is None else _gram(Path(arguments.gram))
-        drawn, found = _of_place(Path(arguments.place), gram)
-    said = answer.of_drawn(drawn, found)
+        drawn, measured = _of_place(Path(arguments.place), gram)
+    said = answer.of_drawn(drawn, measured)
     say(arguments, terminal.text(said))
     finish(arguments, document.of_answer(said))
     return 0
 
 
-def _of_place(place: Path, gram: Floats | None) -> tuple[MismatchedRollouts, OffPolicyFound]:
+def _of_place(path: Path, gram: Floats | None) -> tuple[MismatchedRollouts, OffPolicyFound]:
     """What a file of rollouts says, or the folder of a run: by its probes where it has some, else by its rollouts."""
     from grposcope.instruments.offpolicy import answer, over_steps, probe_file
     from grposcope.instruments.offpolicy.read import read
 
-    probes = probe_file.in_folder(place) if place.is_dir() and gram is None else []
+    probes = probe_file.in_folder(path) if path.is_dir() and gram is None else []
     if probes:
         return over_steps.measure(probes)
-    drawn = read(place)
+    drawn = read(path)
     return drawn, answer.measure(drawn, gram)
 
 

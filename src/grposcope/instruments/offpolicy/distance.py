@@ -117,7 +117,7 @@ def chi2(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
 def ess(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
     """(Σw)²/(nΣw²) of weights (B,); its standard error by jackknife over prompts. See `ess_interval`."""
     value = effective(weights)
-    sums, squares, counts = (np.bincount(prompts, part) for part in (weights, weights**2, np.ones(len(weights))))
+    sums, squares, counts = (np.bincount(prompts, values) for values in (weights, weights**2, np.ones(len(weights))))
     if len(sums) < 2:
         return Estimate(value, float("nan"), 1, "one prompt: no standard error")
     with np.errstate(divide="ignore", invalid="ignore"):  # all weight may lie on one prompt
@@ -127,7 +127,7 @@ def ess(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
 
 def ess_interval(weights: Floats, prompts: NDArray[np.int64], grid: int = 600) -> tuple[float, float]:
     """95 % interval of ESS/n; (0, upper) where 1/ESS has no upper end, NaN for fewer than three prompts."""
-    sums, squares, counts = (np.bincount(prompts, part) for part in (weights, weights**2, np.ones(len(weights))))
+    sums, squares, counts = (np.bincount(prompts, values) for values in (weights, weights**2, np.ones(len(weights))))
     if len(sums) < 3:
         return float("nan"), float("nan")
     inverse = counts.sum() * squares.sum() / sums.sum() ** 2

@@ -83,13 +83,13 @@ class GradientProducts:
 
 def pooled(products: Sequence[GradientProducts]) -> GradientProducts:
     """Products of several independent batches; UserError unless they have one size."""
-    if len({one.size for one in products}) > 1:
+    if len({product.size for product in products}) > 1:
         raise UserError("batches of different sizes cannot be pooled; give each the same number of prompts")
     from scipy.linalg import block_diag
 
-    blocks = ([getattr(one, name) for one in products] for name in ("own", "cross", "full"))
+    blocks = ([getattr(product, name) for product in products] for name in ("own", "cross", "full"))
     own, cross, full = (np.asarray(block_diag(*each)) for each in blocks)
-    return GradientProducts(own, cross, full, sum(one.batches for one in products))
+    return GradientProducts(own, cross, full, sum(product.batches for product in products))
 
 
 def from_estimates(corrected: Floats, full: Floats) -> GradientProducts:
@@ -111,8 +111,8 @@ def from_gram(gram: Floats, coefficients: Floats, weights: Floats, advantages: F
     shares = advantages.reshape(-1) / group
     scaled, whole = coefficients * shares, weights * shares
 
-    def between(left: Floats, right: Floats) -> Floats:
-        entries = (left[:, None] * gram * right[None]).reshape(prompts, group, prompts, group)
+    def between(remainder: Floats, right: Floats) -> Floats:
+        entries = (remainder[:, None] * gram * right[None]).reshape(prompts, group, prompts, group)
         return np.asarray(entries.sum((1, 3)))
 
     return GradientProducts(between(scaled, scaled), between(scaled, whole), between(whole, whole))
@@ -215,7 +215,7 @@ def _told(difference: Floats, batches: int) -> bool:
 
 def _pair_means(blocks: Floats) -> Floats:
     """Mean over pairs x ≠ y of the products of each batch, (J,)."""
-    return np.concatenate([resampling.pair_mean(one, resampling.point(len(one))) for one in blocks])
+    return np.concatenate([resampling.pair_mean(block, resampling.point(len(block))) for block in blocks])
 
 
 def _spread(blocks: Floats) -> float:
@@ -250,14 +250,14 @@ class _Means:
 
 
 def _means(products: GradientProducts, size: int) -> _Means:
-    squares, known = np.diag(products.own), products.known
-    own, cross, full = (_with_left_out(one, known) for one in (products.own, products.cross, products.full))
+    squares, usable = np.diag(products.own), products.known
+    own, cross, full = (_with_left_out(block, usable) for block in (products.own, products.cross, products.full))
     return _Means(size, own, cross, full, np.append(squares.mean(), resampling.means_left_out(squares)))
 
 
-def _with_left_out(products: Floats, known: NDArray[np.bool_]) -> Floats:
-    whole = resampling.pair_mean(products, resampling.point(len(products)), known)
-    return np.append(whole, resampling.pair_means_left_out(products, known))
+def _with_left_out(products: Floats, usable: NDArray[np.bool_]) -> Floats:
+    whole = resampling.pair_mean(products, resampling.point(len(products)), usable)
+    return np.append(whole, resampling.pair_means_left_out(products, usable))
 
 
 def _bias2(means: _Means) -> Floats:
@@ -271,9 +271,9 @@ def _variance(means: _Means) -> Floats:
 
 def _need(means: _Means) -> Floats:
     """Rollouts needed; NaN where ⟨m, g⟩ or ‖g‖² is not above 0, so that the direction of the gradient is not known."""
-    known = (means.cross > 0) & (means.full > 0)
+    positive = (means.cross > 0) & (means.full > 0)
     second = means.own + _variance(means)
-    return np.where(known, second * means.full / np.where(known, means.cross, 1.0) ** 2 - 1, np.nan)
+    return np.where(positive, second * means.full / np.where(positive, means.cross, 1.0) ** 2 - 1, np.nan)
 
 
 def _cost(means: _Means) -> Floats:
@@ -311,27 +311,31 @@ def choose(errors: Mapping[str, GradientError], k: float, base: str = "none") ->
     95 %, by jackknife over prompts of the logarithm of the ratio; for full weights, whose tails a batch may miss,
     with skewness and a prompt that was not drawn (`maths.confidence.mean_interval`).
     """
-    known = {name: one for name, one in errors.items() if math.isfinite(one.cost) and np.isfinite(one.costs).all()}
+    comparable = {
+        name: error for name, error in errors.items() if math.isfinite(error.cost) and np.isfinite(error.costs).all()
+    }
     if not k <= NO_CHOICE:
         return CorrectionChoice("", reason=_doubt(k, LEAST))
-    if base not in known:
+    if base not in comparable:
         return CorrectionChoice("", reason=UNKNOWN)
-    if (prompts := len(known[base].costs)) < LEAST:
+    if (prompts := len(comparable[base].costs)) < LEAST:
         return CorrectionChoice("", reason=f"{prompts} prompts are too few")
-    ratios = {name: _ratio(one, known[base], name == FULL.name) for name, one in known.items() if name != base}
-    worth = {name: one for name, one in ratios.items() if one[0] <= 1 / WORTH}
+    ratios = {
+        name: _ratio(error, comparable[base], name == FULL.name) for name, error in comparable.items() if name != base
+    }
+    worth = {name: ratio for name, ratio in ratios.items() if ratio[0] <= 1 / WORTH}
     if not worth:
         return CorrectionChoice(base, 1.0, (1.0, 1.0))
-    safe = {name: one for name, one in worth.items() if one[2] <= WORTH}
+    safe = {name: ratio for name, ratio in worth.items() if ratio[2] <= WORTH}
     if safe:
         name = min(safe, key=lambda name: safe[name][0])
         return CorrectionChoice(name, safe[name][0], safe[name][1:])
     return CorrectionChoice("", reason="rollouts needed under the corrections differ by less than their errors")
 
 
-def _ratio(one: GradientError, base: GradientError, unbounded: bool) -> tuple[float, float, float]:
+def _ratio(error: GradientError, base: GradientError, unbounded: bool) -> tuple[float, float, float]:
     """need ÷ that of the base, with its interval. unbounded: whether coefficients have tails that a batch may miss."""
-    log, left_out = one.cost - base.cost, one.costs - base.costs
+    log, left_out = error.cost - base.cost, error.costs - base.costs
     reach = Z * resampling.standard_error(left_out)
     high = log + reach
     if unbounded:

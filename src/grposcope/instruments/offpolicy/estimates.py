@@ -91,32 +91,32 @@ def measure(
         raise UserError(f"all {prompts} groups have equal rewards, so there is no gradient; use more prompts")
     few, shares = rollouts.take(torch.from_numpy(live).to(rollouts.mask.device)), advantages[live].reshape(-1) / group
     own = ratios.rows((live[:, None] * group + np.arange(group)).reshape(-1))
-    splits = [split(one, own) for one in corrections]
-    found = _passed(model, few, _parts(splits, own, shares), temperature, check, foretold)
+    splits = [split(correction, own) for correction in corrections]
+    passed = _passed(model, few, _parts(splits, own, shares), temperature, check, foretold)
     norms = np.full((prompts, group), np.nan)
-    norms[live] = np.sqrt(np.maximum(np.diag(found.products)[: len(shares)], 0.0)).reshape(-1, group)
-    full = _combination(shares * exp(own.sequence), group, found.sums, ())
+    norms[live] = np.sqrt(np.maximum(np.diag(passed.products)[: len(shares)], 0.0)).reshape(-1, group)
+    full = _combination(shares * exp(own.sequence), group, passed.sums, ())
 
-    def product(left: Floats, right: Floats) -> Floats:
+    def product(vector: Floats, right: Floats) -> Floats:
         """Of all prompts (P, P), 0 for those whose rewards are equal."""
         every = np.zeros((prompts, prompts))
-        every[np.ix_(live, live)] = left @ found.products @ right.T
+        every[np.ix_(live, live)] = vector @ passed.products @ right.T
         return every
 
     products = {}
-    for number, (one, parts) in enumerate(zip(corrections, splits, strict=True), 1):
+    for number, (correction, parts) in enumerate(zip(corrections, splits, strict=True), 1):
         taken = (number, RATIO) if parts.of_ratio else (number,)
-        difference = _combination(shares * parts.constant, group, found.sums, taken)
-        products[one.name] = error.from_differences(
+        difference = _combination(shares * parts.constant, group, passed.sums, taken)
+        products[correction.name] = error.from_differences(
             product(difference, difference), product(difference, full), product(full, full)
         )
-    return CorrectedProducts(products, norms.reshape(-1), found.copies, found.left_out)
+    return CorrectedProducts(products, norms.reshape(-1), passed.copies, passed.left_out)
 
 
 def nothing(prompts: int, group: int, corrections: Sequence[Correction]) -> CorrectedProducts:
     """What groups of equal rewards have: estimates of 0 under every correction."""
     zeros = np.zeros((prompts, prompts))
-    products = {one.name: GradientProducts(zeros, zeros, zeros) for one in corrections}
+    products = {correction.name: GradientProducts(zeros, zeros, zeros) for correction in corrections}
     return CorrectedProducts(products, np.full(prompts * group, np.nan), 0, 0.0)
 
 
@@ -126,8 +126,8 @@ RATIO = 0
 
 def _parts(splits: Sequence[Split], ratios: Ratios, shares: Floats) -> list[Floats]:
     """Weights of tokens (N,) by the number of the part; shares (B,): u_i, by which they are multiplied."""
-    first = exp(ratios.log) - 1 if any(one.of_ratio for one in splits) else np.zeros(len(ratios.log))
-    return [ratios.spread(shares) * values for values in (first, *(one.rest for one in splits))]
+    first = exp(ratios.log) - 1 if any(split.of_ratio for split in splits) else np.zeros(len(ratios.log))
+    return [ratios.spread(shares) * values for values in (first, *(split.rest for split in splits))]
 
 
 def _passed(
@@ -149,18 +149,18 @@ def _passed(
         placed[mask] = torch.from_numpy(values)
         rows.append(placed.any(-1).nonzero()[:, 0])
         weights.append(placed[rows[-1]])
-    part = [torch.full((len(some),), number) for number, some in enumerate(rows)]
-    made = copies.Copies(*(torch.cat(each).to(rollouts.mask.device) for each in (rows, weights, part)))
+    numbers = [torch.full((len(some),), number) for number, some in enumerate(rows)]
+    made = copies.Copies(*(torch.cat(each).to(rollouts.mask.device) for each in (rows, weights, numbers)))
     return copies.measure(model, rollouts, made, temperature, check, foretold)
 
 
 def _combination(values: Floats, group: int, sums: Sequence[PromptSums], taken: Sequence[int]) -> Floats:
     """Estimates of prompts as combinations of rollouts, with values (B,), and of the sums that are taken; (P, n)."""
     prompts = len(values) // group
-    found = [np.kron(np.eye(prompts), np.ones(group)) * values]
-    for one in sums:
-        chosen = np.zeros((prompts, len(one.prompts)))
-        if one.part in taken:
-            chosen[one.prompts.cpu().numpy(), np.arange(len(one.prompts))] = 1.0
-        found.append(chosen)
-    return np.hstack(found)
+    blocks = [np.kron(np.eye(prompts), np.ones(group)) * values]
+    for total in sums:
+        chosen = np.zeros((prompts, len(total.prompts)))
+        if total.part in taken:
+            chosen[total.prompts.cpu().numpy(), np.arange(len(total.prompts))] = 1.0
+        blocks.append(chosen)
+    return np.hstack(blocks)

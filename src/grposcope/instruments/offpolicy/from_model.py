@@ -46,12 +46,15 @@ def measure(
         own = mismatched(batch, frozen_logprobs(model, batch, temperature, micro_batch))
         first = number == 1
         told = progress if first else None
-        found = estimates.measure(model, batch, own.ratios, ALL, temperature, check and first, told)
-        parts.append((own, found))
+        measured = estimates.measure(model, batch, own.ratios, ALL, temperature, check and first, told)
+        parts.append((own, measured))
         progress(f"batch {number} of {len(live)}: {parts[-1][1].copies} rollouts were run through the trainer's model")
     drawn = replace(probe_file.joined([own for own, _ in parts]), cut=cut)
-    products = {one.name: error.pooled([found.products[one.name] for _, found in parts]) for one in ALL}
-    norms = np.concatenate([found.norms for _, found in parts])
+    products = {
+        correction.name: error.pooled([measured.products[correction.name] for _, measured in parts])
+        for correction in ALL
+    }
+    norms = np.concatenate([measured.norms for _, measured in parts])
     return drawn, answer.found(drawn, answer.errors_of(drawn, products, norms))
 
 
@@ -63,10 +66,12 @@ def mismatched(batch: RolloutBatch, trainer: Tensor, behind: Tensor | None = Non
     mask = batch.mask.cpu()
     difference = (trainer.double() - batch.logp.double()).cpu()
     unknown = difference.isnan() & mask
-    logs = [row[kept].numpy() for row, kept in zip(difference.masked_fill(unknown, 0.0), mask, strict=True)]
+    logs = [row[mask_row].numpy() for row, mask_row in zip(difference.masked_fill(unknown, 0.0), mask, strict=True)]
     prompts, group = batch.groups
     rewards = batch.rewards.double().cpu().numpy().reshape(-1)
-    sampler = [row[kept].double().nan_to_num().numpy() for row, kept in zip(batch.logp.cpu(), mask, strict=True)]
+    sampler = [
+        row[mask_row].double().nan_to_num().numpy() for row, mask_row in zip(batch.logp.cpu(), mask, strict=True)
+    ]
     lags = None if behind is None else np.repeat(behind.double().cpu().numpy(), group)
     return MismatchedRollouts(
         logs, int(unknown.sum()), rewards, None, np.repeat(np.arange(prompts), group), True, sampler, behind=lags

@@ -55,7 +55,7 @@ class TokenClasses:
 
     def means(self, values: Floats) -> tuple[float, ...]:
         """Mean of values (N,) in each class; NaN for an empty one."""
-        counts, sums = (np.bincount(self.number, one, len(self.names)) for one in (None, values))
+        counts, sums = (np.bincount(self.number, weights, len(self.names)) for weights in (None, values))
         return tuple(np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0).tolist())
 
 
@@ -74,27 +74,29 @@ def classes(
 
     lags (B,): versions by which the sampler was behind. environments (B,): of each rollout.
     """
-    place = np.arange(len(ratios.log)) - ratios.spread(ratios.starts)
-    thirds = 3 * place // ratios.spread(ratios.lengths)
-    found = {"position": TokenClasses(("first third", "middle", "last third"), thirds)}
+    position = np.arange(len(ratios.log)) - ratios.spread(ratios.starts)
+    thirds = 3 * position // ratios.spread(ratios.lengths)
+    classes = {"position": TokenClasses(("first third", "middle", "last third"), thirds)}
     if ratios.advantages is not None:
         sign = np.sign(ratios.advantages).astype(np.int64) + 1
-        found["advantage"] = TokenClasses(("below 0", "0", "above 0"), ratios.spread(sign))
+        classes["advantage"] = TokenClasses(("below 0", "0", "above 0"), ratios.spread(sign))
     if ratios.sampler is not None:
         names = tuple(f"{text} {bound:g}" for text, bound in zip(("up to", "above"), PROBABILITIES, strict=True))
         number = np.digitize(np.exp(ratios.sampler), PROBABILITIES, right=True)
-        found["probability"] = TokenClasses((names[0], "between", names[1]), number)
+        classes["probability"] = TokenClasses((names[0], "between", names[1]), number)
     if lags is not None:
         distinct, number = np.unique(lags, return_inverse=True)
         if len(distinct) > 1:
-            found["lag"] = TokenClasses(tuple(f"{one:g}" for one in distinct), ratios.spread(number.reshape(-1)))
+            classes["lag"] = TokenClasses(tuple(f"{value:g}" for value in distinct), ratios.spread(number.reshape(-1)))
     if environments is not None:
         frequent = [name for name, _ in Counter(environments).most_common()]
         first = frequent if len(frequent) <= SHOWN + 1 else frequent[:SHOWN]
-        place = np.array([first.index(one) if one in first else len(first) for one in environments])
+        position = np.array(
+            [first.index(environment) if environment in first else len(first) for environment in environments]
+        )
         others = () if len(first) == len(frequent) else (f"{len(frequent) - len(first)} others",)
-        found["environment"] = TokenClasses((*first, *others), ratios.spread(place))
-    return found
+        classes["environment"] = TokenClasses((*first, *others), ratios.spread(position))
+    return classes
 
 
 def uncut(correction: Correction, ratios: Ratios) -> Floats:
@@ -116,8 +118,8 @@ def by_length(
     inside, total = (short, ~short & ~long, long), means.sum()
     if not (short.any() and total > 0):
         return None, None
-    thirds = [float(means[part].mean()) if part.any() else float("nan") for part in inside]
-    shares = [float(means[part].sum() / total) for part in inside]
+    thirds = [float(means[third].mean()) if third.any() else float("nan") for third in inside]
+    shares = [float(means[third].sum() / total) for third in inside]
     return (thirds[0], thirds[1], thirds[2]), (shares[0], shares[1], shares[2])
 
 

@@ -43,11 +43,11 @@ def measure(probes: Sequence[OffPolicyProbe]) -> tuple[MismatchedRollouts, OffPo
         raise UserError("the run has no off-policy probes; train with probe_every, and staleness, a correction, or an "
                         "interval above 1")  # fmt: skip
     used = probe_file.alike(probes)
-    if not any(one.live for one in used):
+    if not any(step.live for step in used):
         raise UserError(
             f"in all {len(used)} probes the rewards of every group are equal, so there is no gradient; use more prompts"
         )
-    drawn = probe_file.joined([one.rollouts for one in used])
+    drawn = probe_file.joined([step.rollouts for step in used])
     rows = tuple(map(_of_step, used))
     halves = _halves(np.array([row.k3 for row in rows]))
     later = used[len(used) - len(used) // 2 :]
@@ -70,13 +70,13 @@ def _of_step(probe: OffPolicyProbe) -> ProbeOfStep:
 
 
 def _errors(probes: Sequence[OffPolicyProbe], drawn: MismatchedRollouts) -> Errors:
-    norms = np.concatenate([one.norms for one in probes])
+    norms = np.concatenate([probe.norms for probe in probes])
     return answer.errors_of(drawn, probe_file.products(probes), norms, probes[0].batch)
 
 
 def _choice(probes: Sequence[OffPolicyProbe]) -> error.CorrectionChoice:
     """What these probes alone would choose."""
-    k, errors = _errors(probes, probe_file.joined([one.rollouts for one in probes]))
+    k, errors = _errors(probes, probe_file.joined([probe.rollouts for probe in probes]))
     return error.choose(errors, k)
 
 

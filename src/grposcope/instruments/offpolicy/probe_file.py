@@ -80,10 +80,11 @@ def write(run: Path, probe: OffPolicyProbe) -> Path:
     behind = np.full(len(drawn.prompts), np.nan) if drawn.behind is None else drawn.behind
     arrays = {
         "format": FORMAT, "step": probe.step, "batch": probe.batch, "source": probe.source, "absent": drawn.absent,
-        "lengths": [len(one) for one in drawn.log_ratios], "log_ratios": np.concatenate(drawn.log_ratios),
+        "lengths": [len(log_ratio) for log_ratio in drawn.log_ratios], "log_ratios": np.concatenate(drawn.log_ratios),
         "sampler": np.concatenate(drawn.sampler), "rewards": drawn.rewards.reshape(probe.shape), "behind": behind,
         "norms": probe.norms, "names": np.array(list(probe.products), np.str_), "full": products[0].full,
-        "own": np.stack([one.own for one in products]), "cross": np.stack([one.cross for one in products]),
+        "own": np.stack([product.own for product in products]),
+        "cross": np.stack([product.cross for product in products]),
     }  # fmt: skip
     return step_arrays.write(run / FOLDER, probe.step, arrays)
 
@@ -93,7 +94,7 @@ def in_folder(run: Path) -> list[OffPolicyProbe]:
 
     UserError for a file that is damaged.
     """
-    return sorted(map(read, step_arrays.in_run(run, FOLDER)), key=lambda one: one.step)
+    return sorted(map(read, step_arrays.in_run(run, FOLDER)), key=lambda probe: probe.step)
 
 
 def read(path: Path) -> OffPolicyProbe:
@@ -103,7 +104,7 @@ def read(path: Path) -> OffPolicyProbe:
 
 def _checked(arrays: dict[str, NDArray]) -> OffPolicyProbe:
     """The probe of these arrays; ValueError where they do not fit together."""
-    rewards, lengths, names = arrays["rewards"], arrays["lengths"], [str(one) for one in arrays["names"]]
+    rewards, lengths, names = arrays["rewards"], arrays["lengths"], [str(name) for name in arrays["names"]]
     prompts, group = rewards.shape
     tokens, pairs = int(lengths.sum()), (len(names), prompts, prompts)
     due = {
@@ -138,28 +139,28 @@ def _checked(arrays: dict[str, NDArray]) -> OffPolicyProbe:
 
 def alike(probes: Sequence[OffPolicyProbe]) -> list[OffPolicyProbe]:
     """The probes with the most frequent numbers of prompts and rollouts, of the batch, and source of rollouts."""
-    kinds = Counter((one.shape, one.batch, one.source) for one in probes)
+    kinds = Counter((probe.shape, probe.batch, probe.source) for probe in probes)
     most = kinds.most_common(1)[0][0]
-    return [one for one in probes if (one.shape, one.batch, one.source) == most]
+    return [probe for probe in probes if (probe.shape, probe.batch, probe.source) == most]
 
 
 def joined(parts: Sequence[MismatchedRollouts]) -> MismatchedRollouts:
     """Rollouts of several batches, whose prompts are different ones."""
-    before = np.cumsum([0, *(int(one.prompts.max()) + 1 for one in parts)])
-    behind = [one.behind for one in parts if one.behind is not None]
+    before = np.cumsum([0, *(int(drawn.prompts.max()) + 1 for drawn in parts)])
+    behind = [drawn.behind for drawn in parts if drawn.behind is not None]
     return MismatchedRollouts(
-        [log for one in parts for log in one.log_ratios],
-        sum(one.absent for one in parts),
-        np.concatenate([one.rewards for one in parts if one.rewards is not None]),
+        [log for drawn in parts for log in drawn.log_ratios],
+        sum(drawn.absent for drawn in parts),
+        np.concatenate([drawn.rewards for drawn in parts if drawn.rewards is not None]),
         None,
-        np.concatenate([one.prompts + start for one, start in zip(parts, before, strict=False)]),
+        np.concatenate([drawn.prompts + start for drawn, start in zip(parts, before, strict=False)]),
         True,
-        [log for one in parts for log in one.sampler or ()],
+        [log for drawn in parts for log in drawn.sampler or ()],
         behind=np.concatenate(behind) if len(behind) == len(parts) else None,
     )
 
 
 def products(probes: Sequence[OffPolicyProbe]) -> dict[str, GradientProducts]:
     """The products of probes of one size, pooled, by the corrections that all of them have."""
-    shared = [name for name in probes[0].products if all(name in one.products for one in probes)]
-    return {name: error.pooled([one.products[name] for one in probes]) for name in shared}
+    shared = [name for name in probes[0].products if all(name in probe.products for probe in probes)]
+    return {name: error.pooled([probe.products[name] for probe in probes]) for name in shared}

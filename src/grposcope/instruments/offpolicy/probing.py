@@ -19,7 +19,7 @@ from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.maths.corrections import ALL, Correction
 
-COMPARED = tuple(one for one in ALL if one.name != "prefix_ratio")
+COMPARED = tuple(correction for correction in ALL if correction.name != "prefix_ratio")
 """Corrections that a probe compares while training: all but one, which no trainer offers, and whose copy of every
 rollout would make the probe half as long again."""
 
@@ -45,13 +45,13 @@ def measure(
     trainer = frozen_logprobs(model, rollouts, temperature, micro_batch)
     lags = None if rollouts.versions is None else step - 1 - rollouts.versions.double()
     drawn = from_model.mismatched(rollouts, trainer, lags)
-    further = own is not None and own.name not in {one.name for one in COMPARED}
+    further = own is not None and own.name not in {correction.name for correction in COMPARED}
     corrections: Sequence[Correction] = (*COMPARED, own) if further and own is not None else COMPARED
     if bool((rollouts.rewards == rollouts.rewards[:, :1]).all()):
-        found = estimates.nothing(*rollouts.groups, corrections)
+        nothing_measured = estimates.nothing(*rollouts.groups, corrections)
     else:
-        found = estimates.measure(model, rollouts, drawn.ratios, corrections, temperature, check)
-    return OffPolicyProbe(step, batch, source, drawn, found.products, found.norms)
+        nothing_measured = estimates.measure(model, rollouts, drawn.ratios, corrections, temperature, check)
+    return OffPolicyProbe(step, batch, source, drawn, nothing_measured.products, nothing_measured.norms)
 
 
 def whole_groups(rollouts: RolloutBatch, prompts: int) -> RolloutBatch | None:

@@ -72,8 +72,8 @@ class MismatchedRollouts:
         """
         if self.behind is not None:
             return self.behind
-        known = self.versions is not None and not np.isnan(self.versions).any()
-        return self.versions.max() - self.versions if known and self.versions is not None else None
+        versioned = self.versions is not None and not np.isnan(self.versions).any()
+        return self.versions.max() - self.versions if versioned and self.versions is not None else None
 
     @cached_property
     def centred(self) -> Floats | None:
@@ -185,8 +185,8 @@ def _environments(rows: Sequence[Rollout]) -> list[str] | None:
 
 def _every(rows: Sequence[Floats | None]) -> list[Floats] | None:
     """The rows, None unless all are there."""
-    known = [row for row in rows if row is not None]
-    return known if len(known) == len(rows) else None
+    logged = [row for row in rows if row is not None]
+    return logged if len(logged) == len(rows) else None
 
 
 def log_probabilities(row: Rollout, whose: str) -> Floats:
@@ -197,16 +197,16 @@ def log_probabilities(row: Rollout, whose: str) -> Floats:
         names = NAMES["sampler"] if whose == "sampler" else (*NAMES["current"], *NAMES["old"])
         raise UserError(f"{row.where}: no log-probabilities of the {whose}; name the column one of {', '.join(names)}")
     if np.isinf(values).any():
-        place = int(np.flatnonzero(np.isinf(values))[0])
+        index = int(np.flatnonzero(np.isinf(values))[0])
         raise UserError(
-            f"{row.where}: the {whose}'s log-probability of token {place} is {'-' if values[place] < 0 else ''}"
+            f"{row.where}: the {whose}'s log-probability of token {index} is {'-' if values[index] < 0 else ''}"
             "inf, which no token that was drawn can have; log the values before top-k, top-p and other processing, and "
             "mask padding"
         )
     if (values > ROUNDING).any():
-        place = int(np.flatnonzero(values > ROUNDING)[0])
+        index = int(np.flatnonzero(values > ROUNDING)[0])
         raise UserError(
-            f"{row.where}: the {whose}'s log-probability of token {place} is {values[place]:g}; a "
+            f"{row.where}: the {whose}'s log-probability of token {index} is {values[index]:g}; a "
             "log-probability is at most 0"
         )
     return values

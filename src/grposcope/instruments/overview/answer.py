@@ -34,7 +34,7 @@ ENDINGS = {
 def top(runs: Sequence[Run]) -> Answer:
     """The top of the page: sentences and large numbers for one run or probe, a sentence and a table for several."""
     each = [of_run(run) for run in runs]
-    document = {label: one.document for label, one in zip(labels(runs), each, strict=True)}
+    document = {label: section.document for label, section in zip(labels(runs), each, strict=True)}
     if len(runs) == 1:
         return replace(each[0], document=document, figures=DrawnLater(lambda: _chart(runs[0])))
     tables = [] if all(map(is_probe, runs)) else [_table(runs)]
@@ -55,8 +55,8 @@ def of_run(run: Run) -> Answer:
     if is_probe(run):
         from grposcope.instruments.overview import measured
 
-        found = measured.of_folder(run)
-        return replace(found, document=_document(run, found, found.sentence))
+        measured_values = measured.of_folder(run)
+        return replace(measured_values, document=_document(run, measured_values, measured_values.sentence))
     judged = verdict(run, findings_of(run))
     said = diagnosis.of_verdict(judged)
     bad = run.nonfinite.get("grad_norm", 0)
@@ -99,12 +99,12 @@ def _sentence(runs: Sequence[Run]) -> str:
     if compared.verdict == "none":
         differ = f"{best} at {top} and {second} at {next_one} differ by chance"
         return f"No run ends clearly best in held-out {named[best]}: {differ}."
-    apart = (
+    separate = (
         "a difference beyond chance"
         if compared.verdict == "up"
         else f"but {compared.difference.flag} to tell them apart"
     )
-    return f"{best} ends best in held-out {named[best]}, at {top}; {second} follows at {next_one}, {apart}."
+    return f"{best} ends best in held-out {named[best]}, at {top}; {second} follows at {next_one}, {separate}."
 
 
 def _table(runs: Sequence[Run]) -> Table:
@@ -151,8 +151,8 @@ def _numbers(run: Run) -> list[KeyNumber]:
     numbers: list[KeyNumber] = []
     if (seen := levels.of_heldout(run)) is not None:
         last, up_to = seen.last, f"up to step {seen.last_step:,}"
-        known = math.isfinite(last.se) or last.n > 0
-        detail = f"{shown_interval(last, seen.shares)}, {up_to}" if known else up_to
+        finite = math.isfinite(last.se) or last.n > 0
+        detail = f"{shown_interval(last, seen.shares)}, {up_to}" if finite else up_to
         title = f"held-out {heldout.name(seen.name)}"
         numbers.append(KeyNumber(title, last, heldout.shown(last.value, seen.shares, 1), detail))
     if "dead_fraction" in run.table and run.steps:
@@ -206,7 +206,7 @@ def _document(run: Run, said: Answer, line: str) -> dict[str, Any]:
 
 def _count(value: float) -> str:
     """A large number in thousands (k), millions (M) or billions (G)."""
-    for size, one, unit in ((1e9, 1e9, " G"), (1e6, 1e6, " M"), (1e4, 1e3, " k")):
+    for size, divisor, unit in ((1e9, 1e9, " G"), (1e6, 1e6, " M"), (1e4, 1e3, " k")):
         if value >= size:
-            return f"{value / one:.3g}{unit}"
+            return f"{value / divisor:.3g}{unit}"
     return f"{value:,.0f}"

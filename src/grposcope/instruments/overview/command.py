@@ -58,14 +58,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"not read: {problem}", file=sys.stderr)
     if left_out:
         print(not_listed(left_out), file=sys.stderr)
-    finish(arguments, document.of_answer(answer) | {"left_out": [one.why for one in left_out]})
+    finish(arguments, document.of_answer(answer) | {"left_out": [omission.why for omission in left_out]})
     return 0
 
 
 def not_listed(left_out: Sequence[UnlistedFile]) -> str:
     """How many files are not in the table and why, with one of each kind."""
-    open_questions = [one for one in left_out if one.undecided]
-    others = [one for one in left_out if not one.undecided]
+    open_questions = [omission for omission in left_out if omission.undecided]
+    others = [omission for omission in left_out if not omission.undecided]
     parts = []
     if open_questions:
         first = f"grposcope diagnose {open_questions[0].path} says more"
@@ -88,17 +88,17 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list
         raise UserError(f"{folder} is not a folder; name the folder that holds the runs")
     lines, problems = [], []
     left_out: list[UnlistedFile] = []
-    for found in find(folder, hints, left_out):
-        if found.run is None:
-            problems.append(found.problem)
+    for run in find(folder, hints, left_out):
+        if run.run is None:
+            problems.append(run.problem)
         else:
-            lines.append(replace(run_lines.of_run(found.run), path=found.path))
+            lines.append(replace(run_lines.of_run(run.run), path=run.path))
         if sys.stderr.isatty():
             print(f"\r{len(lines)} runs", end="", file=sys.stderr)
     if sys.stderr.isatty():
         print("\r", end="", file=sys.stderr)
     if not lines:
-        first = [*problems, *(one.why for one in left_out)]
+        first = [*problems, *(omission.why for omission in left_out)]
         reason = f"; the first problem: {first[0]}" if first else ""
         raise UserError(f"{folder} holds no run that can be read; name the folder of a run, or a trainer's log{reason}")
     return run_lines.named_apart(lines, folder), problems, left_out

@@ -39,24 +39,24 @@ def of_run(run: Run) -> tuple[str, ...]:
     settings = [
         f"{label} {_shown(value)}" for key, label in SETTINGS.items() if (value := _setting(run, key)) is not None
     ]
-    lines = (" · ".join(part for part in what if part), " · ".join(settings))
+    lines = (" · ".join(text for text in what if text), " · ".join(settings))
     return tuple(line for line in lines if line)
 
 
 def _setting(run: Run, name: str) -> Any:
     """A setting, from the trainer's settings or from the top or the sampling of a record."""
-    for place in (run.config.get("settings"), run.config, run.config.get("sampling")):
-        if isinstance(place, Mapping) and isinstance(place.get(name), str | int | float):
-            return place[name]
+    for settings in (run.config.get("settings"), run.config, run.config.get("sampling")):
+        if isinstance(settings, Mapping) and isinstance(settings.get(name), str | int | float):
+            return settings[name]
     return None
 
 
 def _named(run: Run, name: str) -> str:
     """The name of the model or of the data; empty where it is not recorded."""
-    found = run.config.get(name)
-    found = found.get("name") if isinstance(found, Mapping) else found
-    found = found if found is not None else run.setting(name)
-    return f"{name} {visible(found, LONGEST)}" if isinstance(found, str) and found else ""
+    value = run.config.get(name)
+    value = value.get("name") if isinstance(value, Mapping) else value
+    value = value if value is not None else run.setting(name)
+    return f"{name} {visible(value, LONGEST)}" if isinstance(value, str) and value else ""
 
 
 def _trainer(run: Run) -> str:
@@ -68,7 +68,7 @@ def _trainer(run: Run) -> str:
     commit = git.get("commit") if isinstance(git, Mapping) else None
     version = environment.get(run.meta.engine) or environment.get("grposcope")
     parts = [run.meta.engine, str(version or ""), f"commit {str(commit)[:COMMIT]}" if commit else ""]
-    return visible(" ".join(part for part in parts if part), LONGEST)
+    return visible(" ".join(text for text in parts if text), LONGEST)
 
 
 def _steps(run: Run) -> str:

@@ -58,8 +58,8 @@ def _sentence(lines: Sequence[RunLine], unreadable: int = 0) -> str:
 def _table(lines: Sequence[RunLine]) -> Table:
     """A row per run; what no run records has no column."""
     settings = [name for name in SETTINGS if any(line.setting(name) for line in lines)]
-    known = any(line.status != "unknown" for line in lines)
-    header = ("run", "verdict", "failure", "held-out", "reward", "course", "steps", *("status",) * known, *settings)
+    judged = any(line.status != "unknown" for line in lines)
+    header = ("run", "verdict", "failure", "held-out", "reward", "course", "steps", *("status",) * judged, *settings)
     rows = [
         (
             shortened(visible(line.name), 40),
@@ -69,7 +69,7 @@ def _table(lines: Sequence[RunLine]) -> Table:
             line.shown_reward,
             sparkline(line.curve, 16),
             f"{line.steps:,}",
-            *(line.status,) * known,
+            *(line.status,) * judged,
             *(visible(line.setting(name), 24) for name in settings),
         )
         for line in lines

@@ -17,9 +17,9 @@ def there(run: Run) -> bool:
 
 def of_folder(run: Run) -> Answer:
     """What was measured last in a folder without steps, in which something is `there`."""
-    found = _of_probe(run) or _of_credit(run)
-    assert found is not None
-    return found
+    gradient = _of_probe(run) or _of_credit(run)
+    assert gradient is not None
+    return gradient
 
 
 def of_several(runs: Sequence[Run]) -> str:
@@ -28,8 +28,8 @@ def of_several(runs: Sequence[Run]) -> str:
     if has("gradient"):
         from grposcope.instruments.gradient import probe_record
 
-        found = zip(labels(runs), map(probe_record.of_run, runs), strict=True)
-        ranks = [f"{number(probes[-1].rank('stable').value)} in {label}" for label, probes in found if probes]
+        records = zip(labels(runs), map(probe_record.of_run, runs), strict=True)
+        ranks = [f"{number(probes[-1].rank('stable').value)} in {label}" for label, probes in records if probes]
     if len(ranks) < len(runs):
         return f"{len(runs)} measurements of models, without a run."
     return f"{len(runs)} probes, with stable ranks {listed(ranks)}."

@@ -59,9 +59,9 @@ def card(run: Run) -> str:
 
 def _numbers(said: Answer) -> str:
     cells = [
-        f'<td style="text-align:left;vertical-align:top;padding:2px 18px 2px 0">{_shown(one.name)}<br>'
-        f"<b>{_shown(one.shown)}</b><br><small>{_shown(one.detail)}</small></td>"
-        for one in said.numbers
+        f'<td style="text-align:left;vertical-align:top;padding:2px 18px 2px 0">{_shown(number.name)}<br>'
+        f"<b>{_shown(number.shown)}</b><br><small>{_shown(number.detail)}</small></td>"
+        for number in said.numbers
     ]
     return f"<table><tr>{''.join(cells)}</tr></table>" if cells else ""
 
@@ -73,12 +73,12 @@ def of_answer(said: Answer) -> str:
     tables = "".join(_table(table) for table in said.tables if not table.folded)
     drawn = [figure for figure in said.figures if not figure.group]
     more = len(said.figures) - len(drawn[:DRAWN])
-    left = f"<p style='opacity:.7'>{more} further charts: .figures[i].chart()</p>" if more > 0 else ""
+    note = f"<p style='opacity:.7'>{more} further charts: .figures[i].chart()</p>" if more > 0 else ""
     return (
         f'<div style="border-left:4px solid {colour};padding:2px 12px;max-width:900px">'
         f'<div style="opacity:.7">{_shown(said.question)}</div>'
         f'<div style="color:{colour};font-size:115%;font-weight:600">{_shown(said.sentence)}</div>'
-        f"{told}{_numbers(said)}{tables}{''.join(picture(figure) for figure in drawn[:DRAWN])}{left}</div>"
+        f"{told}{_numbers(said)}{tables}{''.join(picture(figure) for figure in drawn[:DRAWN])}{note}</div>"
     )
 
 

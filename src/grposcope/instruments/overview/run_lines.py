@@ -99,8 +99,8 @@ def named_apart(lines: Sequence[RunLine], folder: Path) -> list[RunLine]:
 def small_curve(values: Floats) -> tuple[float, ...]:
     """Means of a column (n,) over up to POINTS equal parts; parts without a finite value are left out."""
     parts = np.array_split(values, min(POINTS, len(values))) if len(values) else []
-    finite = [part[np.isfinite(part)] for part in parts]
-    return tuple(float(part.mean()) for part in finite if len(part))
+    finite = [values[np.isfinite(values)] for values in parts]
+    return tuple(float(values.mean()) for values in finite if len(values))
 
 
 def _began(run: Run) -> str:

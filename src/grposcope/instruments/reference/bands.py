@@ -64,14 +64,14 @@ def variances(references: Floats) -> Floats:
 
 def errors(references: Floats) -> Floats:
     """Standard errors (…, M, B) of a further run's distance to the mean of the references (…, n, M, B)."""
-    found: Floats = np.sqrt(variances(references) * (1 + 1 / references.shape[-3]))
-    return found
+    error: Floats = np.sqrt(variances(references) * (1 + 1 / references.shape[-3]))
+    return error
 
 
 def distances(references: Floats, run: Floats) -> Floats:
     """t (…, M, B) of a run (…, M, B) against references (…, n, M, B)."""
-    found: Floats = (run - references.mean(-3)) / errors(references)
-    return found
+    distance: Floats = (run - references.mean(-3)) / errors(references)
+    return distance
 
 
 def largest_by_chance(references: Floats) -> Floats:
@@ -88,9 +88,9 @@ def _largest(count: int, of_runs: bytes, blocks: int) -> Floats:
     random = np.random.default_rng(0)
     drawn = random.standard_normal((DRAWS, count + 1, len(spread), blocks)) @ root.T * spread
     drawn *= np.sqrt(TAILS / random.chisquare(TAILS, (DRAWS, count + 1, len(spread), 1)))
-    found: Floats = np.sort(np.abs(distances(drawn[:, :-1], drawn[:, -1])).max((-1, -2)))
-    found.flags.writeable = False
-    return found
+    largest: Floats = np.sort(np.abs(distances(drawn[:, :-1], drawn[:, -1])).max((-1, -2)))
+    largest.flags.writeable = False
+    return largest
 
 
 def p_value(largest: float, by_chance: Floats) -> float:

@@ -100,25 +100,25 @@ def rows(clock: Floats, bounds: Floats) -> list[slice]:
 
 def summary(column: Floats, parts: Sequence[slice]) -> tuple[Floats, Floats]:
     """Mean and noise (B,) of a column in each block; NaN where it has fewer than LEAST values or half of its rows."""
-    found = np.full((2, len(parts)), math.nan)
-    for place, part in enumerate(parts):
-        values = column[part]
+    summaries = np.full((2, len(parts)), math.nan)
+    for number, block in enumerate(parts):
+        values = column[block]
         there = np.flatnonzero(np.isfinite(values))
         if len(there) >= LEAST and 2 * len(there) >= len(values):
-            found[:, place] = values[there].mean(), _noise(there.astype(np.float64), values[there])
-    return found[0], found[1]
+            summaries[:, number] = values[there].mean(), _noise(there.astype(np.float64), values[there])
+    return summaries[0], summaries[1]
 
 
-def _noise(place: Floats, values: Floats) -> float:
+def _noise(position: Floats, values: Floats) -> float:
     """Standard deviation around a straight line (ddof 2) over √N."""
-    rest = _around_line(place, values)
+    rest = _around_line(position, values)
     return math.sqrt(float(rest @ rest) / (len(rest) - 2) / len(rest))
 
 
-def _around_line(place: Floats, values: Floats) -> Floats:
+def _around_line(position: Floats, values: Floats) -> Floats:
     """What a straight line over the places leaves of the values."""
-    place, around = place - place.mean(), values - values.mean()
-    rest: Floats = around - place * (place @ around) / (place @ place)
+    position, around = position - position.mean(), values - values.mean()
+    rest: Floats = around - position * (position @ around) / (position @ position)
     return rest
 
 
@@ -128,15 +128,15 @@ def chosen(tables: Sequence[Mapping[str, Floats]]) -> list[str]:
     return [name for name in firsts if name is not None]
 
 
-def slope(tables: Sequence[Mapping[str, Floats]], one: str, other: str) -> float:
-    """Least-squares slope of column `one` on `other` within runs: straight lines over the rows of each are taken out.
+def slope(tables: Sequence[Mapping[str, Floats]], sign: str, other: str) -> float:
+    """Least-squares slope of column `sign` on `other` within runs: straight lines over the rows of each are taken out.
 
     NaN where `other` does not move.
     """
     shared_moves = own_moves = 0.0
     for table in tables:
-        there = np.flatnonzero(np.isfinite(table[one]) & np.isfinite(table[other]))
+        there = np.flatnonzero(np.isfinite(table[sign]) & np.isfinite(table[other]))
         if len(there) > LEAST:
-            x, y = (_around_line(there.astype(np.float64), table[name][there]) for name in (other, one))
+            x, y = (_around_line(there.astype(np.float64), table[name][there]) for name in (other, sign))
             shared_moves, own_moves = shared_moves + float(x @ y), own_moves + float(x @ x)
     return shared_moves / own_moves if own_moves > 0 else math.nan

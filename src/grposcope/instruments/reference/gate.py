@@ -153,67 +153,73 @@ def judge(
     """
     everyone = [*references, run]
     _refuse_copies(run, references)
-    clocks = [_clock(one, clock) for one in everyone]
+    clocks = [_clock(run, clock) for run in everyone]
     first, last = shared(clocks)
-    known = Judgement(clock, len(references), level, range=(first, last), notes=_notes(everyone, clocks, clock))
+    judgement = Judgement(clock, len(references), level, range=(first, last), notes=_notes(everyone, clocks, clock))
     fewest = min(int(((c >= first) & (c <= last)).sum()) for c in clocks)
     if fewest < LEAST * BLOCKS:
         reason = f"at least {LEAST * BLOCKS} rows of each run over the same {UNITS[clock]}s; they share {fewest}"
-        return _with(known, lacking=(reason,))
+        return _with(judgement, lacking=(reason,))
     stops = _stops(run, references, clocks, last)
-    tables = [one.table for one in everyone]
+    tables = [member.table for member in everyone]
     absent = tuple(_absent(tables))
     metrics = [name for name in chosen(tables) if np.isfinite(run.table[name]).any()]
     everyone, metrics = _with_given(everyone, metrics)
     whole = clock == "step"
     cells, untested = _cells(everyone, clocks, metrics, edges(first, last, BLOCKS, whole))
-    known = _with(known, absent=absent, untested=untested | {s.metric: f"it {_HOW[s.how]}" for s in stops}, left=stops)
+    judgement = _with(
+        judgement, absent=absent, untested=untested | {s.metric: f"it {_HOW[s.how]}" for s in stops}, left=stops
+    )
     if len(references) < 2 or not cells.metrics:
         certain = True if stops and len(references) >= ENOUGH else None
-        return _with(known, diverged=certain, lacking=() if certain else _lacking(len(references), cells.metrics))
+        return _with(judgement, diverged=certain, lacking=() if certain else _lacking(len(references), cells.metrics))
     t = cells.distances()
     by_chance = bands.largest_by_chance(cells.references)
     limit = float(np.quantile(by_chance, 1 - level))
-    courses = {name: _course(cells, place, t, limit) for place, name in enumerate(cells.metrics)}
-    known = _with(known, courses=courses, limit=limit)
+    courses = {name: _course(cells, column, t, limit) for column, name in enumerate(cells.metrics)}
+    judgement = _with(judgement, courses=courses, limit=limit)
     if lacking := _lacking(len(references), cells.metrics):
-        return _with(known, lacking=lacking)
+        return _with(judgement, lacking=lacking)
     p = bands.p_value(float(np.abs(t).max()), by_chance)
     if not explain:
-        return _with(known, diverged=p <= level or bool(stops), p=p)
-    left: list[Left] = list(stops)
+        return _with(judgement, diverged=p <= level or bool(stops), p=p)
+    departures: list[Left] = list(stops)
     if p <= level:
         finer = min(FINEST, fewest // ROWS)
         fine = (
             cells if finer <= BLOCKS else _cells(everyone, clocks, cells.metrics, edges(first, last, finer, whole))[0]
         )
-        left += _earliest([*_dated(fine, level), *_dated(cells, level)])
-    left.sort(key=_order)
-    return _with(known, diverged=bool(left), p=p, left=tuple(left), apart=_apart(cells, level))
+        departures += _earliest([*_dated(fine, level), *_dated(cells, level)])
+    departures.sort(key=_order)
+    return _with(judgement, diverged=bool(departures), p=p, left=tuple(departures), apart=_apart(cells, level))
 
 
 _HOW = {"stopped": "stops being logged", "not finite": "is not a finite number from some row on"}
 
 
-def _with(known: Judgement, **changes: object) -> Judgement:
-    return replace(known, **changes)  # type: ignore[arg-type]
+def _with(judgement: Judgement, **changes: object) -> Judgement:
+    return replace(judgement, **changes)  # type: ignore[arg-type]
 
 
 def _clock(run: Run, clock: Clock) -> Floats:
-    found = of_run(run, clock)
-    if found is None:
+    course = of_run(run, clock)
+    if course is None:
         raise UserError(f"{run.meta.source} does not log {UNITS[clock]}s in every row; compare by step")
-    return found
+    return course
 
 
 def _refuse_copies(run: Run, references: Sequence[Run]) -> None:
     """UserError where the run is one of its references, or a reference is given twice, under whatever name."""
-    for place, one in enumerate(references):
-        if _same(one, run):
-            raise UserError(f"{one.meta.source} has the same rows as the run itself; give another run as its reference")
-        twin = next((other for other in references[:place] if _same(one, other)), None)
+    for index, reference in enumerate(references):
+        if _same(reference, run):
+            raise UserError(
+                f"{reference.meta.source} has the same rows as the run itself; give another run as its reference"
+            )
+        twin = next((other for other in references[:index] if _same(reference, other)), None)
         if twin is not None:
-            raise UserError(f"{one.meta.source} has the same rows as {twin.meta.source}; give each reference once")
+            raise UserError(
+                f"{reference.meta.source} has the same rows as {twin.meta.source}; give each reference once"
+            )
 
 
 def _same(one: Run, other: Run) -> bool:
@@ -229,7 +235,7 @@ def _notes(everyone: Sequence[Run], clocks: Sequence[Floats], clock: Clock) -> t
     """What the reader should know of the comparison: other trainers, and parts that not all runs have."""
     notes = []
     run, references = everyone[-1], everyone[:-1]
-    others = sorted({one.meta.engine for one in references} - {run.meta.engine})
+    others = sorted({reference.meta.engine for reference in references} - {run.meta.engine})
     if others:
         notes.append(f"the run is of {run.meta.engine}, references are of {', '.join(others)}: only metrics of the "
                      "same definition are compared")  # fmt: skip
@@ -244,25 +250,27 @@ def _notes(everyone: Sequence[Run], clocks: Sequence[Floats], clock: Clock) -> t
 
 def _with_given(everyone: Sequence[Run], metrics: Sequence[str]) -> tuple[list[Run], list[str]]:
     """The runs with one metric at equal values of another as a further column, by the slope within the references."""
-    one, other = GIVEN
-    rate = slope([run.table for run in everyone[:-1]], one, other) if {one, other} <= {*metrics} else math.nan
+    preferred, other = GIVEN
+    rate = (
+        slope([run.table for run in everyone[:-1]], preferred, other) if {preferred, other} <= {*metrics} else math.nan
+    )
     if math.isnan(rate):
         return list(everyone), list(metrics)
-    name = f"{one} given {other}"
-    made = [replace(run, table={**run.table, name: run.table[one] - rate * run.table[other]}) for run in everyone]
+    name = f"{preferred} given {other}"
+    made = [replace(run, table={**run.table, name: run.table[preferred] - rate * run.table[other]}) for run in everyone]
     return made, [*metrics, name]
 
 
 def _absent(tables: Sequence[Mapping[str, Floats]]) -> list[str]:
     """Quantities that all references log alike and of which the run has nothing."""
     *references, run = tables
-    found = []
+    notes = []
     for names in QUANTITIES:
         there = [name for name in names if name in run and np.isfinite(run[name]).any()]
         name = next((name for name in names if all(_any(table, name) for table in references)), None)
         if name is not None and not there:
-            found.append(name)
-    return found
+            notes.append(name)
+    return notes
 
 
 def _any(table: Mapping[str, Floats], name: str) -> bool:
@@ -271,12 +279,12 @@ def _any(table: Mapping[str, Floats], name: str) -> bool:
 
 def _stops(run: Run, references: Sequence[Run], clocks: Sequence[Floats], last: float) -> tuple[Left, ...]:
     """Metrics that end in the run, or are no finite numbers there, while they go on in all references."""
-    own, found = clocks[-1], []
+    own, lacking = clocks[-1], []
     wrong = not_finite(run.table)
-    for name in chosen([one.table for one in (*references, run)]):
+    for name in chosen([member.table for member in (*references, run)]):
         steady = all(
-            bool(np.isfinite(one.table[name][clock <= last]).all())
-            for one, clock in zip(references, clocks, strict=False)
+            bool(np.isfinite(reference.table[name][clock <= last]).all())
+            for reference, clock in zip(references, clocks, strict=False)
         )
         rows_here = np.flatnonzero(own <= last)
         finite = np.isfinite(run.table[name][rows_here])
@@ -286,11 +294,11 @@ def _stops(run: Run, references: Sequence[Run], clocks: Sequence[Floats], last: 
         after = rows_here[np.flatnonzero(finite)[-1] + 1 :]
         if len(bad):
             at = float(own[bad[0]])
-            found.append(Left(name, at, at, at, "not finite"))
+            lacking.append(Left(name, at, at, at, "not finite"))
         elif len(after) >= STOPPED:
             at = float(own[after[0]])
-            found.append(Left(name, at, at, at, "stopped"))
-    return tuple(found)
+            lacking.append(Left(name, at, at, at, "stopped"))
+    return tuple(lacking)
 
 
 def _cells(
@@ -302,7 +310,7 @@ def _cells(
     kept, blocks, scales, values, units = [], {}, {}, [], []
     untested: dict[str, str] = {}
     for name in metrics:
-        pairs = [summary(one.table[name], part) for one, part in zip(everyone, parts, strict=True)]
+        pairs = [summary(member.table[name], block) for member, block in zip(everyone, parts, strict=True)]
         both = Blocks(np.array([mean for mean, _ in pairs]), np.array([noise for _, noise in pairs]))
         lacking = [label for label, mean in zip(names, both.mean, strict=True) if not np.isfinite(mean).all()]
         if lacking:
@@ -328,22 +336,22 @@ def _cells(
     return _Cells(tuple(kept), stacked, blocks, scales, unit_of, bounds), untested
 
 
-def _course(cells: _Cells, place: int, t: Floats, limit: float) -> tuple[Block, ...]:
+def _course(cells: _Cells, column: int, t: Floats, limit: float) -> tuple[Block, ...]:
     """The blocks of a metric, on its own scale."""
-    name = cells.metrics[place]
+    name = cells.metrics[column]
     scale, mean = cells.scales[name], cells.blocks[name].mean
-    unit, error = cells.unit[place], bands.errors(cells.references)[place]
-    centre = cells.references[:, place].mean(0)
+    unit, error = cells.unit[column], bands.errors(cells.references)[column]
+    centre = cells.references[:, column].mean(0)
     low, high = (scale.back((centre + sign * limit * error) * unit) for sign in (-1, 1))
     middle = scale.back(centre * unit)
     own = error * unit / scale.slope(middle)
-    found = []
+    departures = []
     for b in range(len(unit)):
         deviation = float(mean[-1, b] - middle[b])
         begin, end = float(cells.bounds[b]), float(cells.bounds[b + 1])
-        found.append(Block(begin, end, float(mean[-1, b]), float(middle[b]), (float(low[b]), float(high[b])),
-                           deviation, float(own[b]), float(t[place, b])))  # fmt: skip
-    return tuple(found)
+        departures.append(Block(begin, end, float(mean[-1, b]), float(middle[b]), (float(low[b]), float(high[b])),
+                           deviation, float(own[b]), float(t[column, b])))  # fmt: skip
+    return tuple(departures)
 
 
 def _dated(cells: _Cells, level: float) -> list[Left]:
@@ -352,43 +360,43 @@ def _dated(cells: _Cells, level: float) -> list[Left]:
         return []
     t = cells.distances()
     limit = float(np.quantile(bands.largest_by_chance(cells.references), 1 - level))
-    found = []
-    for place, name in enumerate(cells.metrics):
-        beyond = np.flatnonzero(np.abs(t[place]) > limit)
+    departures = []
+    for column, name in enumerate(cells.metrics):
+        beyond = np.flatnonzero(np.abs(t[column]) > limit)
         if not len(beyond):
             continue
         at = int(beyond[0])
-        quiet = np.flatnonzero(np.abs(t[place, :at]) < QUIET)
+        quiet = np.flatnonzero(np.abs(t[column, :at]) < QUIET)
         begin = int(quiet[-1]) + 1 if len(quiet) else 0
-        block = _course(cells, place, t, limit)[at]
-        found.append(Left(name, block.low, float(cells.bounds[begin]), block.high, "level", block))
-    return found
+        block = _course(cells, column, t, limit)[at]
+        departures.append(Left(name, block.low, float(cells.bounds[begin]), block.high, "level", block))
+    return departures
 
 
-def _order(one: Left) -> tuple[float, bool, float]:
+def _order(departure: Left) -> tuple[float, bool, float]:
     """Order in which metrics are said to have left: by the latest moment, then what is certain, then the surest."""
-    return one.high, one.how == "level", -abs(one.block.t) if one.block else 0.0
+    return departure.high, departure.how == "level", -abs(departure.block.t) if departure.block else 0.0
 
 
-def _earliest(found: Sequence[Left]) -> list[Left]:
+def _earliest(departures: Sequence[Left]) -> list[Left]:
     """Of each metric, the block that leaves earliest."""
-    return list({one.metric: one for one in sorted(found, key=_order, reverse=True)}.values())
+    return list({departure.metric: departure for departure in sorted(departures, key=_order, reverse=True)}.values())
 
 
 def _apart(cells: _Cells, level: float) -> tuple[Apart, ...]:
     """The reference that is least like the others, each held against the rest, where Holm's adjusted p is at most
     `level`; only one, since with it among them the rest are judged by a spread that is not theirs."""
-    found = []
-    for place in range(len(cells.references)):
-        rest = np.delete(cells.references, place, axis=0)
+    outliers = []
+    for index in range(len(cells.references)):
+        rest = np.delete(cells.references, index, axis=0)
         if not (rest.var(0, ddof=1) > 0).all():
             return ()
-        t = np.abs(bands.distances(rest, cells.references[place]))
+        t = np.abs(bands.distances(rest, cells.references[index]))
         p = bands.p_value(float(t.max()), bands.largest_by_chance(rest))
-        found.append((p, -float(t.max()), place, cells.metrics[int(t.max(-1).argmax())]))
-    _, _, place, metric = min(found)
-    adjusted = holm([p for p, *_ in found])[place]
-    return (Apart(place, metric, adjusted),) if adjusted <= level else ()
+        outliers.append((p, -float(t.max()), index, cells.metrics[int(t.max(-1).argmax())]))
+    _, _, index, metric = min(outliers)
+    adjusted = holm([p for p, *_ in outliers])[index]
+    return (Apart(index, metric, adjusted),) if adjusted <= level else ()
 
 
 def _lacking(count: int, metrics: Sequence[str]) -> tuple[str, ...]:

@@ -50,8 +50,8 @@ OF_CREDIT = (
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """What the policies wrote, to be read."""
-    found = section(runs)
-    return [] if found is None else [found]
+    result = section(runs)
+    return [] if result is None else [result]
 
 
 def section(runs: Sequence[Run]) -> Answer | None:
@@ -61,7 +61,7 @@ def section(runs: Sequence[Run]) -> Answer | None:
     unread: list[str] = []
     probed = {label: _last_probe(run) for label, run in zip(labels(runs), runs, strict=True)}
     credited = {label: _last_credit(run) for label, run in zip(labels(runs), runs, strict=True)}
-    budget = BUDGET // (len(runs) + sum(one is not None for one in (*probed.values(), *credited.values())))
+    budget = BUDGET // (len(runs) + sum(record is not None for record in (*probed.values(), *credited.values())))
     for label, run in zip(labels(runs), runs, strict=True):
         steps, notes = _steps(run, budget)
         numbers[label] = {"recorded_steps": len(run.rollouts), "shown_steps": [step["step"] for step in steps]}
@@ -81,11 +81,11 @@ def section(runs: Sequence[Run]) -> Answer | None:
                 shown.append({"run": name, "steps": steps, "notes": [], "probe": True})
     for label, run in zip(labels(runs), runs, strict=True):
         if (record := credited[label]) is not None:
-            one, notes = _of_credit(record, budget)
-            numbers[label]["shown_of_credit"] = sum(len(step["problems"]) for step in one.get("steps", ()))
+            credit_document, notes = _of_credit(record, budget)
+            numbers[label]["shown_of_credit"] = sum(len(step["problems"]) for step in credit_document.get("steps", ()))
             unread += notes
-            if one:
-                shown.append(one | {"run": f"{label}, credit" if run.rollouts or probed[label] else label})
+            if credit_document:
+                shown.append(credit_document | {"run": f"{label}, credit" if run.rollouts or probed[label] else label})
     if not shown:
         lost = "The completions cannot be read."
         return (
@@ -93,8 +93,12 @@ def section(runs: Sequence[Run]) -> Answer | None:
             if unread
             else None
         )
-    text = [HOW_TO, *grouped(unread), *([OF_PROBES] if any(one.get("probe") for one in shown) else [])]
-    text += [OF_CREDIT] if any("credit" in one for one in shown) else []
+    text = [
+        HOW_TO,
+        *grouped(unread),
+        *([OF_PROBES] if any(run_document.get("probe") for run_document in shown) else []),
+    ]
+    text += [OF_CREDIT] if any("credit" in run_document for run_document in shown) else []
     data = {"runs": shown, "unseen": UNSEEN, "controls": CONTROLS}
     return Answer(
         "rollouts",
@@ -110,7 +114,7 @@ def section(runs: Sequence[Run]) -> Answer | None:
 
 def _counted(shown: Sequence[dict[str, Any]]) -> str:
     """How much there is to read."""
-    problems = [problem for one in shown for step in one["steps"] for problem in step["problems"]]
+    problems = [problem for run_document in shown for step in run_document["steps"] for problem in step["problems"]]
     written = sum(len(problem["rollouts"]) for problem in problems)
     return f"What the policy wrote: {written:,} completions of {len(problems):,} prompts."
 
@@ -222,16 +226,16 @@ def _components(rollout: Rollout) -> dict[str, Any]:
 
 def _branches(rollout: Rollout) -> dict[str, Any]:
     """The completion that a leaf of a tree branched from, and by place what else the policy wrote from there."""
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     if rollout.parent is not None:
-        found["parent"], found["shared"] = rollout.parent, rollout.shared
+        document["parent"], document["shared"] = rollout.parent, rollout.shared
     if rollout.continuations:
         places: dict[int, list[Rollout]] = {}
-        for one in rollout.continuations:
-            places.setdefault(one.shared, []).append(one)
-        found["continued"] = [
+        for continuation in rollout.continuations:
+            places.setdefault(continuation.shared, []).append(continuation)
+        document["continued"] = [
             {
-                "place": place,
+                "place": position,
                 "count": len(some),
                 "mean": rounded([sum(one.reward for one in some) / len(some)], 3)[0],
                 "examples": [
@@ -239,9 +243,9 @@ def _branches(rollout: Rollout) -> dict[str, Any]:
                     for one in some[:EXAMPLES]
                 ],
             }
-            for place, some in sorted(places.items())[:PLACES]
+            for position, some in sorted(places.items())[:PLACES]
         ]
-    return found
+    return document
 
 
 def _step_of_probe(probe: ProbeRecord, budget: int) -> tuple[list[dict[str, Any]], list[str]]:

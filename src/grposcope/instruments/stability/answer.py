@@ -47,115 +47,117 @@ def answers(runs: Sequence[Run], settings: NoSettings) -> list[Answer]:
             checks[label] = check(from_reward(run))
         except UserError:
             continue
-    return [_answer(checks, {label: numbers(one) for label, one in checks.items()})] if checks else []
+    return [_answer(checks, {label: numbers(check) for label, check in checks.items()})] if checks else []
 
 
-def of_setting(one: Stability) -> Answer:
+def of_setting(check: Stability) -> Answer:
     """The check of one setting, whose document has its numbers at the top, κ among them without its error."""
-    rule, found = one.rule, numbers(one)
-    if one.margin is None:
-        found = {key: found[key] for key in ("verdict", "step", "momentum", "interval")} | {"reason": rule.missing}
+    rule, document = check.rule, numbers(check)
+    if check.margin is None:
+        document = {key: document[key] for key in ("verdict", "step", "momentum", "interval")} | {
+            "reason": rule.missing
+        }
     else:
-        found |= asdict(one.margin) | {"curvature": rule.curvature.value, "curvature_se": rule.curvature.se}
-        del found["missing"]
-    return _answer({SETTING: one}, found)
+        document |= asdict(check.margin) | {"curvature": rule.curvature.value, "curvature_se": rule.curvature.se}
+        del document["missing"]
+    return _answer({SETTING: check}, document)
 
 
 def _answer(checks: Mapping[str, Stability], document: Mapping[str, Any]) -> Answer:
     several, (first, *_) = len(checks) > 1, checks.values()
-    known = {label: one for label, one in checks.items() if one.margin is not None}
-    drawn = {label: one.rule for label, one in checks.items() if one.rule.momentum == first.rule.momentum}
-    unsure = any(one.rule.source == "reward" or one.margin is None for one in checks.values())
+    with_margin = {label: check for label, check in checks.items() if check.margin is not None}
+    drawn = {label: check.rule for label, check in checks.items() if check.rule.momentum == first.rule.momentum}
+    unsure = any(check.rule.source == "reward" or check.margin is None for check in checks.values())
     return Answer(
         "stability",
         INSTRUMENT.question,
         "told" if several else _word(first),
         _counted(checks) if several else sentence(first),
         do="" if several else _remedy(first),
-        text=[f"{label}: {sentence(one)}" for label, one in checks.items()] if several else _details(first),
-        tables=[_table(known)] if known else [],
+        text=[f"{label}: {sentence(check)}" for label, check in checks.items()] if several else _details(first),
+        tables=[_table(with_margin)] if with_margin else [],
         figures=[stability_map(list(drawn.values()), list(drawn))],
         missing=[MEASURE] if unsure else [],
         document=document,
     )
 
 
-def _word(one: Stability) -> Word:
+def _word(check: Stability) -> Word:
     """An interval within a bound from above is not called healthy."""
-    return "told" if one.verdict == "stable" and one.rule.source == "reward" else WORDS[one.verdict]
+    return "told" if check.verdict == "stable" and check.rule.source == "reward" else WORDS[check.verdict]
 
 
 def _counted(checks: Mapping[str, Stability]) -> str:
-    counts = Counter(one.verdict.partition(",")[0] for one in checks.values())
+    counts = Counter(check.verdict.partition(",")[0] for check in checks.values())
     unknown = counts.pop("cannot tell", 0)
     parts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items()]
     parts += [f"{unknown} unknown"] if unknown else []
     return f"Of {len(checks)} refresh intervals, {listed(parts)}."
 
 
-def sentence(one: Stability) -> str:
+def sentence(check: Stability) -> str:
     """The verdict on the interval, and the largest that is stable."""
-    margin, (least, most) = one.margin, one.between
+    margin, (least, most) = check.margin, check.between
     if margin is None:
-        return f"Cannot tell how long rollouts may be reused: {one.rule.missing}."
-    if one.applies != "refreshes" and margin.flag == "" and not math.isinf(margin.threshold):
-        return _of_lag(one)
+        return f"Cannot tell how long rollouts may be reused: {check.rule.missing}."
+    if check.applies != "refreshes" and margin.flag == "" and not math.isinf(margin.threshold):
+        return _of_lag(check)
     reused = f"{margin.interval:,} optimiser step{'s' * (margin.interval > 1)} on each batch of rollouts"
     between = "" if math.isnan(least) else f" ({span(least, most)} over the 95% interval of κ)"
     beyond = f"beyond {number(margin.threshold)}{between}"
-    if one.verdict == "cannot tell":
+    if check.verdict == "cannot tell":
         reason = margin.flag or f"training blows up {beyond}"
         return f"Cannot tell whether training is stable with {reused}: {reason}."
-    if one.verdict == "unstable":
+    if check.verdict == "unstable":
         return f"Unstable: {reused}, and training blows up {beyond if margin.threshold else 'with every interval'}."
     no_end = math.isinf(margin.threshold)
-    return f"{capitalised(one.verdict)}: {reused}; training would blow up {'at no interval' if no_end else beyond}."
+    return f"{capitalised(check.verdict)}: {reused}; training would blow up {'at no interval' if no_end else beyond}."
 
 
-def _of_lag(one: Stability) -> str:
+def _of_lag(check: Stability) -> str:
     """The verdict on rollouts that are late when they are first trained on."""
-    rule, (least, most) = one.rule, one.between
+    rule, (least, most) = check.rule, check.between
     between = "" if math.isnan(least) else f" ({span(least, most)} over the 95% interval of κ)"
     late = f"rollouts are {rule.lag:,} optimiser step{'s' * (rule.lag > 1)} old when they are first trained on"
-    if one.applies == "constant lag":
-        beyond = f"beyond {number(one.limit)}{between}" if one.limit >= 0 else "with current gradients too"
-        if one.verdict == "cannot tell":
+    if check.applies == "constant lag":
+        beyond = f"beyond {number(check.limit)}{between}" if check.limit >= 0 else "with current gradients too"
+        if check.verdict == "cannot tell":
             return f"Cannot tell whether training is stable: {late}, and a constant lag blows up {beyond}."
-        if one.verdict == "unstable":
+        if check.verdict == "unstable":
             return f"Unstable: {late}, and a constant lag blows up {beyond}."
-        return f"{capitalised(one.verdict)}: {late}; a constant lag would blow up {beyond}."
+        return f"{capitalised(check.verdict)}: {late}; a constant lag would blow up {beyond}."
     also = f"{late}, and each batch is used for {rule.interval:,}, so that gradients are up to {rule.oldest:,} late"
-    allowed = f"κη × age < 1 − β allows {number(one.limit)}{between}"
-    if one.verdict == "cannot tell":
+    allowed = f"κη × age < 1 − β allows {number(check.limit)}{between}"
+    if check.verdict == "cannot tell":
         return f"Cannot tell whether training is stable: {also}; {allowed}, and beyond it neither N* nor K* applies."
-    return f"{capitalised(one.verdict)}: {also}; {allowed}."
+    return f"{capitalised(check.verdict)}: {also}; {allowed}."
 
 
-def _remedy(one: Stability) -> str:
-    if one.margin is None or one.verdict != "unstable":
+def _remedy(check: Stability) -> str:
+    if check.margin is None or check.verdict != "unstable":
         return ""
-    if one.rule.lag:
-        lag = max(one.limit // 2, 0)
+    if check.rule.lag:
+        lag = max(check.limit // 2, 0)
         return f"let rollouts be at most {lag:g} steps old, or use a smaller learning rate or the importance ratio"
-    half = one.margin.threshold // 2
+    half = check.margin.threshold // 2
     most = [f"reuse rollouts for at most {half:g} step{'s' * (half > 1)}"] if half >= 1 else []
     return ", or ".join([*most, "use a smaller learning rate or the importance ratio"])
 
 
-def _details(one: Stability) -> list[str]:
-    rule = one.rule
+def _details(check: Stability) -> list[str]:
+    rule = check.rule
     curvature = f"κ {source(rule)}"
-    if one.margin is not None:
+    if check.margin is not None:
         error = f" ± {rule.curvature.se:.2g}" if math.isfinite(rule.curvature.se) else ""
         curvature = (
             f"κ (force back towards the optimum per unit of distance) {number(rule.curvature.value)}{error} "
             f"({source(rule)})"
         )
     lines = [f"Effective step {number(rule.step)}, momentum {rule.momentum:g}, curvature {curvature}."]
-    if not math.isnan(one.sampled):
+    if not math.isnan(check.sampled):
         lines.append(
-            f"With κ varying by {percent(one.variation)} from batch to batch, a disturbance dies out in root "
-            f"mean square up to an interval of {number(one.sampled)}."
+            f"With κ varying by {percent(check.variation)} from batch to batch, a disturbance dies out in root "
+            f"mean square up to an interval of {number(check.sampled)}."
         )
     return lines
 
@@ -172,37 +174,42 @@ def source(rule: UpdateRule) -> str:
 
 
 def _table(checks: Mapping[str, Stability]) -> Table:
-    known = list(checks.values())
-    margins = [one.margin for one in known if one.margin is not None]
+    listed_checks = list(checks.values())
+    margins = [check.margin for check in listed_checks if check.margin is not None]
     rows = [
-        ("what decides", *(DECIDES[one.applies] for one in known)),
+        ("what decides", *(DECIDES[check.applies] for check in listed_checks)),
         ("largest stable refresh interval N*, steps on one batch", *(number(m.threshold) for m in margins)),
-        ("largest stable constant lag K*, steps", *(number(one.lag_threshold) for one in known)),
-        ("published rule κηK < 1 − β: K below, safe for both", *(number(one.published) for one in known)),
+        ("largest stable constant lag K*, steps", *(number(check.lag_threshold) for check in listed_checks)),
+        ("published rule κηK < 1 − β: K below, safe for both", *(number(check.published) for check in listed_checks)),
         ("rule of thumb, which assumes that rollouts are half an interval old", *(number(m.naive) for m in margins)),
-        ("interval ÷ largest stable one", *(_if_fresh(one, lambda m: m.share) for one in known)),
+        ("interval ÷ largest stable one", *(_if_fresh(check, lambda m: m.share) for check in listed_checks)),
         (
             "size of a disturbance after one refresh cycle ÷ before",
-            *(_if_fresh(one, lambda m: m.radius) for one in known),
+            *(_if_fresh(check, lambda m: m.radius) for check in listed_checks),
         ),
         ("from this interval on, a disturbance dies out in swings", *(number(m.onset) for m in margins)),
-        ("from this constant lag on, a disturbance dies out in swings", *(number(one.lag_onset) for one in known)),
-        ("period, steps", *(_if_fresh(one, lambda m: m.period) for one in known)),
+        (
+            "from this constant lag on, a disturbance dies out in swings",
+            *(number(check.lag_onset) for check in listed_checks),
+        ),
+        ("period, steps", *(_if_fresh(check, lambda m: m.period) for check in listed_checks)),
     ]
     return Table("The check", ("", *checks), rows, RULES)
 
 
-def _if_fresh(one: Stability, value: Callable[[Margin], float]) -> str:
+def _if_fresh(check: Stability, value: Callable[[Margin], float]) -> str:
     """A number of the refresh cycle, where rollouts are fresh when it begins."""
-    return number(value(one.margin)) if one.margin is not None and one.applies == "refreshes" else "does not apply"
+    return (
+        number(value(check.margin)) if check.margin is not None and check.applies == "refreshes" else "does not apply"
+    )
 
 
-def numbers(one: Stability) -> dict[str, Any]:
+def numbers(check: Stability) -> dict[str, Any]:
     """All numbers by the keys of JSON; NaN where the curvature is not known."""
-    rule, margin = one.rule, one.margin
-    sampled = {} if math.isnan(one.sampled) else {"variation": one.variation, "threshold_sampled": one.sampled}
+    rule, margin = check.rule, check.margin
+    sampled = {} if math.isnan(check.sampled) else {"variation": check.variation, "threshold_sampled": check.sampled}
     return {
-        "verdict": one.verdict,
+        "verdict": check.verdict,
         "step": rule.step,
         "momentum": rule.momentum,
         "interval": rule.interval,
@@ -210,14 +217,14 @@ def numbers(one: Stability) -> dict[str, Any]:
         "curvature": rule.curvature,
         "source": source(rule),
         "threshold": margin.threshold if margin else math.nan,
-        "threshold_range": one.between,
+        "threshold_range": check.between,
         "share": margin.share if margin else math.nan,
         "onset": margin.onset if margin else math.nan,
         "lag": rule.lag,
-        "applies": one.applies,
-        "published_rule": one.published,
-        "lag_threshold": one.lag_threshold,
-        "lag_onset": one.lag_onset,
+        "applies": check.applies,
+        "published_rule": check.published,
+        "lag_threshold": check.lag_threshold,
+        "lag_onset": check.lag_onset,
         "missing": rule.missing,
         **sampled,
     }

@@ -87,8 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
         _check_sizes(rule, arguments)
     elif not arguments.run_path:
         raise UserError("give the curvature with --curvature, or a run")
-    given = arguments.curvature_variation
-    check = stability.check(rule, arguments.ratio, math.nan if given is None else float(given))
+    variation = arguments.curvature_variation
+    check = stability.check(rule, arguments.ratio, math.nan if variation is None else float(variation))
     said = answer.of_setting(check)
     say(arguments, terminal.text(said))
     if check.margin is not None and check.margin.threshold and math.isfinite(check.margin.threshold):
@@ -147,10 +147,10 @@ def _rule(arguments: argparse.Namespace) -> UpdateRule:
         raise UserError("give the learning rate with --lr, or a run")
     else:
         rule = stability.UpdateRule(arguments.lr, momentum=0.0, interval=1, optimizer="sgd")
-    given = {
+    overrides = {
         name: getattr(arguments, name) for name in ("lr", "momentum", "interval", "lag", "optimizer", "rms_gradient")
     }
-    rule = replace(rule, **{name: value for name, value in given.items() if value is not None})
+    rule = replace(rule, **{name: value for name, value in overrides.items() if value is not None})
     if not 0 <= rule.lag <= 10**9:
         raise UserError(f"--lag {rule.lag} must be a whole number of optimiser steps, 0 or more")
     if arguments.curvature is not None:

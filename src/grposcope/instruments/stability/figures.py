@@ -30,8 +30,8 @@ def stability_map(settings: Sequence[UpdateRule], names: Sequence[str]) -> Figur
     Drawn for the momentum of the first setting; the others must share it.
     """
     momentum = settings[0].momentum
-    known = {name: s for name, s in zip(names, settings, strict=True) if math.isfinite(s.curvature.value)}
-    pulls = [s.step * s.curvature.value for s in known.values()]
+    rules = {name: s for name, s in zip(names, settings, strict=True) if math.isfinite(s.curvature.value)}
+    pulls = [s.step * s.curvature.value for s in rules.values()]
     intervals = [s.interval for s in settings]
     ends = 1.9 * (1 + momentum)
     low, high = (min(pulls) / 10, min(max(pulls) * 10, ends)) if pulls else (ends / 1e5, ends)
@@ -67,8 +67,8 @@ def stability_map(settings: Sequence[UpdateRule], names: Sequence[str]) -> Figur
         lines.mark_line(color="var(--alarm)", strokeWidth=1.8),
         lines.mark_line(color="var(--run-5)", strokeWidth=1.8, strokeDash=[5, 3]).encode(alt.Y("onset:Q")),
     ]
-    if known:
-        data["runs"] = _standing(known, pulls)
+    if rules:
+        data["runs"] = _standing(rules, pulls)
         tips = [
             alt.Tooltip("run:N"),
             alt.Tooltip("pull:Q", format=".3~g", title="ηκ"),
@@ -84,7 +84,7 @@ def stability_map(settings: Sequence[UpdateRule], names: Sequence[str]) -> Figur
     else:
         data["wanted"] = {"interval": intervals}
         layers.append(base.dataset("wanted").mark_rule(color="var(--ink)", strokeWidth=1.5).encode(alt.Y("interval:Q")))
-    return base.figure("stability", "Stability map", layers, data, caption=_legend(momentum, bool(known)),
+    return base.figure("stability", "Stability map", layers, data, caption=_legend(momentum, bool(rules)),
                        height=HEIGHT)  # fmt: skip
 
 
@@ -102,10 +102,10 @@ def _standing(known: Mapping[str, UpdateRule], pulls: Sequence[float]) -> dict[s
     }
 
 
-def _legend(momentum: float, known: bool) -> str:
+def _legend(momentum: float, measured: bool) -> str:
     where = (
         "The point: this run, with the 95% interval of its curvature."
-        if known
+        if measured
         else "The black line: the interval of this run, whose curvature is unknown."
     )
     return (

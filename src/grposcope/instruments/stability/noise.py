@@ -27,8 +27,8 @@ from grposcope.instruments.stability import refresh
 def input_vector(lr: float, momentum: float, interval: int) -> NDArray[np.float64]:
     """B: how unit noise of the held force moves (x, v) over one cycle, (2,)."""
     power = momentum**interval
-    held = (1 - power) / (1 - momentum)
-    return np.array([lr * (interval - momentum * held) / (1 - momentum), held])
+    share = (1 - power) / (1 - momentum)
+    return np.array([lr * (interval - momentum * share) / (1 - momentum), share])
 
 
 def stationary_covariance(
@@ -40,8 +40,8 @@ def stationary_covariance(
     one_cycle = refresh.cycle_map(lr, momentum, curvature, interval)
     if not float(refresh.spectral_radius(lr, momentum, curvature, interval)) < 1:
         return np.full((2, 2), math.nan)
-    entry = input_vector(lr, momentum, interval)
-    return np.asarray(solve_discrete_lyapunov(one_cycle, noise_variance * np.outer(entry, entry), method="direct"))
+    first = input_vector(lr, momentum, interval)
+    return np.asarray(solve_discrete_lyapunov(one_cycle, noise_variance * np.outer(first, first), method="direct"))
 
 
 def stationary_variance(lr: float, momentum: float, curvature: float, interval: int, noise_variance: float) -> float:
@@ -72,6 +72,6 @@ def power_spectrum(
     if not float(refresh.spectral_radius(lr, momentum, curvature, interval)) < 1:
         return np.full(turns.shape, math.nan)
     (a, b), (c, d) = one_cycle
-    entry = input_vector(lr, momentum, interval)
+    first = input_vector(lr, momentum, interval)
     determinant = (turns - a) * (turns - d) - b * c
-    return noise_variance * np.abs(((turns - d) * entry[0] + b * entry[1]) / determinant) ** 2
+    return noise_variance * np.abs(((turns - d) * first[0] + b * first[1]) / determinant) ** 2

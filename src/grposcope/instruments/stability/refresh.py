@@ -62,9 +62,9 @@ class Margin:
 def cycle_map(lr: ArrayLike, momentum: ArrayLike, curvature: ArrayLike, interval: ArrayLike) -> NDArray[np.float64]:
     """The map of (x, v) over one refresh cycle, (..., 2, 2); arguments broadcast."""
     lr, momentum, curvature, interval = _checked(lr, momentum, curvature, interval)
-    power, held, first = _sums(momentum, interval)
+    power, share, first = _sums(momentum, interval)
     top = np.stack([1 - lr * curvature * (interval - first) / (1 - momentum), lr * first], -1)
-    return np.stack([top, np.stack([-curvature * held, power], -1)], -2)
+    return np.stack([top, np.stack([-curvature * share, power], -1)], -2)
 
 
 def multipliers(
@@ -162,8 +162,8 @@ def _sums(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """b = β^N, (1 − b)/(1 − β) and S₁ = β(1 − b)/(1 − β)."""
     power = momentum**interval
-    held = (1 - power) / (1 - momentum)
-    return power, held, momentum * held
+    share = (1 - power) / (1 - momentum)
+    return power, share, momentum * share
 
 
 def _invariants(

@@ -56,15 +56,15 @@ def effective_step(optimizer: str, lr: float, momentum: float, rms_gradient: flo
     """Effective step η of the theory; UserError for an optimizer without one in OPTIMIZERS, or without its √v̂."""
     if not optimizer:
         raise UserError("cannot tell: the optimizer is not recorded, so its effective step is unknown")
-    known = OPTIMIZERS.get(optimizer)
-    if known is None:
+    optimizer_row = OPTIMIZERS.get(optimizer)
+    if optimizer_row is None:
         raise UserError(f"cannot tell: the effective step of optimizer {optimizer} is unknown")
-    if known.needs_rms_gradient and not rms_gradient > 0:
+    if optimizer_row.needs_rms_gradient and not rms_gradient > 0:
         raise UserError(
             f"cannot tell: the effective step of optimizer {optimizer} needs the root mean square gradient per "
             "parameter, √mean(g²), which follows from the gradient norms and the number of weights"
         )
-    return known.step(lr, momentum, rms_gradient)
+    return optimizer_row.step(lr, momentum, rms_gradient)
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ def update_rule(run: Run) -> UpdateRule:
         optimizer="" if name is None else str(name),
         lag=logged_lag(run, int(interval)),
     )
-    known = OPTIMIZERS.get(rule.optimizer)
-    if known is not None and known.needs_rms_gradient:
+    optimizer_row = OPTIMIZERS.get(rule.optimizer)
+    if optimizer_row is not None and optimizer_row.needs_rms_gradient:
         rule = replace(rule, rms_gradient=rms_gradient(run))
     try:
         return replace(rule, step=effective_step(rule.optimizer, rule.lr, rule.momentum, rule.rms_gradient))
@@ -269,16 +269,16 @@ def _between(rule: UpdateRule, ratio: refresh.Ratio) -> tuple[float, float]:
     return least, most
 
 
-def _lags_between(one: Stability) -> tuple[float, float]:
+def _lags_between(check: Stability) -> tuple[float, float]:
     """`limit` of a lagged rule at both ends of the 95 % interval of the curvature."""
-    rule = one.rule
+    rule = check.rule
     if not math.isfinite(rule.curvature.se):
         return math.nan, math.nan
 
     def limit(curvature: float) -> float:
         if curvature <= 0:
             return math.inf
-        if one.applies == "constant lag":
+        if check.applies == "constant lag":
             return constant_lag.threshold(rule.step, rule.momentum, curvature)
         return constant_lag.below(constant_lag.rule(rule.step, rule.momentum, curvature))
 
@@ -286,14 +286,14 @@ def _lags_between(one: Stability) -> tuple[float, float]:
     return limit(high), limit(low)
 
 
-def _verdict_of_lag(one: Stability, between: tuple[float, float]) -> str:
+def _verdict_of_lag(check: Stability, between: tuple[float, float]) -> str:
     """Of a lag alone by K*; of a lag with several steps on a batch stable by [D]'s rule, which is safe, or not told."""
-    age, rule = one.rule.oldest, one.rule
+    age, rule = check.rule.oldest, check.rule
     if math.isfinite(between[0]) and between[0] < age <= between[1]:
         return "cannot tell"
-    if age > one.limit:
+    if age > check.limit:
         return "unstable" if rule.interval == 1 else "cannot tell"
-    return "stable" if age <= NEAR * one.limit else "stable, near the threshold"
+    return "stable" if age <= NEAR * check.limit else "stable, near the threshold"
 
 
 def _verdict(margin: refresh.Margin, between: tuple[float, float]) -> str:

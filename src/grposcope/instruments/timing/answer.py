@@ -25,13 +25,15 @@ WINDOWS = 60
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """What took longest, time per step by phase for one run, a table of totals, and the speed of all."""
     times = [timing.of_run(run) for run in runs]
-    if not any(one.phases for one in times):
+    if not any(timing.phases for timing in times):
         return []
     drawn = [
         stack(runs[0], times[0].phases) if len(runs) == 1 and runs[0].steps else None,
         curve("tokens_per_second", runs),
     ]
-    phases = [name for name in (*PHASES.values(), REST) if name != PROBES or any(name in one.phases for one in times)]
+    phases = [
+        name for name in (*PHASES.values(), REST) if name != PROBES or any(name in timing.phases for timing in times)
+    ]
     header = ("run", *phases, "total", "tokens")
     rows = []
     for label, one in zip(labels(runs), times, strict=True):
@@ -43,24 +45,24 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
         ]  # fmt: skip
         rows.append((label, *cells, duration(total), f"{one.tokens:,.0f}"))
     text = f"From the rows of steps.jsonl. {REST.capitalize()}: time between two rows that is in none of these phases."
-    said = [(label, longest(one)) for label, one in zip(labels(runs), times, strict=True) if one.total]
+    said = [(label, longest(timing)) for label, timing in zip(labels(runs), times, strict=True) if timing.total]
     answer = Answer(
         "time", INSTRUMENT.question,
         sentence=" ".join(f"{label}: {text}" if len(runs) > 1 else capitalised(text) for label, text in said),
         figures=[figure for figure in drawn if figure is not None],
         tables=[Table("Time by phase", header, rows, text)],
         document={
-            label: {**one.seconds, "seconds": one.total, "tokens": one.tokens}
-            for label, one in zip(labels(runs), times, strict=True)
+            label: {**timing.seconds, "seconds": timing.total, "tokens": timing.tokens}
+            for label, timing in zip(labels(runs), times, strict=True)
         },
     )  # fmt: skip
     return [answer]
 
 
-def longest(one: Timing) -> str:
+def longest(timing: Timing) -> str:
     """The phase of a run that took longest."""
-    name, seconds = max(one.seconds.items(), key=lambda pair: pair[1])
-    return f"{name} took the largest part, {percent(seconds / one.total)} of {duration(one.total)}."
+    name, seconds = max(timing.seconds.items(), key=lambda pair: pair[1])
+    return f"{name} took the largest part, {percent(seconds / timing.total)} of {duration(timing.total)}."
 
 
 def stack(run: Run, parts: Mapping[str, Floats]) -> Figure:

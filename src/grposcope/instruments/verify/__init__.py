@@ -42,16 +42,18 @@ def verify(
     from dataclasses import replace
 
     from grposcope.instruments.verify import answer, graders, live, read
-    from grposcope.instruments.verify.overruled import AskedSettings
+    from grposcope.instruments.verify.overruled import StatedByCaller
     from grposcope.signs.rollouts import evidence, reward_function
 
     if isinstance(source, str | Path):
-        asked = AskedSettings(stated if isinstance(stated, Mapping) else {})
-        found = read.evidence(Path(source), None if rollouts is None else Path(rollouts), asked)
+        asked = StatedByCaller(stated if isinstance(stated, Mapping) else {})
+        source_evidence = read.evidence(Path(source), None if rollouts is None else Path(rollouts), asked)
         if isinstance(stated, evidence.Stated):
-            found = replace(found, stated=stated)
+            source_evidence = replace(source_evidence, stated=stated)
     else:
-        found = read.of_rows(source, stated)
+        source_evidence = read.of_rows(source, stated)
     if reward is not None:
-        found = replace(found, grader=graders.bounded(reward_function.of_function(reward, found.rows)))
-    return answer.of(found, live.claims(found))
+        source_evidence = replace(
+            source_evidence, grader=graders.bounded(reward_function.of_function(reward, source_evidence.rows))
+        )
+    return answer.of(source_evidence, live.claims(source_evidence))

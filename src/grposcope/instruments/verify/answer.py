@@ -111,8 +111,10 @@ def _paid(evidence: PipelineEvidence) -> list[Table]:
     """What the grader at hand pays for answers that deserve nothing, or the same: one table, or none."""
     if evidence.grader is None:
         return []
-    found = adversarial.asked(evidence.grader, evidence.rows)
-    rows = [[one.kind, f"{one.mean:.3g}", f"{one.like_best:,} of {one.prompts:,}"] for one in found if one.prompts]
+    kinds = adversarial.asked(evidence.grader, evidence.rows)
+    rows = [
+        [kind.kind, f"{kind.mean:.3g}", f"{kind.like_best:,} of {kind.prompts:,}"] for kind in kinds if kind.prompts
+    ]
     return [Table("What the grader pays", ("answer to a prompt", "mean reward", "paid at least as the best"), rows)]\
         if rows else []  # fmt: skip
 
@@ -136,9 +138,9 @@ def _shown(findings: Sequence[Finding]) -> str:
 
 
 def _held(findings: Sequence[Finding]) -> str:
-    held = [finding.because for finding in findings if finding.status == "excluded" and finding.because]
-    shown = " ".join(held[:2])
-    more = len(held) - 2
+    excluded = [finding.because for finding in findings if finding.status == "excluded" and finding.because]
+    shown = " ".join(excluded[:2])
+    more = len(excluded) - 2
     return shown if more <= 0 else f"{shown} {more} more test{'s' * (more > 1)} found no fault."
 
 

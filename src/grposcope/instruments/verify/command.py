@@ -15,7 +15,7 @@ from grposcope.instruments.verify import command_model_flags
 from grposcope.logs.native.schema import is_record, read_config
 
 if TYPE_CHECKING:
-    from grposcope.instruments.verify.overruled import AskedSettings
+    from grposcope.instruments.verify.overruled import StatedByCaller
     from grposcope.logs import Hints
     from grposcope.signs.rollouts.evidence import PipelineEvidence
 
@@ -78,8 +78,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     from grposcope.render import document, terminal
     from grposcope.signs.rollouts.findings import was_tested
 
-    place, number = log_flags.numbered(arguments.place)
-    evidence = read.evidence(place, arguments.rollouts, _settings(arguments), _hints(arguments, number))
+    path, number = log_flags.numbered(arguments.place)
+    evidence = read.evidence(path, arguments.rollouts, _settings(arguments), _hints(arguments, number))
     grader = graders.of_spec(arguments.reward, arguments.task, evidence.rows)
     if grader is not None:
         evidence = replace(evidence, grader=grader)
@@ -113,18 +113,18 @@ def _with_models(evidence: PipelineEvidence, arguments: argparse.Namespace) -> P
         from grposcope.instruments.verify import command_model
 
         return command_model.with_model(evidence, arguments)
-    place = Path(arguments.place)
-    if arguments.model == NONE or not place.is_dir():
+    path = Path(arguments.place)
+    if arguments.model == NONE or not path.is_dir():
         return evidence
-    wanted, note = model_folders.unasked(place, evidence.rows)
+    wanted, note = model_folders.unasked(path, evidence.rows)
     if wanted:
         from grposcope.instruments.verify import command_model
 
-        given = argparse.Namespace(**{**vars(arguments), "model": [str(place)]})
+        with_models = argparse.Namespace(**{**vars(arguments), "model": [str(path)]})
         try:
-            return command_model.with_model(replace(evidence, named=False), given)
+            return command_model.with_model(replace(evidence, named=False), with_models)
         except UserError as error:
-            note = f"the checkpoints in {place} were not used: {error}"
+            note = f"the checkpoints in {path} were not used: {error}"
     return replace(evidence, notes=(*evidence.notes, note), used=(*evidence.used, note)) if note else evidence
 
 
@@ -143,7 +143,7 @@ def _further(arguments: argparse.Namespace, evidence: PipelineEvidence, untested
         if "rewards" in untested and evidence.grader is None:
             recorded = own and is_record(Path(arguments.place))
             flags += _graded(arguments) if recorded else ["--reward FILE.py:FUNCTION"]
-    if not evidence.stated.group and arguments.config is None:
+    if evidence.stated.group is None and arguments.config is None:
         flags.append("--config SCRIPT")
     commands = [f"grposcope verify {arguments.place} {' '.join(flags)}"] if flags else []
     if own and "gradient" in untested:
@@ -160,32 +160,32 @@ def _graded(arguments: argparse.Namespace) -> list[str]:
 
 def _hints(arguments: argparse.Namespace, number: int | None) -> Hints:
     """What the flags say of the log; settings under the trainer's names are for the claims alone."""
-    known = log_flags.known_settings()
-    of_log = [text for text in arguments.set if text.partition("=")[0] in known]
+    settings = log_flags.known_settings()
+    of_log = [text for text in arguments.set if text.partition("=")[0] in settings]
     return log_flags.hints(argparse.Namespace(**{**vars(arguments), "set": of_log}), number)
 
 
-def _check_names(given: Mapping[str, Any]) -> None:
+def _check_names(settings: Mapping[str, Any]) -> None:
     """UserError for a setting that nothing reads."""
     from grposcope.signs.rollouts import stated
 
     known = log_flags.known_settings() | stated.NAMES
-    for name in given:
+    for name in settings:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             remedy = f"did you mean {close[0]}?" if close else f"it may be {', '.join(sorted(stated.ALIASES))}"
             raise UserError(f"--set {name}: no setting has that name; {remedy}")
 
 
-def _settings(arguments: argparse.Namespace) -> AskedSettings:
+def _settings(arguments: argparse.Namespace) -> StatedByCaller:
     """What --config and --set say, the second before the first."""
-    from grposcope.instruments.verify.overruled import AskedSettings
+    from grposcope.instruments.verify.overruled import StatedByCaller
 
-    given = log_flags.named_values(arguments.set)
-    _check_names(given)
-    by_hand = dict.fromkeys(given, "--set")
+    settings = log_flags.named_values(arguments.set)
+    _check_names(settings)
+    by_hand = dict.fromkeys(settings, "--set")
     if arguments.config is None:
-        return AskedSettings(given, origin=by_hand)
+        return StatedByCaller(settings, origin=by_hand)
     from grposcope.instruments import has
 
     if not has("lint"):
@@ -197,4 +197,4 @@ def _settings(arguments: argparse.Namespace) -> AskedSettings:
     usual = {} if config.partial else {key: config.get(key) for key in config.dialect.defaults}
     defaults = {**{key: value for key, value in usual.items() if value is not None}, **said}
     origin = {**dict.fromkeys(said, str(arguments.config)), **by_hand}
-    return AskedSettings({**said, **given}, defaults, config.dialect.name, origin)
+    return StatedByCaller({**said, **settings}, defaults, config.dialect.name, origin)

@@ -48,7 +48,7 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
             raise UserError("--sampler-weights needs --model with the trainer's checkpoint")
         return evidence
     _quiet(arguments)
-    named = _with_base([one for model in arguments.model for one in _named(model, evidence.rows)])
+    named = _with_base([named_folder for model in arguments.model for named_folder in _named(model, evidence.rows)])
     temperature = _temperature(arguments, evidence)
     numerics.of(arguments.sampler_precision)
     stated = replace(
@@ -57,20 +57,20 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
         precision=arguments.sampler_precision or evidence.stated.precision,
     )
     policy = _load(named[0].model, arguments)
-    for one in named[1:]:  # before the first is scored, which may take minutes
-        _Shape.of(policy).check(_load(one.model, arguments))
+    for folder in named[1:]:  # before the first is scored, which may take minutes
+        _Shape.of(policy).check(_load(folder.model, arguments))
     rows, said = scoring.with_ids(evidence.rows, policy)
     notes, scored = (*evidence.notes, *said, *_absent(rows)), []
     gradients: list[GradientEvidence] = []
     with_adapters = any((Path(one.model) / adapters.CONFIG).is_file() for one in named)
     passes = len(named) * (1 + len(scoring.SCALES) * with_adapters)
     _foretell(policy, replace(evidence, rows=rows), passes)
-    for number, one in enumerate(named):
-        policy = policy if number == 0 else _load(one.model, arguments)
-        tokens = scoring.score(policy, rows, temperature, one.name, one.step, _progress(one.name))
+    for number, folder in enumerate(named):
+        policy = policy if number == 0 else _load(folder.model, arguments)
+        tokens = scoring.score(policy, rows, temperature, folder.name, folder.step, _progress(folder.name))
         scales = scoring.at_scales(policy, rows, temperature)
-        scored.append(replace(tokens, untrained=one.name == BASE or one.step == 0, at_scale=scales))
-        gradients += _taken_again(policy, replace(evidence, stated=stated), one.step, with_adapters, one.model)
+        scored.append(replace(tokens, untrained=folder.name == BASE or folder.step == 0, at_scale=scales))
+        gradients += _taken_again(policy, replace(evidence, stated=stated), folder.step, with_adapters, folder.model)
     arrived: tuple[ModuleMatch, ...] = ()
     if arguments.sampler_weights:
         first, *others = sorted(named, key=lambda one: one.name != BASE)
@@ -80,15 +80,16 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
         arrived = module_differences.compare(trainer, module_differences.weights_of(sampler), before)
     return replace(
         evidence, stated=stated, scored=_ordered(scored), notes=notes, arrived=arrived,
-        gradients=tuple(sorted(gradients, key=lambda one: one.step)), used=(*evidence.used, _used(named, arguments)),
+        gradients=tuple(sorted(gradients, key=lambda gradient: gradient.step)),
+        used=(*evidence.used, _used(named, arguments)),
     )  # fmt: skip
 
 
 def _used(named: Sequence[NamedCheckpoint], arguments: argparse.Namespace) -> str:
     """Which checkpoints the tokens were scored under, a clause."""
-    steps = [str(one.step) for one in named if one.step is not None]
+    steps = [str(folder.step) for folder in named if folder.step is not None]
     if len(steps) < len(named):
-        return f"{len(named)} checkpoint{'s' * (len(named) != 1)} ({', '.join(one.name for one in named)})"
+        return f"{len(named)} checkpoint{'s' * (len(named) != 1)} ({', '.join(folder.name for folder in named)})"
     where = f" in {arguments.model[0]}" if len(arguments.model) == 1 else ""
     return f"the checkpoint{'s' * (len(steps) != 1)} of step{'s' * (len(steps) != 1)} {listed(steps)}{where}"
 
@@ -119,8 +120,8 @@ def _taken_again(
     """The gradient of the step after a checkpoint; none of a base model whose adapters are trained."""
     base = with_adapters and all(p.requires_grad for p in policy.model.parameters())
     precision = _precision(evidence.stated.training, Path(model))
-    found = None if step is None or base else gradient_norm.measure(policy, evidence, step + 1, precision)
-    return [] if found is None else [found]
+    norm = None if step is None or base else gradient_norm.measure(policy, evidence, step + 1, precision)
+    return [] if norm is None else [norm]
 
 
 def _precision(stated: str | None, model: Path) -> str:
@@ -132,8 +133,8 @@ def _precision(stated: str | None, model: Path) -> str:
         config = json.loads((model / "config.json").read_bytes())
     except (OSError, ValueError):
         config = {}
-    kept = str(config.get("dtype", config.get("torch_dtype"))) if isinstance(config, dict) else ""
-    coarse = [one for one in (stated, kept) if one in ("bfloat16", "float16")]
+    dtype = str(config.get("dtype", config.get("torch_dtype"))) if isinstance(config, dict) else ""
+    coarse = [precision for precision in (stated, dtype) if precision in ("bfloat16", "float16")]
     return coarse[0] if coarse else stated or "bfloat16"
 
 
@@ -177,17 +178,17 @@ def _chosen(every: list[NamedCheckpoint], rows: Sequence[Rollout]) -> list[Named
     if len(every) <= model_folders.MOST:
         return every
     drew = {int(row.version) if row.version == row.version else row.step - 1 for row in rows}
-    order = sorted(range(1, len(every)), key=lambda place: every[place].step not in drew)
-    wanted = [place for place in order if every[place].step in drew] or order
+    order = sorted(range(1, len(every)), key=lambda index: every[index].step not in drew)
+    wanted = [index for index in order if every[index].step in drew] or order
     spread = [wanted[i * (len(wanted) - 1) // max(model_folders.MOST - 2, 1)] for i in range(model_folders.MOST - 1)]
-    return [every[place] for place in sorted({0, *spread})]
+    return [every[index] for index in sorted({0, *spread})]
 
 
 def _ordered(scored: Sequence[ScoredTokens]) -> tuple[ScoredTokens, ...]:
     """In the order of training where all steps are known, else as given."""
-    if any(one.step is None for one in scored):
+    if any(model.step is None for model in scored):
         return tuple(scored)
-    return tuple(sorted(scored, key=lambda one: one.step or 0))
+    return tuple(sorted(scored, key=lambda model: model.step or 0))
 
 
 def _temperature(arguments: argparse.Namespace, evidence: PipelineEvidence) -> float:

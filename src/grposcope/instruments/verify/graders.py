@@ -54,22 +54,24 @@ def _of_task(name: str, reward: str | None, rows: Sequence[Rollout]) -> Grader:
 
     task = tasks.load(name, reward)
     problems = [*task.problems("train"), *task.problems("heldout")]
-    by_id, by_prompt = {one.id: one for one in problems}, {one.prompt: one for one in problems}
+    by_id, by_prompt = {problem.id: problem for problem in problems}, {problem.prompt: problem for problem in problems}
 
     def problem(row: Rollout) -> Any:
         text = plain(row.prompt)
         found = by_id.get(row.problem) or by_prompt.get(text)
-        return found or next((one for one in problems if one.prompt and one.prompt in text), None)
+        return found or next((problem for problem in problems if problem.prompt and problem.prompt in text), None)
 
-    known: Mapping[str, Any] = {key: problem(row) for key, row in {_key(row.prompt): row for row in rows}.items()}
-    lost = [key for key, one in known.items() if one is None]
+    problems_by_key: Mapping[str, Any] = {
+        key: problem(row) for key, row in {_key(row.prompt): row for row in rows}.items()
+    }
+    lost = [key for key, problem in problems_by_key.items() if problem is None]
     if lost:
         raise UserError(
             f"{len(lost):,} prompts of the rollouts are not in task {name}, such as {visible(lost[0], 60)!r}; "
             "give the task that the run was trained on"
         )
     return lambda prompts, completions: task.rewards(
-        [known[_key(one)] for one in prompts], [plain(one) for one in completions]
+        [problems_by_key[_key(prompt)] for prompt in prompts], [plain(completion) for completion in completions]
     )
 
 

@@ -32,8 +32,8 @@ def logged(evidence: PipelineEvidence, step: int) -> float:
     run = evidence.run
     if run is None or "grad_norm" not in run.table or run.window > 1:
         return math.nan
-    place = np.flatnonzero(run.table["step"] == step)
-    return float(run.table["grad_norm"][place[0]]) if len(place) else math.nan
+    rows_of_step = np.flatnonzero(run.table["step"] == step)
+    return float(run.table["grad_norm"][rows_of_step[0]]) if len(rows_of_step) else math.nan
 
 
 def measure(
@@ -46,11 +46,11 @@ def measure(
     """
     stated, norm = evidence.stated, logged(evidence, step)
     loss = stated.loss
-    every = [evidence.rows[place] for place in evidence.steps.get(step, ())]
-    some = [every[place] for place in token_weights.of_update(every)]
+    every = [evidence.rows[index] for index in evidence.steps.get(step, ())]
+    some = [every[index] for index in token_weights.of_update(every)]
     if loss is None or stated.kl is None or loss.entropy or evidence.whole is False or not math.isfinite(norm):
         return None
-    if not some or any(row.prompt_ids is None or row.completion_ids is None or row.advantages is None for row in some):
+    if not some or not all(map(_can_be_taken, some)):
         return None
     if stated.kl and any(row.reference is None for row in some):
         return None
@@ -58,8 +58,8 @@ def measure(
         return None  # which rows the first step took is not known
     temperature, parts = stated.temperature or 1.0, _parts(some)
     with torch.no_grad():
-        current = [one for part in parts for one in _logps(policy, [some[i] for i in part], temperature)]
-    order = [i for part in parts for i in part]
+        current = [logp for batch in parts for logp in _logps(policy, [some[i] for i in batch], temperature)]
+    order = [i for batch in parts for i in batch]
     logp: list[Floats] = [np.empty(0)] * len(some)
     for i, one in zip(order, current, strict=True):
         logp[i] = one.double().cpu().numpy()
@@ -68,14 +68,24 @@ def measure(
     pull = _gradient(policy, some, parts, temperature, weights.kl) if stated.kl else torch.zeros_like(gradient)
     precision = precision or str(policy.model.dtype).removeprefix("torch.")
     rounding = 0.0
-    if stated.kl and not any(np.any(one) for one in weights.policy):
-        random, nats = np.random.default_rng(0), ROUNDING.get(precision, ROUNDING["float32"])
-        noise = [stated.kl * nats * c * random.choice((-1.0, 1.0), len(c)) for c in weights.coefficients]
+    if stated.kl and not any(np.any(weight) for weight in weights.policy):
+        noise = _noise(stated.kl, precision, weights.coefficients)
         rounding = float(_gradient(policy, some, parts, temperature, noise).norm())
     return GradientEvidence(
         step, norm, float(gradient @ gradient), float(pull @ pull), float(gradient @ pull), len(some),
         f"step {step - 1}", precision, rounding,
     )  # fmt: skip
+
+
+def _can_be_taken(row: Rollout) -> bool:
+    """Whether ids and advantages of a rollout are known."""
+    return row.prompt_ids is not None and row.completion_ids is not None and row.advantages is not None
+
+
+def _noise(kl: float, precision: str, coefficients: Sequence[Floats]) -> list[Floats]:
+    """Weights of the KL term as they would be if each log-probability were off by the rounding of a number format."""
+    random, nats = np.random.default_rng(0), ROUNDING.get(precision, ROUNDING["float32"])
+    return [kl * nats * c * random.choice((-1.0, 1.0), len(c)) for c in coefficients]
 
 
 def _parts(rows: Sequence[Rollout]) -> list[list[int]]:
@@ -91,7 +101,7 @@ def _parts(rows: Sequence[Rollout]) -> list[list[int]]:
 
 def length(row: Rollout) -> int:
     """Tokens of a rollout with its prompt, of those whose ids are known."""
-    return sum(len(one) for one in (row.prompt_ids, row.completion_ids) if one is not None)
+    return sum(len(ids) for ids in (row.prompt_ids, row.completion_ids) if ids is not None)
 
 
 def _logps(policy: Policy, rows: Sequence[Rollout], temperature: float) -> list[Tensor]:
@@ -105,8 +115,8 @@ def _logps(policy: Policy, rows: Sequence[Rollout], temperature: float) -> list[
         ids[i, : length(row)] = torch.from_numpy(np.concatenate([row.prompt_ids, row.completion_ids]))
         seen[i, : length(row)] = 1
     positions = torch.arange(width, device=device).expand(ids.shape)
-    given = {"attention_mask": seen.to(device), "position_ids": positions, "use_cache": False}
-    logits = policy.model(input_ids=ids.to(device), **given).logits[:, :-1].float() / temperature
+    inputs = {"attention_mask": seen.to(device), "position_ids": positions, "use_cache": False}
+    logits = policy.model(input_ids=ids.to(device), **inputs).logits[:, :-1].float() / temperature
     logp = logits.log_softmax(-1).gather(-1, ids[:, 1:, None].to(device))[..., 0]
     starts = [0 if row.prompt_ids is None else len(row.prompt_ids) for row in rows]
     return [logp[i, start - 1 : length(row) - 1] for i, (start, row) in enumerate(zip(starts, rows, strict=True))]
@@ -120,13 +130,13 @@ def _gradient(
     trained = [p for p in policy.model.parameters() if p.requires_grad]
     policy.model.zero_grad(set_to_none=True)
     with torch.enable_grad():
-        for part in parts:
-            logps = _logps(policy, [rows[i] for i in part], temperature)
+        for batch in parts:
+            logps = _logps(policy, [rows[i] for i in batch], temperature)
             terms = [
-                (torch.from_numpy(np.nan_to_num(weights[i])).to(one) * one).sum()
-                for i, one in zip(part, logps, strict=True)
+                (torch.from_numpy(np.nan_to_num(weights[i])).to(logp) * logp).sum()
+                for i, logp in zip(batch, logps, strict=True)
             ]
             torch.stack(terms).sum().backward()
-    found = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten().float() for p in trained])
+    gradient = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten().float() for p in trained])
     policy.model.zero_grad(set_to_none=True)
-    return found
+    return gradient

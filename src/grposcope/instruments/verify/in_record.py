@@ -30,11 +30,11 @@ def section(looks: Sequence[Mapping[str, Any]]) -> Answer:
 
     titles = {proof.name: proof.claim for proof in catalogue.proofs()}
     broken = live.broken(looks)
-    held = {name: sum(look["claims"].get(name, {}).get("status") == "holds" for look in looks)
+    holding = {name: sum(look["claims"].get(name, {}).get("status") == "holds" for look in looks)
             for name in dict.fromkeys(name for look in looks for name in look["claims"])}  # fmt: skip
-    in_part = {name: sum(bool(look["claims"].get(name, {}).get("in_part")) for look in looks) for name in held}
+    in_part = {name: sum(bool(look["claims"].get(name, {}).get("in_part")) for look in looks) for name in holding}
     rows = []
-    for name, count in held.items():
+    for name, count in holding.items():
         title = titles.get(name, name)
         if name in broken:
             rows.append((title, "broken", visible(f"{broken[name].finding.fault}, at step {broken[name].since}", 200)))
@@ -43,8 +43,8 @@ def section(looks: Sequence[Mapping[str, Any]]) -> Answer:
         elif in_part[name]:
             rows.append((title, "cannot tell", f"tested in part, in {in_part[name]:,} of {len(looks):,} checks"))
     text = [
-        visible(f"Step {one.since}: {one.finding.because.rstrip('.')}. {one.finding.remedy}", 600)
-        for one in broken.values()
+        visible(f"Step {look.since}: {look.finding.because.rstrip('.')}. {look.finding.remedy}", 600)
+        for look in broken.values()
     ]
     holds = sum(status == "holds" for _, status, _ in rows)
     word: Word = "failing" if broken else "healthy" if holds else "cannot tell"

@@ -70,7 +70,7 @@ class TrainingVerifier:
             self._optimizer.append(optimizer)
         self._looks += 1
         try:
-            found = own_loop.verify_batch(
+            result = own_loop.verify_batch(
                 rows, self.stated, scored=scored, grader=self.grader, filtered=self.filtered,
                 error=error_of(self._looks), source=f"step {step}", optimizer=self._optimizer, earlier=self._prompts,
             )  # fmt: skip
@@ -78,9 +78,9 @@ class TrainingVerifier:
             self.seconds += time.perf_counter() - began
             return [visible(f"step {step}: the claims could not be tested: {type(error).__name__}: {error}", LINE)]
         self._prompts |= prompts_of(rows)
-        row_file.append_claims(self.folder, _row(step, found))
+        row_file.append_claims(self.folder, _row(step, result))
         lines = []
-        for claim in found.document["claims"]:
+        for claim in result.document["claims"]:
             if claim["status"] == "broken" and claim["claim"] not in self._told:
                 self._told.add(claim["claim"])
                 lines.append(visible(_line(step, claim), LINE))
@@ -90,17 +90,17 @@ class TrainingVerifier:
 
 def _prompts(folder: Path) -> dict[int, frozenset[str]]:
     """Step -> prompts of the batches that a run has written before it was resumed."""
-    found: dict[int, frozenset[str]] = {}
+    prompts: dict[int, frozenset[str]] = {}
     for path in row_file.files(folder):
         with suppress(UserError):  # a line that was cut
-            found |= prompts_of(read.rows(path))
-    return found
+            prompts |= prompts_of(read.rows(path))
+    return prompts
 
 
-def _row(step: int, found: Answer) -> dict[str, Any]:
+def _row(step: int, result: Answer) -> dict[str, Any]:
     claims = {claim["claim"]: {"status": claim["status"], **_broken(claim, step), **_in_part(claim)}
-              for claim in found.document["claims"]}  # fmt: skip
-    return {"step": step, "rollouts": found.document["rollouts"], "claims": claims}
+              for claim in result.document["claims"]}  # fmt: skip
+    return {"step": step, "rollouts": result.document["rollouts"], "claims": claims}
 
 
 def _in_part(claim: dict[str, Any]) -> dict[str, Any]:

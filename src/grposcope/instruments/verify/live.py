@@ -67,7 +67,10 @@ def _with(findings: Sequence[Finding], earlier: Mapping[str, LiveFinding], proof
         return tuple(findings)
     live = earlier[proof.name]
     names = live.finding.fault, live.finding.brief
-    same = next((one for one in findings if one.present and (one.fault in names or one.brief in names)), None)
+    same = next(
+        (finding for finding in findings if finding.present and (finding.fault in names or finding.brief in names)),
+        None,
+    )
     if same is None:
         because = f"{live.finding.because.rstrip('.')}; {live.where}"
         present = [finding for finding in findings if finding.present]

@@ -85,13 +85,13 @@ def models(folder: Path) -> Mapping[int, Path]:
 
 def numbered(folder: Path) -> Mapping[int, Path]:
     """The models of folders whose names end in a number, in `folder` and its WITHIN; the first of equal numbers."""
-    found: dict[int, Path] = {}
+    paths: dict[int, Path] = {}
     for place in (folder / name for name in WITHIN):
         for path in sorted(place.iterdir()) if place.is_dir() else ():
             step = step_of(path)
             if step is not None and (model := inside(path)) is not None:
-                found.setdefault(step, model)
-    return dict(sorted(found.items()))
+                paths.setdefault(step, model)
+    return dict(sorted(paths.items()))
 
 
 def step_of(path: Path) -> int | None:

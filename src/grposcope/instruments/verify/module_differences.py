@@ -40,18 +40,18 @@ def kind_of(name: str) -> str:
 def weights_of(policy: Policy) -> dict[str, Tensor]:
     """The tensors of a policy by their plain names, adapters merged into what they adapt; tied ones once."""
     model: Any = policy.model
-    found, seen = {}, set()
+    modules, seen = {}, set()
     for name, tensor in model.state_dict().items():
         if "lora_" in name or tensor.data_ptr() in seen:
             continue
         seen.add(tensor.data_ptr())
-        found[name.replace(".base_layer.", ".")] = tensor.detach()
+        modules[name.replace(".base_layer.", ".")] = tensor.detach()
     for name, module in model.named_modules():
         if hasattr(module, "get_delta_weight") and hasattr(module, "active_adapters"):
             delta = sum(module.get_delta_weight(adapter) for adapter in module.active_adapters)
             own = f"{name}.weight"
-            found[own] = found[own] + delta.detach().to(found[own])
-    return found
+            modules[own] = modules[own] + delta.detach().to(modules[own])
+    return modules
 
 
 def compare(
@@ -67,7 +67,7 @@ def compare(
             "the sampler's weights and the trainer's have no tensor in common, so they are of different architectures; "
             "give two checkpoints of one model"
         )
-    found = []
+    differences = []
     for kind in KINDS:
         names = [name for name in trainer if kind_of(name) == kind]
         if not names:
@@ -76,7 +76,7 @@ def compare(
         before = {} if earlier is None else earlier
         arrived = {name: _arrived(trainer[name], sampler[name], before.get(name)) for name in here}
         wrong = [name for name in here if not arrived[name]]
-        found.append(
+        differences.append(
             ModuleMatch(
                 kind=kind,
                 tensors=len(here),
@@ -90,7 +90,7 @@ def compare(
                 first=next(iter(wrong), ""),
             )
         )
-    return tuple(found)
+    return tuple(differences)
 
 
 def _same(trainer: Tensor, sampler: Tensor) -> bool:

@@ -20,7 +20,7 @@ LOSS_NAMES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class AskedSettings:
+class StatedByCaller:
     """What the caller states, in a trainer's words.
 
     values: setting -> value. defaults: of the trainer, which count only where neither `values` nor the run say
@@ -34,22 +34,24 @@ class AskedSettings:
     origin: Mapping[str, str] = field(default_factory=dict)
 
 
-def of_both(own: Stated, asked: AskedSettings, engine: str, functions: Sequence[str]) -> tuple[Stated, tuple[str, ...]]:
+def of_both(
+    own: Stated, asked: StatedByCaller, engine: str, functions: Sequence[str]
+) -> tuple[Stated, tuple[str, ...]]:
     """What counts, and a clause for each setting that is not the run's own.
 
     own: what the run says of itself. engine: whose words `asked` has if it does not say so. functions: names of the
     reward functions. UserError for a value that a setting cannot have.
     """
-    engine, given = asked.engine or engine, settings.flat(asked.values)
-    first = settings.named(settings.of_settings(given, engine), functions)
+    engine, values = asked.engine or engine, settings.flat(asked.values)
+    first = settings.named(settings.of_settings(values, engine), functions)
     last = settings.named(settings.of_settings(settings.flat(asked.defaults), engine), functions)
     own = settings.named(own, functions)
     if engine == "grposcope":
         first = _as_others_count(first)
-    first = replace(first, loss=_loss(own.loss, first.loss, given))
-    if own.loss is not None and set(given) & set(stated_loss.NAMES) and first.loss is None:
+    first = replace(first, loss=_loss(own.loss, first.loss, values))
+    if own.loss is not None and set(values) & set(stated_loss.NAMES) and first.loss is None:
         own, last = replace(own, loss=None), replace(last, loss=None)  # a loss is stated for which there are no words
-    return _over(_over(last, own), first), _differences(own, first, asked, given)
+    return _over(_over(last, own), first), _differences(own, first, asked, values)
 
 
 def _as_others_count(stated: Stated) -> Stated:
@@ -58,12 +60,12 @@ def _as_others_count(stated: Stated) -> Stated:
     return replace(counted, warmup=None if stated.warmup is None else counted.warmup)
 
 
-def _loss(own: StatedLoss | None, asked: StatedLoss | None, given: Mapping[str, Any]) -> StatedLoss | None:
+def _loss(own: StatedLoss | None, asked: StatedLoss | None, values: Mapping[str, Any]) -> StatedLoss | None:
     """The loss that is asked for; where only parts of it are, these in the run's own."""
-    parts = {name: given[key] for name, key in LOSS_NAMES.items() if key in given and name != "surrogate"}
+    parts = {name: values[key] for name, key in LOSS_NAMES.items() if key in values and name != "surrogate"}
     if asked is not None or own is None or not parts:
         return asked
-    if set(given) & set(stated_loss.NAMES) - {"epsilon", "epsilon_high", "delta", "entropy_coef"}:
+    if set(values) & set(stated_loss.NAMES) - {"epsilon", "epsilon_high", "delta", "entropy_coef"}:
         return None
     low = float(parts.get("low", own.low))
     high = parts.get("high", low if "low" in parts else own.high)
@@ -76,7 +78,7 @@ def _over(below: Stated, above: Stated) -> Stated:
     return replace(below, **{name: getattr(above, name) for name in settings.said(above)})
 
 
-def _differences(own: Stated, asked: Stated, by: AskedSettings, given: Mapping[str, Any]) -> tuple[str, ...]:
+def _differences(own: Stated, asked: Stated, by: StatedByCaller, values: Mapping[str, Any]) -> tuple[str, ...]:
     """ "beta is 0.04 in train.py and 0 in the run's own settings", for each setting that both state."""
     told = []
     for name in settings.said(asked):
@@ -84,21 +86,21 @@ def _differences(own: Stated, asked: Stated, by: AskedSettings, given: Mapping[s
         if name not in settings.said(own) or same(ours, theirs):
             continue
         if isinstance(ours, StatedLoss) and isinstance(theirs, StatedLoss):
-            parts = [one.name for one in fields(StatedLoss) if one.name in LOSS_NAMES]
-            told += [_clause(LOSS_NAMES[part], getattr(theirs, part), getattr(ours, part), by) for part in parts
-                     if not same(getattr(ours, part), getattr(theirs, part))]  # fmt: skip
+            parts = [field.name for field in fields(StatedLoss) if field.name in LOSS_NAMES]
+            told += [_clause(LOSS_NAMES[field], getattr(theirs, field), getattr(ours, field), by) for field in parts
+                     if not same(getattr(ours, field), getattr(theirs, field))]  # fmt: skip
         else:
-            key = next((key for key in settings.ALIASES.get(name, ()) if key in given), name)
+            key = next((key for key in settings.ALIASES.get(name, ()) if key in values), name)
             told.append(_clause(key, theirs, ours, by))
     return tuple(dict.fromkeys(told))
 
 
-def _clause(key: str, asked: Any, own: Any, by: AskedSettings) -> str:
+def _clause(key: str, asked: Any, own: Any, by: StatedByCaller) -> str:
     where = by.origin.get(key) or next(iter(set(by.origin.values())), "what was stated")
     return f"{key} is {_shown(asked)} in {where} and {_shown(own)} in the run's own settings"
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {one:g}" for name, one in value.items())
+        return ", ".join(f"{name} {number:g}" for name, number in value.items())
     return written(value)

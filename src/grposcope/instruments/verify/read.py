@@ -20,7 +20,7 @@ from grposcope.core.files import json_lines, nothing_there
 from grposcope.core.rollouts import Rollout, Rollouts
 from grposcope.core.run import Run
 from grposcope.instruments.verify import overruled, row_file
-from grposcope.instruments.verify.overruled import AskedSettings
+from grposcope.instruments.verify.overruled import StatedByCaller
 from grposcope.logs import read_rollouts
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import rollouts as recorded
@@ -32,47 +32,51 @@ from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
 
 
 def evidence(
-    place: Path,
+    path: Path,
     rollouts: Path | None = None,
-    asked: AskedSettings | None = None,
+    asked: StatedByCaller | None = None,
     hints: Hints | None = None,
 ) -> PipelineEvidence:
-    """What is at hand of the run or the rollouts at `place`.
+    """What is at hand of the run or the rollouts at `path`.
 
     rollouts: where they lie, if not with the run. asked: settings, which count before those of the run. UserError where
     neither a log nor rollouts are found, with the line for a rollout that does not fit.
     """
-    if not place.exists():
-        raise nothing_there(place, "the folder of a run, a trainer's log, or a file of rollouts")
-    home, asked = _home(place), asked or AskedSettings()
+    if not path.exists():
+        raise nothing_there(path, "the folder of a run, a trainer's log, or a file of rollouts")
+    home, asked = _home(path), asked or StatedByCaller()
     where = rollouts if rollouts is not None else home
     if not where.exists():
         raise UserError(f"there is no {where}; give a file or a folder of rollouts")
-    run, problem, log = _run_below(place, hints or Hints())
+    run, problem, log = _run_below(path, hints or Hints())
     own = row_file.read_stated(home) or (Stated() if run is None else settings.of_run(run))
     rows_there = _any_rows(where, run)
-    found, told = rows_there.rows, rows_there.notes
-    if not found and rollouts is None:
-        where, found = _rows_below(place, home, run)
-    if rollouts is not None and not found:
+    rows, told = rows_there.rows, rows_there.notes
+    if not rows and rollouts is None:
+        where, rows = _rows_below(path, home, run)
+    if rollouts is not None and not rows:
         raise UserError(
             f"{rollouts} holds no rollouts; give a JSONL file with one rollout per line, or a folder of such files"
         )
-    if run is None and not found and _needs_log(place):
+    if run is None and not rows and _needs_log(path):
         raise UserError(problem)
-    functions = tuple(dict.fromkeys(name for row in found for name in row.rewards))
+    functions = tuple(dict.fromkeys(name for row in rows for name in row.rewards))
     engine = run.meta.engine if run is not None else asked.engine
     said, differences = overruled.of_both(own, asked, engine, functions)
     notes = (*(run.meta.notes if run is not None else ()), *told)
-    kept = with_groups(with_rewards(found, said), said.group)
-    batches = where.is_dir() and bool(row_file.files(where) or trl_completions.files(where))
-    partial = where.is_dir() and not batches and bool(recorded.files(where))
+    grouped = with_groups(with_rewards(rows, said), said.group)
     live = row_file.read_claims(home)
     return PipelineEvidence(
-        str(place), engine, kept, said, run, filtered=row_file.read_filtered(home), notes=notes,
-        whole=False if partial else None, optimizer=row_file.read_optimizer(home), differences=differences,
-        live=live, used=(*_used(run, log, kept, where, live, home), *_first(told)),
+        str(path), engine, grouped, said, run, filtered=row_file.read_filtered(home), notes=notes,
+        whole=False if _partial(where) else None, optimizer=row_file.read_optimizer(home), differences=differences,
+        live=live, used=(*_used(run, log, grouped, where, live, home), *_first(told)),
     )  # fmt: skip
+
+
+def _partial(where: Path) -> bool:
+    """Whether a folder has some rollouts of each step and no whole batches."""
+    batches = where.is_dir() and bool(row_file.files(where) or trl_completions.files(where))
+    return where.is_dir() and not batches and bool(recorded.files(where))
 
 
 SHOWN = 4
@@ -93,8 +97,8 @@ def _used(
         used.append(f"the log of {log} ({run.steps:,} row{'s' * (run.steps != 1)})")
     if rows:
         file = Path(rows[0].where.partition(", ")[0])
-        place = file.parent if where.is_dir() and file.is_absolute() == where.is_absolute() else where
-        used.append(f"{len(rows):,} rollout{'s' * (len(rows) != 1)} of {place}")
+        folder = file.parent if where.is_dir() and file.is_absolute() == where.is_absolute() else where
+        used.append(f"{len(rows):,} rollout{'s' * (len(rows) != 1)} of {folder}")
     if live:
         claims = home / row_file.FOLDER / row_file.CLAIMS
         used.append(f"what was tested while the run trained, at {len(live):,} step{'s' * (len(live) != 1)} ({claims})")
@@ -105,21 +109,21 @@ SKIPPED = ("checkpoint", "ckpt", "global_step", "step-", "step_", "wandb", "veri
 """How folders below a run's begin that hold neither its log nor its rollouts."""
 
 
-def _home(place: Path) -> Path:
+def _home(path: Path) -> Path:
     """The folder that holds the evidence of a training: the place, its record, or the one folder below that has any."""
-    home = row_file.home(place)
-    if (home / row_file.FOLDER).is_dir() or not place.is_dir():
+    home = row_file.home(path)
+    if (home / row_file.FOLDER).is_dir() or not path.is_dir():
         return home
-    below = [folder for folder in _folders_below(place) if (folder / row_file.FOLDER).is_dir()]
+    below = [folder for folder in _folders_below(path) if (folder / row_file.FOLDER).is_dir()]
     return below[0] if len(below) == 1 else home
 
 
-def _folders_below(place: Path) -> list[Path]:
+def _folders_below(path: Path) -> list[Path]:
     """The folders one and two levels below a folder in which something of its run may lie."""
-    found: list[Path] = []
-    for folder in (place, *_inner(place)):
-        found += _inner(folder)
-    return list(dict.fromkeys(found))
+    folders: list[Path] = []
+    for folder in (path, *_inner(path)):
+        folders += _inner(folder)
+    return list(dict.fromkeys(folders))
 
 
 def _inner(folder: Path) -> list[Path]:
@@ -128,41 +132,41 @@ def _inner(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(SKIPPED)]
 
 
-def _run_below(place: Path, hints: Hints) -> tuple[Run | None, str, Path]:
+def _run_below(path: Path, hints: Hints) -> tuple[Run | None, str, Path]:
     """The run of a place, or of the one folder below it that has one; why there is none; and where it was read."""
-    run, problem = _run(place, hints)
-    if run is not None or not place.is_dir():
-        return run, problem, place
-    runs = [(folder, found) for folder in _folders_below(place) if (found := _run(folder, hints)[0]) is not None]
+    run, problem = _run(path, hints)
+    if run is not None or not path.is_dir():
+        return run, problem, path
+    runs = [(folder, inner) for folder in _folders_below(path) if (inner := _run(folder, hints)[0]) is not None]
     if len(runs) > 1:  # rollouts by themselves can be read as a log too
-        runs = [(folder, found) for folder, found in runs if not _any_rows(folder, found)]
-    return (runs[0][1], "", runs[0][0]) if len(runs) == 1 else (None, problem, place)
+        runs = [(folder, inner) for folder, inner in runs if not _any_rows(folder, inner)]
+    return (runs[0][1], "", runs[0][0]) if len(runs) == 1 else (None, problem, path)
 
 
-def _rows_below(place: Path, home: Path, run: Run | None) -> tuple[Path, tuple[Rollout, ...]]:
+def _rows_below(path: Path, home: Path, run: Run | None) -> tuple[Path, tuple[Rollout, ...]]:
     """The rollouts of the one folder below a place that has some. UserError where several have."""
-    found = [(folder, rows) for folder in _folders_below(place) if (rows := _any_rows(folder, run).rows)]
-    places = [folder for folder, _ in found]
-    found = [one for one in found if not any(other in one[0].parents for other in places)]
-    if len(found) > 1:
+    with_rows = [(folder, rows) for folder in _folders_below(path) if (rows := _any_rows(folder, run).rows)]
+    places = [folder for folder, _ in with_rows]
+    with_rows = [folder for folder in with_rows if not any(other in folder[0].parents for other in places)]
+    if len(with_rows) > 1:
         raise UserError(
-            f"{place}: rollouts lie in {len(found)} folders ({', '.join(folder.name for folder, _ in found[:5])}); "
-            "give one of them"
+            f"{path}: rollouts lie in {len(with_rows)} folders ({', '.join(folder.name for folder, _ in with_rows[:5])}"
+            "); give one of them"
         )
-    return found[0] if found else (home, ())
+    return with_rows[0] if with_rows else (home, ())
 
 
 def of_rows(
-    given: Sequence[Mapping[str, Any]], stated: Stated | Mapping[str, Any] | None = None, source: str = "rollouts"
+    mappings: Sequence[Mapping[str, Any]], stated: Stated | Mapping[str, Any] | None = None, source: str = "rollouts"
 ) -> PipelineEvidence:
     """Evidence of rows as `rollout_rows.row_of` takes them, in the order in which they were drawn.
 
     stated: settings, as Stated or under the names of the trainer (`stated.ALIASES`).
     """
     said = stated if isinstance(stated, Stated) else settings.of_settings(settings.flat(stated or {}))
-    found = tuple(row_of(row, f"{source}, row {place}") for place, row in enumerate(given, 1))
-    said = settings.named(said, tuple(dict.fromkeys(name for row in found for name in row.rewards)))
-    return PipelineEvidence(source, rows=with_groups(with_rewards(found, said), said.group), stated=said)
+    rollouts = tuple(row_of(row, f"{source}, row {number}") for number, row in enumerate(mappings, 1))
+    said = settings.named(said, tuple(dict.fromkeys(name for row in rollouts for name in row.rewards)))
+    return PipelineEvidence(source, rows=with_groups(with_rewards(rollouts, said), said.group), stated=said)
 
 
 def rows(path: Path) -> tuple[Rollout, ...]:
@@ -170,14 +174,14 @@ def rows(path: Path) -> tuple[Rollout, ...]:
     return tuple(row_of(row, f"{path}, line {line}") for line, row in json_lines(path))
 
 
-def with_rewards(found: Sequence[Rollout], said: Stated) -> tuple[Rollout, ...]:
+def with_rewards(rollouts: Sequence[Rollout], said: Stated) -> tuple[Rollout, ...]:
     """The rows with the weighted sum of their functions as the reward where they have none and the weights are known.
 
     A function without a value counts nothing, as in TRL; the sum is NaN where none has one.
     """
     return tuple(
         replace(row, reward=_total(row.rewards, said.weights)) if math.isnan(row.reward) and row.rewards else row
-        for row in found
+        for row in rollouts
     )
 
 
@@ -189,18 +193,18 @@ def _total(rewards: Mapping[str, float], weights: Mapping[str, float] | None) ->
     return float(np.nansum(values * scale)) if not np.isnan(scale).any() else math.nan
 
 
-def _run(place: Path, hints: Hints) -> tuple[Run | None, str]:
+def _run(path: Path, hints: Hints) -> tuple[Run | None, str]:
     """The run of a log, or why there is none."""
-    if place.is_file() and _is_rollouts(place):
+    if path.is_file() and _is_rollouts(path):
         return None, ""
     try:
-        return logs.read(place, hints), ""
+        return logs.read(path, hints), ""
     except UserError as error:
         return None, str(error)
 
 
-def _needs_log(place: Path) -> bool:
-    return place.is_dir() or not _is_rollouts(place)
+def _needs_log(path: Path) -> bool:
+    return path.is_dir() or not _is_rollouts(path)
 
 
 def _is_rollouts(path: Path) -> bool:
@@ -218,8 +222,10 @@ def _any_rows(place: Path, run: Run | None) -> Rollouts:
     if place.is_dir() and (own := row_file.files(place)):
         return Rollouts(tuple(row for path in own for row in rows(path)))
     named = () if run is None else [n.removeprefix("component/") for n in run.table if n.startswith("component/")]
-    found = read_rollouts.rollouts(place, named)
+    rollouts = read_rollouts.rollouts(place, named)
     if prime_rl_exports.files(place):
-        return Rollouts(tuple(replace(row, group=None) for row in found), notes=found.notes)
-    made = (replace(row, rewards={}) if len(row.rewards) == 1 and not math.isnan(row.reward) else row for row in found)
-    return Rollouts(tuple(made), notes=found.notes)
+        return Rollouts(tuple(replace(row, group=None) for row in rollouts), notes=rollouts.notes)
+    made = (
+        replace(row, rewards={}) if len(row.rewards) == 1 and not math.isnan(row.reward) else row for row in rollouts
+    )
+    return Rollouts(tuple(made), notes=rollouts.notes)

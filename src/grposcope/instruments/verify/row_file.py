@@ -45,13 +45,13 @@ _LISTS = {
 _FLAGS = {"mask": "mask", "attended": "attended", "written": "tool_mask", "prompt_trained": "prompt_trained"}
 
 
-def home(place: Path) -> Path:
-    """The folder that holds the evidence of a training: `place`, or the record in it where that has it and it has not.
+def home(path: Path) -> Path:
+    """The folder that holds the evidence of a training: `path`, or the record in it where that has it and it has not.
 
     TRL's output folder has the record in a folder of its own.
     """
-    record = place / trl_output.RECORD
-    return record if (record / FOLDER).is_dir() and not (place / FOLDER).is_dir() else place
+    record = path / trl_output.RECORD
+    return record if (record / FOLDER).is_dir() and not (path / FOLDER).is_dir() else path
 
 
 def file_of(folder: Path, step: int) -> Path:
@@ -62,26 +62,26 @@ def file_of(folder: Path, step: int) -> Path:
 def document(row: Rollout) -> dict[str, Any]:
     """One rollout as `rollout_rows.row_of` reads it back, equal but for `where`, `columns` and
     what only records of texts have; what is absent is left out."""
-    found: dict[str, Any] = {"step": row.step}
-    found |= {key: getattr(row, name) for name, key in _TEXTS.items() if getattr(row, name)}
+    document: dict[str, Any] = {"step": row.step}
+    document |= {key: getattr(row, name) for name, key in _TEXTS.items() if getattr(row, name)}
     for name, key in _LISTS.items():
         if (values := getattr(row, name)) is not None:
-            found[key] = values.tolist()
+            document[key] = values.tolist()
     for name, key in _FLAGS.items():
         if (flags := getattr(row, name)) is not None:
-            found[key] = flags.astype(int).tolist()
+            document[key] = flags.astype(int).tolist()
     if row.rewards:
-        found["rewards"] = dict(row.rewards)
-    found |= {name: value for name in ("reward", "version", "length") if not math.isnan(value := getattr(row, name))}
+        document["rewards"] = dict(row.rewards)
+    document |= {name: value for name in ("reward", "version", "length") if not math.isnan(value := getattr(row, name))}
     if row.anchors:
-        found["anchors"] = list(row.anchors)
+        document["anchors"] = list(row.anchors)
     counts = {"part": row.micro_batch, "last_step": row.last_step, "last_part": row.last_part}
-    found |= {name: count for name, count in counts.items() if count}
+    document |= {name: count for name, count in counts.items() if count}
     if row.turn is not None:
-        found["turn"] = row.turn
+        document["turn"] = row.turn
     if row.pieces > 1:
-        found["pieces"] = row.pieces
-    return found if row.truncated is None else {**found, "truncated": row.truncated}
+        document["pieces"] = row.pieces
+    return document if row.truncated is None else {**document, "truncated": row.truncated}
 
 
 def write(folder: Path, step: int, rows: Sequence[Rollout]) -> Path:
@@ -102,16 +102,16 @@ def write_stated(folder: Path, stated: Stated, filtered: bool | None = None) -> 
     path = folder / FOLDER / SETTINGS
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        given = {**asdict(stated), "filtered": filtered}
-        write_json(path, {name: value for name, value in given.items() if value is not None})
+        values = {**asdict(stated), "filtered": filtered}
+        write_json(path, {name: value for name, value in values.items() if value is not None})
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}; make room") from None
 
 
 def read_stated(folder: Path) -> Stated | None:
     """What the settings of a recorded run state; None for a record without that file. UserError for a broken one."""
-    found = _settings(folder)
-    return None if found is None else typed(Stated, found)
+    values = _settings(folder)
+    return None if values is None else typed(Stated, values)
 
 
 def read_filtered(folder: Path) -> bool | None:
@@ -142,9 +142,9 @@ def cut_back(folder: Path, step: int) -> None:
     for path in (folder / FOLDER / CLAIMS, folder / FOLDER / OPTIMIZER):
         if not path.exists():
             continue
-        kept = [line for line in path.read_text("utf-8", "replace").splitlines() if _step(line, path) <= step]
+        earlier = [line for line in path.read_text("utf-8", "replace").splitlines() if _step(line, path) <= step]
         with atomic(path) as file:
-            file.write("".join(line + "\n" for line in kept).encode())
+            file.write("".join(line + "\n" for line in earlier).encode())
 
 
 def _step(line: str, path: Path) -> float:
@@ -170,13 +170,13 @@ def read_optimizer(folder: Path) -> tuple[OptimizerEvidence, ...]:
     path = folder / FOLDER / OPTIMIZER
     if not path.exists():
         return ()
-    found = []
+    rows = []
     for _, row in json_lines(path):
         try:
-            found.append(replace(typed(OptimizerEvidence, row), where=str(path)))
+            rows.append(replace(typed(OptimizerEvidence, row), where=str(path)))
         except TypeError:
             continue
-    return tuple(sorted(found, key=lambda one: one.step))
+    return tuple(sorted(rows, key=lambda row: row.step))
 
 
 def read_claims(folder: Path) -> tuple[Mapping[str, Any], ...]:

@@ -73,7 +73,7 @@ def _encoded(row: Rollout, policy: Policy) -> Rollout:
             changed["prompt_ids"] = np.array(retokenize.prompt_ids(policy, row.prompt, {})[0], np.int64)
         if row.completion_ids is None and isinstance(row.completion, str):
             ids = list(policy.tokenizer(row.completion, add_special_tokens=False).input_ids)
-            width = next((len(one) for one in (row.sampler, row.old, row.mask) if one is not None), None)
+            width = next((len(array) for array in (row.sampler, row.old, row.mask) if array is not None), None)
             if width == len(ids) + 1 or (width is None and row.truncated is False):
                 ids.append(retokenize.end_token(policy))
             if width is None or width == len(ids):  # else its tokens were others, and nothing can be set beside them
@@ -109,37 +109,37 @@ def score(
     and where its logits are not finite.
     """
     placed = [
-        _Placed(place, torch.from_numpy(row.prompt_ids), torch.from_numpy(row.completion_ids))
-        for place, row in enumerate(rows)
+        _Placed(index, torch.from_numpy(row.prompt_ids), torch.from_numpy(row.completion_ids))
+        for index, row in enumerate(rows)
         if row.prompt_ids is not None and row.completion_ids is not None and len(row.prompt_ids)
         and len(row.completion_ids)
     ]  # fmt: skip
-    for one in placed:
-        if one.length > policy.context:
+    for sequence in placed:
+        if sequence.length > policy.context:
             raise UserError(
-                f"{rows[one.place].where}: {one.length:,} tokens, but the context of {policy.name} is "
+                f"{rows[sequence.place].where}: {sequence.length:,} tokens, but the context of {policy.name} is "
                 f"{policy.context:,}; give the checkpoint that wrote them"
             )
-    found = [np.full((_width(row), COLUMNS), np.nan) for row in rows]
+    columns = [np.full((_width(row), COLUMNS), np.nan) for row in rows]
     done = 0
     for batch in _batches(placed, _vocabulary(policy)):
-        for one, values in zip(batch, _forward(policy, batch, temperature), strict=True):
-            found[one.place] = values.double().cpu().numpy()
+        for sequence, values in zip(batch, _forward(policy, batch, temperature), strict=True):
+            columns[sequence.place] = values.double().cpu().numpy()
         done += len(batch)
         progress(done, len(placed))
     ends = np.cumsum([5, len(POWERS), len(TOP_KS), len(TOP_PS)])
     return ScoredTokens(
         name=policy.name if name is None else name,
         step=step,
-        logp=[one[:, 0] for one in found],
-        entropy=[one[:, 1] for one in found],
-        variance=[one[:, 2] for one in found],
-        rank=[np.nan_to_num(one[:, 3], nan=-1).astype(np.int64) for one in found],
-        above=[one[:, 4] for one in found],
+        logp=[column[:, 0] for column in columns],
+        entropy=[column[:, 1] for column in columns],
+        variance=[column[:, 2] for column in columns],
+        rank=[np.nan_to_num(column[:, 3], nan=-1).astype(np.int64) for column in columns],
+        above=[column[:, 4] for column in columns],
         vocabulary=_vocabulary(policy),
-        log_powers=[one[:, ends[0] : ends[1]] for one in found],
-        outside_k=[one[:, ends[1] : ends[2]] for one in found],
-        outside_p=[one[:, ends[2] : ends[3]] for one in found],
+        log_powers=[column[:, ends[0] : ends[1]] for column in columns],
+        outside_k=[column[:, ends[1] : ends[2]] for column in columns],
+        outside_p=[column[:, ends[2] : ends[3]] for column in columns],
     )
 
 
@@ -153,22 +153,22 @@ def at_scales(policy: Policy, rows: Sequence[Rollout], temperature: float = 1.0)
         module for module in policy.model.modules() if isinstance(getattr(module, "scaling", None), dict)
     ]
     own = [dict(layer.scaling) for layer in layers]
-    found: dict[float, Sequence[Floats]] = {}
+    by_temperature: dict[float, Sequence[Floats]] = {}
     try:
         for factor in SCALES if layers else ():
             for layer, scaling in zip(layers, own, strict=True):
                 layer.scaling.update({name: factor * value for name, value in scaling.items()})
-            found[factor] = score(policy, rows, temperature).logp
+            by_temperature[factor] = score(policy, rows, temperature).logp
     finally:
         for layer, scaling in zip(layers, own, strict=True):
             layer.scaling.update(scaling)
-    return found
+    return by_temperature
 
 
 def _width(row: Rollout) -> int:
     """Number of tokens of the completion; 0 where nothing says it."""
     lists = (row.completion_ids, row.sampler, row.old, row.current, row.mask)
-    return next((len(one) for one in lists if one is not None), 0)
+    return next((len(array) for array in lists if array is not None), 0)
 
 
 def _vocabulary(policy: Policy) -> int:
@@ -179,24 +179,24 @@ def _batches(placed: Sequence[_Placed], vocabulary: int) -> list[list[_Placed]]:
     """The rollouts in batches of similar lengths whose logits fit the budget."""
     batches: list[list[_Placed]] = []
     longest = shortest = 0
-    for one in sorted(placed, key=lambda one: (one.length, len(one.prompt))):
-        before = min(shortest, len(one.prompt)) if batches else len(one.prompt)
-        kept = max(longest, one.length) - before + 1
-        if not batches or 4 * vocabulary * kept * (len(batches[-1]) + 1) > BUDGET or len(batches[-1]) >= 256:
+    for sequence in sorted(placed, key=lambda one: (one.length, len(one.prompt))):
+        before = min(shortest, len(sequence.prompt)) if batches else len(sequence.prompt)
+        logits_width = max(longest, sequence.length) - before + 1
+        if not batches or 4 * vocabulary * logits_width * (len(batches[-1]) + 1) > BUDGET or len(batches[-1]) >= 256:
             batches.append([])
-            longest, shortest = one.length, len(one.prompt)
-        batches[-1].append(one)
-        longest, shortest = max(longest, one.length), min(shortest, len(one.prompt))
+            longest, shortest = sequence.length, len(sequence.prompt)
+        batches[-1].append(sequence)
+        longest, shortest = max(longest, sequence.length), min(shortest, len(sequence.prompt))
     return batches
 
 
 def _forward(policy: Policy, batch: Sequence[_Placed], temperature: float) -> list[Tensor]:
     """What is taken of the tokens of each rollout of a batch, (T, COLUMNS) each."""
-    width, device = max(one.length for one in batch), policy.model.device
+    width, device = max(sequence.length for sequence in batch), policy.model.device
     ids = torch.full((len(batch), width), policy.pad, dtype=torch.long)
     seen = torch.zeros(ids.shape, dtype=torch.long)
-    for row, one in enumerate(batch):
-        ids[row, : one.length], seen[row, : one.length] = torch.cat((one.prompt, one.completion)), 1
+    for row, sequence in enumerate(batch):
+        ids[row, : sequence.length], seen[row, : sequence.length] = torch.cat((sequence.prompt, sequence.completion)), 1
     first = min(len(one.prompt) for one in batch) - 1
     logits = policy.model(
         input_ids=ids.to(device),
@@ -248,8 +248,8 @@ def _outside(chances: Tensor) -> list[Tensor]:
         (1 - reached[:, min(k, size) - 1]).clamp(min=0) if k < size else torch.zeros_like(reached[:, 0]) for k in TOP_KS
     ]
     for p in TOP_PS:
-        place = (reached < p).sum(-1)
-        inside = place < reached.shape[-1]
-        mass = reached.gather(-1, place.clamp(max=reached.shape[-1] - 1)[:, None])[:, 0]
+        rank = (reached < p).sum(-1)
+        inside = rank < reached.shape[-1]
+        mass = reached.gather(-1, rank.clamp(max=reached.shape[-1] - 1)[:, None])[:, 0]
         outside.append(torch.where(inside, 1 - mass, 1 - p - largest[:, -1]).clamp(min=0))
-    return [one.to(chances) for one in outside]
+    return [mass.to(chances) for mass in outside]

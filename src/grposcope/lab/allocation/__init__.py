@@ -104,16 +104,16 @@ class ChosenAllocator:
 
 def described() -> str:
     """The allocators and what each does, in one line."""
-    listed = "; ".join(f"{name}, {one.help}" for name, one in ALLOCATORS.items())
+    listed = "; ".join(f"{name}, {allocator.help}" for name, allocator in ALLOCATORS.items())
     return f"which problems a batch draws: {listed}"
 
 
 def chosen(text: str) -> ChosenAllocator:
     """The allocator that `name` or `name:key=value,key=value` asks for; UserError for an unknown name or setting."""
-    name, _, given = text.partition(":")
+    name, _, options = text.partition(":")
     if name in RETIRED:
         raise UserError(f"allocate {text}: this way was retired; use one of {', '.join(ALLOCATORS)}")
     if name not in ALLOCATORS:
         raise UserError(f"unknown allocate {text!r}{nearest(name, ALLOCATORS)}; use one of {', '.join(ALLOCATORS)}")
-    known = ALLOCATORS[name]
-    return ChosenAllocator(text, name, known, read_settings("allocate", text, name, given, known.settings))
+    allocator = ALLOCATORS[name]
+    return ChosenAllocator(text, name, allocator, read_settings("allocate", text, name, options, allocator.settings))

@@ -89,8 +89,8 @@ class Forecaster:
     def rates(self, which: Ints) -> Rates:
         """What is known of the success rates of some problems now."""
         m = self._weights.rates(self._x[which])
-        one = slice(self._best[1], self._best[1] + 1)
-        successes, failures = self._history(which, m, one)[:, :, 0].T
+        best = slice(self._best[1], self._best[1] + 1)
+        successes, failures = self._history(which, m, best)[:, :, 0].T
         return Rates(self.strength * m + successes, self.strength * (1 - m) + failures)
 
     def learn(self, which: Ints, successes: ArrayLike, rollouts: ArrayLike) -> None:
@@ -164,7 +164,7 @@ class Forecaster:
                 "the history of success rates is that of other problems; resume with the task of the run, unchanged"
             )
         self.batches, self._scores = int(state["batches"]), np.array(state["scores"])
-        self._weights = Weights(*(np.array(part) for part in state["weights"]["forecast"]))
+        self._weights = Weights(*(np.array(array) for array in state["weights"]["forecast"]))
         seen = np.array(state["seen"], np.int64)
         self._last[seen] = state["last"]
         if len(seen):

@@ -41,16 +41,16 @@ class Weights:
         return np.asarray(np.clip(1 / (1 + np.exp(-np.clip(x @ self.mean, -30, 30))), 1e-3, 1 - 1e-3))
 
 
-def updated(known: Weights, x: Floats, successes: Floats, rollouts: Floats, strength: float) -> Weights:
+def updated(weights: Weights, x: Floats, successes: Floats, rollouts: Floats, strength: float) -> Weights:
     """The weights after a batch of groups: features (M, F), successes and rollouts (M,)."""
-    first = PRECISION * np.eye(len(known.mean))
-    fading = 0.5 ** (0.5 / np.array([LEVEL_HALF_LIFE] + [HALF_LIFE] * (len(known.mean) - 1)))
-    prior = first + fading[:, None] * (known.precision - first) * fading
+    first = PRECISION * np.eye(len(weights.mean))
+    fading = 0.5 ** (0.5 / np.array([LEVEL_HALF_LIFE] + [HALF_LIFE] * (len(weights.mean) - 1)))
+    prior = first + fading[:, None] * (weights.precision - first) * fading
     share = 1 / (1 + (rollouts - 1) / (strength + 1))
-    w = known.mean
+    w = weights.mean
     for _ in range(6):
         m = 1 / (1 + np.exp(-np.clip(x @ w, -30, 30)))
-        slope = x.T @ (share * (successes - rollouts * m)) - prior @ (w - known.mean)
+        slope = x.T @ (share * (successes - rollouts * m)) - prior @ (w - weights.mean)
         curvature = prior + (x * (share * rollouts * m * (1 - m))[:, None]).T @ x
         step = np.linalg.solve(curvature, slope)
         if float(np.abs(step).max()) < 1e-9:

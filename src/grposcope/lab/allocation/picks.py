@@ -53,14 +53,14 @@ def picked(candidates: CandidateProblems, which: Ints, passed: int) -> Allocatio
     return AllocationPlan(which, float(1 - candidates.rates.take(which).dead(candidates.group).mean()), passed)
 
 
-def filtered(candidates: CandidateProblems, dead: float, kept: NDArray[np.bool_]) -> AllocationPlan:
+def filtered(candidates: CandidateProblems, dead: float, usable: NDArray[np.bool_]) -> AllocationPlan:
     """The first P candidates, without those whose chance of a dead group is above `dead`.
 
     kept (C,): which of these are taken all the same, so that the history of problems left out does not end. Where too
     few are left, the others with the greatest chance of a live group fill up.
     """
     chance, prompts = candidates.rates.dead(candidates.group), candidates.prompts
-    good = np.flatnonzero((chance <= dead) | kept)
+    good = np.flatnonzero((chance <= dead) | usable)
     passed = int(good[prompts - 1]) + 1 if len(good) >= prompts else len(chance)
     if len(good) < prompts:
         others = np.setdiff1d(np.argsort(chance, kind="stable"), good, assume_unique=True)

@@ -141,7 +141,7 @@ def in_background(
     the next visits, or at the end of the block. On a GPU, and without the engine, everything is done in turn.
     """
     if not enabled():
-        return nullcontext(lambda item: keep(work(item)))
+        return nullcontext(lambda x: keep(work(x)))
     return threads.in_background(work, keep, device, alone)
 
 

@@ -102,7 +102,7 @@ def contract(
     gradients = torch.empty(len(weights), height, width)
     packed = torch.empty(loaded.panels(width), count * length, PANEL)
     loaded.pack_columns(columns.data_ptr(), count * length, width, packed.data_ptr())
-    looked_up, kept = _sorted(lookups, height)
+    looked_up, ordered = _sorted(lookups, height)
 
     def work(piece: slice) -> tuple[Tensor, Tensor]:
         inner, norms = torch.zeros(count, count, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
@@ -117,7 +117,7 @@ def contract(
     step = ROWS if in_pieces else height
     pieces = [slice(start, min(start + step, height)) for start in range(0, height, step)]
     products, norms = zip(*threads.map_pieces(work, pieces, rows.device), strict=True)
-    del kept
+    del ordered
     inner = torch.stack(products).sum(0) if with_gram else None
     return Contraction(gradients, inner, None if main is None else torch.stack(norms))
 
@@ -131,5 +131,5 @@ def _sorted(lookups: Lookups | None, height: int) -> tuple[_Lookups, list[Tensor
     at = inside.flatten().nonzero()[:, 0]
     ids = rows.flatten()[at]
     order = ids.argsort(stable=True)
-    kept = [ids[order], at[order] // rows.shape[1], at[order], lookups.columns.contiguous()]
-    return _Lookups(len(at), *(array.data_ptr() for array in kept)), kept
+    ordered = [ids[order], at[order] // rows.shape[1], at[order], lookups.columns.contiguous()]
+    return _Lookups(len(at), *(array.data_ptr() for array in ordered)), ordered

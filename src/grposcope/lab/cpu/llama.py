@@ -84,21 +84,21 @@ class LlamaDecoder:
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows alone, in this order."""
         prompts, heads, group = self.shape
-        place = rows if self.found is None else self.found[rows]
-        prompt, inside = place // group, place % group
+        row = rows if self.found is None else self.found[rows]
+        prompt, inside = row // group, row % group
         counts = torch.bincount(prompt, minlength=prompts)
         going, width = counts.nonzero()[:, 0], int(counts.max())
         # rows stay in order, so those of a prompt are neighbours and fill its places from the first on
         rank = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[prompt]
-        found = ((counts > 0).cumsum(0) - 1)[prompt] * width + rank
-        places = torch.zeros(len(going) * width, dtype=torch.long).index_put_((found,), torch.arange(len(rows)))
+        slots = ((counts > 0).cumsum(0) - 1)[prompt] * width + rank
+        places = torch.zeros(len(going) * width, dtype=torch.long).index_put_((slots,), torch.arange(len(rows)))
         index = (going[:, None], slice(None), inside[places].unflatten(0, (-1, width)), slice(self.written))
         self.own = [(self._moved(k, index), self._moved(v, index)) for k, v in self.own]
         self.prompt = [(_taken(k, going, heads), _taken(v, going, heads)) for k, v in self.prompt]
         self.bias = None if self.bias is None else self.bias[going]
         self.positions = self.positions[rows]
         self.shape = (len(going), heads, width)
-        self.places, self.found = (places, found) if len(places) > len(rows) else (None, None)
+        self.places, self.found = (places, slots) if len(places) > len(rows) else (None, None)
 
     def _moved(self, own: Tensor, index: tuple[Any, ...]) -> Tensor:
         """Keys or values of the completions at the indices (prompt, head, place, time), with room for all steps."""
@@ -114,8 +114,8 @@ class LlamaDecoder:
 
         def mix(index: int, turned: Tensor, values: Tensor) -> Tensor:
             q, k, v = (
-                part.unflatten(-1, ids.shape).permute(2, 0, 3, 1)
-                for part in (turned[: -self.heads], turned[-self.heads :], values)
+                projection.unflatten(-1, ids.shape).permute(2, 0, 3, 1)
+                for projection in (turned[: -self.heads], turned[-self.heads :], values)
             )
             self.prompt.append((k.flatten(0, 1).contiguous(), v.flatten(0, 1).contiguous()))
             mixed = F.scaled_dot_product_attention(q, k, v, blocked, scale=1.0, enable_gqa=q.shape[1] > self.heads)
@@ -147,8 +147,10 @@ class LlamaDecoder:
         (keys, cached), (prompt_keys, prompt_values) = self.own[index], self.prompt[index]
         split = (heads, -1, self.size, prompts, group)
         queries = turned[:-heads].view(split).permute(3, 0, 4, 1, 2).reshape(prompts * heads, -1, self.size)
-        for kept, part in ((keys, turned[-heads:]), (cached, values)):
-            kept[:, now].view(prompts, heads, group, self.size).copy_(part.view(split)[:, 0].permute(2, 0, 3, 1))
+        for target, projection in ((keys, turned[-heads:]), (cached, values)):
+            target[:, now].view(prompts, heads, group, self.size).copy_(
+                projection.view(split)[:, 0].permute(2, 0, 3, 1)
+            )
         shared = torch.bmm(queries, prompt_keys.mT)
         if self.bias is not None:
             shared.unflatten(0, (prompts, heads)).add_(self.bias)

@@ -185,39 +185,42 @@ class Pass:
 
     def _layer_backward(self, index: int, gradient: Tensor) -> Tensor:
         """The gradient of a layer's input, from that of its output, which is overwritten."""
-        weights, kept = self.weights.layers[index], self.kept.pop()
-        sigmoid = kept.gate.sigmoid()
-        switched, up = kept.gate.mul_(sigmoid), kept.up  # in place from here on: new memory costs more than arithmetic
+        weights, saved = self.weights.layers[index], self.kept.pop()
+        sigmoid = saved.gate.sigmoid()
+        switched, up = (
+            saved.gate.mul_(sigmoid),
+            saved.up,
+        )  # in place from here on: new memory costs more than arithmetic
         active = gradient @ weights.down
         add(weights.down, gradient, switched * up)
         slope = torch.lerp(switched, torch.ones((), dtype=up.dtype), sigmoid, out=sigmoid)  # s + z s (1 − s)
         gate, up = up.mul_(active).mul_(slope), active.mul_(switched)
-        normed = (kept.y * kept.mlp_scale).mul_(weights.mlp_norm)
+        normed = (saved.y * saved.mlp_scale).mul_(weights.mlp_norm)
         add(weights.gate, gate, normed)
         add(weights.up, up, normed)
         inner = torch.addmm(gate @ weights.gate, up, weights.up)
-        gradient += _norm_backward(inner, kept.y, kept.mlp_scale, weights.mlp_norm)
-        q, k, v, out = kept.attention
+        gradient += _norm_backward(inner, saved.y, saved.mlp_scale, weights.mlp_norm)
+        q, k, v, out = saved.attention
         add(weights.out, gradient, self._packed(out.detach()).flatten(1))
         mixed = self._padded((gradient @ weights.out).unflatten(1, (-1, self.weights.size)))
-        inner = self._projected_backward(index, kept, torch.autograd.grad(out, (q, k, v), mixed))
-        return gradient.add_(_norm_backward(inner, kept.x, kept.scale, weights.norm))
+        inner = self._projected_backward(index, saved, torch.autograd.grad(out, (q, k, v), mixed))
+        return gradient.add_(_norm_backward(inner, saved.x, saved.scale, weights.norm))
 
     def _projected(self, weights: LayerParameters, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of the padded sequences, (R, W, heads, size), the first two turned by position."""
         shape = self.weights
         ends = [0, *accumulate(matrix.shape[0] for matrix in weights.qkv)]
         joined = normed.new_empty(len(normed), ends[-1])
-        for part, (matrix, columns) in enumerate(zip(weights.qkv, starmap(slice, pairwise(ends)), strict=True)):
+        for number, (matrix, columns) in enumerate(zip(weights.qkv, starmap(slice, pairwise(ends)), strict=True)):
             torch.mm(normed, matrix.T, out=joined[:, columns])
             if weights.biases:
-                joined[:, columns] += weights.biases[part]
+                joined[:, columns] += weights.biases[number]
         heads = joined.unflatten(1, (-1, shape.size))
         _rotate(heads[:, : -shape.keys], self.cos, self.sin)
         q, k, v = self._padded(heads).split((shape.queries, shape.keys, shape.keys), 2)
         return q, k, v
 
-    def _projected_backward(self, index: int, kept: Kept, gradients: tuple[Tensor, ...]) -> Tensor:
+    def _projected_backward(self, index: int, saved: Kept, gradients: tuple[Tensor, ...]) -> Tensor:
         """The gradient of the normed input, (n, C), from that of the attention's inputs."""
         weights, (q, k, v) = self.weights.layers[index], gradients
         if self.prefix is not None:
@@ -226,13 +229,13 @@ class Pass:
             k, v = k[:, width:], v[:, width:]
         elif self.returned:
             k, v = (a + b for a, b in zip((k, v), self.returned[index], strict=True))
-        turned = [_rotate(self._packed(part), self.cos, -self.sin).flatten(1) for part in (q, k)]
+        turned = [_rotate(self._packed(turned), self.cos, -self.sin).flatten(1) for turned in (q, k)]
         parts = [*turned, self._packed(v).flatten(1)]
-        normed = (kept.x * kept.scale).mul_(weights.norm)
-        for matrix, part in zip(weights.qkv, parts, strict=True):
-            add(matrix, part, normed)
-        for bias, part in zip(weights.biases, parts, strict=False):
-            bias.grad = part.sum(0) if bias.grad is None else bias.grad.add_(part.sum(0))
+        normed = (saved.x * saved.scale).mul_(weights.norm)
+        for matrix, gradient in zip(weights.qkv, parts, strict=True):
+            add(matrix, gradient, normed)
+        for bias, gradient in zip(weights.biases, parts, strict=False):
+            bias.grad = gradient.sum(0) if bias.grad is None else bias.grad.add_(gradient.sum(0))
         inner = parts[0] @ weights.qkv[0]
         return inner.addmm_(parts[1], weights.qkv[1]).addmm_(parts[2], weights.qkv[2])
 
@@ -240,13 +243,13 @@ class Pass:
         """Take the gradients of this pass's keys and values in a layer from a pass that had it as prefix."""
         if not self.returned:
             self.returned = [(torch.zeros_like(k), torch.zeros_like(v)) for k, v in self.cache]
-        for total, part in zip(self.returned[index], (keys, values), strict=True):
-            total.index_add_(0, owner, part)
+        for total, gradient in zip(self.returned[index], (keys, values), strict=True):
+            total.index_add_(0, owner, gradient)
 
     def _attended(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Inputs of the attention and its output (R, W, heads, size), with the graph between them if it is kept."""
         with torch.set_grad_enabled(self.keep):
-            q, k, v = (part.detach().requires_grad_(self.keep) for part in (q, k, v))
+            q, k, v = (projection.detach().requires_grad_(self.keep) for projection in (q, k, v))
             out = F.scaled_dot_product_attention(
                 q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), self.blocked,
                 is_causal=self.blocked is None, scale=self.weights.scale, enable_gqa=q.shape[2] > k.shape[2],

@@ -72,12 +72,12 @@ class Passes:
     ) -> tuple[Tensor, Tensor]:
         """`accumulate`, or `logprobs` of some rows without weights."""
         same = _same(rollouts, rows)
-        first, place = same[rows].unique(return_inverse=True)
+        first, inverse = same[rows].unique(return_inverse=True)
         work = _Work(ModelParameters(self.model), rollouts, temperature, weigh, bonus, same)
         counts = (first // rollouts.groups[1]).unique_consecutive(return_counts=True)[1].tolist()
         bundles = first.split([sum(counts[run]) for run in _runs(counts, micro_batch)])
-        parts = [part for bundle in bundles for part in work.bundle(bundle, micro_batch)]
-        return torch.cat([logp for logp, _ in parts])[place], torch.cat([entropy for _, entropy in parts])[place]
+        parts = [batch for bundle in bundles for batch in work.bundle(bundle, micro_batch)]
+        return torch.cat([logp for logp, _ in parts])[inverse], torch.cat([entropy for _, entropy in parts])[inverse]
 
 
 def _same(rollouts: RolloutBatch, rows: Tensor) -> Tensor:
@@ -112,16 +112,16 @@ class _Work:
         before = Pass(self.weights, _prompts(self.rollouts, prompts * group), keep=self.weigh is not None)
         returned = torch.zeros_like(before.hidden)
         out = []
-        for part, own in zip(rows.split(micro_batch), owner.split(micro_batch), strict=True):
+        for batch, own in zip(rows.split(micro_batch), owner.split(micro_batch), strict=True):
             after = Pass(
-                self.weights, _completions(self.rollouts, part), Prefix(before, own), keep=self.weigh is not None
+                self.weights, _completions(self.rollouts, batch), Prefix(before, own), keep=self.weigh is not None
             )
             hidden = torch.cat((before.hidden, after.hidden))
-            place = self._places(part, before.stretch.mask.sum(-1).cumsum(0)[own] - 1, len(returned))
+            positions = self._places(batch, before.stretch.mask.sum(-1).cumsum(0)[own] - 1, len(returned))
             gradient = torch.zeros_like(hidden)
-            lengths = self.rollouts.mask[part].sum(-1).tolist()
+            lengths = self.rollouts.mask[batch].sum(-1).tolist()
             out += [
-                self._head(part[some], place[some], hidden, gradient)
+                self._head(batch[some], positions[some], hidden, gradient)
                 for some in _runs(lengths, HEAD // len(self.weights.head))
             ]
             if self.weigh is not None:
@@ -134,20 +134,20 @@ class _Work:
     def _places(self, rows: Tensor, ends: Tensor, start: int) -> Tensor:
         """Where the predecessor of each token lies, (b, T): at the end (b,) of the prompt, or from `start` on."""
         mask = self.rollouts.mask[rows]
-        place = torch.zeros(mask.shape, dtype=torch.long)
-        place[:, 0] = ends
+        slots = torch.zeros(mask.shape, dtype=torch.long)
+        slots[:, 0] = ends
         inputs = mask[:, 1:]
-        place[:, 1:][inputs] = torch.arange(start, start + int(inputs.sum()))
-        return place
+        slots[:, 1:][inputs] = torch.arange(start, start + int(inputs.sum()))
+        return slots
 
-    def _head(self, rows: Tensor, place: Tensor, hidden: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def _head(self, rows: Tensor, slots: Tensor, hidden: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """log π and entropies (b, T) of some rows; with weights their gradient is added to `gradient` of `hidden`.
 
         Without weights the second is Σ_v π_v².
         """
         mask, weight = self.rollouts.mask[rows], self.weights.head
-        tokens, place = self.rollouts.tokens[rows][mask][:, None], place[mask]
-        read = hidden[place]
+        tokens, slots = self.rollouts.tokens[rows][mask][:, None], slots[mask]
+        read = hidden[slots]
         logits = read @ weight.T
         if self.temperature != 1:
             logits /= self.temperature
@@ -173,7 +173,7 @@ class _Work:
         else:
             logits *= -factor / total
         logits.scatter_add_(-1, tokens, factor)  # now the gradient of the products `read` times `weight`
-        gradient.index_add_(0, place, logits @ weight)
+        gradient.index_add_(0, slots, logits @ weight)
         llama_pass.add(weight, logits, read)
         return logp, entropy
 
@@ -185,10 +185,10 @@ def _summed(weights: Tensor, standing: Tensor, mask: Tensor) -> Tensor:
 
 def _prompts(rollouts: RolloutBatch, rows: Tensor) -> Stretch:
     """The prompts of the rows (b,)."""
-    given = rollouts.prompt_mask[rows]
-    lengths = given.sum(-1)
+    mask_of_prompts = rollouts.prompt_mask[rows]
+    lengths = mask_of_prompts.sum(-1)
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
-    return Stretch(rollouts.prompt_ids[rows][given], mask.nonzero()[:, 1], mask)
+    return Stretch(rollouts.prompt_ids[rows][mask_of_prompts], mask.nonzero()[:, 1], mask)
 
 
 def _completions(rollouts: RolloutBatch, rows: Tensor) -> Stretch:

@@ -199,9 +199,9 @@ class NativeDecoder:
         """
         precision = self.struct.precision
         places = self._places([self.library.packed_bytes(precision, *matrix.shape) for matrix, _, _ in matrices])
-        for (matrix, factors, scale), place in zip(matrices, places, strict=True):
+        for (matrix, factors, scale), offset in zip(matrices, places, strict=True):
             by = None if factors is None else _address(factors)
-            self.library.pack(precision, _address(matrix), by, scale, *matrix.shape, place, self.threads)
+            self.library.pack(precision, _address(matrix), by, scale, *matrix.shape, offset, self.threads)
         return places
 
     def _places(self, sizes: Sequence[int]) -> list[int]:
@@ -220,12 +220,12 @@ class NativeDecoder:
         start, count = 0, CHUNK
         while start < len(tokens):  # between the parts Python, and with it Ctrl-C, has a turn
             began, here = time.perf_counter(), slice(start, start + count)
-            part, places, owners, ends = tokens[here], positions[here], prompt[here], last - start
+            chunk, places, owners, ends = tokens[here], positions[here], prompt[here], last - start
             step = _Step(
-                len(part), 0, *map(_address, (part, places)), None, *map(_address, (owners, self.lengths, out))
+                len(chunk), 0, *map(_address, (chunk, places)), None, *map(_address, (owners, self.lengths, out))
             )
-            given = (*map(_address, (ends, numbers)), prompts, _address(hidden))
-            self.library.read_prompts(ctypes.byref(self.struct), ctypes.byref(step), *given, self.threads)
+            addresses = (*map(_address, (ends, numbers)), prompts, _address(hidden))
+            self.library.read_prompts(ctypes.byref(self.struct), ctypes.byref(step), *addresses, self.threads)
             start += count
             count *= 2 if time.perf_counter() - began < QUICK else 1
         return out[:, :prompts]
@@ -253,14 +253,14 @@ class NativeDecoder:
             self.out = F.pad(logits.T, (0, _up(rows) - rows)).contiguous()
         drawn = Draws(torch.empty(steps, rows, dtype=torch.long), torch.empty(steps, rows), torch.empty(steps, rows))
         sums = torch.empty(parts, 3, _up(rows))
-        given, results = (_address(uniforms), _address(ends), len(ends)), map(_address, (going, *drawn, sums))
-        draw = _Draw(steps, few, temperature, *given, *results)
+        inputs, results = (_address(uniforms), _address(ends), len(ends)), map(_address, (going, *drawn, sums))
+        draw = _Draw(steps, few, temperature, *inputs, *results)
         step = self._step(drawn.tokens)
         count = self.library.generate(ctypes.byref(self.struct), step, ctypes.byref(draw), self.threads)
         if count < 0:
             return None
         self._grow(count - 1)
-        return Draws(*(part[:count] for part in drawn))
+        return Draws(*(column[:count] for column in drawn))
 
     def _step(self, tokens: Tensor) -> Any:
         arrays = tokens, self.positions, self.slots, self.prompts, self.lengths, self.out
@@ -278,8 +278,8 @@ class NativeDecoder:
         if bool(again.any()):
             free = torch.ones(self.room, dtype=torch.bool).index_fill_(0, slots, False).nonzero()[:, 0]
             source, target = slots[again], free[: int(again.sum())]
-            given = (self.written, len(target), _address(source), _address(target))
-            self.library.copy_rows(ctypes.byref(self.struct), *given)
+            addresses = (self.written, len(target), _address(source), _address(target))
+            self.library.copy_rows(ctypes.byref(self.struct), *addresses)
             slots[again] = target
         self.slots, self.prompts, self.positions = slots, self.prompts[rows], self.positions[rows]
 

@@ -47,11 +47,11 @@ class Widened(TorchDispatchMode):
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run a function of torch; one of the products in float32."""
-        given = kwargs or {}
+        options = kwargs or {}
         short = next((x.dtype for x in args if _is_short(x)), None) if function in _FIRST_ONLY | _ALL else None
         if short is None or (function in _GRAPHLESS and args[0].numel() <= FEW * args[0].shape[-1]):
-            return function(*args, **given)
-        out = function(*map(_float, args), **{name: _float(value) for name, value in given.items()})
+            return function(*args, **options)
+        out = function(*map(_float, args), **{name: _float(value) for name, value in options.items()})
         if isinstance(out, Tensor):
             return out.to(short)
         last = len(out) if function in _ALL else 1

@@ -47,32 +47,32 @@ def in_background(
     """
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1:
-        yield lambda item: keep(work(item))
+        yield lambda x: keep(work(x))
         return
     own = threads // 2
     others = threads - own
     results: deque[Future[T]] = deque()
 
     @no_gradient
-    def without_graph(item: S) -> T:
-        return work(item)
+    def without_graph(x: S) -> T:
+        return work(x)
 
     def keep_first(*, wait: bool) -> None:
         while results and (wait or results[0].done()):
             keep(results.popleft().result())
 
-    def visit(item: S) -> None:
-        if alone(item):
+    def visit(x: S) -> None:
+        if alone(x):
             keep_first(wait=True)
             torch.set_num_threads(threads)
-            keep(work(item))
+            keep(work(x))
             return
         torch.set_num_threads(own)  # from the first item on: before it there is nothing for the other threads
-        if sum(not one.done() for one in results) < others + WAITING:
-            results.append(pool.submit(without_graph, item))
+        if sum(not future.done() for future in results) < others + WAITING:
+            results.append(pool.submit(without_graph, x))
         else:
             here: Future[T] = Future()
-            here.set_result(without_graph(item))
+            here.set_result(without_graph(x))
             results.append(here)
         keep_first(wait=False)
 

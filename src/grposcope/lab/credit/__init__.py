@@ -313,13 +313,13 @@ def described() -> str:
 
 def chosen(text: str) -> Chosen:
     """The source that `name` or `name:key=value,key=value` asks for; UserError for what there is not."""
-    name, _, given = text.partition(":")
+    name, _, options = text.partition(":")
     if name == PLACEBO:
-        return _placebo(text, given)
+        return _placebo(text, options)
     if name not in SOURCES:
         raise UserError(f"unknown credit {text!r}{nearest(name, SOURCES)}; use one of {', '.join(SOURCES)}, {PLACEBO}")
     source = SOURCES[name]
-    values = read_settings("credit", text, name, given, source.settings)
+    values = read_settings("credit", text, name, options, source.settings)
     source = replace(source, needs=source.needs | source.more_needs(values))
     for key, setting in source.settings.items():
         if isinstance(setting, Text) and not values[key]:
@@ -340,9 +340,9 @@ def per_token(
     return chosen(kind).assign(objective, rollouts).to(torch.float32 if dtype is None else dtype)
 
 
-def _placebo(text: str, given: str) -> Chosen:
+def _placebo(text: str, options: str) -> Chosen:
     """The placebo of the source that `of=…` names, which needs what that one needs."""
-    key, _, of = given.partition("=")
+    key, _, of = options.partition("=")
     if key != "of" or of.partition(":")[0] == PLACEBO:
         raise UserError(f"credit {text}: a placebo shuffles another source's credit; write {PLACEBO}:of=prefix")
     inner = chosen(of)

@@ -40,15 +40,15 @@ def entropy(rollouts: RolloutBatch, share: float = 0.1) -> Places:
     """
     if len(rollouts.mask) < 2:
         raise UserError("boundaries by entropy compare with other rollouts, got one; draw 2 or more")
-    found = torch.zeros_like(rollouts.mask)
+    boundaries = torch.zeros_like(rollouts.mask)
     every = rollouts.entropy.double()
-    for row in range(len(found)):
+    for row in range(len(boundaries)):
         others = rollouts.mask.clone()
         others[row] = False
         if others.any():
-            found[row] = every[row] > torch.quantile(every[others], 1 - share)
-    rises = found[:, 1:] & ~found[:, :-1]  # the boundary lies after the token before
-    return after(torch.cat((rises, torch.zeros_like(found[:, :1])), 1), rollouts.mask)
+            boundaries[row] = every[row] > torch.quantile(every[others], 1 - share)
+    rises = boundaries[:, 1:] & ~boundaries[:, :-1]  # the boundary lies after the token before
+    return after(torch.cat((rises, torch.zeros_like(boundaries[:, :1])), 1), rollouts.mask)
 
 
 def after(ends: Bool[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Places:

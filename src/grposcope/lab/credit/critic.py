@@ -72,8 +72,8 @@ def targets(rollouts: RolloutBatch, decay: float, gamma: float) -> Float[Tensor,
     """What the critic learns: the λ-return V̂(s_t) + A_t, which is the reward itself for λ = γ = 1; 0 where masked."""
     values = values_of(rollouts)
     rewards = on_last(rollouts.rewards, rollouts.mask)
-    given = generalized_advantage(rewards, values, rollouts.mask, decay, gamma)
-    return (given + values).where(rollouts.mask, 0.0)
+    advantage = generalized_advantage(rewards, values, rollouts.mask, decay, gamma)
+    return (advantage + values).where(rollouts.mask, 0.0)
 
 
 def of_rollouts(

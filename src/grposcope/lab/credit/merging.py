@@ -26,12 +26,12 @@ def merged(
     own = (rewards - rewards[:, :1]).reshape(-1)  # so that equal rewards are exactly 0, whatever their mean rounds to
     row = torch.arange(len(before), device=before.device)[:, None].expand_as(before)
     width = int(torch.stack((before.max(), after.max())).max()) + 1
-    visits = torch.unique(torch.cat([(row * width + place)[reached] for place in (before, after)]))
+    visits = torch.unique(torch.cat([(row * width + positions)[reached] for positions in (before, after)]))
     total = own.new_zeros(width).index_add_(0, visits % width, own[visits // width])
     count = own.new_zeros(width).index_add_(0, visits % width, own.new_ones(len(visits)))
     value = total[after] / count[after].clamp(min=1)
     others = count[before] - 1
     mean = (total[before] - own[:, None]) / others.clamp(min=1)
-    known = (others > 0) & reached
-    last = torch.where(known, torch.arange(before.shape[1], device=before.device), 0).cummax(-1).values
+    measured = (others > 0) & reached
+    last = torch.where(measured, torch.arange(before.shape[1], device=before.device), 0).cummax(-1).values
     return (value - mean.gather(-1, last)) * reached

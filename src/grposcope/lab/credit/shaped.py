@@ -24,8 +24,8 @@ from grposcope.lab.rollout_batch import RolloutBatch
 
 def position_weights(mask: Bool[Tensor, "B T"], decay: float) -> Float[Tensor, "B T"]:
     """Σ_{u ≥ t} decay^(u − t) over the tokens of each rollout, scaled to mean 1; 0 where masked."""
-    left = mask.flip(-1).cumsum(-1).flip(-1).double()  # tokens from t to the end, t included
-    return _mean_one((1 - decay**left) / (1 - decay), mask)
+    to_go = mask.flip(-1).cumsum(-1).flip(-1).double()  # tokens from t to the end, t included
+    return _mean_one((1 - decay**to_go) / (1 - decay), mask)
 
 
 def entropy_weights(entropy: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:

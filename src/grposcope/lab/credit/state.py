@@ -43,18 +43,18 @@ def places(
     tokens: Int[Tensor, "B T"], ends: Bool[Tensor, "B T"], mask: Bool[Tensor, "B T"], group: int
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
     """Numbers of the states before and after each token's step; a step that is not closed leads to one of its own."""
-    known: dict[tuple[int, tuple[int, ...]], int] = {}
+    numbers: dict[tuple[int, tuple[int, ...]], int] = {}
     before, after = torch.zeros_like(tokens), torch.zeros_like(tokens)
     for row in range(len(tokens)):
         ids, prompt, start = tokens[row].tolist(), row // group, 0
-        here = known.setdefault((prompt, ()), len(known))
+        here = numbers.setdefault((prompt, ()), len(numbers))
         length = int(mask[row].nonzero()[-1]) + 1 if mask[row].any() else 0
         for end in [*(ends[row].nonzero()[:, 0] + 1).tolist(), length]:
             if end <= start:
                 continue
             closed = bool(ends[row, end - 1])
             key = (prompt, tuple(ids[start:end])) if closed else (-1 - row, ())
-            there = known.setdefault(key, len(known))
+            there = numbers.setdefault(key, len(numbers))
             before[row, start:end], after[row, start:end] = here, there
             here, start = there, end
     return before, after

@@ -36,8 +36,8 @@ def steps(
     number = ends.long().cumsum(-1) - ends.long()  # steps that ended before the token: 0 in the first step
     table = step_rewards.new_zeros(len(mask), mask.shape[-1] + 1)  # a reward per step number
     table = table.scatter_add(-1, number, step_rewards.where(ends, 0.0))
-    left = table.flip(-1).cumsum(-1).flip(-1).unflatten(0, (-1, group))  # R_k, (P, G, K)
-    compared = advantages.leave_one_out(left.transpose(-2, -1)).transpose(-2, -1).flatten(0, 1)
+    return_to_go = table.flip(-1).cumsum(-1).flip(-1).unflatten(0, (-1, group))  # R_k, (P, G, K)
+    compared = advantages.leave_one_out(return_to_go.transpose(-2, -1)).transpose(-2, -1).flatten(0, 1)
     return compared.gather(-1, number) * mask
 
 

@@ -44,11 +44,11 @@ def token_baseline(
     others, count = _without(weight), _without(reached.double())
     weighted, plain = _without(weight * own), _without(reached * own)
     baseline = torch.where(others > 0, weighted / others.clamp(min=torch.finfo(others.dtype).tiny), plain / count)
-    known = count > 0
+    defined = count > 0
     places = torch.arange(mask.shape[-1], device=mask.device)
-    last = torch.where(known, places, 0).cummax(-1).values
+    last = torch.where(defined, places, 0).cummax(-1).values
     mean = _without(own.expand_as(weight)) / (rewards.shape[-1] - 1)  # where no other has a token at all
-    baseline = torch.where(known.cummax(-1).values, baseline.gather(-1, last), mean)
+    baseline = torch.where(defined.cummax(-1).values, baseline.gather(-1, last), mean)
     return (own - baseline).flatten(0, 1).where(mask, 0.0)
 
 

@@ -89,11 +89,11 @@ def _by_group(rollouts: RolloutBatch, rule: turn_rules.Rule) -> Float[Tensor, "B
     turns = rollouts.annotation("turns", LACKING)
     rewards = _table(rollouts, rollouts.annotation("step_rewards", LACKING), summed=True)
     states = np.nan_to_num(_table(rollouts, rollouts.annotation("states", LACKING).double())).astype(np.int64)
-    given = np.zeros(rewards.shape)
+    assigned = np.zeros(rewards.shape)
     for start in range(0, len(rewards), rollouts.groups[1]):
         places = slice(start, start + rollouts.groups[1])
-        given[places] = np.nan_to_num(rule(rewards[places], states[places]))
-    table = torch.as_tensor(given, dtype=torch.float64, device=turns.device)
+        assigned[places] = np.nan_to_num(rule(rewards[places], states[places]))
+    table = torch.as_tensor(assigned, dtype=torch.float64, device=turns.device)
     return table.gather(-1, turns.clamp(min=0)) * rollouts.mask
 
 

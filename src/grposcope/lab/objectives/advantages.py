@@ -68,7 +68,7 @@ def shrunk(rewards: Float[Tensor, "*P G"], centre: float = 0.0) -> Float[Tensor,
     if rewards.dim() < 2 or rewards.shape[-2] < 2:
         shrink = torch.ones_like(count)
     else:
-        far, near = (part.sum(-2, keepdim=True) - part for part in (distance, noise))
+        far, near = (distances.sum(-2, keepdim=True) - distances for distances in (distance, noise))
         shrink = _ratio(far.clamp(min=0), far.clamp(min=0) + near)
     baseline = centre + shrink * (others - centre)
     return (own - baseline).where(present & (count > 1), 0.0)
@@ -203,4 +203,6 @@ ALL = {
 def entry(function: Callable[[Tensor], Tensor]) -> Advantage:
     """The entry of an objective's advantage, one of ALL or a `partial` of one; one that needs nothing for others."""
     plain = function.func if isinstance(function, partial) else function
-    return next((known for known in ALL.values() if known.function is plain), Advantage(function, frozenset()))
+    return next(
+        (advantage for advantage in ALL.values() if advantage.function is plain), Advantage(function, frozenset())
+    )

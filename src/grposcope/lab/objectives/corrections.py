@@ -29,12 +29,14 @@ def ratios(
     old, sampler: log-probabilities of the trainer's policy and of the one that drew.
     """
     lengths = mask.sum(-1)
-    kept = lengths > 0
-    if not bool(kept.any()):
+    nonempty = lengths > 0
+    if not bool(nonempty.any()):
         return None
     log = (old.double() - sampler.double())[mask]
-    own = None if advantages is None else advantages[kept].double().numpy(force=True)
-    return Ratios(log.numpy(force=True), lengths[kept].numpy(force=True), own, sampler.double()[mask].numpy(force=True))
+    own = None if advantages is None else advantages[nonempty].double().numpy(force=True)
+    return Ratios(
+        log.numpy(force=True), lengths[nonempty].numpy(force=True), own, sampler.double()[mask].numpy(force=True)
+    )
 
 
 def on_tokens(values: Floats, mask: Bool[Tensor, "B T"], dtype: torch.dtype) -> Float[Tensor, "B T"]:
@@ -51,5 +53,5 @@ def coefficients(
     advantages: Float[Tensor, " B"] | None = None,
 ) -> Float[Tensor, "B T"]:
     """c_t of every token, 0 where masked. advantages: of the rollouts, for corrections that need them."""
-    found = ratios(old, sampler, mask, advantages)
-    return on_tokens(np.empty(0) if found is None else correction.coefficients(found), mask, old.dtype)
+    log_ratios = ratios(old, sampler, mask, advantages)
+    return on_tokens(np.empty(0) if log_ratios is None else correction.coefficients(log_ratios), mask, old.dtype)

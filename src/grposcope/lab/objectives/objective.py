@@ -125,8 +125,10 @@ class Objective:
         entropy: per-token entropies, needed when the objective has an entropy bonus.
         """
         mask = rollouts.mask
-        given = self.token_advantages(rollouts, logp.dtype) if credit is None else credit
-        total = self.partial_loss(logp, logp_old, mask, given, self.coefficients(rollouts).to(logp.dtype), logp_ref)
+        token_credit = self.token_advantages(rollouts, logp.dtype) if credit is None else credit
+        total = self.partial_loss(
+            logp, logp_old, mask, token_credit, self.coefficients(rollouts).to(logp.dtype), logp_ref
+        )
         if self.entropy:
             if entropy is None:
                 raise UserError(f"{self.name} has an entropy bonus; pass the per-token entropies to loss")
@@ -144,8 +146,10 @@ class Objective:
     ) -> Float[Tensor, "B T"]:
         """w = ∂L/∂log π over a whole batch. The entropy bonus is no function of log π(y) and is left out."""
         mask = rollouts.mask
-        given = self.token_advantages(rollouts, logp.dtype) if credit is None else credit
-        return self.partial_weights(logp, logp_old, mask, given, self.coefficients(rollouts).to(logp.dtype), logp_ref)
+        token_credit = self.token_advantages(rollouts, logp.dtype) if credit is None else credit
+        return self.partial_weights(
+            logp, logp_old, mask, token_credit, self.coefficients(rollouts).to(logp.dtype), logp_ref
+        )
 
     def partial_loss(
         self,
@@ -210,9 +214,9 @@ def row_weights(rollouts: RolloutBatch) -> Float[Tensor, " B"]:
     return (rollouts.weights[:, None].double() * share * present).reshape(-1)
 
 
-def _plain(part: Any) -> Any:
-    if isinstance(part, partial):
-        return {"function": part.func.__name__, **part.keywords}
-    if is_dataclass(part) and not isinstance(part, type):
-        return {"function": type(part).__name__.lower(), **asdict(part)}
-    return part.__name__ if callable(part) else part
+def _plain(value: Any) -> Any:
+    if isinstance(value, partial):
+        return {"function": value.func.__name__, **value.keywords}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"function": type(value).__name__.lower(), **asdict(value)}
+    return value.__name__ if callable(value) else value

@@ -24,8 +24,10 @@ def combined(rollouts: RolloutBatch, weights: Sequence[float], how: Aggregation)
     present = ~rollouts.rewards.isnan()
     parts = rollouts.components.where(present[..., None], torch.nan)
     names = tuple(str(j) for j in range(parts.shape[-1]))
-    given = Components.of_groups(names, parts.double().numpy(force=True), rollouts.lengths.double().numpy(force=True))
-    made = combine(given, weights, how).advantages
+    components = Components.of_groups(
+        names, parts.double().numpy(force=True), rollouts.lengths.double().numpy(force=True)
+    )
+    made = combine(components, weights, how).advantages
     return torch.from_numpy(made).reshape(rollouts.rewards.shape).to(rollouts.rewards)
 
 

@@ -114,8 +114,8 @@ def available_memory(device: torch.device) -> float:
     What PyTorch holds of a GPU for later use counts as free: it is given to the next arrays.
     """
     if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return float(torch.cuda.mem_get_info(device)[0] + held)
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0] + cached)
     return free_memory()
 
 

@@ -54,7 +54,7 @@ def accumulate(
     if model.device.type == "cpu":
         _say_slow(reason or _no_passes(model, rollouts))
     model.train(recomputes_activations(model))
-    parts = [_by_autograd(model, rollouts, part, temperature, term) for part in rows.split(micro_batch)]
+    parts = [_by_autograd(model, rollouts, batch, temperature, term) for batch in rows.split(micro_batch)]
     model.eval()
     return torch.cat([logp for logp, _ in parts]), torch.cat([entropy for _, entropy in parts])
 
@@ -100,7 +100,7 @@ def frozen_logprobs(model: PreTrainedModel, rollouts: RolloutBatch, temperature:
     passes = _passes(model, rollouts)
     if passes is not None:
         return passes.logprobs(rollouts, temperature, micro_batch)[0]
-    return _in_parts(rollouts, micro_batch, lambda part: token_logprobs(model, rollouts, part, temperature)[0])
+    return _in_parts(rollouts, micro_batch, lambda batch: token_logprobs(model, rollouts, batch, temperature)[0])
 
 
 @no_gradient
@@ -110,14 +110,14 @@ def collisions(model: PreTrainedModel, rollouts: RolloutBatch, temperature: floa
     passes = _passes(model, rollouts)
     if passes is not None:
         return passes.logprobs(rollouts, temperature, micro_batch)[1]
-    return _in_parts(rollouts, micro_batch, lambda part: token_collisions(model, rollouts, part, temperature))
+    return _in_parts(rollouts, micro_batch, lambda batch: token_collisions(model, rollouts, batch, temperature))
 
 
 def _in_parts(rollouts: RolloutBatch, micro_batch: int, values: Callable[[Tensor], Tensor]) -> Tensor:
     """Values of every token (B, T), from those of `micro_batch` rows (b,) at a time, (b, ≤ T)."""
     rows, width = torch.arange(len(rollouts.mask), device=rollouts.mask.device), rollouts.mask.shape[1]
-    parts = [values(part) for part in rows.split(micro_batch)]
-    return torch.cat([F.pad(part, (0, width - part.shape[1])) for part in parts])
+    parts = [values(batch) for batch in rows.split(micro_batch)]
+    return torch.cat([F.pad(batch_values, (0, width - batch_values.shape[1])) for batch_values in parts])
 
 
 @cpu.with_products

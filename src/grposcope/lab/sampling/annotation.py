@@ -32,14 +32,14 @@ class AnnotationContext:
     learned: Path | None = None
 
 
-def check_numbers(found: Tensor, rollouts: RolloutBatch, policy: Policy, whose: str, remedy: str) -> None:
+def check_numbers(numbers: Tensor, rollouts: RolloutBatch, policy: Policy, whose: str, remedy: str) -> None:
     """UserError that names the first token whose number is not finite. found (B, T); whose: "the teacher"."""
-    bad = (~found.isfinite() & rollouts.mask).nonzero()
+    bad = (~numbers.isfinite() & rollouts.mask).nonzero()
     if not len(bad):
         return
-    row, place = bad[0].tolist()
-    token = policy.tokenizer.decode([int(rollouts.tokens[row, place])])
+    row, column = bad[0].tolist()
+    token = policy.tokenizer.decode([int(rollouts.tokens[row, column])])
     raise UserError(
-        f"{whose} gives {float(found[row, place])} for token {place + 1} ({token!r}) of rollout {row + 1} of the "
+        f"{whose} gives {float(numbers[row, column])} for token {column + 1} ({token!r}) of rollout {row + 1} of the "
         f"batch, and for {len(bad) - 1} others; {remedy}"
     )

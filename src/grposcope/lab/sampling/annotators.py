@@ -25,7 +25,7 @@ from grposcope.lab.tasks import Problem
 
 def annotator(credit: Chosen, context: AnnotationContext) -> Annotator | None:
     """The annotator that a credit needs, None if it needs none; UserError where it cannot be made."""
-    made = next((ANNOTATORS[one] for one in credit.source.needs if one in ANNOTATORS), None)
+    made = next((ANNOTATORS[need] for need in credit.source.needs if need in ANNOTATORS), None)
     return None if made is None else made(credit, context)
 
 
@@ -33,8 +33,8 @@ def _collision(credit: Chosen, context: AnnotationContext) -> Annotator:
     """Σπ² by a forward pass of the policy."""
 
     def annotated(rollouts: RolloutBatch, problems: Sequence[Problem]) -> RolloutBatch:
-        found = collisions(context.policy.model, rollouts, context.temperature, context.micro_batch)
-        return rollouts.annotated(collision=found)
+        squares = collisions(context.policy.model, rollouts, context.temperature, context.micro_batch)
+        return rollouts.annotated(collision=squares)
 
     return annotated
 
@@ -55,7 +55,7 @@ def _teacher(credit: Chosen, context: AnnotationContext) -> Annotator:
     mine, others = policy.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
     if mine != others:
         different = next(token for token in {**others, **mine} if others.get(token) != mine.get(token))
-        there, here = ("unknown" if found is None else f"token {found}" for found in (
+        there, here = ("unknown" if token is None else f"token {token}" for token in (
             others.get(different), mine.get(different)))  # fmt: skip
         raise UserError(
             f"credit {credit.name}: the teacher {name} has another tokenizer than {policy.name} ({different!r} is "
@@ -65,9 +65,9 @@ def _teacher(credit: Chosen, context: AnnotationContext) -> Annotator:
     remedy = "the teacher's weights may be damaged, or its number format too narrow (dtype float32)"
 
     def annotated(rollouts: RolloutBatch, problems: Sequence[Problem]) -> RolloutBatch:
-        found = frozen_logprobs(teacher.model, rollouts, context.temperature, context.micro_batch)
-        check_numbers(found, rollouts, policy, f"the teacher {name}", remedy)
-        return rollouts.annotated(other_logp=found)
+        logprobs = frozen_logprobs(teacher.model, rollouts, context.temperature, context.micro_batch)
+        check_numbers(logprobs, rollouts, policy, f"the teacher {name}", remedy)
+        return rollouts.annotated(other_logp=logprobs)
 
     return annotated
 
@@ -94,9 +94,9 @@ def _feedback(credit: Chosen, context: AnnotationContext) -> Annotator:
             "prompt_ids": ids.repeat_interleave(group, 0),
             "prompt_mask": mask.repeat_interleave(group, 0),
         }
-        found = frozen_logprobs(policy.model, replace(rollouts, **prompts), context.temperature, context.micro_batch)
-        check_numbers(found, rollouts, policy, "the policy with feedback", "continue from an earlier checkpoint")
-        return rollouts.annotated(other_logp=found)
+        logprobs = frozen_logprobs(policy.model, replace(rollouts, **prompts), context.temperature, context.micro_batch)
+        check_numbers(logprobs, rollouts, policy, "the policy with feedback", "continue from an earlier checkpoint")
+        return rollouts.annotated(other_logp=logprobs)
 
     return annotated
 

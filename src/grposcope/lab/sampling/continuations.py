@@ -21,10 +21,10 @@ from grposcope.core.rollouts import Rollout
 from grposcope.lab.objectives import Objective, shaping
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
-from grposcope.lab.sampling.sampler import Sampling, sample
+from grposcope.lab.sampling.draw_settings import DrawSettings
+from grposcope.lab.sampling.sampler import sample
 from grposcope.lab.tasks import faults
 from grposcope.lab.tasks.base import Problem, Task
-from grposcope.lab.tasks.faults import ErrorPolicy
 
 AT_ONCE = 256
 """Continuations that are sampled together, which bounds the memory."""
@@ -72,25 +72,42 @@ class Continuations:
 
     def of_rollout(self, row: int) -> tuple[Rollout, ...]:
         """The continuations of a rollout as they are recorded, in the order of their places."""
-        found = []
+        drawn = []
         for n in (self.row == row).nonzero()[:, 0].tolist():
-            place, u = int(self.place[n]), int(self.which[n])
+            position, u = int(self.place[n]), int(self.which[n])
             numbers = zip(self.texts[u], self.rewards[u].tolist(), self.lengths[u].tolist(), strict=True)
-            found += [
-                Rollout(shared=place, completion=text, reward=reward, length=tokens) for text, reward, tokens in numbers
+            drawn += [
+                Rollout(shared=position, completion=text, reward=reward, length=tokens)
+                for text, reward, tokens in numbers
             ]
-        return tuple(found)
+        return tuple(drawn)
 
     def on_tokens(self, mask: Tensor, values: Tensor | None = None) -> Float[Tensor, "B T"]:
         """Values of the boundaries (by default their means) on the token before each, NaN elsewhere.
 
         mask (B, T): of the rollouts. A boundary before the first token has no token and is left out.
         """
-        given = self.values() if values is None else values
+        prefix_values = self.values() if values is None else values
         table = torch.full(mask.shape, torch.nan, dtype=torch.float64, device=mask.device)
         inside = self.place > 0
-        table[self.row[inside], self.place[inside] - 1] = given[inside]
+        table[self.row[inside], self.place[inside] - 1] = prefix_values[inside]
         return table
+
+
+@dataclass(frozen=True)
+class ContinuationPlan:
+    """What is continued, and how often.
+
+    boundaries (B): of each rollout, tokens of its completion before each; 0 is its prompt.
+    k: continuations from each.
+    share: whether equal texts of one prompt share their continuations; where not, each boundary has its own.
+    at_once: continuations that are sampled together, which changes the draws too.
+    """
+
+    boundaries: Sequence[Sequence[int]]
+    k: int
+    share: bool = True
+    at_once: int = AT_ONCE
 
 
 def continue_from(
@@ -98,38 +115,31 @@ def continue_from(
     task: Task,
     problems: Sequence[Problem],
     rollouts: RolloutBatch,
-    boundaries: Sequence[Sequence[int]],
-    k: int,
-    sampling: Sampling,
+    plan: ContinuationPlan,
+    settings: DrawSettings,
     generator: torch.Generator,
-    *,
-    share: bool = True,
-    at_once: int = AT_ONCE,
-    reward_timeout: float = 0,
-    reward_errors: ErrorPolicy = "fail",
 ) -> Continuations:
     """K fresh continuations from each boundary of each rollout, graded by the task.
 
-    problems (P): of the groups. boundaries (B): of each rollout, tokens of its completion before each; 0 is its prompt.
-    sampling: as the rollouts were drawn; a completion, text before the boundary included, has at most
-    `sampling.max_tokens`. share: whether equal texts of one prompt share their continuations; where not, each boundary
-    has its own. The rest is as in `rollouts.collect`. The result is a function of weights, rollouts, boundaries and the
-    generator's state; `at_once`, the continuations sampled together, changes the draws too.
+    problems (P): of the groups. settings: how the rollouts were drawn and are graded; a completion, text before the
+    boundary included, has at most `settings.sampling.max_tokens`. The result is a function of weights, rollouts, plan
+    and the generator's state.
 
     UserError for K below 1, a boundary outside its rollout, and one that leaves no room for a token.
     """
+    k, boundaries, sampling = plan.k, plan.boundaries, settings.sampling
     if k < 1:
         raise UserError(f"{k} continuations per boundary cannot estimate anything; take K = 1 or more")
     group = rollouts.groups[1]
     rows = [row for row, places in enumerate(boundaries) for _ in places]
-    places = [int(place) for some in boundaries for place in some]
+    places = [int(position) for some in boundaries for position in some]
     texts: dict[tuple[int, ...], int] = {}  # prompt's number and ids up to the boundary -> which
     which: list[int] = []
     first: list[int] = []  # of each text, the boundary that comes first
-    for n, (row, place) in enumerate(zip(rows, places, strict=True)):
-        _check(policy, rollouts, row, place, sampling.max_tokens)
-        own = () if share else (n,)
-        key = (row // group, *own, *_text(rollouts, row, place))
+    for n, (row, position) in enumerate(zip(rows, places, strict=True)):
+        _check(policy, rollouts, row, position, sampling.max_tokens)
+        own = () if plan.share else (n,)
+        key = (row // group, *own, *_text(rollouts, row, position))
         which.append(texts.setdefault(key, len(texts)))
         if which[-1] == len(first):
             first.append(n)
@@ -138,24 +148,24 @@ def continue_from(
     lengths = torch.zeros(len(first), k, dtype=torch.long, device=device)
     written: list[tuple[str, ...]] = [()] * len(first)
     order = sorted(range(len(first)), key=lambda u: places[first[u]])  # those with as much to write together
-    step = max(1, at_once // k)
+    step = max(1, plan.at_once // k)
     for start in range(0, len(order), step):
-        part = order[start : start + step]
-        at = [(rows[first[u]], places[first[u]]) for u in part]
+        batch = order[start : start + step]
+        at = [(rows[first[u]], places[first[u]]) for u in batch]
         ids, mask = _read_so_far(rollouts, at, policy.pad)
         limits = torch.tensor([sampling.max_tokens - place for _, place in at], device=device)
         room = replace(sampling, max_tokens=int(limits.max()))
-        drawn = sample(policy.model, ids, mask, k, room, policy.eos, policy.pad, generator, limits)
+        drawn = sample(policy.model, (ids, mask), k, room, policy.eos, policy.pad, generator, limits)
         before = [rollouts.tokens[row, :place].tolist() for row, place in at for _ in range(k)]
         after = [tokens[inside].tolist() for tokens, inside in zip(drawn.tokens, drawn.mask, strict=True)]
         whole = [[*head, *tail] for head, tail in zip(before, after, strict=True)]
         said = policy.tokenizer.batch_decode(whole, skip_special_tokens=True)
         asked = [problems[row // group] for row, _ in at for _ in range(k)]
-        graded, _ = faults.graded(task, asked, said, reward_timeout, reward_errors)
-        index = torch.tensor(part, device=device)
+        graded, _ = faults.graded(task, asked, said, settings.reward_timeout, settings.reward_errors)
+        index = torch.tensor(batch, device=device)
         rewards[index] = torch.tensor(graded, dtype=torch.float64, device=device).reshape(-1, k)
         lengths[index] = drawn.mask.sum(-1).reshape(-1, k)
-        for j, u in enumerate(part):
+        for j, u in enumerate(batch):
             head = policy.tokenizer.decode(before[j * k], skip_special_tokens=True)
             written[u] = tuple(text.removeprefix(str(head)) for text in said[j * k : (j + 1) * k])
     at_rows, at_places, of = (torch.tensor(some, dtype=torch.long, device=device) for some in (rows, places, which))
@@ -173,18 +183,18 @@ def shaped(continuations: Continuations, objective: Objective, max_tokens: int) 
     return replace(continuations, rewards=continuations.rewards + penalty.reshape(total.shape).to(torch.float64))
 
 
-def _check(policy: Policy, rollouts: RolloutBatch, row: int, place: int, max_tokens: int) -> None:
+def _check(policy: Policy, rollouts: RolloutBatch, row: int, position: int, max_tokens: int) -> None:
     """UserError where nothing can be written at this place of this rollout."""
     length = int(rollouts.mask[row].nonzero()[-1:].sum()) + 1 if bool(rollouts.mask[row].any()) else 0
-    if not 0 <= place <= length or (place == length and not bool(rollouts.truncated[row])):
+    if not 0 <= position <= length or (position == length and not bool(rollouts.truncated[row])):
         raise UserError(
-            f"rollout {row} has {length} tokens, and a continuation from token {place} is not inside it; give "
+            f"rollout {row} has {length} tokens, and a continuation from token {position} is not inside it; give "
             "boundaries before its end"
         )
     prompt = int(rollouts.prompt_mask[row].sum())
-    if place >= max_tokens or prompt + place >= policy.context:
+    if position >= max_tokens or prompt + position >= policy.context:
         raise UserError(
-            f"rollout {row}: {place} tokens after a prompt of {prompt} leave no room for a continuation within "
+            f"rollout {row}: {position} tokens after a prompt of {prompt} leave no room for a continuation within "
             f"completions of {max_tokens} tokens and the {policy.context} tokens of context of model {policy.name}; "
             "raise max_tokens or leave this boundary out"
         )
@@ -195,20 +205,20 @@ def _check(policy: Policy, rollouts: RolloutBatch, row: int, place: int, max_tok
         )
 
 
-def _text(rollouts: RolloutBatch, row: int, place: int) -> list[int]:
-    return [int(token) for token in rollouts.tokens[row, :place].tolist()]
+def _text(rollouts: RolloutBatch, row: int, position: int) -> list[int]:
+    return [int(token) for token in rollouts.tokens[row, :position].tolist()]
 
 
 def _read_so_far(rollouts: RolloutBatch, at: Sequence[tuple[int, int]], pad: int) -> tuple[Tensor, Tensor]:
     """Ids and mask, padded on the left, of each rollout's prompt and its completion up to the place."""
     parts = [
-        torch.cat((rollouts.prompt_ids[row][rollouts.prompt_mask[row]], rollouts.tokens[row, :place]))
-        for row, place in at
+        torch.cat((rollouts.prompt_ids[row][rollouts.prompt_mask[row]], rollouts.tokens[row, :position]))
+        for row, position in at
     ]
-    width = max(len(part) for part in parts)
+    width = max(len(tokens) for tokens in parts)
     ids = torch.full((len(parts), width), pad, dtype=torch.long, device=rollouts.tokens.device)
     mask = torch.zeros(ids.shape, dtype=torch.bool, device=ids.device)
-    for index, part in enumerate(parts):
-        ids[index, width - len(part) :] = part
-        mask[index, width - len(part) :] = True
+    for index, tokens in enumerate(parts):
+        ids[index, width - len(tokens) :] = tokens
+        mask[index, width - len(tokens) :] = True
     return ids, mask

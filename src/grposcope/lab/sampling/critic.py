@@ -74,10 +74,10 @@ class Critic:
         """The rollouts with `values`; UserError that names the first token whose value is not finite."""
         rows = torch.arange(len(rollouts.mask), device=rollouts.mask.device)
         with torch.no_grad():
-            found = torch.cat([self._values(rollouts, part) for part in rows.split(self.micro_batch)])
+            values = torch.cat([self._values(rollouts, batch) for batch in rows.split(self.micro_batch)])
         remedy = "lower the critic's learning rate (value:lr=…), or continue from an earlier checkpoint"
-        check_numbers(found, rollouts, self.policy, "the value head", remedy)
-        return rollouts.annotated(values=found)
+        check_numbers(values, rollouts, self.policy, "the value head", remedy)
+        return rollouts.annotated(values=values)
 
     def learn(self, rollouts: RolloutBatch, generator: torch.Generator) -> Learned:
         """`updates` steps towards the λ-returns of rollouts that have values; the random parts are the generator's."""
@@ -93,8 +93,8 @@ class Critic:
         """One step on the rows (r,); the norm of the gradient, of which one that is not finite is not applied."""
         self.optimizer.zero_grad()
         tokens = int(rollouts.mask[rows].sum())
-        for part in rows.split(self.micro_batch):
-            error = (self._values(rollouts, part) - wanted[part]).where(rollouts.mask[part], 0.0)
+        for batch in rows.split(self.micro_batch):
+            error = (self._values(rollouts, batch) - wanted[batch]).where(rollouts.mask[batch], 0.0)
             (error.square().sum() / max(tokens, 1)).backward()
         learned = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
         norm = torch.nn.utils.clip_grad_norm_(learned, LIMIT)
@@ -108,8 +108,8 @@ class Critic:
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.own):
             states = hidden_states(self.policy.model, self.body, rollouts, rows)
         mask = rollouts.mask[rows]
-        found = self.head(states.float())[:, 0]
-        return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, found)
+        values = self.head(states.float())[:, 0]
+        return torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, values)
 
     @property
     def bytes(self) -> int:
@@ -119,7 +119,7 @@ class Critic:
     def state(self) -> dict[str, Tensor]:
         """Weights and optimiser state, by name."""
         parts = {"head": self.head.state_dict()} | ({"body": self.body.state_dict()} if self.own else {})
-        weights = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+        weights = {f"{module}.{name}": tensor for module, tensors in parts.items() for name, tensor in tensors.items()}
         states = self.optimizer.state_dict()["state"]
         return weights | {f"optimizer.{i}.{name}": value for i, of in states.items() for name, value in of.items()}
 
@@ -154,8 +154,8 @@ def explained_variance(rollouts: RolloutBatch) -> tuple[float, float]:
     of_critic = 1 - _variance((rewards.reshape(-1, 1) - rollouts.token_annotations["values"])[mask]) / spread
     if rewards.shape[1] < 2:
         return of_critic, math.nan
-    left = (advantages.leave_one_out(rewards).reshape(-1, 1) * mask)[mask]
-    return of_critic, 1 - _variance(left) / spread
+    targets = (advantages.leave_one_out(rewards).reshape(-1, 1) * mask)[mask]
+    return of_critic, 1 - _variance(targets) / spread
 
 
 def load(critic: Critic, folder: Path) -> None:

@@ -41,8 +41,8 @@ def decoder(
 
 
 @cache
-def _say_precision(asked: str, given: str) -> None:
-    logger.warning("sampling in %s, not in %s, which only the decoder in C takes", given, asked)
+def _say_precision(asked: str, dtype: str) -> None:
+    logger.warning("sampling in %s, not in %s, which only the decoder in C takes", dtype, asked)
 
 
 @cache

@@ -8,6 +8,7 @@ import torch
 
 from grposcope.core.estimate import Estimate
 from grposcope.lab.policies import Policy, encode
+from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.sampler import Sampling, sample
 from grposcope.lab.sampling.turn_sampler import sample_turns
 from grposcope.lab.tasks import faults
@@ -39,21 +40,22 @@ def evaluate(
     per_problem: dict[str, list[float]] = {}
     size = max(1, CHUNK // samples)
     for start in range(0, len(problems), size):
-        part = problems[start : start + size]
+        batch = problems[start : start + size]
         policy_here: ErrorPolicy = "fail" if reward_errors == "fail" else "zero"
         if task.max_turns > 1:
-            drawn = sample_turns(policy, task, part, samples, sampling, generator, reward_timeout, policy_here)
+            settings = DrawSettings(sampling, reward_timeout=reward_timeout, reward_errors=policy_here)
+            drawn = sample_turns(policy, task, batch, samples, settings, generator)
             completions, rewards = drawn.completions, list(drawn.rewards)
             best = [max(own, default=0.0) for own in drawn.turn_rewards]
         else:
-            ids, mask = encode(policy, [p.prompt for p in part], task.instruction, sampling.max_tokens)
-            completions = sample(policy.model, ids, mask, samples, sampling, policy.eos, policy.pad, generator)
+            ids, mask = encode(policy, [p.prompt for p in batch], task.instruction, sampling.max_tokens)
+            completions = sample(policy.model, (ids, mask), samples, sampling, policy.eos, policy.pad, generator)
             texts = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
-            asked = [p for p in part for _ in range(samples)]
+            asked = [p for p in batch for _ in range(samples)]
             rewards, _ = faults.graded(task, asked, texts, reward_timeout, policy_here)
             best = rewards
         lengths = completions.mask.sum(-1).tolist()
-        for index in range(len(part)):
+        for index in range(len(batch)):
             rows = slice(index * samples, (index + 1) * samples)
             passed = sum(r >= 1 for r in best[rows])
             k = 1

@@ -14,11 +14,10 @@ from grposcope.lab.credit import Chosen, boundaries
 from grposcope.lab.objectives import Objective
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
-from grposcope.lab.sampling.continuations import Continuations, continue_from, shaped
-from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.sampling.continuations import ContinuationPlan, Continuations, continue_from, shaped
+from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.tree_sampler import Tree
 from grposcope.lab.tasks.base import Problem, Task
-from grposcope.lab.tasks.faults import ErrorPolicy
 
 EVERY = 8
 """Tokens between the branchings of a tree where nothing else is asked for."""
@@ -47,28 +46,15 @@ class Generation:
         problems: Sequence[Problem],
         rollouts: RolloutBatch,
         objective: Objective,
-        sampling: Sampling,
+        settings: DrawSettings,
         generator: torch.Generator,
-        reward_timeout: float = 0,
-        reward_errors: ErrorPolicy = "fail",
     ) -> tuple[RolloutBatch, Continuations | None]:
         """The rollouts with the values of their continuations, and these; as they are where the credit needs none."""
         if not self.credit.source.requires(CONTINUATIONS):
             return rollouts, None
-        settings = self.credit.values
-        drawn = continue_from(
-            policy,
-            task,
-            problems,
-            rollouts,
-            self.places(rollouts),
-            settings["k"],
-            sampling,
-            generator,
-            reward_timeout=reward_timeout,
-            reward_errors=reward_errors,
-        )
-        drawn = shaped(drawn, objective, sampling.max_tokens)
+        plan = ContinuationPlan(self.places(rollouts), self.credit.values["k"])
+        drawn = continue_from(policy, task, problems, rollouts, plan, settings, generator)
+        drawn = shaped(drawn, objective, settings.sampling.max_tokens)
         return rollouts.annotated(prefix_values=drawn.on_tokens(rollouts.mask)), drawn
 
     def places(self, rollouts: RolloutBatch) -> boundaries.Places:
@@ -96,8 +82,8 @@ def of(credit: Chosen, task: Task, policy: Policy) -> Generation:
 def tokens_with(policy: Policy, text: str) -> Tensor:
     """Which tokens of the vocabulary contain the text, (V,) bool."""
     size = len(cast(nn.Embedding, policy.model.get_input_embeddings()).weight)
-    known = min(size, len(policy.tokenizer))
-    said = policy.tokenizer.batch_decode([[token] for token in range(known)])
+    vocabulary = min(size, len(policy.tokenizer))
+    said = policy.tokenizer.batch_decode([[token] for token in range(vocabulary)])
     marks = torch.zeros(size, dtype=torch.bool)
-    marks[:known] = torch.tensor([text in one for one in said])
+    marks[:vocabulary] = torch.tensor([text in token_text for token_text in said])
     return marks.to(policy.model.device)

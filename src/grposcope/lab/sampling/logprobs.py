@@ -45,8 +45,8 @@ def token_logprobs(
 def token_collisions(model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor, temperature: float = 1.0) -> Tensor:
     """Σ_v π_v² of the distribution of each token of the given rows (b,), (b, T), 0 where masked, T as above."""
     mask, _, log_all = _distributions(model, rollouts, rows, temperature)
-    found = (2 * log_all).exp().sum(-1)
-    return torch.zeros(mask.shape, dtype=found.dtype, device=found.device).masked_scatter(mask, found)
+    collision = (2 * log_all).exp().sum(-1)
+    return torch.zeros(mask.shape, dtype=collision.dtype, device=collision.device).masked_scatter(mask, collision)
 
 
 def _distributions(
@@ -59,8 +59,8 @@ def _distributions(
         logits_to_keep=packed.ids.shape[1] - packed.prompt + 1,
     ).logits
     # logits of the completions' tokens alone, so that padding costs nothing at the size of the vocabulary
-    kept = (logits[packed.line, packed.column] / (temperature or 1.0)).float()
-    return mask, tokens, kept.log_softmax(-1)
+    scaled = (logits[packed.line, packed.column] / (temperature or 1.0)).float()
+    return mask, tokens, scaled.log_softmax(-1)
 
 
 def hidden_states(model: PreTrainedModel, body: nn.Module, rollouts: RolloutBatch, rows: Tensor) -> Tensor:

@@ -29,8 +29,8 @@ def pass_bytes(model: PreTrainedModel, tokens: int, recomputed: bool = False) ->
 
     recomputed: whether blocks recompute their activations in it.
     """
-    kept = None if recomputed else accumulate.kept_bytes(model)
-    return autograd_bytes(model, tokens, recomputed) if kept is None else float(tokens * kept)
+    saved = None if recomputed else accumulate.kept_bytes(model)
+    return autograd_bytes(model, tokens, recomputed) if saved is None else float(tokens * saved)
 
 
 def autograd_bytes(model: PreTrainedModel, tokens: int, recomputed: bool = False) -> float:
@@ -58,6 +58,6 @@ def step_seconds(model: PreTrainedModel, rows: int, tokens: int, recomputed: boo
     Tokens are drawn one after the other, each in a pass over one token of every row, without the cost of attention. Of
     a model with a decoder in C the first is too long.
     """
-    one = forward_seconds(model, rows, 1)
+    seconds = forward_seconds(model, rows, 1)
     row = forward_seconds(model, 1, tokens)
-    return one * tokens, (BACKWARD + recomputed) * row * rows
+    return seconds * tokens, (BACKWARD + recomputed) * row * rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from grposcope.core.files import atomic
 from grposcope.lab.objectives import Objective
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
+from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.generation import Generation
 from grposcope.lab.sampling.rollouts import collect, drawn_problems, generator, joined
 from grposcope.lab.sampling.sampler import Sampling
@@ -44,6 +45,24 @@ class DrawnRollouts:
     texts: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class DrawPlan:
+    """How a draw is shared and kept.
+
+    folder: rollouts kept there are taken from it, the others are kept there.
+    settings: what the rollouts depend on, by name; rollouts kept under other settings are refused.
+    workers: processes that share the drawing, PROMPTS prompts each in turn; all of them get all rollouts, the same as
+    one process draws.
+    generation: what a credit needs of them, of which continuations are drawn.
+    """
+
+    folder: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    progress: Callable[[str], None] = lambda _: None
+    workers: Workers = ALONE
+    generation: Generation | None = None
+
+
 def draw(
     policy: Policy,
     task: Task,
@@ -51,19 +70,14 @@ def draw(
     sampling: Sampling,
     shape: tuple[int, int],
     seed: int,
-    folder: Path | None = None,
-    settings: Mapping[str, Any] | None = None,
-    progress: Callable[[str], None] = lambda _: None,
-    workers: Workers = ALONE,
-    generation: Generation | None = None,
+    plan: DrawPlan | None = None,
 ) -> DrawnRollouts:
-    """Draw `shape` = (P, G) graded rollouts; rollouts kept in `folder` are taken from there, the others are kept there.
+    """Draw `shape` = (P, G) graded rollouts; `plan` says where they are kept and who shares the work.
 
-    settings: what the rollouts depend on, by name; rollouts kept under other settings are refused. workers: processes
-    that share the drawing, PROMPTS prompts each in turn; all of them get all rollouts, the same as one process draws.
-    generation: what a credit needs of them, of which continuations are drawn. UserError for rollouts kept under other
-    settings, and for a file that cannot be read or written.
+    UserError for rollouts kept under other settings, and for a file that cannot be read or written.
     """
+    draws = plan or DrawPlan()
+    folder, settings, workers, generation = draws.folder, draws.settings, draws.workers, draws.generation
     prompts, group = shape
     problems = task.problems("train")
     own: dict[int, tuple[RolloutBatch, list[str]]] = {}
@@ -72,24 +86,26 @@ def draw(
             continue
         count = min(PROMPTS, prompts - start)
         path = None if folder is None else folder / FOLDER / f"{start:06d}.safetensors"
-        part = None if path is None else _read(path, settings or {}, count, policy.model.device)
-        if part is None:
-            batch = collect(policy, task, problems, objective, sampling, (count, group), seed, start, task.labels_steps)
-            part = batch.rollouts, list(batch.texts)
+        file = None if path is None else _read(path, settings, count, policy.model.device)
+        if file is None:
+            batch = collect(
+                policy, task, problems, objective, sampling, (count, group), seed, start, label_steps=task.labels_steps
+            )
+            file = batch.rollouts, list(batch.texts)
             if generation is not None:
                 stream = generator(seed, "continuations", start, device=policy.model.device)
                 continued, _ = generation.continued(
-                    policy, task, batch.problems, batch.rollouts, objective, sampling, stream
+                    policy, task, batch.problems, batch.rollouts, objective, DrawSettings(sampling), stream
                 )
-                part = continued, part[1]
+                file = continued, file[1]
             if path is not None:
-                _write(path, settings or {}, *part)
-        own[start] = part
+                _write(path, settings, *file)
+        own[start] = file
         if prompts > PROMPTS:
-            progress(f"rollouts of {start + count} of {prompts} prompts")
+            draws.progress(f"rollouts of {start + count} of {prompts} prompts")
     parts = [drawn for _, drawn in sorted(_of_all(own, policy.model.device, workers).items())]
     texts = tuple(text for _, some in parts for text in some)
-    rollouts = joined([part for part, _ in parts], policy.pad)
+    rollouts = joined([batch for batch, _ in parts], policy.pad)
     return DrawnRollouts(rollouts, tuple(drawn_problems(problems, seed, 0, prompts)), texts)
 
 
@@ -99,8 +115,8 @@ def _of_all(
     """The parts that all processes drew, on the device of this one."""
     if workers.size == 1:
         return own
-    every = workers.gathered({start: (part.to("cpu"), texts) for start, (part, texts) in own.items()})
-    return {start: (part.to(device), texts) for some in every for start, (part, texts) in some.items()}
+    every = workers.gathered({start: (batch.to("cpu"), texts) for start, (batch, texts) in own.items()})
+    return {start: (batch.to(device), texts) for some in every for start, (batch, texts) in some.items()}
 
 
 def incomplete(folder: Path) -> bool:

@@ -23,12 +23,12 @@ from grposcope.lab.objectives import Objective, advantages, shaping
 from grposcope.lab.policies import Policy, encode
 from grposcope.lab.rollout_batch import LEFT_PADDED, PER_PROMPT, RolloutBatch, blank
 from grposcope.lab.sampling.continuations import Continuations
+from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.sampler import Completions, Sampling, sample
 from grposcope.lab.sampling.tree_sampler import Tree, sample_trees
 from grposcope.lab.sampling.turn_sampler import sample_turns
 from grposcope.lab.tasks import faults
 from grposcope.lab.tasks.base import Problem, Task
-from grposcope.lab.tasks.faults import ErrorPolicy
 
 RESAMPLE_ROUNDS = 4
 """How many further draws `resample_dead` may take before it makes do with what it has."""
@@ -113,18 +113,6 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class DrawSettings:
-    """How completions are drawn and graded; see `collect`."""
-
-    sampling: Sampling
-    label_steps: bool = False
-    reward_timeout: float = 0
-    reward_errors: ErrorPolicy = "fail"
-    tree: Tree | None = None
-    turn_values: int = 0
-
-
-@dataclass(frozen=True)
 class SomeGroups:
     """Groups of a batch that weights of one version draw. groups: their places among those that are missing."""
 
@@ -134,7 +122,15 @@ class SomeGroups:
 
 
 Samplers = Callable[[int, int, int], Iterable[SomeGroups]]
-"""Of how many groups, a seed and a place in the data: who draws which groups, each of them once."""
+"""From the number of missing groups, the seed and the position in the data: who draws which groups, each once."""
+
+
+@dataclass(frozen=True)
+class CollectSettings(DrawSettings):
+    """How a batch is collected. given: the problems to take; samplers: who draws in place of the policy."""
+
+    given: Sequence[Problem] | None = None
+    samplers: Samplers | None = None
 
 
 def draw(
@@ -145,11 +141,11 @@ def draw(
     if task.max_turns > 1:
         return _draw_turns(policy, task, problems, group, settings, stream)
     ids, mask = encode(policy, [p.prompt for p in problems], task.instruction, sampling.max_tokens)
-    given, levels = (group, sampling, policy.eos, policy.pad, stream), None
+    common, levels = (sampling, policy.eos, policy.pad, stream), None
     if settings.tree is None:
-        completions = sample(policy.model, ids, mask, *given)
+        completions = sample(policy.model, (ids, mask), group, *common)
     else:
-        completions, levels = sample_trees(policy.model, ids, mask, group, settings.tree, *given[1:])
+        completions, levels = sample_trees(policy.model, (ids, mask), group, settings.tree, *common)
     sampled, graded = time.perf_counter() - began, time.perf_counter()
     written = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
     repeated = [p for p in problems for _ in range(group)]
@@ -172,8 +168,7 @@ def _draw_turns(
     if settings.tree is not None:
         raise UserError(f"rollouts of the task {task.name} have turns and cannot be leaves of a tree; use other credit")
     began = time.perf_counter()
-    limits = settings.reward_timeout, settings.reward_errors
-    drawn = sample_turns(policy, task, problems, group, settings.sampling, stream, *limits, k=settings.turn_values)
+    drawn = sample_turns(policy, task, problems, group, settings, stream)
     ids, mask = encode(policy, [p.prompt for p in problems], task.instruction, settings.sampling.max_tokens)
     rewards = torch.tensor(drawn.rewards, dtype=torch.float64).reshape(len(problems), group)
     rollouts = to_rollouts(ids, mask, drawn.completions, rewards, group).annotated(**drawn.annotations())
@@ -216,20 +211,20 @@ def draw_by_several(
     """As `draw`, but some groups by each of the samplers, whose versions the rollouts carry."""
     parts: list[Drawn] = []
     order: list[int] = []
-    for one in samplers:
-        drawn = draw(one.policy, task, [problems[i] for i in one.groups], group, settings, stream)
-        versions = torch.full((len(one.groups),), one.version, device=drawn.rollouts.rewards.device)
+    for sampler in samplers:
+        drawn = draw(sampler.policy, task, [problems[i] for i in sampler.groups], group, settings, stream)
+        versions = torch.full((len(sampler.groups),), sampler.version, device=drawn.rollouts.rewards.device)
         parts.append(replace(drawn, rollouts=replace(drawn.rollouts, versions=versions)))
-        order += one.groups
+        order += sampler.groups
     places = sorted(range(len(order)), key=order.__getitem__)
-    texts = [text for part in parts for text in part.texts]
-    everything = joined([part.rollouts for part in parts], one.policy.pad)
+    texts = [text for drawn in parts for text in drawn.texts]
+    everything = joined([drawn.rollouts for drawn in parts], sampler.policy.pad)
     return Drawn(
         everything.take(torch.tensor(places, device=everything.rewards.device)),
-        [texts[place * group + i] for place in places for i in range(group)],
-        sum(part.errors for part in parts),
-        sum(part.sample_seconds for part in parts),
-        sum(part.grade_seconds for part in parts),
+        [texts[index * group + i] for index in places for i in range(group)],
+        sum(drawn.errors for drawn in parts),
+        sum(drawn.sample_seconds for drawn in parts),
+        sum(drawn.grade_seconds for drawn in parts),
     )
 
 
@@ -242,60 +237,52 @@ def collect(
     shape: tuple[int, int],
     seed: int,
     position: int,
-    label_steps: bool = False,
-    reward_timeout: float = 0,
-    reward_errors: ErrorPolicy = "fail",
-    tree: Tree | None = None,
-    given: Sequence[Problem] | None = None,
-    samplers: Samplers | None = None,
-    turn_values: int = 0,
+    **settings: Any,
 ) -> Batch:
     """One batch of `shape` = (P, G) graded rollouts, on the problems from `position` on, or on P `given` ones.
 
     With `objective.resample_dead`, groups whose rewards are all equal are replaced by further
-    prompts, up to RESAMPLE_ROUNDS times; groups still dead then stay in the batch. With
-    `label_steps` the task's per-step labels are put on the tokens. Grading may take `reward_timeout` seconds each time,
-    0 for no limit; reward_errors says what becomes of rollouts whose reward fails (`lab.tasks.faults.graded`). One that
-    is dropped has the reward NaN and no tokens. tree: how rollouts branch, where their group is one of leaves.
-    samplers: who draws in place of the policy. turn_values: continuations from the state before each turn.
+    prompts, up to RESAMPLE_ROUNDS times; groups still dead then stay in the batch. settings: fields of
+    `CollectSettings`.
     """
     wanted, group = shape
-    settings = DrawSettings(sampling, label_steps, reward_timeout, reward_errors, tree, turn_values)
+    how = CollectSettings(sampling, **settings)
     taken: list[Problem] = []
     parts: list[Drawn] = []
     dead: list[bool] = []
-    for _ in range(RESAMPLE_ROUNDS if objective.resample_dead and given is None else 1):
+    for _ in range(RESAMPLE_ROUNDS if objective.resample_dead and how.given is None else 1):
         missing = wanted - dead.count(False)
-        problems_now = drawn_problems(problems, seed, position, missing) if given is None else list(given)
+        chosen_now = how.given
+        problems_now = drawn_problems(problems, seed, position, missing) if chosen_now is None else list(chosen_now)
         stream = generator(seed, "sample", position, device=policy.model.device)
-        if samplers is None:
-            parts.append(draw(policy, task, problems_now, group, settings, stream))
+        if how.samplers is None:
+            parts.append(draw(policy, task, problems_now, group, how, stream))
         else:
-            drawn_by = samplers(missing, seed, position)
-            parts.append(draw_by_several(drawn_by, task, problems_now, group, settings, stream))
+            drawn_by = how.samplers(missing, seed, position)
+            parts.append(draw_by_several(drawn_by, task, problems_now, group, how, stream))
         taken += problems_now
         dead += dead_groups(parts[-1].rollouts, objective).tolist()
         position += missing
         if not any(dead[-missing:]):
             break
-    texts = [text for part in parts for text in part.texts]
-    kept = sorted(sorted(range(len(dead)), key=dead.__getitem__)[:wanted])  # live groups first, then in order
-    everything = joined([part.rollouts for part in parts], policy.pad)
-    rollouts = everything.take(torch.tensor(kept, device=policy.model.device))
+    texts = [text for drawn in parts for text in drawn.texts]
+    chosen = sorted(sorted(range(len(dead)), key=dead.__getitem__)[:wanted])  # live groups first, then in order
+    everything = joined([drawn.rollouts for drawn in parts], policy.pad)
+    rollouts = everything.take(torch.tensor(chosen, device=policy.model.device))
     plain = rollouts.rewards
     return Batch(
         rollouts=shaped(rollouts, objective, sampling),
-        problems=tuple(taken[i] for i in kept),
-        texts=tuple(texts[i * group + j] for i in kept for j in range(group)),
+        problems=tuple(taken[i] for i in chosen),
+        texts=tuple(texts[i * group + j] for i in chosen for j in range(group)),
         graded=plain,
         drawn=len(texts),
-        tokens=sum(_generated(part.rollouts, tree) + part.further for part in parts),
+        tokens=sum(_generated(drawn.rollouts, how.tree) + drawn.further for drawn in parts),
         dead=dead.count(True) / len(dead),
-        errors=sum(part.errors for part in parts),
+        errors=sum(drawn.errors for drawn in parts),
         position=position,
-        sample_seconds=sum(part.sample_seconds for part in parts),
-        grade_seconds=sum(part.grade_seconds for part in parts),
-        origins=None if tree is None else trees.origins(_levels(rollouts), rollouts.mask, group, tree.widths),
+        sample_seconds=sum(drawn.sample_seconds for drawn in parts),
+        grade_seconds=sum(drawn.grade_seconds for drawn in parts),
+        origins=None if how.tree is None else trees.origins(_levels(rollouts), rollouts.mask, group, how.tree.widths),
     )
 
 
@@ -399,18 +386,18 @@ def texts_of(batch: Batch, groups: int) -> list[Rollout]:
     size = batch.graded.shape[1]
     return [
         Rollout(
-            group=str(place), prompt=batch.problems[place].prompt, completion=batch.texts[row],
-            reward=float(batch.graded[place, row % size]), truncated=bool(batch.rollouts.truncated[row]),
+            group=str(index), prompt=batch.problems[index].prompt, completion=batch.texts[row],
+            reward=float(batch.graded[index, row % size]), truncated=bool(batch.rollouts.truncated[row]),
             stop=stop_of(batch.rollouts, row),
         )
-        for place in places for row in batch.rows(place)
+        for index in places for row in batch.rows(index)
     ]  # fmt: skip
 
 
 def _recorded(policy: Policy, batch: Batch, weights: Tensor, trainer: Tensor | None, row: int) -> Rollout:
     rollouts = batch.rollouts
     p, i = divmod(row, rollouts.groups[1])
-    parent, shared = (-1, 0) if batch.origins is None else (int(part[row]) for part in batch.origins)
+    parent, shared = (-1, 0) if batch.origins is None else (int(origin[row]) for origin in batch.origins)
     read = rollouts.attended[row]
     n = int(read.sum())
     holes = not bool(rollouts.mask[row, :n].all())
@@ -486,7 +473,7 @@ def joined(parts: Sequence[RolloutBatch], pad: int) -> RolloutBatch:
     if len(parts) == 1:
         return parts[0]
 
-    arrays = [part.arrays() for part in parts]
+    arrays = [draws.arrays() for draws in parts]
     return RolloutBatch.of_arrays({name: _stacked([some[name] for some in arrays], name, pad) for name in arrays[0]})
 
 

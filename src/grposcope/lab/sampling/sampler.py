@@ -90,8 +90,7 @@ class Turns:
 @cpu.with_products
 def sample(
     model: PreTrainedModel,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
+    prompts: tuple[Tensor, Tensor],
     group: int,
     sampling: Sampling,
     eos: Tensor,
@@ -99,13 +98,14 @@ def sample(
     generator: torch.Generator | Tensor,
     limits: Tensor | None = None,
 ) -> Completions:
-    """Draw `group` completions for each prompt (P, S) padded on the left; rows are prompt-major.
+    """Draw `group` completions for each of the prompts, whose ids and mask (P, S) are padded on the left, prompt-major.
 
     eos: token ids that end a completion, (E,). generator: the source of random numbers, or the numbers themselves,
     uniform in [0, 1), (B, max_tokens) on the model's device: then a row does not depend on the others, but for rounding
     in its logits. limits (P,): the longest completion of each prompt, where that is not `sampling.max_tokens` for all.
     The result is a function of the weights, the prompts and these numbers alone.
     """
+    prompt_ids, prompt_mask = prompts
     rows, steps = len(prompt_ids) * group, sampling.max_tokens
     device = prompt_ids.device
     tokens = torch.full((rows, steps), pad, device=device)
@@ -123,7 +123,7 @@ def sample(
         drawn = drawn_tokens(decode, logits, sampling, eos, going, together, few, numbers)
         turns.drew(len(drawn.tokens))
         here = slice(t, t + len(drawn.tokens))
-        tokens[live, here], logp[live, here], entropy[live, here] = (part.T for part in drawn)
+        tokens[live, here], logp[live, here], entropy[live, here] = (column.T for column in drawn)
         chosen, t = drawn.tokens[-1], here.stop
         going &= longest[live] > t
         count = int(going.sum())
@@ -238,7 +238,7 @@ def _part_sums(logits: Tensor) -> Tensor:
 
 def sums_in_turn(logits: Tensor) -> Tensor:
     """`_part_sums` (3, B, V / PART), one part after the other."""
-    return torch.stack([_sums(part) for part in logits.split(PART, -1)], -1)
+    return torch.stack([_sums(piece) for piece in logits.split(PART, -1)], -1)
 
 
 def sums_together(logits: Tensor) -> Tensor:
@@ -246,10 +246,10 @@ def sums_together(logits: Tensor) -> Tensor:
     return _sums(F.pad(logits, (0, -logits.shape[-1] % PART), value=-math.inf).unflatten(-1, (-1, PART)))
 
 
-def _sums(part: Tensor) -> Tensor:
+def _sums(logits: Tensor) -> Tensor:
     """Of logits (..., v): the largest, Σ exp z and Σ z exp z, (3, ...)."""
-    largest = part.amax(-1)
-    below = part - largest.clamp(min=torch.finfo(part.dtype).min)[..., None]  # all may be -∞
+    largest = logits.amax(-1)
+    below = logits - largest.clamp(min=torch.finfo(logits.dtype).min)[..., None]  # all may be -∞
     weights = below.exp()
     sums = weights.sum(-1)
     products = below.clamp_(min=_LOG_0).mul_(weights).sum(-1)  # 0 · -∞ is no number
@@ -266,13 +266,13 @@ def _reached_in_parts(logits: Tensor, peak: Tensor, sums: Tensor, uniform: Tenso
     """The token of each row (B,) that a draw falls on: first its part by the `sums` (B, V / PART), then within it."""
     cumulative = sums.cumsum(-1)
     sought = uniform * cumulative[:, -1:]
-    part = torch.searchsorted(cumulative, sought)
-    weight = sums.gather(-1, part)
-    left = (sought - (cumulative.gather(-1, part) - weight)) / weight
-    members = part * PART + torch.arange(min(PART, logits.shape[-1]), device=logits.device)
+    index = torch.searchsorted(cumulative, sought)
+    weight = sums.gather(-1, index)
+    share = (sought - (cumulative.gather(-1, index) - weight)) / weight
+    members = index * PART + torch.arange(min(PART, logits.shape[-1]), device=logits.device)
     inside = (logits.gather(-1, members.clamp(max=logits.shape[-1] - 1)) - peak).exp_()
     inside *= members < logits.shape[-1]  # the last part may be shorter
-    return part[:, 0] * PART + _reached(inside, left.clamp(torch.finfo(left.dtype).tiny, 1))
+    return index[:, 0] * PART + _reached(inside, share.clamp(torch.finfo(share.dtype).tiny, 1))
 
 
 def _cut_tail(probabilities: Tensor, sampling: Sampling) -> Tensor:

@@ -38,8 +38,7 @@ class Tree:
 @cpu.with_products
 def sample_trees(
     model: PreTrainedModel,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
+    prompts: tuple[Tensor, Tensor],
     group: int,
     tree: Tree,
     sampling: Sampling,
@@ -52,7 +51,7 @@ def sample_trees(
     A leaf of a branch that ended early has the same completion as the first leaf of that branch. UserError where the
     leaves do not make up a group.
     """
-    widths = trees.filling(tree.widths, group)
+    widths, (prompt_ids, prompt_mask) = trees.filling(tree.widths, group), prompts
     rows, steps, device = len(prompt_ids) * group, sampling.max_tokens, prompt_ids.device
     spans = torch.tensor([prod(widths[level + 1 :]) for level in range(len(widths))], device=device)
     every_width = torch.tensor([*widths[1:], 1], device=device)  # of the next branching, by level

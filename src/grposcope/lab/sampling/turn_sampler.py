@@ -20,7 +20,8 @@ from grposcope.core.errors import UserError
 from grposcope.core.rollouts import STOPS
 from grposcope.lab.policies import Policy, encode
 from grposcope.lab.rollout_batch import RolloutBatch
-from grposcope.lab.sampling.sampler import Completions, Sampling, sample
+from grposcope.lab.sampling.draw_settings import DrawSettings
+from grposcope.lab.sampling.sampler import Completions, sample
 from grposcope.lab.tasks.base import Problem, Task, Turn, number, raised_in
 from grposcope.lab.tasks.faults import VALUES, ErrorPolicy
 from grposcope.lab.tasks.limits import OutOfTime, time_limit
@@ -80,14 +81,14 @@ class Trajectories:
                 own = ((self.turns[row] == turn) & mask[row]).nonzero()
                 if len(own):
                     paid[row, int(own[-1])], ends[row, int(own[-1])] = reward, True
-        known = {"turns": self.turns, "states": states, "step_rewards": paid.to(mask.device), "step_ends": ends}
+        annotations = {"turns": self.turns, "states": states, "step_rewards": paid.to(mask.device), "step_ends": ends}
         if not self.values:
-            return known
+            return annotations
         valued = torch.full(mask.shape, torch.nan, dtype=torch.float64)
         for row, values in enumerate(self.values):
             for turn, value in enumerate(values, 1):
                 valued[row, (self.turns[row] == turn).cpu()] = value
-        return known | {"turn_values": valued.to(mask.device)}
+        return annotations | {"turn_values": valued.to(mask.device)}
 
 
 def sample_turns(
@@ -95,25 +96,23 @@ def sample_turns(
     task: Task,
     problems: Sequence[Problem],
     group: int,
-    sampling: Sampling,
+    settings: DrawSettings,
     stream: torch.Generator,
-    seconds: float = 0,
-    errors: ErrorPolicy = "fail",
-    k: int = 0,
 ) -> Trajectories:
     """`group` rollouts of each problem, prompt-major; those of a group begin in one state.
 
-    sampling.max_tokens: tokens of a rollout, those of the environment among them. seconds: how long the environment may
-    take for a turn, 0 for no limit. k: continuations from the state before each turn but the first, 0 for none; they
-    draw after the rollouts, which are the same without them. UserError where `turn_end` is no single token, where a
-    state cannot be copied, and under errors "fail" for an environment that raises, hangs or returns something else.
+    settings.sampling.max_tokens: tokens of a rollout, those of the environment among them. settings.reward_timeout: how
+    long the environment may take for a turn. The continuations that give `turn_values` are drawn after the rollouts,
+    which are the same without them. UserError where `turn_end` is no single token, where a state cannot be copied, and
+    under reward_errors "fail" for an environment that raises, hangs or returns something else.
     """
+    sampling, k = settings.sampling, settings.turn_values
     end = _end_token(policy, task)
     ids, mask = encode(policy, [problem.prompt for problem in problems], task.instruction, sampling.max_tokens)
     seeds = torch.randint(2**31, (len(problems),), generator=stream, device=stream.device).tolist()
     episodes = [
-        _Episode(problem, ids[place][mask[place]].tolist(), _started(task, problem, seeds[place]))
-        for place, problem in enumerate(problems)
+        _Episode(problem, ids[row][mask[row]].tolist(), _started(task, problem, seeds[row]))
+        for row, problem in enumerate(problems)
         for _ in range(group)
     ]
     ends = torch.cat([policy.eos, policy.eos.new_tensor([end])])
@@ -124,13 +123,13 @@ def sample_turns(
         if k and turn:
             for own in live:
                 own.before.append((_branched(task, own.state, 0), len(own.tokens)))
-        _take_turn(policy, task, live, turn, sampling, ends, stream, seconds, errors)
+        _take_turn(policy, task, live, turn, settings, ends, stream)
     for own in episodes:
         own.stop = own.stop or "turns"
-    made = _collected(episodes, policy, errors)
+    made = _collected(episodes, policy, settings.reward_errors)
     if not k:
         return made
-    values, further = _continued(policy, task, episodes, k, sampling, ends, stream, seconds, errors)
+    values, further = _continued(policy, task, episodes, settings, ends, stream)
     return replace(made, values=values, further=further)
 
 
@@ -138,14 +137,12 @@ def _continued(
     policy: Policy,
     task: Task,
     episodes: Sequence[_Episode],
-    k: int,
-    sampling: Sampling,
+    settings: DrawSettings,
     ends: Tensor,
     stream: torch.Generator,
-    seconds: float,
-    errors: ErrorPolicy,
 ) -> tuple[tuple[tuple[float, ...], ...], int]:
     """Of each episode mean returns of k continuations from the state before each turn but the first, and tokens."""
+    k, errors = settings.turn_values, settings.reward_errors
     begun: list[tuple[_Episode, int]] = []
     for own in episodes:
         for turn, (state, count) in enumerate(own.before, 1):
@@ -156,7 +153,7 @@ def _continued(
     for turn in range(1, task.max_turns):
         live = [own for own, start in begun if start <= turn and not own.stop]
         if live:
-            _take_turn(policy, task, live, turn, sampling, ends, stream, seconds, errors)
+            _take_turn(policy, task, live, turn, settings, ends, stream)
     returns = [VALUES[errors] if own.failed and errors != "fail" else math.fsum(own.rewards) for own, _ in begun]
     means = iter(_mean(returns[start : start + k]) for start in range(0, len(returns), k))
     values = tuple(tuple(next(means) for _ in own.before) for own in episodes)
@@ -233,38 +230,37 @@ def _take_turn(
     task: Task,
     live: Sequence[_Episode],
     turn: int,
-    sampling: Sampling,
+    settings: DrawSettings,
     ends: Tensor,
     stream: torch.Generator,
-    seconds: float,
-    errors: ErrorPolicy,
 ) -> None:
     """Draw one turn of each episode and let the environment answer."""
+    sampling = settings.sampling
     rows = [own.prompt + own.tokens for own in live]
     width = max(map(len, rows))
     ids = torch.full((len(rows), width), policy.pad, device=ends.device)
     mask = torch.zeros(ids.shape, dtype=torch.bool, device=ends.device)
-    for place, row in enumerate(rows):
-        ids[place, width - len(row) :] = torch.tensor(row, device=ends.device)
-        mask[place, width - len(row) :] = True
+    for index, row in enumerate(rows):
+        ids[index, width - len(row) :] = torch.tensor(row, device=ends.device)
+        mask[index, width - len(row) :] = True
     room = torch.tensor([sampling.max_tokens - len(own.tokens) for own in live], device=ends.device)
     some = replace(sampling, max_tokens=int(room.max()))
-    drawn = sample(policy.model, ids, mask, 1, some, ends, policy.pad, stream, limits=room)
-    for place, own in enumerate(live):
-        kept = drawn.mask[place]
-        tokens = drawn.tokens[place][kept].tolist()
+    drawn = sample(policy.model, (ids, mask), 1, some, ends, policy.pad, stream, limits=room)
+    for index, own in enumerate(live):
+        row_mask = drawn.mask[index]
+        tokens = drawn.tokens[index][row_mask].tolist()
         own.anchors.append(_anchored(task, own))
         own.tokens += tokens
         own.drawn += [True] * len(tokens)
         own.turns += [turn] * len(tokens)
-        own.logp += drawn.logp[place][kept].tolist()
-        own.entropy += drawn.entropy[place][kept].tolist()
-        if bool(drawn.truncated[place]):
+        own.logp += drawn.logp[index][row_mask].tolist()
+        own.entropy += drawn.entropy[index][row_mask].tolist()
+        if bool(drawn.truncated[index]):
             own.rewards.append(0.0)
             own.stop = "length"
             continue
         said = str(policy.tokenizer.decode(tokens, skip_special_tokens=True))
-        answer = _answered(task, own, said, turn, seconds, errors)
+        answer = _answered(task, own, said, turn, settings.reward_timeout, settings.reward_errors)
         own.rewards.append(answer.reward)
         if answer.done:
             own.stop = answer.why

@@ -9,11 +9,11 @@ from typing import Any
 
 import altair as alt
 
+from grposcope import runs_page
 from grposcope.core.answer import Answer, Figure, Table, Word
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run
 from grposcope.core.text import number, visible
-from grposcope.instruments import page as runs_page
 from grposcope.lab.sweeps.drive import RunState
 from grposcope.lab.sweeps.plan import SweepPlan
 from grposcope.lab.sweeps.table import CellResult, SweepTable

@@ -91,8 +91,8 @@ class _Driver:
 
     def drive(self) -> list[RunState]:
         """Until nothing waits and nothing runs."""
-        kept, todo = len(self.states) - len(self.waiting), len(self.waiting)
-        self.say(f"{len(self.states)} runs: {kept} are finished, {todo} to do, {self.launcher.slots} at a time, "
+        finished, todo = len(self.states) - len(self.waiting), len(self.waiting)
+        self.say(f"{len(self.states)} runs: {finished} are finished, {todo} to do, {self.launcher.slots} at a time, "
                  f"{self.launcher.threads} threads each")  # fmt: skip
         try:
             while self.waiting or self.running:
@@ -147,10 +147,10 @@ class _Driver:
         """Runs that are over, of all, and the time that the others will take at this pace."""
         over = sum(state.status in ("finished", "failed") for state in self.states)
         timed = [state.seconds for state in self.states if state.seconds and state.status == "finished"]
-        left = len(self.states) - over
-        if not timed or not left:
+        remaining = len(self.states) - over
+        if not timed or not remaining:
             return f"[{over}/{len(self.states)}]"
-        seconds = left * sum(timed) / len(timed) / min(self.launcher.slots, left)
+        seconds = remaining * sum(timed) / len(timed) / min(self.launcher.slots, remaining)
         return f"[{over}/{len(self.states)}, about {duration(seconds)} left]"
 
 

@@ -148,12 +148,12 @@ def _cells(content: Mapping[str, Any], base: Mapping[str, Any], where: Where) ->
     listed = content.get("cells") or []
     if not isinstance(listed, list):
         raise UserError(f"{where('cells')}: cells is not a list; write - {{group: 4}} for each")
-    for place, entry in enumerate(listed):
-        key = f"cells.{place}"
-        _mapping(entry, key, where)
-        own = {name: value for name, value in entry.items() if name != "name"}
+    for number, cell in enumerate(listed):
+        key = f"cells.{number}"
+        _mapping(cell, key, where)
+        own = {name: value for name, value in cell.items() if name != "name"}
         changes = _settings(own, key, where)
-        name = str(entry.get("name") or ", ".join(f"{name}={value}" for name, value in changes.items()) or "all")
+        name = str(cell.get("name") or ", ".join(f"{name}={value}" for name, value in changes.items()) or "all")
         found.append((name, changes, key))
     cells: list[SweepCell] = []
     folders: dict[str, str] = {}
@@ -189,16 +189,16 @@ def _settings(given: Any, key: str, where: Where) -> dict[str, Any]:
     names = [field.name for field in fields(TrainConfig)]
     settings = {}
     for name, value in given.items():
-        place = where(f"{key}.{name}")
+        path = where(f"{key}.{name}")
         if name in ("seed", "out"):
-            raise UserError(f"{place}: the sweep sets {name} of each run itself; write seeds beside base and grid")
+            raise UserError(f"{path}: the sweep sets {name} of each run itself; write seeds beside base and grid")
         if name not in names:
-            raise UserError(f"{place}: there is no setting {name}; {_nearest(str(name), names)}")
-        settings[name] = _typed(name, value, hints[name], place)
+            raise UserError(f"{path}: there is no setting {name}; {_nearest(str(name), names)}")
+        settings[name] = _typed(name, value, hints[name], path)
     return settings
 
 
-def _typed(name: str, value: Any, hint: Any, place: str) -> Any:
+def _typed(name: str, value: Any, hint: Any, path: str) -> Any:
     """The value as the type of a field; a whole number may stand for any other."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None and types.NoneType in kinds:
@@ -209,36 +209,36 @@ def _typed(name: str, value: Any, hint: Any, place: str) -> Any:
     if type(value) is kind:
         return value
     said = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
-    raise UserError(f"{place}: {name} is {value!r}; it must be {said}")
+    raise UserError(f"{path}: {name} is {value!r}; it must be {said}")
 
 
-def _seeds(given: Any, where: Where) -> tuple[int, ...]:
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
-        return tuple(range(given))
-    whole = isinstance(given, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in given)
-    if not whole or not given or len(set(given)) < len(given):
-        raise UserError(f"{where('seeds')}: seeds is {given!r}; give how many, such as 8, or a list of different seeds")
-    return tuple(given)
+def _seeds(value: Any, where: Where) -> tuple[int, ...]:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return tuple(range(value))
+    whole = isinstance(value, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in value)
+    if not whole or not value or len(set(value)) < len(value):
+        raise UserError(f"{where('seeds')}: seeds is {value!r}; give how many, such as 8, or a list of different seeds")
+    return tuple(value)
 
 
-def _baseline(given: Any, cells: Sequence[SweepCell], where: Where) -> str:
+def _baseline(value: Any, cells: Sequence[SweepCell], where: Where) -> str:
     """The name of the one cell that is meant, by its name or by some of its settings; the first by default."""
-    if given is None:
+    if value is None:
         return cells[0].name
-    if isinstance(given, Mapping):
-        wanted = _settings(given, "baseline", where)
+    if isinstance(value, Mapping):
+        wanted = _settings(value, "baseline", where)
         matching = [cell.name for cell in cells if wanted.items() <= asdict(cell.config).items()]
     else:
-        matching = [cell.name for cell in cells if cell.name == given]
+        matching = [cell.name for cell in cells if cell.name == value]
     if len(matching) != 1:
         names = ", ".join(cell.name for cell in cells[:10])
-        raise UserError(f"{where('baseline')}: {len(matching)} settings are {given!r}; name one of them: {names}")
+        raise UserError(f"{where('baseline')}: {len(matching)} settings are {value!r}; name one of them: {names}")
     return matching[0]
 
 
-def _mapping(given: Any, key: str, where: Where) -> None:
-    if not isinstance(given, Mapping):
-        raise UserError(f"{where(key)}: {given!r} is not a mapping of settings; write {{group: 8}}")
+def _mapping(value: Any, key: str, where: Where) -> None:
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where(key)}: {value!r} is not a mapping of settings; write {{group: 8}}")
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:

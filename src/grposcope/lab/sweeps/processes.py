@@ -71,12 +71,12 @@ class LocalProcesses:
         self._running.clear()
 
     def _environment(self, slot: int) -> Mapping[str, str]:
-        given = {name: str(self.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-        given |= {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
-        return given | ({"CUDA_VISIBLE_DEVICES": _visible(slot, self.gpus)} if self.gpus else {})
+        threads = {name: str(self.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        threads |= {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
+        return threads | ({"CUDA_VISIBLE_DEVICES": _visible(slot, self.gpus)} if self.gpus else {})
 
 
 def _visible(slot: int, gpus: int) -> str:
     """The GPU of a slot, of those that this process sees."""
     seen: Sequence[str] = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return (seen or [str(place) for place in range(gpus)])[slot % gpus]
+    return (seen or [str(index) for index in range(gpus)])[slot % gpus]

@@ -54,13 +54,13 @@ def of_runs(plan: SweepPlan, runs: Mapping[tuple[str, int], Run]) -> SweepTable:
 
 def compared(values: Mapping[str, Mapping[int, float]], baseline: str, metric: str) -> SweepTable:
     """The table of values by cell and seed; values that are not finite are left out."""
-    known = {cell: {s: v for s, v in by_seed.items() if math.isfinite(v)} for cell, by_seed in values.items()}
+    finite = {cell: {s: v for s, v in by_seed.items() if math.isfinite(v)} for cell, by_seed in values.items()}
     rows = []
-    for cell, own in known.items():
+    for cell, own in finite.items():
         row = CellResult(cell, own, Estimate.mean(list(own.values())))
         if cell != baseline:
-            common = [seed for seed in own if seed in known[baseline]]
-            difference = Estimate.mean([own[seed] - known[baseline][seed] for seed in common])
+            common = [seed for seed in own if seed in finite[baseline]]
+            difference = Estimate.mean([own[seed] - finite[baseline][seed] for seed in common])
             row = replace(row, difference=difference, p=paired_p(difference))
         rows.append(row)
     adjusted = [replace(row, adjusted=p) for row, p in zip(rows, holm([row.p for row in rows]), strict=True)]

@@ -79,13 +79,13 @@ class Arithmetic(Task):
     @classmethod
     def parse(cls, argument: str, reward: str | None = None) -> Arithmetic:
         """The task with the options `steps=3,largest=9,…`, its parameters by name."""
-        given, known = options(argument, "arithmetic"), list(inspect.signature(cls).parameters)
-        for key, text in given.items():
-            if key not in known:
-                raise UserError(f"arithmetic has no option {key!r}; its options are {', '.join(known)}")
+        named, names = options(argument, "arithmetic"), list(inspect.signature(cls).parameters)
+        for key, text in named.items():
+            if key not in names:
+                raise UserError(f"arithmetic has no option {key!r}; its options are {', '.join(names)}")
             if key != "ops" and not re.fullmatch(r"-?\d{1,18}", text):
                 raise UserError(f"arithmetic: {key}={text} should be a whole number")
-        values: dict[str, Any] = {key: text if key == "ops" else int(text) for key, text in given.items()}
+        values: dict[str, Any] = {key: text if key == "ops" else int(text) for key, text in named.items()}
         return cls(**values)
 
     def __init__(self, steps: int = 3, largest: int = 9, ops: str = "+-", limit: int = 99, size: int = 5_000):
@@ -99,7 +99,7 @@ class Arithmetic(Task):
             raise UserError(f"arithmetic: size={size} must be at least 1")
         self.length, self.largest, self.ops, self.limit, self.size = steps, largest, ops, limit, size
         self.name = f"arithmetic:steps={steps},largest={largest},ops={ops},limit={limit}"
-        self.max_tokens = sum(3 * (left + 1) + 1 for left in range(steps)) + 4
+        self.max_tokens = sum(3 * (remaining + 1) + 1 for remaining in range(steps)) + 4
 
     @cache  # noqa: B019 - a task lives as long as the process
     def problems(self, split: Split) -> Sequence[Problem]:
@@ -141,8 +141,8 @@ class Arithmetic(Task):
         labelled, start, before = [], 0, problem.prompt.rstrip("=")
         for segment in completion.split("="):
             text = segment.strip()
-            known = value(text)
-            correct = known is not None and known == value(before) and operations(text) < operations(before)
+            answer = value(text)
+            correct = answer is not None and answer == value(before) and operations(text) < operations(before)
             end = start + len(segment) + 1
             labelled.append(Step(start, end, correct))
             start, before = end, text

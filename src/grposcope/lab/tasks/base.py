@@ -162,12 +162,14 @@ class Task:
 
 def part(task: Task) -> Part:
     """What the task has not, of what a run may need of tasks."""
-    known = {
+    capabilities = {
         STEP_ENDS: (task.labels_steps, "labels no steps"),
         STEP_MARK: (task.step_mark, "has no such text"),
         TURNS: (task.max_turns > 1, "has one turn"),
     }
-    lacks = {one: Lack(why, "use another task") for one, (there, why) in known.items() if not there}
+    lacks = {
+        capability: Lack(why, "use another task") for capability, (there, why) in capabilities.items() if not there
+    }
     return Part(f"task {task.name}", lacks=lacks)
 
 
@@ -271,13 +273,13 @@ def _digest(text: str) -> bytes:
 
 def options(text: str, task: str) -> dict[str, str]:
     """`key=value,key=value` as a dict; a comma inside a value is one that no `key=` follows."""
-    given = {}
-    for part in filter(None, re.split(r",(?=\w+=)", text)):
-        key, equals, value = part.partition("=")
+    named = {}
+    for pair in filter(None, re.split(r",(?=\w+=)", text)):
+        key, equals, value = pair.partition("=")
         if not equals or not value:
-            raise UserError(f"{task}: {part!r} is not an option; write key=value, separated by commas")
-        given[key.strip()] = value.strip()
-    return given
+            raise UserError(f"{task}: {pair!r} is not an option; write key=value, separated by commas")
+        named[key.strip()] = value.strip()
+    return named
 
 
 def needed(argument: str, form: str) -> str:
@@ -312,7 +314,7 @@ def as_text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if isinstance(value, list):
-        return ", ".join(as_text(item) for item in value)
+        return ", ".join(as_text(element) for element in value)
     return str(value).strip()
 
 

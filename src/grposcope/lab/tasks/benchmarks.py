@@ -87,11 +87,11 @@ class Benchmark(Task):
     @classmethod
     def parse(cls, argument: str, reward: str | None = None) -> Benchmark:
         """The benchmark of a file or of the hub, with `,train=true` and, on the hub, `,config=…,split=…` behind it."""
-        path, given = needed(argument, cls.form), {}
+        path, settings = needed(argument, cls.form), {}
         while match := re.fullmatch(r"(.*),(train=true|config=[^,=]+|split=[^,=]+)", path):
             path, (key, _, value) = match[1], match[2].partition("=")
-            given[key] = value
-        return cls(path, "train" in given, given.get("config"), given.get("split"))
+            settings[key] = value
+        return cls(path, "train" in settings, settings.get("config"), settings.get("split"))
 
     def __init__(self, path: str, train: bool = False, config: str | None = None, split: str | None = None):
         grading.engine()
@@ -160,8 +160,8 @@ def _recognise(row: Mapping[str, Any], source: str) -> RowFormat:
 def _joined(parts: Sequence[str]) -> str:
     """The parts as one text, with a comma where a part stops in mid-sentence, as those of SVAMP do."""
     text = ""
-    for part in filter(None, parts):
-        text = f"{text}{',' if text[-1:].isalnum() else ''} {part}" if text else part
+    for pair in filter(None, parts):
+        text = f"{text}{',' if text[-1:].isalnum() else ''} {pair}" if text else pair
     return text
 
 

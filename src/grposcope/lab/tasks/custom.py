@@ -54,9 +54,9 @@ class Custom(Task):
 
     def __init__(self, path: str, reward: Reward | Sequence[NamedReward] | None = None):
         several = reward if isinstance(reward, Sequence) else ()
-        self.functions = {one.name: one.function for one in several}
+        self.functions = {reward.name: reward.function for reward in several}
         self.components = tuple(self.functions)
-        self.weights = tuple(one.weight for one in several)
+        self.weights = tuple(reward.weight for reward in several)
         self.path = Path(path).expanduser()
         self.function: Reward | None = self._sum if several else cast("Reward | None", reward)
         self.name = f"jsonl:{self.path.name}"
@@ -127,23 +127,23 @@ def load_rewards(spec: str) -> list[NamedReward]:
 
     UserError for names that come twice, weights that are no numbers or all 0, and as `load_reward`.
     """
-    found: list[NamedReward] = []
+    rewards: list[NamedReward] = []
     module = ""
-    for part in spec.split(","):
-        text, equals, weight = part.strip().partition("=")
+    for word in spec.split(","):
+        text, equals, weight = word.strip().partition("=")
         module, name = text.rpartition(":")[::2] if ":" in text else (module, text)
         try:
             value = float(weight) if equals else 1.0
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise UserError(f"reward {part.strip()}: the weight {weight!r} is not a finite number; write {text}=0.5")
-        found.append(NamedReward(name, load_reward(f"{module}:{name}"), value))
-    names = [one.name for one in found]
+            raise UserError(f"reward {word.strip()}: the weight {weight!r} is not a finite number; write {text}=0.5")
+        rewards.append(NamedReward(name, load_reward(f"{module}:{name}"), value))
+    names = [reward.name for reward in rewards]
     if len(set(names)) < len(names):
         raise UserError(f"reward {spec}: a name is used twice ({', '.join(names)}); every reward needs one of its own")
-    checked_weights([one.weight for one in found], names)
-    return found
+    checked_weights([reward.weight for reward in rewards], names)
+    return rewards
 
 
 def load_reward(spec: str) -> Reward:
@@ -179,17 +179,17 @@ def _problem(row: Mapping[str, Any], where: str, identity: str, graded: bool) ->
 
 def _check_call(function: Reward, problems: Sequence[Problem], path: Path) -> None:
     """UserError for a function that needs what it is not given."""
-    given = [*CALLED_WITH, *dict.fromkeys(name for problem in problems for name in problem.fields)]
+    arguments = [*CALLED_WITH, *dict.fromkeys(name for problem in problems for name in problem.fields)]
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # built in: nothing is known of it
         return
     try:
-        signature.bind(**_wanted(function, {name: [] for name in given}))
+        signature.bind(**_wanted(function, {name: [] for name in arguments}))
     except TypeError as error:
         raise UserError(
             f"reward {getattr(function, '__name__', 'function')}{signature}: {error}; it is called once per batch "
-            f"with these lists of {path}, by name: {', '.join(given)}"
+            f"with these lists of {path}, by name: {', '.join(arguments)}"
         ) from None
 
 

@@ -50,28 +50,28 @@ def equal(answer: str, completion: str) -> bool:
     Raises UserError if math-verify is not installed.
     """
     verify = engine().verify
-    given = marked(completion, line=True)
-    text = (given or completion)[-LONGEST:]
-    if given and _plain(given) == _plain(answer):
+    marked_answer = marked(completion, line=True)
+    text = (marked_answer or completion)[-LONGEST:]
+    if marked_answer and _plain(marked_answer) == _plain(answer):
         return True
     if runaway(text):
         return False
     gold, decimals = _gold(_clean(answer))
     if not gold:
-        return not given and _plain(_stated(completion)) == _plain(answer) != ""
+        return not marked_answer and _plain(_stated(completion)) == _plain(answer) != ""
     return bool(verify(gold, _parsed(_clean(text)), float_rounding=decimals, timeout_seconds=_limit(SECONDS)))
 
 
 def answer_in(answer: str, completion: str) -> str:
     """What of a completion `equal` compares with the reference answer; "" where it can read no answer there."""
-    given = marked(completion, line=True)
+    marked_answer = marked(completion, line=True)
     if not _gold(_clean(answer))[0]:  # compared as text
-        return given or _stated(completion)
-    text = (given or completion)[-LONGEST:]
+        return marked_answer or _stated(completion)
+    text = (marked_answer or completion)[-LONGEST:]
     if runaway(text):
-        return given if given and _plain(given) == _plain(answer) else ""
+        return marked_answer if marked_answer and _plain(marked_answer) == _plain(answer) else ""
     parsed = _parsed(_clean(text))
-    return (given or str(parsed[-1])) if parsed else ""
+    return (marked_answer or str(parsed[-1])) if parsed else ""
 
 
 def marked(completion: str, line: bool = False) -> str | None:

@@ -47,14 +47,14 @@ class HiddenTable(Task):
     @classmethod
     def parse(cls, argument: str, reward: str | None = None) -> HiddenTable:
         """The task with the options `letters=2,cost=0.02,size=2000`."""
-        given, known = options(argument, "hidden_table"), list(inspect.signature(cls).parameters)
-        for key, text in given.items():
-            if key not in known:
-                raise UserError(f"hidden_table has no option {key!r}; its options are {', '.join(known)}")
+        named, names = options(argument, "hidden_table"), list(inspect.signature(cls).parameters)
+        for key, text in named.items():
+            if key not in names:
+                raise UserError(f"hidden_table has no option {key!r}; its options are {', '.join(names)}")
             if not (_DECIMAL if key == "cost" else _WHOLE).fullmatch(text):
                 kind = "number" if key == "cost" else "whole number"
                 raise UserError(f"hidden_table: {key}={text} should be a {kind}")
-        values: dict[str, Any] = {key: float(text) if key == "cost" else int(text) for key, text in given.items()}
+        values: dict[str, Any] = {key: float(text) if key == "cost" else int(text) for key, text in named.items()}
         return cls(**values)
 
     def __init__(self, letters: int = 2, cost: float = 0.02, size: int = 2_000):

@@ -20,15 +20,15 @@ def rows(what: str, name: str, config: str | None, split: str | None, remedy: st
     except ImportError:
         raise UserError(f"{what} from the hub needs the datasets package; {install('hub')}, {remedy}") from None
     try:
-        found = datasets.load_dataset(name, *([config] if config else []), **({"split": split} if split else {}))
+        dataset = datasets.load_dataset(name, *([config] if config else []), **({"split": split} if split else {}))
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UserError(
             f"{what} could not be loaded from the hub ({reason}); check the connection, {remedy}"
         ) from error
-    if split or not hasattr(found, "keys"):
-        return found
-    splits = list(found.keys())
+    if split or not hasattr(dataset, "keys"):
+        return dataset
+    splits = list(dataset.keys())
     if "test" not in splits and len(splits) > 1:
         raise UserError(f"{what} has the splits {', '.join(splits)}; name one, as {what},split={splits[0]}")
-    return found["test" if "test" in splits else splits[0]]
+    return dataset["test" if "test" in splits else splits[0]]

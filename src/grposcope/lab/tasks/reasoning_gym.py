@@ -108,10 +108,10 @@ class ReasoningGym(Task):
     def problems(self, split: Split) -> Sequence[Problem]:
         """The items of the seed in order; held out are those of another seed whose prompt is not in training."""
         if split == "train":
-            return tuple(_problem(item, f"train-{n}") for n, item in enumerate(self._dataset))
+            return tuple(_problem(row, f"train-{n}") for n, row in enumerate(self._dataset))
         trained = {problem.prompt for problem in self.problems("train")}
         other = _create_dataset(self.task, {**self.config, "seed": self.seed + _SEED_DISTANCE, "size": self.heldout})
-        problems = (_problem(item, f"heldout-{n}") for n, item in enumerate(other))
+        problems = (_problem(row, f"heldout-{n}") for n, row in enumerate(other))
         heldout = tuple({p.prompt: p for p in problems if p.prompt not in trained}.values())
         if not heldout:
             raise UserError(
@@ -164,20 +164,20 @@ def _answer(problem: Problem, completion: str) -> str:
     return extracted(completion, lines=problem.answer.count("\n") + 1)
 
 
-def _problem(item: Mapping[str, Any], identity: str) -> Problem:
+def _problem(row: Mapping[str, Any], identity: str) -> Problem:
     """An item as a problem; puzzles with many solutions have no reference answer."""
-    return Problem(identity, item["question"], str(item["answer"] if item["answer"] is not None else ""), item)
+    return Problem(identity, row["question"], str(row["answer"] if row["answer"] is not None else ""), row)
 
 
 def _create_dataset(task: str, config: dict[str, Any]) -> Any:
     """The dataset, or a UserError naming the tasks or fields that come close."""
     gym = _gym()
-    known = gym.factory.DATASETS
-    if task not in known:
-        close = difflib.get_close_matches(task, known, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"the names are {', '.join(sorted(known))}"
+    datasets = gym.factory.DATASETS
+    if task not in datasets:
+        close = difflib.get_close_matches(task, datasets, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"the names are {', '.join(sorted(datasets))}"
         raise UserError(f"reasoning_gym has no task {task!r}; {hint}")
-    options = {field.name for field in fields(known[task][1])}
+    options = {field.name for field in fields(datasets[task][1])}
     unknown = sorted(set(config) - options)
     if unknown:
         names = ", ".join(sorted(options - {"seed", "size"} | {"seed", "size", "heldout", "graded"}))

@@ -25,6 +25,7 @@ from grposcope.lab.sampling import accumulate, generation, pass_cost
 from grposcope.lab.sampling.annotation import AnnotationContext, Annotator
 from grposcope.lab.sampling.annotators import annotator
 from grposcope.lab.sampling.critic import Critic
+from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.generation import Generation
 from grposcope.lab.sampling.rollouts import Batch, collect, generator
 from grposcope.lab.sampling.sampler import Sampling
@@ -102,13 +103,13 @@ class Setup:
             (self.config.prompts, self.config.group),
             seed,
             position,
-            self.needs_steps,
-            self.config.reward_timeout,
-            policy_here,
-            self.generation.tree,
-            given,
-            None if self.stale is None else self.stale.groups,
-            self.generation.turn_values,
+            label_steps=self.needs_steps,
+            reward_timeout=self.config.reward_timeout,
+            reward_errors=policy_here,
+            tree=self.generation.tree,
+            given=given,
+            samplers=None if self.stale is None else self.stale.groups,
+            turn_values=self.generation.turn_values,
         )
         began = time.perf_counter()
         rollouts, continuations = self.generation.continued(
@@ -117,10 +118,8 @@ class Setup:
             batch.problems,
             batch.rollouts,
             self.objective,
-            self.sampling,
+            DrawSettings(self.sampling, reward_timeout=self.config.reward_timeout, reward_errors=policy_here),
             generator(seed, "continuations", position, device=self.policy.model.device),
-            self.config.reward_timeout,
-            policy_here,
         )
         if self.annotator is not None:
             rollouts = self.annotator(batch.rollouts, batch.problems)

@@ -22,10 +22,10 @@ def of_run(run: Run) -> dict[str, dict[str, list[float | None]]]:
     found = {"tokens": tokens(run), "hours": hours(run)}
     axes = {}
     for name, values in found.items():
-        known = np.flatnonzero(np.isfinite(values))
-        if len(known) > 1 and np.all(np.diff(values[known]) >= 0) and values[known[-1]] > values[known[0]]:
-            kept = known[np.unique(np.linspace(0, len(known) - 1, POINTS).astype(int))]
-            axes[name] = {"step": rounded(run.table["step"][kept], 9), "value": rounded(values[kept], 7)}
+        finite = np.flatnonzero(np.isfinite(values))
+        if len(finite) > 1 and np.all(np.diff(values[finite]) >= 0) and values[finite[-1]] > values[finite[0]]:
+            shown = finite[np.unique(np.linspace(0, len(finite) - 1, POINTS).astype(int))]
+            axes[name] = {"step": rounded(run.table["step"][shown], 9), "value": rounded(values[shown], 7)}
     return axes
 
 
@@ -47,13 +47,13 @@ def hours(run: Run) -> Floats:
 def _total(run: Run, name: str) -> Floats:
     """Running sum of a column; steps without a value count as their neighbours. NaN where most steps have none."""
     step, column = run.table["step"], run.table[name]
-    known = np.isfinite(column)
-    if not known.any() or np.any(np.diff(step) <= 0) or known.sum() < COVERED * (step[-1] - step[0] + 1):
+    finite = np.isfinite(column)
+    if not finite.any() or np.any(np.diff(step) <= 0) or finite.sum() < COVERED * (step[-1] - step[0] + 1):
         return _unknown(run)
     every = np.arange(step[0], step[-1] + 1)
-    total = np.cumsum(np.interp(every, step[known], column[known]))
-    found: Floats = np.interp(step, every, total)
-    return found
+    total = np.cumsum(np.interp(every, step[finite], column[finite]))
+    totals: Floats = np.interp(step, every, total)
+    return totals
 
 
 def _unknown(run: Run) -> Floats:

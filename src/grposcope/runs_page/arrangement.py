@@ -29,21 +29,21 @@ MARKED = "diagnosis-"
 
 def arranged(sections: Sequence[Answer], top: Answer | None = None) -> tuple[Answer, ...]:
     """The sections in order. top: of the page of one run; what it says is not repeated, and a curve is drawn once."""
-    known = {name: place for place, name in enumerate(ORDER)}
+    known = {name: index for index, name in enumerate(ORDER)}
 
-    def place(one: tuple[int, Answer]) -> tuple[int, int]:
-        position, answer = one
+    def place(numbered: tuple[int, Answer]) -> tuple[int, int]:
+        position, answer = numbered
         if answer.name in LAST:
             return 2, LAST.index(answer.name)
         if answer.name in THEORY:
             return 1, len(sections) + THEORY.index(answer.name)
         return (0, known[answer.name]) if answer.name in known else (1, position)
 
-    found = [answer for _, answer in sorted(enumerate(sections), key=place)]
+    ordered = [answer for _, answer in sorted(enumerate(sections), key=place)]
     return (
-        tuple(once(marked([_unrepeated(one, set(top.paragraphs)) for one in found])))
+        tuple(once(marked([_unrepeated(section, set(top.paragraphs)) for section in ordered])))
         if top is not None
-        else tuple(found)
+        else tuple(ordered)
     )
 
 
@@ -69,53 +69,55 @@ def _fresh(table: Table, said: set[str]) -> Table | None:
     rows = [tuple(map(shown, row)) for row in table.rows]
     if rows == [tuple(row) for row in table.rows]:
         return table
-    left = [row for row in rows if any(cell != ABOVE for cell in row[1:])]
-    return replace(table, rows=left) if left else None
+    filled = [row for row in rows if any(cell != ABOVE for cell in row[1:])]
+    return replace(table, rows=filled) if filled else None
 
 
 def marked(sections: Sequence[Answer]) -> list[Answer]:
     """The sections with the onsets of the diagnosis on the curves of the panels, and not on a curve of their own."""
     marks = {
-        one.name.removeprefix(MARKED): one
+        figure.name.removeprefix(MARKED): figure
         for answer in sections
-        for one in answer.figures
-        if one.name.startswith(MARKED)
+        for figure in answer.figures
+        if figure.name.startswith(MARKED)
     }
-    panels = {_plain(one.name) for answer in sections for one in answer.figures if not one.name.startswith(MARKED)}
+    panels = {
+        _plain(figure.name) for answer in sections for figure in answer.figures if not figure.name.startswith(MARKED)
+    }
 
-    def drawn(one: Figure) -> Figure | None:
-        if one.name.startswith(MARKED):
-            return None if one.name.removeprefix(MARKED) in panels else one
-        mark = marks.get(_plain(one.name))
+    def drawn(figure: Figure) -> Figure | None:
+        if figure.name.startswith(MARKED):
+            return None if figure.name.removeprefix(MARKED) in panels else figure
+        mark = marks.get(_plain(figure.name))
         if mark is None or "onset" not in mark.data:
-            return one
-        return replace(mark, name=one.name, group=one.group, wide=one.wide)
+            return figure
+        return replace(mark, name=figure.name, group=figure.group, wide=figure.wide)
 
-    return [_with_figures(answer, [drawn(one) for one in answer.figures]) for answer in sections]
+    return [_with_figures(answer, [drawn(figure) for figure in answer.figures]) for answer in sections]
 
 
 def once(sections: Sequence[Answer]) -> list[Answer]:
     """The sections with each of several equal curves drawn once, where it stands first, under the names of all."""
     titles: dict[str, list[str]] = {}
     for answer in sections:
-        for one in answer.figures:
-            names = titles.setdefault(_points(one), [])
-            names += [one.title] * (one.title not in names)
+        for figure in answer.figures:
+            names = titles.setdefault(_points(figure), [])
+            names += [figure.title] * (figure.title not in names)
     seen: set[str] = set()
 
-    def drawn(one: Figure) -> Figure | None:
-        points = _points(one)
+    def drawn(figure: Figure) -> Figure | None:
+        points = _points(figure)
         if points in seen:
             return None
         seen.add(points)
-        return replace(one, title=" = ".join(titles[points]))
+        return replace(figure, title=" = ".join(titles[points]))
 
-    return [_with_figures(answer, [drawn(one) for one in answer.figures]) for answer in sections]
+    return [_with_figures(answer, [drawn(figure) for figure in answer.figures]) for answer in sections]
 
 
 def _with_figures(answer: Answer, figures: Sequence[Figure | None]) -> Answer:
-    kept = [one for one in figures if one is not None]
-    return replace(answer, figures=kept) if len(answer.figures) else answer
+    present = [figure for figure in figures if figure is not None]
+    return replace(answer, figures=present) if len(answer.figures) else answer
 
 
 def _points(figure: Figure) -> str:

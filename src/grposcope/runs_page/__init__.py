@@ -8,16 +8,17 @@ from pathlib import Path
 from grposcope.core.answer import HEADLINE, Answer
 from grposcope.core.run import Run, labels
 from grposcope.core.text import listed
-from grposcope.instruments import all_instruments, ask, axes, unavailable
-from grposcope.instruments.arrangement import arranged
+from grposcope.instruments import all_instruments, ask, unavailable
 from grposcope.render.page import Document, write
+from grposcope.runs_page import axes
+from grposcope.runs_page.arrangement import arranged
 
 
 def document(runs: Sequence[Run]) -> Document:
     """Content of the page about these runs: the top, and the answers of every instrument that has some."""
-    found = tuple(answer for one in all_instruments() for answer in ask(one, runs))
+    answers = tuple(answer for instrument in all_instruments() for answer in ask(instrument, runs))
     first = top(runs)
-    sections = arranged(found, first if len(runs) == 1 else None)
+    sections = arranged(answers, first if len(runs) == 1 else None)
     return Document(tuple(labels(runs)), first, sections, tuple(map(axes.of_run, runs)), identity(runs))
 
 
