@@ -61,7 +61,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """What is imported by now stays: the garbage collector need not look through it after every test."""
-    gc.collect()
     gc.freeze()
 
 

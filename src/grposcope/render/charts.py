@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -63,14 +64,17 @@ LIGHT = {
 
 def figure(
     name: str, title: str, layers: Sequence[alt.Chart | dict[str, Any]], data: Mapping[str, Columns], *,
-    unit: str = "", caption: str = "", height: int = 200, wide: bool = False, resolve: Mapping[str, Any] | None = None,
+    unit: str = "", caption: str = "", height: int = 200, wide: bool = False,
 ) -> Figure:  # fmt: skip
     """A figure of layers, or of what `specified` made of them, as wide as its place on the page, in the theme."""
     spec: dict[str, Any] = {"$schema": SCHEMA, "config": THEME, "width": "container", "height": height}
     spec["layer"] = specified(layers)
-    if resolve:
-        spec["resolve"] = resolve
     return Figure(name, title, spec, data, unit, caption, wide)
+
+
+def independent(drawn: Figure, channel: str) -> Figure:
+    """The figure with a scale of its own per layer for a channel, such as "y"."""
+    return replace(drawn, spec={**drawn.spec, "resolve": {"scale": {channel: "independent"}}})
 
 
 def specified(layers: Sequence[alt.Chart | dict[str, Any]]) -> list[dict[str, Any]]:
@@ -156,7 +160,7 @@ def dotted_line(layer: alt.Chart) -> alt.Chart:
     return layer.mark_line(strokeWidth=2, point=alt.OverlayMarkDef(filled=True, size=40))
 
 
-def with_data(figure: Figure) -> dict[str, Any]:
+def _with_data(figure: Figure) -> dict[str, Any]:
     """The specification with its data in rows, as Vega-Lite expects them."""
     rows = {
         name: [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -169,7 +173,7 @@ def drawn(figure: Figure, kind: str) -> bytes:
     """A figure as a png or svg file, in the light theme on white."""
     import vl_convert
 
-    chart = json.loads(_light(with_data(figure)))
+    chart = json.loads(_light(_with_data(figure)))
     chart |= {"width": 900 if figure.wide else 560, "height": 320, "background": "white", "padding": 16}
     chart["title"] = {"text": figure.title + (f" ({figure.unit})" if figure.unit else ""), "anchor": "start",
                       "color": LIGHT["ink"], "fontSize": 14, "offset": 12}  # fmt: skip
@@ -180,7 +184,7 @@ def drawn(figure: Figure, kind: str) -> bytes:
 
 def chart(figure: Figure) -> alt.LayerChart:
     """A figure as a chart of Altair in the colours of the light theme, with its data."""
-    spec = json.loads(_light(with_data(figure)))
+    spec = json.loads(_light(_with_data(figure)))
     spec |= {"width": 900 if figure.wide else 560, "title": {"text": figure.title, "anchor": "start"}}
     for layer in spec["layer"]:
         if layer.pop("params", None):  # the selection of the page, of whose name Altair would make two

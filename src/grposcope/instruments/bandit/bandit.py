@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -60,20 +60,30 @@ class Simulation:
 
 @dataclass(frozen=True)
 class SweepSettings:
-    """Settings that the runs of one call share; see `Bandit.simulate`."""
+    """Settings that the runs of one call of `Bandit.simulate` share.
+
+    group: rollouts per context and refresh, or None for the exact expected gradient.
+    start: logits, (C, K) or (R, C, K), None for those of the reference.
+    advantage: a name of `advantages.FORMULAS`, with its ddof and advantage_eps.
+    binary: an arm pays 1 with probability r_k, else 0.
+    every: record each so many steps.
+    """
 
     group: int | None
-    advantage: str
-    ratio: Literal["none", "unclipped", "clipped"]
-    clip_low: float
-    clip_high: float
-    optimizer: Literal["sgd", "adam"]
-    beta2: float
-    eps: float
-    kl_in: Literal["reward", "loss"]
-    binary: bool
-    ddof: int | None
-    advantage_eps: float | None
+    start: ArrayLike | None = None
+    advantage: str = "leave_one_out"
+    ratio: Literal["none", "unclipped", "clipped"] = "none"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    beta2: float = 0.999
+    eps: float = 1e-8
+    kl_in: Literal["reward", "loss"] = "reward"
+    binary: bool = False
+    ddof: int | None = None
+    advantage_eps: float | None = None
+    every: int = 1
+    keep_path: bool = False
 
 
 class Bandit:
@@ -144,31 +154,14 @@ class Bandit:
         group: int | None,
         steps: int,
         seeds: ArrayLike = 0,
-        *,
-        start: ArrayLike | None = None,
-        advantage: str = "leave_one_out",
-        ratio: Literal["none", "unclipped", "clipped"] = "none",
-        clip_low: float = 0.2,
-        clip_high: float = 0.2,
-        optimizer: Literal["sgd", "adam"] = "sgd",
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        kl_in: Literal["reward", "loss"] = "reward",
-        binary: bool = False,
-        ddof: int | None = None,
-        advantage_eps: float | None = None,
-        every: int = 1,
-        keep_path: bool = False,
+        **shared: Any,
     ) -> Simulation:
         """Run R runs at once; lr, momentum, interval and seeds broadcast to (R,).
 
-        group: rollouts per context and refresh, or None for the exact expected gradient. start: logits,
-        (C, K) or (R, C, K), default those of the reference. advantage: a name of `advantages.FORMULAS`, with
-        its ddof and advantage_eps. binary: an arm pays 1 with probability r_k, else 0. every: record each
-        so many steps. UserError for settings that cannot work.
+        group and `shared` are the fields of `SweepSettings`. UserError for settings that cannot work.
         """
-        settings = SweepSettings(group, advantage, ratio, clip_low, clip_high, optimizer, beta2, eps, kl_in, binary,
-                            ddof, advantage_eps)  # fmt: skip
+        settings = SweepSettings(group, **shared)
+        every, start = settings.every, settings.start
         rates, betas, intervals, streams = (np.atleast_1d(np.asarray(a)) for a in (lr, momentum, interval, seeds))
         rates, betas, intervals, streams = np.broadcast_arrays(rates, betas, intervals, streams)
         self._check(settings, rates, betas, intervals, steps, every)
@@ -177,7 +170,7 @@ class Bandit:
         logits = np.array(np.broadcast_to(begin, (runs, contexts, arms)))
         recorded = np.arange(0, steps + 1, every)
         value, observed = np.empty((2, len(recorded), runs))  # a record is a row, written in one go
-        path = np.empty((len(recorded), runs, contexts, arms)) if keep_path else None
+        path = np.empty((len(recorded), runs, contexts, arms)) if settings.keep_path else None
         size = max(16, CACHED // (contexts * arms))
         for first in range(0, runs, size):
             rows = slice(first, min(first + size, runs))

@@ -165,11 +165,9 @@ def _figure(curves: Sequence[Curve], onset: int | None, mode: str) -> Figure:
         rule = base.dataset("onset").mark_rule(color="var(--alarm)", strokeDash=[4, 3], strokeWidth=1.5)
         layers.append(rule.encode(base.steps(), tooltip=base.tooltips(mode="since", step="step")))
     title = " and ".join(one.name for one in curves)
-    resolve = {"scale": {"y": "independent"}} if not together else None
-    return base.figure(
-        "verdict", title[:1].upper() + title[1:], layers, data, caption=_caption(curves, onset, mode, together),
-        height=230, wide=True, resolve=resolve,
-    )  # fmt: skip
+    title, caption = title[:1].upper() + title[1:], _caption(curves, onset, mode, together)
+    drawn = base.figure("verdict", title, layers, data, caption=caption, height=230, wide=True)
+    return drawn if together else base.independent(drawn, "y")
 
 
 def _level_marks(curve: Curve, axis: alt.Axis | None, colours: alt.Color, end: float) -> list[alt.Chart]:

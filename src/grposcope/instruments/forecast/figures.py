@@ -61,8 +61,9 @@ def fan(summaries: Sequence[ForecastSummary], names: Sequence[str]) -> Figure:
     ]
 
     layers += [ahead.mark_line(strokeWidth=2.5), base.on_hover(ahead.encode(tooltip=tips))]
-    return base.figure("forecast", "Where the reward is going", layers, data, caption=_explained(summaries),
-                       height=HEIGHT, wide=True, resolve={"scale": {"color": "independent"}})  # fmt: skip
+    title, caption = "Where the reward is going", _explained(summaries)
+    drawn = base.figure("forecast", title, layers, data, caption=caption, height=HEIGHT, wide=True)
+    return base.independent(drawn, "color")
 
 
 def portrait(summary: ForecastSummary) -> Figure | None:

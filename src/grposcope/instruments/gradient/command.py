@@ -14,6 +14,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.gradient import command_rollouts as probe_rollouts
 
 if TYPE_CHECKING:
+    from grposcope.commands.probe_model import ModelSource
     from grposcope.instruments.gradient.probe import Probe
     from grposcope.instruments.gradient.probe_record import ProbeRecord
     from grposcope.lab.objectives import Objective
@@ -188,14 +189,18 @@ def _run(arguments: argparse.Namespace, workers: Workers) -> int:
     paths = {} if folder is None else _write(folder, measured, record, drawn, policy)
     result = answer.of_probe(record)
     say(arguments, terminal.text(result))
-    if folder:
-        shown = f"; grposcope report {source.run} shows it" if folder == source.place else ""
-        again = "" if record.complete else "; the same command continues with these rollouts"
-        say(arguments, f"written to {folder}{shown}{again}")
-    else:
-        say(arguments, "nothing was written; give --out FOLDER to use the probe in plan and report")
+    say(arguments, _where_it_is(folder, source, record.complete))
     finish(arguments, document.of_answer(result) | {"paths": paths})
     return 0 if record.complete else 130
+
+
+def _where_it_is(folder: Path | None, source: ModelSource, complete: bool) -> str:
+    """Where the probe was written, and what can be done with it."""
+    if not folder:
+        return "nothing was written; give --out FOLDER to use the probe in plan and report"
+    shown = f"; grposcope report {source.run} shows it" if folder == source.place else ""
+    again = "" if complete else "; the same command continues with these rollouts"
+    return f"written to {folder}{shown}{again}"
 
 
 def _turns(model: Any, rollouts: RolloutBatch, temperature: float) -> TurnSavings | None:

@@ -16,7 +16,7 @@ What a block keeps per token is observed in the self-check. Measured against pea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,27 +85,20 @@ def needed(
     rows = math.ceil(every / workers.size)
     longest = int(rollouts.prompt_mask.sum(-1).max()) + width
     head, tied = _head(attached)
-    itemsize = 4 if head is None else head.itemsize
-    vocabulary = 0 if head is None else max(head.shape)
+    itemsize, vocabulary = (4, 0) if head is None else (head.itemsize, max(head.shape))
     scores = rows * (width + 1) * vocabulary
-    logits, factor = (
-        scores * itemsize,
-        scores * max(itemsize, 4),
-    )  # as the model computes them, and as they are measured
+    logits, factor = scores * itemsize, scores * max(itemsize, 4)  # as the model computes them, and as measured
     heads = {name for name, p in attached.measured.items() if p is head}
     looked_up = None if tied else _weight(attached, "get_input_embeddings")
     inner = {name: p for name, p in attached.measured.items() if p is not head and p is not looked_up and p.dim() > 1}
-    embedding = looked_up if any(p is looked_up for p in attached.measured.values()) else None
+    measures_embedding = any(p is looked_up for p in attached.measured.values())
 
     saved = attached.bytes_per_token * rows * longest
-    on_heap = (
-        rollouts.mask.device.type == "cpu"
-        and itemsize * rows * longest * getattr(_text(attached), "hidden_size", 0) < cpu.RETURNED
-    )
+    on_heap = _on_heap(attached, rollouts, itemsize * rows * longest)
     more = HEAP if on_heap else 1.0
     block = (more * attached.block_bytes + GRADIENTS * attached.array_bytes) * rows * longest
-    freed = more * attached.block_bytes * rows * longest if on_heap else 0.0  # of the blocks' forward passes
-    block += _scores_of_attention(attached, rollouts) if not bool(rollouts.prompt_mask.all()) else 0.0
+    freed = _if(on_heap, more * attached.block_bytes * rows * longest)  # of the blocks' forward passes
+    block += 0.0 if bool(rollouts.prompt_mask.all()) else _scores_of_attention(attached, rollouts)
     stacks = sorted(
         (sum(p.shape[-2:]) for name, p in inner.items() if p.dim() == 3 and name not in attached.apart), reverse=True
     )
@@ -113,48 +106,66 @@ def needed(
     blocks = checkpointing.every_block(attached.model)
     share = GAPS if recomputes_activations(attached.model) else GAPS_OF_STACKS if stacks else 0.0
     gaps = share * freed * len(blocks)
+    together = cpu.items_held(rollouts.mask.device)
     sides = [sum(p.shape[-2:]) for p in inner.values() if not is_large(p[0].numel() * len(p))]
-    waiting = more * 4 * every * longest * _most_together(sides, cpu.items_held(rollouts.mask.device))
+    waiting = more * 4 * every * longest * _most_together(sides, together)
     sizes = sorted((math.prod(p.shape[-2:]) for p in inner.values()), reverse=True)
-    pair = sizes[:2] if cpu.items_held(rollouts.mask.device) > 1 else sizes[:1]
-    gradients = sum(_gradients(size, weightings) for size in pair)
-    own = _gradients(0 if head is None else head.numel(), weightings) if heads else 0.0
+    gradients = sum(_gradients(size, weightings) for size in sizes[: 1 + (together > 1)])
+    own = _if(bool(heads), _gradients(_entries(head), weightings))
     sketch = SKETCH * vocabulary
     few = 4 * scores if width * rows <= SMALL else 3 * 4 * tokens_at_once(rollouts.mask.device) * vocabulary
-    factors = factor if heads else 0.0  # the score of the head
-    last = 0.0 if tied or not heads else factors + own  # of an untied head that background threads work on
+    factors = _if(bool(heads), factor)  # the score of the head
+    last = _if(not tied and bool(heads), factors + own)  # of an untied head that background threads work on
+    last = _if(not is_large(_entries(head)), last)
     apart_bytes = min(4 * every * sum(attached.measured[name].numel() for name in attached.apart), apart.HELD)
-    wide = wide_head = wide_check = 0.0
-    if cpu.widens(attached.model):  # a product has copies of its factors and its result in float32
-        wide = max((_copies(p.shape[-2:], rows * longest) for p in inner.values()), default=0.0)
-        wide_head = 0.0 if head is None else _copies(head.shape, rows * (width + 1))
-        wide_check = 4.0 * max((math.prod(p.shape[-2:]) for p in attached.measured.values()), default=0)
+    wide, wide_head, wide_check = _widened(attached, inner.values(), head, rows, (longest, width))
     largest = max(((p.numel(), p) for p in attached.measured.values()), key=lambda sized: sized[0])[1]
+    of_embedding = 0.0
+    if looked_up is not None and measures_embedding:
+        of_embedding = _gradients(looked_up.numel(), weightings) + sketch
     return ProbeMemory(
-        check=_check(largest, tied and largest is head) + wide_check if check else 0.0,
+        check=_if(check, _check(largest, tied and largest is head) + wide_check),
         forward=saved + logits + gaps + max(few, block / 2, wide_head),
         head=saved
         + max(logits, factors)
-        + (logits if itemsize < 4 and heads else 0.0)
-        + (0.0 if tied else own + sketch)
+        + _if(itemsize < 4 and bool(heads), logits)
+        + _if(not tied, own + sketch)
         + wide_head
         + freed,
-        blocks=saved
-        + block
-        + gaps
-        + routed
-        + wide
-        + waiting
-        + gradients
-        + (factors if tied else 0.0)
-        + (0.0 if head is None or is_large(head.numel()) else last)
-        + apart_bytes,
-        embedding=apart_bytes
-        + freed
-        + (factors + own + sketch if tied else 0.0)
-        + (0.0 if embedding is None else _gradients(embedding.numel(), weightings) + sketch),
+        blocks=saved + block + gaps + routed + wide + waiting + gradients + _if(tied, factors) + last + apart_bytes,
+        embedding=apart_bytes + freed + _if(tied, factors + own + sketch) + of_embedding,
         pieces=_pieces(every * largest.numel(), rollouts.mask.device),
     )
+
+
+def _on_heap(attached: AttachedModel, rollouts: RolloutBatch, entries: int) -> bool:
+    """Whether the states of so many bytes per unit of width come from the heap of the C library and stay there."""
+    on_cpu = rollouts.mask.device.type == "cpu"
+    return on_cpu and entries * getattr(_text(attached), "hidden_size", 0) < cpu.RETURNED
+
+
+def _entries(weight: Tensor | None) -> int:
+    return 0 if weight is None else weight.numel()
+
+
+def _if(condition: bool, amount: float) -> float:
+    """The bytes where the condition holds, else none."""
+    return amount if condition else 0.0
+
+
+def _widened(
+    attached: AttachedModel, inner: Iterable[Tensor], head: Tensor | None, rows: int, tokens: tuple[int, int]
+) -> tuple[float, float, float]:
+    """Bytes of copies in float32 of a block's, the head's and the check's products; 0 where none are made.
+
+    tokens: of a row, those of the prompt among them, and without.
+    """
+    if not cpu.widens(attached.model):  # else a product has copies of its factors and its result in float32
+        return 0.0, 0.0, 0.0
+    longest, width = tokens
+    wide = max((_copies(p.shape[-2:], rows * longest) for p in inner), default=0.0)
+    wide_head = 0.0 if head is None else _copies(head.shape, rows * (width + 1))
+    return wide, wide_head, 4.0 * max((math.prod(p.shape[-2:]) for p in attached.measured.values()), default=0)
 
 
 def _head(attached: AttachedModel) -> tuple[Tensor | None, bool]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from grposcope.core.run import Floats
 from grposcope.instruments.gradient import weightings
 from grposcope.instruments.gradient.probe import Probe, probe
+from grposcope.instruments.gradient.probe_settings import ProbeSettings
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch, rows_of_groups
 from grposcope.lab.workers import ALONE, Workers
@@ -42,26 +43,22 @@ def step_metrics(
     rollouts: RolloutBatch,
     recipe: Objective,
     prompts: int = 4,
-    temperature: float = 1.0,
-    seed: int = 0,
-    credit: str | Tensor = "outcome",
-    learning_rate: float | None = None,
-    check: bool = True,
     workers: Workers = ALONE,
     own: bool = True,
     log_ratio: Tensor | None = None,
     keep: Callable[[Probe, Tensor], None] = lambda measured, rows: None,
+    **settings: Any,
 ) -> dict[str, float]:
     """The numbers NAMES of one batch, NaN where nothing can be said.
 
     Dead groups and their prediction are those of the whole batch; everything else is measured on the first `prompts`
-    prompts with a gradient, or on fewer if the batch has fewer. learning_rate: for the share of weights a step would
-    change. check: make the self-check, which takes a sixth of the time. workers: processes that share the probe.
-    credit: a source, or advantages per token (B, T). own: whether the current weights drew the rollouts; where they did
-    not, the best baseline is not told. log_ratio (B, T): log π/π_old of each token, where the update has a ratio.
-    keep: called with the probe, if there is one, and the rollouts of the batch that it is of.
+    prompts with a gradient, or on fewer if the batch has fewer. workers: processes that share the probe. own: whether
+    the current weights drew the rollouts; where they did not, the best baseline is not told. log_ratio (B, T): log
+    π/π_old of each token, where the update has a ratio. keep: called with the probe, if there is one, and the rollouts
+    of the batch that it is of. settings: fields of `ProbeSettings`; without its check a probe takes a sixth less time.
     UserError as from `probe`, but a batch without any gradient is no error; KeyboardInterrupt after Ctrl-C.
     """
+    credit = ProbeSettings(**settings).credit
     weights = weightings.of_recipe(recipe, rollouts, credit, log_ratio=log_ratio).weights
     live = weights.reshape(len(rollouts.rewards), -1).any(-1).nonzero()[:prompts, 0]
     rows = rows_of_groups(live, rollouts.groups[1])
@@ -69,9 +66,8 @@ def step_metrics(
     if len(live):
         few = rollouts.take(live)
         measured = probe(
-            model, few, recipe, credit=credit[rows] if isinstance(credit, Tensor) else credit, temperature=temperature,
-            leading=8, learning_rate=learning_rate, seed=seed, check=check, workers=workers,
-            log_ratio=None if log_ratio is None else log_ratio[rows],
+            model, few, recipe, workers=workers, log_ratio=None if log_ratio is None else log_ratio[rows],
+            **{"leading": 8, **settings, "credit": credit[rows] if isinstance(credit, Tensor) else credit},
         )  # fmt: skip
         if not measured.complete:
             raise KeyboardInterrupt

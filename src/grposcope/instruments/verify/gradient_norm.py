@@ -50,7 +50,7 @@ def measure(
     some = [every[index] for index in token_weights.of_update(every)]
     if loss is None or stated.kl is None or loss.entropy or evidence.whole is False or not math.isfinite(norm):
         return None
-    if not some or any(row.prompt_ids is None or row.completion_ids is None or row.advantages is None for row in some):
+    if not some or not all(map(_can_be_taken, some)):
         return None
     if stated.kl and any(row.reference is None for row in some):
         return None
@@ -69,13 +69,23 @@ def measure(
     precision = precision or str(policy.model.dtype).removeprefix("torch.")
     rounding = 0.0
     if stated.kl and not any(np.any(weight) for weight in weights.policy):
-        random, nats = np.random.default_rng(0), ROUNDING.get(precision, ROUNDING["float32"])
-        noise = [stated.kl * nats * c * random.choice((-1.0, 1.0), len(c)) for c in weights.coefficients]
+        noise = _noise(stated.kl, precision, weights.coefficients)
         rounding = float(_gradient(policy, some, parts, temperature, noise).norm())
     return GradientEvidence(
         step, norm, float(gradient @ gradient), float(pull @ pull), float(gradient @ pull), len(some),
         f"step {step - 1}", precision, rounding,
     )  # fmt: skip
+
+
+def _can_be_taken(row: Rollout) -> bool:
+    """Whether ids and advantages of a rollout are known."""
+    return row.prompt_ids is not None and row.completion_ids is not None and row.advantages is not None
+
+
+def _noise(kl: float, precision: str, coefficients: Sequence[Floats]) -> list[Floats]:
+    """Weights of the KL term as they would be if each log-probability were off by the rounding of a number format."""
+    random, nats = np.random.default_rng(0), ROUNDING.get(precision, ROUNDING["float32"])
+    return [kl * nats * c * random.choice((-1.0, 1.0), len(c)) for c in coefficients]
 
 
 def _parts(rows: Sequence[Rollout]) -> list[list[int]]:
