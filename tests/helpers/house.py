@@ -30,7 +30,7 @@ LIMITS: Mapping[str, float] = {
     "classes with fields": 465,
     WIDE: 7,
     BRANCHING: 20,
-    VAGUE: 3.3,
+    VAGUE: 1.5,
     "rooms that import each other": 0,
     "folders of instruments": 24,
 }

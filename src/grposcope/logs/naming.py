@@ -65,7 +65,9 @@ def plain_keys_and_trainer(table: LogTable) -> LogTable:
         shorter = {key: new for new, key in clocks.items()}
         own = {shorter.get(key, key): column for key, column in columns.items()}
         plain, raw = (own, clocks) if trainer.recognises(own.keys()) else (columns, {})
-    same_files = (one for one in TRAINERS.values() if one.leaves_files_of == name and one.recognises(plain.keys()))
+    same_files = (
+        trainer for trainer in TRAINERS.values() if trainer.leaves_files_of == name and trainer.recognises(plain.keys())
+    )
     trainer = next(same_files, trainer) if name else trainer_of(plain)
     own_trainer = TRAINERS["grposcope"] if table.log.canonical else trainer
     return replace(table, columns=plain, raw=raw, engine=trainer.name, trainer=own_trainer)
@@ -73,7 +75,7 @@ def plain_keys_and_trainer(table: LogTable) -> LogTable:
 
 def keys_of_the_user(table: LogTable) -> LogTable:
     """The keys that the user says; UserError for one that is not in the log, or that already counts steps."""
-    given: dict[str, str] = {}
+    settings: dict[str, str] = {}
     source = table.log.source
     for metric, key in table.hints.columns.items():
         same = _same(key, table.columns, table.raw)
@@ -85,8 +87,8 @@ def keys_of_the_user(table: LogTable) -> LogTable:
                 f'{source}: the key "step" counts steps and cannot be {metric}; give another key for '
                 f"{metric}, or rename it in the log"
             )
-        given[metric] = same[0]
-    return replace(table, given=given) if given else table
+        settings[metric] = same[0]
+    return replace(table, given=settings) if settings else table
 
 
 def of_rollouts(table: LogTable) -> LogTable:
@@ -148,9 +150,9 @@ def one_key_per_metric(table: LogTable) -> LogTable:
         ]  # fmt: skip
         same = [key for key in after if _is_same(old, key, meaning)]
         if len(same) == 1:
-            kept = same[0] if same[0] == reward else old
-            other = same[0] if kept == old else old
-            columns[kept] = np.where(np.isfinite(columns[kept]), columns[kept], columns.pop(other))
+            chosen = same[0] if same[0] == reward else old
+            other = same[0] if chosen == old else old
+            columns[chosen] = np.where(np.isfinite(columns[chosen]), columns[chosen], columns.pop(other))
             notes.append(
                 f"{visible(old, 60)} is called {visible(same[0], 60)} from mid-run on; both are read as one metric"
             )
@@ -187,7 +189,7 @@ def _unprefixed(columns: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str
     """
     plain = {key: _plain(key) for key in columns}
     firsts = {key.partition("/")[0] for key in plain.values()}
-    meaning = any(one in keys.WORDS or keys.SIGNAL.search(one) for one in firsts)
+    meaning = any(word in keys.WORDS or keys.SIGNAL.search(word) for word in firsts)
     if len(firsts) == 1 < len(plain) and all("/" in key for key in plain.values()) and not meaning:
         plain = {key: short.partition("/")[2] for key, short in plain.items()}
     strip = sum(key.startswith("train/") for key in plain.values()) >= 3
@@ -241,11 +243,11 @@ def _text_reward(log: RawLog) -> UserError | None:
     return None
 
 
-def _is_same(one: str, other: str, meaning: Callable[[str], str | None]) -> bool:
-    known = meaning(one), meaning(other)
-    if None not in known:
-        return known[0] == known[1]
-    short, long = sorted((_words(one), _words(other)), key=len)
+def _is_same(word: str, other: str, meaning: Callable[[str], str | None]) -> bool:
+    meanings = meaning(word), meaning(other)
+    if None not in meanings:
+        return meanings[0] == meanings[1]
+    short, long = sorted((_words(word), _words(other)), key=len)
     return bool(short) and short <= long and long - short <= NEUTRAL
 
 

@@ -61,10 +61,10 @@ FEWEST = 3
 def environments(table: LogTable) -> LogTable:
     """The run of each text of a column such as env, where that tells the rows of a step apart."""
     log, step, busy = table.log, table.step, table.busy
-    found = scopes.labelled(log, step, busy & table.rewarded) if log.rows.labels else None
-    if found is None:
+    scoped = scopes.labelled(log, step, busy & table.rewarded) if log.rows.labels else None
+    if scoped is None:
         return table
-    key, of_row = found
+    key, of_row = scoped
     own = {name: column for name, column in table.columns.items() if name != "step"} | {"step": step}
     hints, runs = replace(table.hints, run=None, average=False), {}
     for text in dict.fromkeys(of_row.values()):
@@ -115,7 +115,8 @@ def metrics_of_keys(table: LogTable) -> LogTable:
     notes += _never_a_number(table, meant)
     return table.noting(
         *notes, *map(str, wrong), *assumptions,
-        defined=meant, made=table.trainer.worked_out(table.table, meant), defects=tuple(one.name for one in wrong),
+        defined=meant, made=table.trainer.worked_out(table.table, meant),
+        defects=tuple(defect.name for defect in wrong),
     )  # fmt: skip
 
 
@@ -196,7 +197,7 @@ def _run(table: LogTable) -> Run:
     if table.sparse:
         notes.append(f'{len(table.sparse)} keys occur too rarely for a column of their own; they are under "unknown"')
     own = {defined.get(key, key): column for key, column in table.table.items()}
-    made = {name: one.values for name, one in table.made.items()}
+    made = {name: column.values for name, column in table.made.items()}
     name = log.name or log.source.resolve().name
     run = Run(
         meta=Meta(log.source, table.engine, name, log.status, tuple(dict.fromkeys(notes))),
@@ -208,7 +209,7 @@ def _run(table: LogTable) -> Run:
         summary=table.summary,
         keys={
             **{defined.get(key, key): raw.get(key, key) for key in table.table if key in defined or key in raw},
-            **{name: one.formula for name, one in table.made.items()},
+            **{name: column.formula for name, column in table.made.items()},
         },
         segments=tuple(_segment(table, segment) for segment in table.segments),
         unknown={**log.rows.texts, **table.sparse},

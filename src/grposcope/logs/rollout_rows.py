@@ -241,7 +241,7 @@ def _is_per_token(rewards: list[Any], row: Mapping[str, Any]) -> bool:
 
 
 def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, int) for entry in value)
+    return isinstance(value, list) and all(isinstance(element, int) for element in value)
 
 
 _FITS: Mapping[str, Callable[[Any], bool]] = {
@@ -292,7 +292,7 @@ def _array(value: Any, kind: type, name: str, where: str) -> Any:
         return None
     try:
         made: Any = np.array(
-            [math.nan if entry is None else entry for entry in value] if kind is np.float64 else value, kind
+            [math.nan if element is None else element for element in value] if kind is np.float64 else value, kind
         )
     except (ValueError, TypeError, OverflowError):
         made = np.empty((0, 0))

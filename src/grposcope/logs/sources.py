@@ -38,14 +38,14 @@ _TRIED = 40  # files of a folder
 
 def read(file: LogFile, hints: Hints) -> Run:
     """The run in a file or folder, by the first format and trainer that recognise it; as `grposcope.logs.read`."""
-    place = file.path
+    path = file.path
     try:
-        if file.content is None and not place.exists():
-            raise nothing_there(place, "the folder of a run, or a trainer's log")
-        is_folder = file.content is None and place.is_dir()
-        return _chosen(_folder(place, hints) if is_folder else normalize(read_file(file, hints), hints), hints)
+        if file.content is None and not path.exists():
+            raise nothing_there(path, "the folder of a run, or a trainer's log")
+        is_folder = file.content is None and path.is_dir()
+        return _chosen(_folder(path, hints) if is_folder else normalize(read_file(file, hints), hints), hints)
     except OSError as error:
-        raise unreadable(place, error) from None
+        raise unreadable(path, error) from None
 
 
 def made(log: RawLog, hints: Hints) -> Run:

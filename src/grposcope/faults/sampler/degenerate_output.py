@@ -72,8 +72,10 @@ def _replaced(quantities: Quantities) -> Finding | None:
     before, after = (float(np.median(kl.values[rows])) for rows in (kl.steps < step, kl.steps >= step))
     if after < max(TIMES * before, FAR):
         return None
-    others = [one for name in OTHERS if (one := quantities.get(name, LEAST)) is not None]
-    too = [quantities.key(one.name) for one in others if (at := since_step(one)) is not None and abs(at - step) <= 1]
+    others = [other for name in OTHERS if (other := quantities.get(name, LEAST)) is not None]
+    too = [
+        quantities.key(other.name) for other in others if (at := since_step(other)) is not None and abs(at - step) <= 1
+    ]
     if not too:
         return None
     went = quantities.went(kl.name, before, after)

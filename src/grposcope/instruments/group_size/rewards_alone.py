@@ -239,10 +239,10 @@ def of_single_rewards(run: Run, settings: PlanSettings) -> Table | None:
     )  # fmt: skip
 
 
-def _padded(values: Floats, groups: Groups, kept: NDArray[np.int64]) -> Floats:
+def _padded(values: Floats, groups: Groups, array: NDArray[np.int64]) -> Floats:
     """The rewards (P, n) of some groups, NaN where a group has no such rollout, or one that was not judged."""
-    rewards = np.full((len(kept), int(groups.sizes[kept].max())), math.nan)
-    for row, k in zip(rewards, kept, strict=True):
+    rewards = np.full((len(array), int(groups.sizes[array].max())), math.nan)
+    for row, k in zip(rewards, array, strict=True):
         part = values[groups.offsets[k] : groups.offsets[k + 1]]
         row[: len(part)] = np.where(np.isfinite(part), part, math.nan)
     return rewards
@@ -263,10 +263,10 @@ def last_groups(run: Run, last: int) -> tuple[list[list[float]], tuple[int, int]
     end = int(groups.step.max())
     kept = np.flatnonzero(groups.step > end - last)
     rewards = [groups.rewards[groups.offsets[k] : groups.offsets[k + 1]] for k in kept]
-    bad = next((k for k, part in zip(kept, rewards, strict=True) if not np.isfinite(part).all()), None)
+    bad = next((k for k, reward in zip(kept, rewards, strict=True) if not np.isfinite(reward).all()), None)
     if bad is not None:
         raise UserError(
             f"{run.meta.source}: a reward of step {groups.step[bad]} is not finite; grade it again or remove the group"
         )
     steps = int(groups.step[kept].min()), end
-    return [part.tolist() for part in rewards], steps
+    return [reward.tolist() for reward in rewards], steps

@@ -170,7 +170,9 @@ def pretrain(
 def lessons_for(sums: int, lessons: Sequence[Lesson] = LESSONS) -> tuple[Lesson, ...]:
     """The lessons with as many errors in sums of `sums` operations as they have in those of the model that ships."""
     share = OPERATIONS / sums
-    return tuple(replace(one, slip=min(one.slip * share, 1.0), stray=min(one.stray * share, 1.0)) for one in lessons)
+    return tuple(
+        replace(lesson, slip=min(lesson.slip * share, 1.0), stray=min(lesson.stray * share, 1.0)) for lesson in lessons
+    )
 
 
 def imitate(policy: LlamaForCausalLM, lesson: Lesson, seed: int, sums: int = OPERATIONS) -> None:

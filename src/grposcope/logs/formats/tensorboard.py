@@ -83,7 +83,7 @@ def read(file: LogFile, hints: Hints) -> RawLog:
             runs.append((folder, rows, config, notes))
     if not runs:
         raise UserError(f"{place}: the event files hold no scalars; the run has not logged yet, or logs elsewhere")
-    large = [entry for entry in runs if len(entry[1]) > 1] or runs  # hyperparameters get a file with one row
+    large = [run for run in runs if len(run[1]) > 1] or runs  # hyperparameters get a file with one row
     if len(large) > 1 and (joined := _of_writers({folder: rows for folder, rows, *_ in large})) is not None:
         names = ", ".join(folder.name for folder, *_ in large)
         notes = [f"event files of {len(large)} writers of one run were joined by step: {names}"]

@@ -40,10 +40,10 @@ def read_history(file: LogFile, hints: Hints) -> RawLog:
 def read_model(folder: LogFile, hints: Hints) -> RawLog:
     """The folder of a model: its history, and the groups of its trajectories."""
     log = replace(read_history(LogFile(folder.path / HISTORY), hints), source=folder.path)
-    found = art_trajectories.find(folder.path)
-    if found is not None:
-        log.groups, where, notes = found.groups()
-        log.rollouts = found.texts(where)
+    trajectories = art_trajectories.find(folder.path)
+    if trajectories is not None:
+        log.groups, where, notes = trajectories.groups()
+        log.rollouts = trajectories.texts(where)
         log.notes += notes
     return log
 

@@ -19,12 +19,12 @@ ENDINGS = (".jsonl", ".ndjson", ".json", ".gz")
 """Endings of files that may have a rollout a line."""
 
 
-def find(place: Path) -> WrittenFiles | None:
+def find(path: Path) -> WrittenFiles | None:
     """The rollouts of a file, or of the files rollouts*.jsonl in a folder; None where there are none."""
-    if not _files(place):
+    if not _files(path):
         return None
     notes = list[str]()
-    return WrittenFiles("generic", place, partial(rollouts, notes=notes), sums=True, notes=notes)
+    return WrittenFiles("generic", path, partial(rollouts, notes=notes), sums=True, notes=notes)
 
 
 def _files(place: Path) -> list[Path]:

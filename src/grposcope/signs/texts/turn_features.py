@@ -48,7 +48,7 @@ def of_rollout(row: Rollout) -> tuple[TextTurn, ...]:
         return tuple(turns) or (TextTurn(""),)
     if row.turns is not None and len(row.tokens) == len(row.turns):
         drawn = row.turns >= 0 if row.written is None else (row.turns >= 0) & row.written
-        texts = ["".join(row.tokens[place] for place in np.flatnonzero(drawn & (row.turns == turn)))
+        texts = ["".join(row.tokens[index] for index in np.flatnonzero(drawn & (row.turns == turn)))
                  for turn in range(int(row.turns.max(initial=0)) + 1)]  # fmt: skip
         return tuple(TextTurn(text, written_out(text)) for text in texts)
     text = row.completion or ""
