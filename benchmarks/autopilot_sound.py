@@ -4,9 +4,10 @@
 
 Made logs of 40 to 400 steps, of mean rewards alone and of the rewards of groups, with the noise of their own: prompts
 whose success rates are spread around the level of the step (Beta), and rollouts that are right or not. Kinds: a level,
-near zero, rising, a late rise; rewards times 10; prompts of a finite data set in repeated epochs; the same sorted from
-easy to hard in each epoch; a curriculum whose prompts get harder in stages. In the last two the reward falls though the
-policy gets better: they are counted apart. Printed are counts with Wilson's 95 % interval and what was told.
+near zero, rising, a late rise; rewards times 10; prompts of a finite data set in repeated epochs; a level whose logged
+mean is a moving average, with weight 0.9 on what came before; prompts of a data set sorted from easy to hard in each
+epoch; a curriculum whose prompts get harder in stages. In the last two the reward falls though the policy gets better:
+they are counted apart. Printed are counts with Wilson's 95 % interval and what was told.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from grposcope.instruments.autopilot.policy import AutopilotPolicy
 from grposcope.instruments.autopilot.replay import replay
 from grposcope.maths.intervals import wilson
 
-KINDS = ("level", "near zero", "rising", "late rise", "times 10", "repeated epochs")
+KINDS = ("level", "near zero", "rising", "late rise", "times 10", "repeated epochs", "smoothed")
 HARDER = ("sorted by difficulty", "curriculum")
 
 
@@ -32,6 +33,7 @@ def rates(kind: str, steps: int, prompts: int, random: np.random.Generator) -> n
     share = np.linspace(0, 1, steps)
     level = {
         "level": np.full(steps, random.uniform(0.2, 0.8)), "times 10": np.full(steps, random.uniform(0.2, 0.8)),
+        "smoothed": np.full(steps, random.uniform(0.2, 0.8)),
         "near zero": np.full(steps, 0.02), "late rise": 0.1 + 0.7 / (1 + np.exp(-12 * (share - 0.5))),
     }.get(kind, 0.2 + 0.5 * (1 - np.exp(-4 * share)))  # fmt: skip
     if kind in ("repeated epochs", "sorted by difficulty"):
@@ -54,7 +56,11 @@ def log(kind: str, seed: int, grouped: bool) -> Run:
     steps, prompts = int(random.integers(40, 400)), int(random.choice([4, 8, 16, 32]))
     size, scale = int(random.choice([4, 8, 16])), 10.0 if kind == "times 10" else 1.0
     rewards = scale * (random.random((steps, prompts, size)) < rates(kind, steps, prompts, random)[..., None])
-    table = {"step": np.arange(1, steps + 1.0), "reward": rewards.mean((1, 2))}
+    means = rewards.mean((1, 2))
+    if kind == "smoothed":
+        for step in range(1, steps):
+            means[step] = 0.9 * means[step - 1] + 0.1 * means[step]
+    table = {"step": np.arange(1, steps + 1.0), "reward": means}
     groups = no_groups()
     if grouped:
         names = [f"{step} {prompt}" for step in range(1, steps + 1) for prompt in range(prompts)]

@@ -236,6 +236,22 @@ FAILURES: Mapping[str, Failure] = {
         },
         ("kl", "reward"),
     ),
+    "outage": Failure(
+        lambda rng: {
+            "reward": np.where(np.arange(ROWS) % 20 == 19, around(0.02, 0.005, rng), around(0.4 + 0.3 * U, 0.02, rng)),
+            "length": np.where(np.arange(ROWS) % 20 == 19, 4000.0, around(900, 30, rng)),
+            "heldout": 0.4 + 0.3 * U,
+        },
+        ("reward", "length"),
+    ),
+    "trained beyond the end": Failure(
+        lambda rng: {
+            "length": (width := np.round(around(700, 60, rng))),
+            "length_min": width,
+            "length_max": width,
+        },
+        ("length_min", "length_max"),
+    ),
     "collapsed calls": Failure(
         lambda rng: {
             "agent/calls": np.clip(around(2.0 - 1.95 * ramp(0.2, 0.5), 0.08, rng), 0, None),

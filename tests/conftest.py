@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 from collections.abc import Iterable
@@ -56,6 +57,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         needed = {name for mark in item.iter_markers("needs") for name in mark.args}
         if absent := needed.intersection(config.getoption("--hide")):
             item.add_marker(pytest.mark.skip(reason=f"needs {', '.join(sorted(absent))}"))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the garbage collector need not look through it after every test."""
+    gc.freeze()
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> str:

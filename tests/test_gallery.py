@@ -20,6 +20,7 @@ def test_every_fault_of_a_log_has_a_run_and_a_small_picture() -> None:
     assert set(GALLERY["FAILURES"]) == set(SHOWN)
     for name in SHOWN:
         picture = ROOT / "docs" / "pictures" / "failures" / f"{name.replace(' ', '-')}.svg"
+        assert picture.exists(), f"run docs/failures.py for {picture.name}, then docs/build.py"
         assert picture.stat().st_size < 30_000
         assert f"pictures/failures/{picture.name})" in page
 

@@ -51,7 +51,7 @@ def test_a_document_is_one_line(capsys: pytest.CaptureFixture) -> None:
 
 
 @pytest.mark.needs("diagnosis", "overview")
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("words", "written"),
     [(["report"], "log.jsonl.html"), (["diagnose", "--html", "verdict.html"], "verdict.html"), (["diagnose"], "")],

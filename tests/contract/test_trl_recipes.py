@@ -141,7 +141,17 @@ ABSENT = {"rec_one_side", "opmd", "asymre"}
 """Recipes that TRL's loss cannot express, which are refused there."""
 
 
-@pytest.mark.parametrize("recipe", sorted(recipes.ALL.keys() - recipes.DEFAULT_SETTINGS - ABSENT))
+QUICK = {"grpo", "dr_grpo", "dapo", "gspo", "rloo"}
+"""Recipes that the default tests compare; CI compares all."""
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name in sorted(recipes.ALL.keys() - recipes.DEFAULT_SETTINGS - ABSENT)
+    ],
+)
 def test_the_gradient_is_that_of_trl(recipe: str, tmp_path: Path, errors: dict[str, tuple[float, float]]) -> None:
     """On fresh rollouts, and on the same ones after the weights have moved, where ratios and clips act."""
     reuse = 1 if recipes.ALL[recipe].ratio is ratios.none else 2

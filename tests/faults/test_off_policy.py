@@ -54,7 +54,7 @@ def visible(engine: str, cause: str) -> str:
     return "floor" if cause == "truncated" and not logs.ENGINES[engine].sides else cause
 
 
-QUICK = ("verl", "trl")
+QUICK = ("trl",)
 """Engines whose logs the default tests look at; those of all engines are looked at in CI."""
 
 CASES = [

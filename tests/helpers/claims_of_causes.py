@@ -6,6 +6,7 @@ import math
 import re
 import statistics
 from collections.abc import Sequence
+from itertools import pairwise
 
 from claims import NAME, Check, V, agrees, any_of, key_of, value_of
 from raw_log import RawLog, mean_over
@@ -282,7 +283,66 @@ def dip(raw: RawLog, match: re.Match[str]) -> str:
     return "" if inside and statistics.median(inside) < min(around) else "not below those around"
 
 
+def of_lost_rows(raw: RawLog, match: re.Match[str]) -> str:
+    """ "the reward is A on K of N rows, from step S on, and B on those around them", or a metric that goes B → A there:
+    rows below half of the median of the eleven around them, not at either end."""
+    said, key = match.groupdict(), raw.names["reward"]
+    course = raw.finite(key)
+    values = [value for _, value in course]
+    middle = [statistics.median(values[max(i - 5, 0) : i + 6]) for i in range(len(values))]
+    lost = [i for i, value in enumerate(values) if value < middle[i] - 0.5 * abs(middle[i])]
+    steps = {course[i][0] for i in lost}
+    if said.get("name"):
+        other = raw.finite(key_of(raw, said["name"]) or "")
+        inside, outside = ([value for at, value in other if (at in steps) == there] for there in (True, False))
+        if said.get("v"):
+            return any_of(said["v"], [statistics.median(inside)], 3)
+        return any_of(said["a"], [statistics.median(outside)], 1) or any_of(said["b"], [statistics.median(inside)], 1)
+    around = {j for i in lost for j in range(i - 5, i + 6) if 0 <= j < len(values)} - set(lost)
+    a, b = statistics.median(values[i] for i in lost), statistics.median(values[j] for j in around)
+    if said.get("step") and int(value_of(said["step"])) != course[lost[0]][0]:
+        return f"not step {said['step']} but {course[lost[0]][0]}"
+    if said.get("every") and {y - x for x, y in pairwise(lost)} != {int(value_of(said["every"]))}:
+        return f"rows {lost} are not every {said['every']}"
+    if said.get("k") and int(value_of(said["k"])) != len(lost):
+        return f"not {said['k']} rows but {len(lost)}"
+    return (any_of(said["a"], [a], 1) if said.get("a") else "") or (any_of(said["b"], [b], 1) if said.get("b") else "")
+
+
+def one_length(raw: RawLog, match: re.Match[str]) -> str:
+    """ "all completions of a step have one length in all N rows, A to B tokens"."""
+    said = match.groupdict()
+    least, most = (raw.values(raw.names[name]) for name in ("length_min", "length_max"))
+    if least != most or (said.get("n") and int(value_of(said["n"])) != len(most)):
+        return "they differ, or the rows are others"
+    if not said.get("a"):
+        return ""
+    return any_of(said["a"], [min(most)], 2) or any_of(said["b"], [max(most)], 2)
+
+
+def all_failed(raw: RawLog, match: re.Match[str]) -> str:
+    """ "every rollout failed or has no reward in all N rows": by the counts that Agent Lightning logs."""
+    came = raw.values("training/n_rollouts_w_reward")
+    return "" if not any(came) and len(came) == int(value_of(match["n"])) else "some came back"
+
+
 OF_CAUSES: Sequence[tuple[str, Check]] = (
+    (
+        rf"the reward is (?P<a>{V}) on (?P<k>\d+) of {N} rows, from step {STEP} on, and (?P<b>{V}) on those around them"
+        r"(?:, every (?P<every>\d+) rows)?",
+        of_lost_rows,
+    ),
+    (rf"reward (?P<b>{V}) → (?P<a>{V}) on (?P<k>\d+) rows(?:, every (?P<every>\d+))?", of_lost_rows),
+    (rf"(?P<name>{NAME}) goes (?P<a>{V}) → (?P<b>{V}) there", of_lost_rows),
+    (rf"reward of the lost rows, median: (?P<a>{V})", of_lost_rows),
+    (rf"reward of the rows around them, median: (?P<b>{V})", of_lost_rows),
+    (rf"(?P<name>{NAME}) of the lost rows, median: (?P<v>{V})", of_lost_rows),
+    (rf"longest less shortest completion, largest: {V}", one_length),
+    (
+        rf"all completions of a step have one length in all {N} (?:rows|steps)(?:, (?P<a>{V}) to (?P<b>{V}) tokens)?",
+        one_length,
+    ),
+    (rf"every rollout failed or has no reward in all {N} (?:rows|steps)", all_failed),
     (r"steps? (?P<a>[\d,]*\d)(?: to (?P<b>[\d,]*\d))?, far below those around, left out", dip),
     (
         rf"from one row to the next at step {STEP}, and rises since; the policy did not jump there"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,29 @@ def test_a_trainer_whose_keys_share_a_prefix_is_recognised(tmp_path: Path, other
     assert run.keys["step"] == "mytrainer/step"
     assert run.table["entropy"].tolist() == [1.0] * 5
     assert others.keys() <= run.table.keys(), "what the trainer does not define keeps its name"
+
+
+@pytest.mark.usefixtures("trainer")
+def test_scores_of_evaluations_below_the_prefix_are_those_of_the_run(tmp_path: Path) -> None:
+    run = read(written(tmp_path / "metrics.jsonl", MINE | {"mytrainer/eval/math": 0.4}))
+    assert run.evaluations.metric == ("math",) * 5
+    assert run.evaluations.step.tolist() == [10, 20, 30, 40, 50]
+
+
+@pytest.mark.parametrize("told", [{"keys": {"step": ("round",)}}, {"counters": ("round",)}], ids=["a key", "a counter"])
+def test_the_key_that_a_trainer_says_counts_the_steps(
+    told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = Trainer("rounds", "Rounds", recognises=lambda keys: "round" in keys, **told)
+    monkeypatch.setitem(TRAINERS, "rounds", rounds)
+    row = {"round": 0.0, "reward": 0.5, "eval/math": 0.4}
+    lines = [{**row, "round": 50 * step} for step in range(1, 9)]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = read(path)
+    assert run.table["step"].tolist() == [50 * step for step in range(1, 9)]
+    assert run.evaluations.step.tolist() == [50 * step for step in range(1, 9)]
+    assert not [note for note in run.meta.notes if "counts steps" in note]
 
 
 def test_a_prefix_of_a_run_before_keys_that_are_known_is_taken_off(tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_what_cannot_be_known_is_not() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
 def test_a_short_decline(known: bool) -> None:
     """0.88 to 0.55 in 40 rows with noise of 0.08: found with rollouts known, else never explained away."""

@@ -87,7 +87,8 @@ def test_alarms_and_diagnosis_agree_on_made_up_runs(name: str) -> None:
     _agrees(_made(name, 0))
 
 
-@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 10))])
+@pytest.mark.slow
+@pytest.mark.parametrize("begin", range(10))
 def test_alarms_and_diagnosis_agree_on_the_logs_of_the_tests(begin: int, tmp_path: Path) -> None:
     assert sum(_agrees(read(made.path)) for made in list(fixture_logs.logs(tmp_path))[begin::10]) > 1
 

@@ -1,7 +1,7 @@
 """Vocabulary of the metrics that the package knows, each with its definition.
 
 A metric is a definition, not a key: trainers log the same quantity under different keys, and different quantities under
-the same key. Which key of an engine is which metric stands in `runs/trainers/`, a file per engine.
+the same key. Which key of an engine is which metric stands in `logs/trainers/`, a file per engine.
 """
 
 from __future__ import annotations

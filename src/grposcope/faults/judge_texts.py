@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from grposcope.core.finding import Finding
+from grposcope.core.finding import GRADES, Finding, Grade
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Run, once
 from grposcope.faults import judge
@@ -14,7 +14,8 @@ from grposcope.faults.judge_rollouts import prove
 from grposcope.signs import checkpoints, run_outcome
 from grposcope.signs.rollouts.claims import texts
 from grposcope.signs.rollouts.evidence import PipelineEvidence
-from grposcope.signs.texts import sample
+from grposcope.signs.texts import exploits, sample
+from grposcope.signs.texts.reading import TextReading
 
 
 def with_texts(run: Run, findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -35,6 +36,18 @@ def of_run(run: Run) -> tuple[Finding, ...]:
     evidence = PipelineEvidence(str(run.meta.source), run.meta.engine, tuple(rows), run=run)
     found = prove(evidence, (texts.PROOF,))[texts.PROOF]
     return tuple(replace(own, remedy=_dated(run, own)) for own in found if own.present)
+
+
+def grade_of(reading: TextReading, rows: Sequence[Rollout], run: Run | None) -> Grade | None:
+    """The worst grade of the exploits of a reading that are present, as the verdict on its run gives it; None without.
+
+    run: where these rollouts are from; None where no run can be read there, so that its outcome is not known.
+    """
+    found = [texts.finding(own) for own in exploits.exploits(reading)]
+    proof = replace(texts.PROOF, check=lambda evidence: iter(found))
+    weighed = prove(PipelineEvidence("", "", tuple(rows), run=run), (proof,))[proof]
+    grades = [own.grade for own in weighed if own.present and own.grade is not None]
+    return min(grades, key=GRADES.index) if grades else None
 
 
 def of_rows(rows: Sequence[Rollout], level: float, draws: int, words: int) -> tuple[Finding, ...]:

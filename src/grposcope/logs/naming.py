@@ -54,20 +54,19 @@ def plain_keys_and_trainer(table: LogTable) -> LogTable:
     """Keys without prefixes that all share, with slashes between their parts, and the trainer whose keys they are.
 
     Where a trainer recognises the keys only as logged, as one whose keys all share a prefix, they stay so, but for
-    clocks. The trainer is that which the reader knows, or one that leaves the same files and whose keys these are; else
-    the keys tell it.
+    clocks and evaluations. The trainer is that which the reader knows, or one that leaves the same files and whose keys
+    these are; else the keys tell it.
     """
     name, columns = table.log.engine, dict(table.columns)
     plain, raw = _unprefixed(columns)
     trainer = TRAINERS.get(name, generic.GENERIC) if name else trainer_of(columns)
     if trainer.recognises(columns.keys()) and not trainer.recognises(plain.keys()):
-        clocks = {new: key for new, key in raw.items() if new in CLOCKS}
-        shorter = {key: new for new, key in clocks.items()}
+        renamed = {new: key for new, key in raw.items()
+                   if new in CLOCKS or (keys.BY_PATH.fullmatch(new) and trainer.metric(key) is None)}  # fmt: skip
+        shorter = {key: new for new, key in renamed.items()}
         own = {shorter.get(key, key): column for key, column in columns.items()}
-        plain, raw = (own, clocks) if trainer.recognises(own.keys()) else (columns, {})
-    same_files = (
-        trainer for trainer in TRAINERS.values() if trainer.leaves_files_of == name and trainer.recognises(plain.keys())
-    )
+        plain, raw = (own, renamed) if trainer.recognises(own.keys()) else (columns, {})
+    same_files = (one for one in TRAINERS.values() if one.leaves_files_of == name and one.recognises(plain.keys()))
     trainer = next(same_files, trainer) if name else trainer_of(plain)
     own_trainer = TRAINERS["grposcope"] if table.log.canonical else trainer
     return replace(table, columns=plain, raw=raw, engine=trainer.name, trainer=own_trainer)
@@ -75,7 +74,7 @@ def plain_keys_and_trainer(table: LogTable) -> LogTable:
 
 def keys_of_the_user(table: LogTable) -> LogTable:
     """The keys that the user says; UserError for one that is not in the log, or that already counts steps."""
-    settings: dict[str, str] = {}
+    given: dict[str, str] = {}
     source = table.log.source
     for metric, key in table.hints.columns.items():
         same = _same(key, table.columns, table.raw)
@@ -87,8 +86,8 @@ def keys_of_the_user(table: LogTable) -> LogTable:
                 f'{source}: the key "step" counts steps and cannot be {metric}; give another key for '
                 f"{metric}, or rename it in the log"
             )
-        settings[metric] = same[0]
-    return replace(table, given=settings) if settings else table
+        given[metric] = same[0]
+    return replace(table, given=given) if given else table
 
 
 def of_rollouts(table: LogTable) -> LogTable:
@@ -150,9 +149,9 @@ def one_key_per_metric(table: LogTable) -> LogTable:
         ]  # fmt: skip
         same = [key for key in after if _is_same(old, key, meaning)]
         if len(same) == 1:
-            chosen = same[0] if same[0] == reward else old
-            other = same[0] if chosen == old else old
-            columns[chosen] = np.where(np.isfinite(columns[chosen]), columns[chosen], columns.pop(other))
+            kept = same[0] if same[0] == reward else old
+            other = same[0] if kept == old else old
+            columns[kept] = np.where(np.isfinite(columns[kept]), columns[kept], columns.pop(other))
             notes.append(
                 f"{visible(old, 60)} is called {visible(same[0], 60)} from mid-run on; both are read as one metric"
             )
@@ -189,7 +188,7 @@ def _unprefixed(columns: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str
     """
     plain = {key: _plain(key) for key in columns}
     firsts = {key.partition("/")[0] for key in plain.values()}
-    meaning = any(word in keys.WORDS or keys.SIGNAL.search(word) for word in firsts)
+    meaning = any(one in keys.WORDS or keys.SIGNAL.search(one) for one in firsts)
     if len(firsts) == 1 < len(plain) and all("/" in key for key in plain.values()) and not meaning:
         plain = {key: short.partition("/")[2] for key, short in plain.items()}
     strip = sum(key.startswith("train/") for key in plain.values()) >= 3
@@ -243,11 +242,11 @@ def _text_reward(log: RawLog) -> UserError | None:
     return None
 
 
-def _is_same(word: str, other: str, meaning: Callable[[str], str | None]) -> bool:
-    meanings = meaning(word), meaning(other)
-    if None not in meanings:
-        return meanings[0] == meanings[1]
-    short, long = sorted((_words(word), _words(other)), key=len)
+def _is_same(one: str, other: str, meaning: Callable[[str], str | None]) -> bool:
+    known = meaning(one), meaning(other)
+    if None not in known:
+        return known[0] == known[1]
+    short, long = sorted((_words(one), _words(other)), key=len)
     return bool(short) and short <= long and long - short <= NEUTRAL
 
 

@@ -32,9 +32,32 @@ def rollouts(place: Path, functions: Sequence[str] = ()) -> Rollouts:
     """
     notes = list[str]()
     engine, found = _found(place, functions, notes)
-    rows = tuple(found)
+    rows = without_a_second_copy(tuple(found), notes)
     stray = answers_without_calls(rows)
     return Rollouts(rows, engine, place, notes=tuple(dict.fromkeys([*notes, stray] if stray else notes)))
+
+
+COPIED = 16
+"""Rollouts of one copy, at least, from which a file that holds the same twice was written twice."""
+
+
+def without_a_second_copy(rows: tuple[Rollout, ...], notes: list[str]) -> tuple[Rollout, ...]:
+    """The rows, or their first half where the second is the same rollouts in the same order. notes: takes that it is.
+
+    A file that was appended to twice says nothing of the sampler, and its copies are no further rollouts.
+    """
+    half, odd = divmod(len(rows), 2)
+    if odd or half < COPIED or len({row.completion for row in rows[:half]}) < 2:
+        return rows
+    if any(_said(first) != _said(second) for first, second in zip(rows[:half], rows[half:], strict=True)):
+        return rows
+    notes.append(f"The {half:,} rollouts stand there twice, one copy behind the other; the second is left out.")
+    return rows[:half]
+
+
+def _said(row: Rollout) -> tuple[object, ...]:
+    """What a copy of a rollout has in common with it, whatever its number in the file is."""
+    return row.step, row.prompt, row.completion, row.reward
 
 
 def _found(place: Path, functions: Sequence[str], notes: list[str]) -> tuple[str, Iterable[Rollout]]:

@@ -40,15 +40,16 @@ def steps_as_logged(table: LogTable) -> LogTable:
     NaN for all where none counts steps. A step that counts within each epoch, as it falls just where the epoch goes on
     by one, is counted over all of them.
     """
-    columns, stated = dict(table.columns), table.given.get("step")
-    own = [columns[key] for key in table.trainer.counters if key in columns and np.isfinite(columns[key]).any()]
-    best, most = stated, 0
-    for key in STEPS if stated is None else ():
+    columns, given = dict(table.columns), table.given.get("step")
+    counters = [key for key in table.trainer.counters if key in columns and np.isfinite(columns[key]).any()]
+    stated = counters or [key for key in table.trainer.keys.get("step", ()) if key in columns]
+    best, most = given or next(iter(stated), None), 0
+    for key in STEPS if best is None else ():
         if key in columns and (finite := int(np.isfinite(columns[key]).sum())) > 1.5 * most:
             best, most = key, finite
     note = ""
-    if len(own) > 1 and stated is None:
-        step, note = _by_counters(own)
+    if len(counters) > 1 and given is None:
+        step, note = _by_counters([columns[key] for key in counters])
     elif best is None:
         step, note = np.full(len(table.lines), np.nan), "no key counts steps, so rows are numbered from 1"
     else:
@@ -58,7 +59,7 @@ def steps_as_logged(table: LogTable) -> LogTable:
             note = "steps count calls of wandb.log (_step), which may differ from optimiser steps"
     columns.pop("step", None)
     epoch = columns.get("epoch")
-    if stated is None and epoch is not None and np.isfinite(step).all() and np.isfinite(epoch).all():
+    if given is None and epoch is not None and np.isfinite(step).all() and np.isfinite(epoch).all():
         moves, falls = np.diff(epoch), np.diff(step) < 0
         if falls.any() and (moves[falls] == 1).all() and not moves[~falls].any():
             step = step + (epoch - epoch[0]) * (np.ptp(step) + np.median(np.diff(step)[~falls]))
@@ -83,11 +84,11 @@ def rows_in_order(table: LogTable) -> LogTable:
     if not ((np.diff(once) < 0).all() or texts == sorted(texts) or pieces):
         return table
     order = np.argsort(step, kind="stable")
-    position = {int(row): k for k, row in enumerate(order)}
+    place = {int(row): k for k, row in enumerate(order)}
     builder = ColumnBuilder()
     builder.texts = table.log.rows.texts
     builder.labels = {
-        key: {position[row]: text for row, text in of_row.items()} for key, of_row in table.log.rows.labels.items()
+        key: {place[row]: text for row, text in of_row.items()} for key, of_row in table.log.rows.labels.items()
     }
     return table.noting(
         "the rows do not stand in the order of their steps, and were put into it",
@@ -101,7 +102,7 @@ def rows_in_order(table: LogTable) -> LogTable:
 def _by_counters(counters: Sequence[Floats]) -> tuple[Floats, str]:
     """The step of rows of different kinds by the counter of each; of k updates to a rollout, the rollouts' times k."""
     updates, *others = counters
-    times = max(1, round((float(np.nanmax(updates)) + 1) / (max(float(np.nanmax(column)) for column in others) + 1)))
+    times = max(1, round((float(np.nanmax(updates)) + 1) / (max(float(np.nanmax(one)) for one in others) + 1)))
     step = updates.copy()
     for counter in others:
         step = np.where(np.isnan(step), counter * times, step)
@@ -207,6 +208,6 @@ def steps_of_every_row(table: LogTable) -> LogTable:
     if not without.any():
         return replace(table, step=step)
     before = np.maximum.accumulate(np.where(busy & np.isfinite(step), np.arange(len(step)), -1))
-    matches = without & (before >= 0)
-    note = f"{int(matches.sum())} evaluations have no step; each is placed at the row before it"
-    return table.noting(note, step=np.where(matches, step[before], step))
+    found = without & (before >= 0)
+    note = f"{int(found.sum())} evaluations have no step; each is placed at the row before it"
+    return table.noting(note, step=np.where(found, step[before], step))

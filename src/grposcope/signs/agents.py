@@ -236,6 +236,8 @@ def failures_as_zeros(quantities: Quantities) -> Finding:
     if errors is None or reward is None:
         return cannot_tell("failed rollouts are not logged beside a reward", "agent/errors", "reward")
     steps, failed, paid = _together(errors, reward)
+    if len(steps) >= SHORT and (failed == 1).all() and not paid.any():
+        return _all_failed(errors)
     worst = float(np.quantile(failed, 0.9)) if len(failed) else 0.0
     evidence = (Sign("share of failed rollouts, worst tenth of the rows", worst, column=errors.name),)
     if len(steps) < SHORT or worst < SOME:
@@ -250,6 +252,19 @@ def failures_as_zeros(quantities: Quantities) -> Finding:
     )
     fits = ZEROS[0] < size < ZEROS[1]
     return measured(p if fits else 1.0, because, evidence, brief=f"{percent(worst)} of rollouts fail and are paid 0")
+
+
+def _all_failed(errors: MetricSeries) -> Finding:
+    """That every rollout failed in every row, so that the reward says nothing of what the policy wrote."""
+    brief = f"every rollout failed or has no reward in all {len(errors)} {errors.rows}"
+    because = f"{brief}, and counts as 0"
+    return fact(
+        True, because, (Sign("least share of failed rollouts", 1.0, column=errors.name),),
+        brief=brief, grades=("failing", "failing"),
+        explains=("never paid", *FOLLOWS, "zero loss", "no learning"),
+        remedy="read the trace of one rollout to its end: whether the model was called at all, and whether the reward "
+        "was returned or emitted where the trainer looks for it",
+    )  # fmt: skip
 
 
 def has_turns(quantities: Quantities) -> bool:

@@ -64,8 +64,10 @@ def check(quantities: Quantities) -> Finding:
         return measured(p, why, evidence, "entropy explosion", brief=brief, grades=grades, remedy=LESS_BONUS)
     if high < low:
         evidence = (evidence[0], late_level(entropy.name, *late, f"exploded above {EXPLODED:g} × early"))
+        gains = run_outcome.of_run(quantities.run).direction == "up"
         return measured(
             min(1.0, 2 * high), because, evidence, "entropy explosion", brief=brief,
+            grades=("warning", "warning") if gains else None,
             begins=partial(onset.since, entropy.logs, 1),
         )  # fmt: skip
     p = min(1.0, 2 * low)

@@ -13,7 +13,8 @@ import numpy as np
 from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.core.text import brief as short
 from grposcope.core.text import number
-from grposcope.signs.quantities import LEAST, NO_SPREAD, SHORT, MetricSeries, Quantities
+from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
+from grposcope.signs.rewards_differ import rewards_differ
 
 FEW_NORMS = 2
 """Rows from which a gradient norm of 0 in all of them is worth a word: the first may be logged before a step."""
@@ -47,7 +48,7 @@ def no_gradient(quantities: Quantities) -> Finding | None:
     norm, kl = quantities.column("grad_norm"), quantities.column("kl")
     if norm is None or not FEW_NORMS <= len(norm) < LEAST or norm.values.any():
         return None
-    differ = _rewards_differ(quantities)
+    differ = rewards_differ(quantities, FEW_NORMS)
     if not differ or (kl is not None and kl.values.any()):
         return None
     still = ", and so is the KL" if kl is not None else ""
@@ -107,17 +108,6 @@ def _nothing_paid(quantities: Quantities) -> Finding | None:
     signs = (Sign("rows of one value without a gradient", float(len(reward)), column=reward.name),)
     fault = "constant reward" if reward.values.any() else ""
     return fact(True, because, signs, fault=fault, grades=WARNING, brief=because, remedy=GRADE_BY_HAND)
-
-
-def _rewards_differ(quantities: Quantities) -> str:
-    """That rewards differ within groups, or in the batch where no more is logged, as a clause; empty where not."""
-    dead, spread = quantities.column("dead_fraction"), quantities.column("reward_std")
-    if dead is not None and dead.values.max() <= 1:
-        live = 1 - float(dead.values.mean())
-        return f"{live:.0%} of groups have different rewards" if live > 0 else ""
-    if spread is not None and float(np.median(spread.values)) > NO_SPREAD:
-        return f"rewards vary ({quantities.key(spread.name)} {short(float(spread.values.mean()))})"
-    return ""
 
 
 def _all_rows(series: MetricSeries) -> str:

@@ -6,11 +6,10 @@ import numpy as np
 
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
-from grposcope.core.text import number
 from grposcope.signs import first_rows, run_outcome
-from grposcope.signs.equal_groups import equal_rows
 from grposcope.signs.lasting import begins
 from grposcope.signs.quantities import LEAST, NO_SPREAD, SHORT, MetricSeries, Quantities
+from grposcope.signs.rewards_differ import DEAD, OVER_BATCH, rewards_differ
 
 LOST, UNTRAINED = "lost gradient", "no token trained on"
 """The two faults that the same rows tell apart."""
@@ -21,9 +20,6 @@ NEUTRAL = {"gen_kl_error": 0.0, "token_mult_prob_error": 1.0, "mismatch/k3": 0.0
 OFTEN = 0.9
 """Share of the rows without a gradient in which some group has different rewards, at least."""
 
-DEAD = 0.99
-"""Mean share of dead groups above which these explain that there is no gradient."""
-
 FOLLOWS = ("empty steps", "zero loss", "no learning")
 """Faults that follow from a gradient of 0."""
 
@@ -32,9 +28,6 @@ BACKWARD = (
     "parameters whose grad is missing or 0 (require_grad, adapters with gradient checkpointing), count the tokens of "
     "the mask, and try another version or ZeRO stage of DeepSpeed"
 )
-OVER_BATCH = "although rewards vary"
-"""What is said where only the batch is known to have different rewards."""
-
 COMPARE = (
     "compare the rewards of the rollouts of one prompt: where they are alike, read its completions and see whether the "
     "reward reads the prompt alone; where they differ"
@@ -56,32 +49,33 @@ def check(quantities: Quantities) -> Finding:
                     brief=f"{quantities.key(norm.name)} is 0 since step {step:,}")  # fmt: skip
     if norm.values.any():
         return fact(False, f"the gradient is not 0 in all {len(norm)} rows")
-    differ = _differ(quantities)
+    differ = rewards_differ(quantities)
     if not differ:
         return fact(False, "groups may be dead, which have no gradient")
     rows = f"the gradient is exactly 0 on all {len(norm)} rows"
     evidence = [Sign("largest gradient norm", 0.0, column=norm.name)]
     if empty := _empty_means(quantities):
         evidence += [Sign(f"{name}, every row", NEUTRAL[name], column=name) for name in empty]
-        because = f"{rows}, and so is all that is a mean over the tokens trained on ({', '.join(empty)}), {differ}"
+        means = ", ".join(empty)
+        because = f"{rows}, and so is all that is a mean over the tokens trained on ({means}), although {differ}"
         return fact(True, because, tuple(evidence), fault=UNTRAINED, remedy=MASK, explains=(LOST, *FOLLOWS), brief=rows)
     kl = quantities.get("kl", SHORT)
     if kl is not None:
         evidence.append(Sign(f"largest {kl.name}", float(kl.values.max()), column=kl.name))
     if run_outcome.of_run(quantities.run).direction == "up" or (kl is not None and _moves(kl.values)):
-        because = f"{rows} although the policy moves, {differ}: the norm is not what is logged"
+        because = f"{rows} although the policy moves and {differ}: the norm is not what is logged"
         grades: tuple[Grade, Grade] = ("note", "note")
         return fact(True, because, tuple(evidence), fault=LOST, remedy=NORM, grades=grades, brief=rows)
     still = ", and the KL to the starting policy is exactly 0" if kl is not None and not kl.values.any() else ""
     if differ == OVER_BATCH:
         because = (
-            f"{rows}{still} {differ}: whether they do within groups is not logged; if so, it is lost between the loss "
-            "and the weights, and if not, all answers to a prompt are paid alike"
+            f"{rows}{still} although {differ}: whether they do within groups is not logged; if so, it is lost between "
+            "the loss and the weights, and if not, all answers to a prompt are paid alike"
         )
         return fact(
             True, because, tuple(evidence), fault=LOST, remedy=f"{COMPARE}, {BACKWARD}", explains=FOLLOWS, brief=rows
         )
-    because = f"{rows}{still} {differ}: it is lost between the loss and the weights"
+    because = f"{rows}{still} although {differ}: it is lost between the loss and the weights"
     return fact(True, because, tuple(evidence), fault=LOST, remedy=BACKWARD, explains=FOLLOWS, brief=rows)
 
 
@@ -90,7 +84,7 @@ def is_lost(quantities: Quantities) -> bool:
     norm = quantities.get("grad_norm", LEAST)
     if norm is None:
         return False
-    return _lost_since(quantities, norm) is not None or (not norm.values.any() and bool(_differ(quantities)))
+    return _lost_since(quantities, norm) is not None or (not norm.values.any() and bool(rewards_differ(quantities)))
 
 
 def _lost_since(quantities: Quantities, norm: MetricSeries) -> tuple[int, str] | None:
@@ -106,22 +100,6 @@ def _lost_since(quantities: Quantities, norm: MetricSeries) -> tuple[int, str] |
     if not len(alive) or np.mean(alive > 0) < OFTEN:
         return None
     return int(norm.steps[first]), f"although {alive.mean():.0%} of groups have different rewards in these rows"
-
-
-def _differ(quantities: Quantities) -> str:
-    """That rewards differ within groups, as a clause; empty where that is not shown."""
-    spread, dead, equal = quantities.column("reward_std"), quantities.dead_fraction, equal_rows(quantities)
-    if dead is not None and not quantities.dead_fraction_is_bound and dead.values.mean() > DEAD:
-        return ""
-    if equal is not None and equal.share == 1:
-        return ""
-    if spread is not None and len(spread) >= SHORT and float(np.median(spread.values)) > NO_SPREAD:
-        return f"although rewards vary within groups ({quantities.key(spread.name)} {number(spread.values.mean())})"
-    if dead is not None and dead.values.mean() <= DEAD:
-        if quantities.dead_fraction_is_bound:
-            return OVER_BATCH
-        return f"although {1 - dead.values.mean():.0%} of groups have different rewards"
-    return ""
 
 
 def _empty_means(quantities: Quantities) -> list[str]:

@@ -18,6 +18,7 @@ from grposcope.maths.timeseries import periodogram, spectral_peak
 from grposcope.maths.timeseries.noise import Array
 from grposcope.maths.timeseries.periodogram import SEEN, Oscillation
 from grposcope.signs import onset, run_outcome
+from grposcope.signs.outages import without_outages
 from grposcope.signs.quantities import MetricSeries, Quantities
 from grposcope.signs.thresholds import STILL
 
@@ -39,7 +40,7 @@ SURE = 0.01
 
 def check(quantities: Quantities) -> Finding:
     """Swings of the reward that last; their fault is "growing oscillation" where they surely grow."""
-    reward = _before_a_fall(quantities.require("reward"))
+    reward = _before_a_fall(without_outages(quantities.require("reward")))
     sinusoid, any_shape = periodogram.oscillation(reward.values), spectral_peak.oscillation(reward.values)
     if sinusoid is None or any_shape is None:
         return cannot_tell("the reward is constant, or the log has too few rows to show an oscillation")

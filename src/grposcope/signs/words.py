@@ -2,7 +2,7 @@
 
 An outcome (`outcome.State`) and a fault (a fact of the record, or shown by a test; one near its limit says nothing yet)
 give the grade of the fault: GRADED. Outcome and worst grade give the first word: WORDS. Outcome and what is logged give
-what the first line says after the levels: SAYS. tests/instruments/diagnosis/test_words.py goes through every
+what the first line says after the levels: SAYS. tests/instruments/diagnosis/test_words_table.py goes through every
 cell, and docs/diagnosis.md prints them.
 """
 

@@ -56,6 +56,7 @@ def test_a_fall_is_found_soon_and_its_beginning_named() -> None:
     assert 0.5 < worst.limit < worst.level - 0.09 < 0.65
 
 
+@pytest.mark.slow
 def test_a_rising_level_raises_the_limit_and_no_alarm() -> None:
     assert max(loudest(np.linspace(0.2, 0.9, 150), seed) for seed in range(20)) < math.log(100)
     limits = [one.limit for one in course(np.linspace(0.2, 0.9, 150), 0).hypotheses]

@@ -11,6 +11,8 @@ import pytest
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps
 from grposcope.core.finding import Finding
+from grposcope.instruments.autopilot import alarm as alarms
+from grposcope.instruments.autopilot import wording
 from grposcope.instruments.autopilot.pilot import CHANGED, WORSE, Calm, Decision, Pilot, Situation
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 
@@ -290,3 +292,23 @@ def test_a_reward_that_fell_with_held_out_accuracy_is_no_gamed_one(now: float, a
     assert alarm.fault == "held-out decline"
     decision = pilot.decide(alarm, Situation(12, checkpoints=(5, 10)))
     assert (decision.action, decision.to) == (action, 10)
+
+
+@pytest.mark.parametrize(
+    ("lag", "interval", "setting", "says"),
+    [
+        (0, 1, "rate", "0.25 × the scheduled learning rate."),
+        (4, 1, "rate", "rate (every batch is 4 steps late or more: the limit is K*, which a lower rate raises)."),
+        (0, 8, "interval", "refresh interval 2 (a batch, fresh at first, serves 8 steps: the limit is N*)."),
+        (4, 8, "interval", "interval 2 (a batch is 4 steps late or more and serves 8: neither N* nor K* applies)."),
+    ],
+)
+def test_a_change_says_which_threshold_limits_the_run(lag: int, interval: int, setting: str, says: str) -> None:
+    pilot = Pilot(AutopilotPolicy())
+    alarm = alarms.explained(alarms.fall("heldout", 12, 9.0, None, 0.6, 0.5, 0.3), "c")
+    changed = pilot._changed(Situation(12, interval, lag=lag))
+    assert changed["setting"] == setting
+    decided = Decision(12, "change", alarm, **{"interval": interval, "lag": lag, **changed})
+    assert wording.sentence(decided, (interval, 1.0)).endswith(says)
+    worse = pilot._decided(alarms.not_finite(12, 3), Situation(12, interval, lag=lag))
+    assert (worse.action, worse.lag) == ("change", lag)

@@ -129,6 +129,7 @@ def test_the_share_of_the_error_that_prompts_make(world: World) -> None:
     assert np.std(found) / 30**0.5 < 0.02
 
 
+@pytest.mark.slow
 def test_noise_of_the_values_is_not_in_the_error_of_exact_credit(world: World) -> None:
     """Unbiased over draws of 12 prompts with four continuations in each half, which the plain square is not."""
     rng = np.random.default_rng(2)

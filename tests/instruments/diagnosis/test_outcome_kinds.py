@@ -216,6 +216,7 @@ def averaged(rng: np.random.Generator, n: int, alpha: float, rise: float = 0.0) 
     return np.array(mean[-n:])
 
 
+@pytest.mark.slow
 def test_averaged_rewards_show_little() -> None:
     """A flat reward that a logger averaged is neither failing nor healthy; a plain rise still is."""
     words = {"flat": [], "rising": []}  # type: dict[str, list[str]]

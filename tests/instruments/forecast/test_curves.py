@@ -58,6 +58,7 @@ def test_as_good_as_a_general_solver(model: str) -> None:
     assert ours @ ours < (best @ best) * (1 + 2e-3)  # the Huber loss gives up a trace of it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.0, 0.6])
 def test_standard_errors_cover_under_autocorrelated_noise(rho: float) -> None:
     """95 % intervals hold the truth about that often; without ρ they would not (see the ratio asserted last)."""

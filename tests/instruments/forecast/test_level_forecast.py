@@ -43,6 +43,7 @@ def rmse(a: np.ndarray | float, b: np.ndarray) -> float:
     return float(np.sqrt(np.mean((a - b) ** 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "least"), [("flat", 0.8), ("saturating", 0.8), ("linear", 0.8), ("after peak", 0.65), ("ceiling", 0.8)]
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +16,7 @@ import written_texts
 
 from grposcope import cli
 from grposcope.core.rollouts import Rollout
+from grposcope.faults import catalogue
 from grposcope.instruments.texts import answer, marks, screen, texts
 from grposcope.signs.texts import exploits, pairs, reading, sample
 
@@ -262,3 +265,45 @@ def test_the_page_has_the_pairs_and_no_markup_of_the_texts(tmp_path: Path) -> No
     assert "What do the texts do that is paid?" in page
     assert "Read these" in page
     assert "<script>alert(1)" not in page
+
+
+TAGGED = "<answer>"
+
+
+def with_tags(seed: int) -> list[Rollout]:
+    """Texts whose tags are nine tenths of the reward, and right answers the rest: no text without tags is paid well."""
+    rng, rows = random.Random(seed), []
+    for step in range(30):
+        for prompt in range(4):
+            for _ in range(8):
+                tags, right = rng.random() < 0.15 + 0.8 * min(1.0, 2 * step / 30), rng.random() < 0.3
+                words = " ".join(rng.choice(written_texts.__doc__.split()) for _ in range(12))
+                said = f"{words} {rng.randint(10, 99)}"
+                text = f"{TAGGED}{said}</answer>" if tags else said
+                rows.append(Rollout(step=step + 1, group=f"{step}-{prompt}", prompt=f"problem {step} {prompt}",
+                                    completion=text, reward=0.9 * tags + 0.1 * right))  # fmt: skip
+    return rows
+
+
+def test_a_form_that_is_nearly_the_whole_reward(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Named and graded alike by `texts` and `diagnose`, and read from standard input as from the file."""
+    path = written(tmp_path / "rollouts.jsonl", with_tags(1))
+    status, out, _ = asked(capsys, str(path), "--json")
+    said = json.loads(out)
+    assert (status, said["word"]) == (1, "failing")
+    assert said["exploits"][0]["fault"] == exploits.FORM
+    assert cli.main(["diagnose", str(path), "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    graded = {one["fault"]: one["grade"] for one in verdict["findings"] if one["status"] == "present"}
+    assert graded[exploits.FORM] == said["word"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    status, piped, _ = asked(capsys, "-", "--json")
+    assert (status, json.loads(piped)["sentence"]) == (1, said["sentence"])
+
+
+def test_exploits_are_told_in_the_order_of_their_ranks() -> None:
+    """So that `texts` and `diagnose` begin with the same one; only finishing, which is none, stands last."""
+    ranks = [catalogue.faults()[name].rank for name in exploits.FAULTS]
+    assert ranks == sorted(ranks)

@@ -63,7 +63,13 @@ def test_fair_rules_have_the_gradient_as_their_mean() -> None:
         )
 
 
-@pytest.mark.parametrize("rule", turns.BIASED)
+QUICK = ("own", "survivors")
+"""Rules whose trees are small; the others are enumerated in CI."""
+
+
+@pytest.mark.parametrize(
+    "rule", [pytest.param(rule, marks=() if rule in QUICK else pytest.mark.slow) for rule in turns.BIASED]
+)
 def test_rules_of_trainers_are_biased(rule: str) -> None:
     """No multiple of the gradient is their mean."""
     update, g = turn_toy.expected(by_source(f"trainer_turns:rule={rule}"), 2), turn_toy.gradient()

@@ -56,7 +56,7 @@ def test_the_cases_reach_what_they_are_for() -> None:
 
 
 def test_every_recipe_has_a_twin() -> None:
-    assert losses.TWINS.keys() == recipes.ALL.keys()
+    assert losses.TWINS.keys() == recipes.ALL.keys(), "a recipe has its slow twin in tests/reference/losses.py"
 
 
 @every_recipe

@@ -57,6 +57,21 @@ def test_a_mask_that_leaves_tools_out_holds() -> None:
     assert pipelines.judged(rows, pipeline.settings)["tokens"].status == "holds"
 
 
+def test_groups_whose_size_moves_from_step_to_step() -> None:
+    """Stated by auto_group: each step has one size of its own, and a lost rollout is seen all the same."""
+    rows = [row for step, size in ((1, 4), (2, 8)) for row in Pipeline(steps=2, prompts=4, group=size).rows()
+            if row["step"] == step]  # fmt: skip
+    settings = {**Pipeline(group=4).settings, "auto_group": 20}
+    result = pipelines.judged(rows, settings)["groups"]
+    assert result.status == "holds", result
+    assert any("Each of 8 groups has the size of its step (4, 8;" in one.because for one in result.told)
+    assert pipelines.judged(rows, Pipeline(group=4).settings)["groups"].status == "broken"
+    broken = pipelines.judged(rows[:-1], settings)["groups"]
+    assert broken.status == "broken"
+    assert broken.told[0].fault == "wrong group size"
+    assert "at step 2, has 7 instead of 8" in broken.told[0].because
+
+
 def test_groups_over_two_steps() -> None:
     """A group of which one half lies in another step."""
     pipeline = Pipeline(steps=2)

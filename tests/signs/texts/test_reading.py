@@ -32,12 +32,14 @@ def test_an_honest_training_shows_nothing(seed: int) -> None:
     assert exploits.exploits(read) == ()
 
 
+@pytest.mark.slow
 def test_what_merely_pays_and_spreads_is_possible_without_a_true_score() -> None:
     loophole = written_texts.LOOPHOLES["half for a word"]
     read = reading.read(sample.of_rollouts(written_texts.rollouts(loophole, 2, truth=False)))
     assert [(own.fault, own.status) for own in exploits.exploits(read)] == [("magic string", "possible")]
 
 
+@pytest.mark.slow
 def test_gibberish_that_nothing_pays_for() -> None:
     read = reading.read(sample.of_rollouts(written_texts.gibberish(1)))
     found = {exploit.fault: exploit for exploit in exploits.exploits(read)}

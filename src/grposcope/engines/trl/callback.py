@@ -120,6 +120,11 @@ class GRPOscopeCallback(TrainerCallback):
         """Folder of the record while the run goes on, in the main process; None otherwise."""
         return None if self._record is None else self._record.folder
 
+    def regrouped(self, first: int, group: int) -> None:
+        """Take the batches from step `first` on as groups of this size."""
+        if not self._broken:
+            self._lines.sizes[first] = group
+
     @_harmless
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Open a new record, or that of a run that is resumed, cut back to its checkpoint."""

@@ -22,12 +22,14 @@ from grposcope.logs.trainers.trl import COMPONENT, TRL
 class RecordLines:
     """Writes lines into `record`. settings: of the trainer under our names; functions: reward functions seen so far.
 
+    sizes: step from which on a group has this size, where it is not that of the settings at all of them.
     waiting: lines that found no room on the disk yet; they are written before any other.
     """
 
     def __init__(self, record: RunWriter, settings: Mapping[str, Any]) -> None:
         self.record, self.settings = record, settings
         self.functions: tuple[str, ...] = ()
+        self.sizes: dict[int, int] = {}
         self.waiting: list[Callable[[], None]] = []
         self._names: dict[tuple[str, ...], list[str]] = {}
         self._told: set[str] = set()
@@ -66,7 +68,8 @@ class RecordLines:
         path = trl_completions.file_of(Path(args.output_dir), step)
         if not path.exists():
             return
-        size = int(self.settings.get("group") or 0)
+        moved = [first for first in self.sizes if first <= step]
+        size = self.sizes[max(moved)] if moved else int(self.settings.get("group") or 0)
         try:
             rows = trl_completions.group_rows(path, step, self.functions, args.reward_weights, size)
         except UserError as error:

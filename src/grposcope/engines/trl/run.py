@@ -325,6 +325,7 @@ def _trainer(setup: Setup, launch: Launch, args: Any, adapters: Any, callbacks: 
             dual_rate=setup.config.dual_rate,
             dual_damping=setup.config.dual_damping,
             autopilot=setup.config.autopilot,
+            auto_group=setup.config.auto_group,
             advantage=launch.loss.advantage if ADVANTAGE in source.provides else None,
             step_rewards=_steps(setup) if source.requires(STEP_ENDS) else None,
             **({} if adapters is None else {"peft_config": adapters}),

@@ -28,7 +28,17 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from grposcope.core import capabilities
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.engines.trl import constraining, draws, guard, probing, scored, settings, steering, verifying
+from grposcope.engines.trl import (
+    constraining,
+    draws,
+    group_moves,
+    guard,
+    probing,
+    scored,
+    settings,
+    steering,
+    verifying,
+)
 from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.constraining import TrainerConstraints
 from grposcope.engines.trl.offpolicy import OffPolicyProbes
@@ -68,8 +78,9 @@ class GRPOscopeMixin(_Behind):
     the place of TRL's multi_objective_aggregation. constraints: such as ["length<=200", "form>=0.98"], of a reward
     function by its name, of the reward, or of the length in tokens; their multipliers learn with the rate `dual_rate`
     and the damping `dual_damping`, once per batch of rollouts. autopilot: off, advise, act or a YAML file of a policy,
-    as for `grposcope train`; it goes back to checkpoints, changes the learning rate and stops. Everything else goes to
-    the trainer.
+    as for `grposcope train`; it goes back to checkpoints, changes the learning rate and stops. num_generations: "auto"
+    for a group size that begins with that of GRPOConfig and moves by the probes, where a pass over the data begins and
+    at most once in `auto_group` steps (20). Everything else goes to the trainer.
 
     UserError for settings that do not go together, a reward function that cannot take what TRL passes, a batch that is
     not made of whole groups, a model without a matrix to train, and a version of TRL whose methods have changed.
@@ -90,8 +101,17 @@ class GRPOscopeMixin(_Behind):
         dual_rate: float = 0.05,
         dual_damping: float = 0.0,
         autopilot: str = "off",
+        num_generations: str | None = None,
+        auto_group: int = 0,
         **more: Any,
     ) -> None:
+        if num_generations not in (None, group_moves.AUTO) or auto_group < 0:
+            raise UserError(
+                f"num_generations {num_generations} and auto_group {auto_group} of GRPOscopeTrainer must be 'auto' and "
+                "0 or more; set a number in GRPOConfig"
+            )
+        auto_group = auto_group or (group_moves.PAUSE if num_generations else 0)
+        probe_every = probe_every or (group_moves.PROBED if auto_group else 0)
         if verify_every < 0:
             raise UserError(f"verify_every {verify_every} must be 0 or more")
         if probe_every < 0 or probe_prompts < 1:
@@ -138,6 +158,9 @@ class GRPOscopeMixin(_Behind):
             self._scope_objective, left_out = settings.fresh(self.args, advantage)
             if self._scope_aggregation is not None:
                 self._scope_objective = _of_several(self, self._scope_objective)
+        self._scope_groups = group_moves.GroupSteering(self, auto_group) if auto_group else None
+        if self._scope_groups is not None:
+            self.add_callback(self._scope_groups)
         callbacks = [one for one in self.callback_handler.callbacks if isinstance(one, GRPOscopeCallback)]
         self._scope_record = callbacks[0] if callbacks else GRPOscopeCallback()
         if not callbacks:
@@ -254,8 +277,9 @@ class GRPOscopeMixin(_Behind):
             self._scope_draws.restore(found, skipping=not self.args.ignore_data_skip)
         if self._scope_limits is not None:
             self._scope_limits.restore(found)
-        if self._scope_steering is not None:
-            self._scope_steering.restore(found)
+        for one in (self._scope_steering, self._scope_groups):
+            if one is not None:
+                one.restore(found)
         return self._with_last_evidence(super().train(str(found), *more, **given))
 
     def _with_last_evidence(self, result: Any) -> Any:
@@ -270,7 +294,9 @@ class GRPOscopeMixin(_Behind):
             self._scope_steering.pilot.evaluation(self.state.global_step, found)
 
     def _get_train_sampler(self, *given: Any, **more: Any) -> Any:
-        """TRL's, or draws by success rates."""
+        """TRL's, or draws by success rates, or with a group size that moves."""
+        if self._scope_groups is not None:
+            return self._scope_groups.draws
         return super()._get_train_sampler(*given, **more) if self._scope_draws is None else self._scope_draws
 
     def _changed_or_probed(self, out: dict[str, Any], batch: Scored, due: bool) -> None:

@@ -170,7 +170,7 @@ def stated(trainer: Any, ends: set[int], pad: int, advantage: str | None, whole:
     own = type(trainer).create_scheduler is not Trainer.create_scheduler  # a schedule that the arguments do not say
     compared = _compared(args, advantage) if whole else {}
     return Stated(
-        group=trainer.num_generations,
+        group=0 if trainer._scope_groups is not None else trainer.num_generations,
         **compared,
         weights=dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)),
         temperature=args.temperature,
@@ -237,27 +237,19 @@ def metered(trainer: Any) -> StepMeter | None:
     return StepMeter(inner, lambda: trainer.lr_scheduler.get_last_lr()[0])
 
 
-COMPARED: Mapping[str, Mapping[str, Any]] = {
-    "standardized": {"baseline": "mean", "scale": "group", "ddof": 1, "epsilon": 1e-4},
-    "batch_standardized": {"baseline": "mean", "scale": "batch", "ddof": 1, "epsilon": 1e-4},
-    "centered": {"baseline": "mean", "scale": "none"},
-    "leave_one_out": {"baseline": "leave-one-out", "scale": "none"},
-    "none": {"baseline": "none", "scale": "none"},
-}
-"""Our advantages -> what is stated of them; others are not stated."""
-
-
 def _compared(args: Any, advantage: str | None) -> Mapping[str, Any]:
     """What is compared with what, by the settings; nothing where `Stated` has no words for it."""
+    from grposcope.signs.rollouts.stated import comparison
+
     if advantage is not None:
-        return COMPARED.get(advantage, {})
+        return comparison(advantage)
     if settings.is_rloo(args):
         plain = not args.normalize_advantages and not args.beta and not args.reward_clip_range
-        return COMPARED["leave_one_out"] if plain else {}
+        return comparison("leave_one_out") if plain else {}
     if getattr(args, "multi_objective_aggregation", "sum_then_normalize") != "sum_then_normalize":
         return {}
     scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)
-    return COMPARED.get(settings.SCALES.get(str(scale), ""), {})
+    return comparison(settings.SCALES.get(str(scale), ""))
 
 
 def _last(ids: Sequence[int], written: Tensor | None, row: int) -> int | None:

@@ -20,6 +20,7 @@ Sources
     arXiv:2503.14476 (DAPO), overlong filtering
     TRL #5697: https://github.com/huggingface/trl/issues/5697
     ms-swift #4950: https://github.com/modelscope/ms-swift/issues/4950
+    CoursIA #13596: https://github.com/jsboige/CoursIA/issues/13596
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ What decides
 Sources
     rLLM #116: https://github.com/rllm-org/rllm/issues/116
     theory: policy concentration; the ratio is chosen by this project
+    verl #2738: https://github.com/verl-project/verl/issues/2738
+    RL-Factory #80: https://github.com/Simple-Efficient/RL-Factory/issues/80
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ What to do
 What decides
     A short run from before the onset with a tenth of the learning rate.
 Sources
+    Search-R1 #162: https://github.com/PeterGriffinJin/Search-R1/issues/162
     method of this project
 """
 

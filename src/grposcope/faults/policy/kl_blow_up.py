@@ -20,6 +20,7 @@ Sources
     Gao, Schulman & Hilton 2022, arXiv:2210.10760
     OpenRLHF #931: https://github.com/OpenRLHF/OpenRLHF/issues/931
     Search-R1 #88: https://github.com/PeterGriffinJin/Search-R1/issues/88
+    ms-swift #6550: https://github.com/modelscope/ms-swift/issues/6550
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ What to do
 What decides
     The grader on this text for prompts whose answer is another.
 Sources
+    SPG #2: https://github.com/facebookresearch/SPG/issues/2
     method of this project
 """
 

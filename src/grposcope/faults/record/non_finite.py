@@ -18,6 +18,8 @@ What decides
 Sources
     verl #2505: https://github.com/verl-project/verl/issues/2505
     open-r1 #704: https://github.com/huggingface/open-r1/issues/704
+    ms-swift #3136: https://github.com/modelscope/ms-swift/issues/3136
+    ms-swift #4465: https://github.com/modelscope/ms-swift/issues/4465
     method of this project
 """
 
@@ -29,7 +31,7 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
-from grposcope.core.not_finite import REWARD, UPDATE, Bools, Floats, is_written_null, not_finite
+from grposcope.core.not_finite import MEASURED, REWARD, UPDATE, Bools, Floats, is_written_null, not_finite
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import MetricSeries, Quantities
 from grposcope.signs.rollouts.claims import gradient
@@ -51,6 +53,27 @@ AT_ONCE = (
     "log(0) and float16 overflow (train in bfloat16)"
 )
 """What to do where the first row is not finite: nothing had been learned yet."""
+
+OF_POLICY = (
+    "look at the policy before the reward function: no reward makes KL or entropy of the same rows not finite. Compute "
+    "the log-probabilities of that step's first batch; where those are not finite, the weights are not: go back to the "
+    "last checkpoint whose weights are all finite, lower the learning rate, and train in bfloat16"
+)
+"""What to do where reward and what is measured of the policy were lost in the same rows."""
+
+OF_NO_TOKEN = (
+    "count the tokens trained on in each micro-batch of such a step: a mean over none is NaN (every completion of it "
+    "masked as truncated, empty, or a tool's); the gradient norm of the same rows is finite, so that the update was "
+    "not lost"
+)
+"""What to do where only what is measured beside the update is not finite, in some rows."""
+
+EXPLAINS = (
+    "zero learning rate", "constant reward", "never paid", "dead after a fall", "starved", "empty steps", "zero loss",
+    "reward decline", "held-out decline", "length", "degenerate output", "lost gradient", "entropy collapse",
+    "kl blow-up", "gradient explosion", "answers shorten", "update not applied", "one text", "gibberish",
+)  # fmt: skip
+"""Faults that follow from weights that are no numbers, where they begin no earlier."""
 
 
 def check(quantities: Quantities) -> Finding:
@@ -83,12 +106,32 @@ def check(quantities: Quantities) -> Finding:
     rows = f"{len(steps)} {steps.rows}"
     worst = max(names, key=lambda name: int(found[name].sum()))
     brief = f"{quantities.key(worst)} is {_lacking(table[worst], found[worst])} in {int(found[worst].sum())} of {rows}"
-    of_reward = any(first[name] == first[names[0]] for name in names if name in REWARD)
     return fact(
-        True, what, evidence, int(table["step"][first[names[0]]]),
-        remedy=OF_REWARD if of_reward else AT_ONCE if _at_once(first) else "",
+        True, what, evidence, int(table["step"][first[names[0]]]), remedy=_remedy(table, found, first),
         grades=_grades(table, found, quantities), brief=brief,
+        explains=EXPLAINS if any(_lasts(name, found[name], table[name]) for name in found) else (),
     )  # fmt: skip
+
+
+def _remedy(table: Mapping[str, Floats], found: Mapping[str, Bools], first: Mapping[str, int]) -> str:
+    """What to do, by what was lost in the first row that lost anything; empty for the fault's own remedy."""
+    row = min(first.values())
+    at_first = {name for name in found if first[name] == row}
+    if at_first & set(REWARD):
+        return OF_POLICY if at_first & set(MEASURED) else OF_REWARD
+    if _at_once(first):
+        return AT_ONCE
+    return OF_NO_TOKEN if _of_no_token(table, found) else ""
+
+
+def _of_no_token(table: Mapping[str, Floats], found: Mapping[str, Bools]) -> bool:
+    """Whether only KL, entropy and the like were lost, not up to the end, and the gradient norm of their rows is
+    finite."""
+    if not set(found) <= set(MEASURED) or any(_lasts(name, found[name], table[name]) for name in found):
+        return False
+    rows = np.any(list(found.values()), axis=0)
+    norms = table.get("grad_norm")
+    return norms is not None and bool(np.isfinite(norms[rows]).all())
 
 
 def _at_once(first: Mapping[str, int]) -> bool:

@@ -13,6 +13,7 @@ What to do
 What decides
     The reward of a right answer, of a wrong one and of an empty one, given by hand.
 Sources
+    ms-swift #3130: https://github.com/modelscope/ms-swift/issues/3130
     method of this project
 """
 
@@ -72,10 +73,13 @@ def check(quantities: Quantities) -> Finding:
     if at_once:
         because = f"{because}, and {reward.values[n - same - 1]:.3g} in the row before: no policy learns that in a step"
     grades: tuple[Grade, Grade] | None = ("failing", "failing") if at_once else ("note", "note") if solved else None
+    if solved and same == n and quantities.reward_range is None and _alike(quantities, last):
+        grades = ("warning", "warning")
     if same == n and last > 0 and (held := _held_out_below(quantities)):
         because, grades = f"{because}, while {held}: it pays wrong answers too", ("failing", "failing")
     remedy = FROM_THE_START if onset is None else ""
-    return fact(True, because, evidence, onset, grades=grades, brief=brief, remedy=remedy)
+    explains = FAULT.implies if onset is None else ()
+    return fact(True, because, evidence, onset, grades=grades, brief=brief, remedy=remedy, explains=explains)
 
 
 def _at_once(rewards: Floats, first: int) -> bool:

@@ -13,6 +13,7 @@ What to do
 What decides
     Rewards of rollouts with an error: grposcope verify FOLDER.
 Sources
+    agent-lightning #74: https://github.com/microsoft/agent-lightning/issues/74
     method of this project"""
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ What to do
 What decides
     The grader on wrong answers with the string added, and on right ones with it removed.
 Sources
+    Visual-RFT #176: https://github.com/Liuziyu77/Visual-RFT/issues/176
     method of this project
 """
 

@@ -14,6 +14,8 @@ What decides
     The reward of a right answer, given by hand.
 Sources
     slime #1527: https://github.com/THUDM/slime/issues/1527
+    TRL #3903: https://github.com/huggingface/trl/issues/3903
+    TRL #5298: https://github.com/huggingface/trl/issues/5298
     method of this project
 """
 
@@ -31,9 +33,10 @@ from grposcope.core.text import apart, listed, visible
 from grposcope.faults.checks.effective_weights import CHECK
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE
-from grposcope.signs.answers import counts_answers, is_beside, is_judged
+from grposcope.signs.answers import counts_answers, is_beside, is_judged, pays_for_answers
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import early_level, late_level
+from grposcope.signs.thresholds import RISES
 
 _PENALTY = re.compile(r"penal|overlong|repet|length|cost|kl|bann|forbid|violat|invalid|push_?back|unsafe|toxic", re.I)
 """Names of components that are best at 0."""
@@ -58,6 +61,9 @@ UNPAID_FOLLOWS = ("starved", "empty steps", "zero loss", "no learning", "constan
 RARELY = 0.01
 """A part of the reward whose mean is below this from first to last pays in one of a hundred rollouts at most."""
 
+LEARNED = 0.2
+"""Gain of a part of the reward in [0, 1] that shows that the policy learns, and what it learns."""
+
 
 def check(quantities: Quantities) -> Finding:
     """Parts of the reward, and scores of right answers, that are exactly 0 in every row; and the reward, or such a
@@ -77,9 +83,14 @@ def check(quantities: Quantities) -> Finding:
     hardly = [one for one in (reward, *(scored[name] for name in scored if name in seen)) if one and _hardly(one)]
     if hardly:
         return _hardly_ever(hardly[0], quantities)
-    unpaid = [one for one in parts.values() if _is_unpaid(one)]
+    rises = any(is_beside(name) and _rises(one) for name, one in quantities.components().items())
+    unpaid = [one for one in parts.values() if _is_unpaid(one, rises)]
     if unpaid and len(unpaid) < len(parts):
         return _rarely(unpaid[0])
+    if reward is not None and _rises(reward):
+        answers = [one for one in scored.values() if counts_answers(one.name) and _is_unpaid(one, True)]
+        if answers:
+            return _rarely(answers[0])
     if not parts:
         return cannot_tell(quantities.absent_components(), "components")
     which = "all components" if zero else "no component"
@@ -139,12 +150,25 @@ def _hardly(series: MetricSeries) -> bool:
     return bool(len(values) >= LEAST and values.min() >= 0 and values.any() and few and small)
 
 
-def _is_unpaid(series: MetricSeries) -> bool:
-    """Whether a part in [0, 1] that is not named as the format or the like stays below RARELY from first to last."""
+def _rises(series: MetricSeries) -> bool:
+    """Whether a part of the reward gained LEARNED or more, beyond chance."""
+    if len(series) < LEAST:
+        return False
+    gain = series.change(EARLY, LATE)
+    return gain.value > LEARNED and gain.p_up < RISES
+
+
+def _is_unpaid(series: MetricSeries, others: bool) -> bool:
+    """Whether a part in [0, 1] that is not named as the format or the like stays below RARELY from first to last, or,
+    where it is named as right answers and `others` say that something else was learned, below LITTLE without a gain."""
     values, name = series.values, series.name.partition("/")[2]
     shares = values.min() >= 0 and 0 < values.max() <= 1 and len(values) >= LEAST
-    ends = (values[level.rows(len(values), part)].mean() for part in (EARLY, LATE))
-    return bool(shares and not is_beside(name) and max(ends) < RARELY)
+    if not shares or is_beside(name):
+        return False
+    highest = max(float(values[level.rows(len(values), part)].mean()) for part in (EARLY, LATE))
+    answers = pays_for_answers(name) or counts_answers(series.name)
+    still = others and answers and series.change(EARLY, LATE).p_up > RISES
+    return highest < (LITTLE if still else RARELY)
 
 
 def _rarely(series: MetricSeries) -> Finding:

@@ -25,9 +25,10 @@ import numpy as np
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, measured
 from grposcope.maths.timeseries.noise import Array
-from grposcope.maths.timeseries.onset import at_once
+from grposcope.maths.timeseries.onset import CLEAR, at_once
 from grposcope.signs import onset, run_outcome
 from grposcope.signs.moves_alone import distance
+from grposcope.signs.outages import without_outages
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, ends, fell
 
@@ -40,8 +41,8 @@ SEEN = 0.01
 AROUND, TIMES = 5, 2.0
 """Steps on either side of a jump whose KL is compared, and how many times it may be what it was."""
 
-CLEAR, MOST = 4.0, 0.7
-"""Spreads of the rows on either side by which the reward falls at once, and the share of the whole fall that it is."""
+WINDOW = 12
+"""Rows on either side of a jump within which the reward falls at once."""
 
 OF_A_STAGE = (
     "find out what else changed at that step, for the policy did not: the prompts (another stage of a curriculum, "
@@ -55,7 +56,7 @@ BEYOND = 0.05
 
 def check(quantities: Quantities) -> Finding:
     """Whether the reward fell: as a curve, as a line, or within a few rows."""
-    reward = quantities.require("reward")
+    reward = without_outages(quantities.require("reward"))
     curve, line = reward.curve, reward.line
     falls = [curve.change(), curve.change(MIDDLE), *([] if line is None else [line.change()])]
     because = f"the reward {fell(run_outcome.of_reward(quantities))}"
@@ -101,18 +102,10 @@ def _stage(quantities: Quantities, reward: MetricSeries) -> str:
 
 
 def _fell_at_once(values: Array, near: int) -> int | None:
-    """The row near `near` with the largest fall of the values (n,) from the row before, where the AROUND rows on either
-    side differ by CLEAR of their spreads; None where they do not."""
-    falls = np.diff(values)
-    low = max(near - AROUND, 1)
-    row = low + int(np.argmin(falls[low - 1 : near + AROUND]))
-    before, after = values[max(row - AROUND, 0) : row], values[row : row + AROUND]
-    if min(len(before), len(after)) < AROUND:
-        return None
-    spread = max(float(before.std()), float(after.std()))
-    wide = values[max(row - 3 * AROUND, 0) : row], values[row : row + 3 * AROUND]
-    whole, at_row = (float(np.median(a) - np.median(b)) for a, b in (wide, (before[-3:], after[:3])))
-    return row if at_row > max(CLEAR * spread, MOST * whole) else None
+    """The row near `near` from which the values (n,) are lower, CLEAR spreads of the WINDOW rows on either side."""
+    first = max(near - WINDOW, 0)
+    row = at_once(values[first : near + WINDOW], -1, CLEAR)
+    return None if row is None else first + row
 
 
 FAULT = Fault(

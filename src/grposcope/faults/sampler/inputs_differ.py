@@ -16,6 +16,7 @@ What decides
     The ids of one prompt, printed by the sampler and by the trainer, side by side.
 Sources
     NeMo-RL #2260: https://github.com/NVIDIA-NeMo/RL/issues/2260
+    NeMo-RL #1330: https://github.com/NVIDIA-NeMo/RL/issues/1330
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ What decides
 Sources
     verl, rollout correction
     TRL #3867: https://github.com/huggingface/trl/pull/3867
-    TRL #4159: https://github.com/huggingface/trl/issues/4159"""
+    TRL #4159: https://github.com/huggingface/trl/issues/4159
+    NeMo-RL #1801: https://github.com/NVIDIA-NeMo/RL/issues/1801"""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ What decides
     The same batch scored by the trainer in the sampler's precision.
 Sources
     verl, rollout correction; NeMo-RL, error of generation against training
-    TRL #3867: https://github.com/huggingface/trl/pull/3867"""
+    TRL #3867: https://github.com/huggingface/trl/pull/3867
+    OpenClaw-RL #69: https://github.com/Gen-Verse/OpenClaw-RL/issues/69
+    tinker-feedback #22: https://github.com/thinking-machines-lab/tinker-feedback/issues/22"""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ Sources
     TRL #5231: https://github.com/huggingface/trl/issues/5231
     verl #7495: https://github.com/verl-project/verl/issues/7495
     verl-omni #552: https://github.com/verl-project/verl-omni/issues/552
+    TRL #5312: https://github.com/huggingface/trl/issues/5312
     method of this project for the course in a log"""
 
 from __future__ import annotations

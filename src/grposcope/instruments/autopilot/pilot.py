@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ from grposcope.instruments.autopilot.alarm import FAULTS, LIMIT, explained, moni
 from grposcope.instruments.autopilot.monitors import Fall, HeldoutFall, Hypothesis, Share
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 from grposcope.maths import betting
+
+if TYPE_CHECKING:
+    from grposcope.instruments.group_size.moves import GroupMove
 
 Floats = NDArray[np.float64]
 
@@ -77,11 +80,30 @@ class Calm:
 
 
 @dataclass(frozen=True)
+class GroupSaving:
+    """No alarm: groups of another size need fewer rollouts for the same error of the gradient.
+
+    used: the size before. value: the rollouts that it needs over those at the new size, with a 95 % interval from `low`
+    to `high`, by the probes of steps `since` to `last`, of `prompts` prompts.
+    """
+
+    step: int
+    since: int
+    last: int
+    used: int
+    value: float
+    low: float
+    high: float
+    prompts: int
+
+
+@dataclass(frozen=True)
 class Situation:
     """What can be done at a step. interval: optimiser steps per batch, of which there are `parts` minibatches. factor:
     on the learning rate, as decided before. checkpoints: steps that can be gone back to. tokens, tokens_most: longest
     completion now, and at most; 0 where that cannot be changed. correctable: whether rollouts are of earlier weights
-    and have no importance correction."""
+    and have no importance correction. lag: steps by which all rollouts are late when a batch begins, 0 where any is
+    fresh."""
 
     step: int
     interval: int = 1
@@ -91,22 +113,24 @@ class Situation:
     tokens: int = 0
     tokens_most: int = 0
     correctable: bool = False
+    lag: int = 0
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done at `step` about a finding, or because the reward has held (`Calm`).
+    """What is done at `step` about a finding, because the reward has held (`Calm`), or since that saves rollouts.
 
     action: "tell", "change", "rollback" or "stop". to: step of the checkpoint that is gone back to, -1 for none.
-    setting: what is changed, "interval", "rate", "tokens", "correction", or empty. interval, factor: refresh interval
-    and factor on the learning rate from here on; tokens, correction: new token limit and new importance correction, 0
-    and empty where they stay. expected: lowest mean that is expected of the next batches, NaN where nothing is. done:
-    whether it was done, not only said.
+    setting: what is changed, "interval", "rate", "tokens", "correction", "group", or empty. interval, factor: refresh
+    interval and factor on the learning rate from here on; tokens, correction: new token limit and new importance
+    correction, group, prompts: new rollouts per prompt and prompts of a batch, 0 and empty where they stay. expected:
+    lowest mean that is expected of the next batches, NaN where nothing is. done: whether it was done, not only said.
+    lag: as in `Situation`.
     """
 
     step: int
     action: str
-    why: Finding | Calm
+    why: Finding | Calm | GroupSaving
     to: int = -1
     interval: int = 1
     factor: float = 1.0
@@ -115,10 +139,13 @@ class Decision:
     setting: str = ""
     tokens: int = 0
     correction: str = ""
+    group: int = 0
+    prompts: int = 0
+    lag: int = 0
 
     @property
     def fault(self) -> str:
-        """The fault that it is about; empty where the reward has held."""
+        """The fault that it is about; empty where there is none."""
         return self.why.fault if isinstance(self.why, Finding) else ""
 
 
@@ -330,7 +357,7 @@ class Pilot:
 
     def _decided(self, alarm: Finding, now: Situation) -> Decision:
         told = Decision(
-            alarm.seen or 0, "tell", alarm, interval=now.interval, factor=now.factor, done=self.policy.acts
+            alarm.seen or 0, "tell", alarm, interval=now.interval, factor=now.factor, done=self.policy.acts, lag=now.lag
         )  # fmt: skip
         monitor = monitor_of(alarm.fault)
         if monitor == "cut":
@@ -498,11 +525,23 @@ class Pilot:
             self._loudest.pop("heldout", None)
 
 
+def group_move(step: int, move: GroupMove, steps: Sequence[int], prompts: int, levers: tuple[int, float]) -> Decision:
+    """The decision for a move of the group size, by probes of these steps.
+
+    prompts: of a batch from here on. levers: refresh interval and factor on the learning rate, which stay.
+    """
+    why = GroupSaving(step, steps[0], steps[-1], move.used, move.saving, *move.interval, move.prompts)
+    return Decision(step, "change", why, interval=levers[0], factor=levers[1], done=True, setting="group",
+                    group=move.group, prompts=prompts)  # fmt: skip
+
+
 def decision_document(decision: Decision) -> dict[str, Any]:
-    """A decision as JSON has it: what is done, and the finding, or what has held."""
+    """A decision as JSON has it: what is done, and the finding, what has held, or what is saved."""
     why = decision.why
     content = {key: value for key, value in vars(decision).items() if key != "why"}
-    return {**content, **({"finding": document(why)} if isinstance(why, Finding) else {"calm": asdict(why)})}
+    if isinstance(why, Finding):
+        return {**content, "finding": document(why)}
+    return {**content, "calm" if isinstance(why, Calm) else "saving": asdict(why)}
 
 
 def decision_of(content: Mapping[str, Any], where: str = "decision") -> Decision:
@@ -512,9 +551,11 @@ def decision_of(content: Mapping[str, Any], where: str = "decision") -> Decision
     return Decision(**{**{name: content[name] for name in names}, **numbers, "why": _why(content, where)})
 
 
-def _why(content: Mapping[str, Any], where: str) -> Finding | Calm:
+def _why(content: Mapping[str, Any], where: str) -> Finding | Calm | GroupSaving:
     if "finding" in content:
         return of_document(content["finding"], where)
+    if "saving" in content:
+        return GroupSaving(**content["saving"])
     calm = content.get("calm") or (content if content["monitor"] == "calm" else None)
     if calm is None:
         return alarms.of_earlier_version(content)

@@ -6,15 +6,20 @@ import math
 
 from grposcope.core.finding import Finding
 from grposcope.core.text import number, percent, span
-from grposcope.instruments.autopilot.pilot import Decision, FollowUp
+from grposcope.instruments.autopilot.pilot import Decision, FollowUp, GroupSaving
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 
 HELD = "the reward has held since the learning rate was cut"
 """Why a rate is raised again."""
 
+SAVED = "another group size needs fewer rollouts"
+"""Why the group size moves."""
+
 
 def cause(one: Decision) -> str:
     """Why something is done, in few words."""
+    if isinstance(one.why, GroupSaving):
+        return SAVED
     return one.why.brief if isinstance(one.why, Finding) else HELD
 
 
@@ -23,6 +28,12 @@ def evidence(one: Decision) -> str:
     why = one.why
     if isinstance(why, Finding):
         return why.because
+    if isinstance(why, GroupSaving):
+        return (
+            f"for the same error of the gradient G = {why.used} needs {number(why.value)} times the rollouts of "
+            f"G = {one.group} (95% {span(why.low, why.high)}, {why.prompts:,} prompts probed at steps {why.since:,} to "
+            f"{why.last:,})"
+        )
     return f"the mean reward since step {why.since:,} is {number(why.value)}, and the limit is {number(why.limit)}"
 
 
@@ -70,12 +81,26 @@ def promise(policy: AutopilotPolicy) -> str:
 
 
 def _change(one: Decision, settings: tuple[int, float] | None) -> str:
+    if one.setting == "group":
+        return f"groups of {one.group} rollouts, {one.prompts:,} prompts a batch"
     if one.setting == "tokens":
         return f"a token limit of {one.tokens:,}"
     if one.setting == "correction":
         return f"the importance correction {one.correction}"
     if settings is not None and one.interval != settings[0]:
-        return f"refresh interval {one.interval}"
+        return f"refresh interval {one.interval}{_limit(one, settings[0])}"
     if math.isclose(one.factor, settings[1] if settings is not None else 1.0):
         return "the same settings"
-    return f"{one.factor:.3g} × the scheduled learning rate"
+    return f"{one.factor:.3g} × the scheduled learning rate{_limit(one, one.interval)}"
+
+
+def _limit(one: Decision, interval: int) -> str:
+    """Which threshold of stability a change moves towards, in brackets; empty for fresh rollouts that are used once.
+
+    interval: refresh interval before it. As `instruments.stability` decides by the settings of a run.
+    """
+    if one.lag and interval > 1:
+        return f" (a batch is {one.lag:,} steps late or more and serves {interval:,}: neither N* nor K* applies)"
+    if one.lag:
+        return f" (every batch is {one.lag:,} steps late or more: the limit is K*, which a lower rate raises)"
+    return f" (a batch, fresh at first, serves {interval:,} steps: the limit is N*)" if interval > 1 else ""

@@ -17,7 +17,7 @@ from grposcope.core.finding import Finding
 from grposcope.core.text import apart, brief, percent, visible
 from grposcope.signs import heldout, words
 from grposcope.signs.outcome import Outcome
-from grposcope.signs.thresholds import HALF
+from grposcope.signs.thresholds import HALF, UPPER
 from grposcope.signs.words import Logged, Word
 
 MOST = 110
@@ -86,7 +86,9 @@ def _stayed(outcome: Outcome) -> str:
     if not name:
         return ""
     a, b = _ends(first.value, last.value, told=False)
-    verb = "stayed" if a == b else "fell" if last.value < HALF * first.value else "went"
+    lost = first.value - last.value
+    fell = lost > HALF * first.value and lost > UPPER * math.hypot(first.se, last.se)
+    verb = "stayed" if a == b else "fell" if fell else "went"
     return f"{short(name)} {verb} {a} → {b}"
 
 

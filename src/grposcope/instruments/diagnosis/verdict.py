@@ -134,13 +134,19 @@ def _of_nothing_bad(run: Run, outcome: Outcome, findings: Sequence[Finding], jud
     judged = replace(judged, line=line, untold=untold)
     if rung is not None:
         return replace(judged, because=rung.because, remedy=rung.do)
-    remedy = BACK if judged.word in ("failing", "warning") else ""
+    remedy = (UNPAID if outcome.proxy else BACK) if judged.word in ("failing", "warning") else ""
     told = climb.clause(judged.ladder) if outcome.known else ""
     return replace(judged, remedy=remedy, beside=(*judged.beside, *([told] if told else [])))
 
 
 BACK = "go back to the checkpoint with the highest score, and find out what changed after it"
 """What to do where the outcome fell and no rule says why."""
+
+UNPAID = (
+    "read late completions that are paid and not right, and put a right answer to the reward function by hand: what is "
+    "learned is another part of it"
+)
+"""What to do where the reward rose and right answers stayed: no checkpoint has more of them."""
 
 
 def what_is_logged(run: Run, outcome: Outcome) -> tuple[Logged, tuple[str, ...]]:

@@ -73,11 +73,14 @@ def of_run(run: Run, last: ProbeRecord, layers: bool = False) -> ProbePool:
     for record in alike:
         files.append(record.read_gram())
         steps.append(int(record.step or 0))
-    left_out, drift = len(kept) - len(alike), drifting(files)
-    if drift is not None:
-        half = len(files) // 2
-        files, steps = files[half:], steps[half:]
-    return ProbePool(tuple(files), tuple(steps), left_out, drift)
+    return of_files(files, steps, len(kept) - len(alike))
+
+
+def of_files(files: Sequence[ProbeGram], steps: Sequence[int], left_out: int = 0) -> ProbePool:
+    """Probes of these steps, in order, of which the later half alone counts where the gradient changed over them."""
+    drift = drifting(files)
+    half = 0 if drift is None else len(files) // 2
+    return ProbePool(tuple(files[half:]), tuple(steps[half:]), left_out, drift)
 
 
 def _kind(record: ProbeRecord) -> tuple[object, ...]:

@@ -40,7 +40,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     """Declare the flags of the command."""
     command.add_argument(
         "place", metavar="RUN|ROLLOUTS",
-        help="folder of a run, or rollouts: JSONL, CSV or parquet with one per line, or what a trainer writes",
+        help="folder of a run, or rollouts: JSONL, CSV or parquet with one per line, or what a trainer writes; - reads "
+        "standard input",
     )  # fmt: skip
     command.add_argument(
         "--truth", default="", metavar="NAME",
@@ -61,6 +62,14 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is read of the texts; 1 where an exploit is present."""
+    from grposcope.commands.standard_input import as_file
+
+    with as_file(arguments.place) as place:
+        return _read(place, arguments)
+
+
+def _read(place: Path, arguments: argparse.Namespace) -> int:
+    """The same of a place."""
     from tqdm import tqdm
 
     from grposcope.instruments.texts import answer, screen
@@ -68,7 +77,6 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.render import document, wrapping
     from grposcope.signs.texts import reading, sample
 
-    place = Path(arguments.place)
     if not place.exists():
         raise nothing_there(place, "the folder of a run, or a file of rollouts")
     with tqdm(total=len(reading.PARTS) + 1, unit="part", leave=False, disable=not sys.stderr.isatty()) as bar:
@@ -86,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         own = sample.of_rollouts(rows, arguments.truth, arguments.since)
         read = reading.read(own, arguments.seed, progress=told)
-    said = answer.of_reading(read)
+    said = _graded(answer.of_reading(read), read, place, rows)
     if arguments.reward:
         said = _with_trials(said, read, rows, arguments)
     shown = screen.text(said, read, wrapping.width())
@@ -97,7 +105,22 @@ def run(arguments: argparse.Namespace) -> int:
         size = _page(answer.with_pairs(said, read), place.name, arguments.html)
         say(arguments, f"\npage: {arguments.html} ({size / 1e6:.1f} MB); open it in a browser")
     finish(arguments, written)
-    return int(said.word == "warning")
+    return int(said.word in ("warning", "failing"))
+
+
+def _graded(said: Answer, read: TextReading, place: Path, rows: Sequence[Rollout]) -> Answer:
+    """The answer with the grade that the verdict on the run gives what is present, where that is known."""
+    from grposcope.faults import judge_texts
+    from grposcope.logs import read as read_run
+
+    if said.word != "warning":
+        return said
+    try:
+        made = read_run(place)
+    except UserError:
+        made = None
+    grade = judge_texts.grade_of(read, rows, made)
+    return replace(said, word="failing") if grade == "failing" else said
 
 
 def _with_trials(said: Answer, read: TextReading, rows: Sequence[Rollout], arguments: argparse.Namespace) -> Answer:

@@ -60,6 +60,15 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what becomes of each claim; 1 where one is broken, 2 where nothing could be tested."""
+    from grposcope.commands.standard_input import as_file
+
+    with as_file(arguments.place) as place:
+        arguments.place = str(place)
+        return _verify(arguments)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    """The same of what lies at a path."""
     if arguments.dry_run:
         return log_flags.dry_run(arguments)
     from dataclasses import replace
@@ -134,7 +143,7 @@ def _further(arguments: argparse.Namespace, evidence: PipelineEvidence, untested
         if "rewards" in untested and evidence.grader is None:
             recorded = own and is_record(Path(arguments.place))
             flags += _graded(arguments) if recorded else ["--reward FILE.py:FUNCTION"]
-    if not evidence.stated.group and arguments.config is None:
+    if evidence.stated.group is None and arguments.config is None:
         flags.append("--config SCRIPT")
     commands = [f"grposcope verify {arguments.place} {' '.join(flags)}"] if flags else []
     if own and "gradient" in untested:

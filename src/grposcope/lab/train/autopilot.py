@@ -21,6 +21,7 @@ from grposcope.lab.sampling.rollouts import Batch
 from grposcope.lab.train import checkpoint
 from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.setup import Setup, cache_bytes, micro_batch
+from grposcope.lab.train.stale_weights import Staleness
 
 if TYPE_CHECKING:
     from grposcope.instruments.autopilot.pilot import Decision
@@ -113,7 +114,8 @@ class RunAutopilot:
         steps = [one for one in checkpoint.steps(self.folder) if one < step]
         parts, before = self.setup.config.minibatches, (self.interval, self.factor)
         correctable = self.setup.stale is not None and self.correction is None
-        levers = self.interval, parts, self.factor, steps, self.tokens, self._most_tokens(), correctable
+        lag = Staleness.parse(self.setup.config.staleness).least
+        levers = self.interval, parts, self.factor, steps, self.tokens, self._most_tokens(), correctable, lag
         found = self.pilot.decide(alarm, Situation(step, *levers))
         events.append(self.folder, found)
         say(("" if found.done else "the autopilot would: ") + wording.sentence(found, before))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
-from grposcope.lab.train.config import TrainConfig, check
+from grposcope.lab.train.config import AUTO, TrainConfig, check
 from grposcope.logs.native.schema import is_record, read_config
 from grposcope.logs.native.writer import refuse_used
 
@@ -232,13 +232,13 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         if default is False:
             group.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=text)
             continue
-        kind = _kind(hints[setting.name])
+        kind = _group_size if setting.name == "group" else _kind(hints[setting.name])
         if default is not None and default is not MISSING:
             text += f" (default: {default})"
         if setting.metadata["many"]:
             group.add_argument(flag, action="append", default=argparse.SUPPRESS, help=text, metavar="TEXT")
             continue
-        letter = None if choices else {int: "N", float: "X"}.get(kind, "TEXT")
+        letter = None if choices else {int: "N", float: "X", _group_size: "SIZE"}.get(kind, "TEXT")
         group.add_argument(
             flag,
             type=kind,
@@ -247,6 +247,11 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
             help=text,
             metavar=letter,
         )
+
+
+def _group_size(text: str) -> int | str:
+    """The value of --group: a number, or auto."""
+    return text if text == AUTO else int(text)
 
 
 def _kind(hint: Any) -> type:

@@ -49,6 +49,9 @@ from grposcope.watch import loggers
 
 DTYPES = ("float32", "bfloat16")
 
+AUTO, GROUP, PAUSE = "auto", 8, 20
+"""What a group size that moves is called, the size that it begins with, and the least steps between two moves."""
+
 
 @dataclass(frozen=True)
 class InTrl:
@@ -142,7 +145,21 @@ class TrainConfig:
     prompts: int = option(
         32, "prompts per batch of rollouts (P)", group="batch", least=1, trl=decides("generation_batch_size")
     )
-    group: int = option(8, "rollouts per prompt (G)", group="batch", least=1, trl=decides("num_generations"))
+    group: int = option(
+        8,
+        "rollouts per prompt (G); auto begins with 8 and moves, as an auto_group of 20 says",
+        group="batch",
+        least=1,
+        trl=decides("num_generations"),
+    )
+    auto_group: int = option(
+        0,
+        "least steps between moves of the group size to one that needs fewer rollouts for the same error, by probes of "
+        "the gradient and at equal rollouts a step, 0 for never",
+        group="batch",
+        least=0,
+        trl=FOLLOWED,
+    )
     interval: int = option(
         None,
         "optimiser steps on each batch of rollouts, the refresh interval N (default: the recipe's, which "
@@ -397,7 +414,10 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
-        """Settings that were left to the recipe become the recipe's."""
+        """Settings left to the recipe become the recipe's; a group size `auto` becomes what it begins with."""
+        if self.group == AUTO:  # type: ignore[comparison-overlap]  # which the flag takes
+            object.__setattr__(self, "group", GROUP)
+            object.__setattr__(self, "auto_group", self.auto_group or PAUSE)
         brought = {"credit": "outcome", "interval": 1, **recipes.DEFAULT_SETTINGS.get(self.recipe, {})}
         for name, value in brought.items():
             if getattr(self, name) is None:
@@ -469,7 +489,27 @@ def check(config: TrainConfig) -> None:
             f"aggregation {config.aggregation} does not use; constrain the length, or use another recipe"
         )
     credits.chosen(config.credit).check_group(config.group)
+    if config.auto_group:
+        _check_moving(config)
     capabilities.check(ENGINE, *parts(config))
+
+
+def _check_moving(config: TrainConfig) -> None:
+    """UserError for settings with which it is not known what another group size would save."""
+    plain = {"credit": "outcome", "allocate": "uniform", "staleness": "0", "sampler_precision": "float32",
+             "correction": None, "constraint": None}  # fmt: skip
+    other = next((name for name, value in plain.items() if getattr(config, name) != value), "")
+    if other:
+        raise UserError(
+            f"auto_group plans for the plain gradient of the run's own rollouts, and {other} is "
+            f"{getattr(config, other)}; leave out either"
+        )
+    comparison = config.objective(1).comparison
+    if comparison not in ("leave-one-out", "standardized") or config.aggregation not in (None, METHODS[0]):
+        raise UserError(
+            f"auto_group moves the group size of leave-one-out or standardized advantages, and those of recipe "
+            f"{config.recipe} here are others; leave out auto_group, or use recipe grpo or rloo"
+        )
 
 
 ENGINE = Part(
@@ -508,6 +548,10 @@ def parts(config: TrainConfig) -> tuple[Part, ...]:
     if config.probe_every:
         needs = frozenset({INDEPENDENT, ONE_SIZE})
         found.append(Part(f"probe_every {config.probe_every}", "leave out probe_every", needs))
+    if config.auto_group:
+        found.append(
+            Part(f"auto_group {config.auto_group}", "leave out auto_group", frozenset({INDEPENDENT, ONE_SIZE}))
+        )
     if config.minibatches > 1:
         found.append(Part(f"minibatches {config.minibatches}", "use 1 minibatch", frozenset({MINIBATCHES})))
     if (correction := config.corrected()) is not None:

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 TASK, OVERLONG = "task", "overlong"
 """Names of the two rewards: the task's, and the penalty for length where the recipe has one."""
 
-COMPARED: Mapping[str, Mapping[str, Any]] = {
-    "standardized": {"baseline": "mean", "scale": "group", "ddof": 1, "epsilon": 1e-4},
-    "batch_standardized": {"baseline": "mean", "scale": "batch", "ddof": 1, "epsilon": 1e-4},
-    "centered": {"baseline": "mean", "scale": "none"},
-    "leave_one_out": {"baseline": "leave-one-out", "scale": "none"},
-    "none": {"baseline": "none", "scale": "none"},
-}
-"""Our advantages -> what is stated of them; others are not stated."""
-
 
 def due(every: int, step: int, interval: int) -> bool:
     """Whether the evidence of a batch that is fresh at `step` is kept, as the instrument decides."""
@@ -63,7 +54,7 @@ def stated(setup: Setup) -> Stated:
     plain = chosen(config.credit).source.whole and config.correction is None and setup.critic is None
     weights = {TASK: 1.0, OVERLONG: 1.0} if objective.overlong else {TASK: 1.0}
     return own_schedule(Stated(
-        group=config.group,
+        group=0 if config.auto_group else config.group,
         **(_compared(objective.advantage) if plain else {}),
         weights=weights,
         temperature=config.temperature,
@@ -93,7 +84,7 @@ def stated(setup: Setup) -> Stated:
 
 def _order(setup: Setup) -> dict[str, Any]:
     """Prompts of an epoch and of a batch, where they are drawn in turn and no two are equal."""
-    in_turn = setup.config.allocate == "uniform" and not setup.objective.resample_dead
+    in_turn = setup.config.allocate == "uniform" and not setup.objective.resample_dead and not setup.config.auto_group
     different = len({problem.prompt for problem in setup.train_set}) == len(setup.train_set)
     return {"data": len(setup.train_set), "prompts": setup.config.prompts} if in_turn and different else {}
 
@@ -293,7 +284,9 @@ def _weighted(mask: Tensor, credit: Tensor) -> Tensor:
 
 def _compared(advantage: Any) -> Mapping[str, Any]:
     """What is stated of an advantage; nothing for one with other arguments than the usual ones."""
+    from grposcope.signs.rollouts.stated import comparison
+
     if isinstance(advantage, partial):
         return {}
     names = [name for name, entry in advantages.ALL.items() if entry.function is advantage]
-    return COMPARED.get(names[0], {}) if names else {}
+    return comparison(names[0]) if names else {}

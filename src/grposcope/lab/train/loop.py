@@ -36,7 +36,7 @@ from grposcope.lab.sampling.evaluate import evaluate
 from grposcope.lab.sampling.rollouts import Batch, generator, recorded, texts_of
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.sampling.turn_sampler import of_turns, turns_taken
-from grposcope.lab.train import autopilot, checkpoint, evidence, mismatch, probes
+from grposcope.lab.train import autopilot, checkpoint, evidence, group_moves, mismatch, probes
 from grposcope.lab.train.allocate import BatchSource, NewBatchSource, RolloutAllocation
 from grposcope.lab.train.checkpoint import State
 from grposcope.lab.train.config import TrainConfig, check
@@ -139,7 +139,8 @@ class _Session:
                 self.meter = None if self.verifier is None else evidence.metered(self.setup.optimizer)
                 given = self.setup, record.folder, self.state.autopilot, self.state.step
                 self.autopilot = autopilot.opened(*given, self.progress.say)
-                self.take(autopilot.steered(self.setup, self.autopilot))
+                self.groups = group_moves.opened(self.setup, record.folder, self.state.step, self.progress.say)
+                self.take(self.decided())
                 config = self.config
                 try:
                     interrupted = self.steps()
@@ -202,6 +203,9 @@ class _Session:
                 lr = learning_rate(step - 1, self.setup.lr, config.schedule, config.warmup, config.steps)
                 lr *= 1.0 if self.autopilot is None else self.autopilot.factor
                 geometry = self.probe(step, batch, terms, lr)
+                if fresh and self.groups is not None:
+                    probed = self.groups.probe(step, batch, self.progress.say)
+                    geometry = {**geometry, **{name: geometry.get(name, 0.0) + own for name, own in probed.items()}}
                 started = time.perf_counter()
                 prompts = next(minibatches)
                 due = config.verify_every, step, config.interval
@@ -233,17 +237,26 @@ class _Session:
 
     def steered(self, step: int, done: Update) -> bool | None:
         """Let the autopilot act where a batch ends: None for nothing, else whether the run ends with this step."""
-        if self.autopilot is None:
-            return None
-        self.autopilot.update(done.grad_norm)
+        if self.autopilot is not None:
+            self.autopilot.update(done.grad_norm)
         if step % self.config.interval or step == self.config.steps:
             return None
-        evaluated = step in dict(self.totals.evals)
-        decision = self.autopilot.decide(
-            step, lambda: None if evaluated else self.evaluate_heldout(step), self.progress.say
-        )
-        self.take(autopilot.steered(self.setup, self.autopilot))
+        decision = None
+        if self.autopilot is not None:
+            evaluated = step in dict(self.totals.evals)
+            decision = self.autopilot.decide(
+                step, lambda: None if evaluated else self.evaluate_heldout(step), self.progress.say
+            )
+        if self.groups is not None and decision is None:
+            levers = self.config.interval, 1.0 if self.autopilot is None else self.autopilot.factor
+            self.groups.decide(step, levers, self.progress.say)
+        self.take(self.decided())
         return None if decision is None else decision.action == "stop"
+
+    def decided(self) -> Setup:
+        """The setup with what autopilot and moves of the group size have decided so far."""
+        setup = autopilot.steered(self.setup, self.autopilot)
+        return setup if self.groups is None else self.groups.steered(setup)
 
     def take(self, setup: Setup) -> None:
         """Go on with these settings."""

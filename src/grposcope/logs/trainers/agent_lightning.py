@@ -24,9 +24,16 @@ def _share(columns: Columns, part: str, whole: str) -> Made | None:
     return Made(shares, f"{part} ÷ {whole}")
 
 
+def _without_reward(columns: Columns) -> Made | None:
+    """Share of the rollouts that came back without a reward, which are trained on as 0; None where not counted."""
+    share = _share(columns, "training/n_rollouts_w_reward", "training/n_rollouts")
+    return None if share is None else Made(1 - share.values, f"1 − {share.formula}")
+
+
 def made(columns: Columns) -> dict[str, Made]:
-    """Dead groups, turns and rows of a rollout, from the counts that it logs."""
+    """Dead groups, turns and rows of a rollout, and rollouts without a reward, from the counts that it logs."""
     found = {
+        "agent/errors": _without_reward(columns),
         "dead_fraction": _share(columns, "training/n_zero_adv_groups", "training/n_groups"),
         "agent/turns": _share(columns, "training/n_turns", "training/n_rollouts_w_trace"),
         "agent/rows": _share(columns, "training/n_sample", "training/n_rollouts_w_trace"),
@@ -38,6 +45,7 @@ AGENT_LIGHTNING = replace(
     VERL,
     name="agent-lightning",
     title="Agent Lightning",
+    leaves_files_of="verl",
     recognises=lambda keys: (
         bool(keys & {"training/n_rollouts", "training/n_rollouts_w_trace"})
         or ("training/reward" in keys and any(key.startswith("actor/") for key in keys))

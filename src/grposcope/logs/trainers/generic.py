@@ -40,6 +40,9 @@ IN_WORDS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Metric -> the words of keys that usually mean it, without FILLING."""
 
+OF_EACH_STEP = "_step"
+"""What Lightning appends to the name of a metric that it logs at every step, beside its mean over an epoch."""
+
 
 PARTS = re.compile(
     r"(?:(?:train/)?(?:rewards?_)?(?:breakdown|components?|parts)/|(?=\w+_reward_func(?:tion)?[ _/](?:mean|std)$))"
@@ -53,6 +56,8 @@ PARTS = re.compile(
 def usual_metric(key: str) -> str | None:
     """The metric that the words of a key usually mean; None if there is none."""
     words = words_of(key)
+    if key.endswith(OF_EACH_STEP):
+        words = words.removesuffix(" step")
     return next((metric for metric, phrases in IN_WORDS.items() if words in phrases), None)
 
 

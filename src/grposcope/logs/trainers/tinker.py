@@ -47,7 +47,7 @@ def scoped(keys: Collection[str]) -> Scoped:
 TINKER = Trainer(
     name="tinker",
     title="Tinker",
-    recognises=lambda keys: "progress/done_frac" in keys,
+    recognises=lambda keys: bool(keys & {"progress/done_frac", "env/all/reward/total"}),
     component=re.compile(r"reward/(?!mean$|std$)(?P<name>[^/]+)(?P<what>)"),
     made=made,
     scoped=scoped,

@@ -110,12 +110,13 @@ def onset(
     return Onset(int(rows[middle] + rows[middle + 1] - 1) // 2, first, last)
 
 
-def at_once(y: Array, direction: int = 0) -> int | None:
+def at_once(y: Array, direction: int = 0, clear: float | None = None) -> int | None:
     """The row from which finite y (n,) is at another level, CLEAR spreads from the one before; None where it is not so.
 
     No row is on the other level's side, and the AROUND rows on either side are at their own levels, so that the change
     took a single row. The noise of both levels need not be alike: a reward that is lost is exactly 0 from then on, and
     the posterior of `onset`, which has one noise for all rows, would date it where the rows before happen to dip.
+    clear: as many spreads as `CLEAR` is, where the row is only looked for and some other test has shown the change.
     """
     n = len(y)
     if n < 2 * AROUND:
@@ -128,7 +129,8 @@ def at_once(y: Array, direction: int = 0) -> int | None:
     first, last = float(np.median(before)), float(np.median(after))
     jump, sign = abs(last - first), 1 if last > first else -1
     spreads = float(before.std()), float(after.std())
-    clear = CLEAR if max(spreads) > UNLIKE * min(spreads) else 2 * CLEAR
+    if clear is None:
+        clear = CLEAR if max(spreads) > UNLIKE * min(spreads) else 2 * CLEAR
     if not jump > clear * max(spreads) or (direction and direction != sign):
         return None
     near, near_after = (NEAR + SPREADS * spread / jump for spread in spreads)

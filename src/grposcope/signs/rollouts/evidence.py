@@ -27,9 +27,10 @@ Grader = Callable[[Sequence[Text], Sequence[Text]], Sequence[float]]
 class Stated:
     """What the settings say the pipeline does; None for what they do not say.
 
-    group: rollouts per prompt. baseline: "mean", "leave-one-out", "none" or "batch" (mean of all); scale: "group",
-    "batch", "mean" (of the group's rewards), "each" (every function by itself, then the sum over the batch) or "none",
-    with ddof and epsilon of the deviation. weights: of the reward functions, by name. limit: longest completion, in
+    group: rollouts per prompt, 0 where they change from step to step. baseline: "mean", "leave-one-out", "none" or
+    "batch" (mean of all); scale: "group", "batch", "mean" (of the group's rewards), "each" (every function by itself,
+    then the sum over the batch) or "none", with ddof and epsilon of the deviation. weights: of the reward functions, by
+    name. limit: longest completion, in
     tokens. ends: token ids that end a completion. pad: the id of padding. masks_truncated: whether cut completions
     are left out of the loss. iterations: updates per batch of rollouts. accumulation: micro-batches per update.
     schedule: of the learning rate, such as "linear". kl: coefficient. warmup and updates: of the schedule, in optimiser

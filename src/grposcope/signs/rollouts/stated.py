@@ -43,6 +43,13 @@ OWN = {
 }
 """Advantage of our own loop -> its shape."""
 
+
+def comparison(advantage: str) -> dict[str, Any]:
+    """Fields of Stated that say what an advantage of ours compares; none for one that is not in OWN."""
+    shape = OWN.get(advantage)
+    return {} if shape is None else {key: value for key, value in vars(shape).items() if value is not None}
+
+
 VERL = {
     "grpo": _Shape("mean", "group", 1, 1e-6),
     "rloo": _Shape("leave-one-out", "none"),
@@ -113,6 +120,8 @@ def of_settings(settings: Mapping[str, Any], engine: str = "") -> Stated:
         key = next((key for key in keys if settings.get(key) is not None), None)
         if key is not None:
             found[name] = _value(name, key, settings[key])
+    if settings.get("auto_group"):
+        found["group"] = 0
     shape = _shape(settings, engine)
     loss = stated_loss.of_verl(settings) if engine == "verl" else stated_loss.of_trl(settings, found.get("limit"))
     weights = settings.get("reward_weights", settings.get("weights"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from scipy.special import bdtrc
@@ -87,6 +87,9 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Every group has the stated size, or without one the size of most."""
     sizes = {key: len(places) for key, places in evidence.groups.items()}
     size = evidence.stated.group
+    if size == 0:
+        yield _sizes_of_steps(sizes)
+        return
     stated = size is not None
     if size is None:
         usual, times = Counter(sizes.values()).most_common(1)[0]
@@ -127,6 +130,30 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[Finding]:
     if not stated:
         yield cannot_tell("The settings do not state the group size, so groups were compared with each other only; "
                           "state it (num_generations).")  # fmt: skip
+
+
+def _sizes_of_steps(sizes: Mapping[tuple[int, str], int]) -> Finding:
+    """Every group has the size of most in its step, where the size moves from step to step."""
+    of_step: dict[int, list[int]] = {}
+    for (step, _), count in sizes.items():
+        of_step.setdefault(step, []).append(count)
+    usual = {step: Counter(counts).most_common(1)[0][0] for step, counts in of_step.items()}
+    wrong = {key: count for key, count in sizes.items() if count != usual[key[0]]}
+    first = min(wrong, default=None)
+    told = ", ".join(map(str, sorted(set(usual.values()))))
+    return exact(
+        fault="wrong group size",
+        brief="group size",
+        broken=bool(wrong),
+        evidence="" if first is None else (
+            f"{len(wrong):,} of {len(sizes):,} groups are of another size than the others of their step; the first, "
+            f"{_shown(first[1])} at step {first[0]}, has {wrong[first]} instead of {usual[first[0]]}"
+        ),
+        held=f"Each of {len(sizes):,} groups has the size of its step ({told}; the settings let it move).",
+        effect="A group of one rollout has no baseline, and a smaller group has a noisier one.",
+        remedy="Find where rollouts are lost or split between the sampler and the trainer.",
+        onset=None if first is None else first[0],
+    )  # fmt: skip
 
 
 def _shown(group: str) -> str:
