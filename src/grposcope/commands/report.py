@@ -76,7 +76,7 @@ def _write(content: Document, arguments: argparse.Namespace, sources: Sequence[s
     if arguments.json:
         said["sections"] = content.numbers
     else:
-        path = Path(arguments.out) if arguments.out else default_page(logs.numbered(arguments.runs[0])[0])
+        path = Path(arguments.out) if arguments.out else _default_page(logs.numbered(arguments.runs[0])[0])
         size = write_page(content, path, "--out")
         said |= {"page": str(path), "bytes": size}
         say(arguments, f"page: {path} ({size / 1e6:.1f} MB); open it in a browser")
@@ -129,7 +129,7 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
     if not arguments.json:
         pages = {}
         for line in lines:
-            page = default_page(line.path)
+            page = _default_page(line.path)
             write_page(runs_page.document([logs.read(line.path, arguments)]), page, "--out")
             pages[line.path] = quote(Path(os.path.relpath(page, out.parent)).as_posix())
         size = write_page(many.page(answer, lines, folder, pages), out, "--out")
@@ -163,7 +163,7 @@ def write_figures(figures: Sequence[Figure], arguments: argparse.Namespace, kind
         raise UserError(f"{error}; choose another --figures") from None
 
 
-def default_page(run: Path) -> Path:
+def _default_page(run: Path) -> Path:
     """Path of the page of a run: page.html in its folder, or next to its log; here for one that has an address."""
     from grposcope.logs import remote
 

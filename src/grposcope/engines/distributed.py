@@ -61,7 +61,7 @@ def probe(
     than ranks, where groups differ in size, and where another rank has failed.
     """
     with sharing(rollouts.mask.device) as workers, reducing(model):
-        every = gather_rollouts(rollouts, groups, pad, workers)
+        every = _gather_rollouts(rollouts, groups, pad, workers)
         return of_one_process.probe(bare(model), every, recipe, workers=workers, **settings)
 
 
@@ -117,7 +117,7 @@ def launched(device: str) -> Iterator[Workers]:
     dist.destroy_process_group()
 
 
-def gather_rollouts(rollouts: RolloutBatch, groups: Tensor | None, pad: int, workers: Workers) -> RolloutBatch:
+def _gather_rollouts(rollouts: RolloutBatch, groups: Tensor | None, pad: int, workers: Workers) -> RolloutBatch:
     """The rollouts of all ranks, sorted by group, on every rank; arguments as in `probe`."""
     if groups is None:
         prompts, size = rollouts.groups

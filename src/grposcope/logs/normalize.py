@@ -80,7 +80,7 @@ def environments(table: LogTable) -> LogTable:
     )
 
 
-def settings_and_window(table: LogTable) -> LogTable:
+def _settings_and_window(table: LogTable) -> LogTable:
     """The settings of the trainer, and the number of steps that a row is the mean over, from the distance of rows."""
     settings = table.trainer.settings_of(table.log.logged, table.log.measured, table.hints.settings)
     step = table.table["step"]
@@ -91,7 +91,7 @@ def settings_and_window(table: LogTable) -> LogTable:
     return table.noting(*[note] * (window > 1), settings=settings, window=max(window, 1))
 
 
-def metrics_of_keys(table: LogTable) -> LogTable:
+def _metrics_of_keys(table: LogTable) -> LogTable:
     """The metric of each key, without those that measure nothing or are logged wrongly, and what follows from several.
 
     A key that had a name which the user gives to another is “NAME (as logged)”.
@@ -161,8 +161,8 @@ READING: tuple[Callable[[LogTable], LogTable], ...] = (
     rows_by_step,
     without_copies,
     last_attempt_of_every_step,
-    settings_and_window,
-    metrics_of_keys,
+    _settings_and_window,
+    _metrics_of_keys,
     evaluations_of_steps,
 )
 """The steps from the rows of a log to what a Run holds, in order; each is explained where it stands."""

@@ -78,7 +78,7 @@ def rows_by_step(table: LogTable) -> LogTable:
         columns = {key: column[rows] for key, column in columns.items()}
     places, clocks = table.lines[rows], frozenset(key for key in columns if key in CLOCKS or key.startswith(TIMES))
     falls = bool((np.diff(columns["step"]) < 0).any())
-    if falls and (order := in_order_of_steps(columns, clocks)) is not None:
+    if falls and (order := _in_order_of_steps(columns, clocks)) is not None:
         columns, places = {key: column[order] for key, column in columns.items()}, places[order]
         table = table.noting("rows of several programs, one ahead of the others, were joined by step")
     rewards = [columns[key] for key in table.rewarding if key in columns]
@@ -245,7 +245,7 @@ def _averaged(table: Mapping[str, Floats], clocks: Collection[str], starts: Ints
     return averaged
 
 
-def in_order_of_steps(table: Mapping[str, Floats], clocks: Collection[str]) -> Ints | None:
+def _in_order_of_steps(table: Mapping[str, Floats], clocks: Collection[str]) -> Ints | None:
     """The order (N,) of the rows by attempt, then by step; None where one program wrote all.
 
     clocks: columns that several programs may have, such as times.

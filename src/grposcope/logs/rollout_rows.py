@@ -112,12 +112,12 @@ def row_of(row: Mapping[str, Any], where: str) -> Rollout:
     )
 
 
-def is_of_verl(row: Mapping[str, Any]) -> bool:
+def _is_of_verl(row: Mapping[str, Any]) -> bool:
     """Whether an object is a rollout as verl dumps it, whose further numbers are of its reward function."""
     return "output" in row and "score" in row and ("input" in row or "uid" in row)
 
 
-def is_of_trl(row: Mapping[str, Any]) -> bool:
+def _is_of_trl(row: Mapping[str, Any]) -> bool:
     """Whether an object is a row of TRL's completions, whose further numbers are rewards by function."""
     return {"prompt", "completion", "advantage"} <= row.keys() and not ({"reward", "score", "rewards"} & row.keys())
 
@@ -143,7 +143,7 @@ def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     of_all = row.get("token_ids")
     if of_all is not None and values["prompt_ids"] is None and values["completion_ids"] is of_all:
         values["sequence_ids"], values["completion_ids"] = values["completion_ids"], None
-    if values["rewards"] is None and (is_of_verl(row) or is_of_trl(row)):
+    if values["rewards"] is None and (_is_of_verl(row) or _is_of_trl(row)):
         values["rewards"] = {
             name: own for name, own in row.items() if name not in _NO_REWARDS and isinstance(own, int | float)
         }

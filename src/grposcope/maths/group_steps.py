@@ -77,7 +77,7 @@ def changes(columns: Singles, step: Ints, group: Ints, draws: int, rng: np.rando
 
     step, group (N,): groups are numbered from 0, and each lies in one step.
     """
-    raw, of_group = group_means(columns, step, group)
+    raw, of_group = _group_means(columns, step, group)
     order = np.argsort(of_group, kind="stable")
     steps, starts, per = np.unique(of_group[order], return_index=True, return_counts=True)
     if len(steps) < 4 or len(order) < 8:
@@ -98,7 +98,7 @@ def changes(columns: Singles, step: Ints, group: Ints, draws: int, rng: np.rando
     return _found(raw, steps, per, scan, splits, singles, largest)
 
 
-def group_means(columns: Singles, step: Ints, group: Ints) -> tuple[Singles, Ints]:
+def _group_means(columns: Singles, step: Ints, group: Ints) -> tuple[Singles, Ints]:
     """Means of the groups (K, F), and the step of each (K,)."""
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))

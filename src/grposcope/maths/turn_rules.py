@@ -74,13 +74,13 @@ def survivors(rewards: Floats) -> Floats:
     return _taken(rewards, returns(rewards - _mean_of_present(rewards, rewards)))
 
 
-def groups_of_turns(rewards: Floats) -> Floats:
+def _groups_of_turns(rewards: Floats) -> Floats:
     """The return of the whole rollout less the mean of those that take this turn."""
     whole = np.broadcast_to(returns(rewards)[:, :1], rewards.shape)
     return _taken(rewards, whole - _mean_of_present(rewards, whole))
 
 
-def mean_over_rows(rewards: Floats) -> Floats:
+def _mean_over_rows(rewards: Floats) -> Floats:
     """The return of the whole rollout less the mean in which each rollout counts as often as it has turns."""
     whole, turns = returns(rewards)[:, :1], (~np.isnan(rewards)).sum(1, keepdims=True)
     return _taken(rewards, np.broadcast_to(whole - (whole * turns).sum() / max(turns.sum(), 1), rewards.shape))
@@ -101,13 +101,13 @@ def step_groups(rewards: Floats, states: Ints, discount: float = 1.0) -> Floats:
     return _taken(rewards, remaining - others)
 
 
-def step_groups_of_all(rewards: Floats, states: Ints, discount: float = 1.0) -> Floats:
+def _step_groups_of_all(rewards: Floats, states: Ints, discount: float = 1.0) -> Floats:
     """The return from a turn less the mean of all turns of the group that began in its state."""
     return _of_states(rewards, states, discount)[0]
 
 
-def step_groups_standardized(rewards: Floats, states: Ints, discount: float = 1.0) -> Floats:
-    """`step_groups_of_all` ÷ the deviation (ddof 1) of these turns, 0 where it is 0."""
+def _step_groups_standardized(rewards: Floats, states: Ints, discount: float = 1.0) -> Floats:
+    """`_step_groups_of_all` ÷ the deviation (ddof 1) of these turns, 0 where it is 0."""
     centred, deviation = _of_states(rewards, states, discount)
     return np.divide(centred, deviation, out=np.where(np.isnan(centred), np.nan, 0.0), where=deviation > 0)
 
@@ -160,13 +160,13 @@ def _mean_of_present(rewards: Floats, values: Floats) -> Floats:
 
 RULES: Mapping[str, Callable[[Floats], Floats]] = {
     "broadcast": broadcast, "to-go": to_go, "to-go of who is there": to_go_of_present, "survivors": survivors,
-    "groups of turns": groups_of_turns, "mean over rows": mean_over_rows,
+    "groups of turns": _groups_of_turns, "mean over rows": _mean_over_rows,
 }  # fmt: skip
 """Name -> rule, those without bias first."""
 
 STATE_RULES: Mapping[str, Callable[[Floats, Ints, float], Floats]] = {
-    "step groups": step_groups, "step groups of all": step_groups_of_all,
-    "step groups, standardized": step_groups_standardized,
+    "step groups": step_groups, "step groups of all": _step_groups_of_all,
+    "step groups, standardized": _step_groups_standardized,
 }  # fmt: skip
 """Name -> rule of rewards, states and a discount, that without bias first."""
 

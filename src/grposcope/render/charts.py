@@ -160,7 +160,7 @@ def dotted_line(layer: alt.Chart) -> alt.Chart:
     return layer.mark_line(strokeWidth=2, point=alt.OverlayMarkDef(filled=True, size=40))
 
 
-def with_data(figure: Figure) -> dict[str, Any]:
+def _with_data(figure: Figure) -> dict[str, Any]:
     """The specification with its data in rows, as Vega-Lite expects them."""
     rows = {
         name: [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -173,7 +173,7 @@ def drawn(figure: Figure, kind: str) -> bytes:
     """A figure as a png or svg file, in the light theme on white."""
     import vl_convert
 
-    chart = json.loads(_light(with_data(figure)))
+    chart = json.loads(_light(_with_data(figure)))
     chart |= {"width": 900 if figure.wide else 560, "height": 320, "background": "white", "padding": 16}
     chart["title"] = {"text": figure.title + (f" ({figure.unit})" if figure.unit else ""), "anchor": "start",
                       "color": LIGHT["ink"], "fontSize": 14, "offset": 12}  # fmt: skip
@@ -184,7 +184,7 @@ def drawn(figure: Figure, kind: str) -> bytes:
 
 def chart(figure: Figure) -> alt.LayerChart:
     """A figure as a chart of Altair in the colours of the light theme, with its data."""
-    spec = json.loads(_light(with_data(figure)))
+    spec = json.loads(_light(_with_data(figure)))
     spec |= {"width": 900 if figure.wide else 560, "title": {"text": figure.title, "anchor": "start"}}
     for layer in spec["layer"]:
         if layer.pop("params", None):  # the selection of the page, of whose name Altair would make two

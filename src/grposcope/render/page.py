@@ -83,7 +83,7 @@ class Document:
 def html(content: Document, live: bool = False) -> str:
     """The page as HTML. live: it asks the server it came from for news, and loads itself again."""
     assets = files("grposcope.render") / "assets"
-    texts = [(assets / f"{name}.js").read_text() for name in scripts_of(content, live)]
+    texts = [(assets / f"{name}.js").read_text() for name in _scripts_of(content, live)]
     scripts = [*([chart_script()] if content.figures else []), *map(_script, texts)]
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     parts = {
@@ -97,7 +97,7 @@ def html(content: Document, live: bool = False) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match.group(1)], template)  # once: data may hold {{DATA}}
 
 
-def scripts_of(content: Document, live: bool) -> list[str]:
+def _scripts_of(content: Document, live: bool) -> list[str]:
     """Names of the scripts in assets/ that this page needs, in the order in which they run."""
     widgets = sorted({section.widget for section in content.sections if section.widget})
     return [

@@ -91,8 +91,8 @@ def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[Hel
         rank = score_rank(metric)
         if finite.sum() >= least and rank is not None:
             series = MetricSeries(metric, rows.step[finite].astype(np.float64), rows.value[finite])
-            longer = (is_of_part(metric), len(words(metric)), metric)
-            candidates.append(((rank, stays_at_top(series.values), -len(series), *longer), series))
+            longer = (_is_of_part(metric), len(words(metric)), metric)
+            candidates.append(((rank, _stays_at_top(series.values), -len(series), *longer), series))
     if not candidates:
         return []
     named = quantities.run.setting("outcome")
@@ -115,12 +115,12 @@ def score_rank(metric: str) -> int | None:
     return min(rank, _SCORES.index("correct")) if counts_answers(metric) else rank
 
 
-def is_of_part(metric: str) -> bool:
+def _is_of_part(metric: str) -> bool:
     """Whether the path of a score does not say that it is over all data sets."""
     return not WHOLE & set(metric.lower().split("/"))
 
 
-def stays_at_top(values: Floats) -> bool:
+def _stays_at_top(values: Floats) -> bool:
     """Whether a score is a share that is never below TOP."""
     return bool(len(values)) and float(values.min()) >= TOP and float(values.max()) <= 1
 
@@ -208,7 +208,7 @@ def scores(evaluated: Mapping[str, Sequence[float] | Floats]) -> list[str]:
         finite = np.asarray(values, np.float64)[np.isfinite(values)]
         rank = score_rank(metric)
         if len(finite) and rank is not None:
-            ranked.append((len(finite) < 2, rank, stays_at_top(finite), -len(finite), is_of_part(metric), metric))
+            ranked.append((len(finite) < 2, rank, _stays_at_top(finite), -len(finite), _is_of_part(metric), metric))
     return [metric for *_, metric in sorted(ranked)]
 
 

@@ -106,7 +106,7 @@ def is_rloo(args: Any) -> bool:
     return any("RLOO" in kind.__name__ for kind in type(args).__mro__)
 
 
-def reuses(args: Any) -> bool:
+def _reuses(args: Any) -> bool:
     """Whether a batch of rollouts is used for more than one optimiser step, so that ratios leave 1."""
     return getattr(args, "num_iterations", 1) > 1 or _rounds(args) > args.gradient_accumulation_steps
 
@@ -176,7 +176,7 @@ def _left_out(
 
 def _reused(args: Any) -> list[str]:
     """Parts of TRL's loss that differ from the objective of `fresh` once ratios leave 1, a clause each."""
-    if not reuses(args):
+    if not _reuses(args):
         return []
     said = []
     if is_rloo(args):

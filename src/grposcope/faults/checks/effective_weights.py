@@ -30,7 +30,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The share of each reward in what is learned: of rollouts of an earlier run; else weight × spread, where the sum
     is normalised."""
     number = count(config)
-    weights = given_weights(config, number)
+    weights = _given_weights(config, number)
     if number < 2 or not any(weights):
         return
     rollouts = drawn(config, facts)
@@ -46,7 +46,7 @@ def count(config: Settings) -> int:
     return len(weights) if isinstance(weights, list) else config.reward_functions or 0
 
 
-def given_weights(config: Settings, number: int) -> list[float]:
+def _given_weights(config: Settings, number: int) -> list[float]:
     """The weights of all rewards, 1 where none are given."""
     weights = config.get(WEIGHTS)
     return [float(weight) for weight in weights] if isinstance(weights, list) else [1.0] * number

@@ -62,12 +62,12 @@ ODDS = 3.0
 """Odds of a share that a bet allows in each batch, over those of the share that is too much at the end of a run."""
 
 
-def in_each_batch(share: float) -> float:
+def _in_each_batch(share: float) -> float:
     """The share that is allowed in each batch, where at the end of a run `share` is too much: ODDS times its odds."""
     return ODDS * share / (1 - share + ODDS * share)
 
 
-CUT, DEAD = in_each_batch(length.CUT), in_each_batch(dead_groups.DEAD)
+CUT, DEAD = _in_each_batch(length.CUT), _in_each_batch(dead_groups.DEAD)
 """Shares of cut completions and of dead groups that are not yet too many: 1/2 and 0.944."""
 
 
@@ -139,7 +139,7 @@ class Fall:
         return max(self.hypotheses, key=lambda hypothesis: hypothesis.log_e, default=None)
 
     def _begin(self, step: int) -> None:
-        level = lower_limit(recent(self.batches))
+        level = _lower_limit(recent(self.batches))
         scale = self.high - self.low
         if math.isnan(level) or scale <= 0:
             return
@@ -193,7 +193,7 @@ def recent(batches: Sequence[tuple[int, int, float, float]]) -> Sequence[tuple[i
     return batches[-count:] if count else []
 
 
-def lower_limit(batches: Sequence[tuple[int, int, float, float]]) -> float:
+def _lower_limit(batches: Sequence[tuple[int, int, float, float]]) -> float:
     """The level of these batches less SURE standard errors; NaN for fewer than LEAST values."""
     level = level_of(batches)
     return level.value - SURE * level.se if level.n >= LEAST else math.nan

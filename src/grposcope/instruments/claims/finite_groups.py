@@ -98,7 +98,7 @@ def limit_scale(tell: Tell, steps: int = 40_000) -> Derived:
     )
 
 
-def shrunk_error(policy: EnumeratedPolicy, group: int, shrink: float) -> float:
+def _shrunk_error(policy: EnumeratedPolicy, group: int, shrink: float) -> float:
     """Error of one prompt's gradient with the baseline λ × the mean of the others, over every outcome."""
 
     def advantages(rewards: Array, _: int) -> Array:
@@ -120,13 +120,13 @@ def shrunk_baseline(tell: Tell) -> Derived:
             square = (policy.chances * (policy.rewards - shrink * value) ** 2 * length).sum(1)
             rollouts = float((square - (policy.gradients**2).sum(-1)).mean())
             formula = prompt + rollouts / group + shrink**2 * residual / (group * (group - 1))
-            worst = max(worst, abs(shrunk_error(policy, group, shrink) - formula))
+            worst = max(worst, abs(_shrunk_error(policy, group, shrink) - formula))
     for arms in (16, 32):
         policy, value = _uniform(arms), 1 / arms
         _, oracle, residual = policy.parts()
         length = 1 - 1 / arms
         best = value * value * length / (value**2 * length + residual / 3)
-        needs = [shrunk_error(policy, 4, shrink) * 4 / oracle for shrink in (0.0, 1.0, best)]
+        needs = [_shrunk_error(policy, 4, shrink) * 4 / oracle for shrink in (0.0, 1.0, best)]
         saved.append(f"{needs[2]:.2f} (none {needs[0]:.2f}, leave-one-out {needs[1]:.2f}) at V = {value:.2g}")
     return Derived(
         "holds" if worst < 1e-10 else "does not hold",

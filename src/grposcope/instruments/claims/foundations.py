@@ -49,7 +49,7 @@ def _probed() -> Probe:
     return probe.probe(policy.model, rollouts, recipes.RLOO, leading=8)
 
 
-def one_credit(tell: Tell) -> Derived:
+def _one_credit(tell: Tell) -> Derived:
     """Spread of a rollout's token advantages, for five recipes."""
     _, rollouts = _drawn()
     names, worst = ("grpo", "dr_grpo", "rloo", "dapo", "gspo"), 0.0
@@ -106,7 +106,7 @@ def _rank_estimates(tell: Tell, groups: int) -> dict[str, dict[str, Estimate]]:
     }
 
 
-def rank_two(tell: Tell, groups: int = 12) -> Derived:
+def _rank_two(tell: Tell, groups: int = 12) -> Derived:
     """Every effective rank of a group's gradient, layer by layer, for R = 2, 4, 8."""
     ranks = _rank_estimates(tell, groups)
     own = {size: ranks[name] for size, name in ((2, "outcome, G=2"), (4, "outcome, G=4"), (8, "outcome"))}
@@ -158,7 +158,7 @@ def rank_null(tell: Tell) -> Derived:
     )
 
 
-def zero_sum(tell: Tell, groups: int = 12) -> Derived:
+def _zero_sum(tell: Tell, groups: int = 12) -> Derived:
     """The stable rank of gradients whose credit does not sum to zero, against the advantages'."""
     ranks = _rank_estimates(tell, groups)
     own, bare, nll = (ranks[name]["stable"] for name in ("outcome", "no_baseline", "nll"))
@@ -252,7 +252,7 @@ def _logprobs(policy: Policy, rollouts: RolloutBatch) -> Tensor:
 CLAIMS = (
     PaperClaim(
         "one-credit", "pg", "With an outcome reward every token of a rollout carries the same credit",
-        "holds if all tokens of a rollout have the same credit, with five recipes", True, "", one_credit, "theorem",
+        "holds if all tokens of a rollout have the same credit, with five recipes", True, "", _one_credit, "theorem",
     ),
     PaperClaim(
         "class-means", "pg", "A group's gradient of a binary outcome lies in the span of two class means",
@@ -263,12 +263,12 @@ CLAIMS = (
         "rank-two", "pg", "The gradient has effective rank of about 2 for R = 2, 4, 8",
         "holds if the 95% interval of a rank reaches 2 ± 0.5 at every R by all definitions; in part if only by the "
         "stable rank", False,
-        "geometry_rank.py", rank_two, "measurement",
+        "geometry_rank.py", _rank_two, "measurement",
     ),
     PaperClaim(
         "zero-sum", "pg", "The gradient has rank two because advantages sum to zero",
         "holds if credit that does not sum to zero has a stable rank that differs by more than 1", False,
-        "geometry_rank.py", zero_sum, "hypothesis",
+        "geometry_rank.py", _zero_sum, "hypothesis",
     ),
     PaperClaim(
         "sparsity", "pg", "Sparsity intensifies during training",

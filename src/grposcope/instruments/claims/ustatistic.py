@@ -130,7 +130,7 @@ class _World:
         return np.asarray((advantages[:, None] @ self.features[x[:, None], drawn])[:, 0] - self.ridge * theta)
 
 
-def limit_law(tell: Tell, runs: int = 2000, steps: int = 1500) -> Derived:
+def _limit_law(tell: Tell, runs: int = 2000, steps: int = 1500) -> Derived:
     """Distance of n × gap to the weighted χ² law at the end, and to the law with another group's noise."""
     world, groups, rows = _World(), (2, 8), {}
     best = optimize.root(world.gradient, np.zeros(3), tol=1e-13).x
@@ -187,7 +187,7 @@ CLAIMS = (
     PaperClaim(
         "limit-law", "u", "Near the optimum the gap tends to a weighted χ² law that depends on the group size",
         "holds if the distance to the law is less than twice that of samples from it, and the distance to the law of "
-        "another group size is over three times as large", False, "ustat_limit.py", limit_law, "theorem",
+        "another group size is over three times as large", False, "ustat_limit.py", _limit_law, "theorem",
     ),
     PaperClaim(
         "limit-scale", "u", "The covariance of Theorem 8, as printed without η², is that of √n (θ_n − θ*)",

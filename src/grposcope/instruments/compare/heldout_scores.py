@@ -20,7 +20,7 @@ def last(run: Run, metric: str) -> tuple[int, Estimate] | None:
     return evaluated[-1] if evaluated else None
 
 
-def in_common(runs: Sequence[Run]) -> list[str]:
+def _in_common(runs: Sequence[Run]) -> list[str]:
     """The held-out scores that all runs have, those that are meant first."""
     others = [set(heldout.of_run(run)) for run in runs[1:]]
     return [metric for metric in heldout.of_run(runs[0]) if all(metric in metrics for metrics in others)]
@@ -28,7 +28,7 @@ def in_common(runs: Sequence[Run]) -> list[str]:
 
 def line(name: str, other: str, first: Run, second: Run) -> str:
     """How the score that is meant ended in a run and in the first, in a sentence; empty without one in common."""
-    metric = next(iter(in_common([first, second])), None)
+    metric = next(iter(_in_common([first, second])), None)
     ends = [] if metric is None else [last(first, metric), last(second, metric)]
     if metric is None or None in ends:
         return ""
@@ -43,7 +43,7 @@ def line(name: str, other: str, first: Run, second: Run) -> str:
 def table(names: Sequence[str], runs: Sequence[Run]) -> Table | None:
     """Last and best value of every score in common; None without one."""
     rows: list[tuple[str, ...]] = []
-    for metric in in_common(runs):
+    for metric in _in_common(runs):
         every = [heldout.evaluations(run, metric) for run in runs]
         shares = heldout.are_shares(score.value for evaluated in every for _, score in evaluated)
         cells = []
@@ -58,7 +58,7 @@ def table(names: Sequence[str], runs: Sequence[Run]) -> Table | None:
 
 def document(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """Score -> step, value and standard error of the last evaluation of each run."""
-    ends = {metric: [last(run, metric) for run in runs] for metric in in_common(runs)}
+    ends = {metric: [last(run, metric) for run in runs] for metric in _in_common(runs)}
     return {
         metric: [{"step": at[0], "value": at[1].value, "se": at[1].se} for at in every if at is not None]
         for metric, every in ends.items()

@@ -130,7 +130,7 @@ def _of_nothing_bad(run: Run, outcome: Outcome, findings: Sequence[Finding], jud
     rung = climb.first_failing(judged.ladder) if outcome.known else None
     cause = "" if rung is None else rung.brief
     steps = run_outcome.steps(run)
-    line = first_line.of_outcome(judged.word, outcome, steps, *what_is_logged(run, outcome), cause)
+    line = first_line.of_outcome(judged.word, outcome, steps, *_what_is_logged(run, outcome), cause)
     judged = replace(judged, line=line, untold=untold)
     if rung is not None:
         return replace(judged, because=rung.because, remedy=rung.do)
@@ -149,7 +149,7 @@ UNPAID = (
 """What to do where the reward rose and right answers stayed: no checkpoint has more of them."""
 
 
-def what_is_logged(run: Run, outcome: Outcome) -> tuple[Logged, tuple[str, ...]]:
+def _what_is_logged(run: Run, outcome: Outcome) -> tuple[Logged, tuple[str, ...]]:
     """How much is logged that would show a failure, and the nouns of what is not."""
     quantities = Quantities(run)
     seen = [noun for noun, area in AREAS.items() if any(quantities.logged(name) for name in area)]

@@ -94,7 +94,7 @@ def difference(first: Array, second: Array) -> CrossedMean:
             max((float(np.square(each).sum()) + 1) / (mean.problems + 2) - centre**2, 0) / (mean.problems + 2)
         )
     if mean.trainings == 1 and len(nonzero) < FEW:
-        p = sign_changes(nonzero)
+        p = _sign_changes(nonzero)
     else:
         p = float(2 * stdtr(mean.df, -abs(centre / se))) if se > 0 else float(centre == 0)
     t = float(stdtrit(mean.df, (1 + LEVEL) / 2))
@@ -102,7 +102,7 @@ def difference(first: Array, second: Array) -> CrossedMean:
     return replace(mean, low=low, high=high, p=p, detectable=se * (t + float(stdtrit(mean.df, POWER))))
 
 
-def sign_changes(differences: Array) -> float:
+def _sign_changes(differences: Array) -> float:
     """Two-sided p of a sum of differences among all changes of their signs: McNemar's exact test where all are ±1."""
     if not len(differences):
         return 1.0

@@ -71,7 +71,7 @@ class EvaluationScores:
     differences: tuple[ArmDifference, ...]
 
 
-def default_ks(samples: int) -> tuple[int, ...]:
+def _default_ks(samples: int) -> tuple[int, ...]:
     """pass@1, and pass@k for as many completions as are drawn."""
     return (1,) if samples == 1 else (1, samples)
 
@@ -82,7 +82,7 @@ def of_record(record: EvaluationRecord, ks: Sequence[int] = (), arms: Arms | Non
     ks: of pass@k, arms: by default as the folder is shown. UserError for a k that the completions do not give.
     """
     samples = record.plan.samples
-    ks = tuple(ks) or record.view.ks or default_ks(samples)
+    ks = tuple(ks) or record.view.ks or _default_ks(samples)
     for k in ks:
         if not 1 <= k <= samples:
             raise UserError(

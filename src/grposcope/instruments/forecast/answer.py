@@ -72,7 +72,7 @@ def _of_one(label: str, summary: ForecastSummary) -> Answer:
     text = [
         *([] if constant else [expected]),
         plateau_sentence(summary),
-        *([hindsight_sentence(summary)] if summary.hindsight else []),
+        *([_hindsight_sentence(summary)] if summary.hindsight else []),
         *([] if math.isnan(summary.ceiling) else [size]),
         *([f"Note: {ahead.flag}."] if ahead.flag else []),
     ]
@@ -125,7 +125,7 @@ def plateau_sentence(summary: ForecastSummary) -> str:
     return f"Plateau: {ends}, 95% of the way at step {number(summary.plateau_step)}."
 
 
-def hindsight_sentence(summary: ForecastSummary) -> str:
+def _hindsight_sentence(summary: ForecastSummary) -> str:
     """How the forecast fared on rewards that were hidden from it."""
     fared = summary.hindsight
     assert fared is not None

@@ -85,7 +85,7 @@ def _compared(probes: Sequence[tuple[str, Run, ProbeRecord]]) -> Answer:
 def _of_one(record: ProbeRecord) -> tuple[list[Figure | None], list[str]]:
     """Charts of a probe, and a note where its tokens cannot be read."""
     try:
-        (norms, masses), notes = token_sizes(record), []
+        (norms, masses), notes = _token_sizes(record), []
     except UserError as error:
         norms, masses, notes = np.empty(0), np.empty(0), [f"{error}."]
     parts = (("score norm²", norms**2), ("credit |w| × score norm", masses))
@@ -109,7 +109,7 @@ _TOKENS = (
 )
 
 
-def token_sizes(record: ProbeRecord) -> tuple[Floats, Floats]:
+def _token_sizes(record: ProbeRecord) -> tuple[Floats, Floats]:
     """Score norms and |weight| × score norm of all tokens, (tokens,) each; empty without tokens.jsonl."""
     rows = record.read_rollouts()
     norms, masses = (np.array([v for row in rows for v in row.measures[name]], float) for name in ("norm", "mass"))
@@ -166,7 +166,7 @@ def _compared_tokens(probes: Sequence[tuple[str, Run, ProbeRecord]], order: Sequ
     sizes = []
     for label, _, record in probes:
         try:
-            sizes.append((label, token_sizes(record)[0] ** 2))
+            sizes.append((label, _token_sizes(record)[0] ** 2))
         except UserError:
             continue  # the viewer of rollouts says why
     return charts.tokens(sizes, "How few tokens carry the gradient", _TOKENS.replace(_WEIGHED, ""), order)

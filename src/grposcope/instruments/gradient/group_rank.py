@@ -106,13 +106,13 @@ def measure(rewards: Array, layers: Sequence[Array]) -> LayerRanks:
         lengths[number] = np.abs(centred) * np.sqrt(np.maximum(blocks.diagonal(0, -2, -1), 0.0))
     two = values[..., :2]
     return LayerRanks(
-        effective_rank(values),
-        top_share(values),
-        effective_rank(two),
-        top_share(two),
+        _effective_rank(values),
+        _top_share(values),
+        _effective_rank(two),
+        _top_share(two),
         null(centred),
         rewards[live].std(1),
-        effective_rank(lengths),
+        _effective_rank(lengths),
     )
 
 
@@ -124,12 +124,12 @@ def singular_values(advantages: Array, grams: Array) -> Array:
     return np.sqrt(np.where(energies > ROUNDING * energies[..., :1], energies, 0.0))
 
 
-def effective_rank(values: Array) -> Array:
+def _effective_rank(values: Array) -> Array:
     """(Σσ)²/Σσ² over the last axis; NaN where all are 0."""
     return _quotient(values.sum(-1) ** 2, (values**2).sum(-1))
 
 
-def top_share(values: Array) -> Array:
+def _top_share(values: Array) -> Array:
     """σ₁²/Σσ² over the last axis, the largest first; NaN where all are 0."""
     return _quotient(values[..., 0] ** 2, (values**2).sum(-1))
 

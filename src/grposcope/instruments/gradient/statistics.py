@@ -24,7 +24,7 @@ SIZES = (2, 4, 8, 16)
 """Group sizes for which the share of dead groups is told, where they are smaller than the probe's."""
 
 
-def ranks_by_weighting(probe: Probe) -> dict[str, WeightingRanks]:
+def _ranks_by_weighting(probe: Probe) -> dict[str, WeightingRanks]:
     """Every rank of the gradient under each weighting: of layers, of rollouts, and of tokens where they were taken."""
     return {
         name: WeightingRanks(
@@ -37,7 +37,7 @@ def ranks_by_weighting(probe: Probe) -> dict[str, WeightingRanks]:
     }
 
 
-def dead_group_shares(probe: Probe) -> DeadGroupShares:
+def _dead_group_shares(probe: Probe) -> DeadGroupShares:
     """Share of dead groups, by chance if all prompts were alike, and in smaller groups."""
     group = probe.rewards.shape[1]
     return DeadGroupShares(
@@ -47,7 +47,7 @@ def dead_group_shares(probe: Probe) -> DeadGroupShares:
     )
 
 
-def credit_shares(probe: Probe) -> CreditShares:
+def _credit_shares(probe: Probe) -> CreditShares:
     """Shares of the credit that cancels, that is shared, and that is common."""
     return CreditShares(probe.credit.cancelled, probe.credit.shared, probe.credit.common)
 
@@ -79,13 +79,13 @@ STATISTICS: dict[str, Callable[[Probe], Any]] = {
     "tokens": lambda probe: int(probe.mask.sum()),
     "truncated": lambda probe: float(probe.truncated.mean()),
     "solved": lambda probe: float(probe.rewards.mean()),
-    "weightings": ranks_by_weighting,
-    "groups": dead_group_shares,
+    "weightings": _ranks_by_weighting,
+    "groups": _dead_group_shares,
     "class_means": Probe.class_means,
     "group_rank": lambda probe: probe.group_ranks().summary(),
     "baseline": lambda probe: probe.baseline()[0],
     "baselines": lambda probe: probe.baseline()[1],
-    "credit": credit_shares,
+    "credit": _credit_shares,
     "token_sparsity": lambda probe: Measures(probe.token_sparsity()),
     "parameter_sparsity": lambda probe: Estimates(probe.parameters),
     "stable_rank_by_block": stable_rank_by_block,

@@ -51,7 +51,7 @@ def answers(runs: Sequence[Run], settings: PlanSettings) -> list[Answer]:
     What rewards alone say, the page has in its answer on dead groups; `of_run` has it for one run.
     """
     probed = {
-        label: (run, probe) for label, run in zip(labels(runs), runs, strict=True) if (probe := planned_with(run))
+        label: (run, probe) for label, run in zip(labels(runs), runs, strict=True) if (probe := _planned_with(run))
     }
     said: dict[str, Answer] = {}
     sizes: dict[str, GroupSize] = {}
@@ -85,13 +85,13 @@ def of_run(run: Run, settings: PlanSettings) -> Answer:
 
     UserError where neither says anything.
     """
-    probe = planned_with(run)
+    probe = _planned_with(run)
     answer_of_run = rewards_alone.answer(run, settings) if probe is None else _of_probe(run, probe, settings)[0]
     single = rewards_alone.of_single_rewards(run, settings)
     return answer_of_run if single is None else replace(answer_of_run, tables=[*answer_of_run.tables, single])
 
 
-def planned_with(run: Run) -> ProbeRecord | None:
+def _planned_with(run: Run) -> ProbeRecord | None:
     """The last probe of a run that kept its Gram matrix; of a folder without steps the last one in any case."""
     records = probes.of_run(run)
     if not records and run.folder is not None and (run.folder / probes.GRAM).is_file():

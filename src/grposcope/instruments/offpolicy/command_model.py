@@ -41,7 +41,7 @@ def measure(arguments: argparse.Namespace) -> tuple[MismatchedRollouts, OffPolic
     width = max(batch.tokens.shape[1] for batch in batches)
     return from_model.measure(
         policy.model, batches, micro_batch(policy, width), arguments.temperature,
-        progress=lambda line: print(line, file=sys.stderr), cut=sampler_cut(arguments),
+        progress=lambda line: print(line, file=sys.stderr), cut=_sampler_cut(arguments),
     )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def check(arguments: argparse.Namespace) -> None:
         batch_memory.check(sizes, arguments.max_tokens, gram=True, longest="--max-tokens")
 
 
-def sampler_cut(arguments: argparse.Namespace) -> str:
+def _sampler_cut(arguments: argparse.Namespace) -> str:
     """From which tokens the sampler draws, as an answer says it; empty for all."""
     cuts = []
     if arguments.top_k is not None:
@@ -82,7 +82,7 @@ def _batches(arguments: argparse.Namespace, policy: Policy) -> list[RolloutBatch
     if arguments.model is not None:
         return token_rollouts.batches(Path(arguments.place), policy, arguments.prompts)
 
-    cut = sampler_cut(arguments)
+    cut = _sampler_cut(arguments)
     if arguments.sampler is None and arguments.sampler_precision == "float32" and not cut:
         raise UserError(
             "sampler and trainer would be the same; give --sampler-precision int8, --top-k 20, or --sampler MODEL"

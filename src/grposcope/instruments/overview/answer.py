@@ -37,11 +37,11 @@ def top(runs: Sequence[Run]) -> Answer:
     document = {label: section.document for label, section in zip(labels(runs), each, strict=True)}
     if len(runs) == 1:
         return replace(each[0], document=document, figures=DrawnLater(lambda: _chart(runs[0])))
-    tables = [] if all(map(is_probe, runs)) else [_table(runs)]
+    tables = [] if all(map(_is_probe, runs)) else [_table(runs)]
     return Answer("headline", HEADLINE, sentence=_sentence(runs), tables=tables, document=document)
 
 
-def is_probe(run: Run) -> bool:
+def _is_probe(run: Run) -> bool:
     """Whether the folder holds no run but what `grposcope probe` or `grposcope credit` measured."""
     if run.steps:
         return False
@@ -52,7 +52,7 @@ def is_probe(run: Run) -> bool:
 
 def of_run(run: Run) -> Answer:
     """The first things to know of a run: its verdict; of a folder without steps, what was measured last."""
-    if is_probe(run):
+    if _is_probe(run):
         from grposcope.instruments.overview import measured
 
         measured_values = measured.of_folder(run)
@@ -78,7 +78,7 @@ def _chart(run: Run) -> list[Figure]:
 
 def _sentence(runs: Sequence[Run]) -> str:
     """Sentence about several runs: which ended highest; of several probes, their ranks."""
-    if all(map(is_probe, runs)):
+    if all(map(_is_probe, runs)):
         from grposcope.instruments.overview import measured
 
         return measured.of_several(runs)

@@ -58,7 +58,7 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
     rollouts = source.of_run(run, settings)
     if rollouts is not None:
         moved = found.probed(run) if gram is None else found.gradient(rollouts, gram)
-        return of_found(found.of_rollouts(rollouts), settings, moved)
+        return _of_found(found.of_rollouts(rollouts), settings, moved)
     spreads = logged.of_run(run, settings)
     return None if spreads is None else of_spreads(spreads)
 
@@ -69,7 +69,7 @@ def _named(said: Answer, label: str) -> Answer:
     return replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
 
 
-def of_found(what: RewardsFound, settings: RewardSettings, moved: GradientParts | None = None) -> Answer:
+def _of_found(what: RewardsFound, settings: RewardSettings, moved: GradientParts | None = None) -> Answer:
     """What is said of rewards of single rollouts. moved: what each moves of the gradient, where that is known."""
     weights, how = what.weights, what.rollouts.how
     verified = {name.strip() for name in settings.verified.split(",") if name.strip()}

@@ -26,7 +26,7 @@ NAMED = 5
 
 def section(runs: Sequence[Run]) -> Answer | None:
     """A table of what differs between several runs, and a folded one of all settings."""
-    flat = [flattened(run.config) for run in runs]
+    flat = [_flattened(run.config) for run in runs]
     names = labels(runs)
     keys = list(dict.fromkeys(key for config in flat for key in config))
     if not keys:
@@ -52,13 +52,13 @@ def section(runs: Sequence[Run]) -> Answer | None:
     )
 
 
-def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested settings under dotted names, each value as text on one line."""
     settings: dict[str, str] = {}
     for key, value in config.items():
         name = f"{prefix}{visible(str(key), 80)}"
         if isinstance(value, Mapping):
-            settings |= flattened(value, f"{name}.")
+            settings |= _flattened(value, f"{name}.")
         else:
             settings[name] = "none" if value is None else visible(str(value))
     return settings
@@ -77,10 +77,10 @@ def other(runs: Sequence[Run]) -> Answer | None:
     recorded = dict.fromkeys(name for run in runs for name in run.table)
     rest = [name for name in [*METRICS, *recorded] if name in recorded and name not in shown]
     rest = list(dict.fromkeys(name for name in rest if not name.startswith((GEOMETRY, *COMPONENT))))
-    return of_metrics("other", INSTRUMENT.question, rest, by_prefix(rest))(runs)
+    return of_metrics("other", INSTRUMENT.question, rest, _by_prefix(rest))(runs)
 
 
-def by_prefix(metrics: Sequence[str]) -> dict[str, str]:
+def _by_prefix(metrics: Sequence[str]) -> dict[str, str]:
     """Metric that is not in the vocabulary -> the part of its name before the first slash, "others" for single ones."""
     prefixes = {name: name.partition("/")[0] for name in metrics if name not in METRICS and name not in LOGGED}
     sizes = Counter(prefixes.values())

@@ -24,7 +24,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.stability import refresh
 
 
-def input_vector(lr: float, momentum: float, interval: int) -> NDArray[np.float64]:
+def _input_vector(lr: float, momentum: float, interval: int) -> NDArray[np.float64]:
     """B: how unit noise of the held force moves (x, v) over one cycle, (2,)."""
     power = momentum**interval
     share = (1 - power) / (1 - momentum)
@@ -40,7 +40,7 @@ def stationary_covariance(
     one_cycle = refresh.cycle_map(lr, momentum, curvature, interval)
     if not float(refresh.spectral_radius(lr, momentum, curvature, interval)) < 1:
         return np.full((2, 2), math.nan)
-    first = input_vector(lr, momentum, interval)
+    first = _input_vector(lr, momentum, interval)
     return np.asarray(solve_discrete_lyapunov(one_cycle, noise_variance * np.outer(first, first), method="direct"))
 
 
@@ -72,6 +72,6 @@ def power_spectrum(
     if not float(refresh.spectral_radius(lr, momentum, curvature, interval)) < 1:
         return np.full(turns.shape, math.nan)
     (a, b), (c, d) = one_cycle
-    first = input_vector(lr, momentum, interval)
+    first = _input_vector(lr, momentum, interval)
     determinant = (turns - a) * (turns - d) - b * c
     return noise_variance * np.abs(((turns - d) * first[0] + b * first[1]) / determinant) ** 2

@@ -194,7 +194,7 @@ def rms_gradient(run: Run) -> float:
     return float(math.sqrt(np.mean(clipped**2) / weights))
 
 
-def with_curvature(rule: UpdateRule, exponential: Fit) -> UpdateRule:
+def _with_curvature(rule: UpdateRule, exponential: Fit) -> UpdateRule:
     """The rule with the curvature that an exponential fit of the reward implies, or why there is none."""
     rule = replace(rule, source="reward")
     if rule.missing:
@@ -219,7 +219,7 @@ def from_reward(run: Run) -> UpdateRule:
     if name is None:
         raise UserError(f"{run.meta.source} records no reward")
     curve = each_batch(clean(run.table["step"], run.table[name]), rule.interval)
-    return with_curvature(rule, fit_series(averaged(curve, POINTS), "exponential"))
+    return _with_curvature(rule, fit_series(averaged(curve, POINTS), "exponential"))
 
 
 def from_measured(rule: UpdateRule, stale: Estimate, current: Estimate) -> UpdateRule:

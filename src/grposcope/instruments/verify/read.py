@@ -64,7 +64,7 @@ def evidence(
     engine = run.meta.engine if run is not None else asked.engine
     said, differences = overruled.of_both(own, asked, engine, functions)
     notes = (*(run.meta.notes if run is not None else ()), *told)
-    grouped = with_groups(with_rewards(rows, said), said.group)
+    grouped = with_groups(_with_rewards(rows, said), said.group)
     live = row_file.read_claims(home)
     return PipelineEvidence(
         str(path), engine, grouped, said, run, filtered=row_file.read_filtered(home), notes=notes,
@@ -166,7 +166,7 @@ def of_rows(
     said = stated if isinstance(stated, Stated) else settings.of_settings(settings.flat(stated or {}))
     rollouts = tuple(row_of(row, f"{source}, row {number}") for number, row in enumerate(mappings, 1))
     said = settings.named(said, tuple(dict.fromkeys(name for row in rollouts for name in row.rewards)))
-    return PipelineEvidence(source, rows=with_groups(with_rewards(rollouts, said), said.group), stated=said)
+    return PipelineEvidence(source, rows=with_groups(_with_rewards(rollouts, said), said.group), stated=said)
 
 
 def rows(path: Path) -> tuple[Rollout, ...]:
@@ -174,7 +174,7 @@ def rows(path: Path) -> tuple[Rollout, ...]:
     return tuple(row_of(row, f"{path}, line {line}") for line, row in json_lines(path))
 
 
-def with_rewards(rollouts: Sequence[Rollout], said: Stated) -> tuple[Rollout, ...]:
+def _with_rewards(rollouts: Sequence[Rollout], said: Stated) -> tuple[Rollout, ...]:
     """The rows with the weighted sum of their functions as the reward where they have none and the weights are known.
 
     A function without a value counts nothing, as in TRL; the sum is NaN where none has one.

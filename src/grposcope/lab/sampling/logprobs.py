@@ -81,7 +81,7 @@ def _packed(model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor) -> tup
     read = rollouts.attended[rows]
     longest = int(read.sum(-1).max())
     read, mask, tokens = read[:, :longest], rollouts.mask[rows, :longest], rollouts.tokens[rows, :longest]
-    shares = shares_rows(model)
+    shares = _shares_rows(model)
     packed = pack(rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens, read,
                   rows // rollouts.groups[1], ROW if shares else 0)  # fmt: skip
     predicted = mask[read]
@@ -98,7 +98,7 @@ def _inputs(model: PreTrainedModel, packed: Packed, shares: bool) -> dict[str, A
     }
 
 
-def shares_rows(model: PreTrainedModel) -> bool:
+def _shares_rows(model: PreTrainedModel) -> bool:
     """Whether every layer attends to all a mask allows, so that completions can share a row."""
     config = model.config
     windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)

@@ -149,7 +149,7 @@ def draw(
     sampled, graded = time.perf_counter() - began, time.perf_counter()
     written = policy.tokenizer.batch_decode(completions.tokens, skip_special_tokens=True)
     repeated = [p for p in problems for _ in range(group)]
-    values, components, failed = graded_by_all(task, repeated, written, settings)
+    values, components, failed = _graded_by_all(task, repeated, written, settings)
     rewards = torch.tensor(values, dtype=torch.float64).reshape(len(problems), group)
     labels = step_labels(policy, task, repeated, written, completions) if settings.label_steps else {}
     annotations = labels if levels is None else {**labels, "levels": levels}
@@ -157,7 +157,7 @@ def draw(
     if components is not None:
         parts = components.reshape(len(problems), group, -1).to(rollouts.rewards.device)
         rollouts = replace(rollouts, components=parts)
-    rollouts = without_dropped(rollouts)
+    rollouts = _without_dropped(rollouts)
     return Drawn(rollouts, written, failed, sampled, time.perf_counter() - graded)
 
 
@@ -176,10 +176,10 @@ def _draw_turns(
     rollouts = replace(rollouts, stops=stops)
     written = policy.tokenizer.batch_decode(drawn.completions.tokens, skip_special_tokens=True)
     spent = time.perf_counter() - began
-    return Drawn(without_dropped(rollouts), written, len(drawn.failed), spent, 0.0, drawn.further)
+    return Drawn(_without_dropped(rollouts), written, len(drawn.failed), spent, 0.0, drawn.further)
 
 
-def graded_by_all(
+def _graded_by_all(
     task: Task, problems: Sequence[Problem], completions: Sequence[str], settings: DrawSettings
 ) -> tuple[list[float], Tensor | None, int]:
     """Rewards (B,), those of single functions (B, K) where the task has several, and how many rollouts failed.
@@ -200,7 +200,7 @@ def graded_by_all(
     return total.tolist(), parts, len(failed)
 
 
-def draw_by_several(
+def _draw_by_several(
     samplers: Iterable[SomeGroups],
     task: Task,
     problems: Sequence[Problem],
@@ -259,7 +259,7 @@ def collect(
             parts.append(draw(policy, task, problems_now, group, how, stream))
         else:
             drawn_by = how.samplers(missing, seed, position)
-            parts.append(draw_by_several(drawn_by, task, problems_now, group, how, stream))
+            parts.append(_draw_by_several(drawn_by, task, problems_now, group, how, stream))
         taken += problems_now
         dead += dead_groups(parts[-1].rollouts, objective).tolist()
         position += missing
@@ -315,7 +315,7 @@ def shaped(rollouts: RolloutBatch, objective: Objective, sampling: Sampling) -> 
     return replace(rollouts, rewards=plain + penalty.reshape(plain.shape).to(plain))
 
 
-def without_dropped(rollouts: RolloutBatch) -> RolloutBatch:
+def _without_dropped(rollouts: RolloutBatch) -> RolloutBatch:
     """The rollouts, those whose reward is NaN without tokens, so that they are in no sum over tokens."""
     present = ~rollouts.rewards.isnan().reshape(-1, 1)
     if bool(present.all()):

@@ -75,7 +75,7 @@ class Trajectories:
         states = torch.zeros_like(self.turns)
         for row, anchors in enumerate(self.anchors):
             for turn, anchor in enumerate(anchors):
-                states[row, self.turns[row] == turn] = state_number(anchor)
+                states[row, self.turns[row] == turn] = _state_number(anchor)
         for row, rewards in enumerate(self.turn_rewards):
             for turn, reward in enumerate(rewards):
                 own = ((self.turns[row] == turn) & mask[row]).nonzero()
@@ -176,7 +176,7 @@ def _branched(task: Task, state: Any, seed: int) -> Any:
         ) from error
 
 
-def state_number(anchor: str) -> int:
+def _state_number(anchor: str) -> int:
     """A number of a state, equal where anchors are; 0 for the anchor "", of a state that nobody knows."""
     return int.from_bytes(hashlib.sha256(anchor.encode()).digest()[:7], "big") + 1 if anchor else 0
 

@@ -75,7 +75,7 @@ def sweep(plan: SweepPlan, launcher: Launcher, say: Say = lambda line: None) -> 
     plan.out.mkdir(parents=True, exist_ok=True)
     with alone(plan.out, "sweep"):
         for run in plan.runs:
-            check_same(run)
+            _check_same(run)
         states = [RunState(run, "finished" if finished(run.folder) else "waiting") for run in plan.runs]
         return _Driver(plan, launcher, say, states).drive()
 
@@ -163,7 +163,7 @@ def finished(folder: Path) -> bool:
     return summary is not None and not summary.interrupted and (summary.steps or 0) >= steps
 
 
-def check_same(run: PlannedRun) -> None:
+def _check_same(run: PlannedRun) -> None:
     """UserError where the record in a run's folder has other settings than the plan."""
     if not schema.is_record(run.folder):
         return

@@ -47,7 +47,7 @@ def run(settings: dict[str, Any]) -> int:
     return 143 if result.terminated else 130 if result.interrupted else 0
 
 
-def end_with_parent(grace: float = GRACE) -> None:
+def _end_with_parent(grace: float = GRACE) -> None:
     """Watch standard input in a thread; when it ends, ask this process to end, and end it after `grace` seconds."""
 
     def watch() -> None:
@@ -61,5 +61,5 @@ def end_with_parent(grace: float = GRACE) -> None:
 
 
 if __name__ == "__main__":
-    end_with_parent()
+    _end_with_parent()
     sys.exit(run(json.loads(Path(sys.argv[1]).read_text())))

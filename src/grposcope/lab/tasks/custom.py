@@ -49,7 +49,7 @@ class Custom(Task):
     @classmethod
     def parse(cls, argument: str, reward: str | None = None) -> Custom:
         """The problems of the file `argument`, graded by the function that `reward` names, if any."""
-        loaded = None if reward is None else load_rewards(reward)
+        loaded = None if reward is None else _load_rewards(reward)
         return cls(needed(argument, cls.form), loaded[0].function if loaded and len(loaded) == 1 else loaded)
 
     def __init__(self, path: str, reward: Reward | Sequence[NamedReward] | None = None):
@@ -122,7 +122,7 @@ class NamedReward:
     weight: float = 1.0
 
 
-def load_rewards(spec: str) -> list[NamedReward]:
+def _load_rewards(spec: str) -> list[NamedReward]:
     """The functions of `module:function[=weight],…`, of which a part without a colon is of the module before it.
 
     UserError for names that come twice, weights that are no numbers or all 0, and as `load_reward`.

@@ -238,7 +238,7 @@ def episodes(
     )
 
 
-def imitate_tables(policy: LlamaForCausalLM, lesson: TableLesson, seed: int) -> None:
+def _imitate_tables(policy: LlamaForCausalLM, lesson: TableLesson, seed: int) -> None:
     """Cross-entropy on episodes of the hidden table, as far as the policy speaks in them, with AdamW."""
     ids, labels = episodes(HiddenTable(), tokenizer(), lesson, seed)
     policy.train()
@@ -295,7 +295,7 @@ def main() -> None:
     if given.table is not None:
         torch.manual_seed(given.seed)
         policy = model(len(tokenizer()), given.width or TABLE_WIDTH, given.layers or TABLE_LAYERS)
-        imitate_tables(policy, TableLesson(steps=given.table), given.seed)
+        _imitate_tables(policy, TableLesson(steps=given.table), given.seed)
     else:
         policy = pretrain(given.seed, given.width or 160, given.layers or 4, sums=given.sums)
     out = given.out or (TINY if given.table is None else TABLES)

@@ -198,7 +198,7 @@ def prepare(config: TrainConfig) -> Setup:
     )
 
 
-def training_bytes(policy: Policy, optimizer: str, reference: bool) -> float:
+def _training_bytes(policy: Policy, optimizer: str, reference: bool) -> float:
     """Bytes of what training keeps beside the weights: gradient, moments of the optimiser, weights of a reference.
 
     Activations come on top: see `micro_batch`, which chooses how many there are at a time.
@@ -214,7 +214,7 @@ def _check_training(policy: Policy, config: TrainConfig, reference: bool, micro:
     micro: rollouts of a pass. So is the time of a step, from two passes without gradients: see `pass_cost`.
     """
     model, rows = policy.model, config.prompts * config.group
-    kept, free = training_bytes(policy, config.optimizer, reference), policies.available_memory(model.device)
+    kept, free = _training_bytes(policy, config.optimizer, reference), policies.available_memory(model.device)
     needed = kept + min(micro, rows) * pass_cost.pass_bytes(model, max_tokens, config.checkpointing)
     said = f"training (gradient, moments{', reference' * reference}, activations)"
     remedy = (

@@ -26,7 +26,7 @@ from grposcope.logs.native.schema import LINES, RunPhase, Summary
 def read(folder: Path) -> Run:
     """The run in `folder`; UserError for a newer version and for broken files."""
     config = schema.read_config(folder)
-    parts = {name: complete_lines(folder / f"{name}.jsonl") for name in LINES}
+    parts = {name: _complete_lines(folder / f"{name}.jsonl") for name in LINES}
     phase, summary = schema.read_phase(folder), schema.read_summary(folder)
     notes = tuple(
         f"{name}.jsonl: the last line is unfinished and was left out" for name, file in parts.items() if file.unfinished
@@ -62,7 +62,7 @@ class Lines:
     unfinished: bool = False
 
 
-def complete_lines(path: Path) -> Lines:
+def _complete_lines(path: Path) -> Lines:
     """The complete lines of the file; none if there is no such file."""
     try:
         data = path.read_bytes()

@@ -49,7 +49,7 @@ def step_of(row: Mapping[str, Any]) -> int | None:
     return next((int(match["step"]) for match in matches if match), None)
 
 
-def read_lines(file: LogFile, hints: Hints) -> RawLog:
+def _read_lines(file: LogFile, hints: Hints) -> RawLog:
     """The rows of a logging.jsonl with their steps; the texts about time and progress are left out."""
     rows = ColumnBuilder()
     for line, row in objects(file):
@@ -64,7 +64,7 @@ def read_folder(folder: LogFile, hints: Hints) -> RawLog:
     """An output folder by its log, with the groups of its completions; without a log, or a checkpoint, by its state."""
     path = folder.path
     if (path / LOG).is_file():
-        log = read_lines(LogFile(path / LOG), hints)
+        log = _read_lines(LogFile(path / LOG), hints)
     else:
         log = _with_arguments(replace(trl.read_folder(folder, hints), engine="ms-swift"), path)
     completions = ms_swift_completions.find(path)
@@ -150,7 +150,7 @@ MS_SWIFT = replace(
     defects=(),
     leaves_files_of="trl",
     logs=(
-        LogKind(read_lines, shapes=LINES, rows=_ROWS),
+        LogKind(_read_lines, shapes=LINES, rows=_ROWS),
         LogKind(read_folder, folder=_is_output), ms_swift_completions.KIND,
     ),
     how_to_log={

@@ -152,7 +152,7 @@ def export_files(folder: Path) -> dict[int, list[Path]]:
     return {step: paths for step, paths in files.items() if paths}
 
 
-def read_exports(folder: LogFile, hints: Hints) -> RawLog:
+def _read_exports(folder: LogFile, hints: Hints) -> RawLog:
     """A folder of token exports as a log whose metrics are means over tokens trained on, of each environment too."""
     files = export_files(folder.path)
     rows = ColumnBuilder()
@@ -219,7 +219,7 @@ PRIME_RL = Trainer(
     define=define,
     made=made,
     scoped=scoped,
-    logs=(LogKind(read_exports, folder=lambda folder: folder.name == EXPORTS and bool(export_files(folder))),),
+    logs=(LogKind(_read_exports, folder=lambda folder: folder.name == EXPORTS and bool(export_files(folder))),),
     without_reward="it has no reward: the orchestrator of prime-rl logs it in its own file; give that file as well",
     version="of August 2026",
     configured=lambda keys: any(

@@ -48,13 +48,13 @@ def find(path: Path) -> WrittenFiles | None:
     if path.is_file():
         return _of_file(path)
     for folder in (path / "rollouts", path):
-        if paths := step_files(folder):
+        if paths := _step_files(folder):
             notes = list[str]()
             return WrittenFiles("prime-rl", paths, partial(_stepped, notes=notes), notes=notes)
     return next((_of_file(path / name) for name in (TRACES, RESULTS) if (path / name).is_file()), None)
 
 
-def step_files(folder: Path) -> dict[int, Path]:
+def _step_files(folder: Path) -> dict[int, Path]:
     """Step -> file of the episodes of training in a folder rollouts/ of prime-rl; empty for any other folder."""
     if not folder.is_dir():
         return {}
@@ -368,7 +368,7 @@ def _whole(value: Any, what: str, where: str) -> int:
 
 def _is_folder(folder: Path) -> bool:
     here = (folder / name for name in (TRACES, RESULTS))
-    return bool(step_files(folder)) or any(path.is_file() and KIND.recognises(LogFile(path)) for path in here)
+    return bool(_step_files(folder)) or any(path.is_file() and KIND.recognises(LogFile(path)) for path in here)
 
 
 KIND = replace(

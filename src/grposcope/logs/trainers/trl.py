@@ -86,7 +86,7 @@ def no_term(table: Columns, settings: Settings) -> dict[str, Bools]:
     return {name: here for name, here in rows.items() if here.any()}
 
 
-def tool_shares(columns: Columns) -> dict[str, Made]:
+def _tool_shares(columns: Columns) -> dict[str, Made]:
     """Shares of tool calls that failed, and that asked for an unknown tool, of the totals that the asynchronous trainer
     logs by tool."""
     calls, failures = (_over_tools(columns, what) for what in ("call_total", "failure_total"))
@@ -268,7 +268,7 @@ def read_state(file: LogFile, hints: Hints) -> RawLog:
     )
 
 
-def read_notebook(file: LogFile, hints: Hints) -> RawLog:
+def _read_notebook(file: LogFile, hints: Hints) -> RawLog:
     """The table that transformers draws in a notebook, as TRL and Unsloth runs leave it."""
     return replace(notebook.read(file, hints), engine="trl")
 
@@ -336,7 +336,7 @@ TRL = Trainer(
         "agent/seconds_tools": ("tools/latency_s",),
     },
     component=COMPONENT,
-    made=tool_shares,
+    made=_tool_shares,
     define=define,
     no_term=no_term,
     conventions={"ddof": 1, "eps": 1e-4},
@@ -399,7 +399,7 @@ TRL = Trainer(
         LogKind(read_state, document={"log_history": object}),
         LogKind(read_folder, folder=lambda folder: bool(state_files(folder))),
         trl_completions.KIND,
-        LogKind(read_notebook, document={"cells": list, "nbformat": object}, text=notebook.printed),
+        LogKind(_read_notebook, document={"cells": list, "nbformat": object}, text=notebook.printed),
         LogKind(
             trl_console.read,
             printed=re.compile(

@@ -40,7 +40,7 @@ class PaidAnswer:
     like_best: int
 
 
-def best_paid(rows: Sequence[Rollout], most: int = PROMPTS) -> list[BestPaid]:
+def _best_paid(rows: Sequence[Rollout], most: int = PROMPTS) -> list[BestPaid]:
     """The best-paid completion of each prompt, of the first prompts whose best is above the lowest reward of all."""
     by_prompt: dict[str, list[Rollout]] = {}
     for row in rows:
@@ -71,7 +71,7 @@ KINDS: tuple[tuple[str, Answers], ...] = (
 
 def asked(grader: Grader, rows: Sequence[Rollout]) -> tuple[PaidAnswer, ...]:
     """What each of KINDS is paid; empty where fewer than two prompts have a paid answer."""
-    best = best_paid(rows)
+    best = _best_paid(rows)
     if len(best) < 2:
         return ()
     scored = []
@@ -106,7 +106,7 @@ def cached(grader: Grader, rows: Sequence[Rollout]) -> tuple[int, int]:
     A new text is graded under another prompt first and then under its own: a cache gives the reward of the other
     prompt again, where a further new text under its own prompt alone gets what the completion got.
     """
-    best = best_paid(rows)
+    best = _best_paid(rows)
     if len(best) < 2:
         return 0, 0
     shown, tested = np.zeros(len(best), bool), np.zeros(len(best), bool)

@@ -53,7 +53,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield from _other_reward(run, steps)
         return
     same = {step: value for step, value in steps.items() if _near(_at(run, "reward", step + offset), _mean(*value))}
-    of = coverage.share(len(same), len(logged_steps(run)), "no rollouts, or others", "step")
+    of = coverage.share(len(same), len(_logged_steps(run)), "no rollouts, or others", "step")
     yield exact(FAULT, False, "", f"The logged mean reward agrees with the rollouts of {of}.")
     for name, definitions in METRICS.items():
         if name not in run.table:
@@ -68,7 +68,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
 def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[Rollout], Groups]]:
     """Step -> rows and rewards by group; of a record that keeps all rewards apart, those."""
     groups_of_step: dict[int, tuple[Sequence[Rollout], Groups]] = {}
-    logged = logged_steps(run)
+    logged = _logged_steps(run)
     if evidence.whole is False:
         parts = np.split(run.groups.rewards, run.groups.offsets[1:-1]) if len(run.groups) else []
         for step in logged:
@@ -86,7 +86,7 @@ def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[
     return groups_of_step
 
 
-def logged_steps(run: Run) -> set[int]:
+def _logged_steps(run: Run) -> set[int]:
     """The steps that have a row in the log."""
     return set(run.table["step"][np.isfinite(run.table["step"])].astype(int).tolist())
 
@@ -151,7 +151,7 @@ def _compared(
         if others and np.ptp(made[known]) == 0 and not _differs(others, steps, made, known):
             return cannot_tell(f"{key} is {made[known][0]:g} in all {int(known.sum()):,} steps under every definition; "
                                "write steps whose rollouts differ.")  # fmt: skip
-        of = coverage.share(int(known.sum()), len(logged_steps(run)), "nothing to compare with", "step")
+        of = coverage.share(int(known.sum()), len(_logged_steps(run)), "nothing to compare with", "step")
         return exact(FAULT, False, "", f"{key} is {own} to within 0.1%, in {of}.")
     if wrong.sum() < max(FEWEST, 2 / 3 * known.sum()):
         return cannot_tell(f"{key} is {own} in {int((known & ~wrong).sum()):,} of {int(known.sum()):,} steps only, so "

@@ -65,7 +65,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield cannot_tell("No rollout has token ids and a mask of the trained tokens; write completion_ids and mask.")
         return
     stated = evidence.stated
-    ends = stated.ends or inferred_end(rows)
+    ends = stated.ends or _inferred_end(rows)
     if not ends:
         yield cannot_tell("No end token was recognised; state the ids of the tokens that end a completion (ends).")
     masked = [_masked(row, ends, stated) for row in rows]
@@ -248,7 +248,7 @@ def _masked(row: Rollout, ends: tuple[int, ...], stated: Stated) -> _Masked:
     return _Masked(row, trained, due, ended)
 
 
-def inferred_end(rows: list[Rollout]) -> tuple[int, ...]:
+def _inferred_end(rows: list[Rollout]) -> tuple[int, ...]:
     """The token that most completions shorter than the longest end with; empty where fewer than 80 % share one."""
     longest = max(len(row.completion_ids) for row in rows if row.completion_ids is not None)
     last = Counter(int(row.completion_ids[-1]) for row in rows
@@ -299,7 +299,7 @@ def _truncation(masked: list[_Masked], stated: Stated, ends: tuple[int, ...]) ->
     if not ends:
         return
     false = [
-        one for one in flagged if one.row.truncated == (one.ended is not None) and not appended_end(one.row, stated)
+        one for one in flagged if one.row.truncated == (one.ended is not None) and not _appended_end(one.row, stated)
     ]
     false = [one for one in false if one.row.truncated or not _ends_in_padding(one.row, stated)]
     if stated.limit is None:
@@ -327,7 +327,7 @@ def _ends_in_padding(row: Rollout, stated: Stated) -> bool:
     return row.completion_ids is not None and len(row.completion_ids) > 0 and row.completion_ids[-1] == stated.pad
 
 
-def appended_end(row: Rollout, stated: Stated) -> bool:
+def _appended_end(row: Rollout, stated: Stated) -> bool:
     """Whether a cut completion had the end put behind it, which the sampler did not draw.
 
     It stands last, beyond the limit of length, or without a log-probability of the sampler beside tokens that have one.
