@@ -101,6 +101,24 @@ def test_rooms_without_torch() -> None:
     assert not heavy
 
 
+WITH_THE_LABORATORY = {
+    "instruments/dead_groups/allocation.py", "instruments/stability/command.py", "instruments/texts/grading_child.py",
+    "instruments/verify/graders.py",
+}  # fmt: skip
+"""What only reads, and yet imports the laboratory: reward functions are loaded there, and allocators say what they do."""
+
+
+def test_what_only_reads_imports_nothing_of_the_laboratory() -> None:
+    """So that logs can be read and judged by a distribution of their own; a file is only taken from the list."""
+    importing = set()
+    for file in FILES:
+        place = file.relative_to(SOURCE).as_posix()
+        reads = room(file) in TORCHLESS and not place.startswith((*MEASURING, "lab/"))
+        if reads and any(used.name.startswith("grposcope.lab") for used in imports(file)):
+            importing.add(place)
+    assert importing == WITH_THE_LABORATORY
+
+
 @cache
 def modules() -> dict[str, Path]:
     """File of every module by its dotted name."""
