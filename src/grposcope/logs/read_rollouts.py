@@ -47,7 +47,7 @@ def _without_a_second_copy(rows: tuple[Rollout, ...], notes: list[str]) -> tuple
     A file that was appended to twice says nothing of the sampler, and its copies are no further rollouts.
     """
     half, odd = divmod(len(rows), 2)
-    if odd or half < COPIED or len({row.completion for row in rows[:half]}) < 2:
+    if odd or half < COPIED or len({str(row.completion) for row in rows[:half]}) < 2:
         return rows
     if any(_said(first) != _said(second) for first, second in zip(rows[:half], rows[half:], strict=True)):
         return rows
