@@ -90,7 +90,7 @@ def run(cell: str, shape: Mapping[str, Any], seed: int, arm: str) -> dict[str, A
         "cell": cell, "seed": seed, "arm": arm, "cpu": time.process_time() - began, "seconds": seconds,
         "accuracy": {str(row["step"]): float(row["pass@1"]["value"]) for row in accuracy},
         "tokens": np.cumsum([line["tokens_generated"] for line in lines]).tolist(),
-        "moves": [{"step": one.step, "group": one.group, "saving": one.why.value, "low": one.why.low}  # type: ignore[union-attr]
+        "moves": [{"step": one.step, "group": one.group, "because": one.why.because}  # type: ignore[union-attr]
                   for one in story.decisions if one.setting == "group"],
     }  # fmt: skip
 

@@ -105,7 +105,7 @@ WITH_THE_LABORATORY = {
     "instruments/dead_groups/allocation.py", "instruments/stability/command.py", "instruments/texts/grading_child.py",
     "instruments/verify/graders.py",
 }  # fmt: skip
-"""What only reads, and yet imports the laboratory: reward functions are loaded there, allocators say what they do."""
+"""What only reads, and yet imports the laboratory: reward functions are loaded there, and allocators are there."""
 
 
 def test_what_only_reads_imports_nothing_of_the_laboratory() -> None:

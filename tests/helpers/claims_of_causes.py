@@ -417,7 +417,7 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
     (rf"(?:completions are cut at|stands at) (?P<v>{V}) tokens", a_limit),
     (rf"limit in tokens: (?P<v>{V})", a_limit),
     (rf"largest (?P<name>gradient norm|kl\S*): (?P<v>{V})", largest),
-    (rf"although (?P<v>{V}) of groups have different rewards", live_groups),
+    (rf"(?:although|and) (?P<v>{V}) of groups have different rewards", live_groups),
     (rf"rewards vary within groups \({NAME} (?P<v>{V})\)", spread),
     (rf"median \|{NAME}\|: (?P<v>{V}) \(zero below 0\.001\); median gradient norm: (?P<g>{V})", loss_and_gradient),
     (rf"the loss is 0 because there is no signal: (?P<v>{V}) of late gradients are exactly 0", no_gradient),

@@ -76,7 +76,7 @@ def never_a_number(raw: RawLog, match: re.Match[str]) -> str:
 OF_FIRST_ROWS: Sequence[tuple[str, Check]] = (
     (
         rf"(?P<name>{NAME}) is 0 in {ALL}(?P<kl>, and so is the KL)?, although (?:(?P<live>{V}) of groups have"
-        rf" different rewards|rewards vary \((?P<spread>{NAME}) (?P<mean>{V})\))",
+        rf" different rewards|rewards vary(?: within groups)? \((?P<spread>{NAME}) (?P<mean>{V})\))",
         no_gradient,
     ),
     (r"largest gradient norm: 0", lambda raw, m: "one is not 0" if any(raw.values(raw.names["grad_norm"])) else ""),

@@ -127,6 +127,6 @@ def test_sizes_leave_two_prompts_that_minibatches_divide(
 
 
 def test_what_lies_on_the_way_includes_the_best_and_not_the_size_of_now() -> None:
-    assert moves.towards(32, 4, [2, 4, 8, 16, 32]) == [4, 8, 16]
-    assert moves.towards(4, 12, [2, 4, 8, 16]) == [8]
-    assert moves.towards(8, 8, [2, 4, 8, 16]) == []
+    assert moves._towards(32, 4, [2, 4, 8, 16, 32]) == [4, 8, 16]
+    assert moves._towards(4, 12, [2, 4, 8, 16]) == [8]
+    assert moves._towards(8, 8, [2, 4, 8, 16]) == []

@@ -15,7 +15,9 @@ from small_runs import config, rows, stopped_at, timeless, weights
 
 from grposcope.cli import main
 from grposcope.core.errors import UserError
+from grposcope.core.finding import Finding
 from grposcope.instruments.autopilot import answer, events
+from grposcope.instruments.autopilot.pilot import group_move
 from grposcope.instruments.gradient.probe_record import read_gram
 from grposcope.instruments.group_size import moves
 from grposcope.instruments.group_size.moves import GroupMove
@@ -193,13 +195,15 @@ def test_auto_begins_with_eight_and_is_a_flag(capsys: pytest.CaptureFixture[str]
     assert "--auto-group" in capsys.readouterr().err
 
 
-def test_a_saving_survives_the_record(settings: TrainConfig, tmp_path: Path) -> None:
-    from grposcope.instruments.autopilot.pilot import group_move
-
+def test_a_saving_survives_the_record(tmp_path: Path) -> None:
     one = group_move(7, GroupMove(32, 8, 3.0, (2.0, 4.0), 5, 40), (1, 4, 7), 16, (2, 0.5))
     events.append(tmp_path, one)
     story = events.read(tmp_path)
     assert story is not None
     (again,) = story.decisions
     assert math.isnan(again.expected)
-    assert replace(again, expected=0.0) == replace(one, expected=0.0)
+    assert (again.step, again.group, again.prompts, again.interval, again.factor) == (7, 8, 16, 2, 0.5)
+    assert isinstance(again.why, Finding)
+    assert (again.fault, again.why.status) == ("", "excluded")
+    assert [sign.value for sign in again.why.evidence] == [3.0, 2.0, 4.0]
+    assert "G = 32 needs 3 times the rollouts of G = 8 (95% 2 to 4, 40 prompts" in again.why.because

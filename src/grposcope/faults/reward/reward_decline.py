@@ -56,13 +56,14 @@ BEYOND = 0.05
 
 def check(quantities: Quantities) -> Finding:
     """Whether the reward fell: as a curve, as a line, or within a few rows."""
-    reward = without_outages(quantities.require("reward"))
-    curve, line = reward.curve, reward.line
+    reward = quantities.require("reward")
+    steady = without_outages(reward)
+    curve, line = steady.curve, steady.line
     falls = [curve.change(), curve.change(MIDDLE), *([] if line is None else [line.change()])]
     because = f"the reward {fell(run_outcome.of_reward(quantities))}"
     tests = [measured(fall.p_down, because, ends(reward)) for fall in falls]
-    if reward.shift is not None:
-        tests.append(measured(reward.shift.p if reward.shift.size < 0 else 1.0, because, ends(reward)))
+    if steady.shift is not None:
+        tests.append(measured(steady.shift.p if steady.shift.size < 0 else 1.0, because, ends(reward)))
     worst = any_of(tests)
     if reward.present.smoothed:  # rows of an exponential average: their levels say how little they show
         worst = replace(worst, p=max(worst.p, reward.present.loss.p_down))

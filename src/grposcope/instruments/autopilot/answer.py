@@ -13,7 +13,7 @@ from grposcope.core.run import Run
 from grposcope.instruments.autopilot import INSTRUMENT, AdviceSettings, events, hindsight, wording
 from grposcope.instruments.autopilot.events import Story
 from grposcope.instruments.autopilot.hindsight import JudgedWhole
-from grposcope.instruments.autopilot.pilot import Decision, GroupSaving, decision_document
+from grposcope.instruments.autopilot.pilot import Decision, decision_document
 from grposcope.instruments.autopilot.policy import AutopilotPolicy, document, parse
 from grposcope.instruments.autopilot.replay import replay
 
@@ -34,7 +34,7 @@ def section(runs: Sequence[Run]) -> Answer | None:
         return None
     told = run.config.get("settings", {}).get("autopilot")
     policy = parse(told) if isinstance(told, str) and told != "off" else AutopilotPolicy()
-    if all(isinstance(one.why, GroupSaving) for one in story.decisions):
+    if all(one.setting == "group" for one in story.decisions):
         policy = replace(policy, mode="off" if told == "off" else policy.mode)
     return _of_story(run, story, policy)
 
@@ -113,7 +113,7 @@ def _table(decisions: Sequence[Decision], story: Story) -> Table:
         became = "" if outcome is None else ("yes" if outcome.came_true else "no")
         to = str(one.to) if one.to >= 0 else ""
         onset = one.why.onset if isinstance(one.why, Finding) else one.why.since
-        since = "" if onset is None or isinstance(one.why, GroupSaving) else str(onset)
+        since = "" if onset is None else str(onset)
         rows.append(
             [str(one.step), one.fault or "none", since, one.action, to, f"{one.factor:.3g}", str(one.interval), became]
         )

@@ -21,7 +21,7 @@ from grposcope.faults.looks import first_rows, scheduled
 from grposcope.instruments import has
 from grposcope.instruments.autopilot.alarm import FAULTS, monitor_of
 from grposcope.instruments.autopilot.events import Story
-from grposcope.instruments.autopilot.pilot import Decision, GroupSaving
+from grposcope.instruments.autopilot.pilot import Decision
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 from grposcope.instruments.autopilot.replay import ACCURACIES
 from grposcope.signs.quantities import LEAST
@@ -69,7 +69,7 @@ def word(seen: JudgedWhole, decisions: Sequence[Decision]) -> Word:
     """How bad a run is, never better than its verdict; a warning where there is something to do all the same."""
     if seen.word in ("failing", "warning"):
         return seen.word
-    return "warning" if any(not isinstance(one.why, GroupSaving) for one in decisions) else "told"
+    return "warning" if any(one.setting != "group" for one in decisions) else "told"
 
 
 def sentences(run: Run, seen: JudgedWhole, story: Story, policy: AutopilotPolicy, would: bool) -> Iterator[str]:

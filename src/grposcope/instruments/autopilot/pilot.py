@@ -29,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.core.estimate import Estimate
-from grposcope.core.finding import Finding, document, of_document
+from grposcope.core.finding import Finding, Sign, document, of_document
+from grposcope.core.text import number, span
 from grposcope.instruments.autopilot import alarm as alarms
 from grposcope.instruments.autopilot import monitors
 from grposcope.instruments.autopilot.alarm import FAULTS, LIMIT, explained, monitor_of, sign
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from grposcope.instruments.group_size.moves import GroupMove
 
 Floats = NDArray[np.float64]
+
+SAVING = "rollouts of the old group size over those of the new"
+"""What the sign of a saving is called."""
 
 PARTS = {"reward": 0.4, "heldout": 0.4, "cut": 0.1, "dead": 0.1, "not_finite": 0.0}
 """How the chance of a needless alarm is shared out; a gradient that is not finite is seen, not inferred."""
@@ -80,24 +84,6 @@ class Calm:
 
 
 @dataclass(frozen=True)
-class GroupSaving:
-    """No alarm: groups of another size need fewer rollouts for the same error of the gradient.
-
-    used: the size before. value: the rollouts that it needs over those at the new size, with a 95 % interval from `low`
-    to `high`, by the probes of steps `since` to `last`, of `prompts` prompts.
-    """
-
-    step: int
-    since: int
-    last: int
-    used: int
-    value: float
-    low: float
-    high: float
-    prompts: int
-
-
-@dataclass(frozen=True)
 class Situation:
     """What can be done at a step. interval: optimiser steps per batch, of which there are `parts` minibatches. factor:
     on the learning rate, as decided before. checkpoints: steps that can be gone back to. tokens, tokens_most: longest
@@ -118,7 +104,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done at `step` about a finding, because the reward has held (`Calm`), or since that saves rollouts.
+    """What is done at `step` about a finding, or because the reward has held (`Calm`).
 
     action: "tell", "change", "rollback" or "stop". to: step of the checkpoint that is gone back to, -1 for none.
     setting: what is changed, "interval", "rate", "tokens", "correction", "group", or empty. interval, factor: refresh
@@ -130,7 +116,7 @@ class Decision:
 
     step: int
     action: str
-    why: Finding | Calm | GroupSaving
+    why: Finding | Calm
     to: int = -1
     interval: int = 1
     factor: float = 1.0
@@ -530,18 +516,23 @@ def group_move(step: int, move: GroupMove, steps: Sequence[int], prompts: int, l
 
     prompts: of a batch from here on. levers: refresh interval and factor on the learning rate, which stay.
     """
-    why = GroupSaving(step, steps[0], steps[-1], move.used, move.saving, *move.interval, move.prompts)
+    low, high = move.interval
+    because = (
+        f"for the same error of the gradient G = {move.used} needs {number(move.saving)} times the rollouts of "
+        f"G = {move.group} (95% {span(low, high)}, {move.prompts:,} prompts probed at steps {steps[0]:,} to "
+        f"{steps[-1]:,})"
+    )
+    signs = (Sign(SAVING, move.saving), Sign(f"{SAVING}, at least", low), Sign(f"{SAVING}, at most", high))
+    why = Finding("", because=because, brief="another group size needs fewer rollouts", evidence=signs, seen=step)
     return Decision(step, "change", why, interval=levers[0], factor=levers[1], done=True, setting="group",
                     group=move.group, prompts=prompts)  # fmt: skip
 
 
 def decision_document(decision: Decision) -> dict[str, Any]:
-    """A decision as JSON has it: what is done, and the finding, what has held, or what is saved."""
+    """A decision as JSON has it: what is done, and the finding, or what has held."""
     why = decision.why
     content = {key: value for key, value in vars(decision).items() if key != "why"}
-    if isinstance(why, Finding):
-        return {**content, "finding": document(why)}
-    return {**content, "calm" if isinstance(why, Calm) else "saving": asdict(why)}
+    return {**content, **({"finding": document(why)} if isinstance(why, Finding) else {"calm": asdict(why)})}
 
 
 def decision_of(content: Mapping[str, Any], where: str = "decision") -> Decision:
@@ -551,11 +542,9 @@ def decision_of(content: Mapping[str, Any], where: str = "decision") -> Decision
     return Decision(**{**{name: content[name] for name in names}, **numbers, "why": _why(content, where)})
 
 
-def _why(content: Mapping[str, Any], where: str) -> Finding | Calm | GroupSaving:
+def _why(content: Mapping[str, Any], where: str) -> Finding | Calm:
     if "finding" in content:
         return of_document(content["finding"], where)
-    if "saving" in content:
-        return GroupSaving(**content["saving"])
     calm = content.get("calm") or (content if content["monitor"] == "calm" else None)
     if calm is None:
         return alarms.of_earlier_version(content)

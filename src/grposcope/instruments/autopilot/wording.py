@@ -6,20 +6,15 @@ import math
 
 from grposcope.core.finding import Finding
 from grposcope.core.text import number, percent, span
-from grposcope.instruments.autopilot.pilot import Decision, FollowUp, GroupSaving
+from grposcope.instruments.autopilot.pilot import Decision, FollowUp
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 
 HELD = "the reward has held since the learning rate was cut"
 """Why a rate is raised again."""
 
-SAVED = "another group size needs fewer rollouts"
-"""Why the group size moves."""
-
 
 def cause(one: Decision) -> str:
     """Why something is done, in few words."""
-    if isinstance(one.why, GroupSaving):
-        return SAVED
     return one.why.brief if isinstance(one.why, Finding) else HELD
 
 
@@ -28,12 +23,6 @@ def evidence(one: Decision) -> str:
     why = one.why
     if isinstance(why, Finding):
         return why.because
-    if isinstance(why, GroupSaving):
-        return (
-            f"for the same error of the gradient G = {why.used} needs {number(why.value)} times the rollouts of "
-            f"G = {one.group} (95% {span(why.low, why.high)}, {why.prompts:,} prompts probed at steps {why.since:,} to "
-            f"{why.last:,})"
-        )
     return f"the mean reward since step {why.since:,} is {number(why.value)}, and the limit is {number(why.limit)}"
 
 

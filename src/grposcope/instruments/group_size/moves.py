@@ -1,4 +1,4 @@
-"""Whether a run should go on with another group size, at as many rollouts a step: the rule of `group="auto"`.
+"""Whether a run should go on with another group size, at as many rollouts a step: the rule of a size that moves.
 
 The probes since the last move are pooled, and G* is that of the planner, for leave-one-out advantages. A size is on the
 way to G* where it lies between the present one and the whole number next to G*, this one included. What a move saves is
@@ -66,7 +66,7 @@ def sizes(rollouts: int, minibatches: int = 1, problems: float = math.inf) -> li
     return [group for group, prompts in shapes if prompts % minibatches == 0 and prompts <= problems]
 
 
-def move(moments: Moments, used: int, among: Sequence[int], kind: Comparison) -> GroupMove:
+def _move(moments: Moments, used: int, among: Sequence[int], kind: Comparison) -> GroupMove:
     """Whether to leave the size `used` for one of `among`, by the pooled moments of a run with this comparison."""
     stays = GroupMove(used, used, prompts=moments.prompts)
     if kind not in KINDS:
@@ -77,13 +77,13 @@ def move(moments: Moments, used: int, among: Sequence[int], kind: Comparison) ->
         return _because(stays, str(error))
     best = plan.integer or plan.at_least
     if not best:
-        return _because(stays, plan.continuous.flag or "these probes do not say which group size is best")
+        return _because(stays, plan.continuous.flag or "these probes do not tell the best group size")
     stays = GroupMove(used, used, best=best, prompts=moments.prompts)
     if kind == "standardized" and (moments.classes is None or moments.classes.directions is None):
         return _because(stays, "rewards have more than two values, so that standardized advantages cannot be planned")
     if kind == "standardized" and best > used:
         return _because(stays, f"what groups above {used} would do to standardized advantages is not known from these")
-    found = [_saving(moments, stays, size, kind) for size in towards(used, best, among)]
+    found = [_saving(moments, stays, size, kind) for size in _towards(used, best, among)]
     known = [one for one in found if math.isfinite(one.interval[0])]
     if found and not known:
         return _because(stays, "these probes do not tell what another size would save")
@@ -97,15 +97,15 @@ def move(moments: Moments, used: int, among: Sequence[int], kind: Comparison) ->
 
 
 def of_pool(files: Sequence[ProbeGram], used: int, among: Sequence[int], kind: Comparison) -> GroupMove:
-    """`move` by the Gram matrices of probes that are read together."""
+    """Whether to move, by the Gram matrices of probes that are read together."""
     try:
         pooled = from_grams([(file.gram, file.rewards) for file in files], replicates=1)
     except UserError as error:
         return GroupMove(used, used, reason=str(error))
-    return move(pooled, used, among, kind)
+    return _move(pooled, used, among, kind)
 
 
-def towards(used: int, best: int, among: Sequence[int]) -> list[int]:
+def _towards(used: int, best: int, among: Sequence[int]) -> list[int]:
     """The sizes among these on the way from `used` to `best`, the latter included."""
     return [size for size in among if min(used, best) <= size <= max(used, best) and size != used]
 

@@ -147,7 +147,7 @@ class TrainConfig:
     )
     group: int = option(
         8,
-        "rollouts per prompt (G); auto begins with 8 and moves, as an auto_group of 20 says",
+        "rollouts per prompt (G); auto begins with 8 and moves at most every 20 steps",
         group="batch",
         least=1,
         trl=decides("num_generations"),
