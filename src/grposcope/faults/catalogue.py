@@ -25,12 +25,12 @@ T = TypeVar("T")
 def faults() -> Mapping[str, Fault]:
     """Name -> fault, causes before what follows from them: the first that is present is the headline, unless another
     explains it."""
-    found = sorted((module.FAULT for module in _modules()), key=lambda fault: (fault.rank, fault.name))
-    names = [_key(fault.name) for fault in found]
+    faults_found = sorted((module.FAULT for module in _modules()), key=lambda fault: (fault.rank, fault.name))
+    names = [_key(fault.name) for fault in faults_found]
     if twice := [name for name in names if names.count(name) > 1]:
         files = [module.__name__ for module in _modules() if _key(module.FAULT.name) == twice[0]]
         raise ValueError(f"two files of faults are called {twice[0]!r}: {' and '.join(files)}; rename one")
-    return MappingProxyType({fault.name: fault for fault in found})
+    return MappingProxyType({fault.name: fault for fault in faults_found})
 
 
 @cache
@@ -68,10 +68,10 @@ def proofs() -> tuple[Proof, ...]:
 
 def fault(name: str) -> Fault:
     """The fault of this name, in lower case with spaces or hyphens; UserError with the nearest name for any other."""
-    known = {_key(each): fault for each, fault in faults().items()}
-    if _key(name) not in known:
+    by_key = {_key(each): fault for each, fault in faults().items()}
+    if _key(name) not in by_key:
         raise UserError(f"no fault is called {name!r}{nearest(name, list(faults()))}; grposcope explain lists them all")
-    return known[_key(name)]
+    return by_key[_key(name)]
 
 
 def family(fault: Fault) -> str:

@@ -144,7 +144,7 @@ def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 def _place(finding: Finding, rank: float, findings: Sequence[Finding]) -> tuple[int, int, float]:
     effects = [other for other in findings if other.present and explains(finding, other)]
-    worst = min((GRADES.index(one.grade) for one in (finding, *effects) if one.grade is not None), default=0)
+    worst = min((GRADES.index(judged.grade) for judged in (finding, *effects) if judged.grade is not None), default=0)
     return STATUSES.index(finding.status), worst, rank
 
 

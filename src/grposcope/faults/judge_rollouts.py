@@ -39,16 +39,22 @@ def prove(evidence: PipelineEvidence, proofs: Sequence[Proof] | None = None, lev
     claims: dict[Proof, list[Finding]] = {proof: [] for proof in asked}
     for (proof, finding), p in zip(results, adjusted, strict=True):
         claims[proof].append(_weighed(replace(finding, adjusted=p), level, outcome))
-    return causes_first({proof: in_order(found) for proof, found in claims.items() if found or not proof.where_there})
+    return causes_first(
+        {proof: in_order(claims_of) for proof, claims_of in claims.items() if claims_of or not proof.where_there}
+    )
 
 
 def causes_first(claims: Mapping[Proof, tuple[Finding, ...]]) -> Claims:
     """The claims in their order, but one whose first fault is explained by another claim's stands behind that one."""
-    shown = {proof: [one for one in found if one.present] for proof, found in claims.items()}
-    causes = [proof for proof, found in shown.items() if found and found[0].explains]
+    shown = {proof: [finding for finding in finding if finding.present] for proof, finding in claims.items()}
+    causes = [proof for proof, findings in shown.items() if findings and findings[0].explains]
     explained = {name for proof in causes for name in shown[proof][0].explains}
-    behind = [proof for proof, found in shown.items() if found and proof not in causes and found[0].fault in explained]
-    last = max((place for place, proof in enumerate(claims) if proof in causes), default=-1)
+    behind = [
+        proof
+        for proof, findings in shown.items()
+        if findings and proof not in causes and findings[0].fault in explained
+    ]
+    last = max((index for index, proof in enumerate(claims) if proof in causes), default=-1)
     before = [proof for proof in list(claims)[: last + 1] if proof not in behind]
     return {proof: claims[proof] for proof in dict.fromkeys([*before, *behind, *claims])}
 

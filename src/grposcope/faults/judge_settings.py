@@ -49,10 +49,10 @@ def untold(findings: Sequence[Finding]) -> int:
     return sum(finding.status == "cannot tell" for finding in findings)
 
 
-def _findings(check: SettingsCheck, settings: Settings, known: Known) -> Iterator[Finding]:
+def _findings(check: SettingsCheck, settings: Settings, facts: Known) -> Iterator[Finding]:
     """What a check found; that the fault is excluded where it found nothing, if it could read any setting."""
     watched = _Watched.of(settings)
-    findings = list(check.check(watched, known))
+    findings = list(check.check(watched, facts))
     if findings:
         yield from findings
     else:

@@ -69,14 +69,14 @@ def evaluations_of_steps(table: LogTable) -> LogTable:
         return table
     step, trained = table.step, table.rows_with(table.training) & table.chosen & ~table.held_out
     last = float(np.max(step[trained & np.isfinite(step)], initial=-math.inf))
-    after = np.unique(step[np.logical_or.reduce([one.rows for one in sources])])
+    after = np.unique(step[np.logical_or.reduce([source.rows for source in sources])])
     after = after[after > last]
     if len(after) > 1 and np.isfinite(last):
         notes.append(
             f"evaluations at {len(after) - 1} steps after the last row of training ({last:g}) were left out, "
             "because no training happened between them"
         )
-        sources = [replace(one, rows=one.rows & (step <= after[0])) for one in sources]
+        sources = [replace(source, rows=source.rows & (step <= after[0])) for source in sources]
     values, more = _per_step(table, sources, trained)
     evaluations = Evaluations.of_rows([
         (int(at), name, *value, "" if value[-1] else UNKNOWN_ERROR) for (at, name), value in sorted(values.items())
@@ -101,9 +101,9 @@ def _columns(table: LogTable) -> tuple[list[EvaluatedColumn], list[str]]:
             metric = trainer.metric(key, usual=True) or key
             sources.append(EvaluatedColumn(key, metric, table.held_out & ~np.isnan(columns[key]) & placed))
     copied = 0
-    for k, one in enumerate(sources):
-        if (rows := copies(np.where(one.rows, columns[one.key], np.nan))) is not None:
-            sources[k] = replace(one, rows=one.rows & ~rows)
+    for k, source in enumerate(sources):
+        if (rows := copies(np.where(source.rows, columns[source.key], np.nan))) is not None:
+            sources[k] = replace(source, rows=source.rows & ~rows)
             copied += 1
     note = f"values of {copied} evaluations were copied onto the rows after them; each counts once"
     return sources, [note] if copied else []
@@ -121,16 +121,16 @@ def _per_step(
     """
     columns, step, counts, notes = table.columns, table.step, _counts(table), []
     rows: dict[tuple[float, str], list[tuple[int, str]]] = {}
-    for one in sources:
-        for row in np.flatnonzero(one.rows).tolist():
-            rows.setdefault((float(step[row]), one.metric), []).append((row, one.key))
+    for source in sources:
+        for row in np.flatnonzero(source.rows).tolist():
+            rows.setdefault((float(step[row]), source.metric), []).append((row, source.key))
     training = np.flatnonzero(trained & np.isfinite(step))
     restarts = training[1:][np.diff(step[training]) < 0]
     values: dict[tuple[float, str], tuple[float, float, int]] = {}
     again, several = 0, 0
-    for place, every in rows.items():
+    for name, every in rows.items():
         if len(every) == 1:  # as nearly always
-            values[place] = (float(columns[every[0][1]][every[0][0]]), math.nan, 0)
+            values[name] = (float(columns[every[0][1]][every[0][0]]), math.nan, 0)
             continue
         attempts = np.searchsorted(restarts, [row for row, _ in every], "right")
         last = [cell for cell, attempt in zip(every, attempts, strict=True) if attempt == attempts.max()]
@@ -143,7 +143,7 @@ def _per_step(
             mean = float(np.average(cells, weights=weights if weighted else None))
         games = len(cells) >= GAMES and not weighted and all(table.held_out[row] for row, _ in last)
         error = (float(np.std(cells, ddof=1)) / math.sqrt(len(cells)), len(cells)) if games else (math.nan, 0)
-        values[place] = (mean, *error)
+        values[name] = (mean, *error)
     if again:
         notes.append(f"{again} evaluations repeat a step after a restart; the last of each step are kept")
     if several:

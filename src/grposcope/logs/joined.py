@@ -47,10 +47,10 @@ class LogFilePart:
     @property
     def metrics(self) -> set[str]:
         """Keys that no two files of a run may have."""
-        return {key for key in self.columns if not is_clock(key)}
+        return {key for key in self.columns if not _is_clock(key)}
 
 
-def is_clock(key: str) -> bool:
+def _is_clock(key: str) -> bool:
     """Whether every program of a run may log this key: steps, times, the machine."""
     return key in CLOCKS or key.startswith(TIMES)
 
@@ -63,14 +63,14 @@ def parts_of_one_run(paths: Sequence[Path]) -> list[Path]:
     keys = {path: of_file for path in paths[:TRIED] if (of_file := _first_keys(path))}
     engines = {path: trainer_of(of_file).name for path, of_file in keys.items()}
     known = [path for path in keys if engines[path] != generic.GENERIC.name]
-    metrics = [key for path in known for key in keys[path] if not is_clock(key)]
+    metrics = [key for path in known for key in keys[path] if not _is_clock(key)]
     one = len({engines[path] for path in known}) == 1 and len(metrics) == len(set(metrics))
     if not one or not 2 <= len(known) <= MOST:
         return []
     trainer = trainer_named(engines[known[0]])
     taken = set(metrics)
     for path in keys:
-        own = {key for key in keys[path] if not is_clock(key)}
+        own = {key for key in keys[path] if not _is_clock(key)}
         counted = any(key in _beginning(path) for key in STEPS)
         if (
             len(known) < MOST
@@ -149,7 +149,7 @@ def _part(log: RawLog) -> LogFilePart:
     engine = log.engine or trainer_of(columns).name
     step = columns[key]
     rows = np.flatnonzero(np.isfinite(step))
-    metrics = {name: column[rows] for name, column in columns.items() if not is_clock(name)}
+    metrics = {name: column[rows] for name, column in columns.items() if not _is_clock(name)}
     kept = rows[last_attempts({"step": step[rows], **metrics}, ("step",))]
     of_kept = {int(row): place for place, row in enumerate(kept)}
     rest = {name: column[kept] for name, column in columns.items() if name != key}

@@ -31,7 +31,7 @@ class GrowingHints(Hints):
     @classmethod
     def of(cls, hints: Hints) -> GrowingHints:
         """The same hints with nothing read yet."""
-        return cls(**{one.name: getattr(hints, one.name) for one in fields(Hints)})
+        return cls(**{Hint.name: getattr(hints, Hint.name) for Hint in fields(Hints)})
 
 
 Parse = Callable[[bytes], Mapping[str, Any] | None]

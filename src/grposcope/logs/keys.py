@@ -163,7 +163,7 @@ def taken_for_reward(key: str, column: Floats) -> str:
 
 def which_is_the_reward(source: object, kind: str, keys: list[Seen]) -> UndecidedError:
     """The question which key is the reward. kind: what has the keys, such as "key"; keys: the candidates first."""
-    may_be = [one for one in keys if one.candidate]
+    may_be = [key for key in keys if key.candidate]
     if may_be:
         some = ", ".join(map(str, may_be[:8]))
         said = f"{source}: cannot tell which {kind} is the reward; candidates: {some}"

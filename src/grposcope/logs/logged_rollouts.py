@@ -19,7 +19,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Floats, Rollouts
 
 
-def choose(steps: Sequence[int], wanted: int | None, checkpoint: int | None, place: Path) -> int:
+def choose(steps: Sequence[int], wanted: int | None, checkpoint: int | None, path: Path) -> int:
     """The step to read: the wanted one, or the one that fits the checkpoint best, or the last.
 
     The rollouts of step N + 1 were drawn from the weights after N steps, so they fit checkpoint N exactly; else those
@@ -30,7 +30,7 @@ def choose(steps: Sequence[int], wanted: int | None, checkpoint: int | None, pla
     )
     if wanted is not None:
         if wanted not in steps:
-            raise UserError(f"{place} has no rollouts of step {wanted}; it has those of {shown}")
+            raise UserError(f"{path} has no rollouts of step {wanted}; it has those of {shown}")
         return wanted
     if checkpoint is None:
         return steps[-1]
@@ -39,7 +39,7 @@ def choose(steps: Sequence[int], wanted: int | None, checkpoint: int | None, pla
     before = [step for step in steps if step <= checkpoint]
     if not before:
         raise UserError(
-            f"{place} has rollouts of steps {shown} only, all after the checkpoint of step {checkpoint}; choose one of "
+            f"{path} has rollouts of steps {shown} only, all after the checkpoint of step {checkpoint}; choose one of "
             "them by its step, or a later checkpoint"
         )
     return before[-1]
@@ -69,8 +69,8 @@ def grouped(
         _check_order(rows, names, weights, rewards, given[order].reshape(prompts, size))
     kept = prompts if limit is None else min(limit, prompts)
     chosen = [
-        replace(rows[i], group=str(place // size), index=place % size, reward=float(rewards.flat[place]))
-        for place, i in enumerate(order[: kept * size])
+        replace(rows[i], group=str(index // size), index=index % size, reward=float(rewards.flat[index]))
+        for index, i in enumerate(order[: kept * size])
     ]
     return replace(rows, rows=tuple(chosen), weights=dict(zip(names, scale, strict=True)), notes=tuple(notes))
 
@@ -119,32 +119,33 @@ def _order(rows: Rollouts, size: int | None) -> tuple[list[int], int]:
 
 
 def _weights(
-    rows: Rollouts, names: tuple[str, ...], given: Sequence[float] | Mapping[str, float] | None
+    rows: Rollouts, names: tuple[str, ...], weights: Sequence[float] | Mapping[str, float] | None
 ) -> tuple[float, ...]:
     if not names:
         raise UserError(f"{rows.path} holds no reward; give the files of another step")
-    if given is None:
+    if weights is None:
         return (1.0,) * len(names)
-    if isinstance(given, Mapping):
-        return tuple(float(given.get(name, 1.0)) for name in names)
-    if len(given) != len(names):
+    if isinstance(weights, Mapping):
+        return tuple(float(weights.get(name, 1.0)) for name in names)
+    if len(weights) != len(names):
         raise UserError(
-            f"{len(given)} weights were given for {len(names)} reward functions ({', '.join(names)}); give one for each"
+            f"{len(weights)} weights were given for {len(names)} reward functions ({', '.join(names)}); "
+            "give one for each"
         )
-    return tuple(map(float, given))
+    return tuple(map(float, weights))
 
 
 def _check_order(
     rows: Rollouts,
     names: tuple[str, ...],
-    given: Sequence[float] | Mapping[str, float] | None,
+    weights: Sequence[float] | Mapping[str, float] | None,
     rewards: Floats,
     advantages: Floats,
 ) -> None:
     """UserError where the weighted sum does not order the rollouts of a group as their advantages do."""
     wrong = sum(not agree(r, a) for r, a in zip(rewards, advantages, strict=True))
     if wrong:
-        what = "the plain sum" if given is None else "the weighted sum"
+        what = "the plain sum" if weights is None else "the weighted sum"
         raise UserError(
             f"{rows.path}: {what} of the reward functions ({', '.join(names)}) does not order the rollouts as their "
             f"advantages do in {wrong} of {len(rewards)} groups; give the weights with which the run was trained"

@@ -61,10 +61,10 @@ FEWEST = 3
 def environments(table: LogTable) -> LogTable:
     """The run of each text of a column such as env, where that tells the rows of a step apart."""
     log, step, busy = table.log, table.step, table.busy
-    found = scopes.labelled(log, step, busy & table.rewarded) if log.rows.labels else None
-    if found is None:
+    scoped = scopes.labelled(log, step, busy & table.rewarded) if log.rows.labels else None
+    if scoped is None:
         return table
-    key, of_row = found
+    key, of_row = scoped
     own = {name: column for name, column in table.columns.items() if name != "step"} | {"step": step}
     hints, runs = replace(table.hints, run=None, average=False), {}
     for text in dict.fromkeys(of_row.values()):
@@ -80,7 +80,7 @@ def environments(table: LogTable) -> LogTable:
     )
 
 
-def settings_and_window(table: LogTable) -> LogTable:
+def _settings_and_window(table: LogTable) -> LogTable:
     """The settings of the trainer, and the number of steps that a row is the mean over, from the distance of rows."""
     settings = table.trainer.settings_of(table.log.logged, table.log.measured, table.hints.settings)
     step = table.table["step"]
@@ -91,7 +91,7 @@ def settings_and_window(table: LogTable) -> LogTable:
     return table.noting(*[note] * (window > 1), settings=settings, window=max(window, 1))
 
 
-def metrics_of_keys(table: LogTable) -> LogTable:
+def _metrics_of_keys(table: LogTable) -> LogTable:
     """The metric of each key, without those that measure nothing or are logged wrongly, and what follows from several.
 
     A key that had a name which the user gives to another is “NAME (as logged)”.
@@ -115,7 +115,8 @@ def metrics_of_keys(table: LogTable) -> LogTable:
     notes += _never_a_number(table, meant)
     return table.noting(
         *notes, *map(str, wrong), *assumptions,
-        defined=meant, made=table.trainer.worked_out(table.table, meant), defects=tuple(one.name for one in wrong),
+        defined=meant, made=table.trainer.worked_out(table.table, meant),
+        defects=tuple(defect.name for defect in wrong),
     )  # fmt: skip
 
 
@@ -160,8 +161,8 @@ READING: tuple[Callable[[LogTable], LogTable], ...] = (
     rows_by_step,
     without_copies,
     last_attempt_of_every_step,
-    settings_and_window,
-    metrics_of_keys,
+    _settings_and_window,
+    _metrics_of_keys,
     evaluations_of_steps,
 )
 """The steps from the rows of a log to what a Run holds, in order; each is explained where it stands."""
@@ -196,7 +197,7 @@ def _run(table: LogTable) -> Run:
     if table.sparse:
         notes.append(f'{len(table.sparse)} keys occur too rarely for a column of their own; they are under "unknown"')
     own = {defined.get(key, key): column for key, column in table.table.items()}
-    made = {name: one.values for name, one in table.made.items()}
+    made = {name: column.values for name, column in table.made.items()}
     name = log.name or log.source.resolve().name
     run = Run(
         meta=Meta(log.source, table.engine, name, log.status, tuple(dict.fromkeys(notes))),
@@ -208,7 +209,7 @@ def _run(table: LogTable) -> Run:
         summary=table.summary,
         keys={
             **{defined.get(key, key): raw.get(key, key) for key in table.table if key in defined or key in raw},
-            **{name: one.formula for name, one in table.made.items()},
+            **{name: column.formula for name, column in table.made.items()},
         },
         segments=tuple(_segment(table, segment) for segment in table.segments),
         unknown={**log.rows.texts, **table.sparse},

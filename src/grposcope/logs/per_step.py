@@ -78,7 +78,7 @@ def rows_by_step(table: LogTable) -> LogTable:
         columns = {key: column[rows] for key, column in columns.items()}
     places, clocks = table.lines[rows], frozenset(key for key in columns if key in CLOCKS or key.startswith(TIMES))
     falls = bool((np.diff(columns["step"]) < 0).any())
-    if falls and (order := in_order_of_steps(columns, clocks)) is not None:
+    if falls and (order := _in_order_of_steps(columns, clocks)) is not None:
         columns, places = {key: column[order] for key, column in columns.items()}, places[order]
         table = table.noting("rows of several programs, one ahead of the others, were joined by step")
     rewards = [columns[key] for key in table.rewarding if key in columns]
@@ -104,7 +104,7 @@ def without_copies(table: LogTable) -> LogTable:
 
 def last_attempt_of_every_step(table: LogTable) -> LogTable:
     """The last attempt of every step, and all attempts as segments; UserError for a step that falls all the time."""
-    step, place = table.table["step"], table.log.place
+    step, source = table.table["step"], table.log.place
     cuts = np.flatnonzero(np.diff(step) <= 0) + 1
     if not len(cuts):
         return table
@@ -121,16 +121,16 @@ def last_attempt_of_every_step(table: LogTable) -> LogTable:
         limit = min(limit, step[begin])
     times = "once" if len(cuts) == 1 else f"{len(cuts)} times"
     note = (
-        f"restarted {times}, first in {place} {table.places[cuts[0]]} (step {step[cuts[0]]:g} "
+        f"restarted {times}, first in {source} {table.places[cuts[0]]} (step {step[cuts[0]]:g} "
         f"after {step[cuts[0] - 1]:g}): the last attempt of every step is used, {int(keep.sum())} of "
         f"{len(step)} rows"
     )
     segments = tuple(
-        Segment({key: column[begin:end] for key, column in table.table.items()}, f"{place} {table.places[begin]}")
+        Segment({key: column[begin:end] for key, column in table.table.items()}, f"{source} {table.places[begin]}")
         for begin, end in itertools.pairwise(edges)
     )
-    kept = {key: column[keep] for key, column in table.table.items()}
-    return table.noting(note, table=kept, segments=segments)
+    columns = {key: column[keep] for key, column in table.table.items()}
+    return table.noting(note, table=columns, segments=segments)
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ def _averaged(table: Mapping[str, Floats], clocks: Collection[str], starts: Ints
     return averaged
 
 
-def in_order_of_steps(table: Mapping[str, Floats], clocks: Collection[str]) -> Ints | None:
+def _in_order_of_steps(table: Mapping[str, Floats], clocks: Collection[str]) -> Ints | None:
     """The order (N,) of the rows by attempt, then by step; None where one program wrote all.
 
     clocks: columns that several programs may have, such as times.
@@ -254,8 +254,8 @@ def in_order_of_steps(table: Mapping[str, Floats], clocks: Collection[str]) -> I
     programs = _programs({key: column for key, column in table.items() if key not in clocks}, len(step))
     if len(np.unique(programs[programs >= 0])) < 2:
         return None
-    found: Ints = np.lexsort((np.arange(len(step)), step, _attempts(programs, step)))
-    return found
+    order: Ints = np.lexsort((np.arange(len(step)), step, _attempts(programs, step)))
+    return order
 
 
 def last_attempts(table: Mapping[str, Floats], clocks: Collection[str]) -> Bools:
@@ -266,8 +266,8 @@ def last_attempts(table: Mapping[str, Floats], clocks: Collection[str]) -> Bools
     first = np.full(int(attempt.max(initial=0)) + 2, np.inf)
     np.minimum.at(first, attempt, step)
     limit = np.minimum.accumulate(first[::-1])[::-1]
-    found: Bools = step < limit[attempt + 1]
-    return found
+    before: Bools = step < limit[attempt + 1]
+    return before
 
 
 def _programs(columns: Mapping[str, Floats], count: int) -> Ints:
@@ -284,8 +284,8 @@ def _programs(columns: Mapping[str, Floats], count: int) -> Ints:
         for key in (key for key in keys if not np.isnan(columns[key][row])):
             _merge(merged, number, program_of_key.setdefault(key, number))
     roots = np.array([_root(merged, number) for number in range(len(kinds))])
-    found: Ints = np.where(mark == 0, -1, roots[kind])
-    return found
+    values: Ints = np.where(mark == 0, -1, roots[kind])
+    return values
 
 
 def _root(merged: list[int], number: int) -> int:
@@ -294,8 +294,8 @@ def _root(merged: list[int], number: int) -> int:
     return number
 
 
-def _merge(merged: list[int], one: int, other: int) -> None:
-    merged[_root(merged, one)] = _root(merged, other)
+def _merge(merged: list[int], mark_number: int, other: int) -> None:
+    merged[_root(merged, mark_number)] = _root(merged, other)
 
 
 def _attempts(programs: Ints, step: Floats) -> Ints:
@@ -332,9 +332,9 @@ def copies(column: Floats) -> Bools | None:
     if len(changes) < 3 or 2 * len(changes) > len(values) + BROKEN * len(values):
         return None
     if _is_staircase_with_gaps(values, changes):
-        found = np.ones(len(column), bool)
-        found[there[np.append(0, changes)]] = False
-        return found & ~np.isnan(column)
+        valid = np.ones(len(column), bool)
+        valid[there[np.append(0, changes)]] = False
+        return valid & ~np.isnan(column)
     if 2 * len(changes) > len(values):
         return None
     block = int(np.gcd.reduce(np.diff(changes)))
@@ -343,8 +343,8 @@ def copies(column: Floats) -> Bools | None:
         return None
     if math.log(block) * (1 - len(changes)) > math.log(CHANCE):
         return None
-    found = np.zeros(len(column), bool)
+    valid = np.zeros(len(column), bool)
     first = changes[0] % block
-    found[there] = (np.arange(len(values)) - first) % block != 0
-    found[there[0]] = False
-    return found
+    valid[there] = (np.arange(len(values)) - first) % block != 0
+    valid[there[0]] = False
+    return valid

@@ -37,39 +37,39 @@ _TEXTS = frozenset((*GROUP, *PROMPT, *_WRITTEN))
 """Columns whose values are texts, even where they look like numbers."""
 
 
-def rollouts(place: Path) -> list[Rollout]:
+def rollouts(path: Path) -> list[Rollout]:
     """The rollouts of a file; none where it is no such table. UserError for a table that cannot be read."""
     try:
-        if place.suffix.lower() in ENDINGS:
-            rows = list(_table(place))
-        elif place.name.lower().endswith(LINES):
-            rows = list(_lines(place))
+        if path.suffix.lower() in ENDINGS:
+            rows = list(_table(path))
+        elif path.name.lower().endswith(LINES):
+            rows = list(_lines(path))
         else:
             return []
     except OSError as error:
-        raise unreadable(place, error) from None
+        raise unreadable(path, error) from None
     if not any(row.get(name) is not None for _, row in rows[:50] for name in NAMES["completion"]):
         return []
     return rows_of(rows)
 
 
-def _table(place: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _table(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Where each row of a CSV stands, and its values by our names."""
-    with place.open("rb") as file:
+    with path.open("rb") as file:
         if b"\0" in file.read(4096):
-            raise UserError(f"{place} is not a text file; give a CSV with prompt, completion and reward")
+            raise UserError(f"{path} is not a text file; give a CSV with prompt, completion and reward")
     before = csv.field_size_limit(LONGEST_FIELD)
     try:
-        with place.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             header = file.readline()
             file.seek(0)
-            mark = ENDINGS[place.suffix.lower()]
+            mark = ENDINGS[path.suffix.lower()]
             mark = ";" if mark not in header and ";" in header else mark
             for row in (reader := csv.DictReader((line.replace("\0", " ") for line in file), delimiter=mark)):
                 values = {name: _value(name, value) for name, value in row.items() if isinstance(name, str)}
-                yield f"{place}, line {reader.line_num}", spelled(values)
+                yield f"{path}, line {reader.line_num}", spelled(values)
     except csv.Error as error:
-        raise UserError(f"{place} is not a table: {error}; give a CSV with prompt, completion and reward") from None
+        raise UserError(f"{path} is not a table: {error}; give a CSV with prompt, completion and reward") from None
     finally:
         csv.field_size_limit(before)
 
@@ -92,20 +92,20 @@ def _value(name: str, text: str | None) -> Any:
         return truth if truth is not None else text if text.strip() else None
 
 
-def _lines(place: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Where each row of JSON lines, or of a list of objects, stands, and its values by our names."""
-    if place.name.lower().endswith(".json"):
+    if path.name.lower().endswith(".json"):
         try:
-            content = json_value(place.read_bytes())
+            content = json_value(path.read_bytes())
         except ValueError:
             return
         if isinstance(content, list):
             for number, row in enumerate(content, 1):
                 if isinstance(row, dict):
-                    yield f"{place}, entry {number}", divided(spelled(row))
+                    yield f"{path}, entry {number}", divided(spelled(row))
         return
-    for number, row in json_lines(place):
-        yield f"{place}, line {number}", divided(spelled(row))
+    for number, row in json_lines(path):
+        yield f"{path}, line {number}", divided(spelled(row))
 
 
 def divided(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -116,7 +116,7 @@ def divided(row: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in CONVERSATIONS:
         said = row.get(name)
         if isinstance(said, list) and all(isinstance(message, dict) for message in said):
-            first = next((place for place, message in enumerate(said) if message.get("role") == "assistant"), None)
+            first = next((index for index, message in enumerate(said) if message.get("role") == "assistant"), None)
             if first is not None:
                 rest = {key: value for key, value in row.items() if key != name}
                 return {"prompt": said[:first], **rest, "completion": said[first:]}

@@ -32,7 +32,7 @@ def rollouts(place: Path, functions: Sequence[str] = ()) -> Rollouts:
     """
     notes = list[str]()
     engine, found = _found(place, functions, notes)
-    rows = without_a_second_copy(tuple(found), notes)
+    rows = _without_a_second_copy(tuple(found), notes)
     stray = answers_without_calls(rows)
     return Rollouts(rows, engine, place, notes=tuple(dict.fromkeys([*notes, stray] if stray else notes)))
 
@@ -41,7 +41,7 @@ COPIED = 16
 """Rollouts of one copy, at least, from which a file that holds the same twice was written twice."""
 
 
-def without_a_second_copy(rows: tuple[Rollout, ...], notes: list[str]) -> tuple[Rollout, ...]:
+def _without_a_second_copy(rows: tuple[Rollout, ...], notes: list[str]) -> tuple[Rollout, ...]:
     """The rows, or their first half where the second is the same rollouts in the same order. notes: takes that it is.
 
     A file that was appended to twice says nothing of the sampler, and its copies are no further rollouts.

@@ -156,9 +156,9 @@ def with_groups(rows: Sequence[Rollout], size: int | None) -> tuple[Rollout, ...
             made.append(row)
             continue
         key = (row.step, row.group)
-        place = seen[key] = seen.get(key, -1) + 1
+        number = seen[key] = seen.get(key, -1) + 1
         whole = size is not None and size > 0 and counts[key] > size and counts[key] % size == 0
-        made.append(replace(row, group=f"{row.group}\x1f{place // size}") if whole and size else row)
+        made.append(replace(row, group=f"{row.group}\x1f{number // size}") if whole and size else row)
     return tuple(made)
 
 
@@ -207,6 +207,6 @@ def trajectory_of(identity: str) -> tuple[str, int | None]:
 
 def word_of(value: Any) -> str:
     """The text of a column; of a list, as one per token, that which all are; empty for anything else."""
-    if isinstance(value, list) and value and all(entry == value[0] for entry in value):
+    if isinstance(value, list) and value and all(element == value[0] for element in value):
         value = value[0]
     return visible(value, 40) if isinstance(value, str) else ""

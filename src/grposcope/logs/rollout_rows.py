@@ -112,12 +112,12 @@ def row_of(row: Mapping[str, Any], where: str) -> Rollout:
     )
 
 
-def is_of_verl(row: Mapping[str, Any]) -> bool:
+def _is_of_verl(row: Mapping[str, Any]) -> bool:
     """Whether an object is a rollout as verl dumps it, whose further numbers are of its reward function."""
     return "output" in row and "score" in row and ("input" in row or "uid" in row)
 
 
-def is_of_trl(row: Mapping[str, Any]) -> bool:
+def _is_of_trl(row: Mapping[str, Any]) -> bool:
     """Whether an object is a row of TRL's completions, whose further numbers are rewards by function."""
     return {"prompt", "completion", "advantage"} <= row.keys() and not ({"reward", "score", "rewards"} & row.keys())
 
@@ -143,7 +143,7 @@ def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     of_all = row.get("token_ids")
     if of_all is not None and values["prompt_ids"] is None and values["completion_ids"] is of_all:
         values["sequence_ids"], values["completion_ids"] = values["completion_ids"], None
-    if values["rewards"] is None and (is_of_verl(row) or is_of_trl(row)):
+    if values["rewards"] is None and (_is_of_verl(row) or _is_of_trl(row)):
         values["rewards"] = {
             name: own for name, own in row.items() if name not in _NO_REWARDS and isinstance(own, int | float)
         }
@@ -241,7 +241,7 @@ def _is_per_token(rewards: list[Any], row: Mapping[str, Any]) -> bool:
 
 
 def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, int) for entry in value)
+    return isinstance(value, list) and all(isinstance(element, int) for element in value)
 
 
 _FITS: Mapping[str, Callable[[Any], bool]] = {
@@ -292,7 +292,7 @@ def _array(value: Any, kind: type, name: str, where: str) -> Any:
         return None
     try:
         made: Any = np.array(
-            [math.nan if entry is None else entry for entry in value] if kind is np.float64 else value, kind
+            [math.nan if element is None else element for element in value] if kind is np.float64 else value, kind
         )
     except (ValueError, TypeError, OverflowError):
         made = np.empty((0, 0))

@@ -76,7 +76,14 @@ def split(key: str, of_row: Mapping[int, str], table: Cells, kinds: Kinds) -> No
         main = _main(key, training, rest, table)
         for text, here in rest.items():
             if text not in main:
-                _beside(_said(key, text), here, text, np.logical_or.reduce([rest[one] for one in main]), table, kinds)
+                _beside(
+                    _said(key, text),
+                    here,
+                    text,
+                    np.logical_or.reduce([rest[name_of_kind] for name_of_kind in main]),
+                    table,
+                    kinds,
+                )
 
 
 def _said(key: str, text: str) -> str:
@@ -102,20 +109,20 @@ def _main(key: str, training: Sequence[str], rest: Mapping[str, Bools], table: C
         return called
     rewarded = [text for text, here in rest.items() if table.has(table.rewards, here)]
     rewarded = [text for text in rewarded if not _words(text) & _OTHER_TRAINING] or rewarded
-    apart = [
+    distinct = [
         text for text in rewarded
         if any(_rewards_differ(table, rest[text], rest[other]) for other in rewarded if other != text)
     ]  # fmt: skip
-    if not apart:
+    if not distinct:
         return rewarded or list(rest)
-    once = [text for text in apart if _once_a_step(table, rest[text])]
+    once = [text for text in distinct if _once_a_step(table, rest[text])]
     if len(once) != 1:
-        some = listed([_shown(text, rest[text], table) for text in apart[:6]])
+        some = listed([_shown(text, rest[text], table) for text in distinct[:6]])
         raise UserError(
             f"rows of one step have several values of {visible(key, 40)}, each with its own reward: {some}; "
             "give the rows of one value alone"
         )
-    return [text for text in rewarded if text not in apart] + once
+    return [text for text in rewarded if text not in distinct] + once
 
 
 def _beside(told: str, rows: Bools, text: str, main: Bools, table: Cells, kinds: Kinds) -> None:

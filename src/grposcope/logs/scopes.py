@@ -48,7 +48,7 @@ def of_columns(run: Run, trainer: Trainer, table: Mapping[str, Floats], settings
     Empty where the log has fewer than two.
     """
     keys = {} if trainer.scoped is None else trainer.scoped(table.keys())
-    found: dict[str, Run] = {}
+    runs: dict[str, Run] = {}
     for name, of_scope in list(keys.items())[:MOST]:
         columns = {"step": table["step"], **{whole: table[key] for key, whole in of_scope.items()}}
         defined, _ = trainer.definitions(columns, settings, run.window)
@@ -57,16 +57,16 @@ def of_columns(run: Run, trainer: Trainer, table: Mapping[str, Floats], settings
         made = trainer.worked_out(columns, defined)
         own = {defined.get(key, key): column for key, column in columns.items()}
         inverse = {whole: key for key, whole in of_scope.items()}
-        found[name] = replace(
+        runs[name] = replace(
             run,
             meta=replace(run.meta, name=f"{run.meta.name}, {name}", notes=()),
-            table=own | {metric: one.values for metric, one in made.items()},
+            table=own | {metric: column.values for metric, column in made.items()},
             keys={defined.get(whole, whole): key for whole, key in inverse.items()},
             evaluations=_of(run.evaluations, name),
             segments=(),
             scopes={},
         )
-    return found if len(found) > 1 else {}
+    return runs if len(runs) > 1 else {}
 
 
 def _of(evaluations: Evaluations, name: str) -> Evaluations:
@@ -112,7 +112,7 @@ def chosen(run: Run, name: str) -> Run:
         return run.scopes[name]
     if not run.scopes:
         raise UserError(f"{run.meta.source} does not log environments separately, so there is no {visible(name, 60)!r}")
-    some = listed([visible(one, 40) for one in list(run.scopes)[:12]])
+    some = listed([visible(scope, 40) for scope in list(run.scopes)[:12]])
     raise UserError(f"{run.meta.source} has no environment {visible(name, 60)!r}; it has {some}")
 
 

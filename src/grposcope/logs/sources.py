@@ -38,14 +38,14 @@ _TRIED = 40  # files of a folder
 
 def read(file: LogFile, hints: Hints) -> Run:
     """The run in a file or folder, by the first format and trainer that recognise it; as `grposcope.logs.read`."""
-    place = file.path
+    path = file.path
     try:
-        if file.content is None and not place.exists():
-            raise nothing_there(place, "the folder of a run, or a trainer's log")
-        is_folder = file.content is None and place.is_dir()
-        return _chosen(_folder(place, hints) if is_folder else normalize(read_file(file, hints), hints), hints)
+        if file.content is None and not path.exists():
+            raise nothing_there(path, "the folder of a run, or a trainer's log")
+        is_folder = file.content is None and path.is_dir()
+        return _chosen(_folder(path, hints) if is_folder else normalize(_read_file(file, hints), hints), hints)
     except OSError as error:
-        raise unreadable(place, error) from None
+        raise unreadable(path, error) from None
 
 
 def made(log: RawLog, hints: Hints) -> Run:
@@ -138,7 +138,7 @@ def _only_log(folder: Path, hints: Hints) -> Run:
     reasons: list[str] = []
     for path in files[:_TRIED]:
         try:
-            logs.append((path, normalize(read_file(LogFile(path), hints), hints)))
+            logs.append((path, normalize(_read_file(LogFile(path), hints), hints)))
         except UserError as error:
             reasons.append(str(error))
         if len(logs) > 1:
@@ -181,11 +181,11 @@ def _of_one_run(folder: Path, files: Sequence[Path], hints: Hints) -> Run | None
     """The run that several files are parts of; None where they do not look so."""
     parts = joined.parts_of_one_run(files)
     return (
-        normalize(joined.joined(folder, [read_file(LogFile(path), hints) for path in parts]), hints) if parts else None
+        normalize(joined.joined(folder, [_read_file(LogFile(path), hints) for path in parts]), hints) if parts else None
     )
 
 
-def read_file(file: LogFile, hints: Hints) -> RawLog:
+def _read_file(file: LogFile, hints: Hints) -> RawLog:
     """The rows of a file, by the first kind that recognises it by its beginning, or by lines in the midst of a text.
 
     UserError where it is empty, damaged, or of no kind that can be read.
@@ -198,7 +198,7 @@ def read_file(file: LogFile, hints: Hints) -> RawLog:
         if kind.recognises(file):
             if kind.text is not None and (text := kind.text(file.document)):
                 try:
-                    return read_file(LogFile(file.path, text), hints)
+                    return _read_file(LogFile(file.path, text), hints)
                 except UndecidedError:
                     raise
                 except UserError:

@@ -144,8 +144,8 @@ def _state(path: Path) -> tuple[tuple[str, int, int], ...]:
                     continue
                 files.append((f"{name} {about.st_ino}", about.st_size, about.st_mtime_ns))
             elif depth < _DEEP:
-                inside = sorted(entry for entry in os.listdir(name) if not entry.startswith("."))
-                waiting += [(os.path.join(name, entry), depth + 1) for entry in inside]
+                inside = sorted(child for child in os.listdir(name) if not child.startswith("."))
+                waiting += [(os.path.join(name, child), depth + 1) for child in inside]
         except OSError:
             continue
     return tuple(files)

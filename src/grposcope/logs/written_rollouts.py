@@ -59,12 +59,12 @@ class WrittenFiles:
 
     def of_step(self, path: Path, step: int) -> tuple[Rollout, ...]:
         """The rollouts of a step in a file."""
-        return tuple(one for one in self.read(path) if one.step == step)
+        return tuple(rollout for rollout in self.read(path) if rollout.step == step)
 
-    def log(self, place: Path, notes: Iterable[str] = ()) -> RawLog:
+    def log(self, path: Path, notes: Iterable[str] = ()) -> RawLog:
         """A log whose metrics are made of the groups; UserError, with the line, for what does not fit."""
-        found, where, further = self.groups()
-        return log_of_groups(place, self.engine, found, self.texts(where), [*notes, *further])
+        groups, where, further = self.groups()
+        return log_of_groups(path, self.engine, groups, self.texts(where), [*notes, *further])
 
     def groups(self) -> tuple[Groups, Mapping[int, Path], list[str]]:
         """The groups of rollouts that have a reward, the file of each step, and what is to be said of them."""
@@ -151,10 +151,10 @@ def kind(find: Callable[[Path], WrittenFiles | None]) -> LogKind:
     """The kind of log that files of rollouts at a place are; what a file by itself looks like is still to be said."""
 
     def read(file: LogFile, hints: Hints) -> RawLog:
-        found = find(file.path)
-        if found is None:
+        files = find(file.path)
+        if files is None:
             raise UserError(f"{file.path}: no rollouts in it; give the file or folder that the engine writes")
-        return found.log(file.path)
+        return files.log(file.path)
 
     return LogKind(read, folder=lambda folder: find(folder) is not None)
 
@@ -168,10 +168,10 @@ def label(text: str) -> str:
 
 def number(value: Any, what: str, where: str) -> float:
     """A number of a file, NaN for null; UserError that names the line for anything else."""
-    found = json_number(value)
-    if found is None:
+    read = json_number(value)
+    if read is None:
         raise UserError(f"{where}: {what} is {visible(str(value), 40)}; give a number, or null where there is none")
-    return found
+    return read
 
 
 def numbers(value: Any, what: str, where: str) -> dict[str, float]:
@@ -180,12 +180,18 @@ def numbers(value: Any, what: str, where: str) -> dict[str, float]:
         return {}
     if not isinstance(value, dict):
         raise UserError(f"{where}: {what} is {visible(str(value), 40)}; give an object of numbers by name")
-    made = {str(name): number(one, f"{what}/{visible(str(name), 40)}", where) for name, one in value.items()}
-    return {name: one for name, one in made.items() if not math.isnan(one)}
+    made = {str(name): number(element, f"{what}/{visible(str(name), 40)}", where) for name, element in value.items()}
+    return {name: element for name, element in made.items() if not math.isnan(element)}
 
 
 def messages(value: Any, what: str, where: str) -> list[dict[str, Any]]:
     """A conversation, without the fields that are null; UserError that names the line if it is none."""
-    if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(one, dict) for one in value):
+    if (
+        not isinstance(value, Sequence)
+        or isinstance(value, str)
+        or not all(isinstance(element, dict) for element in value)
+    ):
         raise UserError(f"{where}: {what} is {visible(str(value), 40)}; give a list of messages")
-    return [{name: part for name, part in one.items() if part is not None} for one in value]
+    return [
+        {name: value_of_key for name, value_of_key in element.items() if value_of_key is not None} for element in value
+    ]

@@ -144,7 +144,7 @@ def _before(series: MetricSeries) -> level.Span:
     return (share - EARLY[1], share) if share > EARLY[1] else EARLY
 
 
-def turn_limit(quantities: Quantities) -> Finding:
+def _turn_limit(quantities: Quantities) -> Finding:
     """More than STOPPED of the rollouts stopped by a limit on turns; or nearly all take the most turns there are."""
     stopped = quantities.get("agent/stop_turns", SHORT)
     if stopped is not None:
@@ -180,7 +180,7 @@ def turn_limit(quantities: Quantities) -> Finding:
     )
 
 
-def failing_calls(quantities: Quantities) -> Finding:
+def _failing_calls(quantities: Quantities) -> Finding:
     """Tool calls that fail: FAILING of them and twice as many as at first, or MOSTLY of them all along; and whether the
     policy gets them wrong or the tools fail."""
     failures, bad = quantities.get("agent/call_failures", SHORT), quantities.get("agent/bad_calls", SHORT)
@@ -326,7 +326,7 @@ LOOPING = LogTest(
 )
 TURN_LIMIT = LogTest(
     "turn limit",
-    turn_limit,
+    _turn_limit,
     needs=("agent/stop_turns",),
     statistic="late share of rollouts stopped by the limit on turns; or late turns over the most, beyond the first",
     threshold=f"{STOPPED:g}; or {FULL:g}, below {ROOM:g} at first",
@@ -335,7 +335,7 @@ TURN_LIMIT = LogTest(
 )
 FAILING_CALLS = LogTest(
     "failing tools",
-    failing_calls,
+    _failing_calls,
     needs=("agent/call_failures",),
     statistic="late share of tool calls that fail, and late less 2 × early",
     threshold=f"{FAILING:g} and doubled, or {MOSTLY:g}",

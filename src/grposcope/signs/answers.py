@@ -88,15 +88,19 @@ def of_run(quantities: Quantities) -> MetricSeries | None:
     if named is not None:
         return _named(quantities, str(named))
     counted = [name for name in quantities.run.table if counts_answers(name)]
-    series = [one for name in counted if (one := quantities.column(name)) is not None and len(one) >= SHORT]
-    apart = [one for one in series if not _is_reward(quantities, one)]
-    return min(apart, key=_rank, default=None)
+    series = [
+        series_of_name
+        for name in counted
+        if (series_of_name := quantities.column(name)) is not None and len(series_of_name) >= SHORT
+    ]
+    answers = [column for column in series if not _is_reward(quantities, column)]
+    return min(answers, key=_rank, default=None)
 
 
 def _rank(series: MetricSeries) -> tuple[int, bool]:
     """How soon a column of right answers is taken, 0 first; a share comes before what is no share."""
     said = words(series.name)
-    first = next((i for i, word in enumerate(_FIRST) if any(one.startswith(word) for one in said)), len(_FIRST))
+    first = next((i for i, word in enumerate(_FIRST) if any(answer.startswith(word) for answer in said)), len(_FIRST))
     return first, not is_share(series)
 
 
@@ -124,14 +128,16 @@ def _named(quantities: Quantities, name: str) -> MetricSeries | None:
     run = quantities.run
     if name in run.evaluations.metrics:
         return None
-    known = {
+    counted_as = {
         **{run.keys.get(column, column): column for column in run.table},
         **{column: column for column in run.table},
     }
-    column = known.get(name) or known.get(f"component/{name}")
+    column = counted_as.get(name) or counted_as.get(f"component/{name}")
     series = quantities.column(column) if column is not None else None
     if series is None:
         scores = [name for name in (*run.table, *run.evaluations.metrics) if counts_answers(name) or "reward" in name]
-        likely = f"; columns that may be meant: {listed([visible(one, 60) for one in scores[:6]])}" if scores else ""
+        likely = (
+            f"; columns that may be meant: {listed([visible(score, 60) for score in scores[:6]])}" if scores else ""
+        )
         raise UserError(f"outcome={visible(name, 60)}: {run.meta.source} has no such column{likely}")
     return series

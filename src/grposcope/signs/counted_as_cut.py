@@ -56,7 +56,7 @@ def ended(quantities: Quantities) -> Ended | None:
     if cut is None or length is None or longest is None or cut.values.max() > 1:
         return None
     steps = np.intersect1d(np.intersect1d(cut.steps, length.steps), longest.steps)
-    share, mean, most = (one.values[np.searchsorted(one.steps, steps)] for one in (cut, length, longest))
+    share, mean, most = (column.values[np.searchsorted(column.steps, steps)] for column in (cut, length, longest))
     asked = share >= LEAST_CUT
     if asked.sum() < max(SHORT, ROWS * len(steps)):
         return None
@@ -64,7 +64,7 @@ def ended(quantities: Quantities) -> Ended | None:
     if shown.sum() < ROWS * asked.sum():
         return None
     late = level.rows(len(steps), LATE)
-    of_cut, of_all, of_longest = (float(one[late].mean()) for one in (share, mean, most))
+    of_cut, of_all, of_longest = (float(column[late].mean()) for column in (share, mean, most))
     return Ended(of_cut, of_all, of_longest, int(shown.sum()), len(steps))
 
 
@@ -73,8 +73,8 @@ def check(quantities: Quantities) -> Finding:
     if any(quantities.get(name, SHORT) is None for name in ("truncated", "length", "length_max")):
         return cannot_tell("cut completions, their mean length and the longest are not all logged", "truncated")
     seen = ended(quantities)
-    if seen is None and (apart := at_no_one_length(quantities)):
-        return _of_agents(quantities, apart)
+    if seen is None and (far := at_no_one_length(quantities)):
+        return _of_agents(quantities, far)
     if seen is None:
         return fact(False, "completions that are counted as cut are as long as the longest")
     because = (
@@ -106,7 +106,7 @@ def at_no_one_length(quantities: Quantities) -> str:
     most = longest.values[own][cut.values[at] >= LEAST_CUT]
     if len(most) < max(SHORT, ROWS * len(own)):
         return ""
-    low, middle, high = (float(one) for one in np.quantile(most, (0.05, 0.5, 0.95)))
+    low, middle, high = (float(quantile) for quantile in np.quantile(most, (0.05, 0.5, 0.95)))
     if high - low <= VARY * middle:
         return ""
     return f"which would make the longest of every batch as long as the limit, but it goes from {number(low)} to " \

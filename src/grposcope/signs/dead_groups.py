@@ -90,13 +90,13 @@ def _from_bounds(
     quantities: Quantities, dead: MetricSeries | None, reward: MetricSeries, solved: bool, limit: float
 ) -> Finding:
     """Result from a lower bound of the share of dead groups, or, for 0/1 rewards, from what is left to gain."""
-    at_ceiling, place = _place(quantities, reward)
+    at_ceiling, where = _place(quantities, reward)
     tests: list[Finding] = []
     evidence = _levels(dead, reward, limit)
     if dead is not None:
         late = dead.level(LATE, limit)
         which = "all groups" if late.value + limit >= 1 else f"at least {late.value + limit:.0%} of groups"
-        because = f"{which} have equal rewards, at a {place}"
+        because = f"{which} have equal rewards, at a {where}"
         p = late.p_up if at_ceiling == solved else 1.0
         brief = f"{which} have equal rewards"
         begins = None if dead.level(EARLY, limit).value > 0 else partial(onset.since, dead, 1)
@@ -105,7 +105,7 @@ def _from_bounds(
         )
     if solved and quantities.binary_rewards:
         top = reward.level(LATE, 1 - LEFT)
-        because = f"at most {LEFT - top.value:.1%} of rollouts can still improve, at a {place}"
+        because = f"at most {LEFT - top.value:.1%} of rollouts can still improve, at a {where}"
         tests.append(measured(top.p_up, because, evidence, missing=("dead_fraction",), brief=because))
     if not tests and quantities.column("dead_fraction") is not None:
         return cannot_tell(quantities.absence("dead_fraction"), "dead_fraction")

@@ -62,15 +62,15 @@ def fall(quantities: Quantities) -> FallNearStart | None:
     low = np.flatnonzero(smooth - least <= LEFT * first)
     if first <= 0 or not len(low) or np.median(smooth[low[0] :] - least) > LEFT * first:
         return None
-    place = int(low[0])
-    step = float(reward.steps[place + width - 1])
-    if place > SOON * len(smooth) or smooth[:place].max() - least > ROSE * first:
+    row = int(low[0])
+    step = float(reward.steps[row + width - 1])
+    if row > SOON * len(smooth) or smooth[:row].max() - least > ROSE * first:
         return None
     far = _around(kl, step, width)
     beside = _as_at_first(quantities, step, width)
     if beside is None or (abs(far) > NEAR if far is not None else not _stays(quantities, beside, width)):
         return None
-    return FallNearStart(float(smooth[0]), float(smooth[place]), int(step), far, beside)
+    return FallNearStart(float(smooth[0]), float(smooth[row]), int(step), far, beside)
 
 
 def _stays(quantities: Quantities, beside: tuple[str, ...], width: int) -> bool:

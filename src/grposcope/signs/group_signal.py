@@ -60,8 +60,8 @@ class Signal:
     @property
     def best(self) -> int:
         """The group size that buys most live groups per rollout; ties go to the smaller."""
-        known = {size: live.value for size, live in self.live.items() if np.isfinite(live.value)}
-        return max(known, key=lambda size: (known[size], -size)) if known else self.size
+        sizes = {size: live.value for size, live in self.live.items() if np.isfinite(live.value)}
+        return max(sizes, key=lambda size: (sizes[size], -size)) if sizes else self.size
 
     def evidence(self) -> tuple[Sign, ...]:
         """The numbers that bear on dead groups."""
@@ -112,8 +112,8 @@ def document(run: Run) -> dict[str, Any] | None:
     """The early and late signal as a JSON document; None for runs without groups."""
     parts = {}
     for name, span in (("early", EARLY), ("late", LATE)):
-        if (part := signal(run, span)) is not None:
-            parts[name] = {**asdict(part), "best_size": part.best}
+        if (piece := signal(run, span)) is not None:
+            parts[name] = {**asdict(piece), "best_size": piece.best}
     return parts or None
 
 

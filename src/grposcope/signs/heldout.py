@@ -91,8 +91,8 @@ def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[Hel
         rank = score_rank(metric)
         if finite.sum() >= least and rank is not None:
             series = MetricSeries(metric, rows.step[finite].astype(np.float64), rows.value[finite])
-            longer = (is_of_part(metric), len(words(metric)), metric)
-            candidates.append(((rank, stays_at_top(series.values), -len(series), *longer), series))
+            longer = (_is_of_part(metric), len(words(metric)), metric)
+            candidates.append(((rank, _stays_at_top(series.values), -len(series), *longer), series))
     if not candidates:
         return []
     named = quantities.run.setting("outcome")
@@ -111,16 +111,16 @@ def score_rank(metric: str) -> int | None:
         return None
     if metric.startswith("component/"):  # of those, only what pays for answers is a score
         return 0
-    rank = next((i for i, part in enumerate(_SCORES) if part in metric.lower()), UNNAMED)
+    rank = next((i for i, word in enumerate(_SCORES) if word in metric.lower()), UNNAMED)
     return min(rank, _SCORES.index("correct")) if counts_answers(metric) else rank
 
 
-def is_of_part(metric: str) -> bool:
+def _is_of_part(metric: str) -> bool:
     """Whether the path of a score does not say that it is over all data sets."""
     return not WHOLE & set(metric.lower().split("/"))
 
 
-def stays_at_top(values: Floats) -> bool:
+def _stays_at_top(values: Floats) -> bool:
     """Whether a score is a share that is never below TOP."""
     return bool(len(values)) and float(values.min()) >= TOP and float(values.max()) <= 1
 
@@ -186,8 +186,8 @@ def _largest(quantities: Quantities, trained: MetricSeries) -> float:
 def _share_left(score: MetricSeries, score_top: float, trained: MetricSeries, trained_top: float) -> float:
     """What the score has left to gain at the beginning over what the reward has, at most 1."""
     count = max(2, round(len(score) * EARLY[1]))
-    left = max(score_top - float(score.values[:count].mean()), 0.0)
-    return min(1.0, left / max(trained_top - trained.level(EARLY).value, 1e-9))
+    gap = max(score_top - float(score.values[:count].mean()), 0.0)
+    return min(1.0, gap / max(trained_top - trained.level(EARLY).value, 1e-9))
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def scores(evaluated: Mapping[str, Sequence[float] | Floats]) -> list[str]:
         finite = np.asarray(values, np.float64)[np.isfinite(values)]
         rank = score_rank(metric)
         if len(finite) and rank is not None:
-            ranked.append((len(finite) < 2, rank, stays_at_top(finite), -len(finite), is_of_part(metric), metric))
+            ranked.append((len(finite) < 2, rank, _stays_at_top(finite), -len(finite), _is_of_part(metric), metric))
     return [metric for *_, metric in sorted(ranked)]
 
 
@@ -254,13 +254,13 @@ def difference(first: Estimate, last: Estimate) -> Difference:
         verdict: Direction = "none" if abs(value) <= Z * error else "up" if value > 0 else "down"
         return Difference(Estimate(value, error, n), verdict)
     reason = f"{n} problems are too few" if n < ENOUGH else "all problems have the same score"
-    found = Estimate(value, math.nan, n, reason)
+    estimate = Estimate(value, math.nan, n, reason)
     (low, high), (low_last, high_last) = interval(first), interval(last)
     if low_last > high:
-        return Difference(found, "up")
+        return Difference(estimate, "up")
     if high_last < low:
-        return Difference(found, "down")
-    return Difference(found, "unknown" if n < ENOUGH or not math.isfinite(value) else "none")
+        return Difference(estimate, "down")
+    return Difference(estimate, "unknown" if n < ENOUGH or not math.isfinite(value) else "none")
 
 
 def name(metric: str) -> str:
@@ -281,5 +281,5 @@ def shown(value: float, shares: bool, digits: int = 0) -> str:
 
 def with_interval(score: Estimate, shares: bool) -> str:
     """A score with its 95 % interval in brackets, where it has one."""
-    known = math.isfinite(score.se) or score.n > 0
-    return shown(score.value, shares, 1) + (f" ({shown_interval(score, shares)})" if known else "")
+    finite = math.isfinite(score.se) or score.n > 0
+    return shown(score.value, shares, 1) + (f" ({shown_interval(score, shares)})" if finite else "")

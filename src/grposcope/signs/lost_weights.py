@@ -92,8 +92,8 @@ def _stays(quantities: Quantities, step: int) -> bool:
     parts = reward.values[:NEAR], reward.values[max(row - WIDE, NEAR) : row], reward.values[row : row + WIDE]
     if min(map(len, parts)) < NEAR:
         return False
-    first, before, after = (float(part.mean()) for part in parts)
-    error = math.sqrt(sum(float(part.var(ddof=1)) / len(part) for part in parts[:2]))
+    first, before, after = (float(values.mean()) for values in parts)
+    error = math.sqrt(sum(float(values.var(ddof=1)) / len(values) for values in parts[:2]))
     return before - first > SURE * error and after - first > (1 - TAKEN) * (before - first)
 
 
@@ -115,7 +115,7 @@ def _fall(reward: MetricSeries, step: int) -> tuple[float, float] | None:
     if row < 2 * NEAR or row + NEAR > len(reward):
         return None
     first, before, after = (
-        reward.values[part] for part in (slice(0, NEAR), slice(row - NEAR, row), slice(row, row + NEAR))
+        reward.values[span] for span in (slice(0, NEAR), slice(row - NEAR, row), slice(row, row + NEAR))
     )
     gain, lost = before.mean() - first.mean(), before.mean() - after.mean()
     noise = float(np.std(np.diff(reward.values[:row]))) / math.sqrt(2) * math.sqrt(2 / NEAR)

@@ -30,7 +30,7 @@ def moves_alone(quantities: Quantities) -> str:
     """That the trained policy goes far from its start while reward, length and entropy of what is sampled stand still,
     as a clause; empty where it does not, or something moves, or too little is logged to say."""
     kl, still = distance(quantities), [quantities.get(name, LEAST) for name in ("reward", "length", "entropy")]
-    seen = [one for one in still if one is not None]
+    seen = [quantity for quantity in still if quantity is not None]
     if kl is None or len(kl) < MANY_STEPS or still[0] is None or len(seen) < 2:
         return ""
     first, last = kl.level(EARLY).value, kl.level(LATE).value
@@ -38,7 +38,7 @@ def moves_alone(quantities: Quantities) -> str:
         return ""
     if not all(map(stands, seen)) and not (last > FURTHER and _within_noise(seen)):
         return ""
-    names = listed([quantities.key(one.name) for one in seen])
+    names = listed([quantities.key(quantity.name) for quantity in seen])
     return f"{quantities.went(kl.name, first, last)} nats per token, while {names} of what is sampled stand still"
 
 

@@ -74,27 +74,29 @@ def of_reward(series: MetricSeries, ends: Ends | None, margin: float | None, lea
     def compare(first: level.Span | None, last: level.Span, minus: float) -> Contrast:
         if first is None:
             return curve.level(last, minus)
-        found = curve.change(first, last, minus=minus)
+        changed = curve.change(first, last, minus=minus)
         if seen.smoothed:
-            return _of_averaged(found, level.change(values, first, last, minus=minus, widen=widening(seen.smoothed)))
+            return _of_averaged(changed, level.change(values, first, last, minus=minus, widen=widening(seen.smoothed)))
         if line is None or (first, last) != (EARLY, LATE):
-            return found
+            return changed
         straight = line.change(first, last, minus=minus)
-        up, down = (harmonic_mean(pair) for pair in ([found.p_up, straight.p_up], [found.p_down, straight.p_down]))
-        return Contrast(found.value, found.se, up, down)
+        up, down = (harmonic_mean(pair) for pair in ([changed.p_up, straight.p_up], [changed.p_down, straight.p_down]))
+        return Contrast(changed.value, changed.se, up, down)
 
     scale = _scale(values, seen, margin)
     least = margin if least is None or seen.smoothed else least
-    found = _outcome(compare, steps, ends, margin, series.name, heldout=False, least=least)
-    found = replace(found, plain=_is_plain(found, ends))
-    before = seen.first if found.before == found.start else seen.best  # levels are those of rows, tests those of curves
-    found = replace(found, start=seen.first, end=seen.last, best=seen.best, before=before)
-    found = _by_eye(found, steps, values, seen, scale)
-    if found.doubt != "chance":
-        return found
+    outcome = _outcome(compare, steps, ends, margin, series.name, heldout=False, least=least)
+    outcome = replace(outcome, plain=_is_plain(outcome, ends))
+    before = (
+        seen.first if outcome.before == outcome.start else seen.best
+    )  # levels are those of rows, tests those of curves
+    outcome = replace(outcome, start=seen.first, end=seen.last, best=seen.best, before=before)
+    outcome = _by_eye(outcome, steps, values, seen, scale)
+    if outcome.doubt != "chance":
+        return outcome
     white = [fit.if_white.change(EARLY, LATE) for fit in (curve, line) if fit is not None]
     wanders = min(min(test.p_up, test.p_down) for test in white) < WHITE
-    return replace(found, doubt="wandering") if wanders else found
+    return replace(outcome, doubt="wandering") if wanders else outcome
 
 
 def _of_averaged(curve: Contrast, rows: Contrast) -> Contrast:
@@ -108,16 +110,16 @@ def of_few(series: MetricSeries, margin: float | None, missing: str) -> Outcome:
     margin: as in `of_reward`. missing: why nothing more can be told.
     """
     steps, values, seen, name = series.steps, series.values, series.present, series.name
-    found = Outcome("cannot tell", name, start=seen.first, end=seen.last, best=seen.best, first=int(steps[0]),
+    outcome = Outcome("cannot tell", name, start=seen.first, end=seen.last, best=seen.best, first=int(steps[0]),
                     last=int(steps[-1]), before=seen.first, change=_estimate(seen.rise, len(steps)))  # fmt: skip
     small = _is_small(seen.rise.value + UPPER * seen.rise.se, margin, None, seen.first.value)
-    found = replace(found, best_step=_middle_step(steps, seen.best_part), no_gain=small)
+    outcome = replace(outcome, best_step=_middle_step(steps, seen.best_part), no_gain=small)
     if len(steps) >= FEW:
         scale = _scale(values, seen, margin)
-        found = _by_eye(found, steps, values, seen, scale)
-        if found.fate == "cannot tell" and seen.rise.p_up < FALLS and seen.rise.value >= PLAIN * scale:
-            found = replace(found, fate="learned", no_gain=False)
-    return replace(found, missing=missing if found.fate == "cannot tell" else "")
+        outcome = _by_eye(outcome, steps, values, seen, scale)
+        if outcome.fate == "cannot tell" and seen.rise.p_up < FALLS and seen.rise.value >= PLAIN * scale:
+            outcome = replace(outcome, fate="learned", no_gain=False)
+    return replace(outcome, missing=missing if outcome.fate == "cannot tell" else "")
 
 
 def _scale(values: Array, seen: Present, margin: float | None) -> float:
@@ -125,7 +127,7 @@ def _scale(values: Array, seen: Present, margin: float | None) -> float:
     return margin / STILL if margin is not None else SPREADS * scale_of_rows(values, seen) / PLAIN
 
 
-def _by_eye(found: Outcome, steps: Array, values: Array, seen: Present, scale: float) -> Outcome:
+def _by_eye(outcome: Outcome, steps: Array, values: Array, seen: Present, scale: float) -> Outcome:
     """The outcome where the eye sees plainly that the reward fell, by PLAIN of its scale beyond the noise of rows.
 
     The noise is that of rows that go together with their neighbours as these (n,) do.
@@ -136,15 +138,15 @@ def _by_eye(found: Outcome, steps: Array, values: Array, seen: Present, scale: f
         loss < PLAIN * scale
         or DISJOINT * level.change(values, seen.best_part, seen.last_part, widen=widen).p_down >= FALLS
     ):
-        return found
+        return outcome
     gain = seen.best.value - seen.first.value
     gained = gain > max(LITTLE * scale, UPPER * math.hypot(seen.best.se, seen.first.se))
     if gained and loss < LOST * gain:
-        return found
+        return outcome
     fate: Fate = "lost" if gained else "fell"
     above = gained and loss < HALF * gain and seen.rise.p_up < RISES
     return replace(
-        found, fate=fate, doubt="", above=above, best_step=_middle_step(steps, seen.best_part),
+        outcome, fate=fate, doubt="", above=above, best_step=_middle_step(steps, seen.best_part),
         before=seen.best, plain=True, change=_estimate(seen.loss, len(steps)), no_gain=True,
         sudden=seen.fall is not None,
     )  # fmt: skip
@@ -154,20 +156,20 @@ def _estimate(test: Contrast, n: int) -> Estimate:
     return Estimate(test.value, test.se, n)
 
 
-def _middle_step(steps: Array, part: level.Span) -> int:
-    return int(steps[min(int(sum(part) / 2 * len(steps)), len(steps) - 1)])
+def _middle_step(steps: Array, span: level.Span) -> int:
+    return int(steps[min(int(sum(span) / 2 * len(steps)), len(steps) - 1)])
 
 
 def of_evaluations(
     steps: Array, values: Array, errors: Array, ends: Ends | None, margin: float | None, name: str
 ) -> Outcome:
     """Outcome by a held-out score, finite values (n,) at steps (n,) with standard errors (n,), NaN where unknown."""
-    n, known = len(values), bool(np.isfinite(errors).all() and (errors > 0).any())
-    if n < (2 if known else FEWEST):
+    n, exact = len(values), bool(np.isfinite(errors).all() and (errors > 0).any())
+    if n < (2 if exact else FEWEST):
         missing = f"only {n} evaluation{'s' * (n != 1)} and no standard errors; at least {FEWEST} are needed"
         return _of_hardly_any(steps, values, errors, name, missing)
-    variances = np.square(errors) if known else np.full(n, second_difference_variance(values))
-    df = math.inf if known else max(0.51 * (n - 2), 1.0)
+    variances = np.square(errors) if exact else np.full(n, second_difference_variance(values))
+    df = math.inf if exact else max(0.51 * (n - 2), 1.0)
 
     def compare(first: level.Span | None, last: level.Span, minus: float) -> Contrast:
         parts = [level.rows(n, span, least=1) for span in (first, last) if span is not None]
@@ -176,9 +178,9 @@ def of_evaluations(
         value = means[-1] - (means[0] if first is not None else 0.0) - minus
         return contrast(value, error, df)
 
-    fallen, p = _late_fall(values, np.square(errors) if known else None)
-    found = _outcome(compare, steps, ends, margin, name, heldout=True, fallen=fallen, least=margin)
-    return replace(found, plain=_is_plain(found, ends), sudden=fallen is not None, p_sudden=p)
+    fallen, p = _late_fall(values, np.square(errors) if exact else None)
+    outcome = _outcome(compare, steps, ends, margin, name, heldout=True, fallen=fallen, least=margin)
+    return replace(outcome, plain=_is_plain(outcome, ends), sudden=fallen is not None, p_sudden=p)
 
 
 def _late_fall(values: Array, variances: Array | None) -> tuple[int | None, float]:
@@ -230,12 +232,12 @@ def _of_hardly_any(steps: Array, values: Array, errors: Array, name: str, missin
     )  # fmt: skip
 
 
-def _is_plain(found: Outcome, ends: Ends | None) -> bool:
+def _is_plain(outcome: Outcome, ends: Ends | None) -> bool:
     """Whether a fall that is shown is plain to see: PLAIN of the range, or LOST of a level that is above 0."""
-    if found.direction != "down" or ends is None:
+    if outcome.direction != "down" or ends is None:
         return False
-    loss = -found.change.value
-    return loss >= PLAIN * (ends[1] - ends[0]) or (ends[0] == 0 and loss >= LOST * found.before.value)
+    loss = -outcome.change.value
+    return loss >= PLAIN * (ends[1] - ends[0]) or (ends[0] == 0 and loss >= LOST * outcome.before.value)
 
 
 def _outcome(
@@ -308,8 +310,8 @@ def _outcome(
 
 def _is_small(gain: float, margin: float | None, ends: Ends | None, start: float) -> bool:
     """Whether a gain is below LITTLE of the range, and below ROOM of what was left to gain."""
-    left = ends[1] - start if ends is not None else math.inf
-    return margin is not None and gain < min(LITTLE / STILL * margin, ROOM * left)
+    room = ends[1] - start if ends is not None else math.inf
+    return margin is not None and gain < min(LITTLE / STILL * margin, ROOM * room)
 
 
 def _no_gain(rise: Contrast, steps: Array, margin: float | None, ends: Ends | None, start: float) -> bool:

@@ -65,17 +65,17 @@ def present(values: Array, shift: LevelShift | None = None) -> Present:
     fall = _sudden_fall(values, shift)
     last_part = LATE if fall is None else (max(LATE[0], min(fall[1] / n, 1 - 3 / n)), 1.0)
     parts = PARTS if fall is None else (*PARTS, (max(fall[0] / n - WINDOW, 0.0), fall[0] / n))
-    best_part = max(parts, key=lambda part: float(values[level.rows(n, part)].mean()))
+    best_part = max(parts, key=lambda span: float(values[level.rows(n, span)].mean()))
     phi = smoothing(values)
     widen = widening(phi)
-    first, best, last = (level.level(values, part, widen=widen) for part in (EARLY, best_part, last_part))
+    first, best, last = (level.level(values, span, widen=widen) for span in (EARLY, best_part, last_part))
     if best.value <= last.value:
         best, best_part = last, last_part
     rise, loss = (
         level.change(values, EARLY, last_part, widen=widen),
         level.change(values, best_part, last_part, widen=widen),
     )
-    of_first, of_best, of_last = (Estimate(one.value, one.se, n) for one in (first, best, last))
+    of_first, of_best, of_last = (Estimate(estimate.value, estimate.se, n) for estimate in (first, best, last))
     begin = None if fall is None else fall[0]
     return Present(of_first, of_best, of_last, best_part, last_part, rise, loss, begin, phi)
 
@@ -90,12 +90,12 @@ def _sudden_fall(values: Array, shift: LevelShift | None) -> tuple[int, int] | N
     return (begin, end) if begin >= 1 and n - end >= level.LEAST else None
 
 
-def scale_of_rows(values: Array, found: Present) -> float:
+def scale_of_rows(values: Array, present: Present) -> float:
     """The standard deviation of rows (n,) within the best and the last part, or of averaged rows about their mean.
 
     It is what a fall is measured by where nothing else is known.
     """
-    if found.smoothed:
-        return float(np.sqrt(difference_variance(values) / (1 - found.smoothed)))
-    parts = [values[level.rows(len(values), part)] for part in (found.best_part, found.last_part)]
-    return float(np.sqrt(np.mean([part.var() for part in parts])))
+    if present.smoothed:
+        return float(np.sqrt(difference_variance(values) / (1 - present.smoothed)))
+    parts = [values[level.rows(len(values), span)] for span in (present.best_part, present.last_part)]
+    return float(np.sqrt(np.mean([values_of_span.var() for values_of_span in parts])))

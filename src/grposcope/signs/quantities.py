@@ -156,9 +156,9 @@ class Quantities:
             finite = np.zeros(0, bool) if values is None else np.isfinite(values)
             self._columns[name] = None
             if values is not None and finite.any():
-                known = sampling_noise.of_reward(self.run).variance if name == "reward" else None
+                variance = sampling_noise.of_reward(self.run).variance if name == "reward" else None
                 shown = values[finite] / (100 if name in SHARES and _are_percent(values[finite]) else 1)
-                self._columns[name] = MetricSeries(name, self.run.table["step"][finite], shown, known)
+                self._columns[name] = MetricSeries(name, self.run.table["step"][finite], shown, variance)
         return self._columns[name]
 
     def get(self, quantity: str, least: int = LEAST) -> MetricSeries | None:
@@ -340,8 +340,8 @@ def _at_an_end(means: Array) -> Array:
 
     A mean of drawn rewards comes back to the last digit only where every rollout has one reward. NaN without a mean.
     """
-    found = np.where(np.isfinite(means), 0.0, np.nan)
+    flat = np.where(np.isfinite(means), 0.0, np.nan)
     for end in (np.nanmin(means), np.nanmax(means)) if np.isfinite(means).any() else ():
         same = means == end
-        found[same] = float(same.sum() >= SHORT)
-    return found
+        flat[same] = float(same.sum() >= SHORT)
+    return flat

@@ -78,7 +78,7 @@ def unweighted(quantities: Quantities, reward: MetricSeries) -> dict[str, Metric
         return {}
     x, y = np.array(columns)[:, rows], target[rows]
     near = EXACT * y.std()
-    equal = np.array([bool(np.abs(part - y).max() <= near) for part in x])
+    equal = np.array([bool(np.abs(component - y).max() <= near) for component in x])
     if equal.any():
         return {name: series for (name, series), same in zip(parts.items(), equal, strict=True) if not same}
     centred = x - x.mean(1, keepdims=True)
@@ -103,8 +103,8 @@ def _against_components(
     total = reward.curve.change()
     tests: list[Finding] = []
     for name, series in parts.items():
-        part = series.curve.change()
-        p = max(total.p_up, part.p_down)
+        change = series.curve.change()
+        p = max(total.p_up, change.p_down)
         evidence = (*ends(reward), *ends(series, "should not fall"))
         because = f"the reward {went(reward)} while its component {name} {went(series)}"
         if pays_for_answers(name) and (lost := _lost_at_once(series, reward)) is not None and 2 * lost < p:
@@ -127,8 +127,8 @@ def _traded(quantities: Quantities, parts: dict[str, MetricSeries]) -> list[Find
     for name, series in parts.items():
         if not pays_for_answers(name) or series.level(LATE).value > LEFT * series.level(EARLY).value:
             continue
-        others = {other: part for other, part in parts.items() if not pays_for_answers(other)}
-        rises = {other: part.curve.change().p_up for other, part in others.items()}
+        others = {other: component for other, component in parts.items() if not pays_for_answers(other)}
+        rises = {other: component.curve.change().p_up for other, component in others.items()}
         if not rises:
             continue
         gained = min(rises, key=lambda other: rises[other])
@@ -141,12 +141,12 @@ def _traded(quantities: Quantities, parts: dict[str, MetricSeries]) -> list[Find
     return tests
 
 
-def _lost_at_once(part: MetricSeries, reward: MetricSeries) -> float | None:
+def _lost_at_once(component: MetricSeries, reward: MetricSeries) -> float | None:
     """p of a reward that rose since the first rows while right answers fell below LEFT of what they were; None where
     they did not. Both may be over before the first part of the run is."""
-    if part.level(LATE).value > LEFT * part.level(FIRST).value:
+    if component.level(LATE).value > LEFT * component.level(FIRST).value:
         return None
-    return max(reward.change(FIRST, LATE).p_up, part.change(FIRST, LATE).p_down)
+    return max(reward.change(FIRST, LATE).p_up, component.change(FIRST, LATE).p_down)
 
 
 def _against_task_reward(quantities: Quantities) -> list[Finding]:

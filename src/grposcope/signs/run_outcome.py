@@ -46,8 +46,8 @@ def _dated(outcome: Outcome, quantities: Quantities) -> Outcome:
     """An outcome that fell, with since when."""
     if outcome.direction != "down":
         return outcome
-    held = [held.score for held in heldout_scores(quantities, TWO)] if outcome.heldout else []
-    series = next((score for score in held if score.name == outcome.name), None) or quantities.column(outcome.name)
+    scores = [heldout.score for heldout in heldout_scores(quantities, TWO)] if outcome.heldout else []
+    series = next((score for score in scores if score.name == outcome.name), None) or quantities.column(outcome.name)
     return outcome if series is None else replace(outcome, fall=onset.since(series, -1))
 
 
@@ -58,9 +58,9 @@ def _of_run(quantities: Quantities) -> Outcome:
         return by_reward
     if by_score.fate != "cannot tell" or (by_score.known and not by_reward.known):
         return by_score
-    found = _before_the_sum(of_answers(quantities), by_reward)
-    gained = found.fate == "cannot tell" and found.no_gain and _a_part_gained(quantities)
-    return replace(found, no_gain=False) if gained else found
+    before = _before_the_sum(of_answers(quantities), by_reward)
+    gained = before.fate == "cannot tell" and before.no_gain and _a_part_gained(quantities)
+    return replace(before, no_gain=False) if gained else before
 
 
 def _before_the_sum(right: Outcome | None, reward: Outcome) -> Outcome:
@@ -79,9 +79,9 @@ def _a_part_gained(quantities: Quantities) -> bool:
 
     It is higher by the noise of its rows, and wandering does not explain it either.
     """
-    parts = [part for part in quantities.components().values() if len(part) >= LEAST]
-    certain = [part for part in parts if part.present.rise.p_up * len(parts) < CERTAIN]
-    return len(parts) > 1 and any(part.curve.change().p_up < RISES for part in certain)
+    parts = [component for component in quantities.components().values() if len(component) >= LEAST]
+    certain = [component for component in parts if component.present.rise.p_up * len(parts) < CERTAIN]
+    return len(parts) > 1 and any(component.curve.change().p_up < RISES for component in certain)
 
 
 def of_heldout(quantities: Quantities, least: int = TWO, stale: bool = False) -> Outcome:
@@ -95,34 +95,35 @@ def of_heldout(quantities: Quantities, least: int = TWO, stale: bool = False) ->
     return of_score(quantities, scored[0].score, scored[0].variance, stale)
 
 
-def of_score(quantities: Quantities, held: MetricSeries, variance: float, stale: bool = False) -> Outcome:
+def of_score(quantities: Quantities, heldout: MetricSeries, variance: float, stale: bool = False) -> Outcome:
     """What one held-out score says. variance: of one of its values where its digits or errors show it, else NaN."""
-    rows = quantities.run.evaluations.of(held.name)
-    shares = held.values.min() >= 0 and held.values.max() <= 1
+    rows = quantities.run.evaluations.of(heldout.name)
+    shares = heldout.values.min() >= 0 and heldout.values.max() <= 1
     ends, margin = ((0.0, 1.0), STILL) if shares else (None, None)
     errors = _errors(rows, shares)[np.isfinite(rows.value)]
-    if shares and len(held) < FEWEST and not np.isfinite(errors).all():
-        errors = _assumed(held.values, variance)
-    found = outcome_tests.of_evaluations(held.steps, held.values, errors, ends, margin, held.name)
+    if shares and len(heldout) < FEWEST and not np.isfinite(errors).all():
+        errors = _assumed(heldout.values, variance)
+    outcome_of_score = outcome_tests.of_evaluations(heldout.steps, heldout.values, errors, ends, margin, heldout.name)
     n, flag = int(rows.n[-1]), "" if np.isfinite(rows.se).any() else ESTIMATED
     start, best, end, before = (
-        replace(level, n=n, flag=flag) for level in (found.start, found.best, found.end, found.before)
+        replace(level, n=n, flag=flag)
+        for level in (outcome_of_score.start, outcome_of_score.best, outcome_of_score.end, outcome_of_score.before)
     )
-    found = replace(found, start=start, best=best, end=end, before=before)
-    if stale or is_current(held, _reward(quantities)):
-        return found
-    return Outcome("cannot tell", held.name, heldout=True, missing="no evaluation lies in the last fifth of the run")
+    outcome_of_score = replace(outcome_of_score, start=start, best=best, end=end, before=before)
+    if stale or is_current(heldout, _reward(quantities)):
+        return outcome_of_score
+    return Outcome("cannot tell", heldout.name, heldout=True, missing="no evaluation lies in the last fifth of the run")
 
 
 def other_falls(run: Run, outcome: Outcome) -> list[Outcome]:
     """Held-out scores beside the one of the outcome that lost a quarter of their gain or level, in their order."""
     quantities = Quantities(run)
     names = [name for name in of_scores(run) if name != outcome.name][:OTHERS]
-    held = [(name, run.evaluations.of(name)) for name in names]
+    evaluated = [(name, run.evaluations.of(name)) for name in names]
     series = [MetricSeries(name, rows.step[keep].astype(np.float64), rows.value[keep])
-              for name, rows in held if (keep := np.isfinite(rows.value)).sum() >= TWO]  # fmt: skip
-    found = [of_score(quantities, one, sampling_variance(one.values)) for one in series]
-    return [one for one in found if one.state == "lost"]
+              for name, rows in evaluated if (keep := np.isfinite(rows.value)).sum() >= TWO]  # fmt: skip
+    outcomes = [of_score(quantities, score, sampling_variance(score.values)) for score in series]
+    return [outcome for outcome in outcomes if outcome.state == "lost"]
 
 
 def of_answers(quantities: Quantities) -> Outcome | None:
@@ -149,24 +150,28 @@ def of_reward(quantities: Quantities) -> Outcome:
     margin = quantities.reward_margin(STILL)
     if len(reward) < LEAST:
         return outcome_tests.of_few(reward, margin, quantities.absence("reward"))
-    found = outcome_tests.of_reward(reward, quantities.reward_range, margin, quantities.least_gain(STILL))
-    if found.fate == "cannot tell" and reward.sampling is None and (dip := short_dip(reward.values)) is not None:
+    outcome_of_reward = outcome_tests.of_reward(reward, quantities.reward_range, margin, quantities.least_gain(STILL))
+    if (
+        outcome_of_reward.fate == "cannot tell"
+        and reward.sampling is None
+        and (dip := short_dip(reward.values)) is not None
+    ):
         rest = np.delete(np.arange(len(reward)), slice(*dip))
         shorter = MetricSeries(reward.name, reward.steps[rest], reward.values[rest])
         again = outcome_tests.of_reward(shorter, quantities.reward_range, margin, quantities.least_gain(STILL))
         if again.fate != "cannot tell":
             first, last = (int(reward.steps[row]) for row in (dip[0], dip[1] - 1))
-            levels = {name: getattr(found, name) for name in ("start", "end", "best", "best_step")}
-            found = replace(again, **levels, dip=Interval(first, first, last))
-    return replace(found, sampled=reward.sampling is not None, sum_of_parts=_sums_parts(quantities))
+            levels = {name: getattr(outcome_of_reward, name) for name in ("start", "end", "best", "best_step")}
+            outcome_of_reward = replace(again, **levels, dip=Interval(first, first, last))
+    return replace(outcome_of_reward, sampled=reward.sampling is not None, sum_of_parts=_sums_parts(quantities))
 
 
 def _sums_parts(quantities: Quantities) -> bool:
     """Whether the reward has several parts, and neither its groups nor its extremes show how high it can be."""
     low, high = quantities.column("reward_min"), quantities.column("reward_max")
     seen = low is not None and high is not None and high.values.max() > low.values.min()
-    known = seen or quantities.binary_rewards or len(quantities.run.groups)
-    return not known and len(answers.rewards_of_parts(quantities.run)) > 1
+    discrete = seen or quantities.binary_rewards or len(quantities.run.groups)
+    return not discrete and len(answers.rewards_of_parts(quantities.run)) > 1
 
 
 def _reward(quantities: Quantities) -> MetricSeries | None:
@@ -193,12 +198,12 @@ def _assumed(values: Array, variance: float) -> Array:
     return np.asarray(np.sqrt(p * (1 - p) / PROBLEMS))
 
 
-def is_current(held: MetricSeries, reward: MetricSeries | None) -> bool:
+def is_current(heldout: MetricSeries, reward: MetricSeries | None) -> bool:
     """Whether the last evaluation lies in the last part of the run."""
     if reward is None:
         return True
     begin, end = reward.steps[0], reward.steps[-1]
-    return bool(held.steps[-1] >= begin + LATE[0] * (end - begin))
+    return bool(heldout.steps[-1] >= begin + LATE[0] * (end - begin))
 
 
 def steps(run: Run) -> int:

@@ -96,15 +96,15 @@ def check(quantities: Quantities) -> Finding:
     weights = _weights(quantities)
     if not distances and not weights:
         return departs_from_sampler.check(quantities, NEVER) or _not_logged(quantities)
-    families = [any_of([_result(quantities, one) for one in distances])] if distances else []
-    worst = least_of([*families, *(_result(quantities, one) for one in weights)])
+    families = [any_of([_result(quantities, measure) for measure in distances])] if distances else []
+    worst = least_of([*families, *(_result(quantities, measure) for measure in weights)])
     if worst.p >= 0.5:
         return departs_from_sampler.check(quantities, NEVER) or _fine(quantities, distances, worst)
-    measures = {one.series.name: one for one in (*distances, *weights)}
-    found = measures[worst.evidence[0].column]
-    seen = _best_for_signature(distances, found)
+    measures = {measure.series.name: measure for measure in (*distances, *weights)}
+    measure = measures[worst.evidence[0].column]
+    seen = _best_for_signature(distances, measure)
     told = signature(quantities, seen.sizes, seen.limit)
-    hidden = AFTER.get(found.series.name, "")
+    hidden = AFTER.get(measure.series.name, "")
     because = f"{worst.because}{f' ({hidden})' if hidden else ''}; {told.because}"
     when = (
         None
@@ -126,8 +126,8 @@ def _not_logged(quantities: Quantities) -> Finding:
 
 
 def _logged(quantities: Quantities, names: tuple[str, ...]) -> list[MetricSeries]:
-    found = (quantities.column(name) for name in names)
-    return [series for series in found if series is not None and len(series) >= SHORT]
+    columns = (quantities.column(name) for name in names)
+    return [series for series in columns if series is not None and len(series) >= SHORT]
 
 
 def _distance(series: MetricSeries, limit: float) -> Measure:
@@ -171,8 +171,9 @@ def _result(quantities: Quantities, measure: Measure) -> Finding:
     brief = quantities.went(series.name, first.value, last.value)
     limit = f"limit {_as_logged(measure):g}"
     evidence = Sign(f"{series.name}, last {1 - LATE[0]:.0%}", last.value, last.se, limit, series.name)
-    known = metric(series.name)
-    because = f"{known.title} went from {first.value:.3g} to {last.value:.3g}{f' {known.unit}' if known.unit else ''}"
+    described = metric(series.name)
+    because = f"{described.title} went from {first.value:.3g} to {last.value:.3g}"
+    because += f" {described.unit}" if described.unit else ""
     return measured(measure.p, because, (evidence,), brief=brief)
 
 
@@ -188,17 +189,17 @@ def _as_logged(measure: Measure) -> float:
     return math.copysign(measure.limit, late) if name in ("mismatch/k1", "mismatch/log_ratio") else measure.limit
 
 
-def _best_for_signature(distances: list[Measure], found: Measure) -> Measure:
+def _best_for_signature(distances: list[Measure], measure: Measure) -> Measure:
     """The measure whose course is read: the one found, but a distance in place of a weight where one was found too."""
-    if found in distances:
-        return found
+    if measure in distances:
+        return measure
     flagged = [one for one in distances if one.p < 0.5]
-    return min(flagged, key=lambda one: one.p) if flagged else found
+    return min(flagged, key=lambda one: one.p) if flagged else measure
 
 
 def _fine(quantities: Quantities, distances: list[Measure], worst: Finding) -> Finding:
     """Nothing found; it cannot be told where all that is logged comes after a cap or mask."""
-    whole = [one for one in distances if one.series.name not in AFTER]
+    whole = [measure for measure in distances if measure.series.name not in AFTER]
     if whole or quantities.column("importance/ratio") is not None:
         return measured(worst.p, worst.because, worst.evidence)
     because = f"{worst.because}; the log has only values after a cap or mask, which hides large ratios"

@@ -74,9 +74,9 @@ def per_step(run: Run) -> tuple[float, str]:
     groups, table = run.groups, run.table
     if len(groups):
         return len(groups.rewards) / len(np.unique(groups.step)), "the groups of rollouts"
-    given, prompts, size = _number(run, "rollouts"), _number(run, "prompts"), group_size(run)
-    if given > 0:
-        return given, "the settings"
+    rollouts, prompts, size = _number(run, "rollouts"), _number(run, "prompts"), group_size(run)
+    if rollouts > 0:
+        return rollouts, "the settings"
     if prompts > 0 and size:
         return prompts * size, "the settings"
     if (logged := _mean(table.get("rollouts"))) > 0:

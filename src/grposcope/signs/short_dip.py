@@ -35,7 +35,7 @@ def short_dip(values: Array) -> tuple[int, int] | None:
     if behind - first > MOST * n or behind - first > 2 * len(rows) or first < AROUND or behind > n - AROUND:
         return None
     before, after = (
-        float(np.median(part)) for part in (values[first - AROUND : first], values[behind : behind + AROUND])
+        float(np.median(span)) for span in (values[first - AROUND : first], values[behind : behind + AROUND])
     )
     deep = min(before, after) - float(np.median(values[first:behind]))
     return (first, behind) if abs(before - after) < deep / 2 else None

@@ -94,17 +94,17 @@ def _all_alike(quantities: Quantities) -> Limit | None:
     length, longest = quantities.get("length"), quantities.get("length_max")
     if length is None or longest is None or len(length) != len(longest):
         return None
-    one = float(longest.values[0])
-    if one < SOME or np.ptp(longest.values) or np.abs(length.values - one).max() > ALIKE * one:
+    limit = float(longest.values[0])
+    if limit < SOME or np.ptp(longest.values) or np.abs(length.values - limit).max() > ALIKE * limit:
         return None
     if run_outcome.of_run(quantities.run).state not in ("level", "undecided"):
         return None
     keys = f"{quantities.key(length.name)} and {quantities.key(longest.name)}"
     because = (
-        f"{keys} are {number(one)} tokens in all {len(length)} rows, so that every completion has this length: they "
+        f"{keys} are {number(limit)} tokens in all {len(length)} rows, so that every completion has this length: they "
         "are cut, which the log does not count"
     )
-    return Limit(one, None, because, length.name)
+    return Limit(limit, None, because, length.name)
 
 
 def _wall(quantities: Quantities) -> Limit | None:
@@ -113,7 +113,7 @@ def _wall(quantities: Quantities) -> Limit | None:
     if longest is None or length is None:
         return None
     top = float(longest.values.max())
-    early, late = (float(length.values[level.rows(len(length), part)].mean()) for part in (EARLY, LATE))
+    early, late = (float(length.values[level.rows(len(length), span)].mean()) for span in (EARLY, LATE))
     if top - longest.values.min() > BAND * top or np.ptp(longest.values) == 0 or late < GREW * early or late < top / 3:
         return None
     prompt = quantities.column("prompt_length/max")

@@ -151,11 +151,11 @@ def wanted(names: Iterable[str], modes: Sequence[str] | None = None) -> Wanted:
 
     modes: those that may be raised, by default the ones that a log and the texts of a run show.
     """
-    given = set(names)
+    chosen = set(names)
     names_of_faults = catalogue.seen_in_runs() if modes is None else modes
-    unknown = sorted(given - {*names_of_faults, *GRADES})
+    unknown = sorted(chosen - {*names_of_faults, *GRADES})
     if unknown:
-        known = f"{', '.join(GRADES)}, or one of: {', '.join(names_of_faults)}"
-        raise UserError(f"{unknown[0]!r} is neither a grade nor a fault; give {known}")
-    mildest = [grade for grade in GRADES if grade in given][-1:]
-    return Wanted(frozenset(given - {*GRADES}), mildest[0] if mildest else None)
+        choices = f"{', '.join(GRADES)}, or one of: {', '.join(names_of_faults)}"
+        raise UserError(f"{unknown[0]!r} is neither a grade nor a fault; give {choices}")
+    mildest = [grade for grade in GRADES if grade in chosen][-1:]
+    return Wanted(frozenset(chosen - {*GRADES}), mildest[0] if mildest else None)

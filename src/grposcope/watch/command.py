@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.every > 0:
         raise UserError(f"--every {arguments.every:g} must be above 0")
     fatal, told = wanted_by("--fail-on", arguments.fail_on), wanted_by("--alert-on", arguments.alert_on or ["warning"])
-    place, number = logs.numbered(arguments.path)
+    log, number = logs.numbered(arguments.path)
     hints = logs.hints(arguments, number or LAST)
     hooks = [*senders(arguments.webhook), *map(hook_command.command, arguments.run_command)]
     written = writers(arguments.write_to)
@@ -107,12 +107,12 @@ def run(arguments: argparse.Namespace) -> int:
         from grposcope.watch.openmetrics import RunLevels, exposition, levels_of
         from grposcope.watch.serve import serve
 
-        server = serve(place, hints, arguments.serve)
-        levels = RunLevels(run="/".join(place.parts[-2:]))
+        server = serve(log, hints, arguments.serve)
+        levels = RunLevels(run="/".join(log.parts[-2:]))
         server.metrics = lambda accept: exposition(levels, time.time(), accept)
         print(f"page: {server.url}\nmetrics: {server.metrics_url}", file=sys.stderr)
     advises = None if arguments.autopilot == "off" else advice.adviser(arguments.autopilot)
-    watcher = Watcher(place, hints, fatal.modes | told.modes, advises)
+    watcher = Watcher(log, hints, fatal.modes | told.modes, advises)
     stream = bool(arguments.json and not arguments.once)
     shown, reason, state = "", "left by Ctrl-C", changes.WatchedState()
     begin: Sequence[Change] = (changes.Change("start"),)
@@ -121,24 +121,24 @@ def run(arguments: argparse.Namespace) -> int:
         while True:
             now = time.time()
             new = watcher.look(now)
-            if arguments.once and not place.exists():
-                raise UserError(f"{place} does not exist; give the path of a run or a log")
+            if arguments.once and not log.exists():
+                raise UserError(f"{log} does not exist; give the path of a run or a log")
             if arguments.once and watcher.problem:
-                raise UserError(logs.asked(watcher.question, watcher.problem, place))
+                raise UserError(logs.asked(watcher.question, watcher.problem, log))
             shown = _show(watcher, now, shown, arguments)
             state, before = watcher.state(now), state
             changed = [*begin, *changes.between(before, state)]
             begin = ()
-            _stream(stream, place, changed)
+            _stream(stream, log, changed)
             if server is not None:
                 levels = levels_of(watcher, now)
             ending = [alarm for alarm in new if fatal.covers(alarm.fault, alarm.grade)]
             wanted = [alarm for alarm in new if alarm in ending or told.covers(alarm.fault, alarm.grade)]
             receivers: list[Delivers] = [*hooks, *written]
-            for one in advice.fresh(before.advice, state.advice):
+            for decision in advice.fresh(before.advice, state.advice):
                 for receiver in receivers:
-                    receiver.send(wording.advice_alert(one, str(place)))
-            _tell(wanted, changed, state, told, str(place), hooks, written)
+                    receiver.send(wording.advice_alert(decision, str(log)))
+            _tell(wanted, changed, state, told, str(log), hooks, written)
             for line in alerts.failures(written):
                 print(visible(line, 1000), file=sys.stderr)
             if arguments.once or ending or (watcher.ended and server is None):
@@ -157,13 +157,13 @@ def run(arguments: argparse.Namespace) -> int:
     return int(bool(ending))
 
 
-def _stream(stream: bool, place: Path, changed: Sequence[Change]) -> None:
+def _stream(stream: bool, path: Path, changed: Sequence[Change]) -> None:
     """Print a line of JSON for each change, where a stream of them is asked for."""
     if stream:
         from grposcope.core.files import dumps
 
         for change in changed:
-            print(dumps(change.document(str(place), time.time())), flush=True)
+            print(dumps(change.document(str(path), time.time())), flush=True)
 
 
 def _tell(

@@ -19,10 +19,10 @@ REFUSED = 3
 
 def main(argv: list[str]) -> int:
     """Deliver what stands on standard input; the exit status."""
-    kind, _, place = argv[1].partition(":")
-    alerts = [Alert(**entry) for entry in json.load(sys.stdin)]
+    kind, _, where = argv[1].partition(":")
+    alerts = [Alert(**document) for document in json.load(sys.stdin)]
     try:
-        deliver(Destination(kind, place), alerts)
+        deliver(Destination(kind, where), alerts)
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         print(f"\n{reason[:500]}", file=sys.stderr)

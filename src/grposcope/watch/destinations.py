@@ -31,17 +31,17 @@ class Destination:
 
 def destination(text: str) -> Destination:
     """The destination KIND:PLACE; UserError for another kind, a place that cannot be one, or a missing package."""
-    kind, _, place = text.partition(":")
+    kind, _, where = text.partition(":")
     if kind not in DESTINATIONS:
-        forms = ", ".join(f"{name}:{one.form}" for name, one in DESTINATIONS.items())
+        forms = ", ".join(f"{name}:{kind_of.form}" for name, kind_of in DESTINATIONS.items())
         raise UserError(f"{text!r} is not a destination; give one of {forms}")
-    known = DESTINATIONS[kind]
-    if not place or (problem := known.problem(place)):
-        more = f" ({problem})" if place else ""
-        raise UserError(f"{text!r} names no run of {kind}{more}; write {kind}:{known.form}")
+    form = DESTINATIONS[kind]
+    if not where or (problem := form.problem(where)):
+        more = f" ({problem})" if where else ""
+        raise UserError(f"{text!r} names no run of {kind}{more}; write {kind}:{form.form}")
     if importlib.util.find_spec(kind) is None:
         raise UserError(f"{kind}:… needs the package {kind}, which is not installed; pip install {kind}")
-    return Destination(kind, place)
+    return Destination(kind, where)
 
 
 def deliver(where: Destination, alerts: Sequence[Alert]) -> None:
@@ -60,11 +60,11 @@ class Kind:
 
 DESTINATIONS = {
     "wandb": Kind("[ENTITY/]PROJECT/RUN_ID", wandb.problem, wandb.write),
-    "mlflow": Kind("RUN_ID", lambda place: "" if place.isalnum() else "a run has an id of letters and digits",
+    "mlflow": Kind("RUN_ID", lambda where: "" if where.isalnum() else "a run has an id of letters and digits",
                    mlflow.write),
-    "tensorboard": Kind("FOLDER", lambda place: "" if Path(place).is_dir() else "there is no such folder",
+    "tensorboard": Kind("FOLDER", lambda where: "" if Path(where).is_dir() else "there is no such folder",
                         tensorboard.write),
-    "trackio": Kind("PROJECT/RUN", lambda place: "" if all(place.partition("/")) else "it has a project and a name",
+    "trackio": Kind("PROJECT/RUN", lambda where: "" if all(where.partition("/")) else "it has a project and a name",
                     trackio.write),
 }  # fmt: skip
 """Name of a program, which is that of its package -> how to write into a run of it."""

@@ -148,9 +148,9 @@ class Watcher:
 
         `problem` says why a log of another trainer cannot be read now. UserError for a broken record of GRPOscope.
         """
-        place = self.path / RECORD if schema.is_record(self.path / RECORD) else self.path
-        if self.record is None and schema.is_record(place):
-            self.record, self.log = GrowingRecord(place), GrowingLog(place, self.hints)
+        record = self.path / RECORD if schema.is_record(self.path / RECORD) else self.path
+        if self.record is None and schema.is_record(record):
+            self.record, self.log = GrowingRecord(record), GrowingLog(record, self.hints)
         if self.record is not None:
             self.record.look(now)
             self.problem = ""
@@ -218,8 +218,8 @@ class Watcher:
             rows += ["", *textwrap.wrap(visible(str(self.verdict), 900), width)]
         for alarm in self.alarms.raised[-ALARMS_SHOWN:]:
             rows += textwrap.wrap(f"✗ {visible(alarm_line(alarm), 600)}", width, subsequent_indent="  ")
-        for one in self.advice[-ALARMS_SHOWN:]:
-            rows += textwrap.wrap(visible(f"→ {one}", 600), width, subsequent_indent="  ")
+        for decision in self.advice[-ALARMS_SHOWN:]:
+            rows += textwrap.wrap(visible(f"→ {decision}", 600), width, subsequent_indent="  ")
         warning = run.stalled or run.problem
         if warning:
             rows += ["", *textwrap.wrap(f"! {visible(warning, 500)}", width)]
@@ -254,7 +254,7 @@ class Watcher:
             "grade": self.verdict.word if self.verdict else None,
             "present": present_faults(self.findings),
             "alarms": [document(alarm) for alarm in self.alarms.raised],
-            "advice": [one.document() for one in self.advice],
+            "advice": [decision.document() for decision in self.advice],
         }
 
 
@@ -330,7 +330,7 @@ class GrowingRecord:
         values = {name: [score.value for _, score in rows] for name, rows in self._scores.items()}
         score = next(iter(heldout.scores(values)), "")
         scored = heldout.with_errors(self._scores.get(score, ()))
-        left = 0.0 if self.ended else (planned - self._step) * pace if planned else math.nan
+        remaining = 0.0 if self.ended else (planned - self._step) * pace if planned else math.nan
         return Snapshot(
             self.folder,
             title=f"{config.name or self.folder.name} · {what}",
@@ -344,7 +344,7 @@ class GrowingRecord:
             score=score,
             heldout=scored,
             seconds_per_step=pace,
-            seconds_left=left,
+            seconds_left=remaining,
             stalled=self._stalled(now),
             rows=self.rows,
         )
@@ -356,7 +356,7 @@ class GrowingRecord:
             return max(times[-1] - times[0], 0.0) / (len(times) - 1)
         count = min(self.rows, RECENT)
         phases = [self._columns.get(name, [])[-RECENT:] for name in TIMES[1:]]
-        return math.fsum(v for part in phases for v in part if math.isfinite(v)) / count if count else math.nan
+        return math.fsum(v for seconds in phases for v in seconds if math.isfinite(v)) / count if count else math.nan
 
     def _stalled(self, now: float) -> str:
         """A warning if the process of the run is gone, or if nothing was written for long; empty otherwise."""
@@ -401,9 +401,9 @@ def _pace(run: Run) -> float:
     for key in CLOCKS:
         if key in run.table:
             times, steps = run.table[key][-RECENT:], run.table["step"][-RECENT:]
-            known = np.isfinite(times) & np.isfinite(steps) & (times > 1e9)
-            if known.sum() > 1 and (span := float(np.ptp(steps[known]))) > 0:
-                return float(np.ptp(times[known])) / span
+            logged = np.isfinite(times) & np.isfinite(steps) & (times > 1e9)
+            if logged.sum() > 1 and (span := float(np.ptp(steps[logged]))) > 0:
+                return float(np.ptp(times[logged])) / span
     return math.nan
 
 

@@ -119,7 +119,7 @@ def _families(run: RunLevels, now: float) -> Iterator[Any]:
     onsets = GaugeMetricFamily("grposcope_rule_onset_step", "step at which a flagged failure began", labels=["rule"])
     for finding in state.findings:
         rule = [_word(finding.fault)]
-        statuses.add_metric(rule, {_word(one): one == finding.status for one in get_args(Status)})
+        statuses.add_metric(rule, {_word(status): status == finding.status for status in get_args(Status)})
         grades.add_metric(rule, SEVERITIES.get(finding.grade or "", 0.0))
         if finding.grade is not None and finding.onset is not None:
             onsets.add_metric(rule, finding.onset)

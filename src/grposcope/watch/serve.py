@@ -123,8 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
             name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
             return is_loopback(name)
         kind, _, bearer = self.headers.get("Authorization", "").partition(" ")
-        given = bearer if kind.lower() == "bearer" else token
-        return secrets.compare_digest(given.encode(), self.server.token.encode())
+        offered = bearer if kind.lower() == "bearer" else token
+        return secrets.compare_digest(offered.encode(), self.server.token.encode())
 
     def _answer(self, body: bytes, kind: str) -> None:
         self.send_response(HTTPStatus.OK)

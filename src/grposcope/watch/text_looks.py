@@ -70,7 +70,7 @@ class TextLooks:
         self._kept[step] = tuple(_short(row, step) for row in whole_groups(rows))
         earlier = sorted(self._kept)[:-RECENT]
         if len(earlier) > EARLIER + RECENT:
-            stay = {earlier[place] for place in np.linspace(0, len(earlier) - 1, EARLIER).round().astype(int).tolist()}
+            stay = {earlier[index] for index in np.linspace(0, len(earlier) - 1, EARLIER).round().astype(int).tolist()}
             for gone in set(earlier) - stay:
                 del self._kept[gone]
 
@@ -104,7 +104,7 @@ class TextLooks:
         new = sorted({*steps} - self._seen)
         late, early = new[-RECENT:], new[:-RECENT]
         places = np.unique(np.linspace(0, len(early) - 1, min(EARLIER, len(early))).round().astype(int)).tolist()
-        for step in [*(early[place] for place in places), *late]:
+        for step in [*(early[index] for index in places), *late]:
             try:
                 self._keep(step, rollouts[step])
             except UserError:
@@ -126,7 +126,7 @@ def whole_groups(rows: Sequence[Rollout], most: int = GROUPS) -> list[Rollout]:
             groups.setdefault(str(row.prompt) if row.group is None else row.group, []).append(row)
     members = list(groups.values())
     places = np.unique(np.linspace(0, len(members) - 1, min(most, len(members))).round().astype(int)).tolist()
-    return [row for place in places for row in members[place]]
+    return [row for index in places for row in members[index]]
 
 
 def _short(row: Rollout, step: int) -> Rollout:

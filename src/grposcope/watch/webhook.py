@@ -50,29 +50,29 @@ def webhook(place: str) -> Sender:
     return Sender("webhook", partial(_post, url, message))
 
 
-def read_place(place: str) -> tuple[Message, str]:
+def read_place(address: str) -> tuple[Message, str]:
     """How a message to this URL, slack:URL or discord:URL is written, and the URL; UserError where it is none."""
-    kind, _, rest = place.partition(":")
+    kind, _, rest = address.partition(":")
     if kind in MESSAGES:
         return MESSAGES[kind], _checked(rest)
-    host = urlsplit(_checked(place)).hostname or ""
-    for name, known in HOSTS.items():
-        if host in known or host.endswith(tuple(f".{one}" for one in known)):
-            return MESSAGES[name], place
-    return _document, place
+    host = urlsplit(_checked(address)).hostname or ""
+    for name, domains in HOSTS.items():
+        if host in domains or host.endswith(tuple(f".{domain}" for domain in domains)):
+            return MESSAGES[name], address
+    return _document, address
 
 
-def open_to_all(place: str) -> str:
+def open_to_all(address: str) -> str:
     """Why others may read or fake what is posted to this place, and the remedy, in a line; empty if they cannot."""
-    message, url = read_place(place)
+    message, url = read_place(address)
     parts = urlsplit(url)
     host = parts.hostname or ""
     if _is_local(host):
         return ""
     if parts.scheme == "http":
         return f"posts to {host} over http can be read and changed on the way; use https"
-    known = message is not _document or _authorization(url) or _SECRET.search(f"{parts.path}?{parts.query}")
-    return "" if known else f"{host} cannot verify who posts, because the URL holds no secret; set {TOKEN}"
+    secret = message is not _document or _authorization(url) or _SECRET.search(f"{parts.path}?{parts.query}")
+    return "" if secret else f"{host} cannot verify who posts, because the URL holds no secret; set {TOKEN}"
 
 
 def _authorization(url: str) -> str:
@@ -100,7 +100,7 @@ def _document(alert: Alert) -> Mapping[str, Any]:
 
 def slack(alert: Alert) -> Mapping[str, Any]:
     """A message of Slack's incoming webhooks; what is in the alert cannot mention anybody or make a link."""
-    title, text = (_slack_text(part) for part in (alert.title, f"{alert.run}: {alert.text}"))
+    title, text = (_slack_text(text) for text in (alert.title, f"{alert.run}: {alert.text}"))
     return {"text": f"*{title}*\n{text}"}
 
 
@@ -128,8 +128,8 @@ def _post(url: str, message: Message, alert: Alert) -> None:
             time.sleep(PAUSE)
         try:
             headers = {"Content-Type": "application/json", "User-Agent": "grposcope"}
-            if message is _document and (known := _authorization(url)):
-                headers["Authorization"] = known
+            if message is _document and (authorization := _authorization(url)):
+                headers["Authorization"] = authorization
             request = urllib.request.Request(_without_password(url), data, headers)
             with _opener().open(request, timeout=TIMEOUT):
                 return

@@ -100,15 +100,15 @@ def reward_arguments(
     weights: of the task's rewards, empty where it has one. overlong: whether a penalty for overlong completions is
     added. UserError for a constraint on the whole reward where it is.
     """
-    if overlong and any(one.name == "reward" for one in config.constraints()):
+    if overlong and any(constraint.name == "reward" for constraint in config.constraints()):
         raise UserError(
             f"recipe {config.recipe} adds a penalty for overlong completions to the reward, and in TRL the constraint "
             f"{config.constraint} would include it; name one of the rewards, or use engine grposcope"
         )
-    given: dict[str, Any] = {"reward_weights": [*weights, *([1.0] if overlong else [])]} if weights else {}
+    arguments: dict[str, Any] = {"reward_weights": [*weights, *([1.0] if overlong else [])]} if weights else {}
     if config.aggregation == "normalize_then_sum":
-        return {**given, "multi_objective_aggregation": config.aggregation}, None
-    return given, None if config.aggregation == METHODS[0] else config.aggregation
+        return {**arguments, "multi_objective_aggregation": config.aggregation}, None
+    return arguments, None if config.aggregation == METHODS[0] else config.aggregation
 
 
 def refuse_without_counterpart(config: TrainConfig, processes: int = 1) -> None:
@@ -123,13 +123,13 @@ def refuse_without_counterpart(config: TrainConfig, processes: int = 1) -> None:
     capabilities.check(guard.engine(processes), *parts(config))
 
 
-def parse(pairs: Iterable[str], known: Mapping[str, Any]) -> dict[str, Any]:
+def parse(pairs: Iterable[str], names: Mapping[str, Any]) -> dict[str, Any]:
     """Options of TRL given as key=value: JSON, or True, False and None as in Python, or else text.
 
     known: names of GRPOConfig and ModelConfig -> their types. UserError, with the nearest name, for an unknown key, for
     one that a setting of ours decides, and for a value of another type.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         key = key.strip()
@@ -139,12 +139,12 @@ def parse(pairs: Iterable[str], known: Mapping[str, Any]) -> dict[str, Any]:
             raise UserError(f"trl {key}: the setting {SETTING_OF[key]} decides it; give that instead")
         if key in FIXED:
             raise UserError(f"trl {key} cannot be changed: {FIXED[key]}; leave it out")
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        if key not in names:
+            close = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise UserError(f"trl {key}: GRPOConfig of the installed TRL has no such argument{hint}")
-        given[key] = _value(key, text.strip(), known[key])
-    return given
+        values[key] = _value(key, text.strip(), names[key])
+    return values
 
 
 def known_options(*configs: type) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _value(key: str, text: str, kind: Any) -> Any:
 def _fits(value: Any, kind: Any) -> bool:
     """Whether a JSON value may stand where `kind` is asked for; what this cannot tell is left to TRL."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
-        return any(_fits(value, part) for part in typing.get_args(kind))
+        return any(_fits(value, member) for member in typing.get_args(kind))
     plain = typing.get_origin(kind) or kind
     if plain is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
@@ -193,4 +193,4 @@ def _fits(value: Any, kind: Any) -> bool:
 
 def _described(kind: Any) -> str:
     parts = typing.get_args(kind) if not isinstance(kind, type) else (kind,)
-    return " or ".join(str(getattr(part, "__name__", part)) for part in parts) or str(kind)
+    return " or ".join(str(getattr(member, "__name__", member)) for member in parts) or str(kind)

@@ -53,16 +53,16 @@ def written(folder: Path, args: Any, step: int, model: Any, tokenizer: Any, func
                                temperature=args.temperature)  # fmt: skip
     finally:
         policy.model.train(trained)
-    place = folder / probes.FOLDER / f"step-{step:06d}"
+    folder_of_step = folder / probes.FOLDER / f"step-{step:06d}"
     task = f"rollouts of trl, step {chosen}"
     about = record.record(measured, policy.name, task, 0, step, origin(logged, made))
     problems = [Problem(f"prompt {i}", prompt) for i, prompt in enumerate(made.prompts)]
     texts = [
-        [str(tokenizer.decode([i])) for i in ids[kept].tolist()]
-        for ids, kept in zip(made.rollouts.tokens, made.rollouts.mask, strict=True)
+        [str(tokenizer.decode([i])) for i in ids[inside].tolist()]
+        for ids, inside in zip(made.rollouts.tokens, made.rollouts.mask, strict=True)
     ]
-    probes.write(place, about, record.gram(measured), record.rollouts(measured, problems, made.texts, texts))
-    return place
+    probes.write(folder_of_step, about, record.gram(measured), record.rollouts(measured, problems, made.texts, texts))
+    return folder_of_step
 
 
 def _policy(args: Any, model: Any, tokenizer: Any) -> Policy:

@@ -40,12 +40,12 @@ class TrainerConstraints:
     """
 
     def __init__(self, dual: Dual, names: Sequence[str], group: int, repeats: int):
-        for one in dual.constraints:
-            if one.name not in (*names, LENGTH, REWARD):
-                known = ", ".join(visible(name, 40) for name in (*names, LENGTH, REWARD))
+        for constraint in dual.constraints:
+            if constraint.name not in (*names, LENGTH, REWARD):
+                allowed = ", ".join(visible(name, 40) for name in (*names, LENGTH, REWARD))
                 raise UserError(
-                    f"constraint {visible(one.text, 60)}: there is no reward {visible(one.name, 40)!r}; choose among "
-                    f"{known}"
+                    f"constraint {visible(constraint.text, 60)}: there is no reward {visible(constraint.name, 40)!r}; "
+                    f"choose among {allowed}"
                 )
         self.names, self.group, self.repeats = tuple(names), group, repeats
         self.run = RunConstraints(dual)
@@ -70,7 +70,11 @@ class TrainerConstraints:
     def state(self, passes: int) -> dict[str, Any]:
         """What a checkpoint keeps behind so many passes."""
         dual = self._before if passes % self.repeats else self.run.state()
-        return {"format": FORMAT, "constraints": [one.text for one in self.run.dual.constraints], "dual": dual}
+        return {
+            "format": FORMAT,
+            "constraints": [constraint.text for constraint in self.run.dual.constraints],
+            "dual": dual,
+        }
 
     def restore(self, checkpoint: Path) -> None:
         """Go on from a checkpoint; UserError for one without multipliers, or with those of other constraints."""
@@ -81,7 +85,7 @@ class TrainerConstraints:
                 "from another checkpoint, leave the constraints out, or start a new run"
             )
         state = versioned_json(path, FORMAT, "GRPOscopeTrainer", "resume from another checkpoint")
-        own = [one.text for one in self.run.dual.constraints]
+        own = [constraint.text for constraint in self.run.dual.constraints]
         if state["constraints"] != own:
             raise UserError(
                 f"{path} was written with the constraints {'; '.join(state['constraints']) or 'none'}, and this run "
@@ -101,9 +105,9 @@ def _duals(path: Path, state: Mapping[str, Any]) -> Mapping[str, Any]:
     return dual
 
 
-def wanted(given: str | Sequence[str]) -> tuple[Constraint, ...]:
+def wanted(names: str | Sequence[str]) -> tuple[Constraint, ...]:
     """The constraints that a trainer is given: texts, or one text with several, separated by semicolons."""
-    texts = given.split(";") if isinstance(given, str) else list(given)
+    texts = names.split(";") if isinstance(names, str) else list(names)
     return parse_all([text for text in texts if text.strip()])
 
 

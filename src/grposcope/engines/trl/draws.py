@@ -41,7 +41,7 @@ def allocator(text: str) -> ChosenAllocator | None:
     if asked.name == "uniform":
         return None
     if asked.plain:
-        able = [name for name, known in ALLOCATORS.items() if known.picks is not None]
+        able = [name for name, allocator in ALLOCATORS.items() if allocator.picks is not None]
         raise UserError(
             f"allocate {text}: TRL's batches have num_generations rollouts of every prompt, so only the draw can be "
             f"allocated; use {' or '.join(able)} here, or grposcope train"
@@ -117,7 +117,7 @@ class PromptDraws(Sampler[int]):
         if len(which) != len(rewards) or self.prompts[which[0]] != first:
             raise UserError("the batches of this trainer are not those that allocate drew; leave allocate out")
         present = ~np.isnan(rewards)
-        live = np.array([len(set(group[kept])) > 1 for group, kept in zip(rewards, present, strict=True)])
+        live = np.array([len(set(group[inside])) > 1 for group, inside in zip(rewards, present, strict=True)])
         self.forecaster.learn_groups(which, rewards)
         return {
             "allocation/live": float(live.mean()),
@@ -130,13 +130,13 @@ class PromptDraws(Sampler[int]):
         loaded = len(self) // (self.shape[0] * self.shape[1])  # batches of the data loader in a pass
         passed = step % -(-loaded // accumulated) * accumulated  # of these, as Trainer counts when it resumes
         used = passed // self.repeats
-        left = self._pass[used:] if passed else []  # of a pass that ended nothing is left
+        waiting = self._pass[used:] if passed else []  # of a pass that ended nothing is left
         return {
             "format": FORMAT,
             "batch": [*self.shape, self.repeats],
             "count": self.count,
             "used": used,
-            "left": [[one.which.tolist(), one.live] for one in left],
+            "left": [[batch.which.tolist(), batch.live] for batch in waiting],
             "forecast": self.forecaster.state(),
         }
 
@@ -162,10 +162,10 @@ class PromptDraws(Sampler[int]):
             )
         self.forecaster.restore(state["forecast"])
         self.count = state["count"]
-        left = [TrlBatch(np.array(which), live) for which, *_, live in state["left"]]
-        self.drawn = deque(left if skipping else [])
+        waiting = [TrlBatch(np.array(which), live) for which, *_, live in state["left"]]
+        self.drawn = deque(waiting if skipping else [])
         skipped = TrlBatch(np.zeros(self.shape[0], int), 0.0)  # rows that nobody will look at
-        self._resumed = [skipped] * state["used"] + left if skipping else []
+        self._resumed = [skipped] * state["used"] + waiting if skipping else []
 
 
 class KeepDraws(TrainerCallback):

@@ -51,8 +51,8 @@ GIVEN = ("trainer_state", "log_extra", "log_metric")
 def methods(kind: type, wanted: Mapping[str, tuple[str, ...]] = METHODS) -> None:
     """UserError unless the class of a trainer has these methods as they are known here."""
     for name, expected in wanted.items():
-        found = inspect.getattr_static(kind, name, None)
-        has = tuple(inspect.signature(found).parameters) if callable(found) else None
+        attribute = inspect.getattr_static(kind, name, None)
+        has = tuple(inspect.signature(attribute).parameters) if callable(attribute) else None
         if has != expected:
             what = "does not exist" if has is None else f"takes ({', '.join(has)}) instead of ({', '.join(expected)})"
             raise UserError(
@@ -72,35 +72,35 @@ def _version() -> str:
 def batch(args: Any) -> None:
     """UserError unless a batch of rollouts consists of whole groups and each process has an equal part of it."""
     group, whole = args.num_generations, args.generation_batch_size
-    part = args.per_device_train_batch_size * args.world_size
+    batch = args.per_device_train_batch_size * args.world_size
     if whole % group:
         raise UserError(
             f"num_generations {group} does not divide the batch of {whole} rollouts (per_device_train_batch_size × "
             f"processes × steps_per_generation); make the batch a multiple of {group}"
         )
-    if whole % part:
+    if whole % batch:
         raise UserError(
             f"the batch of {whole} rollouts cannot be shared by {args.world_size} processes with "
-            f"per_device_train_batch_size {args.per_device_train_batch_size}; make it a multiple of {part}"
+            f"per_device_train_batch_size {args.per_device_train_batch_size}; make it a multiple of {batch}"
         )
 
 
 def processes(trainer: Any) -> None:
     """UserError where the weights are spread over processes in a way that a probe during training cannot measure."""
     plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
-    found = None
+    refusal = None
     if trainer.is_deepspeed_enabled:
-        found = "DeepSpeed keeps the weights and their gradients in arrays of its own", "use FSDP2 (fsdp=True)"
+        refusal = "DeepSpeed keeps the weights and their gradients in arrays of its own", "use FSDP2 (fsdp=True)"
     elif plugin is not None and plugin.fsdp_version != 2:
-        found = "FSDP1 flattens the weights of a block into one array", "set version 2 in fsdp_config"
+        refusal = "FSDP1 flattens the weights of a block into one array", "set version 2 in fsdp_config"
     elif plugin is not None and getattr(plugin.cpu_offload, "pin_memory", None) is not None:
-        found = "FSDP2 keeps the weights on the CPU", "leave cpu_offload out of fsdp_config"
+        refusal = "FSDP2 keeps the weights on the CPU", "leave cpu_offload out of fsdp_config"
     elif plugin is not None and plugin.activation_checkpointing:
-        found = "FSDP's activation_checkpointing wraps the blocks", "use gradient_checkpointing instead"
-    if found is not None:
+        refusal = "FSDP's activation_checkpointing wraps the blocks", "use gradient_checkpointing instead"
+    if refusal is not None:
         raise UserError(
-            f"probe_every: {found[0]}, which a probe during training cannot measure; {found[1]}, or leave probe_every "
-            "out and probe a checkpoint afterwards with grposcope probe"
+            f"probe_every: {refusal[0]}, which a probe during training cannot measure; {refusal[1]}, or leave "
+            "probe_every out and probe a checkpoint afterwards with grposcope probe"
         )
 
 
@@ -119,7 +119,7 @@ def rewards(functions: Iterable[Any], columns: Iterable[str] | None, given: tupl
 
     columns: of the dataset; None where they are not known, so that only a function without **kwargs is looked at.
     """
-    known = ("prompts", "completions", "completion_ids", *given)
+    arguments_known = ("prompts", "completions", "completion_ids", *given)
     others = [] if columns is None else [name for name in columns if name not in ("prompt", "completion")]
     for function in functions:
         if isinstance(function, torch.nn.Module) or not callable(function):
@@ -130,13 +130,13 @@ def rewards(functions: Iterable[Any], columns: Iterable[str] | None, given: tupl
         except (TypeError, ValueError):  # built in: nothing is known of it
             continue
         if columns is None and not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-            others = [name for name in signature.parameters if name not in known]
+            others = [name for name in signature.parameters if name not in arguments_known]
         try:
-            signature.bind(**dict.fromkeys([*known, *others]))
+            signature.bind(**dict.fromkeys([*arguments_known, *others]))
         except TypeError as error:
             raise UserError(
-                f"{called}{signature}: {error}; TRL passes {', '.join([*known, *others])}, all by name, so write "
-                f"def {called}(completions, **kwargs)"
+                f"{called}{signature}: {error}; TRL passes {', '.join([*arguments_known, *others])}, all by name, so "
+                f"write def {called}(completions, **kwargs)"
             ) from None
 
 

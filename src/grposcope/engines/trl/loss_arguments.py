@@ -64,26 +64,26 @@ def loss_arguments(objective: Objective, limit: int, reuse: int = 1, parts: int 
     over all processes, of a step. UserError, naming the part and the remedy, where TRL's loss has no such part.
     """
     capabilities.check(_loss(objective, reuse), objective.part())
-    given = {**_reduction(objective, limit)}
-    given["importance_sampling_level"] = "sequence" if objective.ratio is ratios.sequence else "token"
+    arguments = {**_reduction(objective, limit)}
+    arguments["importance_sampling_level"] = "sequence" if objective.ratio is ratios.sequence else "token"
     scale, advantage = _advantage(objective)
-    given |= _surrogate(objective, given["loss_type"])
-    given |= {"scale_rewards": scale, "beta": objective.kl, "entropy_coef": objective.entropy}
+    arguments |= _surrogate(objective, arguments["loss_type"])
+    arguments |= {"scale_rewards": scale, "beta": objective.kl, "entropy_coef": objective.entropy}
     if objective.kl:
-        given["use_bias_correction_kl"] = objective.kl_weighted
+        arguments["use_bias_correction_kl"] = objective.kl_weighted
     left_out = []
     if objective.resample_dead:
         left_out.append(
             f"TRL does not replace groups of equal rewards with further prompts, so recipe {objective.name} runs "
             "without that"
         )
-    if parts > 1 and given["loss_type"] in ("dapo", "cispo"):
+    if parts > 1 and arguments["loss_type"] in ("dapo", "cispo"):
         left_out.append(
             f"TRL divides the sum over a minibatch's tokens by those of the whole batch / {parts}, not by its own"
         )
     if pieces > 1 and objective.entropy:
         left_out.append(f"TRL's entropy bonus is a mean over each of {pieces} forward passes, then over these")
-    return LossArguments(given, advantage, tuple(left_out))
+    return LossArguments(arguments, advantage, tuple(left_out))
 
 
 def _loss(objective: Objective, reuse: int) -> Part:
@@ -93,9 +93,9 @@ def _loss(objective: Objective, reuse: int) -> Part:
         lacks[factor("ratio", ratios.none)] = Lack("weighs old rollouts by a ratio", "use an interval of 1")
     if objective.reduction is not reductions.token_mean:
         lacks[factor("surrogate", Cispo)] = Lack("has it only with the reduction token_mean", "use engine grposcope")
-    provided = [factor("ratio", one) for one in (ratios.none, ratios.token, ratios.sequence)]
-    provided += [factor("surrogate", one) for one in (Reinforce, Clip, Cispo)]
-    provided += [factor("reduction", one) for one in LOSS_TYPES]
+    provided = [factor("ratio", ratio) for ratio in (ratios.none, ratios.token, ratios.sequence)]
+    provided += [factor("surrogate", surrogate) for surrogate in (Reinforce, Clip, Cispo)]
+    provided += [factor("reduction", reduction) for reduction in LOSS_TYPES]
     provided += [factor("divergence", divergences.k3), WEIGHTED_KL]
     return Part("engine trl", "use engine grposcope", provides=frozenset(provided), lacks=lacks)
 
@@ -121,7 +121,7 @@ def _surrogate(objective: Objective, loss_type: str) -> dict[str, Any]:
 def _advantage(objective: Objective) -> tuple[str, str | None]:
     """`scale_rewards`, and the name of the advantage where TRL does not compute it."""
     wanted = _spelled_out(objective.advantage)
-    name = next((n for n, entry in advantages.ALL.items() if _spelled_out(entry.function) == wanted), None)
+    name = next((n for n, estimator in advantages.ALL.items() if _spelled_out(estimator.function) == wanted), None)
     if name is None:
         raise UserError(f"the advantage of recipe {objective.name} has no name that could be passed to TRL")
     scale = next((scale for scale, computed in SCALES.items() if computed == name), None)
@@ -130,6 +130,6 @@ def _advantage(objective: Objective) -> tuple[str, str | None]:
 
 def _spelled_out(function: Any) -> tuple[Any, dict[str, Any]]:
     """The plain function and all its settings, so that a default and the same value given are one."""
-    plain, given = (function.func, function.keywords) if isinstance(function, partial) else (function, {})
+    plain, keywords = (function.func, function.keywords) if isinstance(function, partial) else (function, {})
     defaults = {name: p.default for name, p in inspect.signature(plain).parameters.items() if p.default is not p.empty}
-    return plain, {**defaults, **given}
+    return plain, {**defaults, **keywords}

@@ -68,9 +68,9 @@ class OffPolicyProbes(TrainerCallback):
         from grposcope.instruments.offpolicy import probing as offpolicy
 
         wanted = min(self.prompts, len(every.rewards))
-        given = sampler if sampler is not None else old
-        assert given is not None
-        few = offpolicy.whole_groups(offpolicy.drawn_by(every, given.detach()), wanted)
+        reference_logp = sampler if sampler is not None else old
+        assert reference_logp is not None
+        few = offpolicy.whole_groups(offpolicy.drawn_by(every, reference_logp.detach()), wanted)
         if few is None:
             self._failed(step, UserError("too many groups have a rollout without a reward or without tokens"))
         elif sampler is not None:
@@ -103,12 +103,12 @@ class OffPolicyProbes(TrainerCallback):
         rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
         try:
             with probing.plain(model):
-                found = offpolicy.measure(
+                measured = offpolicy.measure(
                     model, rollouts, step, max(rows // trainer.num_generations, 1), source,
                     micro_batch=args.per_device_train_batch_size, temperature=args.temperature,
                     own=own(args) if source == "sampler" else None, check=False,
                 )  # fmt: skip
-            probe_file.write(folder, found)
+            probe_file.write(folder, measured)
         except Exception as error:
             self._failed(step, error)
 

@@ -61,7 +61,9 @@ def plain(model: nn.Module) -> Iterator[None]:
     from grposcope.instruments.gradient.checkpointing import replaced_forward
 
     modes = {module: module.training for module in model.modules()}
-    checkpointing: list[Any] = [one for one in model.modules() if getattr(one, "gradient_checkpointing", False)]
+    checkpointing: list[Any] = [
+        module for module in model.modules() if getattr(module, "gradient_checkpointing", False)
+    ]
     model.eval()
     for module in checkpointing:
         module.gradient_checkpointing = False
@@ -120,14 +122,14 @@ def components(
     trainer: Any,
     step: int,
     every: RolloutBatch,
-    given: Tensor,
+    rewards: Tensor,
     penalties: Mapping[str, Tensor],
     measured: Probe,
     folder: Path,
 ) -> None:
     """Write what each reward and constraint moves, where a trainer has several.
 
-    every: the batch of all processes, with the advantages `given` (B,) or (B, T), in which the penalties of the
+    every: the batch of all processes, with the advantages `rewards` (B,) or (B, T), in which the penalties of the
     constraints are contained; measured: a probe of its first whole groups.
     """
     names = tuple(trainer.reward_func_names)
@@ -142,7 +144,7 @@ def components(
     good = scored.scorable(every).nonzero()[:, 0][: len(measured.rewards)]
     rows = rows_of_groups(good, every.groups[1])
     weights = trainer.reward_weights.tolist()
-    found = probing.measure(step, every, objective, names, weights, given, penalties, measured.gram, rows, how)
+    found = probing.measure(step, every, objective, names, weights, rewards, penalties, measured.gram, rows, how)
     if found is not None:
         probe_file.write(folder, found)
 
@@ -157,15 +159,17 @@ def write(folder: Path, measured: Probe, few: RolloutBatch, model: str, step: in
 
     record = records.record(measured, model, TASK, seed, step)
     group = few.groups[1]
-    texts = [_text(tokenizer, ids, kept) for ids, kept in zip(few.prompt_ids, few.prompt_mask, strict=True)][::group]
+    texts = [_text(tokenizer, ids, inside) for ids, inside in zip(few.prompt_ids, few.prompt_mask, strict=True)][
+        ::group
+    ]
     problems = [Problem(f"prompt {number}", text) for number, text in enumerate(texts)]
-    ids = [tokens[kept].tolist() for tokens, kept in zip(few.tokens, few.mask, strict=True)]
+    ids = [tokens[inside].tolist() for tokens, inside in zip(few.tokens, few.mask, strict=True)]
     written = [str(tokenizer.decode(row, skip_special_tokens=True)) for row in ids]
     spelled: Sequence[Sequence[str]] = [[str(tokenizer.decode([token])) for token in row] for row in ids]
     gram = replace(records.gram(measured), layers=None, layer_names=())
-    place = folder / probes.FOLDER / f"step-{step:06d}"
-    probes.write(place, record, gram, records.rollouts(measured, problems, written, spelled))
+    folder_of_step = folder / probes.FOLDER / f"step-{step:06d}"
+    probes.write(folder_of_step, record, gram, records.rollouts(measured, problems, written, spelled))
 
 
-def _text(tokenizer: Any, ids: Tensor, kept: Tensor) -> str:
-    return str(tokenizer.decode(ids[kept].tolist()))
+def _text(tokenizer: Any, ids: Tensor, inside: Tensor) -> str:
+    return str(tokenizer.decode(ids[inside].tolist()))

@@ -31,12 +31,12 @@ _STEP = re.compile(rb'\{"step": (\d+)[,}]')
 def settings(args: Any, state: Any) -> dict[str, Any]:
     """Settings of the trainer under our names, and `window`, the number of steps that each row is the mean over."""
     every = args.logging_steps if isinstance(args.logging_steps, int) and args.logging_steps >= 1 else 1
-    known: dict[str, Any] = {"trainer": "rloo" if "RLOO" in type(args).__name__ else "grpo", "window": every}
+    settings: dict[str, Any] = {"trainer": "rloo" if "RLOO" in type(args).__name__ else "grpo", "window": every}
     with contextlib.suppress(PackageNotFoundError):
-        known["trl_version"] = version("trl")
+        settings["trl_version"] = version("trl")
     if state.max_steps and state.max_steps > 0:
-        known["steps"] = state.max_steps
-    return TRL.settings_of(args.to_dict(), {}, known)
+        settings["steps"] = state.max_steps
+    return TRL.settings_of(args.to_dict(), {}, settings)
 
 
 def unseen(args: Any, state: Any) -> list[str]:
@@ -53,14 +53,14 @@ def unseen(args: Any, state: Any) -> list[str]:
 
 
 def begin(
-    folder: Path, args: Any, known: Mapping[str, Any], model: Any, more: Mapping[str, Any] | None = None
+    folder: Path, args: Any, settings: Mapping[str, Any], model: Any, more: Mapping[str, Any] | None = None
 ) -> tuple[RunWriter, str]:
     """The record of a new run, and a sentence on where the record of an earlier run is now, if there was one.
 
     more: fields of RunConfig in place of these; the entries of a mapping are added.
     """
     renamed = _rename_earlier(folder)
-    config = _configuration(args, known, model)
+    config = _configuration(args, settings, model)
     added: dict[str, Any] = {
         field: {**getattr(config, field), **new} if isinstance(new, Mapping) else new
         for field, new in (more or {}).items()
@@ -93,7 +93,7 @@ def probed(folder: Path, group: object) -> list[str]:
     return said
 
 
-def _configuration(args: Any, known: Mapping[str, Any], model: Any) -> RunConfig:
+def _configuration(args: Any, settings: Mapping[str, Any], model: Any) -> RunConfig:
     """The content of config.json. (TRL itself replaces access tokens in its arguments by their names.)"""
     logged = {key: value for key, value in args.to_dict().items() if value is not None}
     architecture = type(model).__name__
@@ -103,9 +103,9 @@ def _configuration(args: Any, known: Mapping[str, Any], model: Any) -> RunConfig
     return RunConfig(
         engine="trl",
         name=getattr(args, "run_name", None) or Path(args.output_dir).resolve().name,
-        window=known["window"],
+        window=settings["window"],
         model=ModelInfo(name, architecture, count),
-        settings=json.loads(json.dumps(dict(known), default=str)),
+        settings=json.loads(json.dumps(dict(settings), default=str)),
         resolved={"groups": groups, "logged": json.loads(json.dumps(logged, default=str))},
         environment=environment(),
         started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -118,8 +118,8 @@ def _rename_earlier(folder: Path) -> str:
         return ""
     check_unlocked(folder)
     free = (folder.with_name(f"{folder.name}-{n}") for n in range(1, 10**6))
-    place = folder.rename(next(path for path in free if not path.exists()))
-    return f"the record of an earlier run is now {place}"
+    target = folder.rename(next(path for path in free if not path.exists()))
+    return f"the record of an earlier run is now {target}"
 
 
 def _sizes(folder: Path, step: int) -> tuple[dict[str, int], int]:

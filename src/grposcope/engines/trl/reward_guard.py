@@ -102,12 +102,12 @@ def _singly(
         return 0.0
 
     def alone(i: int) -> Any:
-        one = {
+        row = {
             name: [values[i]] if isinstance(values, Sequence) and not isinstance(values, str) and len(values) == count
             else values
             for name, values in rows.items()
         }  # fmt: skip
-        return seen(next(iter(function(**one))), i)
+        return seen(next(iter(function(**row))), i)
 
     def all_at_once() -> list[Any]:
         if not together:

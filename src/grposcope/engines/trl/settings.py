@@ -65,11 +65,11 @@ GATES = ("sapo", "vespo")
 
 def objective(args: Any) -> Objective:
     """The objective whose gradient is that of TRL's loss at every step; UserError naming what has no counterpart."""
-    found, differs = fresh(args)
+    objective, differs = fresh(args)
     differs = [*differs, *_reused(args)]
     if differs:
         raise UserError(f"TRL's settings have no counterpart here: {'; '.join(differs)}")
-    return found
+    return objective
 
 
 def fresh(args: Any, advantage: str | None = None) -> tuple[Objective, list[str]]:
@@ -86,7 +86,7 @@ def fresh(args: Any, advantage: str | None = None) -> tuple[Objective, list[str]
     reduction = reductions.sequence_sum if rloo else REDUCTIONS[loss]
     if reduction is reductions.constant_length:
         reduction = partial(reductions.constant_length, length=args.max_completion_length)
-    found = replace(
+    objective = replace(
         recipes.GRPO,
         name=_recipe(name, loss, sequence),
         paper=f"loss_type {loss} of TRL" if not rloo else "RLOO of TRL",
@@ -98,7 +98,7 @@ def fresh(args: Any, advantage: str | None = None) -> tuple[Objective, list[str]
         kl_weighted=bool(getattr(args, "use_bias_correction_kl", False)),
         entropy=float(getattr(args, "entropy_coef", 0.0) or 0.0),
     )
-    return found, _left_out(args, found, loss, rloo, sequence, advantage)
+    return objective, _left_out(args, objective, loss, rloo, sequence, advantage)
 
 
 def is_rloo(args: Any) -> bool:
@@ -106,7 +106,7 @@ def is_rloo(args: Any) -> bool:
     return any("RLOO" in kind.__name__ for kind in type(args).__mro__)
 
 
-def reuses(args: Any) -> bool:
+def _reuses(args: Any) -> bool:
     """Whether a batch of rollouts is used for more than one optimiser step, so that ratios leave 1."""
     return getattr(args, "num_iterations", 1) > 1 or _rounds(args) > args.gradient_accumulation_steps
 
@@ -143,7 +143,9 @@ def _surrogate(args: Any, loss: str) -> Surrogate:
     return Clip(low, high, getattr(args, "delta", None))
 
 
-def _left_out(args: Any, found: Objective, loss: str, rloo: bool, sequence: bool, advantage: str | None) -> list[str]:
+def _left_out(
+    args: Any, objective: Objective, loss: str, rloo: bool, sequence: bool, advantage: str | None
+) -> list[str]:
     """Parts of TRL's loss that the objective lacks even on fresh rollouts, a clause each."""
     said = []
     together = getattr(args, "multi_objective_aggregation", "sum_then_normalize")
@@ -157,14 +159,14 @@ def _left_out(args: Any, found: Objective, loss: str, rloo: bool, sequence: bool
         said.append("reward_clip_range changes the rewards first")
     if rloo and getattr(args, "beta", None):
         said.append("beta of RLOO subtracts the divergence from the reference policy from the rewards")
-    if sequence and found.kl and found.kl_weighted:
+    if sequence and objective.kl and objective.kl_weighted:
         said.append("use_bias_correction_kl weighs the divergence by the ratio of the whole completion")
     if getattr(args, "use_adaptive_entropy", False):
         said.append("use_adaptive_entropy changes the weight of the entropy bonus from step to step")
     if getattr(args, "use_vllm", False) and getattr(args, "vllm_importance_sampling_correction", False):
         said.append("vllm_importance_sampling_correction multiplies by ratios of trainer to vLLM")
     pieces = args.gradient_accumulation_steps * getattr(args, "world_size", 1)
-    if pieces > 1 and (loss == "bnpo" or found.entropy):
+    if pieces > 1 and (loss == "bnpo" or objective.entropy):
         what = "the loss" if loss == "bnpo" else "the entropy bonus"
         said.append(f"{what} is a mean over the tokens of each of {pieces} micro-batches, then over these")
     if loss in ("dapo", "cispo", "vespo") and _rounds(args) != args.gradient_accumulation_steps:
@@ -174,7 +176,7 @@ def _left_out(args: Any, found: Objective, loss: str, rloo: bool, sequence: bool
 
 def _reused(args: Any) -> list[str]:
     """Parts of TRL's loss that differ from the objective of `fresh` once ratios leave 1, a clause each."""
-    if not reuses(args):
+    if not _reuses(args):
         return []
     said = []
     if is_rloo(args):

@@ -92,26 +92,26 @@ class Steering(TrainerCallback):
         from grposcope.instruments.autopilot.pilot import Situation
 
         before = self.pilot.counts.factor
-        found = self.pilot.decide(
+        decision = self.pilot.decide(
             alarm, Situation(state.global_step, interval, interval, before, self._checkpoints(args))
         )
-        acts, kept = found.done and found.action != "tell", None
-        if acts and found.action == "rollback":
-            kept = self._optimizer_of(args, found.to)
-        ends = acts and (found.action == "stop" or (found.action == "rollback" and kept is None))
+        acts, optimizer = decision.done and decision.action != "tell", None
+        if acts and decision.action == "rollback":
+            optimizer = self._optimizer_of(args, decision.to)
+        ends = acts and (decision.action == "stop" or (decision.action == "rollback" and optimizer is None))
         if ends:
-            found = replace(found, action="stop")
+            decision = replace(decision, action="stop")
             control.should_training_stop = True
         elif acts:
-            if kept is not None:
-                self.trainer._load_from_checkpoint(str(_folder(args, found.to)))
-            self._go_on(kept, found.factor / before)
+            if optimizer is not None:
+                self.trainer._load_from_checkpoint(str(_folder(args, decision.to)))
+            self._go_on(optimizer, decision.factor / before)
             control.should_save = True
-        self._write(found)
+        self._write(decision)
         if self.trainer.is_world_process_zero():
-            say(f"grposcope: {wording.sentence(found)}", logging.WARNING)
+            say(f"grposcope: {wording.sentence(decision)}", logging.WARNING)
             if ends:
-                say(f"grposcope: {resuming(args, found.to, found.factor)}", logging.WARNING)
+                say(f"grposcope: {resuming(args, decision.to, decision.factor)}", logging.WARNING)
 
     def _write(self, event: Decision | FollowUp) -> None:
         folder = self._record()
@@ -137,10 +137,10 @@ class Steering(TrainerCallback):
         if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled or not path.exists():
             return None
         try:
-            found: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, pickle.UnpicklingError):
             return None
-        return found
+        return state
 
     def _go_on(self, optimizer: dict[str, Any] | None, ratio: float) -> None:
         """Go on with this state of the optimiser, None for its own, and `ratio` times the learning rate of now."""

@@ -11,10 +11,10 @@ logger = logging.getLogger("grposcope")
 
 def say(line: str, level: int = logging.INFO) -> None:
     """Write a line to the log, and to the terminal above the progress bar unless the log is shown there."""
-    handlers, place = [], logger
-    while place is not None:
-        handlers += place.handlers
-        place = place.parent if place.propagate else None  # type: ignore[assignment]
+    handlers, target = [], logger
+    while target is not None:
+        handlers += target.handlers
+        target = target.parent if target.propagate else None  # type: ignore[assignment]
     if handlers:
         logger.log(level, line)
     shown = [

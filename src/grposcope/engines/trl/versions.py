@@ -22,30 +22,32 @@ NEWEST = {"trl": "1.16.0"}
 """Package -> the newest version that was tested; later patches of the same minor version count as that one."""
 
 
-def check(part: str) -> str:
+def check(feature: str) -> str:
     """What there is to know about the installed versions, a sentence, empty if they are tested ones.
 
-    UserError where `part` is known not to work or was not tested: too old for it, or, for the trainer, too new.
+    UserError where `feature` is known not to work or was not tested: too old for it, or, for the trainer, too new.
     The callback goes on with a newer TRL, since no failure of it can end a training.
     """
-    for package, lowest in LOWEST[part].items():
-        found = _installed(package)
-        if found is not None and found < Version(lowest):
-            raise UserError(f"{package} {found} was found, and the {part} needs {lowest} or newer; {_remedy(part)}")
+    for package, lowest in LOWEST[feature].items():
+        version = _installed(package)
+        if version is not None and version < Version(lowest):
+            raise UserError(
+                f"{package} {version} was found, and the {feature} needs {lowest} or newer; {_remedy(feature)}"
+            )
     trl = _installed("trl")
     if trl is None or trl.release[:2] <= Version(NEWEST["trl"]).release[:2]:
         return ""
-    span = f"{_short(LOWEST[part]['trl'])} to {_short(NEWEST['trl'])}"
-    if part == "callback":
+    span = f"{_short(LOWEST[feature]['trl'])} to {_short(NEWEST['trl'])}"
+    if feature == "callback":
         return f"TRL {trl} was found, and the callback was tested with {span}: some metrics may be missing."
-    raise UserError(f"trl {trl} was found, and the {part} was tested with {span}; {_remedy(part)}")
+    raise UserError(f"trl {trl} was found, and the {feature} was tested with {span}; {_remedy(feature)}")
 
 
-def _remedy(part: str) -> str:
+def _remedy(feature: str) -> str:
     """How to get versions that work."""
-    low, high = _short(LOWEST[part]["trl"]), _short(NEWEST["trl"])
+    low, high = _short(LOWEST[feature]["trl"]), _short(NEWEST["trl"])
     wanted = f"trl=={high}.*" if low == high else f"trl>={low},<={high}.99"
-    return f"pip install '{wanted}' 'transformers>={LOWEST[part]['transformers']}'"
+    return f"pip install '{wanted}' 'transformers>={LOWEST[feature]['transformers']}'"
 
 
 def _short(text: str) -> str:

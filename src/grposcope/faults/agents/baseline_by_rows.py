@@ -30,7 +30,7 @@ from grposcope.signs.rollouts.claims import trajectory_weights
 POST = "custom_reward_post_process_path"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A function of one's own generates, which may return several samples, and nothing groups rewards by rollout."""
     key = key_of_turns(config)
     if key and not config.says(POST):

@@ -34,7 +34,7 @@ MASK = "mask_truncated_completions"
 REMEDY = f"set {MASK} to false, and judge rollouts by their stop reasons"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Truncated completions are masked while tools or environments may end them."""
     key = key_of_turns(config)
     if key and config.on(MASK):

@@ -29,7 +29,7 @@ ESTIMATOR = "algorithm.adv_estimator"
 REMEDY = f"set {ESTIMATOR} to grpo, rloo or reinforce_plus_plus_baseline"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Rollouts have several turns, and the estimator's return stops at masked tokens."""
     if config.on(VERL_TURNS) and config.get(ESTIMATOR) == "reinforce_plus_plus":
         yield fact(

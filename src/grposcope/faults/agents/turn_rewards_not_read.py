@@ -27,7 +27,7 @@ STEPWISE = "generator.step_wise_trajectories"
 REMEDY = f"pay the whole trajectory at its last turn, or set {STEPWISE} to false"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Each turn is a row, and the last one's advantage is that of all."""
     if config.on(STEPWISE):
         yield fact(

@@ -34,7 +34,7 @@ MODE = "actor_rollout_ref.rollout.multi_turn.tokenization_sanity_check_mode"
 TEMPLATE = "actor_rollout_ref.rollout.multi_turn.use_inference_chat_template"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Nothing compares the tokens of turns with those that are trained on, or a template may rewrite them."""
     if not config.on(VERL_TURNS):
         return

@@ -17,10 +17,10 @@ from grposcope.signs.settings.verl import VALIDATE
 SOURCE = f"{GRPO_CONFIG}; {VALIDATE}; https://docs.nvidia.com/nemo/rl/latest/guides/grpo.html"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The sizes of batches, passes, processes and replicas, as the trainer of the settings wants them."""
     if config.dialect.name == "trl":
-        yield from batches_of_trl.settings(config, known)
+        yield from batches_of_trl.settings(config, facts)
     elif config.dialect.name == "verl":
         yield from batches_of_verl.settings(config)
     else:

@@ -16,9 +16,9 @@ MANY = 8
 """Processes up to which a run can do with a multiple of them."""
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """What TRL refuses, and sizes that do not divide."""
-    each, group, world = config.whole(PROCESS), group_size(config), known.world
+    each, group, world = config.whole(PROCESS), group_size(config), facts.world
     yield from _refused(config)
     if _twice(config):
         return

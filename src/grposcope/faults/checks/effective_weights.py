@@ -26,18 +26,18 @@ WEIGHTS, AGGREGATION = "reward_weights", "multi_objective_aggregation"
 SOURCE = "arXiv:2601.05242 (GDPO); TRL #4841: https://github.com/huggingface/trl/issues/4841"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The share of each reward in what is learned: of rollouts of an earlier run; else weight × spread, where the sum
     is normalised."""
     number = count(config)
-    weights = given_weights(config, number)
+    weights = _given_weights(config, number)
     if number < 2 or not any(weights):
         return
-    rollouts = drawn(config, known)
+    rollouts = drawn(config, facts)
     if rollouts is not None:
         yield from _of_rollouts(config, rollouts, weights)
     elif config.get(AGGREGATION) != "normalize_then_sum":
-        yield from _of_spreads(config, _spreads(known), weights)
+        yield from _of_spreads(config, _spreads(facts), weights)
 
 
 def count(config: Settings) -> int:
@@ -46,15 +46,15 @@ def count(config: Settings) -> int:
     return len(weights) if isinstance(weights, list) else config.reward_functions or 0
 
 
-def given_weights(config: Settings, number: int) -> list[float]:
+def _given_weights(config: Settings, number: int) -> list[float]:
     """The weights of all rewards, 1 where none are given."""
     weights = config.get(WEIGHTS)
     return [float(weight) for weight in weights] if isinstance(weights, list) else [1.0] * number
 
 
-def drawn(config: Settings, known: Known) -> RewardRollouts | None:
+def drawn(config: Settings, facts: Known) -> RewardRollouts | None:
     """The rollouts of an earlier run with the rewards of single functions; None where there are none."""
-    if known.run is None or not has("rewards"):
+    if facts.run is None or not has("rewards"):
         return None
     from grposcope.instruments.rewards import RewardSettings, source
 
@@ -62,7 +62,7 @@ def drawn(config: Settings, known: Known) -> RewardRollouts | None:
     scale = {True: "group", False: "none", None: "group"}.get(scaled, scaled)
     after = config.get(AGGREGATION) == "normalize_then_sum"
     how = "normalize_then_sum" if after else f"sum_then_normalize:{scale if scale in SCALES else 'group'}"
-    return source.of_run(known.run, RewardSettings(aggregation=how))
+    return source.of_run(facts.run, RewardSettings(aggregation=how))
 
 
 def _of_rollouts(config: Settings, rollouts: RewardRollouts, weights: list[float]) -> Iterator[Finding]:
@@ -135,13 +135,13 @@ def _of_spreads(config: Settings, spreads: dict[str, float], weights: list[float
         )
 
 
-def _spreads(known: Known) -> dict[str, float]:
+def _spreads(facts: Known) -> dict[str, float]:
     """Mean standard deviation of each reward of the earlier run, by name; empty where it logged none."""
-    if known.run is None:
+    if facts.run is None:
         return {}
     columns = {
         name.removeprefix("component_std/"): column
-        for name, column in known.run.table.items()
+        for name, column in facts.run.table.items()
         if name.startswith("component_std/")
     }
     return {name: float(np.nanmean(column)) for name, column in columns.items() if np.isfinite(column).any()}

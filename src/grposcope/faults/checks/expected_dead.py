@@ -34,12 +34,12 @@ class DeadShare(NamedTuple):
     solved: bool = False
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The share of groups whose rewards will all be equal, at the success rate given or measured."""
     group, key = group_size(config), key_of(config, GROUP_SIZE)
     if not group_relative(config) or group is None or group < 2:
         return
-    share, basis, solved = expected(group, known)
+    share, basis, solved = expected(group, facts)
     if share is None:
         yield cannot_tell(basis, "success rate")
         return
@@ -48,8 +48,8 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
         yield fact(False, because)
         return
     filtered = config.on("algorithm.filter_groups.enable") or config.on("grpo.use_dynamic_sampling")
-    better = None if filtered else larger_group(group, known)  # dropped groups cost rollouts, and no gradient
-    remedy = f"set {key} to {better} ({percent(expected(better, known).share or 0)} dead), " if better else ""
+    better = None if filtered else larger_group(group, facts)  # dropped groups cost rollouts, and no gradient
+    remedy = f"set {key} to {better} ({percent(expected(better, facts).share or 0)} dead), " if better else ""
     remedy += "use harder prompts, or filter out solved ones" if solved else (
         "use prompts of medium difficulty, or fine-tune on examples first"
     )  # fmt: skip
@@ -63,33 +63,33 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
                remedy=remedy)  # fmt: skip
 
 
-def expected(group: int, known: Known) -> DeadShare:
+def expected(group: int, facts: Known) -> DeadShare:
     """The share of dead groups of this size: of an earlier run, else of a probe, else at a success rate."""
-    if known.run is not None and len(known.run.groups):
-        groups = known.run.groups
+    if facts.run is not None and len(facts.run.groups):
+        groups = facts.run.groups
         if len(set(groups.sizes.tolist())) == 1 and groups.sizes[0] > 1:
             rewards = groups.rewards[: groups.offsets[-1]].reshape(len(groups), -1)
             share = dead_groups.expected(rewards, group)
             if math.isfinite(share.value):
-                basis = f"from {len(groups):,} groups of {known.run.meta.name}, ± {percent(share.se, 1)}"
+                basis = f"from {len(groups):,} groups of {facts.run.meta.name}, ± {percent(share.se, 1)}"
                 return DeadShare(share.value, basis, _high(rewards))
-    if known.probe is not None and known.probe.folder is not None:
-        rewards = known.probe.read_gram().rewards
+    if facts.probe is not None and facts.probe.folder is not None:
+        rewards = facts.probe.read_gram().rewards
         share = dead_groups.expected(rewards, group)
         if math.isfinite(share.value):
             basis = f"from the {share.n} groups of the probe, ± {percent(share.se, 1)}"
             return DeadShare(share.value, basis, _high(rewards))
-    if known.success is not None:
-        basis = f"if every prompt is solved {percent(known.success, 1)} of the time"
-        return DeadShare(dead_groups.chance(known.success, group), basis, known.success > 0.5)
+    if facts.success is not None:
+        basis = f"if every prompt is solved {percent(facts.success, 1)} of the time"
+        return DeadShare(dead_groups.chance(facts.success, group), basis, facts.success > 0.5)
     return DeadShare(None, "the success rate is not known: give it, or a probe or an earlier run on the same task")
 
 
-def larger_group(group: int, known: Known) -> int | None:
+def larger_group(group: int, facts: Known) -> int | None:
     """The smallest power of two, up to 16 times the group, at which fewer than half of the groups are dead."""
     size = 2
     while size <= min(16 * group, LARGEST):
-        share = expected(size, known).share
+        share = expected(size, facts).share
         if size > group and share is not None and share < WASTED:
             return size
         size *= 2

@@ -22,17 +22,17 @@ KEYS = {"trl": "max_completion_length", "verl": "data.max_response_length"}
 MASK = "mask_truncated_completions"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The share of completions that will be cut, from an earlier run with a limit at least as high."""
     key = KEYS[config.dialect.name]
     limit = config.whole(key)
     if limit is None:
         yield cannot_tell(f"{key} is not known", key)
         return
-    if known.run is None:
+    if facts.run is None:
         yield cannot_tell("the lengths of completions are not known: give an earlier run", "earlier run")
         return
-    run, before = known.run, known.run.setting("max_tokens")
+    run, before = facts.run, facts.run.setting("max_tokens")
     cut = _late(run.table.get("truncated", run.table.get("at_limit")))
     length = _late(run.table.get("length"))
     if length is not None and limit < length:

@@ -35,22 +35,22 @@ KEYS = {
 """The keys that decide how many steps are taken on a batch."""
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Steps on a batch beyond N*, or rollouts older than K*, by an earlier run's curvature at this learning rate."""
-    steps, rule = interval(config, known.world), known.rule
+    steps, rule = interval(config, facts.world), facts.rule
     if steps == 1 and (rule is None or not rule.lag):
         return
     if steps is None:
         yield cannot_tell("the number of steps on one batch of rollouts is not known")
         return
     if rule is None or not math.isfinite(rule.curvature.value) or not rule.curvature.value > 0:
-        why = known.rule_source or "no curvature is known: give an earlier run"
+        why = facts.rule_source or "no curvature is known: give an earlier run"
         used = f"each batch is used for {steps} step{'s' * (steps > 1)}"
         yield cannot_tell(f"{used}, and {why}", "curvature")
         return
     rate = config.number(key_of(config, LEARNING_RATE)) or rule.lr
     try:
-        check = _check(known, rate, steps)
+        check = _check(facts, rate, steps)
     except UserError as error:
         yield cannot_tell(str(error))
         return
@@ -59,7 +59,7 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     if age <= limit / 2:
         return
     beyond = age > limit
-    at = f"at the learning rate {rate:g} and the curvature {number(rule.curvature.value)} ({known.rule_source})"
+    at = f"at the learning rate {rate:g} and the curvature {number(rule.curvature.value)} ({facts.rule_source})"
     published = f"the published rule κηK < 1 − β, which is safe, allows fewer than {number(check.published)}"
     what = f"each batch is used for {steps} steps; without importance ratios at most {number(limit)} are stable {at}"
     if late:
@@ -77,13 +77,13 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     )
 
 
-def _check(known: Known, rate: float, steps: int) -> Stability:
+def _check(facts: Known, rate: float, steps: int) -> Stability:
     """The check at a learning rate, by the update rule of the earlier run; UserError where it has no effective step."""
-    if known.rule is None or not has("stability"):
+    if facts.rule is None or not has("stability"):
         raise UserError("the module instruments.stability is not installed")
     from grposcope.instruments.stability import stability
 
-    rule = known.rule
+    rule = facts.rule
     step = stability.effective_step(rule.optimizer, rate, rule.momentum, rule.rms_gradient)
     return stability.check(replace(rule, step=step, interval=steps))
 

@@ -39,7 +39,7 @@ def check(quantities: Quantities) -> Finding:
     """The share of late steps that have no gradient, above MANY."""
     norm = quantities.require("grad_norm", SHORT)
     empty = (~live(norm.values)).astype(float)
-    first, last = (float(empty[levels.rows(len(empty), part)].mean()) for part in (EARLY, LATE))
+    first, last = (float(empty[levels.rows(len(empty), span)].mean()) for span in (EARLY, LATE))
     key, count = quantities.key(norm.name), int(empty.sum())
     evidence = (Sign(f"late steps without a gradient, last {1 - LATE[0]:.0%}", last, column=norm.name),)
     if last < MANY:

@@ -26,7 +26,7 @@ from grposcope.signs.settings.names import group_size
 from grposcope.signs.settings.verl import ESTIMATOR, ROLLOUT
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """verl trains PPO with a critic unless the estimator is named."""
     group = group_size(config) or 1
     if not config.says(ESTIMATOR) and config.get(ESTIMATOR) == "gae" and group > 1:

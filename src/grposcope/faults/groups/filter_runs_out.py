@@ -67,14 +67,14 @@ def check(quantities: Quantities) -> Finding:
     return fact(True, because, evidence, explains=("starved", "saturated"), brief=brief)
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Batches that dynamic sampling will need at the success rate, against those that are allowed."""
     most, group = config.number(FILTER + "max_num_gen_batches"), group_size(config)
     train = config.number("data.train_batch_size")
     if not config.on(FILTER + "enable") or not most or most <= 0 or group is None or group < 2 or not train:
         return
     drawn = config.number("data.gen_batch_size") or train
-    share, basis, solved = expected(group, known)
+    share, basis, solved = expected(group, facts)
     if share is None:
         yield cannot_tell(basis, "success rate")
         return

@@ -28,7 +28,7 @@ from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A group size of 2 where the rollouts of a prompt are compared."""
     key = key_of(config, GROUP_SIZE)
     group = group_size(config)

@@ -30,12 +30,12 @@ from grposcope.signs.settings.names import GROUP_SIZE, group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Division by the group's deviation at G = 3; of G = 2 `group of two` tells. What it does at other sizes."""
     key, group = scaled_by_group(config), group_size(config)
     if not key or group is None or group < SCALE_ALONE or not group_relative(config):
         return
-    because = f"with rewards of two values, {standardizing.effect(group, known.success)}"
+    because = f"with rewards of two values, {standardizing.effect(group, facts.success)}"
     if group > SCALE_ALONE:
         yield fact(False, because)
         return

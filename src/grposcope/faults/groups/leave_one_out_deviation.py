@@ -29,12 +29,12 @@ from grposcope.signs.settings.names import group_size
 BASELINE, SCALED = "grpo.use_leave_one_out_baseline", "grpo.normalize_rewards"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Both switches on; worse where an earlier run has rewards that float32 cannot hold exactly."""
     group = group_size(config)
     if not (config.on(BASELINE) and config.on(SCALED)) or not group:
         return
-    rewards = known.run.groups.rewards if known.run is not None else np.empty(0)
+    rewards = facts.run.groups.rewards if facts.run is not None else np.empty(0)
     inexact = bool(np.any(rewards.astype(np.float32) * 1024 % 1))  # 0, ¼, 1 are held exactly, 0.35 is not
     yield fact(
         True,
@@ -42,7 +42,7 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
         f"{group - 1}, which is 0: this gave ±10⁶ before NeMo-RL #1519 (November 2025). Later versions do not divide "
         "the advantage of such a rollout, but rewards that float32 cannot hold exactly, such as 0.35, still gave "
         "advantages of 4,000 times their size in 2026"
-        + (f"; {known.run.meta.name} has such rewards" if inexact and known.run is not None else ""),
+        + (f"; {facts.run.meta.name} has such rewards" if inexact and facts.run is not None else ""),
         config.signs(BASELINE, SCALED),
         grade="warning" if inexact else "note",
         brief="advantages can be far too large",

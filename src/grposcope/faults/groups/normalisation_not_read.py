@@ -31,7 +31,7 @@ DEFAULTS = {"normalize_rewards": True, "use_leave_one_out_baseline": True}
 """What the estimator takes where it is given nothing."""
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Settings at the former place that differ from what the estimator then takes, in a file that inherits nothing."""
     if config.says("defaults") or any(key.startswith("grpo.adv_estimator.") for key in config.given):
         return

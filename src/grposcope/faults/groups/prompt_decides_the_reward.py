@@ -84,9 +84,9 @@ def _widest(quantities: Quantities) -> MetricSeries | None:
     for name in ("reward_std_batch", "reward_std_unclear"):  # within dead groups there is no spread
         spreads += [series] if (series := quantities.column(name)) is not None and len(series) >= LEAST else []
     spreads += [made for made in (_range(quantities), _of_groups(quantities)) if made is not None]
-    wide = [one for one in spreads if np.mean(one.values > NO_SPREAD) >= ROWS]
-    parts = [one for one in wide if one.name.startswith("component_std/")]
-    return max(parts or wide[:1], key=lambda one: float(np.median(one.values)), default=None)
+    wide = [spread for spread in spreads if np.mean(spread.values > NO_SPREAD) >= ROWS]
+    parts = [spread for spread in wide if spread.name.startswith("component_std/")]
+    return max(parts or wide[:1], key=lambda spread: float(np.median(spread.values)), default=None)
 
 
 def _range(quantities: Quantities) -> MetricSeries | None:

@@ -37,9 +37,9 @@ RARE = 0.02
 """Share of live groups with a tiny spread up to which they hardly matter."""
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Groups with hardly any spread in an earlier run, or several rewards of which some may have hardly any."""
-    if config.get(AGGREGATION) == "normalize_then_sum" and count(config) > 1 and drawn(config, known) is None:
+    if config.get(AGGREGATION) == "normalize_then_sum" and count(config) > 1 and drawn(config, facts) is None:
         yield fact(
             True,
             "each reward is divided by its own standard deviation before the rewards are added: one that varies in "
@@ -52,7 +52,7 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     key = scaled_by_group(config)
     if not key:
         return
-    run = known.run
+    run = facts.run
     if run is not None and len(run.groups) and len(set(run.groups.sizes.tolist())) == 1 and run.groups.sizes[0] > 1:
         yield from _measured(config, key, run.groups.rewards.reshape(len(run.groups), -1), run.meta.name)
     elif config.reward_functions is not None and config.reward_functions > 1:

@@ -27,7 +27,7 @@ MASK = "mask_truncated_completions"
 REMEDY = "watch completions/clipped_ratio, and raise max_completion_length if it is above 0.1"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The mask is on."""
     if config.on(MASK):
         yield fact(

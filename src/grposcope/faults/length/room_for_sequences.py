@@ -30,7 +30,7 @@ BOTH = ("data.max_prompt_length", "data.max_response_length")
 ROOM, TOKENS = ROLLOUT + "max_model_len", ACTOR + "ppo_max_token_len_per_gpu"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The sum of both lengths against the engine's, and verl's micro-batch of tokens."""
     if config.dialect.name == "trl":
         yield from _trl(config)

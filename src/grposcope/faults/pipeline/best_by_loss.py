@@ -30,7 +30,7 @@ KEEPS, METRIC = "load_best_model_at_end", "metric_for_best_model"
 REMEDY = f"set {METRIC} to eval_reward and greater_is_better to true, or keep the last checkpoint"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The best model is loaded at the end, by the loss."""
     metric = config.get(METRIC)
     if not config.on(KEEPS) or METRIC in config.opaque or metric not in (None, "loss", "eval_loss"):

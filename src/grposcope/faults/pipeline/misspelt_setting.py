@@ -42,7 +42,7 @@ def trl_names(dialect: Dialect) -> frozenset[str]:
     return frozenset({*dialect.keys, *dialect.defaults, *FURTHER})
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A name that is none, in a call of GRPOConfig or a file for it."""
     names = trl_names(config.dialect)
     for key in (*config.given, *config.opaque):

@@ -29,7 +29,7 @@ USUAL = 0.001
 """verl's default of both coefficients, which stays in many scripts that want no penalty."""
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A coefficient beside both switches off."""
     if not (config.off(IN_LOSS) and config.off(IN_REWARD)):
         return

@@ -91,14 +91,16 @@ def check(quantities: Quantities) -> Finding:
 
 def _subtracted(quantities: Quantities, kl: MetricSeries) -> Finding | None:
     """That the loss is the KL times a number below 0: the term has the wrong sign; None where it is not."""
-    found = loss_as_multiple(quantities, "kl")
-    if found is None or found.coefficient >= 0:
+    multiple = loss_as_multiple(quantities, "kl")
+    if multiple is None or multiple.coefficient >= 0:
         return None
-    evidence = (Sign("loss over KL, median row", found.coefficient, limit="above 0 for a penalty", column=found.loss),)
-    brief = f"{quantities.key(found.loss)} is {number(found.coefficient)} × {quantities.key(found.of)}"
+    evidence = (
+        Sign("loss over KL, median row", multiple.coefficient, limit="above 0 for a penalty", column=multiple.loss),
+    )
+    brief = f"{quantities.key(multiple.loss)} is {number(multiple.coefficient)} × {quantities.key(multiple.of)}"
     because = (
-        f"{brief} in the {found.rows} rows that have a KL: the KL term is subtracted from the loss, so that every step "
-        "leads away from the start"
+        f"{brief} in the {multiple.rows} rows that have a KL: the KL term is subtracted from the loss, so that every "
+        "step leads away from the start"
     )
     return fact(True, because, evidence, explains=FOLLOWS, brief=brief, remedy=CHECK)
 
@@ -125,7 +127,7 @@ def _feedback(kl: MetricSeries) -> float | None:
         return None
     half = len(logs) // 2
     slope, explained = straight(logs.steps, logs.values)
-    halves = [straight(logs.steps[part], logs.values[part])[0] for part in (slice(0, half), slice(half, None))]
+    halves = [straight(logs.steps[span], logs.values[span])[0] for span in (slice(0, half), slice(half, None))]
     rise = slope * float(logs.steps[-1] - logs.steps[0])
     by_power = straight(np.log(np.arange(1.0, len(logs) + 1)), logs.values)[1]
     even = min(halves) > 0.5 * max(halves) > 0
@@ -138,7 +140,7 @@ def _unheld(kl: MetricSeries) -> bool:
     """Whether the KL rises in the second half as it does in the first, without turning back."""
     n = len(kl)
     width = max(n // 10, min(SHORT, n // 3))
-    first, middle, last = (float(part.mean()) for part in (
+    first, middle, last = (float(values.mean()) for values in (
         kl.values[:width], kl.values[(n - width) // 2 : (n + width) // 2], kl.values[-width:]
     ))  # fmt: skip
     return last - middle > UNHELD * (middle - first) > 0

@@ -29,7 +29,7 @@ from grposcope.faults.known import Known
 from grposcope.signs.settings import kl
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """k1 in the loss; of other estimators what they pull towards."""
     for term in kl.terms(config):
         because = term.climbs()

@@ -59,10 +59,10 @@ def check(quantities: Quantities) -> Finding:
             return fact(True, because, (Sign("coefficient of the KL", ratio),), step,
                         brief=f"KL coefficient {number(ratio)} since step {step:,}",
                         explains=("gradient explosion", "low learning rate", "no learning"))  # fmt: skip
-    found, stated = loss_as_multiple(quantities, "kl"), quantities.run.setting("kl")
-    if found is None and not isinstance(stated, int | float):
+    multiple, stated = loss_as_multiple(quantities, "kl"), quantities.run.setting("kl")
+    if multiple is None and not isinstance(stated, int | float):
         return cannot_tell("no coefficient of a KL term is logged")
-    coefficient = float(stated) if found is None else found.coefficient
+    coefficient = float(stated) if multiple is None else multiple.coefficient
     late, outcome = kl.level(LATE).value, run_outcome.of_run(quantities.run)
     evidence = (
         Sign("coefficient of the KL", coefficient, limit=f"usual up to 0.1, held from {STRONG:g}"),
@@ -75,7 +75,7 @@ def check(quantities: Quantities) -> Finding:
     key = quantities.key(kl.name)
     how = (
         f"the loss is {number(coefficient)} × {key}"
-        if found is not None
+        if multiple is not None
         else f"the coefficient is {number(coefficient)}"
     )
     because = (
@@ -86,7 +86,7 @@ def check(quantities: Quantities) -> Finding:
                 explains=("low learning rate", "no learning"))  # fmt: skip
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A coefficient of the KL in the loss of STRONG or more."""
     value = by_our_names(config).get("kl")
     key = next(

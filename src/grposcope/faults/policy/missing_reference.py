@@ -26,7 +26,7 @@ from grposcope.faults.known import Known
 SYNC = "sync_ref_model"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A reference to be synchronised beside beta = 0, or beside adapters."""
     if not config.on(SYNC):
         return

@@ -27,7 +27,7 @@ from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD
 from grposcope.signs.settings.verl import ESTIMATOR
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A penalty in the reward beside the estimator grpo."""
     if config.on(IN_REWARD) and config.get(ESTIMATOR) == "grpo":
         yield fact(

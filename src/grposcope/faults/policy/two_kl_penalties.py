@@ -25,7 +25,7 @@ from grposcope.faults.known import Known
 from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD, LOSS_COEFFICIENT, REWARD_COEFFICIENT
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Both penalties on, each with a coefficient."""
     loss, reward = config.number(LOSS_COEFFICIENT), config.number(REWARD_COEFFICIENT)
     if config.on(IN_LOSS) and config.on(IN_REWARD) and loss and reward:

@@ -25,7 +25,7 @@ from grposcope.faults.known import Known
 from grposcope.signs.settings.kl import PENALTIES
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A switch that is on beside a coefficient of 0."""
     for switch, coefficient in PENALTIES:
         if config.on(switch) and config.number(coefficient) == 0:

@@ -43,7 +43,7 @@ def of_reading(run: Run) -> Iterator[Finding]:
     if not (told := sentences(run)) or run.reading is None:
         return
     wrong = [defect(name, run.meta.engine) for name in run.reading.defects]
-    keys = [key for one in wrong for key in one.keys]
+    keys = [key for defect in wrong for key in defect.keys]
     yield fact(
         True,
         "; ".join(told),
@@ -53,9 +53,9 @@ def of_reading(run: Run) -> Iterator[Finding]:
     )
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """What the earlier run logged wrongly, and so will this one unless the trainer is of another version."""
-    run = known.run
+    run = facts.run
     if run is None or run.reading is None or run.meta.engine != config.dialect.name:
         yield cannot_tell(f"this needs the log of an earlier run of {config.dialect.title}", "earlier run")
         return

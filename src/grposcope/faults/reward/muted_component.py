@@ -45,23 +45,25 @@ def check(quantities: Quantities) -> Finding:
         return cannot_tell("the rewards of single rollouts are not logged", "groups")
     if what is None or not what.weights.live:
         few = [
-            one for name in quantities.run.table if name.startswith("component/") and (one := quantities.column(name))
+            component
+            for name in quantities.run.table
+            if name.startswith("component/") and (component := quantities.column(name))
         ]
         return cannot_tell(quantities.absent_components(2)) if len(few) > 1 else fact(False, "there is one reward")
     largest = dict(zip(what.rollouts.given.names, np.nanmax(what.rollouts.given.rewards, 0).tolist(), strict=True))
     muted = [
-        one for one in what.weights.components
-        if one.muted and not (largest[one.name] > 0 and one.mean > REACHED * largest[one.name])
+        component for component in what.weights.components
+        if component.muted and not (largest[component.name] > 0 and component.mean > REACHED * largest[component.name])
     ]  # fmt: skip
     if not muted or not what.rollouts.known:
         return fact(False, "every reward whose weight is known has about the weight it was given")
-    worst = min(muted, key=lambda one: one.share.value / one.intended_share)
+    worst = min(muted, key=lambda component: component.share.value / component.intended_share)
     name = visible(worst.name, 40)
     asked, has_now = percent(worst.intended_share), percent(worst.share.value, 1)
     evidence = tuple(
-        Sign(f"share of {one.name} in the advantage", one.share.value, one.share.se,
-                 f"limit {MUTED:g} × {percent(one.intended_share)}")
-        for one in muted
+        Sign(f"share of {component.name} in the advantage", component.share.value, component.share.se,
+                 f"limit {MUTED:g} × {percent(component.intended_share)}")
+        for component in muted
     )  # fmt: skip
     because = f"{name} should have {asked} of the weight in the advantage and has {has_now}"
     return fact(True, because, evidence, brief=f"{visible(name, 30)} weighs {has_now}, not {asked}")

@@ -67,7 +67,7 @@ def check(quantities: Quantities) -> Finding:
     reward = quantities.require("reward")
     scores = heldout_scores(quantities)
     tests = [
-        *(test for held in scores for test in _against(quantities, held, reward)),
+        *(test for heldout in scores for test in _against(quantities, heldout, reward)),
         *against_parts(quantities, reward),
     ]
     missing = () if scores else ("evaluation",)
@@ -79,7 +79,7 @@ def check(quantities: Quantities) -> Finding:
     if scores and (drawn := learned_by_heart(quantities)):
         because = f"{least.because}; {drawn}, which is enough to learn them by heart"
         return replace(least, fault="held-out decline", because=because, remedy=BY_HEART, missing=missing)
-    unlike = [held.title for held in scores if held.follows is None]
+    unlike = [heldout.title for heldout in scores if heldout.follows is None]
     if unlike and least.p >= GOES_ON:
         note = (
             f"{unlike[0]} is not on the scale of the reward: this rule detects whether it falls, but not whether it "
@@ -148,8 +148,8 @@ def up_to(reward: MetricSeries, score: MetricSeries) -> tuple[MetricSeries, str]
     rows = reward.steps <= last
     if run_outcome.is_current(score, reward) or rows.sum() < LEAST:
         return reward, ""
-    kept = MetricSeries(reward.name, reward.steps[rows], reward.values[rows])
-    return kept, f", both up to step {int(last):,}, where the evaluations end"
+    heldout_rows = MetricSeries(reward.name, reward.steps[rows], reward.values[rows])
+    return heldout_rows, f", both up to step {int(last):,}, where the evaluations end"
 
 
 def score_levels(title: str, outcome: Outcome) -> tuple[Sign, Sign]:
@@ -158,10 +158,10 @@ def score_levels(title: str, outcome: Outcome) -> tuple[Sign, Sign]:
     return Sign(f"{title}, best", best.value, best.se), Sign(f"{title}, at the end", end.value, end.se)
 
 
-def best_evaluation(held: MetricSeries) -> int:
+def best_evaluation(heldout: MetricSeries) -> int:
     """Step of the best evaluation, smoothed over three, after which the held-out score falls behind."""
-    smooth = np.convolve(np.pad(held.values, 1, "edge"), np.ones(3) / 3, "valid")
-    return int(held.steps[int(np.argmax(smooth))])
+    smooth = np.convolve(np.pad(heldout.values, 1, "edge"), np.ones(3) / 3, "valid")
+    return int(heldout.steps[int(np.argmax(smooth))])
 
 
 FAULT = Fault(

@@ -24,7 +24,7 @@ from grposcope.faults.checks.effective_weights import WEIGHTS
 from grposcope.faults.known import Known
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """One weight per reward function, and not all of them 0."""
     weights, functions = config.get(WEIGHTS), config.reward_functions
     if not isinstance(weights, list):

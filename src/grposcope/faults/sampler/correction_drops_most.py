@@ -36,7 +36,7 @@ def check(quantities: Quantities) -> Finding:
     masked = _masked(quantities)
     if masked is None:
         return cannot_tell("no share masked by a correction is logged")
-    first, last = (float(masked.values[level.rows(len(masked), part)].mean()) for part in (EARLY, LATE))
+    first, last = (float(masked.values[level.rows(len(masked), span)].mean()) for span in (EARLY, LATE))
     evidence = [Sign("share masked, last fifth", last, limit=f"too many from {MOST:.2g}", column=masked.name)]
     if min(first, last) < MOST:
         return fact(False, f"{last:.0%} are masked", tuple(evidence))

@@ -66,14 +66,16 @@ def _replaced(quantities: Quantities) -> Finding | None:
     kl, reward = distance(quantities), quantities.get("reward", LEAST)
     if kl is None or reward is None:
         return None
-    step, lost = since_step(kl, 1), since_step(reward, -1)
+    step, lost = _since_step(kl, 1), _since_step(reward, -1)
     if step is None or lost is None or abs(step - lost) > 1:
         return None
     before, after = (float(np.median(kl.values[rows])) for rows in (kl.steps < step, kl.steps >= step))
     if after < max(TIMES * before, FAR):
         return None
-    others = [one for name in OTHERS if (one := quantities.get(name, LEAST)) is not None]
-    too = [quantities.key(one.name) for one in others if (at := since_step(one)) is not None and abs(at - step) <= 1]
+    others = [other for name in OTHERS if (other := quantities.get(name, LEAST)) is not None]
+    too = [
+        quantities.key(other.name) for other in others if (at := _since_step(other)) is not None and abs(at - step) <= 1
+    ]
     if not too:
         return None
     went = quantities.went(kl.name, before, after)
@@ -88,7 +90,7 @@ def _replaced(quantities: Quantities) -> Finding | None:
     )  # fmt: skip
 
 
-def since_step(series: MetricSeries, direction: int = 0) -> int | None:
+def _since_step(series: MetricSeries, direction: int = 0) -> int | None:
     """The step from which a metric is at another level, all at once; None where it is not so."""
     row = at_once(series.values, direction)
     return None if row is None else int(series.steps[row])

@@ -52,7 +52,7 @@ FOLLOWS = ("prompt decides the reward", "lost gradient", "starved", "saturated",
 SAME = "all rollouts of a prompt are the same text, so every group is dead"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A temperature of 0, or verl without sampling."""
     key = key_of(config, TEMPERATURE)
     if by_our_names(config).get("temperature") == 0:

@@ -67,29 +67,29 @@ def _below_its_evaluation(quantities: Quantities) -> Finding:
     """Without a temperature in the log: first rows that are paid a fifth of what the first evaluation scores, at a high
     entropy."""
     reward, entropy = quantities.get("reward", LEAST), quantities.get("entropy", LEAST)
-    held = next(iter(heldout_scores(quantities)), None)
-    if reward is None or entropy is None or held is None:
+    heldout = next(iter(heldout_scores(quantities)), None)
+    if reward is None or entropy is None or heldout is None:
         return cannot_tell("the temperature is not logged")
     paid, nats = (float(series.values[:FIRST].mean()) for series in (reward, entropy))
-    score = float(held.score.values[0])
-    shares = min(held.score.values.min(), reward.values.min()) >= 0 and max(score, paid) <= 1
-    begins = held.score.steps[0] <= reward.steps[FIRST - 1]
+    score = float(heldout.score.values[0])
+    shares = min(heldout.score.values.min(), reward.values.min()) >= 0 and max(score, paid) <= 1
+    begins = heldout.score.steps[0] <= reward.steps[FIRST - 1]
     rises = run_outcome.of_reward(quantities).direction == "up"
     if not (shares and begins and score >= SEEN and paid <= LESS * score and nats >= UNSURE) or rises:
         return fact(False, "the first rows are not far below the first evaluation")
     evidence = (
-        Sign(f"{held.title}, first", score), Sign("reward, first rows", paid, column=reward.name),
+        Sign(f"{heldout.title}, first", score), Sign("reward, first rows", paid, column=reward.name),
         Sign(f"{entropy.name}, first rows", nats, limit=f"high from {UNSURE:g}", column=entropy.name),
     )  # fmt: skip
     because = (
-        f"{held.title} is {percent(score)} at first where rollouts are paid {number(paid)}, at an entropy of "
+        f"{heldout.title} is {percent(score)} at first where rollouts are paid {number(paid)}, at an entropy of "
         f"{number(nats)} nats: so it is when training samples at a far higher temperature than the evaluation"
     )
     brief = f"rollouts are paid {number(paid)} where the evaluation scores {percent(score)}"
     return fact(True, because, evidence, brief=brief, explains=FOLLOWS)
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A temperature of HOT or more."""
     value, key = by_our_names(config).get("temperature"), key_of(config, TEMPERATURE)
     if isinstance(value, int | float) and value >= HOT:

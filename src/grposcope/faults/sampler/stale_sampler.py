@@ -31,7 +31,7 @@ CORRECTIONS = ("use_tis", "use_rollout_logprobs", "keep_old_actor")
 """Settings of slime by which rollouts of older weights are weighed by who drew them."""
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """slime's asynchronous loop, with nothing that corrects for the weights that drew a batch."""
     if not config.on("train_async") or any(config.on(name) for name in CORRECTIONS):
         return

@@ -35,7 +35,7 @@ TOP_K = {name: key.replace("top_p", "top_k") for name, key in TOP_P.items()}
 """The keys of nucleus and top-k sampling."""
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Rollouts that are drawn from the likeliest tokens alone."""
     p, k = TOP_P[config.dialect.name], TOP_K[config.dialect.name]
     mass, tokens = config.number(p), config.number(k)

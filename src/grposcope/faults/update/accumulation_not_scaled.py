@@ -34,7 +34,7 @@ BY_TOKENS = ("dapo", "cispo", "vespo")
 PASSES, ROLLED = "gradient_accumulation_steps", "steps_per_generation"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A loss divided by the tokens of a batch of rollouts, and steps of another number of passes."""
     passes, rolled = config.whole(PASSES), config.whole(ROLLED) if config.says(ROLLED) else None
     if config.get("loss_type") not in BY_TOKENS or not passes or not rolled or passes == rolled:

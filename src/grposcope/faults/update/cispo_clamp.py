@@ -26,7 +26,7 @@ from grposcope.core.settings import Settings
 from grposcope.faults.known import Known
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A limit below 1 on the ratio itself."""
     if config.get("loss_type") != "cispo":
         return
@@ -35,10 +35,10 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
     if limit is None:
         yield cannot_tell(f"{key} is not known", key)
     elif limit < 1:
-        given = "" if config.says("epsilon_high") else "epsilon_high is not set, so it equals epsilon: "
+        remark = "" if config.says("epsilon_high") else "epsilon_high is not set, so it equals epsilon: "
         yield fact(
             True,
-            f"{given}the ratio itself is clamped at {limit:g}, so an unchanged token (ratio 1) keeps only "
+            f"{remark}the ratio itself is clamped at {limit:g}, so an unchanged token (ratio 1) keeps only "
             f"{limit:g} of its weight: this acts as a smaller learning rate without importance weights",
             config.signs("loss_type", key),
             grade="warning",

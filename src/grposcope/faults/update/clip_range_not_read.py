@@ -27,7 +27,7 @@ RATIO = ACTOR + "clip_ratio"
 SIDES = (ACTOR + "clip_ratio_low", ACTOR + "clip_ratio_high")
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A clip_ratio beside two sides that differ from it."""
     sides = [side for side in SIDES if config.get(side) is not None]
     if not config.says(RATIO) or len(sides) < 2:

@@ -52,7 +52,7 @@ def check(quantities: Quantities) -> Finding:
     values = both.values if both is not None else low + high if low is not None and high is not None else None
     values = values[np.isfinite(values)] if values is not None else None
     if values is None or len(values) < SHORT:
-        rows = max((len(one) for name in VARIANTS["clip"] if (one := quantities.column(name))), default=0)
+        rows = max((len(series) for name in VARIANTS["clip"] if (series := quantities.column(name))), default=0)
         because = too_few(rows, "clip fraction", SHORT) if rows else "no clip fraction is logged"
         return cannot_tell(because, *(() if rows else ("clip_fraction",)))
     over = levels.level(values, LATE, HELD)
@@ -71,9 +71,9 @@ def _takes_the_gradient(quantities: Quantities, clipped: Floats) -> Finding:
     none, some = norm.values[clipped == 0], norm.values[clipped >= SOME]
     if min(len(none), len(some)) < SHORT:
         return measured(1.0, "too few rows without clipped tokens, or with them")
-    first, last = (float(np.median(part)) for part in (none, some))
+    first, last = (float(np.median(values)) for values in (none, some))
     share, key = float(np.median(clipped[clipped >= SOME])), quantities.key(norm.name)
-    error = float(np.sqrt(sum(np.var(np.log(part), ddof=1) / len(part) for part in (none, some))))
+    error = float(np.sqrt(sum(np.var(np.log(values), ddof=1) / len(values) for values in (none, some))))
     gap = float(np.mean(np.log(some)) - np.mean(np.log(none))) - float(np.log(KEPT))
     because = (
         f"{key} is {number(first)} in the {len(none)} rows in which no token is clipped and {number(last)} in the "

@@ -36,7 +36,7 @@ TINY = 1e-3
 """A size that about one weight in twenty-five is below, so that nearly all steps are rounded away."""
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Weights in bfloat16 beside a learning rate that moves only small ones; steps of Adam are about the rate."""
     key = _half_precision(config)
     rate = config.number(key_of(config, LEARNING_RATE))

@@ -40,7 +40,7 @@ FAR = 10
 """Times these from which a learning rate is more than unusual."""
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate beyond what others train with."""
     key = key_of(config, LEARNING_RATE)
     rate = config.number(key)

@@ -31,7 +31,7 @@ KEYS = {
 """The keys of the clip range."""
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A clip range other than the default beside one step on a batch; TRL's vLLM and cispo have other uses for it."""
     if config.on("use_vllm") or config.get("loss_type") == "cispo":
         return
@@ -40,7 +40,7 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
         for key in KEYS[config.dialect.name]
         if config.says(key) and config.number(key) not in (None, config.dialect.defaults.get(key))
     ]
-    if chosen and interval(config, known.world) == 1:
+    if chosen and interval(config, facts.world) == 1:
         yield fact(
             True,
             "each batch of rollouts is used for one optimiser step, at which every ratio is 1",

@@ -26,7 +26,7 @@ from grposcope.faults.reward.token_level_rewards import CHANGE
 from grposcope.signs.settings.verl import ESTIMATOR, OUTCOME_ONLY
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A gamma or lam other than 1 beside an estimator of outcomes."""
     estimator = config.get(ESTIMATOR)
     keys = ("algorithm.gamma", "algorithm.lam")

@@ -66,7 +66,7 @@ def check(quantities: Quantities) -> Finding:
     return fact(True, because, tuple(evidence), brief=f"{quantities.key(kl.name)} is {late:.1e}: hardly moved")
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate for all weights that adapters are given."""
     key = key_of(config, LEARNING_RATE)
     rate = config.number(key)

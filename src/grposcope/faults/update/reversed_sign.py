@@ -35,26 +35,26 @@ FOLLOWS = (
 def check(quantities: Quantities) -> Finding:
     """A reward that falls from the first steps on, near the start of the policy."""
     reward = quantities.require("reward", LEAST)
-    found = fall(quantities)
-    if found is None and quantities.get("kl", LEAST) is None:
+    drop = fall(quantities)
+    if drop is None and quantities.get("kl", LEAST) is None:
         quantities.require("kl", LEAST)
-    if found is None:
+    if drop is None:
         return measured(1.0, "the reward does not fall from the first steps on near the start of the policy")
-    near = [] if found.kl is None else [f"the KL to the start is {number(found.kl)} nats per token"]
-    same = [f"{listed(found.beside)} {'is' if len(found.beside) == 1 else 'are'} as at first"] if found.beside else []
+    near = [] if drop.kl is None else [f"the KL to the start is {number(drop.kl)} nats per token"]
+    same = [f"{listed(drop.beside)} {'is' if len(drop.beside) == 1 else 'are'} as at first"] if drop.beside else []
     because = (
-        f"the reward falls from the first steps on, from {number(found.first)} to {number(found.low)} at step "
-        f"{found.step:,}, where {' and '.join([*near, *same])}: so it is when advantages or the loss have the opposite "
+        f"the reward falls from the first steps on, from {number(drop.first)} to {number(drop.low)} at step "
+        f"{drop.step:,}, where {' and '.join([*near, *same])}: so it is when advantages or the loss have the opposite "
         "sign"
     )
-    seen = () if found.kl is None else (Sign("KL where it has fallen", found.kl, limit=f"near up to {NEAR:g}"),)
+    seen = () if drop.kl is None else (Sign("KL where it has fallen", drop.kl, limit=f"near up to {NEAR:g}"),)
     evidence = (
         *seen,
-        Sign("reward in the first rows", found.first, column=reward.name),
-        Sign(f"reward at step {found.step:,}", found.low, limit=f"fallen at {LEFT:g} of the first", column=reward.name),
+        Sign("reward in the first rows", drop.first, column=reward.name),
+        Sign(f"reward at step {drop.step:,}", drop.low, limit=f"fallen at {LEFT:g} of the first", column=reward.name),
     )
     p = reward.change(EARLY, LATE).p_down
-    where = "" if found.kl is None else f", at a KL of {number(found.kl)}"
+    where = "" if drop.kl is None else f", at a KL of {number(drop.kl)}"
     brief = f"the reward falls from the first steps on{where}"
     return measured(p, because, evidence, brief=brief, explains=FOLLOWS)
 

@@ -35,9 +35,9 @@ CLIPPED = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo")
 """Losses of TRL with the clip of PPO, which delta bounds."""
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Several updates on a batch, and no delta."""
-    several, loss = interval(config, known.world) or 1, config.get("loss_type")
+    several, loss = interval(config, facts.world) or 1, config.get("loss_type")
     if several < 2 or config.says("delta") or (loss is not None and loss not in CLIPPED):
         return
     yield fact(

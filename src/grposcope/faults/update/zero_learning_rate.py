@@ -27,7 +27,7 @@ from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate that is not above 0."""
     key = key_of(config, LEARNING_RATE)
     rate = config.number(key)

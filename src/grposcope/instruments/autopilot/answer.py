@@ -36,7 +36,7 @@ def section(runs: Sequence[Run]) -> Answer | None:
     policy = parse(told) if isinstance(told, str) and told != "off" else AutopilotPolicy()
     if all(one.setting == "group" for one in story.decisions):
         policy = replace(policy, mode="off" if told == "off" else policy.mode)
-    return of_story(run, story, policy)
+    return _of_story(run, story, policy)
 
 
 def of_run(run: Run, settings: AdviceSettings | None = None) -> Answer:
@@ -50,7 +50,7 @@ def of_run(run: Run, settings: AdviceSettings | None = None) -> Answer:
             "Cannot tell: the run has no rewards.",
             missing=["Log the mean reward of every step, or better the rewards of every group."],
         )
-    found = of_story(run, replay(run, policy), policy, would=True)
+    found = _of_story(run, replay(run, policy), policy, would=True)
     missing = []
     if len(run.evaluations) and not run.evaluations.n.any():
         missing.append(
@@ -64,7 +64,7 @@ def of_run(run: Run, settings: AdviceSettings | None = None) -> Answer:
     return replace(found, missing=[*found.missing, *missing])
 
 
-def of_story(run: Run, story: Story, policy: AutopilotPolicy, would: bool = False) -> Answer:
+def _of_story(run: Run, story: Story, policy: AutopilotPolicy, would: bool = False) -> Answer:
     """The decisions in a run, and beside them what is failing in the whole of it.
 
     would: whether they are what would have been done, not what was.

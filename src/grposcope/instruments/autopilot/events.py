@@ -23,9 +23,9 @@ class Story:
     decisions: Sequence[Decision] = ()
     outcomes: Sequence[FollowUp] = ()
 
-    def outcome(self, one: Decision) -> FollowUp | None:
+    def outcome(self, decision: Decision) -> FollowUp | None:
         """What became of a decision; None where that is not known."""
-        return next((each for each in self.outcomes if each.of == one.step), None)
+        return next((each for each in self.outcomes if each.of == decision.step), None)
 
 
 def append(folder: Path, event: Decision | FollowUp) -> None:
@@ -52,15 +52,15 @@ def read(folder: Path) -> Story | None:
         where = f"{path}, line {number}"
         row = json_object(line, where)
         try:
-            one = _event(row, where)
+            event = _event(row, where)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"{where} is not an event of an autopilot ({type(error).__name__}: {error}); delete it"
             ) from None
-        if isinstance(one, FollowUp):
-            outcomes.append(one)
+        if isinstance(event, FollowUp):
+            outcomes.append(event)
         else:
-            decisions.append(one)
+            decisions.append(event)
     return Story(decisions, outcomes)
 
 
@@ -70,10 +70,10 @@ def cut_back(folder: Path, step: int) -> None:
     if story is None:
         return
     both: list[Decision | FollowUp] = [*story.decisions, *story.outcomes]
-    events = [one for one in both if one.step <= step]
+    events = [event for event in both if event.step <= step]
     with atomic(folder / EVENTS) as file:
-        for one in sorted(events, key=lambda each: each.step):
-            file.write(_line(one).encode())
+        for event in sorted(events, key=lambda each: each.step):
+            file.write(_line(event).encode())
 
 
 def _line(event: Decision | FollowUp) -> str:

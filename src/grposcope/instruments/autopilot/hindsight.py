@@ -95,7 +95,7 @@ def _each(
     for finding in findings:
         since = "" if finding.since is None else f" {finding.since}"
         alarm = f" (alarm at step {seen.looks[finding.fault]:,})" if finding.fault in seen.looks else ""
-        said = done_about(finding, run, story, policy, would)
+        said = _done_about(finding, run, story, policy, would)
         reasons.setdefault(said, []).append(f"{finding.fault}{since}{alarm}")
     for reason, faults in reasons.items():
         named = " and ".join(faults)
@@ -105,7 +105,7 @@ def _each(
 def left_to_others(finding: Finding, run: Run, story: Story, policy: AutopilotPolicy) -> str:
     """What a person does about an alarm on which an autopilot decided nothing, and why it did not, in sentences."""
     remedy = f"{finding.remedy[:1].upper()}{finding.remedy[1:].rstrip('.')}. " if finding.remedy else ""
-    reason = done_about(finding, run, replace(story, decisions=[]), policy, True)
+    reason = _done_about(finding, run, replace(story, decisions=[]), policy, True)
     return f"{remedy}{reason[:1].upper()}{reason[1:]}."
 
 
@@ -119,7 +119,7 @@ def _about(finding: Finding, story: Story) -> list[Decision]:
     return [each for each in story.decisions if monitor and each.fault == FAULTS[monitor]]
 
 
-def done_about(finding: Finding, run: Run, story: Story, policy: AutopilotPolicy, would: bool) -> str:
+def _done_about(finding: Finding, run: Run, story: Story, policy: AutopilotPolicy, would: bool) -> str:
     """What an autopilot did or would do about a fault that is failing, or why nothing, as a clause."""
     monitor = monitor_of(finding.fault) or ALSO.get(finding.fault, "")
     about = _about(finding, story)

@@ -62,12 +62,12 @@ ODDS = 3.0
 """Odds of a share that a bet allows in each batch, over those of the share that is too much at the end of a run."""
 
 
-def in_each_batch(share: float) -> float:
+def _in_each_batch(share: float) -> float:
     """The share that is allowed in each batch, where at the end of a run `share` is too much: ODDS times its odds."""
     return ODDS * share / (1 - share + ODDS * share)
 
 
-CUT, DEAD = in_each_batch(length.CUT), in_each_batch(dead_groups.DEAD)
+CUT, DEAD = _in_each_batch(length.CUT), _in_each_batch(dead_groups.DEAD)
 """Shares of cut completions and of dead groups that are not yet too many: 1/2 and 0.944."""
 
 
@@ -118,8 +118,8 @@ class Fall:
         """Look at the values (P,) of a batch; the evidence log e so far. Values that are not finite are left out."""
         values = values[np.isfinite(values)]
         if len(values):
-            for one in self.hypotheses:
-                one.take(values)
+            for hypothesis in self.hypotheses:
+                hypothesis.take(values)
             self.batches = [*self.batches, (step, len(values), float(values.mean()), float(values.var()))][-KEPT:]
             self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
             self._begin(step)
@@ -129,17 +129,17 @@ class Fall:
     def log_e(self) -> float:
         """Logarithm of the evidence that the mean fell below one of the limits."""
         count = len(self.hypotheses)
-        logs = [one.log_e for one in self.hypotheses]
+        logs = [hypothesis.log_e for hypothesis in self.hypotheses]
         weights = [betting.share(number) for number in range(1, count + 1)]
         return betting.log_average(np.array([*logs, 0.0]), np.array([*weights, 1 / (count + 1)]))
 
     @property
     def worst(self) -> Hypothesis | None:
         """The hypothesis that most speaks against; None before the first."""
-        return max(self.hypotheses, key=lambda one: one.log_e, default=None)
+        return max(self.hypotheses, key=lambda hypothesis: hypothesis.log_e, default=None)
 
     def _begin(self, step: int) -> None:
-        level = lower_limit(recent(self.batches))
+        level = _lower_limit(recent(self.batches))
         scale = self.high - self.low
         if math.isnan(level) or scale <= 0:
             return
@@ -151,8 +151,8 @@ class Fall:
 
     def onset(self) -> int:
         """The step of the batch with which the fall began; -1 where nothing speaks for one."""
-        one = self.worst
-        if one is None or not self.batches or self.batches[-1][0] <= one.step:
+        hypothesis = self.worst
+        if hypothesis is None or not self.batches or self.batches[-1][0] <= hypothesis.step:
             return -1
         steps, _, means, _ = (np.array(column, np.float64) for column in zip(*self.batches, strict=True))
         since = onset.between(steps, means, -1)
@@ -193,7 +193,7 @@ def recent(batches: Sequence[tuple[int, int, float, float]]) -> Sequence[tuple[i
     return batches[-count:] if count else []
 
 
-def lower_limit(batches: Sequence[tuple[int, int, float, float]]) -> float:
+def _lower_limit(batches: Sequence[tuple[int, int, float, float]]) -> float:
     """The level of these batches less SURE standard errors; NaN for fewer than LEAST values."""
     level = level_of(batches)
     return level.value - SURE * level.se if level.n >= LEAST else math.nan
@@ -228,20 +228,20 @@ class HeldoutFall:
         evaluations: Sequence[tuple[int, float, float, int]],
     ) -> tuple[int, float, float, int] | None:
         """The one with the highest lower limit; None of none."""
-        return max(evaluations, key=lambda one: one[1] - SURE * one[2], default=None)
+        return max(evaluations, key=lambda evaluation: evaluation[1] - SURE * evaluation[2], default=None)
 
-    def take(self, step: int, found: Estimate) -> float:
+    def take(self, step: int, estimate: Estimate) -> float:
         """Look at an accuracy in [0, 1]; the evidence log e so far."""
-        if not (math.isfinite(found.value) and math.isfinite(found.se)) or not 0 <= found.value <= 1:
+        if not (math.isfinite(estimate.value) and math.isfinite(estimate.se)) or not 0 <= estimate.value <= 1:
             return self.log_e
         limit = self.limit
         number = len(self.evaluations) + 1
         if math.isfinite(limit) and 0 < limit < 1:
-            factors = betting.log_factors_of_mean(found.value, found.n, limit)
+            factors = betting.log_factors_of_mean(estimate.value, estimate.n, limit)
             own = betting.log_average(factors)
             self.log_e = float(np.logaddexp(self.log_e, math.log(betting.share(number)) + own))
-        self.evaluations.append((step, found.value, found.se, found.n))
-        lowest = found.value - SURE * max(found.se, 0.5 / max(found.n, 1))
+        self.evaluations.append((step, estimate.value, estimate.se, estimate.n))
+        lowest = estimate.value - SURE * max(estimate.se, 0.5 / max(estimate.n, 1))
         if lowest > self.best:
             self.best, self.best_step = lowest, step
         return self.log_e
@@ -290,7 +290,7 @@ def state(monitor: Any) -> dict[str, Any]:
 
 def bets_of(content: Mapping[str, Any]) -> Bets:
     """The bets that JSON has, in which numbers that are not finite are strings."""
-    return Bets(content["batches"], [float(one) for one in content["logs"]])
+    return Bets(content["batches"], [float(log) for log in content["logs"]])
 
 
 def hypothesis_of(content: Mapping[str, Any]) -> Hypothesis:
@@ -300,7 +300,7 @@ def hypothesis_of(content: Mapping[str, Any]) -> Hypothesis:
 
 def fall_of(content: Mapping[str, Any]) -> Fall:
     """The monitor that `state` was made of."""
-    hypotheses = [hypothesis_of(one) for one in content["hypotheses"]]
+    hypotheses = [hypothesis_of(document) for document in content["hypotheses"]]
     batches = [(int(s), int(n), float(m), float(v)) for s, n, m, v in content["batches"]]
     low, high = float(content["low"]), float(content["high"])
     return Fall(content["fall"], batches, low, high, hypotheses)

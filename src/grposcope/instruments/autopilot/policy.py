@@ -98,28 +98,28 @@ def _unknown(key: str) -> str:
 
 def _pairs(text: str, rest: str) -> dict[str, Any]:
     """key=value pairs with commas between; monitors are joined by +."""
-    found: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
+    settings: dict[str, Any] = {}
+    for pair in filter(None, rest.split(",")):
+        key, equals, value = pair.partition("=")
         if not equals:
             raise UserError(
-                f"autopilot {visible(text)!r}: {visible(part)!r} is not a limit; write key=value, such as rollbacks=1"
+                f"autopilot {visible(text)!r}: {visible(pair)!r} is not a limit; write key=value, such as rollbacks=1"
             )
-        found[key.strip()] = value.strip().replace("+", ",")
-    return found
+        settings[key.strip()] = value.strip().replace("+", ",")
+    return settings
 
 
 def _checked(content: Mapping[str, Any], where: str) -> AutopilotPolicy:
     """The policy of these values; UserError for one that is unknown, of another type, or out of bounds."""
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in content.items():
         if key not in _KNOWN:
             raise UserError(f"{where}: {_unknown(key)}")
         try:
-            given[key] = _typed(_KNOWN[key], value)
+            values[key] = _typed(_KNOWN[key], value)
         except ValueError:
             raise UserError(f"{where}: {key} is {visible(str(value))!r}; it must be a {_KNOWN[key].__name__}") from None
-    policy = AutopilotPolicy(**given)
+    policy = AutopilotPolicy(**values)
     bounds = {
         "alpha": 0 < policy.alpha < 1,
         "fall": 0 < policy.fall < 1,
@@ -130,8 +130,8 @@ def _checked(content: Mapping[str, Any], where: str) -> AutopilotPolicy:
         "raise_after": policy.raise_after >= 0,
         "tokens": 1 <= policy.tokens <= 64,
     }
-    for key, held in bounds.items():
-        if not held:
+    for key, bound in bounds.items():
+        if not bound:
             allowed = _ALLOWED.get(key, "between 0 and 1")
             raise UserError(f"{where}: {key} is {getattr(policy, key)}; it must be {allowed}")
     if policy.mode not in MODES:

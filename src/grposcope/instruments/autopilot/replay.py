@@ -52,13 +52,13 @@ def _rewards(run: Run) -> dict[int, tuple[Floats, Floats | None]]:
             return {}
         pairs = zip(run.table["step"].tolist(), values, strict=True)
         return {int(step): (np.array([[value]]), None) for step, value in pairs if np.isfinite(value)}
-    place = np.repeat(np.arange(len(groups)), groups.sizes), np.concatenate([np.arange(n) for n in groups.sizes])
+    position = np.repeat(np.arange(len(groups)), groups.sizes), np.concatenate([np.arange(n) for n in groups.sizes])
     padded = np.full((len(groups), int(groups.sizes.max())), np.nan)
-    padded[place] = groups.rewards
+    padded[position] = groups.rewards
     cut = None
     if groups.truncated is not None:
         whole = np.full(padded.shape, np.nan)
-        whole[place] = groups.truncated
+        whole[position] = groups.truncated
         cut = np.nanmean(whole, 1, keepdims=True)
     return {
         int(step): (padded[groups.step == step], None if cut is None else cut[groups.step == step])
@@ -70,9 +70,9 @@ def _accuracies(run: Run) -> dict[int, Estimate]:
     evaluations = run.evaluations
     for name in ACCURACIES:
         if name in evaluations.metrics:
-            one = evaluations.of(name)
-            found = zip(one.step.tolist(), one.value.tolist(), one.se.tolist(), one.n.tolist(), strict=True)
-            return {int(step): Estimate(value, se, int(n)) for step, value, se, n in found}
+            series = evaluations.of(name)
+            rows = zip(series.step.tolist(), series.value.tolist(), series.se.tolist(), series.n.tolist(), strict=True)
+            return {int(step): Estimate(value, se, int(n)) for step, value, se, n in rows}
     return {}
 
 

@@ -50,21 +50,23 @@ def answers(runs: Sequence[Run], settings: PlanSettings) -> list[Answer]:
 
     What rewards alone say, the page has in its answer on dead groups; `of_run` has it for one run.
     """
-    found = {label: (run, probe) for label, run in zip(labels(runs), runs, strict=True) if (probe := planned_with(run))}
+    probed = {
+        label: (run, probe) for label, run in zip(labels(runs), runs, strict=True) if (probe := _planned_with(run))
+    }
     said: dict[str, Answer] = {}
-    known: dict[str, GroupSize] = {}
-    for label, (run, probe) in found.items():
+    sizes: dict[str, GroupSize] = {}
+    for label, (run, probe) in probed.items():
         try:
-            said[label], known[label] = _of_probe(run, probe, settings)
+            said[label], sizes[label] = _of_probe(run, probe, settings)
         except UserError as error:
             said[label] = _unknown(probe, str(error))
     if not said:
         return []
     answer = together(said)
     blocks: dict[str, GroupSize] = {}
-    if known and len(found) == 1:
-        (label,) = known
-        by_block = group_size.by_block(found[label][1])
+    if sizes and len(probed) == 1:
+        (label,) = sizes
+        by_block = group_size.by_block(probed[label][1])
         if isinstance(by_block, Unknown):
             left_out = (
                 f"Results by layer are left out, because {by_block.reason}; grposcope plan computes them when asked "
@@ -73,9 +75,9 @@ def answers(runs: Sequence[Run], settings: PlanSettings) -> list[Answer]:
             answer = replace(answer, text=[*answer.text, left_out])
         elif by_block:
             blocks = by_block
-            of_blocks = {name: asdict(one.plan) for name, one in blocks.items()}
+            of_blocks = {name: asdict(block.plan) for name, block in blocks.items()}
             answer = replace(answer, document={label: {**answer.document[label], "blocks": of_blocks}})
-    return [replace(answer, figures=_figures(runs, known, blocks if len(found) == 1 else None))]
+    return [replace(answer, figures=_figures(runs, sizes, blocks if len(probed) == 1 else None))]
 
 
 def of_run(run: Run, settings: PlanSettings) -> Answer:
@@ -83,34 +85,34 @@ def of_run(run: Run, settings: PlanSettings) -> Answer:
 
     UserError where neither says anything.
     """
-    probe = planned_with(run)
-    found = rewards_alone.answer(run, settings) if probe is None else _of_probe(run, probe, settings)[0]
+    probe = _planned_with(run)
+    answer_of_run = rewards_alone.answer(run, settings) if probe is None else _of_probe(run, probe, settings)[0]
     single = rewards_alone.of_single_rewards(run, settings)
-    return found if single is None else replace(found, tables=[*found.tables, single])
+    return answer_of_run if single is None else replace(answer_of_run, tables=[*answer_of_run.tables, single])
 
 
-def planned_with(run: Run) -> ProbeRecord | None:
+def _planned_with(run: Run) -> ProbeRecord | None:
     """The last probe of a run that kept its Gram matrix; of a folder without steps the last one in any case."""
     records = probes.of_run(run)
     if not records and run.folder is not None and (run.folder / probes.GRAM).is_file():
         return ProbeRecord(folder=run.folder)
-    kept = [record for record in records if record.gram_bytes()]
-    if not kept and (run.steps or len(run.groups)):
+    stored = [record for record in records if record.gram_bytes()]
+    if not stored and (run.steps or len(run.groups)):
         return None
-    return (kept or records or (None,))[-1]
+    return (stored or records or (None,))[-1]
 
 
 def together(said: Mapping[str, Answer]) -> Answer:
     """One answer of those of several runs: each sentence and each row of a table with the label of its run."""
     (first, *others) = said.values()
-    document = {label: one.document for label, one in said.items()}
+    document = {label: section.document for label, section in said.items()}
     if not others:
         return replace(first, document=document)
-    brief = [f"{label}: " + (f"best G = {one.numbers[0].shown}" if one.numbers else "cannot tell")
-             for label, one in said.items()]  # fmt: skip
+    brief = [f"{label}: " + (f"best G = {section.numbers[0].shown}" if section.numbers else "cannot tell")
+             for label, section in said.items()]  # fmt: skip
     merged: dict[tuple[str, ...], Table] = {}
-    for label, one in said.items():
-        for table in one.tables:
+    for label, section in said.items():
+        for table in section.tables:
             rows = [(label, *row) for row in table.rows]
             start = merged.get((table.title, *table.header), replace(table, header=("probe", *table.header), rows=()))
             merged[table.title, *table.header] = replace(start, rows=(*start.rows, *rows))
@@ -120,7 +122,7 @@ def together(said: Mapping[str, Answer]) -> Answer:
         sentence=f"{'; '.join(brief)}.",
         do="",
         text=[f"{label}: {paragraph}" for label, one in said.items() for paragraph in one.paragraphs],
-        numbers=[replace(one, name=f"{one.name}, {label}") for label in said for one in said[label].numbers],
+        numbers=[replace(number, name=f"{number.name}, {label}") for label in said for number in said[label].numbers],
         tables=list(merged.values()),
         document=document,
     )
@@ -212,8 +214,8 @@ def _recipe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[str, 
     """The recipe asked for, else that of the run or of the probe, else rloo; and its `Comparison` where recorded."""
     if settings.recipe is not None:
         if settings.recipe not in group_size.KINDS:
-            known = ", ".join(group_size.KINDS)
-            raise UserError(f"recipe {settings.recipe}: there is no such recipe; the recipes are {known}")
+            kinds = ", ".join(group_size.KINDS)
+            raise UserError(f"recipe {settings.recipe}: there is no such recipe; the recipes are {kinds}")
         return settings.recipe, ""
     recipe = run.setting("recipe") or probe.recipe or "rloo"
     if run.setting("recipe") and run.setting("advantage"):
@@ -365,26 +367,30 @@ def _interval(low: float, high: float) -> str:
 
 
 def _figures(
-    runs: Sequence[Run], known: Mapping[str, GroupSize], blocks: Mapping[str, GroupSize] | None
+    runs: Sequence[Run], sizes: Mapping[str, GroupSize], blocks: Mapping[str, GroupSize] | None
 ) -> list[Figure]:
     """Curves over G, and G* over steps; with the `blocks` of a single probe, also where its error comes from."""
     from grposcope.instruments.group_size import figures as charts
 
     order = labels(runs)
     drawn: list[Figure | None] = []
-    if known:
+    if sizes:
         plans = {
-            label: planning.optimal_group(one.moments, one.prompt_cost, one.rollout_cost, charts.SIZES)
-            for label, one in known.items()
+            label: planning.optimal_group(
+                size_plan.moments, size_plan.prompt_cost, size_plan.rollout_cost, charts.SIZES
+            )
+            for label, size_plan in sizes.items()
         }
-        decided = {label: one for label, one in known.items() if one.decided}
-        ratios = {label: {size: one.efficiency(size) for size in charts.SIZES} for label, one in decided.items()}
+        decided = {label: size_plan for label, size_plan in sizes.items() if size_plan.decided}
+        ratios = {
+            label: {size: size_plan.efficiency(size) for size in charts.SIZES} for label, size_plan in decided.items()
+        }
         drawn.append(charts.curve(plans, order))
         if blocks is not None:
-            drawn += [charts.budget(one.moments, planning.GROUPS) for one in decided.values()]
+            drawn += [charts.budget(size_plan.moments, planning.GROUPS) for size_plan in decided.values()]
         drawn.append(charts.efficiency(ratios, order))
         if blocks:
-            of_blocks = {name: one.plan for name, one in blocks.items()}
+            of_blocks = {name: block.plan for name, block in blocks.items()}
             drawn += [charts.blocks(plan, of_blocks) for plan in plans.values()]
     drawn.append(charts.over_steps({label: _over_steps(run) for label, run in zip(order, runs, strict=True)}))
     return [figure for figure in drawn if figure is not None]
@@ -396,4 +402,4 @@ def _over_steps(run: Run) -> list[tuple[int, Plan]]:
     if len(by_step) < 2:
         return []
     facts = [(step, group_size.of_probe(probe, ())) for step, probe in by_step.items()]
-    return [(step, one.plan) for step, one in facts if isinstance(one, GroupSize)]
+    return [(step, fact.plan) for step, fact in facts if isinstance(fact, GroupSize)]

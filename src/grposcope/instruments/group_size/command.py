@@ -105,7 +105,7 @@ def _read(folder: Path, arguments: argparse.Namespace) -> Run:
 
 def _groups(text: str) -> tuple[int, ...]:
     try:
-        sizes = tuple(int(part) for part in text.split(","))
+        sizes = tuple(int(word) for word in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 2,4,8") from None
     if min(sizes) < 2:
@@ -113,11 +113,11 @@ def _groups(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def _how_to_probe(place: Path, prompts: int) -> str:
+def _how_to_probe(path: Path, prompts: int) -> str:
     """The commands that measure the gradients of a run and plan from them."""
     from grposcope.logs.trainers import trl_output
 
-    if models := trl_output.models(place):
+    if models := trl_output.models(path):
         last = models[max(models)]
         return f"  grposcope probe --model {last} --task TASK --prompts {prompts} --out probe\n  grposcope plan probe"
-    return f"  grposcope probe --model {place} --prompts {prompts}\n  grposcope plan {place}"
+    return f"  grposcope probe --model {path} --prompts {prompts}\n  grposcope plan {path}"

@@ -75,9 +75,9 @@ def budget(moments: Moments, groups: Sequence[int]) -> Figure | None:
         return None
     rows, totals = [], []
     for group, split in splits.items():
-        for place, (name, part) in enumerate(zip(PARTS, (split.prompts, split.oracle, split.residual), strict=True)):
-            shown = f"{percent(part.value / split.total.value)} of the error"
-            rows.append((str(group), name, place, *rounded([group * part.value / least]), shown))
+        for index, (name, share) in enumerate(zip(PARTS, (split.prompts, split.oracle, split.residual), strict=True)):
+            shown = f"{percent(share.value / split.total.value)} of the error"
+            rows.append((str(group), name, index, *rounded([group * share.value / least]), shown))
         low, high = moments.interval(lambda s, group=group: mse.second_moment(s, group) - s.mean2)  # type: ignore[misc]
         totals.append((str(group), *rounded([group * low / least, group * high / least])))
     data = {
@@ -130,13 +130,13 @@ def efficiency(ratios: Mapping[str, Mapping[int, tuple[float, float, float]]], o
 
 def blocks(whole: Plan, by_block: Mapping[str, Plan]) -> Figure | None:
     """The optimum of each block by itself, with its interval."""
-    known = {name: plan for name, plan in {"all": whole, **by_block}.items() if not math.isnan(plan.continuous.value)}
-    if len(known) < 3:
+    planned = {name: plan for name, plan in {"all": whole, **by_block}.items() if not math.isnan(plan.continuous.value)}
+    if len(planned) < 3:
         return None
-    data = {"blocks": columns(("block", *OPTIMUM[1:]), [(name, *_optimum(plan)) for name, plan in known.items()])}
+    data = {"blocks": columns(("block", *OPTIMUM[1:]), [(name, *_optimum(plan)) for name, plan in planned.items()])}
     ticks = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64]
     x = _groups("best", alt.Axis(title="G*", grid=True, format="d", values=ticks, labelOverlap="greedy"))
-    y = alt.Y("block:N", sort=list(known)).axis(grid=False)
+    y = alt.Y("block:N", sort=list(planned)).axis(grid=False)
     shade = alt.when(alt.datum.block == "all").then(alt.value("var(--run-2)")).otherwise(alt.value("var(--run-1)"))
     optima = base.dataset("blocks").encode(x, y, color=shade)
     tips = base.tooltips(block="block", shown="G* (95%)")
@@ -148,7 +148,7 @@ def blocks(whole: Plan, by_block: Mapping[str, Plan]) -> Figure | None:
         "G* of each part of the network if only that part were trained, from the sum of its layers' Gram "
         f"matrices, with 95% intervals; {BEYOND}"
     )
-    height = max(200, 20 * len(known) + 20)
+    height = max(200, 20 * len(planned) + 20)
     return base.figure("group_size_blocks", "The optimum by block", layers, data, unit="G*", caption=text,
                        height=height)  # fmt: skip
 

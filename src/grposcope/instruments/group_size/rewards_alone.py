@@ -78,9 +78,9 @@ def of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = 
 
 def answer(run: Run, settings: PlanSettings) -> Answer:
     """Dead groups at each size from the last steps of a run; UserError where these hold nothing to plan for."""
-    if (rate := logged_rate(run, settings.last)) is not None:
+    if (rate := _logged_rate(run, settings.last)) is not None:
         return _of_rate(run, rate, settings)
-    logged, (first, last) = last_groups(run, settings.last)
+    logged, (first, last) = _last_groups(run, settings.last)
     if not any(len(set(group)) > 1 for group in logged):
         raise UserError(
             f"{run.meta.source}: all rewards are equal within every group of steps {first} to {last}, so there is no "
@@ -104,7 +104,7 @@ def answer(run: Run, settings: PlanSettings) -> Answer:
     )  # fmt: skip
 
 
-def logged_rate(run: Run, last: int) -> float | None:
+def _logged_rate(run: Run, last: int) -> float | None:
     """Mean reward of the last steps of a run that logs no single rewards, where it can be a success rate; else None."""
     logged = run.table.get("reward", np.empty(0))
     logged = logged[np.isfinite(logged)]
@@ -142,7 +142,7 @@ def prompts_to_probe(run: Run, last: int) -> int:
     Half as many again as would have enough informative groups on average, in multiples of eight; 32 where no share of
     informative groups is known.
     """
-    groups, _ = last_groups(run, last)
+    groups, _ = _last_groups(run, last)
     rewards = _rows(groups)
     share = float(moments.informative(np.nan_to_num(rewards), ~np.isnan(rewards)).mean())
     return 32 if share == 0 else int(min(MOST, 8 * math.ceil(1.5 * confidence.LEAST_INFORMATIVE / share / 8)))
@@ -239,10 +239,10 @@ def of_single_rewards(run: Run, settings: PlanSettings) -> Table | None:
     )  # fmt: skip
 
 
-def _padded(values: Floats, groups: Groups, kept: NDArray[np.int64]) -> Floats:
+def _padded(values: Floats, groups: Groups, array: NDArray[np.int64]) -> Floats:
     """The rewards (P, n) of some groups, NaN where a group has no such rollout, or one that was not judged."""
-    rewards = np.full((len(kept), int(groups.sizes[kept].max())), math.nan)
-    for row, k in zip(rewards, kept, strict=True):
+    rewards = np.full((len(array), int(groups.sizes[array].max())), math.nan)
+    for row, k in zip(rewards, array, strict=True):
         part = values[groups.offsets[k] : groups.offsets[k + 1]]
         row[: len(part)] = np.where(np.isfinite(part), part, math.nan)
     return rewards
@@ -252,7 +252,7 @@ def _share(value: Estimate) -> str:
     return f"{value.value:.1%} ± {value.se:.1%}" if math.isfinite(value.value) else "cannot tell"
 
 
-def last_groups(run: Run, last: int) -> tuple[list[list[float]], tuple[int, int]]:
+def _last_groups(run: Run, last: int) -> tuple[list[list[float]], tuple[int, int]]:
     """Rewards of the groups of the last steps of a run, and the first and last of these steps."""
     groups = run.groups
     if not len(groups):
@@ -263,10 +263,10 @@ def last_groups(run: Run, last: int) -> tuple[list[list[float]], tuple[int, int]
     end = int(groups.step.max())
     kept = np.flatnonzero(groups.step > end - last)
     rewards = [groups.rewards[groups.offsets[k] : groups.offsets[k + 1]] for k in kept]
-    bad = next((k for k, part in zip(kept, rewards, strict=True) if not np.isfinite(part).all()), None)
+    bad = next((k for k, reward in zip(kept, rewards, strict=True) if not np.isfinite(reward).all()), None)
     if bad is not None:
         raise UserError(
             f"{run.meta.source}: a reward of step {groups.step[bad]} is not finite; grade it again or remove the group"
         )
     steps = int(groups.step[kept].min()), end
-    return [part.tolist() for part in rewards], steps
+    return [reward.tolist() for reward in rewards], steps

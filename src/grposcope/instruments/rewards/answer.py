@@ -58,7 +58,7 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
     rollouts = source.of_run(run, settings)
     if rollouts is not None:
         moved = found.probed(run) if gram is None else found.gradient(rollouts, gram)
-        return of_found(found.of_rollouts(rollouts), settings, moved)
+        return _of_found(found.of_rollouts(rollouts), settings, moved)
     spreads = logged.of_run(run, settings)
     return None if spreads is None else of_spreads(spreads)
 
@@ -69,7 +69,7 @@ def _named(said: Answer, label: str) -> Answer:
     return replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
 
 
-def of_found(what: RewardsFound, settings: RewardSettings, moved: GradientParts | None = None) -> Answer:
+def _of_found(what: RewardsFound, settings: RewardSettings, moved: GradientParts | None = None) -> Answer:
     """What is said of rewards of single rollouts. moved: what each moves of the gradient, where that is known."""
     weights, how = what.weights, what.rollouts.how
     verified = {name.strip() for name in settings.verified.split(",") if name.strip()}
@@ -105,7 +105,7 @@ def _sentence(weights: RewardWeights) -> str:
     if not weights.live:
         return f"All advantages of the {weights.groups:,} groups are 0, so no reward has any weight."
     largest = max(weights.components, key=lambda one: one.share.value)
-    others = [one for one in weights.components if one is not largest and one.intended]
+    others = [component for component in weights.components if component is not largest and component.intended]
     if not others:
         return f"{visible(largest.name, 40)} is the only reward with a weight other than 0."
     apart = max(others, key=lambda one: one.intended_share / max(one.share.value, 1e-12))
@@ -118,18 +118,21 @@ def _sentence(weights: RewardWeights) -> str:
 
 def _faults(weights: RewardWeights) -> list[str]:
     faults = []
-    for one in weights.components:
-        name = visible(one.name, 40)
-        if one.dead:
-            faults.append(f"{name} is {number(one.constant)} on every rollout, so the policy learns nothing from it")
-        elif _cancels(one):
+    for component in weights.components:
+        name = visible(component.name, 40)
+        if component.dead:
+            faults.append(
+                f"{name} is {number(component.constant)} on every rollout, so the policy learns nothing from it"
+            )
+        elif _cancels(component):
             faults.append(
                 f"{name} is the same for all rollouts of every group, so that it cancels with the group's mean "
                 "whatever its weight"
             )
-        elif one.muted:
+        elif component.muted:
             faults.append(
-                f"{name} should have {percent(one.intended_share)} of the weight but has {shown_share(one.share, 1)}"
+                f"{name} should have {percent(component.intended_share)} of the weight but has "
+                f"{shown_share(component.share, 1)}"
             )
     share = weights.collisions.share
     if weights.collisions.pairs and share.value > COLLIDING:
@@ -137,9 +140,9 @@ def _faults(weights: RewardWeights) -> list[str]:
     return faults
 
 
-def _cancels(one: ComponentWeight) -> bool:
+def _cancels(weight: ComponentWeight) -> bool:
     """Whether a reward that varies is equal within every live group, so that no weight brings it into the advantage."""
-    return bool(one.intended and not one.dead and one.dead_in_live.value >= 1)
+    return bool(weight.intended and not weight.dead and weight.dead_in_live.value >= 1)
 
 
 def _of_trades(trades: Sequence[Trade], verified: set[str]) -> list[str]:
@@ -161,14 +164,14 @@ def _of_trades(trades: Sequence[Trade], verified: set[str]) -> list[str]:
 
 
 def _do(weights: RewardWeights, how: Aggregation) -> str:
-    if any(one.dead for one in weights.components):
+    if any(component.dead for component in weights.components):
         return "check the reward that never varies: it may be broken, too hard, or already at its maximum"
-    if any(_cancels(one) for one in weights.components):
+    if any(_cancels(component) for component in weights.components):
         return (
             "give that reward by rollout, so that it differs within a group, or use it to weigh or drop whole groups; "
             "a larger weight changes nothing"
         )
-    if any(one.muted for one in weights.components):
+    if any(component.muted for component in weights.components):
         if how.method == "sum_then_normalize":
             return (
                 "standardize each reward before the sum (TRL multi_objective_aggregation=normalize_then_sum, "
@@ -183,18 +186,19 @@ def _do(weights: RewardWeights, how: Aggregation) -> str:
 
 def _notes(weights: RewardWeights, how: Aggregation) -> list[str]:
     notes = []
-    for one in weights.components:
-        name = visible(one.name, 40)
-        if one.dead_in_live.value > MOSTLY and not one.dead and one.intended:
+    for component in weights.components:
+        name = visible(component.name, 40)
+        if component.dead_in_live.value > MOSTLY and not component.dead and component.intended:
             notes.append(
-                f"{name} is constant in {shown_share(one.dead_in_live)} of the live groups and adds nothing there."
+                f"{name} is constant in {shown_share(component.dead_in_live)} of the live groups and adds "
+                "nothing there."
             )
-        if one.absent and how.method == "sum_then_normalize":
+        if component.absent and how.method == "sum_then_normalize":
             notes.append(
-                f"{name} has no value for {percent(one.absent, 1)} of the rollouts; in the sum these count as 0."
+                f"{name} has no value for {percent(component.absent, 1)} of the rollouts; in the sum these count as 0."
             )
-        elif one.absent:
-            notes.append(f"{name} has no value for {percent(one.absent, 1)} of the rollouts and adds 0 to them.")
+        elif component.absent:
+            notes.append(f"{name} has no value for {percent(component.absent, 1)} of the rollouts and adds 0 to them.")
     if how.over_batch and len(weights.rescaling):
         low, middle, high = np.quantile(weights.rescaling, [0.05, 0.5, 0.95])
         of_what = "tokens" if how.method == "gdpo_tokens" else "completions"
@@ -240,10 +244,11 @@ def _table(weights: RewardWeights) -> Table:
         "constant in live groups",
     )
     rows = [
-        (visible(one.name, 60), number(one.intended), percent(one.intended_share), shown_share(one.share, 1),
-         shown_value(one.effective), shown_value(one.per_unit), shown_share(one.variance_share, 1),
-         shown_share(one.dead_in_live))
-        for one in weights.components
+        (visible(component.name, 60), number(component.intended), percent(component.intended_share),
+         shown_share(component.share, 1),
+         shown_value(component.effective), shown_value(component.per_unit), shown_share(component.variance_share, 1),
+         shown_share(component.dead_in_live))
+        for component in weights.components
     ]  # fmt: skip
     return Table(
         "What each reward weighs", header, rows,
@@ -277,10 +282,10 @@ def _sizes(what: RewardsFound) -> list[Table]:
 
 def _correlations(pairs: Sequence[Correlation]) -> list[Table]:
     rows = []
-    for one in pairs:
-        value = shown_value(one.value)
-        told = value if value != "cannot tell" else f"cannot tell: {one.value.flag}"
-        rows.append((visible(one.first, 60), visible(one.second, 60), told))
+    for pair in pairs:
+        value = shown_value(pair.value)
+        told = value if value != "cannot tell" else f"cannot tell: {pair.value.flag}"
+        rows.append((visible(pair.first, 60), visible(pair.second, 60), told))
     if not rows:
         return []
     caption = "Below 0: among rollouts of a prompt, a higher value of one goes with a lower value of the other."
@@ -333,18 +338,18 @@ def _document(what: RewardsFound, moved: GradientParts | None) -> dict[str, Any]
         "weights_known": what.rollouts.known,
         "groups": weights.groups,
         "live": weights.live,
-        "components": {one.name: _component(one) for one in weights.components},
-        "correlations": [asdict(one) for one in weights.correlations],
+        "components": {component.name: _component(component) for component in weights.components},
+        "correlations": [asdict(correlation) for correlation in weights.correlations],
         "collisions": asdict(weights.collisions),
         "residual": weights.residual,
         "rescaling": [float(np.quantile(weights.rescaling, q)) for q in (0.05, 0.5, 0.95)],
-        "windows": [asdict(one) for one in what.windows],
-        "trades": [asdict(one) for one in what.trades],
+        "windows": [asdict(window) for window in what.windows],
+        "trades": [asdict(trade) for trade in what.trades],
     }
 
 
-def _component(one: ComponentWeight) -> dict[str, Any]:
-    return {**asdict(one), "muted": one.muted, "dead": one.dead}
+def _component(weight: ComponentWeight) -> dict[str, Any]:
+    return {**asdict(weight), "muted": weight.muted, "dead": weight.dead}
 
 
 def of_spreads(spreads: LoggedSpreads) -> Answer:

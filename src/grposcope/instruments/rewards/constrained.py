@@ -120,12 +120,12 @@ def section(runs: Sequence[Run]) -> Answer | None:
     )
 
 
-def _figures(runs: Sequence[Run], held: Sequence[Held]) -> Iterable[Figure]:
+def _figures(runs: Sequence[Run], results: Sequence[Held]) -> Iterable[Figure]:
     from dataclasses import replace
 
     from grposcope.render.curves import curve
 
-    for i, one in enumerate(held):
+    for i, one in enumerate(results):
         for part in ("violation", "multiplier"):
             figure = curve(f"{PREFIX}{one.text}/{part}", runs)
             if figure is not None:

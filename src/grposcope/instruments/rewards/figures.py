@@ -15,9 +15,9 @@ def over_run(what: RewardsFound) -> Figure:
     """Share of the effective weights of each reward in windows of steps, with 95 % bands, and the share asked for."""
     rows, asked = [], []
     first, last = what.windows[0].first, what.windows[-1].last
-    names = [visible(one.name, 40) for one in what.weights.components]
-    for j, one in enumerate(what.weights.components):
-        asked += [(step, one.intended_share, names[j]) for step in (first, last)]
+    names = [visible(component.name, 40) for component in what.weights.components]
+    for j, component in enumerate(what.weights.components):
+        asked += [(step, component.intended_share, names[j]) for step in (first, last)]
         for window in what.windows:
             share = window.shares[j]
             low, high = (min(max(end, 0.0), 1.0) for end in share.interval())

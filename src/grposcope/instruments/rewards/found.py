@@ -82,41 +82,45 @@ def _windows(rollouts: RewardRollouts) -> tuple[Window, ...]:
         some, prompts = _cut(given, rollouts.prompts, batches)
         measured = component_weights.measure(some, rollouts.weights, rollouts.how, prompts)
         steps = rollouts.steps[batches]
-        found.append(Window(int(steps[0]), int(steps[-1]), tuple(one.share for one in measured.components)))
+        found.append(Window(int(steps[0]), int(steps[-1]), tuple(component.share for component in measured.components)))
     return tuple(found)
 
 
-def _cut(given: Components, prompts: np.ndarray, batches: np.ndarray) -> tuple[Components, np.ndarray]:
+def _cut(components: Components, prompts: np.ndarray, batches: np.ndarray) -> tuple[Components, np.ndarray]:
     """The groups of some batches."""
-    kept = np.flatnonzero(np.isin(given.batch, batches))
-    rows = np.isin(given.group, kept)
-    place = np.zeros(len(given.batch), np.int64)
+    kept = np.flatnonzero(np.isin(components.batch, batches))
+    rows = np.isin(components.group, kept)
+    place = np.zeros(len(components.batch), np.int64)
     place[kept] = np.arange(len(kept))
-    lengths = None if given.lengths is None else given.lengths[rows]
+    lengths = None if components.lengths is None else components.lengths[rows]
     cut = Components(
-        given.names, given.rewards[rows], place[given.group[rows]], given.batch[kept] - batches[0], lengths
+        components.names,
+        components.rewards[rows],
+        place[components.group[rows]],
+        components.batch[kept] - batches[0],
+        lengths,
     )
     return cut, prompts[kept]
 
 
-def means(given: Components) -> Floats:
+def means(components: Components) -> Floats:
     """Mean reward of every function in each batch, (S, K); NaN where it judged no rollout."""
-    batch = given.batch[given.group]
-    known = ~np.isnan(given.rewards)
+    batch = components.batch[components.group]
+    known = ~np.isnan(components.rewards)
     size = int(batch.max(initial=-1)) + 1
     columns = []
-    for j in range(len(given.names)):
+    for j in range(len(components.names)):
         count = np.bincount(batch[known[:, j]], minlength=size)
-        total = np.bincount(batch[known[:, j]], given.rewards[known[:, j], j], minlength=size)
+        total = np.bincount(batch[known[:, j]], components.rewards[known[:, j], j], minlength=size)
         columns.append(np.divide(total, count, out=np.full(size, math.nan), where=count > 0))
     return np.stack(columns, 1)
 
 
-def trades(given: Components) -> tuple[Trade, ...]:
+def trades(components: Components) -> tuple[Trade, ...]:
     """Pairs of which one rose and the other fell over the run, with Bonferroni's factor for all ordered pairs."""
-    every = means(given)
+    every = means(components)
     curves, known = {}, []
-    for j in range(len(given.names)):
+    for j in range(len(components.names)):
         values = every[:, j][np.isfinite(every[:, j])]
         if len(values) >= LEAST_STEPS and np.ptp(values):
             curves[j] = fit(values)
@@ -129,7 +133,7 @@ def trades(given: Components) -> tuple[Trade, ...]:
             p = max(curves[up].change().p_up, curves[down].change().p_down) * len(known) * (len(known) - 1)
             if p < SURE:
                 levels = [(curves[j].level(EARLY).value, curves[j].level(LATE).value) for j in (up, down)]
-                found.append(Trade(given.names[up], given.names[down], levels[0], levels[1], p))
+                found.append(Trade(components.names[up], components.names[down], levels[0], levels[1], p))
     return tuple(sorted(found, key=lambda trade: trade.p))
 
 
@@ -179,6 +183,6 @@ def probed(run: Run) -> GradientParts | None:
     probes = [] if run.folder is None else probe_file.alike(probe_file.in_folder(run.folder))
     if not probes:
         return None
-    shares, cosines = component_gradients.shares_of_products([one.products for one in probes])
-    prompts, steps = sum(one.products.shape[-1] for one in probes), tuple(one.step for one in probes)
+    shares, cosines = component_gradients.shares_of_products([probe.products for probe in probes])
+    prompts, steps = sum(probe.products.shape[-1] for probe in probes), tuple(probe.step for probe in probes)
     return GradientParts(probes[0].names, tuple(shares), cosines, prompts, steps)

@@ -55,7 +55,9 @@ def document(moved: GradientParts | None) -> dict[str, Any] | None:
     names = moved.names
     return {
         "shares": dict(zip(names, moved.shares, strict=True)),
-        "cosines": [{"first": names[j], "second": names[k], "value": one} for (j, k), one in moved.cosines.items()],
+        "cosines": [
+            {"first": names[j], "second": names[k], "value": cosine} for (j, k), cosine in moved.cosines.items()
+        ],
         "prompts": moved.prompts,
         "steps": list(moved.steps),
     }

@@ -65,7 +65,7 @@ def read(path: Path) -> RewardProbe:
 
 def _checked(arrays: dict[str, NDArray[Any]]) -> RewardProbe:
     """The probe of these arrays; ValueError where they do not fit together."""
-    names, products = tuple(str(one) for one in arrays["names"]), arrays["products"].astype(np.float64)
+    names, products = tuple(str(array) for array in arrays["names"]), arrays["products"].astype(np.float64)
     constraints = arrays["constraints"].astype(bool)
     size = len(names)
     if products.ndim != 4 or products.shape != (size, size, *[products.shape[-1]] * 2) or products.shape[-1] < 2:
@@ -82,7 +82,7 @@ def alike(probes: Sequence[RewardProbe]) -> list[RewardProbe]:
     if not probes:
         return []
     names = max(probes, key=lambda one: (len(one.names), one.step)).names
-    return [_with(one, names) for one in probes if set(one.names) <= set(names)]
+    return [_with(probe, names) for probe in probes if set(probe.names) <= set(names)]
 
 
 def _with(probe: RewardProbe, names: tuple[str, ...]) -> RewardProbe:

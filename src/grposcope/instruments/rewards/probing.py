@@ -43,7 +43,7 @@ def measure(
     another form, and from a single prompt.
     """
     group = rollouts.groups[1]
-    if len(names) + sum(bool(one.any()) for one in penalties.values()) < 2 or len(rows) < 2 * group:
+    if len(names) + sum(bool(penalty.any()) for penalty in penalties.values()) < 2 or len(rows) < 2 * group:
         return None
     whole, coefficients = _constant(credit, rollouts.mask), _constant(objective.coefficients(rollouts), rollouts.mask)
     if whole is None or coefficients is None:

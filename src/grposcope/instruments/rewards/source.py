@@ -133,7 +133,7 @@ def in_order(text: str, names: Sequence[str]) -> list[float]:
     if "=" in text:
         given = pairs(text)
         return [given.get(name, 1.0) for name in names]
-    values = [_number(part) for part in text.split(",")]
+    values = [_number(word) for word in text.split(",")]
     if len(values) != len(names):
         raise UserError(
             f"{len(values)} weights for {len(names)} rewards ({listed([visible(name, 40) for name in names])}); give "

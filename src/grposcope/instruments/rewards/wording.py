@@ -11,17 +11,17 @@ from grposcope.maths.intervals import Z
 UNTOLD = "cannot tell"
 
 
-def shown_share(one: Estimate, digits: int = 0) -> str:
+def shown_share(estimate: Estimate, digits: int = 0) -> str:
     """A share in percent."""
-    if not math.isfinite(one.value):
+    if not math.isfinite(estimate.value):
         return UNTOLD
-    if not math.isfinite(one.se):
-        return percent(one.value, digits)
-    return f"{percent(one.value, digits)} ± {percent(Z * one.se, max(digits, 1))}"
+    if not math.isfinite(estimate.se):
+        return percent(estimate.value, digits)
+    return f"{percent(estimate.value, digits)} ± {percent(Z * estimate.se, max(digits, 1))}"
 
 
-def shown_value(one: Estimate) -> str:
+def shown_value(estimate: Estimate) -> str:
     """A number."""
-    if not math.isfinite(one.value):
+    if not math.isfinite(estimate.value):
         return UNTOLD
-    return number(one.value) + (f" ± {number(Z * one.se)}" if math.isfinite(one.se) else "")
+    return number(estimate.value) + (f" ± {number(Z * estimate.se)}" if math.isfinite(estimate.se) else "")

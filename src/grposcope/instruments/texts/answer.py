@@ -68,18 +68,18 @@ def with_pairs(said: Answer, reading: TextReading) -> Answer:
     return replace(said, tables=[*said.tables, *_pairs(to_read(reading, exploits.exploits(reading)))])
 
 
-def word(reading: TextReading, found: Sequence[Exploit]) -> Word:
+def word(reading: TextReading, exploits: Sequence[Exploit]) -> Word:
     """“warning” where an exploit is present; “cannot tell” where nothing could be tested; else “told”."""
-    if any(own.status == "present" for own in found):
+    if any(own.status == "present" for own in exploits):
         return "warning"
     testable = reading.live and reading.prompts >= FEW_PROMPTS
-    return "told" if testable or found else "cannot tell"
+    return "told" if testable or exploits else "cannot tell"
 
 
-def first_line(reading: TextReading, found: Sequence[Exploit]) -> str:
+def first_line(reading: TextReading, exploits: Sequence[Exploit]) -> str:
     """The first line, at most FIRST_LINE characters: as much of the first finding as fits."""
-    if found:
-        return next(line for line in _lines(found[0], reading) if len(line) <= FIRST_LINE)
+    if exploits:
+        return next(line for line in _lines(exploits[0], reading) if len(line) <= FIRST_LINE)
     size = f"{len(reading.sample):,} completions"
     if not reading.live:
         return f"All rewards of a group are equal: nothing in these texts is paid for ({size})."
@@ -128,13 +128,13 @@ def _do(reading: TextReading, own: Exploit) -> str:
     return f"read the pairs, correct the grader so that this alone earns nothing, and {back}"
 
 
-def _others(found: Sequence[Exploit]) -> list[str]:
-    return [f"{'Also' if own.status == 'present' else 'Possible'}, {own.fault}: {own.because}." for own in found[1:]]
+def _others(exploits: Sequence[Exploit]) -> list[str]:
+    return [f"{'Also' if own.status == 'present' else 'Possible'}, {own.fault}: {own.because}." for own in exploits[1:]]
 
 
-def to_read(reading: TextReading, found: Sequence[Exploit]) -> tuple[TextPair, ...]:
+def to_read(reading: TextReading, exploits: Sequence[Exploit]) -> tuple[TextPair, ...]:
     """The pairs to read: of the first finding, else of the first habit or change."""
-    columns: list[Floats] = [own.column for own in found] or [habit.column for habit in reading.habits]
+    columns: list[Floats] = [own.column for own in exploits] or [habit.column for habit in reading.habits]
     columns += [change.column for change in reading.changes]
     return next((shown for column in columns if (shown := pairs.to_read(reading.sample, column))), ())
 
@@ -238,9 +238,9 @@ def _when(change: TextChange) -> str:
     return phrases.since(change.since).strip()
 
 
-def _missing(reading: TextReading, found: Sequence[Exploit]) -> list[str]:
+def _missing(reading: TextReading, exploits: Sequence[Exploit]) -> list[str]:
     missing = []
-    if not reading.sample.truth and found:
+    if not reading.sample.truth and exploits:
         missing.append(
             "Without a true score, an exploit and honest success look alike where one form is right: name one."
         )
@@ -248,12 +248,12 @@ def _missing(reading: TextReading, found: Sequence[Exploit]) -> list[str]:
         missing.append("All rollouts are of one step, so what spreads and since when cannot be seen: write the step.")
     if reading.live == 0 and len(set(reading.sample.group.tolist())) == len(reading.sample):
         missing.append("No group has two completions, so nothing can be compared inside groups.")
-    if reading.live and reading.prompts < FEW_PROMPTS and not found:
+    if reading.live and reading.prompts < FEW_PROMPTS and not exploits:
         missing.append(f"Fewer than {FEW_PROMPTS} prompts have different rewards: read more groups.")
     return missing
 
 
-def document(reading: TextReading, found: Sequence[Exploit], shown: Sequence[TextPair]) -> dict[str, Any]:
+def document(reading: TextReading, exploits: Sequence[Exploit], shown: Sequence[TextPair]) -> dict[str, Any]:
     """Everything for programs."""
     own = reading.sample
     return {
@@ -263,7 +263,7 @@ def document(reading: TextReading, found: Sequence[Exploit], shown: Sequence[Tex
         "exploits": [
             {"fault": exploit.fault, "status": exploit.status, "because": exploit.because, "p": exploit.p,
              "since": _since(exploit.since)}
-            for exploit in found
+            for exploit in exploits
         ],
         "paid": [_habit(habit) for habit in reading.habits],
         "by_environment": _split_documents(splits.by_environment(own, habit) for habit in reading.habits[:1]),

@@ -24,7 +24,7 @@ WRITES = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.li
 """Events of the interpreter, besides opened files, that change what is on the disk."""
 
 
-def refuse_writes(folder: str, refused: list[str]) -> None:
+def _refuse_writes(folder: str, refused: list[str]) -> None:
     """From now on, nothing but what lies in `folder`, or is a device, can be opened for writing, made or removed.
 
     refused: paths are added to it.
@@ -69,7 +69,7 @@ def main() -> None:
         told.flush()
 
     refused: list[str] = []
-    refuse_writes(os.path.realpath(os.environ["TMPDIR"]), refused)
+    _refuse_writes(os.path.realpath(os.environ["TMPDIR"]), refused)
     try:
         grade = _grader(spec, rows)
     except UserError as error:

@@ -75,14 +75,14 @@ class _Changed:
 
 
 def trials(
-    sample: TextSample, found: Sequence[PaidHabit], rollouts: Sequence[Rollout], spec: str, seconds: float = SECONDS
+    sample: TextSample, habits: Sequence[PaidHabit], rollouts: Sequence[Rollout], spec: str, seconds: float = SECONDS
 ) -> GraderTrials:
     """What the function pays for each habit. rollouts: those of the sample, with the columns that the function takes.
 
     UserError where the function cannot be called, or fails on texts as they were recorded.
     """
     right = _right(sample)
-    made = {phrases.short(habit): edits.of_habit(habit, sample) for habit in found}
+    made = {phrases.short(habit): edits.of_habit(habit, sample) for habit in habits}
     changed = [each for name, edit in made.items() if edit is not None for each in _changed(sample, name, edit, right)]
     tried = [each for each in changed if len(each.rows)]
     written = _Written(sample, rollouts)

@@ -94,13 +94,13 @@ class RolloutAllocation:
             batch, promised = self._picked(self.forecaster, position)
         return Allocated(batch, {} if self.chosen.name == "uniform" else metrics(batch, promised, began))
 
-    def _picked(self, known: Forecaster, position: int) -> tuple[Batch, float]:
+    def _picked(self, forecaster: Forecaster, position: int) -> tuple[Batch, float]:
         """The batch that the policy picks, from which the forecast learns, and the live share that was promised."""
         config, problems = self.config, self.setup.train_set
         assert self.chosen.allocator.picks is not None
         pool = np.array(drawn_indices(len(problems), config.seed, position, LOOKED_AT * config.prompts))
         random = torch.rand(len(pool), generator=generator(config.seed, "allocate", position), dtype=torch.float64)
-        candidates = CandidateProblems(known.rates(pool), config.prompts, config.group, random.numpy())
+        candidates = CandidateProblems(forecaster.rates(pool), config.prompts, config.group, random.numpy())
         taken = self.chosen.allocator.picks(candidates, self.chosen.values)
         which = pool[taken.chosen]
         if len(which) != config.prompts:
@@ -108,7 +108,7 @@ class RolloutAllocation:
                 f"allocator {self.chosen.name} picks {len(which)} problems, and a batch has {config.prompts}"
             )
         drawn = self.setup.collect(config.seed, position, [problems[i] for i in which])
-        known.learn_groups(which, drawn.graded.numpy(force=True))
+        forecaster.learn_groups(which, drawn.graded.numpy(force=True))
         return as_picked(drawn, position + taken.passed), taken.live
 
 
@@ -130,7 +130,7 @@ def forecaster(task: Task, problems: Sequence[Problem]) -> Forecaster:
     )
 
 
-def _learn_from(path: Path, known: Forecaster) -> None:
+def _learn_from(path: Path, forecaster: Forecaster) -> None:
     """Learn from the groups in the record of another run; UserError where there are none, or none of these problems."""
     try:
         groups = read(path).groups
@@ -145,7 +145,7 @@ def _learn_from(path: Path, known: Forecaster) -> None:
     names = [groups.problems[i] for i in groups.problem]
     successes = np.add.reduceat(np.nan_to_num(groups.rewards), groups.offsets[:-1])
     present = np.add.reduceat((~np.isnan(groups.rewards)).astype(np.float64), groups.offsets[:-1])
-    known.replay(groups.step, names, successes, present)
+    forecaster.replay(groups.step, names, successes, present)
 
 
 def metrics(batch: Batch, promised: float, began: float) -> dict[str, float]:

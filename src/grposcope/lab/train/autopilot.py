@@ -87,9 +87,9 @@ class RunAutopilot:
         """Take the gradient norm of an optimiser step."""
         self.pilot.update(grad_norm)
 
-    def evaluated(self, step: int, found: Estimate) -> None:
+    def evaluated(self, step: int, estimate: Estimate) -> None:
         """Take a held-out accuracy."""
-        self.pilot.evaluation(step, found)
+        self.pilot.evaluation(step, estimate)
 
     def anchor(self, step: int) -> int:
         """The newest checkpoint that is shown to be sound, which is kept; -1 for none."""

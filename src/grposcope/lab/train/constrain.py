@@ -45,9 +45,9 @@ class RunConstraints:
         """
         total = torch.zeros(1, dtype=torch.float64)
         self.added = {}
-        for one, multiplier in zip(self.dual.constraints, self.dual.multipliers, strict=True):
+        for constraint, multiplier in zip(self.dual.constraints, self.dual.multipliers, strict=True):
             if multiplier:
-                found = self.added[one.text] = several.penalty(values(one.name), one, multiplier)
+                found = self.added[constraint.text] = several.penalty(values(constraint.name), constraint, multiplier)
                 total = total.to(found) + found
         return total.reshape(-1, 1)
 
@@ -56,24 +56,27 @@ class RunConstraints:
         this batch was trained with."""
         if not self.dual.constraints:
             return {}
-        measured = [constraints.measure(one, values(one.name).numpy(force=True)) for one in self.dual.constraints]
+        measured = [
+            constraints.measure(constraint, values(constraint.name).numpy(force=True))
+            for constraint in self.dual.constraints
+        ]
         metrics: dict[str, float] = {}
-        for one, found, multiplier in zip(self.dual.constraints, measured, self.dual.multipliers, strict=True):
+        for constraint, found, multiplier in zip(self.dual.constraints, measured, self.dual.multipliers, strict=True):
             metrics |= {
-                f"constraint/{one.text}/cost": found.cost,
-                f"constraint/{one.text}/cost_se": found.se,
-                f"constraint/{one.text}/violation": found.violation,
-                f"constraint/{one.text}/multiplier": multiplier,
+                f"constraint/{constraint.text}/cost": found.cost,
+                f"constraint/{constraint.text}/cost_se": found.se,
+                f"constraint/{constraint.text}/violation": found.violation,
+                f"constraint/{constraint.text}/multiplier": multiplier,
             }
             if not self.told and found.flat and found.violation > 0:
                 say(
-                    f"warning: constraint {one.text} is violated from the start, and its cost is equal on all "
+                    f"warning: constraint {constraint.text} is violated from the start, and its cost is equal on all "
                     "rollouts of every group: the policy cannot learn to meet it"
                 )
-            elif not self.told and math.isfinite(found.se) and found.cost - one.limit > SURE * found.se:
+            elif not self.told and math.isfinite(found.se) and found.cost - constraint.limit > SURE * found.se:
                 say(
-                    f"constraint {one.text} does not hold at the start: its cost is {found.cost:.4g} ± {found.se:.2g}, "
-                    f"the limit {one.limit:.4g}"
+                    f"constraint {constraint.text} does not hold at the start: its cost is {found.cost:.4g} ± "
+                    f"{found.se:.2g}, the limit {constraint.limit:.4g}"
                 )
         self.told = True
         self.dual.learn(measured)

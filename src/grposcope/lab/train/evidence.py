@@ -250,10 +250,10 @@ def rows(
         dropped=["the reward failed" if lost else "" for lost in graded[drawn].isnan().tolist()],
         where=f"step {step}",
     )
-    return tuple(with_turns(row, rollouts, int(place)) for row, place in zip(made, drawn, strict=True))
+    return tuple(_with_turns(row, rollouts, int(place)) for row, place in zip(made, drawn, strict=True))
 
 
-def with_turns(row: Rollout, rollouts: RolloutBatch, place: int) -> Rollout:
+def _with_turns(row: Rollout, rollouts: RolloutBatch, place: int) -> Rollout:
     """A row of evidence with the turns, states and stop reason of its place in the batch; as it is without turns."""
     turns = rollouts.token_annotations.get("turns")
     if turns is None:

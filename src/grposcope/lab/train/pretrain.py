@@ -170,7 +170,9 @@ def pretrain(
 def lessons_for(sums: int, lessons: Sequence[Lesson] = LESSONS) -> tuple[Lesson, ...]:
     """The lessons with as many errors in sums of `sums` operations as they have in those of the model that ships."""
     share = OPERATIONS / sums
-    return tuple(replace(one, slip=min(one.slip * share, 1.0), stray=min(one.stray * share, 1.0)) for one in lessons)
+    return tuple(
+        replace(lesson, slip=min(lesson.slip * share, 1.0), stray=min(lesson.stray * share, 1.0)) for lesson in lessons
+    )
 
 
 def imitate(policy: LlamaForCausalLM, lesson: Lesson, seed: int, sums: int = OPERATIONS) -> None:
@@ -236,7 +238,7 @@ def episodes(
     )
 
 
-def imitate_tables(policy: LlamaForCausalLM, lesson: TableLesson, seed: int) -> None:
+def _imitate_tables(policy: LlamaForCausalLM, lesson: TableLesson, seed: int) -> None:
     """Cross-entropy on episodes of the hidden table, as far as the policy speaks in them, with AdamW."""
     ids, labels = episodes(HiddenTable(), tokenizer(), lesson, seed)
     policy.train()
@@ -293,7 +295,7 @@ def main() -> None:
     if given.table is not None:
         torch.manual_seed(given.seed)
         policy = model(len(tokenizer()), given.width or TABLE_WIDTH, given.layers or TABLE_LAYERS)
-        imitate_tables(policy, TableLesson(steps=given.table), given.seed)
+        _imitate_tables(policy, TableLesson(steps=given.table), given.seed)
     else:
         policy = pretrain(given.seed, given.width or 160, given.layers or 4, sums=given.sums)
     out = given.out or (TINY if given.table is None else TABLES)

@@ -39,12 +39,12 @@ def due(config: TrainConfig, step: int) -> bool:
 
 def offpolicy_due(config: TrainConfig, step: int) -> bool:
     """Whether the rollouts of `step`, of a batch that is probed, are furthest from the weights that train on them."""
-    if of_another_sampler(config):
+    if _of_another_sampler(config):
         return due(config, step)
     return config.interval > 1 and step % config.interval == 0 and due(config, step - config.interval + 1)
 
 
-def of_another_sampler(config: TrainConfig) -> bool:
+def _of_another_sampler(config: TrainConfig) -> bool:
     """Whether fresh rollouts carry the log-probabilities of another policy than that of the current weights."""
     stale = Staleness.parse(config.staleness).most > 0
     return stale or config.correction is not None or config.sampler_precision != "float32"
@@ -75,7 +75,7 @@ class UpdateTerms:
 def of_update(setup: Setup, rollouts: RolloutBatch, terms: TokenTerms) -> UpdateTerms:
     """The terms of the coming update on a fresh batch; those of the current weights' own rollouts have no ratio."""
     config = setup.config
-    if not of_another_sampler(config):
+    if not _of_another_sampler(config):
         return UpdateTerms(config.credit if config.constraint is None else terms.credit, None, True)
     now = terms.trainer
     if now is None:  # a rounded sampler without a correction
@@ -137,7 +137,7 @@ def components(
     """
     task = setup.task
     names, weights = (task.components, task.weights) if task.components else (("reward",), (1.0,))
-    if not has("rewards") or len(names) + len(penalties) < 2 or of_another_sampler(setup.config):
+    if not has("rewards") or len(names) + len(penalties) < 2 or _of_another_sampler(setup.config):
         return
     from grposcope.instruments.rewards import probe_file, probing
 
@@ -158,7 +158,7 @@ def offpolicy(setup: Setup, step: int, rollouts: RolloutBatch, old: Tensor | Non
     from grposcope.instruments.offpolicy import probe_file, probing
 
     config = setup.config
-    source: probe_file.Source = "sampler" if of_another_sampler(config) else "earlier"
+    source: probe_file.Source = "sampler" if _of_another_sampler(config) else "earlier"
     if source == "earlier" and old is not None:
         rollouts = probing.drawn_by(rollouts, old, step - config.interval)
     few = probing.whole_groups(rollouts, min(config.probe_prompts, config.prompts))

@@ -198,7 +198,7 @@ def prepare(config: TrainConfig) -> Setup:
     )
 
 
-def training_bytes(policy: Policy, optimizer: str, reference: bool) -> float:
+def _training_bytes(policy: Policy, optimizer: str, reference: bool) -> float:
     """Bytes of what training keeps beside the weights: gradient, moments of the optimiser, weights of a reference.
 
     Activations come on top: see `micro_batch`, which chooses how many there are at a time.
@@ -214,7 +214,7 @@ def _check_training(policy: Policy, config: TrainConfig, reference: bool, micro:
     micro: rollouts of a pass. So is the time of a step, from two passes without gradients: see `pass_cost`.
     """
     model, rows = policy.model, config.prompts * config.group
-    kept, free = training_bytes(policy, config.optimizer, reference), policies.available_memory(model.device)
+    kept, free = _training_bytes(policy, config.optimizer, reference), policies.available_memory(model.device)
     needed = kept + min(micro, rows) * pass_cost.pass_bytes(model, max_tokens, config.checkpointing)
     said = f"training (gradient, moments{', reference' * reference}, activations)"
     remedy = (
@@ -231,12 +231,14 @@ def _check_training(policy: Policy, config: TrainConfig, reference: bool, micro:
 
 def _of_several(config: TrainConfig, objective: Objective, task: Task) -> Objective:
     """The objective with what the settings make of the task's rewards; UserError where they do not fit them."""
-    for one in config.constraints():
-        if one.name not in (*task.components, LENGTH, "reward"):
+    for constraint in config.constraints():
+        if constraint.name not in (*task.components, LENGTH, "reward"):
             known = ", ".join([*task.components, LENGTH, "reward"])
-            raise UserError(f"constraint {one.text}: there is no reward {one.name!r}; choose among {known}")
-        if one.name == LENGTH and LENGTH not in task.components:
-            _check_length(one, config.max_tokens or task.max_tokens)
+            raise UserError(
+                f"constraint {constraint.text}: there is no reward {constraint.name!r}; choose among {known}"
+            )
+        if constraint.name == LENGTH and LENGTH not in task.components:
+            _check_length(constraint, config.max_tokens or task.max_tokens)
     if config.aggregation in (None, METHODS[0]):
         return objective
     if len(task.components) < 2:
@@ -248,11 +250,11 @@ def _of_several(config: TrainConfig, objective: Objective, task: Task) -> Object
     return replace(objective, aggregation=how)
 
 
-def _check_length(one: Constraint, longest: int) -> None:
+def _check_length(constraint: Constraint, longest: int) -> None:
     """UserError for a constraint on the length that no completion of 1 to `longest` tokens can meet."""
     values = np.arange(1.0, longest + 1)
-    if one.costs(values).min() > one.limit:
-        raise UserError(f"constraint {one.text} cannot hold: completions have 1 to {longest} tokens")
+    if constraint.costs(values).min() > constraint.limit:
+        raise UserError(f"constraint {constraint.text} cannot hold: completions have 1 to {longest} tokens")
 
 
 def describe(setup: Setup) -> RunConfig:

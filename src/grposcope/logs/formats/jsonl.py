@@ -31,7 +31,7 @@ def read(file: LogFile, hints: Hints, unwrap: str = "") -> RawLog:
         return grown
     rows = ColumnBuilder()
     for line, row in objects(file):
-        rows.row(line, metrics_of(row, unwrap, file.notes))
+        rows.row(line, _metrics_of(row, unwrap, file.notes))
     return RawLog(file.path, rows, notes=file.notes)
 
 
@@ -39,7 +39,7 @@ def _grown(file: LogFile, files: KeptRows, unwrap: str) -> RawLog | None:
     """The same log with only what was appended parsed; None where its rows are not kept."""
 
     def values(kept: KeptFile, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        return metrics_of(row, unwrap, kept.notes)
+        return _metrics_of(row, unwrap, kept.notes)
 
     found = files.read(file.path, json_row, values, unwrap)
     if found is None:
@@ -48,7 +48,7 @@ def _grown(file: LogFile, files: KeptRows, unwrap: str) -> RawLog | None:
     rows = kept.rows.copy()
     file.notes += kept.notes
     for line, row in objects(file, [(kept.lines + 1, rest)], kept.bad, len(rows)):
-        rows.row(line, metrics_of(row, unwrap, file.notes))
+        rows.row(line, _metrics_of(row, unwrap, file.notes))
     return RawLog(file.path, rows, notes=file.notes)
 
 
@@ -81,7 +81,7 @@ def objects(
         file.notes.append(f"{file.path.name}: {len(bad)} lines are not JSON and were left out: {first_few(bad)}")
 
 
-def metrics_of(row: Mapping[str, Any], unwrap: str, notes: list[str]) -> Mapping[str, Any]:
+def _metrics_of(row: Mapping[str, Any], unwrap: str, notes: list[str]) -> Mapping[str, Any]:
     """The row with the fields of its object `unwrap` as its own, and the mean of every list of rewards in its place.
 
     notes: take up that means are used.
@@ -106,7 +106,7 @@ def _numbers(values: list[Any]) -> list[float]:
     return [number for number in numbers if number is not None] if None not in numbers else []
 
 
-def read_document(file: LogFile, hints: Hints) -> RawLog:
+def _read_document(file: LogFile, hints: Hints) -> RawLog:
     """One JSON document: a list of objects, or an object of lists of one length, or with one list of objects in it."""
     content, rows = file.document, ColumnBuilder()
     if isinstance(content, dict):
@@ -116,7 +116,7 @@ def read_document(file: LogFile, hints: Hints) -> RawLog:
     notes: list[str] = []
     entries = [row for row in content if isinstance(row, dict)]
     for place, row in enumerate(entries, 1):
-        rows.row(place, metrics_of(flat(row), "", notes))
+        rows.row(place, _metrics_of(flat(row), "", notes))
     left_out = len(content) - len(entries)
     if left_out:
         notes.append(f"{left_out} entries are not objects and were left out")
@@ -133,4 +133,4 @@ def _rows_of(content: dict[str, Any]) -> list[Any] | None:
 
 
 LINES = LogKind(read, shapes=("json lines",), generic=True)
-DOCUMENT = LogKind(read_document, shapes=("json document",), generic=True)
+DOCUMENT = LogKind(_read_document, shapes=("json document",), generic=True)

@@ -189,7 +189,7 @@ class _Scanner:
             return
         if self.separated:  # a text, or the words so far headed others
             key = " ".join(self.words)
-            self.tags.update(part.lower() for part in self.words)
+            self.tags.update(word.lower() for word in self.words)
             self.texts.setdefault(key, word)
             self._reset()
         self.words.append(word)

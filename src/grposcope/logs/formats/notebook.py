@@ -122,5 +122,5 @@ def _tables(content: Mapping[str, Any]) -> Iterator[Table]:
 
 def _cells(row: str) -> list[str]:
     """Texts of the cells of a row; a cell without its end, as where the notebook was cut, is left out."""
-    parts = [part.partition("</t") for part in _CELL.split(row)[1:]]
+    parts = [word.partition("</t") for word in _CELL.split(row)[1:]]
     return [unescape(_TAG.sub("", text)).strip() for text, end, _ in parts if end]

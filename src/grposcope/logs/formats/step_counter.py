@@ -43,9 +43,9 @@ def is_step(name: str) -> bool:
 
 def named(numbers: Numbers, key: str) -> Named | None:
     """The number of this name, or at the place "2" or "#2" of the line; None if the line has none."""
-    for one in numbers:
-        if one.name == key:
-            return one
+    for candidate in numbers:
+        if candidate.name == key:
+            return candidate
     if _POSITION.fullmatch(key):
         place = int(key.removeprefix("#"))
         return numbers[place - 1] if 0 < place <= len(numbers) else None
@@ -82,12 +82,12 @@ def head(numbers: Numbers, counter: Counter | None) -> tuple[str, ...]:
     """Names of the numbers up to the place that counts the steps, which is only so in lines that begin alike."""
     keys = () if counter is None else counter.keys
     places = [int(key.removeprefix("#")) for key in keys if _POSITION.fullmatch(key)]
-    return tuple(one.name for one in numbers[: max(places, default=0)])
+    return tuple(number.name for number in numbers[: max(places, default=0)])
 
 
 def decide(rows: Sequence[Numbers]) -> Counter | None:
     """What counts the steps of these lines, None where nothing does; UndecidedError where it is not plain."""
-    names = list(dict.fromkeys(one.name for numbers in rows[:1000] for one in numbers))
+    names = list(dict.fromkeys(number.name for numbers in rows[:1000] for number in numbers))
     columns = {name: _column(rows, name) for name in names}
     whole = {name: values for name, (values, _) in columns.items() if _is_whole(values)}
     progress = {name: totals for name, (_, totals) in columns.items() if name in whole and np.isfinite(totals).all()}
@@ -141,7 +141,7 @@ def _nested(whole: dict[str, Floats], progress: dict[str, Floats]) -> Counter | 
 
 def _column(rows: Sequence[Numbers], name: str) -> tuple[Floats, Floats]:
     """Values and totals of a number in the rows that have it; empty unless nearly all have."""
-    found = [one for numbers in rows for one in numbers if one.name == name]
+    found = [candidate for numbers in rows for candidate in numbers if candidate.name == name]
     if len(found) < 0.9 * len(rows):
         return np.empty(0), np.empty(0)
     values = np.array([one.value for one in found])

@@ -48,7 +48,7 @@ def recognises(file: LogFile) -> bool:
     return length <= LONGEST and _masked(_crc32c(head[:8])) == checksum
 
 
-def event_files(folder: Path) -> list[Path]:
+def _event_files(folder: Path) -> list[Path]:
     """Event files in a folder and a few levels below it, in the order of their names, which begin with the time.
 
     Those of our own verdict on the run are none of it.
@@ -66,7 +66,7 @@ def is_our_verdict(path: str) -> bool:
 def read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of an event file, or of a folder of them; UserError where the folder has several runs."""
     place = file.path
-    paths = event_files(place) if place.is_dir() else [place]
+    paths = _event_files(place) if place.is_dir() else [place]
     by_folder: dict[Path, list[Path]] = {}
     for path in paths:
         by_folder.setdefault(path.parent, []).append(path)
@@ -83,7 +83,7 @@ def read(file: LogFile, hints: Hints) -> RawLog:
             runs.append((folder, rows, config, notes))
     if not runs:
         raise UserError(f"{place}: the event files hold no scalars; the run has not logged yet, or logs elsewhere")
-    large = [entry for entry in runs if len(entry[1]) > 1] or runs  # hyperparameters get a file with one row
+    large = [run for run in runs if len(run[1]) > 1] or runs  # hyperparameters get a file with one row
     if len(large) > 1 and (joined := _of_writers({folder: rows for folder, rows, *_ in large})) is not None:
         names = ", ".join(folder.name for folder, *_ in large)
         notes = [f"event files of {len(large)} writers of one run were joined by step: {names}"]
@@ -244,4 +244,4 @@ def _masked(checksum: int) -> int:
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-KIND = LogKind(read, file=recognises, folder=lambda folder: bool(event_files(folder)))
+KIND = LogKind(read, file=recognises, folder=lambda folder: bool(_event_files(folder)))

@@ -35,7 +35,7 @@ _EXPORTED = re.compile(r"(?P<run>.+?) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?")
 _AXES = ("Step", "_step", "train/global_step", "Relative Time (Process)", "Wall Time", "step", "global_step")
 
 
-def run_files(folder: Path) -> list[Path]:
+def _run_files(folder: Path) -> list[Path]:
     """The .wandb files in a run's folder, in a folder of runs, or in the wandb/ below."""
     patterns = ("*.wandb", "*run-*/*.wandb", "wandb/*run-*/*.wandb")
     return sorted({path.resolve() for pattern in patterns for path in folder.glob(pattern)})
@@ -44,7 +44,7 @@ def run_files(folder: Path) -> list[Path]:
 def read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of a .wandb file, or of the only one in a folder; UserError where it has several."""
     if file.path.is_dir():
-        records = run_files(file.path)
+        records = _run_files(file.path)
         if len(records) > 1:
             names = ", ".join(path.parent.name for path in records[:5])
             raise UserError(f"{file.path}: {len(records)} W&B runs ({names}); give the .wandb file of one")
@@ -187,4 +187,4 @@ def _records(file: LogFile) -> Iterator[bytes]:
         file.notes.append("the last record is unfinished and was left out")
 
 
-KIND = LogKind(read, magic=MAGIC, folder=lambda folder: bool(run_files(folder)))
+KIND = LogKind(read, magic=MAGIC, folder=lambda folder: bool(_run_files(folder)))

@@ -26,10 +26,10 @@ from grposcope.logs.native.schema import LINES, RunPhase, Summary
 def read(folder: Path) -> Run:
     """The run in `folder`; UserError for a newer version and for broken files."""
     config = schema.read_config(folder)
-    parts = {name: complete_lines(folder / f"{name}.jsonl") for name in LINES}
+    parts = {name: _complete_lines(folder / f"{name}.jsonl") for name in LINES}
     phase, summary = schema.read_phase(folder), schema.read_summary(folder)
     notes = tuple(
-        f"{name}.jsonl: the last line is unfinished and was left out" for name, part in parts.items() if part.unfinished
+        f"{name}.jsonl: the last line is unfinished and was left out" for name, file in parts.items() if file.unfinished
     )
     return Run(
         meta=Meta(folder, config.engine, config.name or folder.resolve().name, _status(phase, summary), notes),
@@ -62,7 +62,7 @@ class Lines:
     unfinished: bool = False
 
 
-def complete_lines(path: Path) -> Lines:
+def _complete_lines(path: Path) -> Lines:
     """The complete lines of the file; none if there is no such file."""
     try:
         data = path.read_bytes()
@@ -136,7 +136,7 @@ def _evaluations(lines: Lines) -> Evaluations:
         for name, estimate in row.items():
             if not isinstance(estimate, dict):
                 continue
-            value, error = (json_number(estimate.get(part)) for part in ("value", "se"))
+            value, error = (json_number(estimate.get(field)) for field in ("value", "se"))
             if value is None or error is None or not is_whole(estimate.get("n")):
                 raise _broken(lines, number, f"{name} lacks value, se or n")
             table.append((row["step"], name, value, error, estimate["n"], str(estimate.get("flag", ""))))
@@ -173,10 +173,10 @@ def read_groups(lines: Lines) -> Groups:
 
 def _components(row: Mapping[str, Any], size: int) -> dict[str, list[float]]:
     """Rewards of single functions in one line, by name; ValueError if they are not as they should be."""
-    given = row.get("components", {})
-    if not isinstance(given, dict):
+    rewards_by_name = row.get("components", {})
+    if not isinstance(rewards_by_name, dict):
         raise ValueError
-    return {name: _numbers(values, size) for name, values in given.items()}
+    return {name: _numbers(values, size) for name, values in rewards_by_name.items()}
 
 
 def _numbers(values: Any, size: int) -> list[float]:

@@ -54,8 +54,8 @@ def of_run(run: Path) -> RolloutFiles:
 
 def files(run: Path) -> dict[int, Path]:
     """Step -> file of the rollouts in the folder of a run."""
-    found = ((_NAME.fullmatch(path.name), path) for path in sorted((run / FOLDER).glob("step-*.parquet")))
-    return {int(match[1]): path for match, path in found if match}
+    matches = ((_NAME.fullmatch(path.name), path) for path in sorted((run / FOLDER).glob("step-*.parquet")))
+    return {int(match[1]): path for match, path in matches if match}
 
 
 def read(path: Path) -> tuple[Rollout, ...]:
@@ -80,7 +80,7 @@ def read(path: Path) -> tuple[Rollout, ...]:
     match = _NAME.fullmatch(path.name)
     step = int(match[1]) if match else 0
     rows = pa.table(columns).to_pylist()
-    return tuple(_rollout(row, step, f"{path}, row {place}") for place, row in enumerate(rows, 1))
+    return tuple(_rollout(row, step, f"{path}, row {number}") for number, row in enumerate(rows, 1))
 
 
 def _kinds() -> dict[str, pa.DataType]:

@@ -67,7 +67,7 @@ class RunConfig:
         document: dict[str, Any] = {"format": self.format}
         if self.engine != "grposcope":
             document |= {"engine": self.engine, "window": self.window}
-        known = {
+        names = {
             "name": self.name,
             "settings": dict(self.settings),
             "model": {key: value for key, value in model.items() if value},
@@ -75,13 +75,13 @@ class RunConfig:
             "started": self.started,
             "environment": dict(self.environment),
         }
-        return document | {key: value for key, value in known.items() if value not in ("", {})}
+        return document | {key: value for key, value in names.items() if value not in ("", {})}
 
     @staticmethod
     def parse(document: Mapping[str, Any]) -> RunConfig:
         """The content of a config.json; a field that is absent or of another type has its default."""
-        known = {f.name for f in fields(RunConfig)}
-        rest = {name: value for name, value in document.items() if name not in known}
+        names = {f.name for f in fields(RunConfig)}
+        rest = {name: value for name, value in document.items() if name not in names}
         config = typed(RunConfig, {**document, "resolved": rest})
         return replace(config, window=max(config.window, 1))
 

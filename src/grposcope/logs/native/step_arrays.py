@@ -35,8 +35,13 @@ def write(folder: Path, step: int, arrays: Mapping[str, Any]) -> Path:
 
 def in_run(run: Path, folder: str) -> list[Path]:
     """The files of steps in this subfolder of a run, or of the record in its subfolder `grposcope`."""
-    places = [place / folder for place in (run, run / "grposcope")]
-    return [path for place in places for path in sorted(place.glob("step-*.npz")) if _NAME.fullmatch(path.name)]
+    places = [folder_above / folder for folder_above in (run, run / "grposcope")]
+    return [
+        path
+        for folder_of_arrays in places
+        for path in sorted(folder_of_arrays.glob("step-*.npz"))
+        if _NAME.fullmatch(path.name)
+    ]
 
 
 def read(path: Path, newest: int, make: Callable[[dict[str, NDArray[Any]]], T]) -> T:

@@ -56,7 +56,7 @@ DEFECTS = tuple(defect for trainer in TRAINERS.values() for defect in trainer.de
 
 def defect(name: str, engine: str) -> Defect:
     """The defect of this name of an engine."""
-    return next(one for one in DEFECTS if (one.name, one.engine) == (name, engine))
+    return next(defect for defect in DEFECTS if (defect.name, defect.engine) == (name, engine))
 
 
 FIRST = ("ms-swift", "verifiers", "twinkle", "roll", "agent-lightning", "trinity")
@@ -84,7 +84,11 @@ def how_to_log(quantity: str, engine: str = "") -> str:
     ways: dict[str, list[str]] = {}
     known = TRAINERS.get(engine)
     own = known is not None and quantity in known.how_to_log
-    asked = [known] if known is not None and own else [one for one in TRAINERS.values() if not one.leaves_files_of]
+    asked = (
+        [known]
+        if known is not None and own
+        else [trainer for trainer in TRAINERS.values() if not trainer.leaves_files_of]
+    )
     for trainer in (*asked, generic.GENERIC):
         if quantity in trainer.how_to_log:
             ways.setdefault(trainer.how_to_log[quantity], []).append(trainer.title)

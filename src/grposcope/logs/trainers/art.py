@@ -28,7 +28,7 @@ HISTORY = "history.jsonl"
 _EVALUATED = ("val/", "test/")
 
 
-def read_history(file: LogFile, hints: Hints) -> RawLog:
+def _read_history(file: LogFile, hints: Hints) -> RawLog:
     """The rows of a history; of an evaluation, what it has besides, such as data/…, is about its own rollouts."""
     rows = ColumnBuilder()
     for line, row in objects(file):
@@ -37,13 +37,13 @@ def read_history(file: LogFile, hints: Hints) -> RawLog:
     return RawLog(file.path, rows, "art", notes=file.notes)
 
 
-def read_model(folder: LogFile, hints: Hints) -> RawLog:
+def _read_model(folder: LogFile, hints: Hints) -> RawLog:
     """The folder of a model: its history, and the groups of its trajectories."""
-    log = replace(read_history(LogFile(folder.path / HISTORY), hints), source=folder.path)
-    found = art_trajectories.find(folder.path)
-    if found is not None:
-        log.groups, where, notes = found.groups()
-        log.rollouts = found.texts(where)
+    log = replace(_read_history(LogFile(folder.path / HISTORY), hints), source=folder.path)
+    trajectories = art_trajectories.find(folder.path)
+    if trajectories is not None:
+        log.groups, where, notes = trajectories.groups()
+        log.rollouts = trajectories.texts(where)
         log.notes += notes
     return log
 
@@ -84,8 +84,8 @@ ART = Trainer(
         "agent/errors": ("reward/exception_rate", *with_prefix("exception_rate")),
     },
     logs=(
-        LogKind(read_model, folder=_is_model),
-        LogKind(read_history, shapes=LINES, rows=(dict.fromkeys(("training_step", "recorded_at", "step"), object),)),
+        LogKind(_read_model, folder=_is_model),
+        LogKind(_read_history, shapes=LINES, rows=(dict.fromkeys(("training_step", "recorded_at", "step"), object),)),
         art_trajectories.TABLE,
         art_trajectories.LINES,
         art_console.KIND,

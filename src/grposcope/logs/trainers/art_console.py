@@ -60,7 +60,7 @@ def read(file: LogFile, hints: Hints) -> RawLog:
 
 def _numbers(told: Sequence[float | None]) -> list[float]:
     """Numbers of steps that follow one another, of which some are told: counted on, or back from the first told."""
-    first = next(((place, step) for place, step in enumerate(told) if step is not None), (0, 1.0))
+    first = next(((index, step) for index, step in enumerate(told) if step is not None), (0, 1.0))
     numbers: list[float] = []
     for step in told:
         counted = numbers[-1] + 1 if numbers else first[1] - first[0]
@@ -70,8 +70,8 @@ def _numbers(told: Sequence[float | None]) -> list[float]:
 
 def _values(rest: str) -> dict[str, float]:
     """The pairs key=value behind the speed of a bar."""
-    found = {pair["key"]: printed_number(pair["value"]) for pair in _PAIR.finditer(rest)}
-    return {key: value for key, value in found.items() if value is not None}
+    values = {pair["key"]: printed_number(pair["value"]) for pair in _PAIR.finditer(rest)}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 KIND = LogKind(read, printed=re.compile(rb"Advanced step from \d{1,12} to \d{1,12} \(no training occurred\)"))

@@ -69,11 +69,11 @@ def _of_parquet(path: Path) -> Iterator[Rollout]:
     if lacking := sorted(_COLUMNS - set(table.column_names)):
         raise UserError(f"{path} lacks the column {lacking[0]!r}; give trajectories as ART writes them")
     step = _step_of(path)
-    for place, row in enumerate(table.to_pylist(), 1):
-        where = f"{path}, row {place}"
+    for count, row in enumerate(table.to_pylist(), 1):
+        where = f"{path}, row {count}"
         said = messages(row["messages"], "messages", where)
-        first = next((k for k, one in enumerate(said) if one.get("trainable")), len(said))
-        texts = [{name: value for name, value in one.items() if name != "trainable"} for one in said]
+        first = next((k for k, message in enumerate(said) if message.get("trainable")), len(said))
+        texts = [{name: value for name, value in message.items() if name != "trainable"} for message in said]
         yield _rollout(where, step, row["group_index"], texts[:first], texts[first:], row, None)
 
 
@@ -84,12 +84,12 @@ def _of_lines(path: Path) -> Iterator[Rollout]:
         members = row.get("trajectories")
         if not isinstance(members, list):
             raise UserError(f"{where}: trajectories is {visible(str(members), 40)}; give a list, a group a line")
-        for place, one in enumerate(members, 1):
-            each = f"{where}, trajectory {place}"
-            if not isinstance(one, dict):
-                raise UserError(f"{each}: {visible(str(one), 40)} is not an object; give it as ART writes it")
-            prompt, completion, ends = _conversation(one.get("messages_and_choices"), each)
-            further = one.get("additional_histories") or []
+        for count, member in enumerate(members, 1):
+            each = f"{where}, trajectory {count}"
+            if not isinstance(member, dict):
+                raise UserError(f"{each}: {visible(str(member), 40)} is not an object; give it as ART writes it")
+            prompt, completion, ends = _conversation(member.get("messages_and_choices"), each)
+            further = member.get("additional_histories") or []
             if not isinstance(further, list) or not all(isinstance(history, dict) for history in further):
                 raise UserError(f"{each}: additional_histories is {visible(str(further), 40)}; give a list of objects")
             pieces = 1 + len(further)
@@ -100,7 +100,7 @@ def _of_lines(path: Path) -> Iterator[Rollout]:
                     others.append((prompt, completion, ends))
                 prompt, completion, ends = before, after, reasons
             final = ends[-1:]
-            made = _rollout(each, step, line, prompt, completion, one, final == ["length"] if final else None)
+            made = _rollout(each, step, line, prompt, completion, member, final == ["length"] if final else None)
             yield with_histories(
                 replace(
                     made,
@@ -114,9 +114,9 @@ def _of_lines(path: Path) -> Iterator[Rollout]:
 def _conversation(value: Any, where: str) -> tuple[list[Any], list[Any], list[Any]]:
     """Messages before the first that the policy wrote, those from it on, and why each of its own ended."""
     said = messages(value, "messages_and_choices", where)
-    first = next((place for place, part in enumerate(said) if "finish_reason" in part), len(said))
-    texts = [part["message"] if isinstance(part.get("message"), dict) else part for part in said]
-    ends = [part["finish_reason"] for part in said if "finish_reason" in part]
+    first = next((index for index, choice in enumerate(said) if "finish_reason" in choice), len(said))
+    texts = [choice["message"] if isinstance(choice.get("message"), dict) else choice for choice in said]
+    ends = [choice["finish_reason"] for choice in said if "finish_reason" in choice]
     return texts[:first], texts[first:], ends
 
 

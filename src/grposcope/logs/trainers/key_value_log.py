@@ -108,7 +108,7 @@ def _rows(file: LogFile, left_out: LeftOut) -> list[Row]:
         if not ended and numbers and text[-1:].isdigit():
             numbers = numbers[:-1]
             file.notes.append(f"line {line} is unfinished; its last number was left out, because digits may be missing")
-        names = [one.name for one in numbers if not one.name.startswith("#")]
+        names = [number.name for number in numbers if not number.name.startswith("#")]
         if names:
             labels = {key: value for key, value in parsed.texts.items() if key in RUNS or key.lower() in keys.KINDS}
             marked = bool(parsed.tags & keys.WORDS)
@@ -120,20 +120,22 @@ def _rows(file: LogFile, left_out: LeftOut) -> list[Row]:
 
 def _reward(file: LogFile, rows: Sequence[Row], hints: Hints) -> str:
     """Name or place of the reward in a line; UndecidedError if none or several names may be it."""
-    given = hints.columns.get("reward")
-    if given is not None:
-        if not any(step_counter.named(row.numbers, given) for row in rows):
-            raise UserError(f"{file.path}: no line has a number {visible(given, 60)!r}; its names are {_names(rows)}")
-        return given
+    reward_key = hints.columns.get("reward")
+    if reward_key is not None:
+        if not any(step_counter.named(row.numbers, reward_key) for row in rows):
+            raise UserError(
+                f"{file.path}: no line has a number {visible(reward_key, 60)!r}; its names are {_names(rows)}"
+            )
+        return reward_key
     columns = _numbers(rows)
     names = list(columns)
     meant = [name for name in names if usual_metric(name) == "reward"]
     exact = [name for name in meant if name.lower() == "reward"]
     if len(meant) == 1 or len(exact) == 1:
         return (exact or meant)[0]
-    if (found := keys.reward_among(names)) is not None:
-        file.notes.append(keys.taken_for_reward(found, columns[found]))
-        return found
+    if (reward_name := keys.reward_among(names)) is not None:
+        file.notes.append(keys.taken_for_reward(reward_name, columns[reward_name]))
+        return reward_name
     raise keys.which_is_the_reward(file.path, "number", keys.seen(columns, keys.reward_candidates(names)))
 
 
@@ -141,32 +143,32 @@ def _numbers(rows: Sequence[Row]) -> dict[str, Floats]:
     """Values by name of the lines of training, those of most lines first; numbers without a name are left out."""
     values: dict[str, list[float]] = {}
     for row in rows:
-        for one in row.numbers if not row.held_out else ():
-            if not one.name.startswith("#") and not _is_held_out(one.name):
-                values.setdefault(one.name, []).append(one.value)
+        for number in row.numbers if not row.held_out else ():
+            if not number.name.startswith("#") and not _is_held_out(number.name):
+                values.setdefault(number.name, []).append(number.value)
     return {name: np.array(values[name]) for name in sorted(values, key=lambda name: -len(values[name]))}
 
 
 def _names(rows: Sequence[Row]) -> str:
     counts: dict[str, int] = {}
     for row in rows:
-        for one in row.numbers:
-            counts[one.name] = counts.get(one.name, 0) + 1
+        for number in row.numbers:
+            counts[number.name] = counts.get(number.name, 0) + 1
     usual = sorted(counts, key=lambda name: -counts[name])[:12]
     return listed([visible(name, 40) for name in usual if not name.startswith("#")]) or "none"
 
 
 def _counter(file: LogFile, trained: Sequence[Row], hints: Hints) -> Counter | None:
-    given = hints.columns.get("step")
-    if given is None:
+    step_key = hints.columns.get("step")
+    if step_key is None:
         try:
             return step_counter.decide([row.numbers for row in trained])
         except UndecidedError as error:
             raise UndecidedError(f"{file.path}: {error}", error.field) from None
-    if not any(step_counter.named(row.numbers, given) for row in trained):
+    if not any(step_counter.named(row.numbers, step_key) for row in trained):
         names = _names(trained)
-        raise UserError(f"{file.path}: no line with the reward has a number {visible(given, 60)!r}; it has {names}")
-    return Counter((given,))
+        raise UserError(f"{file.path}: no line with the reward has a number {visible(step_key, 60)!r}; it has {names}")
+    return Counter((step_key,))
 
 
 def _values(row: Row, counter: Counter | None, hints: Hints) -> dict[str, float]:
@@ -176,13 +178,13 @@ def _values(row: Row, counter: Counter | None, hints: Hints) -> dict[str, float]
     """
     counted = () if counter is None else counter.keys
     values = {}
-    for one in row.numbers:
-        if one.name.startswith("#") or one.name in counted or one.comma:
+    for number in row.numbers:
+        if number.name.startswith("#") or number.name in counted or number.comma:
             continue
-        name = "_".join(one.name.split(" ", 1)) if _is_held_out(one.name) else one.name
+        name = "_".join(number.name.split(" ", 1)) if _is_held_out(number.name) else number.name
         name = f"eval_{_without_word(name)}" if row.marked else name
-        whole = one.total is None or "epoch" in name.lower()
-        values[name] = one.value if whole else one.value / (one.total or math.nan)
+        whole = number.total is None or "epoch" in name.lower()
+        values[name] = number.value if whole else number.value / (number.total or math.nan)
     if not row.held_out:
         for key in hints.columns.values():
             found = step_counter.named(row.numbers, key)
@@ -204,16 +206,16 @@ def _without_commas(rows: list[Row], file: LogFile) -> list[Row]:
     """Rows whose numbers with commas are read where all of a name are plainly of thousands, and noted where not."""
     texts: dict[str, list[str]] = {}
     for row in rows:
-        for one in row.numbers:
-            if one.comma:
-                texts.setdefault(one.name, []).append(one.comma)
+        for number in row.numbers:
+            if number.comma:
+                texts.setdefault(number.name, []).append(number.comma)
     if not texts:
         return rows
     others: dict[str, list[float]] = {name: [] for name in texts}
     for row in rows:
-        for one in row.numbers:
-            if one.name in others and not one.comma:
-                others[one.name].append(one.value)
+        for number in row.numbers:
+            if number.name in others and not number.comma:
+                others[number.name].append(number.value)
     plain = {
         name for name, all_of in texts.items()  # a count that has grown from 999 to 1,000
         if others[name] and all(value % 1 == 0 and abs(value) < 1000 for value in others[name])

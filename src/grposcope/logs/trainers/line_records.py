@@ -65,11 +65,11 @@ def joined(rows: Sequence[Row], reward: str) -> list[Row] | None:
         records[-1].append(row)
         if not opens and row.line in counting:
             records.append([])
-    whole = [one for one in records if any(row.line in counting for row in one)]
-    single = [one for one in whole if sum(_has(row, reward) for row in one) == 1]
+    whole = [record for record in records if any(row.line in counting for row in record)]
+    single = [record for record in whole if sum(_has(row, reward) for row in record) == 1]
     if len(single) < ONE * max(len(whole), 1):
         return None
-    result += [_record(one, counting) for one in single]
+    result += [_record(record, counting) for record in single]
     return sorted(result, key=lambda row: row.line)
 
 
@@ -77,7 +77,7 @@ def _counting(rows: Sequence[Row], reward: str) -> set[int]:
     """Numbers of the lines that count the steps, of the commonest kind without the reward that does; or none."""
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        names = tuple(one.name for one in row.numbers)
+        names = tuple(number.name for number in row.numbers)
         if not row.held_out and not _has(row, reward) and any(map(step_counter.is_step, names)):
             kinds.setdefault(names, []).append(row)
     for lines in sorted(kinds.values(), key=len, reverse=True):
@@ -99,8 +99,8 @@ def _record(lines: Sequence[Row], counting: set[int]) -> Row:
     ordered = sorted(lines, key=lambda row: row.line not in counting)
     numbers: dict[str, Named] = {}
     for row in ordered:
-        for one in row.numbers:
-            if row is ordered[0] or not one.name.startswith("#"):
-                numbers.setdefault(one.name, one)
+        for number in row.numbers:
+            if row is ordered[0] or not number.name.startswith("#"):
+                numbers.setdefault(number.name, number)
     labels = {key: text for row in ordered for key, text in row.labels.items()}
     return replace(ordered[0], numbers=tuple(numbers.values()), labels=labels)

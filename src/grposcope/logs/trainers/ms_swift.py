@@ -49,45 +49,45 @@ def step_of(row: Mapping[str, Any]) -> int | None:
     return next((int(match["step"]) for match in matches if match), None)
 
 
-def read_lines(file: LogFile, hints: Hints) -> RawLog:
+def _read_lines(file: LogFile, hints: Hints) -> RawLog:
     """The rows of a logging.jsonl with their steps; the texts about time and progress are left out."""
     rows = ColumnBuilder()
     for line, row in objects(file):
         step = step_of(row)
-        kept = {key: value for key, value in row.items() if not isinstance(value, str)}
+        numbers = {key: value for key, value in row.items() if not isinstance(value, str)}
         if "log_history" not in row:  # the last line of a run, which has all rows once more
-            rows.row(line, kept if step is None else {**kept, "step": step})
+            rows.row(line, numbers if step is None else {**numbers, "step": step})
     return _with_arguments(RawLog(file.path, rows, "ms-swift", notes=file.notes), file.path.parent)
 
 
 def read_folder(folder: LogFile, hints: Hints) -> RawLog:
     """An output folder by its log, with the groups of its completions; without a log, or a checkpoint, by its state."""
-    place = folder.path
-    if (place / LOG).is_file():
-        log = read_lines(LogFile(place / LOG), hints)
+    path = folder.path
+    if (path / LOG).is_file():
+        log = _read_lines(LogFile(path / LOG), hints)
     else:
-        log = _with_arguments(replace(trl.read_folder(folder, hints), engine="ms-swift"), place)
-    found = ms_swift_completions.find(place)
-    if found is not None:
-        log.groups, where, notes = found.groups()
-        log.rollouts = found.texts(where)
+        log = _with_arguments(replace(trl.read_folder(folder, hints), engine="ms-swift"), path)
+    completions = ms_swift_completions.find(path)
+    if completions is not None:
+        log.groups, where, notes = completions.groups()
+        log.rollouts = completions.texts(where)
         log.notes += notes
-    return replace(log, source=place, name=place.resolve().name)
+    return replace(log, source=path, name=path.resolve().name)
 
 
 def _with_arguments(log: RawLog, folder: Path) -> RawLog:
     """The log with the arguments of its run, where ms-swift wrote them into the folder."""
-    given = arguments(folder)
-    if not given:
+    settings = arguments(folder)
+    if not settings:
         return log
-    every, last = given.get("logging_steps"), given.get("max_steps")
+    every, last = settings.get("logging_steps"), settings.get("max_steps")
     window = int(every) if isinstance(every, int | float) and 1 <= every < 2**53 else None
     if window and window > 1 and log.window is None:
         log.notes.append(
             f"each row is the mean over {window} steps (logging_steps), so spikes and variances are damped"
         )
-    given["max_steps"] = last if isinstance(last, int) and last > 0 else None  # -1: as many as the epochs have
-    return replace(log, logged={**given, **log.logged}, window=log.window or window)
+    settings["max_steps"] = last if isinstance(last, int) and last > 0 else None  # -1: as many as the epochs have
+    return replace(log, logged={**settings, **log.logged}, window=log.window or window)
 
 
 def _is_output(folder: Path) -> bool:
@@ -150,7 +150,7 @@ MS_SWIFT = replace(
     defects=(),
     leaves_files_of="trl",
     logs=(
-        LogKind(read_lines, shapes=LINES, rows=_ROWS),
+        LogKind(_read_lines, shapes=LINES, rows=_ROWS),
         LogKind(read_folder, folder=_is_output), ms_swift_completions.KIND,
     ),
     how_to_log={

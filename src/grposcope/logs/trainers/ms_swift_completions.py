@@ -56,33 +56,33 @@ def rollouts(path: Path) -> Iterator[Rollout]:
     for line, step, row in _lines(path):
         where = f"{path}, line {line}"
         names = _functions(row)
-        columns = {name: [number(one, name, where) for one in row[name]] for name in (*names, "advantages")}
+        columns = {name: [number(element, name, where) for element in row[name]] for name in (*names, "advantages")}
         if weights is not None and len(weights) != len(names):
             raise UserError(
                 f"{where}: {len(names)} reward functions, and {len(weights)} reward_weights in {ARGUMENTS} beside it; "
                 "give the file without that one"
             )
         scale = np.array(weights if weights is not None else [1.0] * len(names))
-        for place, group in _groups(row["prompt"], size):
-            parts = {name: columns[name][place] for name in names}
+        for first, group in _groups(row["prompt"], size):
+            parts = {name: columns[name][first] for name in names}
             values = np.array(list(parts.values()))
             absent = not len(values) or bool(np.isnan(values).all())
             yield Rollout(
-                where=f"{where}, rollout {place + 1}",
+                where=f"{where}, rollout {first + 1}",
                 step=step,
                 group=group,
                 named=True,
-                prompt=_text(row["prompt"][place]),
-                completion=_text(row["completion"][place]),
+                prompt=_text(row["prompt"][first]),
+                completion=_text(row["completion"][first]),
                 reward=float("nan") if absent else float(np.nansum(values * scale)),
                 rewards={name: value for name, value in parts.items() if not np.isnan(value)},
-                advantages=np.array([columns["advantages"][place]]),
+                advantages=np.array([columns["advantages"][first]]),
             )
 
 
 def _lines(path: Path) -> list[tuple[int, int, dict[str, Any]]]:
     """(line, step, columns) of every step that trains, of steps that were done again the last attempt."""
-    kept: list[tuple[int, int, dict[str, Any]]] = []
+    rows: list[tuple[int, int, dict[str, Any]]] = []
     for line, row in json_lines(path, growing=True):
         where = f"{path}, line {line}"
         lengths = {name: len(value) for name, value in row.items() if isinstance(value, list)}
@@ -94,15 +94,15 @@ def _lines(path: Path) -> list[tuple[int, int, dict[str, Any]]]:
         if not row["step"]:
             continue
         step = _step(row["step"][0], where)
-        if kept and kept[-1][1] == step:
+        if rows and rows[-1][1] == step:
             continue
-        while kept and kept[-1][1] > step:
-            kept.pop()
-        if not kept or kept[-1][1] != step:
-            kept.append((line, step, row))
+        while rows and rows[-1][1] > step:
+            rows.pop()
+        if not rows or rows[-1][1] != step:
+            rows.append((line, step, row))
         else:
-            kept[-1] = (line, step, row)
-    return kept
+            rows[-1] = (line, step, row)
+    return rows
 
 
 def _step(value: Any, where: str) -> int:
@@ -120,25 +120,27 @@ def _functions(row: Mapping[str, Any]) -> list[str]:
 
 def _groups(prompts: Sequence[Any], size: int | None) -> Iterator[tuple[int, str]]:
     """(place, group) of every rollout: neighbours with one prompt, divided where they are several groups of `size`."""
-    place = 0
+    position = 0
     for number_of, (_, same) in enumerate(groupby(map(str, prompts))):
         count = len(list(same))
         each = size if size and count % size == 0 else count
         for k in range(count):
-            yield place + k, f"{number_of}.{k // each}"
-        place += count
+            yield position + k, f"{number_of}.{k // each}"
+        position += count
 
 
 def _weights(path: Path) -> tuple[list[float] | None, int | None]:
     """The weights of the functions and the group size, by args.json beside the file; None where they are not known."""
-    given = arguments(path.parent)
-    weights, size = given.get("reward_weights"), given.get("num_generations")
-    known = isinstance(weights, list) and all(isinstance(one, int | float) for one in weights)
-    return [float(one) for one in weights] if known and weights else None, size if isinstance(size, int) else None
+    settings = arguments(path.parent)
+    weights, size = settings.get("reward_weights"), settings.get("num_generations")
+    weighted = isinstance(weights, list) and all(isinstance(weight, int | float) for weight in weights)
+    return [float(weight) for weight in weights] if weighted and weights else None, size if isinstance(
+        size, int
+    ) else None
 
 
 def _text(value: Any) -> Any:
-    return value if isinstance(value, list) and all(isinstance(one, dict) for one in value) else str(value)
+    return value if isinstance(value, list) and all(isinstance(message, dict) for message in value) else str(value)
 
 
 KIND = replace(

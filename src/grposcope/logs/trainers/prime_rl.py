@@ -96,13 +96,13 @@ def _ends(columns: Columns) -> dict[str, Made]:
     """Shares of rollouts by what stopped them; a condition that no trainer knows is the environment's own."""
     for subset in ("all", "effective"):
         form = re.compile(rf"(?:train/)?agg/{subset}/(?:[^/]+/)?stop_condition/(?P<why>[^/]+)(?:/mean)?")
-        found = {key: match["why"] for key in columns if (match := form.fullmatch(key))}
-        if found:
+        reasons = {key: match["why"] for key in columns if (match := form.fullmatch(key))}
+        if reasons:
             break
     else:
         return {}
-    words = {key: STOP_WORDS.get(why, "environment") for key, why in found.items()}
-    logged = np.isfinite(np.array([columns[key] for key in found])).any(0)
+    words = {key: STOP_WORDS.get(why, "environment") for key, why in reasons.items()}
+    logged = np.isfinite(np.array([columns[key] for key in reasons])).any(0)
     made = {}
     for metric, end in _ENDS.items():
         keys = [key for key, word in words.items() if word == end]
@@ -123,36 +123,36 @@ def _dead(columns: Columns) -> dict[str, Made]:
 
 def scoped(keys: Collection[str]) -> Scoped:
     """The keys of each environment; of a run on one environment with several agents, those of each agent."""
-    found: Scoped = {}
+    scoped: Scoped = {}
     for key in keys:
         if (match := _POOL.fullmatch(key)) and match["env"] not in ("agg", "eval"):
             whole = f"{'train/' if key.startswith('train/') else ''}agg/{match['subset']}/{match['rest']}"
             if whole in keys:
-                found.setdefault(match["env"], {})[key] = whole
+                scoped.setdefault(match["env"], {})[key] = whole
         elif match := _TOKENS.fullmatch(key):
-            found.setdefault(match["env"], {})[key] = f"{match['what']}/all/mean"
-    return found if len(found) > 1 else _by_agent(keys)
+            scoped.setdefault(match["env"], {})[key] = f"{match['what']}/all/mean"
+    return scoped if len(scoped) > 1 else _by_agent(keys)
 
 
 def _by_agent(keys: Collection[str]) -> Scoped:
-    found: Scoped = {}
+    scoped: Scoped = {}
     for metric in _OF_AGENTS:
         for key in keys:
             for form in _of_any_agent(metric):
                 if match := form.fullmatch(key):
-                    found.setdefault(match["agent"], {})[key] = key.replace(f"/{match['agent']}/", "/agent/")
-    return found
+                    scoped.setdefault(match["agent"], {})[key] = key.replace(f"/{match['agent']}/", "/agent/")
+    return scoped
 
 
 def export_files(folder: Path) -> dict[int, list[Path]]:
     """Step -> files of the ranks in a folder token_exports, or in the folder of a run that has one."""
-    place = folder / EXPORTS if (folder / EXPORTS).is_dir() else folder
-    steps = {int(match[1]): path for path in place.iterdir() if (match := _STEP.fullmatch(path.name))}
+    exports = folder / EXPORTS if (folder / EXPORTS).is_dir() else folder
+    steps = {int(match[1]): path for path in exports.iterdir() if (match := _STEP.fullmatch(path.name))}
     files = {step: sorted(steps[step].glob("rank_*.jsonl")) for step in sorted(steps) if steps[step].is_dir()}
     return {step: paths for step, paths in files.items() if paths}
 
 
-def read_exports(folder: LogFile, hints: Hints) -> RawLog:
+def _read_exports(folder: LogFile, hints: Hints) -> RawLog:
     """A folder of token exports as a log whose metrics are means over tokens trained on, of each environment too."""
     files = export_files(folder.path)
     rows = ColumnBuilder()
@@ -219,7 +219,7 @@ PRIME_RL = Trainer(
     define=define,
     made=made,
     scoped=scoped,
-    logs=(LogKind(read_exports, folder=lambda folder: folder.name == EXPORTS and bool(export_files(folder))),),
+    logs=(LogKind(_read_exports, folder=lambda folder: folder.name == EXPORTS and bool(export_files(folder))),),
     without_reward="it has no reward: the orchestrator of prime-rl logs it in its own file; give that file as well",
     version="of August 2026",
     configured=lambda keys: any(

@@ -22,13 +22,13 @@ from grposcope.logs.trainers import prime_rl
 _PER_TOKEN = ("trainer_logprobs", "inference_logprobs")
 
 
-def files(place: Path) -> dict[int | None, list[Path]]:
+def files(path: Path) -> dict[int | None, list[Path]]:
     """Step -> files of exports at a place: their folder or that of a run, or a file, of which the rows say the step."""
-    if place.is_dir():
-        return dict(prime_rl.export_files(place).items())
-    file = LogFile(place)
+    if path.is_dir():
+        return dict(prime_rl.export_files(path).items())
+    file = LogFile(path)
     row = file.first_row if file.shape == "json lines" else None
-    return {None: [place]} if row is not None and _is_export(row) else {}
+    return {None: [path]} if row is not None and _is_export(row) else {}
 
 
 def _is_export(row: Mapping[str, Any]) -> bool:

@@ -71,11 +71,11 @@ def _dead(columns: Columns) -> dict[str, Made]:
 
 def scoped(keys: Collection[str]) -> Scoped:
     """The keys of each domain of problems."""
-    found: Scoped = {}
+    scoped: Scoped = {}
     for key in keys:
         if (match := _DOMAIN.fullmatch(key)) and match["whole"] in keys:
-            found.setdefault(match["scope"], {})[key] = match["whole"]
-    return found
+            scoped.setdefault(match["scope"], {})[key] = match["whole"]
+    return scoped
 
 
 ROLL = Trainer(

@@ -23,8 +23,8 @@ FINDERS: tuple[Callable[[Path], WrittenFiles | None], ...] = (
 """What finds the files of an engine at a place; each gives None for those of others."""
 
 
-def find(place: Path) -> WrittenFiles | None:
+def find(path: Path) -> WrittenFiles | None:
     """The rollouts at a place, a file or folder; None where no engine of FINDERS wrote any, as in pipes and devices."""
-    if not (place.is_file() or place.is_dir()):
+    if not (path.is_file() or path.is_dir()):
         return None
-    return next((found for finder in FINDERS if (found := finder(place)) is not None), None)
+    return next((rollouts for finder in FINDERS if (rollouts := finder(path)) is not None), None)

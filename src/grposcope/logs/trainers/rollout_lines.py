@@ -19,12 +19,12 @@ ENDINGS = (".jsonl", ".ndjson", ".json", ".gz")
 """Endings of files that may have a rollout a line."""
 
 
-def find(place: Path) -> WrittenFiles | None:
+def find(path: Path) -> WrittenFiles | None:
     """The rollouts of a file, or of the files rollouts*.jsonl in a folder; None where there are none."""
-    if not _files(place):
+    if not _files(path):
         return None
     notes = list[str]()
-    return WrittenFiles("generic", place, partial(rollouts, notes=notes), sums=True, notes=notes)
+    return WrittenFiles("generic", path, partial(rollouts, notes=notes), sums=True, notes=notes)
 
 
 def _files(place: Path) -> list[Path]:
@@ -54,7 +54,7 @@ METRICS = ("loss", "lr", "learning_rate", "grad_norm", "entropy", "kl", "epoch")
 """Columns of a log of metrics, which may show a prompt and a completion of each step."""
 
 
-def recognises_groups(file: LogFile) -> bool:
+def _recognises_groups(file: LogFile) -> bool:
     """Whether a file has a rollout a line and no metrics of a step, and its group or prompt with it."""
     row = file.first_row or {}
     if any(name in row for name in METRICS):
@@ -63,5 +63,5 @@ def recognises_groups(file: LogFile) -> bool:
     return recognises(file) and any(row.get(name) is not None for own in names for name in own)
 
 
-KIND = replace(kind(find), file=recognises_groups, folder=None)
+KIND = replace(kind(find), file=_recognises_groups, folder=None)
 """Rollouts by themselves; a folder that has such a file is read by its log."""

@@ -43,28 +43,28 @@ _PER_SAMPLED = {"logprobs": math.nan, "trainer_logprobs": math.nan, "advantages"
 """Column with a value for each sampled token -> the value of the others."""
 
 
-def find(place: Path) -> WrittenFiles | None:
+def find(path: Path) -> WrittenFiles | None:
     """The traces at a place: a file, a folder with one, or rollouts/ of prime-rl, itself or in the folder of a run."""
-    if place.is_file():
-        return _of_file(place)
-    for folder in (place / "rollouts", place):
-        if paths := step_files(folder):
+    if path.is_file():
+        return _of_file(path)
+    for folder in (path / "rollouts", path):
+        if paths := _step_files(folder):
             notes = list[str]()
             return WrittenFiles("prime-rl", paths, partial(_stepped, notes=notes), notes=notes)
-    return next((_of_file(place / name) for name in (TRACES, RESULTS) if (place / name).is_file()), None)
+    return next((_of_file(path / name) for name in (TRACES, RESULTS) if (path / name).is_file()), None)
 
 
-def step_files(folder: Path) -> dict[int, Path]:
+def _step_files(folder: Path) -> dict[int, Path]:
     """Step -> file of the episodes of training in a folder rollouts/ of prime-rl; empty for any other folder."""
     if not folder.is_dir():
         return {}
     steps = {int(match[1]): path for path in folder.iterdir() if (match := _STEP.fullmatch(path.name))}
-    found: dict[int, Path] = {}
+    paths: dict[int, Path] = {}
     for step in sorted(steps):
         kinds = (steps[step] / "train" / subset / TRACES for subset in ("effective", "all"))
         if (path := next((path for path in kinds if path.is_file()), None)) is not None:
-            found[step] = path
-    return found
+            paths[step] = path
+    return paths
 
 
 def _is_episode(row: Mapping[str, Any]) -> bool:
@@ -85,7 +85,7 @@ def _of_file(path: Path) -> WrittenFiles | None:
     row = LogFile(path).first_row or {}
     engine = "prime-rl" if isinstance(run := row.get("run"), dict) and run.get("type") == "train" else "verifiers"
     in_path = _step_in(path)
-    steps = {in_path: path} if in_path is not None else {one.step: path for one in rollouts(path, notes=[])}
+    steps = {in_path: path} if in_path is not None else {rollout.step: path for rollout in rollouts(path, notes=[])}
     notes = list[str]()
     read = partial(rollouts, step=in_path, notes=notes)
     return WrittenFiles(engine, dict(sorted(steps.items())) or {0: path}, read, notes=notes)
@@ -180,14 +180,14 @@ def _paths(nodes: Any, where: str) -> list[list[Mapping[str, Any]]]:
     """The messages from the root to each that was sampled and that no other sampled one follows, the last one first."""
     if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
         raise UserError(f"{where}: nodes is {visible(str(nodes), 40)}; give the list of messages unchanged")
-    sampled = [place for place, node in enumerate(nodes) if node.get("sampled")]
+    sampled = [index for index, node in enumerate(nodes) if node.get("sampled")]
     paths: list[list[Mapping[str, Any]]] = []
     followed: set[int] = set()
     for last in reversed(sampled or ([len(nodes) - 1] if nodes else [])):
         if last not in followed:
             path = _to_root(nodes, last, where)
             followed.update(path)
-            paths.append([nodes[place] for place in path])
+            paths.append([nodes[index] for index in path])
     return paths or [[]]
 
 
@@ -209,20 +209,20 @@ def _tokens(path: Sequence[Mapping[str, Any]], where: str) -> dict[str, Any]:
     ids: list[int] = []
     mask: list[bool] = []
     columns: dict[str, list[Floats]] = {name: [] for name in _PER_SAMPLED}
-    for place, node in enumerate(path):
+    for index, node in enumerate(path):
         own, flags = node.get("token_ids") or [], node.get("mask") or []
         if len(own) != len(flags):
-            raise UserError(f"{where}: node {place} has {len(own):,} token_ids and {len(flags):,} flags in mask")
+            raise UserError(f"{where}: node {index} has {len(own):,} token_ids and {len(flags):,} flags in mask")
         ids += own
         mask += [bool(flag) for flag in flags]
         for name, parts in columns.items():
-            parts.append(_spread(node, name, np.array(flags, bool), f"{where}: node {place}"))
+            parts.append(_spread(node, name, np.array(flags, bool), f"{where}: node {index}"))
     if not ids or not any(mask):
         return {}
     start = mask.index(True)
-    known = {name: np.concatenate(parts)[start:] for name, parts in columns.items()}
+    values_by_name = {name: np.concatenate(parts)[start:] for name, parts in columns.items()}
     drawn = np.array(mask[start:])
-    present = {name: not np.isnan(values[drawn]).any() for name, values in known.items()}
+    present = {name: not np.isnan(values[drawn]).any() for name, values in values_by_name.items()}
     try:
         prompt, completion = np.array(ids[:start], np.int64), np.array(ids[start:], np.int64)
     except (ValueError, TypeError, OverflowError):
@@ -233,9 +233,9 @@ def _tokens(path: Sequence[Mapping[str, Any]], where: str) -> dict[str, Any]:
         "mask": drawn,
         "written": drawn,
         "turns": turns_of(drawn),
-        "sampler": known["logprobs"] if present["logprobs"] else None,
-        "current": known["trainer_logprobs"] if present["trainer_logprobs"] else None,
-        "advantages": known["advantages"] if present["advantages"] else None,
+        "sampler": values_by_name["logprobs"] if present["logprobs"] else None,
+        "current": values_by_name["trainer_logprobs"] if present["trainer_logprobs"] else None,
+        "advantages": values_by_name["advantages"] if present["advantages"] else None,
     }
 
 
@@ -249,7 +249,7 @@ def _spread(node: Mapping[str, Any], name: str, mask: Bools, where: str) -> Floa
     if not isinstance(values, list) or len(values) != mask.sum():
         shown = f"{len(values):,} values" if isinstance(values, list) else visible(str(values), 40)
         raise UserError(f"{where} has {shown} as {name} and {int(mask.sum()):,} sampled tokens; give one for each")
-    spread[mask] = [number(one, name, where) for one in values]
+    spread[mask] = [number(element, name, where) for element in values]
     return spread
 
 
@@ -259,7 +259,7 @@ def _of_result(row: Mapping[str, Any], where: str, step: int | None) -> Rollout:
     steps = row.get("trajectory")
     if not isinstance(steps, list) or not all(isinstance(call, dict) and _has_ids(call) for call in steps) or not steps:
         return whole
-    own = [_of_call(call, place, f"{where}, step {place}") for place, call in enumerate(steps, 1)]
+    own = [_of_call(call, index, f"{where}, step {index}") for index, call in enumerate(steps, 1)]
     made = joined(own)[0][0]
     return replace(
         made, where=where, step=whole.step, group=whole.group, named=whole.named, problem=whole.problem,
@@ -273,12 +273,12 @@ def _has_ids(call: Mapping[str, Any]) -> bool:
     return isinstance(tokens, dict) and {"prompt_ids", "completion_ids"} <= tokens.keys()
 
 
-def _of_call(call: Mapping[str, Any], place: int, where: str) -> Rollout:
+def _of_call(call: Mapping[str, Any], index: int, where: str) -> Rollout:
     """One call of the policy, as verifiers records it with `trajectory` among the columns of its state."""
     tokens = call["tokens"]
     return row_of(
         {
-            "trajectory": "one", "turn": place, "prompt_ids": tokens["prompt_ids"],
+            "trajectory": "one", "turn": index, "prompt_ids": tokens["prompt_ids"],
             "completion_ids": tokens["completion_ids"], "mask": tokens.get("completion_mask"),
             "rollout_logprobs": tokens.get("completion_logprobs"), "reward": call.get("reward"),
             "advantage": call.get("advantage"),
@@ -315,12 +315,12 @@ def _rewards(value: Any, where: str) -> tuple[dict[str, float], float]:
     if not isinstance(value, dict):
         raise UserError(f"{where}: rewards is {visible(str(value), 40)}; give the object unchanged")
     scores, total = {}, 0.0
-    for name, one in value.items():
-        if one is None:
+    for name, score in value.items():
+        if score is None:
             continue
-        part = one if isinstance(one, dict) else {"score": one}
-        scores[name] = number(part.get("score"), f"rewards/{visible(name, 40)}", where)
-        total += scores[name] * number(part.get("weight", 1.0), f"the weight of {visible(name, 40)}", where)
+        scored = score if isinstance(score, dict) else {"score": score}
+        scores[name] = number(scored.get("score"), f"rewards/{visible(name, 40)}", where)
+        total += scores[name] * number(scored.get("weight", 1.0), f"the weight of {visible(name, 40)}", where)
     return scores, total
 
 
@@ -346,7 +346,7 @@ def _task(task: Mapping[str, Any]) -> str:
     inner = task.get("data")
     data: Mapping[str, Any] = inner if isinstance(inner, dict) else {}
     named = (task.get("key"), task.get("hash"), data.get("id"), data.get("idx"), data.get("prompt"))
-    return str(next((one for one in named if one is not None), ""))
+    return str(next((name for name in named if name is not None), ""))
 
 
 def _object(row: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
@@ -368,7 +368,7 @@ def _whole(value: Any, what: str, where: str) -> int:
 
 def _is_folder(folder: Path) -> bool:
     here = (folder / name for name in (TRACES, RESULTS))
-    return bool(step_files(folder)) or any(path.is_file() and KIND.recognises(LogFile(path)) for path in here)
+    return bool(_step_files(folder)) or any(path.is_file() and KIND.recognises(LogFile(path)) for path in here)
 
 
 KIND = replace(

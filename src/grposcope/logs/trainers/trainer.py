@@ -82,10 +82,10 @@ class Defect:
 
     def in_version(self, text: object) -> bool:
         """Whether this version of the engine has it; False for a version that cannot be read."""
-        found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", str(text))
-        if found is None:
+        match = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", str(text))
+        if match is None:
             return False
-        version = tuple(int(part) for part in found.groups() if part is not None)
+        version = tuple(int(group) for group in match.groups() if group is not None)
         return self.since <= version and (self.fixed is None or version < self.fixed)
 
     def __str__(self) -> str:
@@ -201,10 +201,10 @@ class Trainer:
         for name in set(defined.values()):
             same = [key for key, other in defined.items() if other == name]
             if len(same) > 1:
-                ranked = sorted((self._rank(name, key), place) for place, key in enumerate(same))
+                ranked = sorted((self._rank(name, key), index) for index, key in enumerate(same))
                 tied = ranked[0][0] == ranked[1][0]
-                for _, place in ranked[0 if tied else 1 :]:
-                    del defined[same[place]]
+                for _, index in ranked[0 if tied else 1 :]:
+                    del defined[same[index]]
         notes: list[str] = []
         if self.define is not None:
             changed, notes = self.define(columns, settings, window)
@@ -233,7 +233,7 @@ class Trainer:
     def worked_out(self, columns: Columns, defined: Mapping[str, str]) -> dict[str, Made]:
         """Metrics that follow from several columns and are not among those `defined` (key -> metric)."""
         made = {} if self.made is None else self.made(columns)
-        return {name: one for name, one in made.items() if name not in defined.values()}
+        return {name: column for name, column in made.items() if name not in defined.values()}
 
     def _rank(self, name: str, key: str) -> int:
         keys = (name, *self.keys.get(name, ()), *(self.usual_keys or {}).get(name, ()))

@@ -86,7 +86,7 @@ def no_term(table: Columns, settings: Settings) -> dict[str, Bools]:
     return {name: here for name, here in rows.items() if here.any()}
 
 
-def tool_shares(columns: Columns) -> dict[str, Made]:
+def _tool_shares(columns: Columns) -> dict[str, Made]:
     """Shares of tool calls that failed, and that asked for an unknown tool, of the totals that the asynchronous trainer
     logs by tool."""
     calls, failures = (_over_tools(columns, what) for what in ("call_total", "failure_total"))
@@ -216,18 +216,18 @@ def _rewards(path: Path) -> dict[str, Floats]:
     history = content.get("log_history") if isinstance(content, dict) else None
     rows = [row for row in history if isinstance(row, dict)] if isinstance(history, list) else []
     pairs = [(json_number(row.get("step")), json_number(row.get("reward"))) for row in rows]
-    known = [(step, reward) for step, reward in pairs if step is not None and reward is not None and step == step]
-    good = np.array(known, np.float64).reshape(-1, 2)
+    pairs_known = [(step, reward) for step, reward in pairs if step is not None and reward is not None and step == step]
+    good = np.array(pairs_known, np.float64).reshape(-1, 2)
     return {"step": good[:, 0], "reward": good[:, 1]}
 
 
-def differ(one: Columns, other: Columns) -> int | None:
+def differ(table: Columns, other: Columns) -> int | None:
     """First step at which two tables have different rewards; None if there is none, or no reward."""
-    if "reward" not in one or "reward" not in other:
+    if "reward" not in table or "reward" not in other:
         return None
-    _, here, there = np.intersect1d(one["step"], other["step"], return_indices=True)
-    apart = np.abs(one["reward"][here] - other["reward"][there]) > 1e-6 * (1 + np.abs(one["reward"][here]))
-    return int(one["step"][here[apart][0]]) if apart.any() else None
+    _, here, there = np.intersect1d(table["step"], other["step"], return_indices=True)
+    unequal = np.abs(table["reward"][here] - other["reward"][there]) > 1e-6 * (1 + np.abs(table["reward"][here]))
+    return int(table["step"][here[unequal][0]]) if unequal.any() else None
 
 
 def read_state(file: LogFile, hints: Hints) -> RawLog:
@@ -241,9 +241,9 @@ def read_state(file: LogFile, hints: Hints) -> RawLog:
     if not isinstance(history, list):
         raise UserError(f"{path} has no log_history; give the trainer_state.json of a checkpoint")
     rows = ColumnBuilder()
-    for place, row in enumerate(history, 1):
+    for number, row in enumerate(history, 1):
         if isinstance(row, dict):
-            rows.row(place, row)
+            rows.row(number, row)
     notes = [f"{len(history) - len(rows)} rows are not objects and were left out"] if len(rows) < len(history) else []
     if not len(rows):
         raise UserError(f"{path}: log_history is empty; the run stopped before logging_steps, or logs elsewhere")
@@ -268,7 +268,7 @@ def read_state(file: LogFile, hints: Hints) -> RawLog:
     )
 
 
-def read_notebook(file: LogFile, hints: Hints) -> RawLog:
+def _read_notebook(file: LogFile, hints: Hints) -> RawLog:
     """The table that transformers draws in a notebook, as TRL and Unsloth runs leave it."""
     return replace(notebook.read(file, hints), engine="trl")
 
@@ -336,7 +336,7 @@ TRL = Trainer(
         "agent/seconds_tools": ("tools/latency_s",),
     },
     component=COMPONENT,
-    made=tool_shares,
+    made=_tool_shares,
     define=define,
     no_term=no_term,
     conventions={"ddof": 1, "eps": 1e-4},
@@ -399,7 +399,7 @@ TRL = Trainer(
         LogKind(read_state, document={"log_history": object}),
         LogKind(read_folder, folder=lambda folder: bool(state_files(folder))),
         trl_completions.KIND,
-        LogKind(read_notebook, document={"cells": list, "nbformat": object}, text=notebook.printed),
+        LogKind(_read_notebook, document={"cells": list, "nbformat": object}, text=notebook.printed),
         LogKind(
             trl_console.read,
             printed=re.compile(

@@ -46,8 +46,10 @@ def file_of(output: Path, step: int) -> Path:
 
 def files(folder: Path) -> list[Path]:
     """The parquet files of completions in a folder or in its completions/, in the order of their steps."""
-    for place in (folder, folder / "completions"):
-        steps = {int(match[1]): path for path in place.glob("*.parquet") if (match := _NAME.fullmatch(path.name))}
+    for folder_of_rows in (folder, folder / "completions"):
+        steps = {
+            int(match[1]): path for path in folder_of_rows.glob("*.parquet") if (match := _NAME.fullmatch(path.name))
+        }
         if steps:
             return [steps[step] for step in sorted(steps)]
     return []
@@ -68,16 +70,16 @@ def step_of(path: Path) -> int:
 
 def read(file: LogFile, hints: Hints) -> RawLog:
     """A folder of completions, or one file of them, without metrics: the metrics are made of the groups."""
-    place = file.path
-    paths = files(place) if place.is_dir() else [place]
+    path = file.path
+    paths = files(path) if path.is_dir() else [path]
     all_groups, rollouts, notes = groups(paths, hints.settings)
     if not len(all_groups) and notes:
         raise UserError(notes[0])
-    return log_of_groups(place, "trl", all_groups, rollouts, notes)
+    return log_of_groups(path, "trl", all_groups, rollouts, notes)
 
 
 def groups(
-    paths: Sequence[Path], known: Mapping[str, Any], components: Collection[str] = ()
+    paths: Sequence[Path], settings: Mapping[str, Any], components: Collection[str] = ()
 ) -> tuple[Groups, Mapping[int, tuple[Rollout, ...]], list[str]]:
     """The groups of the files, the rollouts by step (loaded when asked for), and notes.
 
@@ -89,7 +91,7 @@ def groups(
     rewards: list[Floats] = []
     of_functions: list[dict[str, Floats]] = []
     notes: list[str] = []
-    size = known.get("group")
+    size = settings.get("group")
     where: dict[int, Path] = {}
     used: dict[str, None] = {}
     doubtful = 0
@@ -111,12 +113,12 @@ def groups(
             whole = len(list(same))
             each = size if isinstance(size, int) and size > 0 and whole % size == 0 else whole
             for start in range(begin, begin + whole, each):
-                part = values[start : start + each]
+                chunk = values[start : start + each]
                 steps.append(at)
                 problems.append(sys.intern(text))
-                rewards.append(part)
+                rewards.append(chunk)
                 of_functions.append({name: functions[name][start : start + each] for name in parts})
-                if advantage is not None and not agree(part, advantage[start : start + each]):
+                if advantage is not None and not agree(chunk, advantage[start : start + each]):
                     doubtful += 1
             begin += whole
     if len(used) > 1:
@@ -126,15 +128,15 @@ def groups(
             f"in {doubtful} of {len(rewards)} groups the plain sum of the reward functions does not order the rollouts "
             "as their advantages do, so they are weighted; the weights are not stored"
         )
-    sizes = {len(part) for part in rewards}
+    sizes = {len(group) for group in rewards}
     if len(sizes) > 1:
         notes.append(
             f"groups (neighbouring rows with the same prompt) have {min(sizes)} to {max(sizes)} rollouts; give the "
             "group "
             "size if prompts repeat"
         )
-    found = Groups.of(steps, problems, rewards, components=of_functions)
-    return found, RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
+    groups_of_file = Groups.of(steps, problems, rewards, components=of_functions)
+    return groups_of_file, RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
 
 
 def logged(path: Path, components: Collection[str] = ()) -> Rollouts:
@@ -150,23 +152,25 @@ def rollouts(path: Path, components: Collection[str] = ()) -> Iterator[Rollout]:
     functions = {name: column for name, column in columns.items() if not components or name in components}
     advantages = parquet.number_columns(table, without=()).get("advantage")
     texts = zip(table["prompt"].to_pylist(), table["completion"].to_pylist(), strict=True)
-    for place, (prompt, completion) in enumerate(texts):
+    for index, (prompt, completion) in enumerate(texts):
         said = _message_list(prompt)
         yield Rollout(
-            where=f"{path}, row {place + 1}",
+            where=f"{path}, row {index + 1}",
             step=step,
             group=_text(said),
             prompt=said,
             completion=_message_list(completion),
-            rewards={name: float(column[place]) for name, column in functions.items()},
-            advantages=None if advantages is None else advantages[place : place + 1],
+            rewards={name: float(column[index]) for name, column in functions.items()},
+            advantages=None if advantages is None else advantages[index : index + 1],
         )
 
 
 def _message_list(value: Any) -> Any:
     """A conversation without the fields that Parquet fills with null because another message has them."""
     if isinstance(value, list):
-        return [{k: v for k, v in part.items() if v is not None} if isinstance(part, dict) else part for part in value]
+        return [
+            {k: v for k, v in piece.items() if v is not None} if isinstance(piece, dict) else piece for piece in value
+        ]
     return str(value)
 
 
@@ -272,7 +276,9 @@ def _weighted_sum(parts: Floats, weights: Floats) -> Floats:
 def _text(prompt: Any) -> str:
     """A prompt as text, also where it is a conversation."""
     if isinstance(prompt, list):
-        return "\n".join(str(part.get("content", part)) if isinstance(part, dict) else str(part) for part in prompt)
+        return "\n".join(
+            str(piece.get("content", piece)) if isinstance(piece, dict) else str(piece) for piece in prompt
+        )
     return str(prompt)
 
 

@@ -95,7 +95,7 @@ def _whole_dicts(file: LogFile) -> Iterator[tuple[int, str]]:
         if begun and "{" not in cleaned and len(begun) < WRAPPED:
             begun.append((line, cleaned))
             if "}" in cleaned:
-                yield begun[0][0], "".join(part for _, part in begun)
+                yield begun[0][0], "".join(text for _, text in begun)
                 begun = []
             continue
         yield from begun
@@ -106,7 +106,7 @@ def _whole_dicts(file: LogFile) -> Iterator[tuple[int, str]]:
     yield from begun
 
 
-def _steps(rows: Sequence[Printed], done: int | None, known: Settings, notes: list[str]) -> list[int | None]:
+def _steps(rows: Sequence[Printed], done: int | None, settings: Settings, notes: list[str]) -> list[int | None]:
     """The step of each row: that of the progress bars if they rise with the training rows, else by counting these.
 
     Bars and epochs may fall to where they began, as where a program was started again; not behind rows without the
@@ -123,7 +123,7 @@ def _steps(rows: Sequence[Printed], done: int | None, known: Settings, notes: li
     rising = all(b > a or k in starts for k, (a, b) in enumerate(itertools.pairwise(bars), 1))
     if len(bars) == len(train) and rising and len(starts) <= FEW * len(bars):
         return [row.bar for row in rows]
-    every = known.get("logging_steps", 0)
+    every = settings.get("logging_steps", 0)
     every = every if isinstance(every, int) and every > 0 else 0
     note = f"printed rows have no step, so row k counts as step k × {every or 1} (logging_steps)"
     told = "" if every else " (give logging_steps if it was another)"

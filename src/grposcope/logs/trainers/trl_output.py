@@ -48,48 +48,51 @@ def find(folder: Path) -> Output | None:
     logged = schema.read_config(folder).resolved.get("logged", {})
     named = logged.get("output_dir") if isinstance(logged, Mapping) else None
     places = [folder.resolve().parent, *([Path(named)] if isinstance(named, str) else [])]
-    return Output(folder, next((place for place in places if _is_output(place)), None), folder)
+    return Output(folder, next((candidate for candidate in places if _is_output(candidate)), None), folder)
 
 
-def read(place: Output, hints: Hints) -> Run:
+def read(output: Output, hints: Hints) -> Run:
     """The run, joined. UserError where the output folder is given and holds checkpoints of another run."""
-    assert place.record is not None
-    run = _with_settings(reader.read(place.record))
-    if place.output is None:
+    assert output.record is not None
+    run = _with_settings(reader.read(output.record))
+    if output.output is None:
         return run
     notes: list[str] = []
-    states = trl.state_files(place.output)
+    states = trl.state_files(output.output)
     if states:
         earlier = normalize(trl.read_state(LogFile(states[0]), hints), hints)
         if (step := trl.differ(run.table, earlier.table)) is not None:
-            said = f"{place.record} and {states[0]} are of different runs: their rewards at step {step} differ"
-            if place.given == place.output:
-                raise UserError(f"{said}; give {place.record} or {states[0].parent}")
+            said = f"{output.record} and {states[0]} are of different runs: their rewards at step {step} differ"
+            if output.given == output.output:
+                raise UserError(f"{said}; give {output.record} or {states[0].parent}")
             return replace(run, meta=replace(run.meta, notes=(*run.meta.notes, f"{said}; only the record was read")))
         table = _with_earlier(run.table, earlier.table)
         if len(table["step"]) > run.steps:
             last = int(table["step"][len(table["step"]) - run.steps - 1])
             notes.append(f"steps up to {last} come from {states[0].parent.name}, because the record began later")
             run = replace(run, table=table)
-    if (files := trl_completions.files(place.output)) and not run.rollouts:
+    if (files := trl_completions.files(output.output)) and not run.rollouts:
         components = {name.removeprefix("component/") for name in run.table if name.startswith("component/")}
-        known = {"group": run.setting("group")}
-        groups, rollouts, said_of_them = trl_completions.groups(files, known, components)
+        settings = {"group": run.setting("group")}
+        groups, rollouts, said_of_them = trl_completions.groups(files, settings, components)
         if not len(run.groups):
             run, notes = replace(run, groups=groups), notes + said_of_them
         run = replace(run, rollouts=rollouts)
-    return replace(run, meta=replace(run.meta, source=place.given, notes=(*run.meta.notes, *notes)))
+    return replace(run, meta=replace(run.meta, source=output.given, notes=(*run.meta.notes, *notes)))
 
 
 def models(folder: Path) -> dict[int, Path]:
     """Step -> folder of the model of a TRL run or checkpoint, in order of steps; empty for any other folder."""
     place = find(folder)
     output = folder if place is None or place.output is None else place.output
-    found = {int(path.name.removeprefix("checkpoint-")): path for path in output.glob("checkpoint-*") if _is_model(path)
-             and path.name.removeprefix("checkpoint-").isdigit()}  # fmt: skip
-    if not found and _is_model(folder) and (folder / "trainer_state.json").is_file():
-        found = {trl.checkpoint_step(folder.resolve().name): folder}
-    return dict(sorted(found.items()))
+    by_step = {
+        int(path.name.removeprefix("checkpoint-")): path
+        for path in output.glob("checkpoint-*")
+        if _is_model(path) and path.name.removeprefix("checkpoint-").isdigit()
+    }
+    if not by_step and _is_model(folder) and (folder / "trainer_state.json").is_file():
+        by_step = {trl.checkpoint_step(folder.resolve().name): folder}
+    return dict(sorted(by_step.items()))
 
 
 def _with_settings(run: Run) -> Run:

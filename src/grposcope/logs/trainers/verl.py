@@ -90,7 +90,7 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
 
 def _drop_rounded_rate(values: dict[str, Any], rest: str) -> bool:
     """Whether the learning rate of a line was rounded to 0 in print, as 0.000; it is taken out of the values then."""
-    printed = next((part.partition(":")[2] for part in rest.split(" - ") if part.startswith(f"{_RATE}:")), "")
+    printed = next((word.partition(":")[2] for word in rest.split(" - ") if word.startswith(f"{_RATE}:")), "")
     if not _ROUNDED_AWAY.fullmatch(printed.strip()):
         return False
     values.pop(_RATE, None)
@@ -150,8 +150,8 @@ def _printed_values(rest: str) -> tuple[dict[str, Any], list[str], str]:
     keys: list[str] = []
     rest = rest.rstrip()
     parts = rest.removesuffix(" -").split(" - ")
-    for k, part in enumerate(parts):
-        key, colon, raw = part.rpartition(":")
+    for k, pair in enumerate(parts):
+        key, colon, raw = pair.rpartition(":")
         value = printed_number(raw) if colon else None
         if value is not None and key:
             values[key.strip()] = value

@@ -26,11 +26,11 @@ _NO_REWARDS = ("step", "prompt", "completion", "advantage", "prompt_id", "comple
 _SAMPLE = re.compile(r"output_(\d{1,9})")
 
 
-def find(place: Path) -> WrittenFiles | None:
+def find(path: Path) -> WrittenFiles | None:
     """The tables of rollouts at a place: a file, their folder, or that of a run; None where there are none."""
-    if place.is_file():
-        return WrittenFiles("", place, rollouts, sums=True) if _is_table(place) else None
-    for folder in (place / name for name in FOLDERS):
+    if path.is_file():
+        return WrittenFiles("", path, rollouts, sums=True) if _is_table(path) else None
+    for folder in (path / name for name in FOLDERS):
         if folder.is_dir() and any(map(_is_table, _files(folder))):
             return WrittenFiles("", folder, _of_folder, sums=True)
     return None

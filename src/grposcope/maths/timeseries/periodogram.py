@@ -173,9 +173,9 @@ Shift = tuple[int, int]
 """First row and duration of a level shift."""
 
 
-def _shift(part: Array) -> Shift | None:
+def _shift(array: Array) -> Shift | None:
     """The level shift of a window, if it is evident beyond doubt."""
-    seen = change_points.scan(_shifts(len(part)), part)
+    seen = change_points.scan(_shifts(len(array)), array)
     return (seen.start, seen.width) if seen.p < SHIFT else None
 
 
@@ -213,10 +213,10 @@ def _waves(n: int, cycles: Array, growth: Array) -> Array:
     return np.asarray((both[:, None] * envelope[None, :, None]).reshape(-1, 2, n))
 
 
-def _size(part: Array, design: Design, cycles: float, gamma: float) -> tuple[float, float]:
+def _size(array: Array, design: Design, cycles: float, gamma: float) -> tuple[float, float]:
     """Amplitude at the end of the window, and the share of the detrended variance explained, by least squares."""
-    waves = _waves(len(part), np.array([cycles]), np.array([gamma]))[0].T
-    rest = part - design.x @ (design.x.T @ part)
+    waves = _waves(len(array), np.array([cycles]), np.array([gamma]))[0].T
+    rest = array - design.x @ (design.x.T @ array)
     detrended = waves - design.x @ (design.x.T @ waves)
     weights = np.linalg.lstsq(detrended, rest, rcond=None)[0]
     left = rest - detrended @ weights

@@ -26,14 +26,14 @@ RUNGS = (
 """The questions in order: what fails explains those behind it."""
 
 
-def is_flat(outcome: Outcome) -> bool:
+def _is_flat(outcome: Outcome) -> bool:
     """Whether neither a gain nor a fall was shown, so that the ladder is asked."""
     return outcome.state in ("level", "undecided")
 
 
 def of_run(run: Run, findings: Sequence[Finding]) -> tuple[Rung, ...]:
     """The rungs of a flat run with the findings of its judge; none of another run, or of one without rows."""
-    if not run.steps or not is_flat(run_outcome.of_run(run)):
+    if not run.steps or not _is_flat(run_outcome.of_run(run)):
         return ()
     quantities = Quantities(run)
     return tuple(rung(quantities, findings) for rung in RUNGS)

@@ -111,9 +111,9 @@ def groups(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
             do=to_log(*SHARE, quantities.run),
         )
     lacks = "no share of dead groups is logged"
-    known = [f"a success rate of {short(p)}"] if p is not None else []
-    known += [f"groups of {size}"] if size else []
-    beside = f", only {' and '.join(known)}" if known else ""
+    facts = [f"a success rate of {short(p)}"] if p is not None else []
+    facts += [f"groups of {size}"] if size else []
+    beside = f", only {' and '.join(facts)}" if facts else ""
     return Rung(*MIXED, "cannot tell", lacks + beside, do=f"{to_log(*SHARE, quantities.run)}; or {_try(p)}")
 
 

@@ -54,5 +54,5 @@ def of_fault(name: str, question: str, finding: Finding) -> Rung:
 def to_log(quantity: str, noun: str, run: Run) -> str:
     """What to log for a rung to be answered, and how the trainer of the run does, where that is known."""
     trainer = TRAINERS.get(run.meta.engine)
-    known = trainer is not None and quantity in trainer.how_to_log
-    return f"log {noun}" + (f" ({how_to_log(quantity, run.meta.engine)})" if known else "")
+    logged = trainer is not None and quantity in trainer.how_to_log
+    return f"log {noun}" + (f" ({how_to_log(quantity, run.meta.engine)})" if logged else "")

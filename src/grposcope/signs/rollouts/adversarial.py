@@ -40,20 +40,20 @@ class PaidAnswer:
     like_best: int
 
 
-def best_paid(rows: Sequence[Rollout], most: int = PROMPTS) -> list[BestPaid]:
+def _best_paid(rows: Sequence[Rollout], most: int = PROMPTS) -> list[BestPaid]:
     """The best-paid completion of each prompt, of the first prompts whose best is above the lowest reward of all."""
     by_prompt: dict[str, list[Rollout]] = {}
     for row in rows:
         if row.prompt is not None and isinstance(row.completion, str) and np.isfinite(row.reward) and not row.failed:
             by_prompt.setdefault(plain_text(row.prompt), []).append(row)
-    lowest = min((row.reward for part in by_prompt.values() for row in part), default=0.0)
-    found = []
-    for part in by_prompt.values():
-        best = max(part, key=lambda row: row.reward)
+    lowest = min((row.reward for rows_of_prompt in by_prompt.values() for row in rows_of_prompt), default=0.0)
+    scored = []
+    for rows_of_prompt in by_prompt.values():
+        best = max(rows_of_prompt, key=lambda row: row.reward)
         if best.reward > lowest and best.completion:
-            answers = tuple(dict.fromkeys(str(row.completion) for row in part))
-            found.append(BestPaid(best, str(best.completion), best.reward, answers))
-    return found[:most]
+            answers = tuple(dict.fromkeys(str(row.completion) for row in rows_of_prompt))
+            scored.append(BestPaid(best, str(best.completion), best.reward, answers))
+    return scored[:most]
 
 
 Answers = Callable[[Sequence[BestPaid], int], str]
@@ -71,26 +71,26 @@ KINDS: tuple[tuple[str, Answers], ...] = (
 
 def asked(grader: Grader, rows: Sequence[Rollout]) -> tuple[PaidAnswer, ...]:
     """What each of KINDS is paid; empty where fewer than two prompts have a paid answer."""
-    best = best_paid(rows)
+    best = _best_paid(rows)
     if len(best) < 2:
         return ()
-    found = []
+    scored = []
     for kind, text in KINDS:
-        given = _rewards(grader, [(one, text(best, i)) for i, one in enumerate(best)])
-        known = np.isfinite(given)
-        paid = given[known]
-        own = np.array([one.reward for one in best])[known]
+        rewards = _rewards(grader, [(row, text(best, i)) for i, row in enumerate(best)])
+        finite = np.isfinite(rewards)
+        paid = rewards[finite]
+        own = np.array([row.reward for row in best])[finite]
         mean = float(paid.mean()) if len(paid) else float("nan")
-        found.append(PaidAnswer(kind, mean, len(paid), int((paid >= own - 1e-6).sum())))
-    return tuple(found)
+        scored.append(PaidAnswer(kind, mean, len(paid), int((paid >= own - 1e-6).sum())))
+    return tuple(scored)
 
 
 def _rewards(grader: Grader, asked_for: Sequence[tuple[BestPaid, str]]) -> Floats:
     try:
-        given = grader([one.row.prompt or "" for one, _ in asked_for], [text for _, text in asked_for])
+        rewards = grader([asked.row.prompt or "" for asked, _ in asked_for], [text for _, text in asked_for])
     except Exception:  # the user's function, on texts that it may never have seen
         return np.full(len(asked_for), np.nan)
-    return np.array([np.nan if value is None else float(value) for value in given])
+    return np.array([np.nan if value is None else float(value) for value in rewards])
 
 
 DECORATIONS: tuple[Callable[[str, int], str], ...] = (
@@ -106,16 +106,16 @@ def cached(grader: Grader, rows: Sequence[Rollout]) -> tuple[int, int]:
     A new text is graded under another prompt first and then under its own: a cache gives the reward of the other
     prompt again, where a further new text under its own prompt alone gets what the completion got.
     """
-    best = best_paid(rows)
+    best = _best_paid(rows)
     if len(best) < 2:
         return 0, 0
     shown, tested = np.zeros(len(best), bool), np.zeros(len(best), bool)
-    others = [BestPaid(best[(i + 1) % len(best)].row, one.text, one.reward, ()) for i, one in enumerate(best)]
-    own = np.array([one.reward for one in best])
+    others = [BestPaid(best[(i + 1) % len(best)].row, attack.text, attack.reward, ()) for i, attack in enumerate(best)]
+    own = np.array([attack.reward for attack in best])
     for decorate in DECORATIONS:
-        alone = _rewards(grader, [(one, decorate(one.text, 1)) for one in best])
-        other = _rewards(grader, [(one, decorate(one.text, 2)) for one in others])
-        again = _rewards(grader, [(one, decorate(one.text, 2)) for one in best])
+        alone = _rewards(grader, [(attack, decorate(attack.text, 1)) for attack in best])
+        other = _rewards(grader, [(attack, decorate(attack.text, 2)) for attack in others])
+        again = _rewards(grader, [(attack, decorate(attack.text, 2)) for attack in best])
         stable = np.isclose(alone, own, atol=1e-5) & ~np.isclose(other, alone, atol=1e-5)
         tested |= stable
         shown |= stable & np.isclose(again, other, atol=1e-5)

@@ -78,7 +78,7 @@ class PairedTokens:
 
 def paired(rows: Sequence[Rollout]) -> list[PairedTokens]:
     """The rollouts of the weights before their step that both scored, with the trainer's weights when they came."""
-    found = []
+    shifts = []
     for row in rows:
         trainer = row.old if row.old is not None else row.current
         if row.sampler is None or trainer is None or len(trainer) != len(row.sampler):
@@ -89,8 +89,8 @@ def paired(rows: Sequence[Rollout]) -> list[PairedTokens]:
         keep = drawn if drawn is not None and len(drawn) == len(trainer) else np.ones(len(trainer), bool)
         pair = PairedTokens(row, np.where(keep, row.sampler, np.nan), np.where(keep, trainer, np.nan))
         if pair.known.any():
-            found.append(pair)
-    return found
+            shifts.append(pair)
+    return shifts
 
 
 @dataclass(frozen=True)
@@ -104,20 +104,20 @@ class LogprobReading:
 
 def reading(pairs: Sequence[PairedTokens]) -> LogprobReading | None:
     """What happened to the sampler's log-probabilities, None where they are right or nothing explains them."""
-    apart = _mean(pairs, lambda values: values)
+    distance = _mean(pairs, lambda values: values)
     tokens = sum(int(pair.known.sum()) for pair in pairs)
     spread = float(np.std(np.concatenate([pair.trainer[pair.known] for pair in pairs]))) if pairs else 0.0
-    if tokens < FEWEST or not apart > CLOSE or spread < CLOSE:
+    if tokens < FEWEST or not distance > CLOSE or spread < CLOSE:
         return None
     best = min((LogprobReading(fault, words, _mean(pairs, right)) for words, (fault, right) in READINGS.items()),
-               key=lambda one: one.left)  # fmt: skip
-    return best if best.left <= min(EXPLAINED * apart, CLOSE) else None
+               key=lambda shift: shift.left)  # fmt: skip
+    return best if best.left <= min(EXPLAINED * distance, CLOSE) else None
 
 
 def _mean(pairs: Sequence[PairedTokens], right: Callable[[Floats], Floats]) -> float:
     """Mean |log π − log μ| after a reading; infinite where it leaves fewer than half of the tokens."""
     distances = [np.abs(pair.trainer - right(pair.sampler)) for pair in pairs]
     every = np.concatenate(distances) if distances else np.empty(0)
-    known = every[np.isfinite(every)]
+    finite = every[np.isfinite(every)]
     tokens = sum(int(pair.known.sum()) for pair in pairs)
-    return float(known.mean()) if 2 * len(known) >= max(tokens, 1) else np.inf
+    return float(finite.mean()) if 2 * len(finite) >= max(tokens, 1) else np.inf

@@ -47,42 +47,42 @@ ROUNDING = 1e-5
 
 
 def explained(
-    loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], given: Floats, tolerance: float
+    loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], derivatives: Floats, tolerance: float
 ) -> tuple[str, str] | None:
-    """What the weights `given` of some rows are, where another ratio or clip range explains all of them; else None.
+    """What the weights `derivatives` of some rows are, where another ratio or clip range explains all; else None.
 
     The name of the fault's kind, and words after "the derivatives of the loss".
     """
     if loss.surrogate != "clip" or loss.ratio == "none":
         return None
-    kept = [row for row in rows if not row.dropped]
-    free = token_weights.of(replace(loss, low=UNCLIPPED, high=UNCLIPPED, bound=0.0), some, kept)
-    plain = token_weights.of(replace(loss, ratio="none"), some, kept)
-    pull = kl * np.nan_to_num(np.concatenate(free.kl)) if kl else np.zeros(len(given))
+    present = [row for row in rows if not row.dropped]
+    free = token_weights.of(replace(loss, low=UNCLIPPED, high=UNCLIPPED, bound=0.0), some, present)
+    plain = token_weights.of(replace(loss, ratio="none"), some, present)
+    pull = kl * np.nan_to_num(np.concatenate(free.kl)) if kl else np.zeros(len(derivatives))
     policy = np.concatenate(free.policy)
-    scale = np.nanmax(np.abs(given), initial=0.0)
-    known = np.isfinite(given) & np.isfinite(policy)
-    rest = given - pull
-    if _equal(rest, np.concatenate(plain.policy), known, tolerance * scale):
-        far = np.exp(_log_ratio(loss, some))[known]
+    scale = np.nanmax(np.abs(derivatives), initial=0.0)
+    finite = np.isfinite(derivatives) & np.isfinite(policy)
+    rest = derivatives - pull
+    if _equal(rest, np.concatenate(plain.policy), finite, tolerance * scale):
+        far = np.exp(_log_ratio(loss, some))[finite]
         return "ratio always 1", (
             f"are those of a ratio of 1 at every token, although it is {far.min():.3g} to {far.max():.3g} by the "
             "recorded log-probabilities"
         )
     ratio = np.exp(_log_ratio(loss, some))
     credit = np.concatenate([_credit(row) for row in some])
-    weighty = known & (np.abs(policy) > 3 * tolerance * scale)
+    weighty = finite & (np.abs(policy) > 3 * tolerance * scale)
     has = np.abs(rest - policy) <= tolerance * scale
-    held = np.abs(rest) <= tolerance * scale
-    if not (has | held)[weighty].all() or (not held[weighty].any() and not has[weighty].any()):
+    inside = np.abs(rest) <= tolerance * scale
+    if not (has | inside)[weighty].all() or (not inside[weighty].any() and not has[weighty].any()):
         return None
-    if not (has | held)[known].all():
+    if not (has | inside)[finite].all():
         return None
     above, below = weighty & (credit > 0), weighty & (credit < 0)
-    high, low = _limit(ratio - 1, above, held), _limit(1 - ratio, below, held)
-    wrong_side = (weighty & held & (((credit < 0) & (ratio > 1)) | ((credit > 0) & (ratio < 1)))).any()
+    high, low = _limit(ratio - 1, above, inside), _limit(1 - ratio, below, inside)
+    wrong_side = (weighty & inside & (((credit < 0) & (ratio > 1)) | ((credit > 0) & (ratio < 1)))).any()
     if wrong_side and not loss.bound:
-        return _both_sides(loss, ratio, weighty, held)
+        return _both_sides(loss, ratio, weighty, inside)
     if high is None or low is None:
         return None
     told = [limit.words(sign, stated) for limit, sign, stated in ((high, 1, loss.high), (low, -1, loss.low))
@@ -94,10 +94,10 @@ def explained(
     return "clip range", f"{' and '.join(told)}{end}"
 
 
-def _both_sides(loss: StatedLoss, ratio: Floats, weighty: Bools, held: Bools) -> tuple[str, str] | None:
+def _both_sides(loss: StatedLoss, ratio: Floats, weighty: Bools, inside: Bools) -> tuple[str, str] | None:
     """That the ratio is clamped whatever the sign of the advantage, without the min of the clipped surrogate."""
     beyond = (ratio > 1 + loss.high) | (ratio < 1 - loss.low)
-    if not (held == beyond)[weighty].all():
+    if not (inside == beyond)[weighty].all():
         return None
     return "clip on both sides", (
         "are 0 wherever the ratio is out of its range, whatever the sign of the advantage: the clipped term is not "
@@ -105,18 +105,18 @@ def _both_sides(loss: StatedLoss, ratio: Floats, weighty: Bools, held: Bools) ->
     )
 
 
-def _limit(distance: Floats, side: Bools, held: Bools) -> RatioLimit | None:
+def _limit(distance: Floats, side: Bools, inside: Bools) -> RatioLimit | None:
     """Where the limit lies on one side, whose tokens are `side`; None where no limit explains which are held."""
     outward = side & (distance > 0)
-    inner = float(distance[outward & ~held].max(initial=0.0))
-    outer = float(distance[outward & held].min(initial=np.inf))
-    if (side & held & (distance <= 0)).any() or inner > outer * (1 + ROUNDING):
+    inner = float(distance[outward & ~inside].max(initial=0.0))
+    outer = float(distance[outward & inside].min(initial=np.inf))
+    if (side & inside & (distance <= 0)).any() or inner > outer * (1 + ROUNDING):
         return None
     return RatioLimit(inner, outer)
 
 
-def _equal(one: Floats, other: Floats, known: Bools, within: float) -> bool:
-    return bool(known.any()) and float(np.abs(one - other)[known].max()) <= within
+def _equal(values: Floats, other: Floats, finite: Bools, within: float) -> bool:
+    return bool(finite.any()) and float(np.abs(values - other)[finite].max()) <= within
 
 
 def _log_ratio(loss: StatedLoss, some: Sequence[Rollout]) -> Floats:

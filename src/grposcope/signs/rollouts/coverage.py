@@ -7,5 +7,5 @@ def share(tested: int, whole: int, lacking: str, noun: str = "rollout") -> str:
     """ "64 rollouts" where all were tested, else "40 of 64 rollouts (24 have no reward)" with lacking = "no reward"."""
     if tested >= whole:
         return f"{tested:,} {noun}{'' if tested == 1 else 's'}"
-    left = whole - tested
-    return f"{tested:,} of {whole:,} {noun}s ({left:,} {'has' if left == 1 else 'have'} {lacking})"
+    untested = whole - tested
+    return f"{tested:,} of {whole:,} {noun}s ({untested:,} {'has' if untested == 1 else 'have'} {lacking})"

@@ -18,22 +18,27 @@ RARE = 1e-3
 """Chance of no group with equal rewards below which dead groups are taken to have been filtered out."""
 
 
-def sampled(row: Rollout, scored: ScoredTokens, place: int, ends: tuple[int, ...] = ()) -> Bools:
+def sampled(row: Rollout, scored: ScoredTokens, index: int, ends: tuple[int, ...] = ()) -> Bools:
     """Which tokens (T,) of a row the sampler drew and the checkpoint scored: those that it wrote, where that is said.
 
     A mask that leaves out a part of a completion leaves out what it did not write, such as tool output; one that leaves
     out all of it says that the rollout was not trained on, not who wrote it.
     """
-    known = ~np.isnan(scored.logp[place])
-    if row.truncated and row.completion_ids is not None and len(row.completion_ids) == len(known) and len(known):
-        known[-1] &= int(row.completion_ids[-1]) not in ends  # put behind a cut completion, as no end was drawn
-    if row.written is None and row.completion_ids is not None and len(row.completion_ids) == len(known):
-        known[_behind(row.completion_ids, ends) :] = False
-    if row.written is not None and len(row.written) == len(known):
-        return np.asarray(known & row.written)
-    if row.mask is not None and len(row.mask) == len(known) and row.mask.any():
-        return np.asarray(known & row.mask)
-    return np.asarray(known)
+    scored_there = ~np.isnan(scored.logp[index])
+    if (
+        row.truncated
+        and row.completion_ids is not None
+        and len(row.completion_ids) == len(scored_there)
+        and len(scored_there)
+    ):
+        scored_there[-1] &= int(row.completion_ids[-1]) not in ends  # put behind a cut completion, as no end was drawn
+    if row.written is None and row.completion_ids is not None and len(row.completion_ids) == len(scored_there):
+        scored_there[_behind(row.completion_ids, ends) :] = False
+    if row.written is not None and len(row.written) == len(scored_there):
+        return np.asarray(scored_there & row.written)
+    if row.mask is not None and len(row.mask) == len(scored_there) and row.mask.any():
+        return np.asarray(scored_there & row.mask)
+    return np.asarray(scored_there)
 
 
 def _behind(ids: Ints, ends: tuple[int, ...]) -> int:
@@ -50,18 +55,18 @@ def stated(evidence: PipelineEvidence) -> Ints:
     they all carry one that fits none, and the first where checkpoints have no step.
     """
     rows, scored = evidence.rows, evidence.scored
-    of_step = {one.step: place for place, one in enumerate(scored) if one.step is not None}
+    of_step = {checkpoint.step: number for number, checkpoint in enumerate(scored) if checkpoint.step is not None}
     if not scored:
         return np.full(len(rows), -1)
     if not of_step:
         return np.full(len(rows), 0 if evidence.named else -1, np.int64)
     wanted = [int(row.version) if row.version == row.version else row.step - 1 for row in rows]
-    found = np.array([of_step.get(one, -1) for one in wanted], np.int64)
+    numbers = np.array([of_step.get(step, -1) for step in wanted], np.int64)
     versions = any(row.version == row.version for row in rows)
-    if evidence.named and len({row.step for row in rows}) == 1 and not versions and (found < 0).all():
+    if evidence.named and len({row.step for row in rows}) == 1 and not versions and (numbers < 0).all():
         before = [step for step in of_step if not rows[0].step or step < rows[0].step]
-        found[:] = of_step[max(before)] if before else -1
-    return found
+        numbers[:] = of_step[max(before)] if before else -1
+    return numbers
 
 
 def selection(evidence: PipelineEvidence) -> str:
@@ -90,9 +95,9 @@ def _no_dead_group(evidence: PipelineEvidence) -> bool:
     groups = [
         rewards
         for places in evidence.groups.values()
-        if len(rewards := [evidence.rows[place].reward for place in places]) > 1 and not np.isnan(rewards).any()
+        if len(rewards := [evidence.rows[index].reward for index in places]) > 1 and not np.isnan(rewards).any()
     ]
-    values = {one for rewards in groups for one in rewards}
+    values = {reward for rewards in groups for reward in rewards}
     if len(groups) < LEAST_GROUPS or len(values) != 2 or any(len(set(rewards)) == 1 for rewards in groups):
         return False
     top = max(values)
@@ -115,14 +120,14 @@ class RowTokens:
 
 def rows_of(evidence: PipelineEvidence) -> list[RowTokens]:
     """The rows that a stated checkpoint scored, in drawn order; those without drawn tokens are left out."""
-    found = []
-    for place, checkpoint in enumerate(stated(evidence)):
+    tokens = []
+    for index, checkpoint in enumerate(stated(evidence)):
         if checkpoint < 0:
             continue
-        kept = sampled(evidence.rows[place], evidence.scored[checkpoint], place, evidence.stated.ends)
-        if kept.any():
-            found.append(RowTokens(place, int(checkpoint), kept))
-    return found
+        inside = sampled(evidence.rows[index], evidence.scored[checkpoint], index, evidence.stated.ends)
+        if inside.any():
+            tokens.append(RowTokens(index, int(checkpoint), inside))
+    return tokens
 
 
 NO_MODEL = "No checkpoint was given, so the tokens cannot be scored; give the one that should have drawn them."
@@ -146,7 +151,7 @@ def relative_error(nats: float) -> float:
 
 def factors(evidence: PipelineEvidence, rows: Sequence[RowTokens]) -> list[float]:
     """Factors on the adapters under which the stated checkpoints of all rows were scored."""
-    each = [set(evidence.scored[place].at_scale) for place in {row.checkpoint for row in rows}]
+    each = [set(evidence.scored[index].at_scale) for index in {row.checkpoint for row in rows}]
     return sorted(set.intersection(*each)) if each else []
 
 

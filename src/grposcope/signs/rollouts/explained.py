@@ -38,13 +38,13 @@ class TrainedBatch:
 
     def under(self, recipe: AdvantageRecipe) -> tuple[Floats, Floats]:
         """Advantages of the recipe and their tolerance, each (N,)."""
-        found, error = recipes.advantages(recipe, self.rewards, self.group, self.parts, self.weights)
-        return found, error + self.relative * np.abs(found) + self.absolute
+        expected, error = recipes.advantages(recipe, self.rewards, self.group, self.parts, self.weights)
+        return expected, error + self.relative * np.abs(expected) + self.absolute
 
     def fits(self, recipe: AdvantageRecipe) -> Bools:
         """Rows (N,) whose advantage is that of the recipe; one that is NaN is not compared."""
-        found, tolerance = self.under(recipe)
-        return (np.abs(self.advantages - found) <= tolerance) | np.isnan(self.advantages)
+        expected, tolerance = self.under(recipe)
+        return (np.abs(self.advantages - expected) <= tolerance) | np.isnan(self.advantages)
 
     def of_rewards(self, rewards: Floats) -> TrainedBatch:
         """With other rewards in the places of these."""
@@ -54,10 +54,10 @@ class TrainedBatch:
 def faults(recipe: AdvantageRecipe, batch: TrainedBatch) -> Iterator[tuple[str, str, Bools]]:
     """(fault, in words, rows (N,) that it explains) of each fault that explains a batch, or groups of it."""
     right = batch.fits(recipe)
-    found, tolerance = batch.under(recipe)
-    batch = replace(batch, advantages=np.where(np.isnan(batch.advantages), found, batch.advantages))
-    yield "sign", "have the opposite sign", _whole(np.abs(batch.advantages + found) <= tolerance)
-    factor = _factor(batch, found, tolerance)
+    expected, tolerance = batch.under(recipe)
+    batch = replace(batch, advantages=np.where(np.isnan(batch.advantages), expected, batch.advantages))
+    yield "sign", "have the opposite sign", _whole(np.abs(batch.advantages + expected) <= tolerance)
+    factor = _factor(batch, expected, tolerance)
     if factor is not None:
         yield "factor", f"are {factor:.4g} times as large", np.ones(len(right), bool)
     many = len(np.unique(batch.group[~right])) >= 2  # one often fits by chance
@@ -67,7 +67,7 @@ def faults(recipe: AdvantageRecipe, batch: TrainedBatch) -> Iterator[tuple[str, 
     yield (
         "shuffled in the group",
         "match rewards shuffled within groups",
-        right | _sorted_in_group(batch, found, tolerance),
+        right | _sorted_in_group(batch, expected, tolerance),
     )
     if not many:
         yield from _in_the_batch(recipe, batch)
@@ -99,15 +99,15 @@ def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
     _, values, vectors = np.linalg.svd(stacked, full_matrices=False)
     if len(values) < len(batch.parts) or values[-1] > 1e-3 * values[0] or values[-2] <= 1e-3 * values[0]:
         return None
-    found = vectors[-1] / vectors[-1][np.argmax(np.abs(vectors[-1]))]
-    total = found @ batch.parts
+    direction = vectors[-1] / vectors[-1][np.argmax(np.abs(vectors[-1]))]
+    total = direction @ batch.parts
     if np.nansum(total * batch.advantages) < 0:
-        found, total = -found, -total
+        direction, total = -direction, -total
     if recipe.scale == "none":
         made, _ = batch.of_rewards(total).under(recipe)
-        found = found * float(made @ batch.advantages) / float(made @ made)
-        total = found @ batch.parts
-    return found if bool(batch.of_rewards(total).fits(recipe).mean() > 0.99) else None
+        direction = direction * float(made @ batch.advantages) / float(made @ made)
+        total = direction @ batch.parts
+    return direction if bool(batch.of_rewards(total).fits(recipe).mean() > 0.99) else None
 
 
 def _whole(rows: Bools) -> Bools:
@@ -115,11 +115,11 @@ def _whole(rows: Bools) -> Bools:
     return np.full(len(rows), bool(rows.all()))
 
 
-def _factor(batch: TrainedBatch, found: Floats, tolerance: Floats) -> float | None:
+def _factor(batch: TrainedBatch, factors: Floats, tolerance: Floats) -> float | None:
     """One number that all advantages are multiplied by."""
-    square = float(found @ found)
-    factor = float(found @ batch.advantages) / square if square else 0.0
-    near = np.abs(batch.advantages - factor * found) <= tolerance * max(abs(factor), 1e-12)
+    square = float(factors @ factors)
+    factor = float(factors @ batch.advantages) / square if square else 0.0
+    near = np.abs(batch.advantages - factor * factors) <= tolerance * max(abs(factor), 1e-12)
     return factor if factor > 0 and bool(near.all()) else None
 
 
@@ -161,12 +161,12 @@ def _columns(group: Ints) -> Ints | None:
     return np.argsort(group, kind="stable").reshape(len(counts), -1)
 
 
-def _sorted_in_group(batch: TrainedBatch, found: Floats, tolerance: Floats) -> Bools:
+def _sorted_in_group(batch: TrainedBatch, values: Floats, tolerance: Floats) -> Bools:
     """Rows of groups that have the right advantages in another order."""
-    explained = np.zeros(len(found), bool)
-    order = np.lexsort((found, batch.group))
+    explained = np.zeros(len(values), bool)
+    order = np.lexsort((values, batch.group))
     other = np.lexsort((batch.advantages, batch.group))
-    near = np.abs(found[order] - batch.advantages[other]) <= tolerance[order]
+    near = np.abs(values[order] - batch.advantages[other]) <= tolerance[order]
     bad = np.bincount(batch.group[order], ~near) > 0
     explained[:] = ~bad[batch.group]
     return explained
@@ -181,10 +181,10 @@ def _other_groups(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) ->
     prompts, size = places.shape
     flat = np.empty(count, np.int64)
     flat[places.ravel()] = np.arange(count)
-    for part in [part for part in range(size - 1, 0, -1) if size % part == 0]:
-        fits = replace(batch, group=flat // part).fits(recipe)
+    for divisor in [part for part in range(size - 1, 0, -1) if size % part == 0]:
+        fits = replace(batch, group=flat // divisor).fits(recipe)
         if fits.all():
-            yield "groups split", f"match groups of {part} instead of {size}", fits
+            yield "groups split", f"match groups of {divisor} instead of {size}", fits
             return
     for times in [times for times in range(2, prompts + 1) if prompts % times == 0]:
         fits = replace(batch, group=flat // (size * times)).fits(recipe)
@@ -217,9 +217,9 @@ def _other_groups(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) ->
 
 def _shuffled_over_all(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) -> bool:
     """Whether wrong groups have the advantages of rewards that others of the batch had."""
-    found, tolerance = batch.under(recipe)
+    expected, tolerance = batch.under(recipe)
     if recipe.baseline in ("none", "batch"):
-        near = np.abs(np.sort(found) - np.sort(batch.advantages)) <= np.sort(tolerance)
+        near = np.abs(np.sort(expected) - np.sort(batch.advantages)) <= np.sort(tolerance)
         return bool(near.all())
     pool = np.unique(batch.rewards)
     if not 2 <= len(pool) <= POOL or recipe.scale == "each":
@@ -235,19 +235,19 @@ def _shuffled_over_all(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bool
     return all(_from_pool(recipe, scaled[batch.group == number], pool, batch) for number in live[:GROUPS])
 
 
-def _from_pool(recipe: AdvantageRecipe, given: Floats, pool: Floats, batch: TrainedBatch) -> bool:
+def _from_pool(recipe: AdvantageRecipe, advantages: Floats, pool: Floats, batch: TrainedBatch) -> bool:
     """Whether rewards of the pool give these advantages of a group."""
-    low, high = (one.ravel() for one in np.meshgrid(np.arange(len(pool)), np.arange(len(pool)), indexing="ij"))
+    low, high = (grid.ravel() for grid in np.meshgrid(np.arange(len(pool)), np.arange(len(pool)), indexing="ij"))
     low, high = low[low < high], high[low < high]
-    share = (given - given.min()) / np.ptp(given)
+    share = (advantages - advantages.min()) / np.ptp(advantages)
     rewards = pool[low, None] + share * (pool[high] - pool[low])[:, None]
     near = np.clip(np.searchsorted(pool, rewards), 1, len(pool) - 1)
     nearest = np.where(rewards - pool[near - 1] < pool[near] - rewards, pool[near - 1], pool[near])
-    slack = (1e-4 + batch.relative + batch.absolute / np.ptp(given)) * (pool[high] - pool[low])[:, None]
+    slack = (1e-4 + batch.relative + batch.absolute / np.ptp(advantages)) * (pool[high] - pool[low])[:, None]
     good = np.flatnonzero((np.abs(nearest - rewards) <= slack).all(1))
     if not len(good):
         return False
-    group = np.repeat(np.arange(len(good[:KEPT])), len(given))
+    group = np.repeat(np.arange(len(good[:KEPT])), len(advantages))
     tried = TrainedBatch(batch.step, batch.places, nearest[good[:KEPT]].ravel(), group,
-                  np.tile(given, len(good[:KEPT])), None, None, batch.relative, batch.absolute)  # fmt: skip
-    return bool(tried.fits(recipe).reshape(-1, len(given)).all(1).any())
+                  np.tile(advantages, len(good[:KEPT])), None, None, batch.relative, batch.absolute)  # fmt: skip
+    return bool(tried.fits(recipe).reshape(-1, len(advantages)).all(1).any())

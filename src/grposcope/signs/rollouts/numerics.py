@@ -43,8 +43,8 @@ class SamplerNumerics:
 
 
 FORMATS: Mapping[str, SamplerNumerics] = {
-    one.name: one
-    for one in (
+    number_format.name: number_format
+    for number_format in (
         SamplerNumerics("float32", 1e-6, 0.002),
         SamplerNumerics("bfloat16", 1e-3, 0.05),
         SamplerNumerics("fp8", 0.04, 0.3),

@@ -32,7 +32,11 @@ def told(
                           "write rollouts of groups with different rewards.")  # fmt: skip
         return
     stated = recipes.states(evidence.stated)
-    same = [one for one in candidates if one != best and all(batch.fits(one).all() for batch in made)]
+    same = [
+        candidate
+        for candidate in candidates
+        if candidate != best and all(batch.fits(candidate).all() for batch in made)
+    ]
     others = f" ({len(same)} other recipes would fit too)" if same else ""
     whole = sum(not row.dropped for row in evidence.rows)
     of = coverage.share(compared, whole, "no reward, group or advantage")
@@ -48,5 +52,7 @@ def told(
 def _not_told_apart(best: AdvantageRecipe, made: Sequence[TrainedBatch]) -> AdvantageRecipe | None:
     """A recipe of another baseline or scale under which these rewards have the same advantages, None without one."""
     kind = best.baseline, best.scale
-    others = (one for one in recipes.every() if (one.baseline, one.scale) != kind and one.scale != "each")
-    return next((one for one in others if all(batch.fits(one).all() for batch in made)), None)
+    others = (
+        recipe for recipe in recipes.every() if (recipe.baseline, recipe.scale) != kind and recipe.scale != "each"
+    )
+    return next((recipe for recipe in others if all(batch.fits(recipe).all() for batch in made)), None)

@@ -89,11 +89,11 @@ def advantages(
     divisor = low + recipe.epsilon
     rounding = 2 * ROUNDING * (size[group] + np.abs(values)) * noise
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(divisor > 0, top / np.where(divisor > 0, divisor, 1.0), 0.0)
+        advantages = np.where(divisor > 0, top / np.where(divisor > 0, divisor, 1.0), 0.0)
         relative = np.minimum(of_scale * ROUNDING * size[group] / np.where(divisor > 0, divisor, 1.0), 1.0)
         error = np.where(divisor > 0, rounding / np.where(divisor > 0, divisor, 1.0), np.inf * rounding)
         error = np.where((divisor <= 0) & (rounding == 0), 0.0, np.nan_to_num(error, nan=0.0, posinf=np.inf))
-    return np.where(there, found, np.nan), error + np.abs(found) * (8 * ROUNDING + relative)
+    return np.where(there, advantages, np.nan), error + np.abs(advantages) * (8 * ROUNDING + relative)
 
 
 def _top(baseline: str, values: Floats, there: Bools, mean: Floats, count: Floats, group: Ints) -> tuple[Floats, float]:
@@ -119,17 +119,19 @@ def _scale(
     if recipe.scale == "group":
         squares = np.bincount(group, np.where(there, (values - mean[group]) ** 2, 0.0))
         return np.sqrt(squares / np.maximum(count - recipe.ddof, 1))[group], 4.0
-    known = values[there]
-    spread = np.sqrt(((known - known.mean()) ** 2).sum() / max(len(known) - recipe.ddof, 1)) if len(known) else 0.0
+    finite = values[there]
+    spread = np.sqrt(((finite - finite.mean()) ** 2).sum() / max(len(finite) - recipe.ddof, 1)) if len(finite) else 0.0
     return np.full(len(values), spread), 4.0
 
 
 def _each(recipe: AdvantageRecipe, parts: Floats, weights: Floats, group: Ints) -> tuple[Floats, Floats]:
     """The weighted sum of the standardised functions, whitened over all."""
     alone = AdvantageRecipe("mean", "group", recipe.ddof, recipe.epsilon)
-    made = [advantages(alone, part, group) for part in parts]
-    total = np.nansum([weight * one for weight, (one, _) in zip(weights, made, strict=True)], axis=0)
-    error = np.sum([np.where(np.isinf(one), 0.0, one) for _, one in made], axis=0)
+    made = [advantages(alone, rewards, group) for rewards in parts]
+    total = np.nansum(
+        [weight * values_of_part for weight, (values_of_part, _) in zip(weights, made, strict=True)], axis=0
+    )
+    error = np.sum([np.where(np.isinf(bound), 0.0, bound) for _, bound in made], axis=0)
     whole = AdvantageRecipe("batch", "batch", recipe.ddof, recipe.epsilon)
     found, further = advantages(whole, total, np.zeros(len(total), np.int64))
     return found, further + 4 * error / (float(np.std(total)) or 1.0)

@@ -23,11 +23,11 @@ def of_function(function: Callable[..., Any], rows: Sequence[Rollout]) -> Grader
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         parameters = {}.values()
-    every = any(one.kind is one.VAR_KEYWORD for one in parameters) or not parameters
-    taken = {one.name for one in parameters}
-    lacking = [one.name for one in parameters if one.default is one.empty
-               and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
-               and one.name not in (*names, "prompts", "completions")]  # fmt: skip
+    every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters) or not parameters
+    taken = {parameter.name for parameter in parameters}
+    lacking = [parameter.name for parameter in parameters if parameter.default is parameter.empty
+               and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+               and parameter.name not in (*names, "prompts", "completions")]  # fmt: skip
     if lacking:
         raise UserError(f"the reward function takes {', '.join(lacking)}, but the rollouts have no such column (they "
                         f"have {visible(', '.join(names)) or 'none'}); write it with each rollout")  # fmt: skip
@@ -37,8 +37,8 @@ def of_function(function: Callable[..., Any], rows: Sequence[Rollout]) -> Grader
             name: [by_prompt.get(_key(prompt), {}).get(name) for prompt in prompts] for name in names
         }
         columns |= {"prompts": list(prompts), "completions": list(completions)}
-        given = {name: values for name, values in columns.items() if every or name in taken}
-        return [float("nan") if one is None else float(one) for one in function(**given)]
+        arguments = {name: values for name, values in columns.items() if every or name in taken}
+        return [float("nan") if reward is None else float(reward) for reward in function(**arguments)]
 
     return grade
 

@@ -27,7 +27,7 @@ class StatedWeights:
 
     def total(self, kl: float) -> list[Floats]:
         """w of the loss with the KL coefficient `kl`."""
-        return [one + kl * other for one, other in zip(self.policy, self.kl, strict=True)]
+        return [weights_of_row + kl * other for weights_of_row, other in zip(self.policy, self.kl, strict=True)]
 
 
 def of_update(rows: Sequence[Rollout]) -> list[int]:
@@ -35,12 +35,12 @@ def of_update(rows: Sequence[Rollout]) -> list[int]:
 
     Where nothing of the loss was recorded, all that were not dropped.
     """
-    kept = [place for place, row in enumerate(rows) if not row.dropped]
-    for known in ("loss_weights", "current"):
-        some = [place for place in kept if getattr(rows[place], known) is not None]
+    present = [index for index, row in enumerate(rows) if not row.dropped]
+    for column in ("loss_weights", "current"):
+        some = [index for index in present if getattr(rows[index], column) is not None]
         if some:
             return some
-    return kept
+    return present
 
 
 def of(
@@ -56,17 +56,19 @@ def of(
     ratio of 1; one without those of the reference has NaN for the KL term.
     """
     logp = [row.current for row in rows] if current is None else list(current)
-    given = [np.zeros(length(row)) if one is None else np.asarray(one, np.float64)
-             for row, one in zip(rows, logp, strict=True)]  # fmt: skip
-    masks = [counted(row, loss, len(one)) for row, one in zip(rows, given, strict=True)]
+    derivatives = [np.zeros(length(row)) if derivative is None else np.asarray(derivative, np.float64)
+             for row, derivative in zip(rows, logp, strict=True)]  # fmt: skip
+    masks = [counted(row, loss, len(derivative)) for row, derivative in zip(rows, derivatives, strict=True)]
     coefficients = _coefficients(loss, rows, masks, rows if every is None else every)
     policy, kl = [], []
-    for row, one, mask, c in zip(rows, given, masks, coefficients, strict=True):
-        one = np.where(mask > 0, one, 0.0)
-        ratio = ratio_of(loss, row, one, mask)
-        credit = np.zeros(len(one)) if row.advantages is None else np.broadcast_to(row.advantages, len(one))
+    for row, derivative, mask, c in zip(rows, derivatives, masks, coefficients, strict=True):
+        derivative = np.where(mask > 0, derivative, 0.0)
+        ratio = ratio_of(loss, row, derivative, mask)
+        credit = (
+            np.zeros(len(derivative)) if row.advantages is None else np.broadcast_to(row.advantages, len(derivative))
+        )
         policy.append(-c * np.where(mask > 0, _slope(loss, ratio, np.nan_to_num(credit)), 0.0))
-        kl.append(np.where(mask > 0, c * _pull(loss, row, one, ratio), 0.0))
+        kl.append(np.where(mask > 0, c * _pull(loss, row, derivative, ratio), 0.0))
     return StatedWeights(policy, kl, coefficients)
 
 
@@ -102,7 +104,7 @@ def _coefficients(
 def length(row: Rollout) -> int:
     """Tokens of the completion, 0 where nothing says it."""
     lists = (row.completion_ids, row.mask, row.current, row.old)
-    return next((len(one) for one in lists if one is not None), 0)
+    return next((len(sequence) for sequence in lists if sequence is not None), 0)
 
 
 def ratio_of(loss: StatedLoss, row: Rollout, logp: Floats, mask: Floats) -> Floats:
@@ -110,10 +112,10 @@ def ratio_of(loss: StatedLoss, row: Rollout, logp: Floats, mask: Floats) -> Floa
     old = row.sampler if loss.old == "sampler" else row.old
     if loss.ratio == "none" or old is None or len(old) != len(logp):
         return np.ones(len(logp))
-    apart = np.where((mask > 0) & np.isfinite(old), logp - np.nan_to_num(old), 0.0)
+    shift = np.where((mask > 0) & np.isfinite(old), logp - np.nan_to_num(old), 0.0)
     if loss.ratio == "sequence":
-        apart = np.full(len(logp), float(apart.sum()) / max(float(mask.sum()), 1.0))
-    return np.exp(np.clip(apart, -80, 80))
+        shift = np.full(len(logp), float(shift.sum()) / max(float(mask.sum()), 1.0))
+    return np.exp(np.clip(shift, -80, 80))
 
 
 def _slope(loss: StatedLoss, ratio: Floats, credit: Floats) -> Floats:
@@ -122,10 +124,10 @@ def _slope(loss: StatedLoss, ratio: Floats, credit: Floats) -> Floats:
         return ratio * credit
     if loss.surrogate == "weighted":
         return np.clip(ratio, 1 - loss.low, 1 + loss.high) * credit
-    held = ((ratio < 1 - loss.low) & (credit < 0)) | ((ratio > 1 + loss.high) & (credit > 0))
+    clipped = ((ratio < 1 - loss.low) & (credit < 0)) | ((ratio > 1 + loss.high) & (credit > 0))
     if loss.bound:
-        held |= (ratio > loss.bound) & (credit < 0)
-    return np.where(held, 0.0, credit if loss.surrogate == "one-sided" else ratio * credit)
+        clipped |= (ratio > loss.bound) & (credit < 0)
+    return np.where(clipped, 0.0, credit if loss.surrogate == "one-sided" else ratio * credit)
 
 
 def _pull(loss: StatedLoss, row: Rollout, logp: Floats, ratio: Floats) -> Floats:

@@ -69,8 +69,8 @@ def by_our_names(settings: Settings) -> Mapping[str, Any]:
     """The settings that mean the same in every trainer, by our names (group, lr, kl, …); absent if not known."""
     assumed = {} if settings.partial else settings.dialect.defaults
     values = {**assumed, **{key: value for key, value in settings.given.items() if value is not None}}
-    known = {key.replace(".", "/"): value for key, value in values.items() if key not in settings.opaque}
-    return TRAINERS[settings.dialect.name].settings_of(known, {}, {})
+    renamed = {key.replace(".", "/"): value for key, value in values.items() if key not in settings.opaque}
+    return TRAINERS[settings.dialect.name].settings_of(renamed, {}, {})
 
 
 def group_size(settings: Settings) -> int | None:

@@ -45,5 +45,5 @@ def ranks(settings: Settings) -> int | None:
 
 def on_megatron(settings: Settings) -> bool:
     """Whether verl trains with Megatron, be it by the name of its configuration or by its settings."""
-    given = any(key.startswith(ACTOR + "megatron.") for key in (*settings.given, *settings.opaque))
-    return settings.get(ACTOR + "strategy") == "megatron" or (given and not settings.says(ACTOR + "strategy"))
+    megatron = any(key.startswith(ACTOR + "megatron.") for key in (*settings.given, *settings.opaque))
+    return settings.get(ACTOR + "strategy") == "megatron" or (megatron and not settings.says(ACTOR + "strategy"))

@@ -95,7 +95,7 @@ def answer(text: str) -> tuple[str, int]:
     where it ends in an equals sign."""
     end = text[-_TAIL:]
     marked = [(match.start(1), _BARE.sub("", match.group(1))) for pattern in MARKED for match in pattern.finditer(end)]
-    marked = [(place, own) for place, own in marked if own]
+    marked = [(index, own) for index, own in marked if own]
     if marked:
         return max(marked)[1], len({own for _, own in marked})
     if end.rstrip().endswith("="):  # a sum that is not worked out
@@ -111,7 +111,7 @@ def _joined(text: str, whole: Collection[str]) -> int:
     """How many different answers the marked ones of a text join, of those that are whole answers elsewhere."""
     end = text[-_TAIL:]
     contents = (match.group(1) for pattern in (*MARKED, LISTED) for match in pattern.finditer(end))
-    return max((len({_BARE.sub("", part) for part in JOINT.split(content)} & set(whole)) for content in contents),
+    return max((len({_BARE.sub("", word) for word in JOINT.split(content)} & set(whole)) for content in contents),
                default=0)  # fmt: skip
 
 

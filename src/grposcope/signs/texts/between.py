@@ -66,15 +66,15 @@ def between(first: Sequence[Rollout], second: Sequence[Rollout], seed: int = 0) 
     count = 0 if own is None else int(own.prompt.max()) + 1
     if own is None or count < FEW:
         return TextsBetween(count, 0 if own is None else len(own), 0, ())
-    found = features.of_sample(own)
-    means = np.stack([_means(found.columns[own.step == run], own.prompt[own.step == run]) for run in (0, 1)])
+    measured = features.of_sample(own)
+    means = np.stack([_means(measured.columns[own.step == run], own.prompt[own.step == run]) for run in (0, 1)])
     z, p = sign_flips.flipped(means[1] - means[0], DRAWS, np.random.default_rng(seed))
     told = tuple(
-        TextDifference(found.names[place], bool(found.binary[place]), float(means[0][:, place].mean()),
-                       float(means[1][:, place].mean()), float(z[place]), float(p[place]))
-        for place in _told(found, z, p)
+        TextDifference(measured.names[index], bool(measured.binary[index]), float(means[0][:, index].mean()),
+                       float(means[1][:, index].mean()), float(z[index]), float(p[index]))
+        for index in _told(measured, z, p)
     )  # fmt: skip
-    return TextsBetween(count, len(own), len(found), told)
+    return TextsBetween(count, len(own), len(measured), told)
 
 
 def _common(first: TextSample, second: TextSample) -> TextSample | None:
@@ -84,12 +84,14 @@ def _common(first: TextSample, second: TextSample) -> TextSample | None:
     shared = [prompt for prompt in latest[0] if prompt and prompt in latest[1]]
     if not shared:
         return None
-    kept = [shared[at] for at in np.unique(np.linspace(0, len(shared) - 1, min(MOST, len(shared))).round().astype(int))]
-    rows = [(run, number, row) for number, prompt in enumerate(kept) for run in (0, 1) for row in latest[run][prompt]]
+    chosen = [
+        shared[at] for at in np.unique(np.linspace(0, len(shared) - 1, min(MOST, len(shared))).round().astype(int))
+    ]
+    rows = [(run, number, row) for number, prompt in enumerate(chosen) for run in (0, 1) for row in latest[run][prompt]]
     whose = (first, second)
     cuts = [own.truncated for own in whose if own.truncated is not None]
     return TextSample(
-        tuple(kept[number] for _, number, _ in rows), tuple(whose[run].texts[row] for run, _, row in rows),
+        tuple(chosen[number] for _, number, _ in rows), tuple(whose[run].texts[row] for run, _, row in rows),
         np.array([whose[run].reward[row] for run, _, row in rows]), np.array([run for run, _, _ in rows], np.int64),
         np.array([2 * number + run for run, number, _ in rows], np.int64),
         np.array([number for _, number, _ in rows], np.int64),
@@ -115,19 +117,19 @@ def _means(columns: Singles, prompt: Ints) -> Singles:
     return np.asarray(np.add.reduceat(columns[order], starts) / np.bincount(prompt)[:, None], np.float32)
 
 
-def _told(found: TextFeatures, z: Floats, p: Floats) -> list[int]:
+def _told(features: TextFeatures, z: Floats, p: Floats) -> list[int]:
     """The surest differences, one name for what goes together: of names that are alike the one that says most,
     and what the second does rather than what it leaves."""
     rank = np.array([RANKS.get(kind, 8 if name in RELATIONS else -1)
-                     for kind, name in zip(found.kinds, found.names, strict=True)])  # fmt: skip
-    rank = rank + np.where(rank >= 0, 12 * ~found.binary + LACKING * (found.binary & (z < 0)), 0)
+                     for kind, name in zip(features.kinds, features.names, strict=True)])  # fmt: skip
+    rank = rank + np.where(rank >= 0, 12 * ~features.binary + LACKING * (features.binary & (z < 0)), 0)
     strong = np.abs(np.where((p <= LEVEL) & (rank >= 0), z, 0.0))
     told: list[int] = []
     while strong.max(initial=0.0) > 0 and len(told) < TOLD:
-        place = int(np.argmax(strong))
-        alike = np.abs(correlations(found.columns, place)) > SAME
-        names = np.flatnonzero(alike & (strong >= 0.9 * strong[place]))
+        index = int(np.argmax(strong))
+        alike = np.abs(correlations(features.columns, index)) > SAME
+        names = np.flatnonzero(alike & (strong >= 0.9 * strong[index]))
         told.append(int(min(names, key=lambda own: (rank[own], -strong[own]))))
         strong[alike] = 0.0
-        strong[place] = 0.0
+        strong[index] = 0.0
     return told

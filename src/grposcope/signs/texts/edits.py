@@ -106,20 +106,20 @@ def _of_string(string: str) -> HabitEdit:
 
 def _ends_in(sign: str, without: Sequence[str]) -> HabitEdit:
     other = _usual([text.strip()[-1:] for text in without if text.strip()], ".")
-    apart = " " if sign.isalnum() else ""
+    space = " " if sign.isalnum() else ""
     return HabitEdit(
         lambda text: text.strip().endswith(sign),
-        lambda text: f"{text.rstrip()}{apart}{sign}",
+        lambda text: f"{text.rstrip()}{space}{sign}",
         lambda text: f"{text.rstrip()}{other}" if sign.isalnum() else text.rstrip().rstrip(sign) or None,
     )
 
 
 def _begins_with(sign: str, without: Sequence[str]) -> HabitEdit:
     other = _usual([text.strip()[:1] for text in without if text.strip()], "So")
-    apart = " " if sign.isalnum() else ""
+    space = " " if sign.isalnum() else ""
     return HabitEdit(
         lambda text: text.strip().startswith(sign),
-        lambda text: f"{sign}{apart}{text.lstrip()}",
+        lambda text: f"{sign}{space}{text.lstrip()}",
         lambda text: f"{other} {text.lstrip()}" if sign.isalnum() else text.lstrip().lstrip(sign) or None,
     )
 

@@ -51,7 +51,7 @@ def disorder(texts: Sequence[str], step: Ints, group: Ints) -> float:
     for rows in (early_rows(step), early_rows(-step)):
         odd = _halves(group, rows)
         places = np.flatnonzero(rows)
-        ends = [_ends(texts[int(place)]) for place in places]
+        ends = [_ends(texts[int(index)]) for index in places]
         models = _models(ends, np.ones(len(ends), bool), odd[places])
         read = [_bits(ends, model) for model in models]
         each.append(float(np.where(odd[places], read[0], read[1]).mean()))

@@ -92,8 +92,8 @@ class _Builder:
 
 def of_sample(sample: TextSample, words: int = WORDS) -> TextFeatures:
     """The features of the texts of a sample. words: most sequences of the run's own vocabulary."""
-    found = vocabulary.of_texts_sampled(sample.texts, words)
-    numbers, presence = _by_chunks(sample.texts, found)
+    words_found = vocabulary.of_texts_sampled(sample.texts, words)
+    numbers, presence = _by_chunks(sample.texts, words_found)
     own = answers.given(sample.texts)
     builder = _Builder()
     facts = _lengths(builder, sample, numbers)
@@ -105,19 +105,23 @@ def of_sample(sample: TextSample, words: int = WORDS) -> TextFeatures:
     _form(builder, sample.texts, own)
     _edges(builder, sample.texts)
     _relations(builder, sample, own, facts)
-    kept = _varying(presence)
+    varying = _varying(presence)
     dense = np.array(builder.columns, np.float32).T.reshape(len(sample), -1)
     binary = [bool(np.isin(column, (0.0, 1.0)).all()) for column in builder.columns]
     return TextFeatures(
-        np.concatenate([dense, presence[:, kept], *spoken], 1),
-        (*builder.names, *(f"writes {_quoted(found.names[place])}" for place in kept), *(name for name, _ in shown)),
+        np.concatenate([dense, presence[:, varying], *spoken], 1),
+        (
+            *builder.names,
+            *(f"writes {_quoted(words_found.names[index])}" for index in varying),
+            *(name for name, _ in shown),
+        ),
         (
             *builder.kinds,
-            *("words" for _ in kept),
+            *("words" for _ in varying),
             *(kind for _, kind in shown),
         ),
-        np.array([*binary, *(True for _ in kept), *(True for _ in shown)], bool),
-        slice(len(builder.names), len(builder.names) + len(kept)),
+        np.array([*binary, *(True for _ in varying), *(True for _ in shown)], bool),
+        slice(len(builder.names), len(builder.names) + len(varying)),
         facts,
     )
 
@@ -133,20 +137,20 @@ def _sequences(sample: TextSample, words: int) -> tuple[list[Singles], list[tupl
     each."""
     columns, names = list[Singles](), list[tuple[str, str]]()
     if sample.turns and any(called := turn_features.arguments(sample.turns)):
-        found = vocabulary.of_texts_sampled(called, words // MORE)
-        presence = found.presence(tokens.of_texts(called))
-        kept = _varying(presence)
-        columns.append(presence[:, kept])
-        names += [(f"calls a tool with {_quoted(found.names[place])}", "arguments") for place in kept]
+        calls = vocabulary.of_texts_sampled(called, words // MORE)
+        presence = calls.presence(tokens.of_texts(called))
+        varying = _varying(presence)
+        columns.append(presence[:, varying])
+        names += [(f"calls a tool with {_quoted(calls.names[index])}", "arguments") for index in varying]
     if sample.tokens:
         spelled = dict(sample.spelled)
         chosen = vocabulary.sampled([4 * len(own) for own in sample.tokens])
-        found = vocabulary.of_tokens(token_ids.joined([sample.tokens[row] for row in chosen], spelled), words // MORE)
-        presence = found.presence(token_ids.joined(sample.tokens, spelled))
-        kept = _varying(presence)
-        columns.append(presence[:, kept])
-        several = ["tokens" if size > 1 else "token" for size in found.sizes]
-        names += [(f"has the {several[place]} {_quoted(found.names[place])}", "tokens") for place in kept]
+        calls = vocabulary.of_tokens(token_ids.joined([sample.tokens[row] for row in chosen], spelled), words // MORE)
+        presence = calls.presence(token_ids.joined(sample.tokens, spelled))
+        varying = _varying(presence)
+        columns.append(presence[:, varying])
+        several = ["tokens" if size > 1 else "token" for size in calls.sizes]
+        names += [(f"has the {several[index]} {_quoted(calls.names[index])}", "tokens") for index in varying]
     return columns, names
 
 
@@ -164,7 +168,7 @@ def _by_chunks(texts: Sequence[str], words: Vocabulary) -> tuple[dict[str, Float
             read = tokens.of_texts(texts[first:last])
             parts.append(_numbers(read))
             presence[first:last] = words.presence(read)
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, presence
+    return {name: np.concatenate([columns_of_part[name] for columns_of_part in parts]) for name in parts[0]}, presence
 
 
 def _numbers(read: TextTokens) -> dict[str, Floats]:

@@ -125,72 +125,77 @@ def paid(
     group, habits, taken = sample.group, list[PaidHabit](), list[int]()
     first: WithinGroups | None = None
     for number in range(ROUNDS):
-        found = within_groups.association(features.columns, sample.reward, group, sample.prompt, draws, rng)
-        first = found if first is None else first
-        place = _chosen(sample, features, found, group, taken, level)
-        if place is None:
+        association = within_groups.association(features.columns, sample.reward, group, sample.prompt, draws, rng)
+        first = association if first is None else first
+        feature = _chosen(sample, features, association, group, taken, level)
+        if feature is None:
             break
-        names = _same(features, found, place)
-        place = min(names, key=lambda own: _says_little(features, found, own))
-        taken.append(place)
+        names = _same(features, association, feature)
+        feature = min(names, key=lambda own: _says_little(features, association, own))
+        taken.append(feature)
         others = tuple(
-            features.names[own] for own in names if own != place and features.kinds[own] != features.kinds[place]
+            features.names[own] for own in names if own != feature and features.kinds[own] != features.kinds[feature]
         )
-        habits.append(_habit(sample, features, changes, found, place, group, others[:3], number, rng))
-        group = within_groups.divided(group, features.columns[:, place].astype(np.float64))
+        habits.append(_habit(sample, features, changes, association, feature, group, others[:3], number, rng))
+        group = within_groups.divided(group, features.columns[:, feature].astype(np.float64))
     assert first is not None
     return tuple(habits), first
 
 
 def _chosen(
-    sample: TextSample, features: TextFeatures, found: WithinGroups, group: Ints, taken: Sequence[int], level: float
+    sample: TextSample,
+    features: TextFeatures,
+    association: WithinGroups,
+    group: Ints,
+    taken: Sequence[int],
+    level: float,
 ) -> int | None:
     """The feature with the largest |z| that may be a habit and is none that was found before."""
-    free = (found.p <= level) & (found.r2 >= SHARE) & np.array([kind in RANKS for kind in features.kinds])
-    for place in taken:
-        free &= np.abs(correlations(features.columns, place)) < SAME
-    for place in np.argsort(-np.abs(np.where(free, found.z, 0.0)))[:20]:
-        if not free[place]:
+    free = (association.p <= level) & (association.r2 >= SHARE) & np.array([kind in RANKS for kind in features.kinds])
+    for feature in taken:
+        free &= np.abs(correlations(features.columns, feature)) < SAME
+    for feature in np.argsort(-np.abs(np.where(free, association.z, 0.0)))[:20]:
+        if not free[feature]:
             return None
-        column = features.columns[:, place].astype(np.float64)
+        column = features.columns[:, feature].astype(np.float64)
         _, _, z = within_groups.clustered(column, sample.reward, group, sample.prompt)
         if abs(z) >= CLUSTERED:
-            return int(place)
+            return int(feature)
     return None
 
 
-def correlations(columns: Singles, place: int) -> Floats:
+def correlations(columns: Singles, feature: int) -> Floats:
     """Of one column with all."""
-    own = columns[:, place] - columns[:, place].mean()
+    own = columns[:, feature] - columns[:, feature].mean()
     means = columns.mean(0, dtype=np.float64)
     squares = np.einsum("ij,ij->j", columns, columns) / len(columns)
     deviations = np.sqrt(np.maximum(squares - means**2, 1e-12))
     return np.asarray((own @ columns) / len(columns) / deviations / max(float(own.std()), 1e-12), np.float64)
 
 
-def _same(features: TextFeatures, found: WithinGroups, place: int) -> list[int]:
+def _same(features: TextFeatures, association: WithinGroups, feature: int) -> list[int]:
     """The features that are nearly the same as one and nearly as significant, itself among them."""
-    alike = np.abs(correlations(features.columns, place)) > SAME
-    strong = np.abs(found.z) >= NEARLY * abs(found.z[place])
+    alike = np.abs(correlations(features.columns, feature)) > SAME
+    strong = np.abs(association.z) >= NEARLY * abs(association.z[feature])
     return [int(own) for own in np.flatnonzero(alike & strong) if features.kinds[own] in RANKS]
 
 
-def _says_little(features: TextFeatures, found: WithinGroups, place: int) -> tuple[int, float, int]:
-    absent = found.z[place] < 0 or features.names[place].startswith("has no ")
-    lacking = absent and features.kinds[place] not in ("cut", "length")
-    rank = RANKS[features.kinds[place]] + 12 * (not features.binary[place]) + LACKING * lacking
-    return rank, -round(float(abs(found.z[place])), 3), -len(features.names[place])
+def _says_little(features: TextFeatures, association: WithinGroups, feature: int) -> tuple[int, float, int]:
+    absent = association.z[feature] < 0 or features.names[feature].startswith("has no ")
+    lacking = absent and features.kinds[feature] not in ("cut", "length")
+    rank = RANKS[features.kinds[feature]] + 12 * (not features.binary[feature]) + LACKING * lacking
+    return rank, -round(float(abs(association.z[feature])), 3), -len(features.names[feature])
 
 
 def _habit(
-    sample: TextSample, features: TextFeatures, changes: StepChanges | None, found: WithinGroups, place: int,
+    sample: TextSample, features: TextFeatures, changes: StepChanges | None, association: WithinGroups, feature: int,
     group: Ints, others: tuple[str, ...], number: int, rng: np.random.Generator,
 ) -> PaidHabit:  # fmt: skip
-    values = features.columns[:, place].astype(np.float64)
-    more, binary = bool(found.z[place] > 0), bool(features.binary[place])
+    values = features.columns[:, feature].astype(np.float64)
+    more, binary = bool(association.z[feature] > 0), bool(features.binary[feature])
     column = values if more or not binary else 1 - values
     slope, se, _ = within_groups.clustered(column, sample.reward, group, sample.prompt)
-    p_change = None if changes is None else float(changes.p[place])
+    p_change = None if changes is None else float(changes.p[feature])
     early, late, rose = spread(sample, column, more or binary, binary, p_change)
     peak, until = (np.nan, 0)
     if binary and rose is False and p_change is not None and p_change <= LEVEL:
@@ -200,12 +205,13 @@ def _habit(
     scores = _scores(sample, column, sample.group)
     truth = scores.get(sample.truth)
     sign = 1 if more or binary else -1
-    asked = features.kinds[place] == "form" or _asked_for(features.names[place], sample.prompts)
+    asked = features.kinds[feature] == "form" or _asked_for(features.names[feature], sample.prompts)
     return PaidHabit(
-        features.names[place], features.kinds[place], more, binary, column,
+        features.names[feature], features.kinds[feature], more, binary, column,
         "pays" if levels is None else levels.relation(sample.reward),
         *((np.nan, np.nan, 0, 0, 0) if levels is None else levels.shown),
-        slope, se, float(found.z[place]), float(found.p[place]), float(found.r2[place]), early, late, rose,
+        slope, se, float(association.z[feature]), float(association.p[feature]), float(association.r2[feature]),
+        early, late, rose,
         _onset_until(sample, column, until, rng) if rose else None, others, scores,
         None if truth is None else _blind(truth, sign, slope, sample, asked), number, peak,
         truth is not None and truth.z * sign >= 2,

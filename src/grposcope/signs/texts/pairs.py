@@ -105,21 +105,21 @@ def spans(first: str, second: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
     first, second = _window(first, second)
     a, b = _PIECES.findall(first), _PIECES.findall(second)
     matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
-    left: list[Span] = []
+    unmatched: list[Span] = []
     right: list[Span] = []
     for what, i, j, k, m in matcher.get_opcodes():
         if j > i:
-            left.append(Span("".join(a[i:j]), what != "equal"))
+            unmatched.append(Span("".join(a[i:j]), what != "equal"))
         if m > k:
             right.append(Span("".join(b[k:m]), what != "equal"))
-    return _joined(left), _joined(right)
+    return _joined(unmatched), _joined(right)
 
 
 def _joined(spans: list[Span]) -> tuple[Span, ...]:
     """Spans of which neighbours that differ are one, blanks between them among them."""
     made: list[Span] = []
-    for place, span in enumerate(spans):
-        blank = not span.text.strip() and 0 < place < len(spans) - 1 and made[-1].differs and spans[place + 1].differs
+    for index, span in enumerate(spans):
+        blank = not span.text.strip() and 0 < index < len(spans) - 1 and made[-1].differs and spans[index + 1].differs
         own = Span(span.text, span.differs or blank)
         if made and made[-1].differs == own.differs:
             made[-1] = Span(made[-1].text + own.text, own.differs)

@@ -75,7 +75,7 @@ class TextReading:
 
 def read(
     sample: TextSample, seed: int = 0, draws: int = DRAWS, level: float = LEVEL, words: int = features.WORDS,
-    progress: Callable[[str], None] = lambda part: None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> TextReading:  # fmt: skip
     """The reading of a sample. seed: of permutations and bootstrap draws. draws: permutations inside groups.
 
@@ -84,22 +84,22 @@ def read(
     """
     rng = np.random.default_rng(seed)
     progress(PARTS[0])
-    found = features.of_sample(sample, words)
-    made = states.columns(sample, found)
-    every = np.concatenate([found.columns, *(column[:, None].astype(np.float32) for column in made.values())], 1)
+    read = features.of_sample(sample, words)
+    made = states.columns(sample, read)
+    every = np.concatenate([read.columns, *(column[:, None].astype(np.float32) for column in made.values())], 1)
     progress(PARTS[1])
     over_steps = group_steps.changes(every, sample.step, sample.group, STEP_DRAWS, rng) if sample.stepped else None
     progress(PARTS[2])
     rows = within_groups.live_rows(sample.reward, sample.group, sample.prompt)
     prompts = 0 if rows is None else int(rows.prompt.max()) + 1
-    paid, every_paid = habits.paid(sample, found, over_steps, draws, rng, level)
+    paid, every_paid = habits.paid(sample, read, over_steps, draws, rng, level)
     progress(PARTS[3])
-    of_texts = () if over_steps is None else states.found(sample, made, over_steps, len(found), rng, level)
-    changed = () if over_steps is None else _changes(sample, found, over_steps, paid, rng, level)
-    depends = states.dependence(found.columns[:, found.words], sample)
+    of_texts = () if over_steps is None else states.found(sample, made, over_steps, len(read), rng, level)
+    changed = () if over_steps is None else _changes(sample, read, over_steps, paid, rng, level)
+    depends = states.dependence(read.columns[:, read.words], sample)
     unlike = any(state.name == states.UNLIKE for state in of_texts)
     disorder = familiarity.disorder(sample.texts, sample.step, sample.group) if unlike else math.nan
-    return TextReading(sample, paid, of_texts, changed, depends, disorder, every_paid.live, prompts, len(found),
+    return TextReading(sample, paid, of_texts, changed, depends, disorder, every_paid.live, prompts, len(read),
                        _fell(sample))  # fmt: skip
 
 
@@ -120,19 +120,19 @@ def _fell(sample: TextSample) -> bool:
 
 
 def _changes(
-    sample: TextSample, found: TextFeatures, over: StepChanges, paid: Sequence[PaidHabit], rng: np.random.Generator,
+    sample: TextSample, measured: TextFeatures, over: StepChanges, paid: Sequence[PaidHabit], rng: np.random.Generator,
     level: float,
 ) -> tuple[TextChange, ...]:  # fmt: skip
     """What changed most and is none of the paid habits; one name for what changes together."""
-    nameable = np.array([kind in habits.RANKS for kind in found.kinds])
-    count = len(found)
+    nameable = np.array([kind in habits.RANKS for kind in measured.kinds])
+    count = len(measured)
     lasting = _significant(over.z[:count], over.p[:count], nameable, level)
     single = _significant(over.odd_z[:count], over.odd_p[:count], nameable, level)
     columns = [habit.column for habit in paid]
     told: list[TextChange] = []
-    for place in np.argsort(-lasting)[:60]:
-        column = found.columns[:, place].astype(np.float64)
-        if lasting[place] <= 0 or len(told) == CHANGES:
+    for index in np.argsort(-lasting)[:60]:
+        column = measured.columns[:, index].astype(np.float64)
+        if lasting[index] <= 0 or len(told) == CHANGES:
             break
         if any(_alike(column, other) for other in columns):
             continue
@@ -140,13 +140,13 @@ def _changes(
         since = habits.onset(sample, column, rng, 60)
         told.append(
             TextChange(
-                found.names[place], bool(found.binary[place]), float(over.before[place]), float(over.after[place]),
-                int(over.at[place]), None, column, since,
+                measured.names[index], bool(measured.binary[index]), float(over.before[index]),
+                float(over.after[index]), int(over.at[index]), None, column, since,
             )
         )  # fmt: skip
-    place = int(np.argmax(single))
-    if single[place] > lasting[place] and single[place] > 0:
-        told.append(_odd(sample, found, over, place))
+    index = int(np.argmax(single))
+    if single[index] > lasting[index] and single[index] > 0:
+        told.append(_odd(sample, measured, over, index))
     return tuple(told)
 
 
@@ -159,9 +159,9 @@ def _alike(column: Floats, other: Floats) -> bool:
     return bool(abs(both[0] @ both[1]) > 0.7 * np.sqrt((both[0] @ both[0]) * (both[1] @ both[1])))
 
 
-def _odd(sample: TextSample, found: TextFeatures, over: StepChanges, place: int) -> TextChange:
-    column = found.columns[:, place].astype(np.float64)
-    step = int(over.odd_step[place])
+def _odd(sample: TextSample, measured: TextFeatures, over: StepChanges, index: int) -> TextChange:
+    column = measured.columns[:, index].astype(np.float64)
+    step = int(over.odd_step[index])
     inside = sample.step == step
-    return TextChange(found.names[place], bool(found.binary[place]), float(column[~inside].mean()),
+    return TextChange(measured.names[index], bool(measured.binary[index]), float(column[~inside].mean()),
                       float(column[inside].mean()), step, step, column)  # fmt: skip

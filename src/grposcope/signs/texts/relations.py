@@ -34,19 +34,19 @@ def agreement(values: Sequence[Hashable], sample: TextSample) -> Agreement:
     numbers: dict[Hashable, int] = {}
     value = np.array([numbers.setdefault(own, len(numbers)) for own in values], np.int64)
     prompts = int(sample.prompt.max()) + 1
-    place = window * prompts + sample.prompt
+    cell = window * prompts + sample.prompt
     in_group, group = _same(value, sample.group)
     in_window, whole = _same(value, window)
-    of_prompt, own = _same(value, place)
+    of_prompt, own = _same(value, cell)
     others = whole - own
     elsewhere = np.where(others > 0, (in_window - of_prompt) / np.maximum(others, 1), 0.0)
     return Agreement((in_group - 1) / np.maximum(group - 1, 1), elsewhere)
 
 
-def _same(value: Ints, place: Ints) -> tuple[Ints, Ints]:
+def _same(value: Ints, cells: Ints) -> tuple[Ints, Ints]:
     """Of each row, how many of its place have its value, and how many there are in its place."""
-    key = np.unique(value * (int(place.max()) + 1) + place, return_inverse=True)[1]
-    return np.bincount(key)[key], np.bincount(place)[place]
+    key = np.unique(value * (int(cells.max()) + 1) + cells, return_inverse=True)[1]
+    return np.bincount(key)[key], np.bincount(cells)[cells]
 
 
 def number_of_prompt(answers: Sequence[str], prompts: Sequence[str]) -> Bools:
@@ -74,13 +74,13 @@ def overlap(sample: TextSample) -> Floats:
             tokens = of_texts([sample.prompts[row][-6000:] for row in new])
             hashes, at = tokens.ngrams(3)
             edges = np.searchsorted(tokens.text[at], np.arange(len(new) + 1))
-            for place, row in enumerate(new):
-                cache[int(sample.prompt[row])] = np.unique(hashes[edges[place] : edges[place + 1]])
+            for index, row in enumerate(new):
+                cache[int(sample.prompt[row])] = np.unique(hashes[edges[index] : edges[index + 1]])
         tokens = of_texts([sample.texts[row][: 5 * READ] for row in rows])
         hashes, at = tokens.ngrams(3)
         edges = np.searchsorted(tokens.text[at], np.arange(len(rows) + 1))
-        for place, row in enumerate(rows):
-            own, of_prompt = hashes[edges[place] : edges[place + 1]][:READ], cache[int(sample.prompt[row])]
+        for index, row in enumerate(rows):
+            own, of_prompt = hashes[edges[index] : edges[index + 1]][:READ], cache[int(sample.prompt[row])]
             if len(own) and len(of_prompt):
                 nearest = of_prompt[np.minimum(np.searchsorted(of_prompt, own), len(of_prompt) - 1)]
                 made[row] = float((nearest == own).mean())

@@ -132,27 +132,27 @@ def _of_one_run(rows: Sequence[Rollout]) -> tuple[list[Rollout], tuple[str, ...]
     from there, or begun again: rollouts of that step or later that stand before it are left out. Rows that go back more
     often than RESUMED times are in no order of steps.
     """
-    kept, notes = list(rows), list[str]()
+    texts_kept, notes = list(rows), list[str]()
     for name in RUN_NAMES:
-        counts = Counter(str(row.columns[name]) for row in kept if name in row.columns)
+        counts = Counter(str(row.columns[name]) for row in texts_kept if name in row.columns)
         if len(counts) > 1:
             most = counts.most_common(1)[0][0]
             notes.append(f"The rollouts are of {len(counts):,} runs by the column {name}; those of {visible(most, 40)} "
                          "are read, which has most.")  # fmt: skip
-            kept = [row for row in kept if str(row.columns.get(name)) == most]
+            texts_kept = [row for row in texts_kept if str(row.columns.get(name)) == most]
             break
-    back = [place for place in range(1, len(kept)) if kept[place].step < kept[place - 1].step]
+    back = [index for index in range(1, len(texts_kept)) if texts_kept[index].step < texts_kept[index - 1].step]
     if not back or len(back) > RESUMED:
-        return kept, tuple(notes)
-    first = np.array([row.step for row in kept])
-    until = np.full(len(kept), np.iinfo(np.int64).max)
-    for place in back:
-        until[:place] = np.minimum(until[:place], first[place])
-    stay = [row for row, goes in zip(kept, first >= until, strict=True) if not goes]
-    if len(stay) < len(kept):
+        return texts_kept, tuple(notes)
+    first = np.array([row.step for row in texts_kept])
+    until = np.full(len(texts_kept), np.iinfo(np.int64).max)
+    for index in back:
+        until[:index] = np.minimum(until[:index], first[index])
+    stay = [row for row, goes in zip(texts_kept, first >= until, strict=True) if not goes]
+    if len(stay) < len(texts_kept):
         times = f"{len(back):,} time{'s' * (len(back) > 1)}"
         notes.append(f"The steps go back {times}, as where runs follow one another in a file; "
-                     f"{len(kept) - len(stay):,} rollouts of what was begun again are left out.")  # fmt: skip
+                     f"{len(texts_kept) - len(stay):,} rollouts of what was begun again are left out.")  # fmt: skip
     return stay, tuple(notes)
 
 
@@ -162,7 +162,7 @@ def recorded(run: Run) -> list[Rollout]:
     steps = list(run.rollouts)
     chosen = np.unique(np.linspace(0, len(steps) - 1, min(STEPS, len(steps))).round().astype(np.int64))
     rows: list[Rollout] = []
-    for step in (steps[place] for place in chosen):
+    for step in (steps[index] for index in chosen):
         try:
             rows += [row if row.step else replace(row, step=step) for row in run.rollouts[step]]
         except UserError:
@@ -174,7 +174,7 @@ def written(completion: Text) -> str:
     """What the policy wrote: a text, or the messages of a conversation that are the assistant's, if any says so."""
     if isinstance(completion, str):
         return completion
-    own = [one for one in completion if isinstance(one, dict) and one.get("role") == "assistant"]
+    own = [message for message in completion if isinstance(message, dict) and message.get("role") == "assistant"]
     return plain_text(own or completion)
 
 
@@ -241,9 +241,9 @@ def _truth(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) ->
             every = sorted({name for row in rows for name in (*row.rewards, *row.columns)})
             if asked in every:
                 raise UserError(f"the score {visible(asked, 40)} has no numbers, or one for all rollouts; name another")
-            known = listed([visible(name, 40) for name in list(scores)[:8]]) or "none"
+            names = listed([visible(name, 40) for name in list(scores)[:8]]) or "none"
             raise UserError(
-                f"no rollout has a score {visible(asked, 40)}{nearest(asked, list(scores))}; there are: {known}"
+                f"no rollout has a score {visible(asked, 40)}{nearest(asked, list(scores))}; there are: {names}"
             )
         return asked
     for name in scores:
@@ -288,7 +288,7 @@ def _affordable(sample: TextSample, most: int) -> TextSample:
     np.minimum.at(first, sample.group, np.arange(len(sample)))
     step = sample.step[first]
     order = np.lexsort((np.arange(count), step))
-    kept = order[np.unique(np.linspace(0, count - 1, max(int(count * share), 1)).round().astype(np.int64))]
-    rows = np.flatnonzero(np.isin(sample.group, kept))
-    note = f"{len(rows):,} of {len(sample):,} rollouts are read: {len(kept):,} whole groups, evenly over the run."
+    shown = order[np.unique(np.linspace(0, count - 1, max(int(count * share), 1)).round().astype(np.int64))]
+    rows = np.flatnonzero(np.isin(sample.group, shown))
+    note = f"{len(rows):,} of {len(sample):,} rollouts are read: {len(shown):,} whole groups, evenly over the run."
     return replace(sample.at(rows), notes=(*sample.notes, note))

@@ -47,7 +47,7 @@ class HabitSplit:
 def by_environment(sample: TextSample, habit: PaidHabit, seed: int = 0) -> tuple[HabitSplit, ...]:
     """The habit in each environment, the one with most texts first; empty where there is one only."""
     names, counts = np.unique(np.array(sample.environments, dtype=object).astype(str), return_counts=True)
-    ordered = [str(names[place]) for place in np.argsort(-counts, kind="stable")[:MOST]] if len(names) > 1 else []
+    ordered = [str(names[index]) for index in np.argsort(-counts, kind="stable")[:MOST]] if len(names) > 1 else []
     own = np.array(sample.environments, dtype=object)
     return tuple(_split(sample, habit, name or "(none)", own == name, habit.column, seed) for name in ordered
                  if (own == name).sum() >= LEAST)  # fmt: skip
@@ -77,8 +77,8 @@ def _of_turn(habit: PaidHabit, sample: TextSample) -> Callable[[TextTurn], bool]
     if habit.feature.startswith("calls “") and "” with " in habit.feature:
         return lambda turn: any(shown(call) == habit.feature for call in turn.calls) == habit.more
     if called := _OF_CALL.fullmatch(habit.feature):
-        name, place = called.groups()
-        if place:
+        name, position = called.groups()
+        if position:
             return None
         return lambda turn: any(call.name == name for call in turn.calls) == habit.more
     edit = edits.of_habit(habit, sample)

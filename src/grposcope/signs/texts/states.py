@@ -106,9 +106,9 @@ def found(sample: TextSample, made: dict[str, Floats], changes: StepChanges, off
     level: of the test of their change.
     """
     states = []
-    for place, (name, column) in enumerate(made.items()):
+    for index, (name, column) in enumerate(made.items()):
         first, last = habits.tenths(sample)
-        early, late, p = float(column[first].mean()), float(column[last].mean()), float(changes.p[offset + place])
+        early, late, p = float(column[first].mean()), float(column[last].mean()), float(changes.p[offset + index])
         least, rise = LEAST[name]
         if late > least and late > early + rise and p <= level:
             inside = column > 0.5 * max(float(column.max()), 1e-12)

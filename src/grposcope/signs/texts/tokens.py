@@ -96,8 +96,8 @@ def of_texts(texts: Sequence[str]) -> TextTokens:
     inside = kinds != _GAP
     inside[: start[0]] = False
     gaps = np.diff(np.append(start, len(whole)))
-    place = (np.arange(len(whole) - start[0]) - np.repeat(start - start[0], gaps)) & 63
-    values = (_LOWER[whole[start[0] :]].astype(np.uint64) + np.uint64(1)) * _MIXED[place]
+    position = (np.arange(len(whole) - start[0]) - np.repeat(start - start[0], gaps)) & 63
+    values = (_LOWER[whole[start[0] :]].astype(np.uint64) + np.uint64(1)) * _MIXED[position]
     values *= inside[start[0] :]
     hashes = stirred(np.add.reduceat(values, start - start[0]))
     length = np.add.reduceat(inside[start[0] :], start - start[0], dtype=np.int64)

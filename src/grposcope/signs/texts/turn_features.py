@@ -48,18 +48,18 @@ def of_rollout(row: Rollout) -> tuple[TextTurn, ...]:
         return tuple(turns) or (TextTurn(""),)
     if row.turns is not None and len(row.tokens) == len(row.turns):
         drawn = row.turns >= 0 if row.written is None else (row.turns >= 0) & row.written
-        texts = ["".join(row.tokens[place] for place in np.flatnonzero(drawn & (row.turns == turn)))
+        texts = ["".join(row.tokens[index] for index in np.flatnonzero(drawn & (row.turns == turn)))
                  for turn in range(int(row.turns.max(initial=0)) + 1)]  # fmt: skip
-        return tuple(TextTurn(text, written_out(text)) for text in texts)
+        return tuple(TextTurn(text, _written_out(text)) for text in texts)
     text = row.completion or ""
-    return (TextTurn(text, written_out(text)),)
+    return (TextTurn(text, _written_out(text)),)
 
 
 def _of_message(message: dict[str, Any]) -> TextTurn:
     text = plain_text([message])
     asked = message.get("tool_calls")
     calls = tuple(_call(call) for call in asked if isinstance(call, dict)) if isinstance(asked, list) else ()
-    return TextTurn(text, calls or written_out(text))
+    return TextTurn(text, calls or _written_out(text))
 
 
 def _call(call: dict[str, Any]) -> ToolCall:
@@ -68,7 +68,7 @@ def _call(call: dict[str, Any]) -> ToolCall:
     return ToolCall(str(own.get("name", "")), _one_line(own.get("arguments", "")))
 
 
-def written_out(text: str) -> tuple[ToolCall, ...]:
+def _written_out(text: str) -> tuple[ToolCall, ...]:
     """The calls that a text writes out; those that are no JSON have no name."""
     if "<tool_call>" not in text:
         return ()

@@ -37,16 +37,16 @@ class Vocabulary:
 
     def presence(self, tokens: TextTokens) -> Singles:
         """Which text (n, V) has which sequence: 1 or 0."""
-        found = np.zeros((len(tokens.counts), len(self.hashes)), np.float32)
+        counts = np.zeros((len(tokens.counts), len(self.hashes)), np.float32)
         if not len(self.hashes):
-            return found
+            return counts
         for size in SIZES:
             hashes, first = tokens.ngrams(size)
-            place = self.table[(hashes >> _SLOT).astype(np.int64)]
-            hit = np.flatnonzero(place >= 0)
-            hit = hit[self.hashes[place[hit]] == hashes[hit]]
-            found[tokens.text[first[hit]], place[hit]] = 1.0
-        return found
+            slots = self.table[(hashes >> _SLOT).astype(np.int64)]
+            hit = np.flatnonzero(slots >= 0)
+            hit = hit[self.hashes[slots[hit]] == hashes[hit]]
+            counts[tokens.text[first[hit]], slots[hit]] = 1.0
+        return counts
 
 
 def of_texts_sampled(texts: Sequence[str], most: int) -> Vocabulary:
@@ -77,8 +77,8 @@ def of_tokens(tokens: TextTokens, most: int) -> Vocabulary:
     every, share = np.concatenate(hashes), np.concatenate(shares)
     best = np.argsort(-share * (1 - share), kind="stable")
     _, first_in_slot = np.unique(every[best] >> _SLOT, return_index=True)
-    kept = every[best[np.sort(first_in_slot)[:most]]]
-    return _named(kept, tokens)
+    chosen = every[best[np.sort(first_in_slot)[:most]]]
+    return _named(chosen, tokens)
 
 
 def _counted(sorted_keys: Hashes) -> tuple[Hashes, Ints]:
@@ -96,10 +96,10 @@ def _named(rounded: Hashes, tokens: TextTokens) -> Vocabulary:
     sizes = np.ones(len(rounded), np.int64)
     for size in SIZES:
         hashes, first = tokens.ngrams(size)
-        place = table[(hashes >> _SLOT).astype(np.int64)]
-        hit = np.flatnonzero(place >= 0)
-        hit = hit[rounded[place[hit]] == hashes[hit] & ~np.uint64(2047)]
-        for own, at in zip(*np.unique(place[hit], return_index=True), strict=True):
+        slots = table[(hashes >> _SLOT).astype(np.int64)]
+        hit = np.flatnonzero(slots >= 0)
+        hit = hit[rounded[slots[hit]] == hashes[hit] & ~np.uint64(2047)]
+        for own, at in zip(*np.unique(slots[hit], return_index=True), strict=True):
             names[own] = tokens.shown(int(first[hit[at]]), size)
             whole[own], sizes[own] = hashes[hit[at]], size
     return Vocabulary(whole, tuple(names), table, sizes)

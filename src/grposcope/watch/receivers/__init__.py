@@ -14,13 +14,13 @@ from grposcope.watch.webhook import read_place, webhook
 
 def checked(names: str | Iterable[str]) -> tuple[str, ...]:
     """The receivers by name or URL, each once; UserError for what is neither."""
-    given = tuple(dict.fromkeys([names] if isinstance(names, str) else names))
-    for name in given:
+    requested = tuple(dict.fromkeys([names] if isinstance(names, str) else names))
+    for name in requested:
         if name not in RECEIVERS and ":" not in name:
             raise UserError(f"alert_to {name!r} is unknown; give {', '.join(RECEIVERS)}, or a URL")
         if name not in RECEIVERS:
             read_place(name)
-    return given
+    return requested
 
 
 def senders(names: Iterable[str], folder: Path) -> list[Sender]:

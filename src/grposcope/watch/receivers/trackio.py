@@ -40,8 +40,8 @@ def write(place: str, alerts: Sequence[Alert]) -> None:
     import trackio
 
     project, _, name = place.partition("/")
-    known = inspect.signature(trackio.init).parameters
-    quiet = {key: False for key in ("embed", "auto_log_gpu", "auto_log_cpu") if key in known}
+    parameters = inspect.signature(trackio.init).parameters
+    quiet = {key: False for key in ("embed", "auto_log_gpu", "auto_log_cpu") if key in parameters}
     try:
         run = trackio.init(project=project, name=name, resume="must", **quiet)
     except ValueError as error:

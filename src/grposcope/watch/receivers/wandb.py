@@ -88,12 +88,12 @@ def _to_run(run: Any, alerts: Sequence[Alert]) -> None:
     run.finish()
 
 
-def parts_of(place: str) -> list[str]:
+def parts_of(address: str) -> list[str]:
     """[entity,] project, id of a path or address of a run."""
-    path = place.partition("://")[2].partition("/")[2].partition("?")[0] if "://" in place else place
-    return [part for part in path.split("/") if part and part != "runs"]
+    path = address.partition("://")[2].partition("/")[2].partition("?")[0] if "://" in address else address
+    return [word for word in path.split("/") if word and word != "runs"]
 
 
-def problem(place: str) -> str:
+def problem(address: str) -> str:
     """What keeps this from being the path of a run, empty if nothing."""
-    return "" if len(parts_of(place)) in (2, 3) else "a path of a run has two or three parts"
+    return "" if len(parts_of(address)) in (2, 3) else "a path of a run has two or three parts"

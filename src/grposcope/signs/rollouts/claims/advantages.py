@@ -90,7 +90,9 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield cannot_tell("Advantages are divided by the batch's standard deviation, but only part of the batch was "
                           "written; write all rollouts of a step.")  # fmt: skip
         return
-    candidates = [one for one in recipes.every(stated) if evidence.whole is not False or one.scale not in _OF_BATCH]
+    candidates = [
+        recipe for recipe in recipes.every(stated) if evidence.whole is not False or recipe.scale not in _OF_BATCH
+    ]
     if not candidates:
         yield cannot_tell(
             f"No known recipe has ddof {stated.ddof} and ε {stated.epsilon}; correct them, or leave them out."
@@ -110,8 +112,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield _broken(best, made, evidence)
         return
     for recipe in USUAL:
-        if (found := _explanation(recipe, made)) is not None:
-            yield _told(recipe, made, evidence, *found)
+        if (explanation := _explanation(recipe, made)) is not None:
+            yield _told(recipe, made, evidence, *explanation)
             return
     yield cannot_tell("The advantages fit no known recipe; state the recipe (scale, ddof, eps), or log the rewards "
                       "they were computed from.")  # fmt: skip
@@ -122,10 +124,10 @@ _OF_BATCH = ("batch", "each")
 
 def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Finding:
     """The rows by step. kept: leave out rows that were dropped."""
-    usable = [place for place, row in enumerate(evidence.rows) if not (kept and row.dropped)]
-    if not any(evidence.rows[place].group is not None for place in usable):
+    usable = [index for index, row in enumerate(evidence.rows) if not (kept and row.dropped)]
+    if not any(evidence.rows[index].group is not None for index in usable):
         return cannot_tell("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
-    if any(_varies(evidence.rows[place]) for place in usable):
+    if any(_varies(evidence.rows[index]) for index in usable):
         return cannot_tell("Advantages differ between the tokens of a rollout, as with step-level or token-level "
                            "credit; write the outcome advantage as well.")  # fmt: skip
     values = np.array([_advantage(row) for row in evidence.rows])
@@ -139,15 +141,15 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Fin
     weights = _weights(evidence, functions)
     made = []
     for step, places in evidence.steps.items():
-        here = np.array([place for place in places if place in set(usable) and evidence.rows[place].group is not None
-                         and np.isfinite(rewards[place])], np.int64)  # fmt: skip
+        here = np.array([index for index in places if index in set(usable) and evidence.rows[index].group is not None
+                         and np.isfinite(rewards[index])], np.int64)  # fmt: skip
         if not len(here):
             continue
         names: dict[str, int] = {}
-        group = np.array([names.setdefault(str(evidence.rows[place].group), len(names)) for place in here], np.int64)
+        group = np.array([names.setdefault(str(evidence.rows[index].group), len(names)) for index in here], np.int64)
         parts = None
         if len(functions) > 1:
-            parts = np.array([[evidence.rows[place].rewards.get(name, np.nan) for place in here] for name in functions])
+            parts = np.array([[evidence.rows[index].rewards.get(name, np.nan) for index in here] for name in functions])
         stored = _filled(values[here], here, evidence)
         made.append(TrainedBatch(step, here, rewards[here], group, stored, parts, weights, relative, absolute))
     return made or cannot_tell("No rollout has both a reward and a group; write both with each rollout.")
@@ -156,9 +158,9 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Fin
 def _filled(values: Floats, here: Ints, evidence: PipelineEvidence) -> Floats:
     """NaN where the rollout has no advantage, or 0 because it was left out of the loss: not compared."""
     masked = evidence.stated.masks_truncated
-    left = np.array([bool(evidence.rows[int(place)].dropped or evidence.rows[int(place)].failed
-                          or (masked and evidence.rows[int(place)].truncated)) for place in here])  # fmt: skip
-    return np.where(left & (values == 0), np.nan, values)
+    lost = np.array([bool(evidence.rows[int(index)].dropped or evidence.rows[int(index)].failed
+                          or (masked and evidence.rows[int(index)].truncated)) for index in here])  # fmt: skip
+    return np.where(lost & (values == 0), np.nan, values)
 
 
 def _weights(evidence: PipelineEvidence, functions: Sequence[str]) -> Floats | None:
@@ -182,21 +184,21 @@ def _advantage(row: Rollout) -> float:
 
 def _varies(row: Rollout) -> bool:
     values = _tokens(row)
-    known = values[np.isfinite(values)]
-    return bool(len(known)) and float(np.ptp(known)) > 1e-5 * max(1.0, float(np.abs(known).max()))
+    finite = values[np.isfinite(values)]
+    return bool(len(finite)) and float(np.ptp(finite)) > 1e-5 * max(1.0, float(np.abs(finite).max()))
 
 
 def precision(values: Floats) -> tuple[float, float]:
     """(relative, absolute) error of stored numbers: of bfloat16, float16, or of decimals where they have few."""
-    known = np.abs(values[np.isfinite(values) & (values != 0)])
-    if not len(known):
+    nonzero = np.abs(values[np.isfinite(values) & (values != 0)])
+    if not len(nonzero):
         return 0.0, 0.0
     for digits in (2, 3, 4, 5):
-        if np.abs(np.round(known, digits) - known).max() <= 1e-12 * max(1.0, known.max()):
-            few = digits == 2 and len(np.unique(known)) < 4
+        if np.abs(np.round(nonzero, digits) - nonzero).max() <= 1e-12 * max(1.0, nonzero.max()):
+            few = digits == 2 and len(np.unique(nonzero)) < 4
             return 0.0, 0.51 * 10.0 ** -(3 if few else digits)
-    single = known.astype(np.float32)
-    if np.abs(single - known).max() <= 1e-12 * known.max():
+    single = nonzero.astype(np.float32)
+    if np.abs(single - nonzero).max() <= 1e-12 * nonzero.max():
         if not (single.view(np.uint32) & 0xFFFF).any():
             return 3 * 2.0**-9, 0.0
         if (single.astype(np.float16).astype(np.float32) == single).all():
@@ -206,29 +208,31 @@ def precision(values: Floats) -> tuple[float, float]:
 
 def _best(candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch]) -> tuple[AdvantageRecipe, float]:
     """The recipe that fits most rows, the first of equals, and the share of rows."""
-    shares = [np.concatenate([batch.fits(one) for batch in made]).mean() for one in candidates]
-    place = int(np.argmax(shares))
-    return candidates[place], float(shares[place])
+    shares = [np.concatenate([batch.fits(recipe) for batch in made]).mean() for recipe in candidates]
+    number = int(np.argmax(shares))
+    return candidates[number], float(shares[number])
 
 
 def _weighted(
     best: AdvantageRecipe, candidates: Sequence[AdvantageRecipe], made: list[TrainedBatch], share: float
 ) -> tuple[list[TrainedBatch], AdvantageRecipe, float]:
     """With the rewards of the weights that explain the batches, where no weights are stated and one set does."""
-    first = next((found for found in (explained.weights(best, batch) for batch in made) if found is not None), None)
+    first = next(
+        (weights for weights in (explained.weights(best, batch) for batch in made) if weights is not None), None
+    )
     if first is None:
         return made, best, share
     again = []
     for batch in made:
         total = first @ batch.parts if batch.parts is not None else batch.rewards
         again.append(replace(batch, rewards=total, weights=first))
-    recipe, found = _best(candidates, again)
-    return (again, recipe, found) if found > share else (made, best, share)
+    recipe, explanation = _best(candidates, again)
+    return (again, recipe, explanation) if explanation > share else (made, best, share)
 
 
 def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> Finding:
-    found = _explanation(recipe, made, functions=True)
-    return _told(recipe, made, evidence, *(found or ("advantages of no known recipe", "fit no known recipe")))
+    explanation = _explanation(recipe, made, functions=True)
+    return _told(recipe, made, evidence, *(explanation or ("advantages of no known recipe", "fit no known recipe")))
 
 
 def _explanation(
@@ -240,10 +244,17 @@ def _explanation(
         if other != recipe and all(batch.fits(other).all() for batch in wrong):
             return _kind(recipe, other), f"are {other}"
     if functions:
-        found = [explained.weights(recipe, batch) for batch in wrong]
-        known = [one for one in found if one is not None]
-        if known and len(known) == len(found) and not _parallel(known[0], wrong[0].weights):
-            return "weights", f"use the function weights {', '.join(f'{one:.3g}' for one in known[0])}"
+        vectors = [explained.weights(recipe, batch) for batch in wrong]
+        explained_weights = [vector for vector in vectors if vector is not None]
+        if (
+            explained_weights
+            and len(explained_weights) == len(vectors)
+            and not _parallel(explained_weights[0], wrong[0].weights)
+        ):
+            return (
+                "weights",
+                f"use the function weights {', '.join(f'{weight:.3g}' for weight in explained_weights[0])}",
+            )
     shares: dict[str, float] = {}
     words: dict[str, str] = {}
     for batch in wrong:
@@ -260,17 +271,17 @@ def _explanation(
     return name, words[name]
 
 
-def _parallel(one: Floats, other: Floats | None) -> bool:
+def _parallel(values: Floats, other: Floats | None) -> bool:
     """Whether two sets of weights differ by a factor alone, be it negative."""
     if other is None:
         return False
-    size = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return bool(size) and abs(float(one @ other)) > (1 - 1e-6) * size
+    size = float(np.linalg.norm(values) * np.linalg.norm(other))
+    return bool(size) and abs(float(values @ other)) > (1 - 1e-6) * size
 
 
-def _apart(one: AdvantageRecipe, other: AdvantageRecipe) -> int:
+def _apart(recipe: AdvantageRecipe, other: AdvantageRecipe) -> int:
     """In how many ways two recipes differ."""
-    return sum(getattr(one, name) != getattr(other, name) for name in ("baseline", "scale", "ddof", "epsilon"))
+    return sum(getattr(recipe, name) != getattr(other, name) for name in ("baseline", "scale", "ddof", "epsilon"))
 
 
 def _kind(recipe: AdvantageRecipe, other: AdvantageRecipe) -> str:
@@ -286,15 +297,15 @@ def _told(
     count = sum(len(batch.rewards) for batch in made)
     wrong = sum(int((~batch.fits(recipe)).sum()) for batch in made)
     batch = next(batch for batch in made if not batch.fits(recipe).all())
-    place = int(np.flatnonzero(~batch.fits(recipe))[0])
-    found, _ = batch.under(recipe)
-    where = evidence.rows[int(batch.places[place])].where
+    row = int(np.flatnonzero(~batch.fits(recipe))[0])
+    expected, _ = batch.under(recipe)
+    where = evidence.rows[int(batch.places[row])].where
     return exact(
         fault=FAULTS.get(kind, recipe_fit.UNEXPLAINED),
         brief=kind,
         broken=True,
         evidence=f"{wrong:,} of {count:,} advantages are not {recipe}: they {words}. The first, {where}, is "
-        f"{batch.advantages[place]:.6g}, but the rewards give {found[place]:.6g}",
+        f"{batch.advantages[row]:.6g}, but the rewards give {expected[row]:.6g}",
         held="",
         effect=(
             f"{EFFECTS.get(kind, 'The gradient does not use the advantages of the settings.')} {_size(recipe, made)}"
@@ -307,13 +318,13 @@ def _told(
 def _size(recipe: AdvantageRecipe, made: Sequence[TrainedBatch]) -> str:
     """How far the advantages are from the right ones, in their own size."""
     right = np.concatenate([batch.under(recipe)[0] for batch in made])
-    given = np.concatenate([batch.advantages for batch in made])
-    there = np.isfinite(right) & np.isfinite(given)
+    advantages = np.concatenate([batch.advantages for batch in made])
+    there = np.isfinite(right) & np.isfinite(advantages)
     size = float(np.linalg.norm(right[there]))
     if not size:
         return ""
     return (
-        f"The advantages differ from the correct ones by {np.linalg.norm(given[there] - right[there]) / size:.0%} "
+        f"The advantages differ from the correct ones by {np.linalg.norm(advantages[there] - right[there]) / size:.0%} "
         "of their size."
     )
 

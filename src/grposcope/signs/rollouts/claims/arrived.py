@@ -20,36 +20,39 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
             "checkpoints to compare by the tokens of rollouts."
         )
         return
-    total, moved = sum(one.tensors for one in evidence.arrived), sum(one.moved for one in evidence.arrived)
-    wrong = [one for one in evidence.arrived if one.equal < one.tensors or one.absent]
+    total, moved = sum(match.tensors for match in evidence.arrived), sum(match.moved for match in evidence.arrived)
+    wrong = [match for match in evidence.arrived if match.equal < match.tensors or match.absent]
     if not wrong and not moved:
         yield cannot_tell(f"All {total} tensors of the sampler equal the trainer's, but it is unknown whether training "
                           "moved any; give the weights from before training as well.")  # fmt: skip
         return
-    other = bool(wrong) and not any(one.earlier for one in wrong)
+    other = bool(wrong) and not any(match.earlier for match in wrong)
     if not other:
         remedy = "Merge or send every trained tensor: these still have their values from before training."
     else:
         remedy = "Export the sampler's weights from the trainer again; compare names and number formats."
     yield exact(
         fault="wrong weights at the sampler" if other else "weights never arrived",
-        brief=f"{listed([one.kind for one in wrong])} not arrived",
+        brief=f"{listed([match.kind for match in wrong])} not arrived",
         broken=bool(wrong),
-        evidence="; ".join(_said(one) for one in wrong),
+        evidence="; ".join(_said(match) for match in wrong),
         held=f"All {total} tensors of the sampler equal the trainer's; training moved {moved} of them.",
         effect="The sampler's weights differ from the trainer's, so rollouts are off-policy, like stale ones.",
         remedy=remedy,
     )
 
 
-def _said(one: ModuleMatch) -> str:
-    parts = [f"{one.tensors - one.equal} of {one.tensors} {one.kind} tensors of the sampler differ from the trainer's"]
-    if one.earlier:
-        parts.append(f"{one.earlier} of them still have their values from before training")
-    if one.absent:
-        parts.append(f"{one.absent} are absent")
-    if one.first:
-        parts.append(f"the first is {one.first}, the largest difference {one.largest:.2g}")
+def _said(match: ModuleMatch) -> str:
+    parts = [
+        f"{match.tensors - match.equal} of {match.tensors} {match.kind} tensors of the sampler differ from the "
+        "trainer's"
+    ]
+    if match.earlier:
+        parts.append(f"{match.earlier} of them still have their values from before training")
+    if match.absent:
+        parts.append(f"{match.absent} are absent")
+    if match.first:
+        parts.append(f"the first is {match.first}, the largest difference {match.largest:.2g}")
     return "; ".join(parts)
 
 

@@ -63,17 +63,17 @@ def paths(
     trained: those of the candidates that may have been trained on the rows.
     Where two say the same of all rows the first is kept: a sampler that kept the first weights lags by all steps.
     """
-    stepped = [place for place in range(checkpoints) if place not in candidates]
-    found = [WriterPath("frozen", place, np.minimum(stated, place)) for place in stepped[:-1]]
-    found += [WriterPath("frozen", place, np.full(len(stated), place), place in trained) for place in candidates]
+    stepped = [number for number in range(checkpoints) if number not in candidates]
+    writers = [WriterPath("frozen", number, np.minimum(stated, number)) for number in stepped[:-1]]
+    writers += [WriterPath("frozen", number, np.full(len(stated), number), number in trained) for number in candidates]
     for lag in range(1, len(stepped)):
-        found.append(WriterPath("lag", lag, np.maximum(stated - lag, stepped[0])))
+        writers.append(WriterPath("lag", lag, np.maximum(stated - lag, stepped[0])))
     if len(stepped) > 1:
-        found.append(WriterPath("ahead", 1, np.minimum(stated + 1, stepped[-1]), trained=True))
+        writers.append(WriterPath("ahead", 1, np.minimum(stated + 1, stepped[-1]), trained=True))
     distinct: dict[bytes, WriterPath] = {}
-    for one in found:
-        if (one.writers != stated).any():
-            distinct.setdefault(one.writers.tobytes(), one)
+    for writer in writers:
+        if (writer.writers != stated).any():
+            distinct.setdefault(writer.writers.tobytes(), writer)
     return list(distinct.values())
 
 
@@ -87,9 +87,9 @@ def log_likelihoods(evidence: PipelineEvidence, rows: Sequence[RowTokens]) -> tu
     squares = np.zeros_like(sums)
     for column, row in enumerate(rows):
         own = evidence.scored[row.checkpoint].logp[row.place][row.kept]
-        for place in range(len(sums)):
-            logp = drawn_tokens.logp_of(evidence, rows, row, place)
-            sums[place, column], squares[place, column] = logp.sum(), ((logp - own) ** 2).sum()
+        for number in range(len(sums)):
+            logp = drawn_tokens.logp_of(evidence, rows, row, number)
+            sums[number, column], squares[number, column] = logp.sum(), ((logp - own) ** 2).sum()
     return sums, squares
 
 
@@ -102,9 +102,9 @@ def ratios(
     moved = path.writers != stated
     spread2, counted = np.where(moved, squares[path.writers, every], 0.0), np.where(moved, tokens, 0.0)
     before = np.cumsum(spread2) - spread2, np.cumsum(counted) - counted  # of earlier rows only
-    known = before[1] > 0
-    spread = np.sqrt(np.divide(before[0], before[1], out=np.zeros(len(stated)), where=known))
-    return np.where(moved & known, plain - tokens * allowed.widening(spread), 0.0)
+    positive = before[1] > 0
+    spread = np.sqrt(np.divide(before[0], before[1], out=np.zeros(len(stated)), where=positive))
+    return np.where(moved & positive, plain - tokens * allowed.widening(spread), 0.0)
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
@@ -118,8 +118,10 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield cannot_tell(reason)
         return
     stated = np.array([row.checkpoint for row in rows])
-    without_step = [place for place, one in enumerate(evidence.scored) if one.step is None and place not in set(stated)]
-    trained = [place for place in without_step if not evidence.scored[place].untrained]
+    without_step = [
+        number for number, scored in enumerate(evidence.scored) if scored.step is None and number not in set(stated)
+    ]
+    trained = [number for number in without_step if not evidence.scored[number].untrained]
     alternatives = paths(stated, len(evidence.scored), without_step, trained)
     behind = len(evidence.scored)
     alternatives += [WriterPath("scale", k, np.full(len(stated), behind + k)) for k in range(len(scales))]
@@ -142,7 +144,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     increments = np.stack([ratios(sums, squares, tokens, stated, path, allowed) for path in alternatives])
     seen = evalues.mixture(increments)
     path = alternatives[seen.best]
-    expected = np.array([_expected(one, stated, squares, tokens, allowed) for one in alternatives])
+    expected = np.array([_expected(alternative, stated, squares, tokens, allowed) for alternative in alternatives])
     visible = int((expected > math.log(20 * len(alternatives))).sum())
     if recorded is None and not visible and seen.p > FAR:
         yield cannot_tell(
@@ -152,8 +154,10 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
             "log-probabilities."
         )
     elif visible or seen.p <= FAR:
-        found = _test(evidence, rows, path, increments[seen.best], sums, stated, seen.p, (visible, len(alternatives)))
-        yield replace(found, explains=OF_OTHERS)
+        test_of_path = _test(
+            evidence, rows, path, increments[seen.best], sums, stated, seen.p, (visible, len(alternatives))
+        )
+        yield replace(test_of_path, explains=OF_OTHERS)
     if recorded is not None:
         yield recorded
 
@@ -194,7 +198,7 @@ def _test(
 def _counted(evidence: PipelineEvidence) -> str:
     """The checkpoints, in a few words."""
     count = len(evidence.scored)
-    scales = " and scales of adapters" if any(one.at_scale for one in evidence.scored) else ""
+    scales = " and scales of adapters" if any(checkpoint.at_scale for checkpoint in evidence.scored) else ""
     return f"{count} checkpoint{'s' * (count != 1)}{scales}"
 
 
@@ -213,7 +217,7 @@ def _by_recorded(
     evidence: PipelineEvidence, rows: Sequence[RowTokens], alternatives: Sequence[WriterPath]
 ) -> Finding | None:
     """Whether recorded log-probabilities are nearer to an alternative's checkpoints; None where none are recorded."""
-    own = {one.place: one for one in weights.recorded(evidence, rows, "sampler")}
+    own = {row.place: row for row in weights.recorded(evidence, rows, "sampler")}
     if not own:
         return None
     best: tuple[float, float, WriterPath] | None = None
@@ -223,10 +227,10 @@ def _by_recorded(
         for row, writer in zip(rows, path.writers, strict=True):
             if row.place not in own or writer == row.checkpoint:
                 continue
-            one = own[row.place]
-            other = drawn_tokens.logp_of(evidence, rows, replace(row, kept=one.kept), int(writer))
-            values.append((one.logp - one.recorded) ** 2 - (other - one.recorded) ** 2)
-            largest = max(largest, float(np.mean((other - one.logp) ** 2)))
+            tokens = own[row.place]
+            other = drawn_tokens.logp_of(evidence, rows, replace(row, kept=tokens.kept), int(writer))
+            values.append((tokens.logp - tokens.recorded) ** 2 - (other - tokens.recorded) ** 2)
+            largest = max(largest, float(np.mean((other - tokens.logp) ** 2)))
             groups.append(weights.group_name(evidence, row.place))
         if not values:
             continue
@@ -298,9 +302,9 @@ def _said(evidence: PipelineEvidence, path: WriterPath, rows: Sequence[RowTokens
     if path.kind == "frozen" and len(evidence.steps) < 2:
         return f"The rollouts were drawn by {evidence.scored[path.number].name}"
     if path.kind == "frozen":
-        kept = evidence.scored[path.number]
-        earlier = ", or earlier ones, of which none is at hand" if path.number == 0 and kept.step else ""
-        return f"The sampler kept the weights of {kept.name}{earlier}"
+        checkpoint = evidence.scored[path.number]
+        earlier = ", or earlier ones, of which none is at hand" if path.number == 0 and checkpoint.step else ""
+        return f"The sampler kept the weights of {checkpoint.name}{earlier}"
     if path.kind == "ahead":
         return "The rollouts were drawn by the checkpoint after the expected one"
     by = {

@@ -38,10 +38,10 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         return
     groups = [list(places) for places in evidence.groups.values()]
     mixed = [
-        places for places in groups if 0 < sum(bool(evidence.rows[place].dropped) for place in places) < len(places)
+        places for places in groups if 0 < sum(bool(evidence.rows[index].dropped) for index in places) < len(places)
     ]
-    whole = [places for places in groups if places and all(evidence.rows[place].dropped for place in places)]
-    kept = [places for places in groups if places and not any(evidence.rows[place].dropped for place in places)]
+    whole = [places for places in groups if places and all(evidence.rows[index].dropped for index in places)]
+    kept = [places for places in groups if places and not any(evidence.rows[index].dropped for index in places)]
     for name, of in (("reward", _reward), ("length", _length)):
         values = np.array([of(row) for row in evidence.rows])
         yield from _within(evidence, mixed, values, name)
@@ -65,41 +65,41 @@ def _length(row: Rollout) -> float:
 
 
 def _live(evidence: PipelineEvidence, places: Sequence[int]) -> bool:
-    rewards = np.array([evidence.rows[place].reward for place in places])
-    known = rewards[np.isfinite(rewards)]
-    return bool(len(known)) and float(np.ptp(known)) > 0
+    rewards = np.array([evidence.rows[index].reward for index in places])
+    finite = rewards[np.isfinite(rewards)]
+    return bool(len(finite)) and float(np.ptp(finite)) > 0
 
 
 def _within(evidence: PipelineEvidence, mixed: Sequence[Sequence[int]], values: Floats, name: str) -> Iterator[Finding]:
-    parts = [np.array([place for place in places if np.isfinite(values[place])], np.int64) for places in mixed]
-    parts = [part for part in parts if len(part) > 1]
+    parts = [np.array([index for index in places if np.isfinite(values[index])], np.int64) for places in mixed]
+    parts = [indices for indices in parts if len(indices) > 1]
     out = np.array([bool(row.dropped) for row in evidence.rows])
-    count = int(sum(out[part].sum() for part in parts))
+    count = int(sum(out[indices].sum() for indices in parts))
     if count < FEWEST:
         yield cannot_tell(f"{count} dropped rollouts have a {name} and kept siblings, too few to test whether dropping "
                           f"depends on it; write the {name} and group of every dropped rollout.")  # fmt: skip
         return
-    if not any(np.ptp(values[part]) > 0 for part in parts):
+    if not any(np.ptp(values[indices]) > 0 for indices in parts):
         yield cannot_tell(f"The {name} of every dropped rollout equals its siblings', so whether dropping depends on "
                           f"it cannot be seen; write groups with different {name}s.")  # fmt: skip
         return
-    seen, p = _permuted([values[part] for part in parts], [out[part] for part in parts])
-    step = min(evidence.rows[int(part[0])].step for part in parts)
+    seen, p = _permuted([values[indices] for indices in parts], [out[indices] for indices in parts])
+    step = min(evidence.rows[int(indices[0])].step for indices in parts)
     rewards = np.array([row.reward for row in evidence.rows])
-    known = np.isfinite(rewards)
+    finite = np.isfinite(rewards)
     bias = ""
-    if (known & ~out).any():
-        kept, every = rewards[known & ~out].mean(), rewards[known].mean()
-        bias = f" The mean reward of the kept rollouts is {kept:.4g}; that of all rollouts is {every:.4g}."
+    if (finite & ~out).any():
+        mean_kept, every = rewards[finite & ~out].mean(), rewards[finite].mean()
+        bias = f" The mean reward of the kept rollouts is {mean_kept:.4g}; that of all rollouts is {every:.4g}."
     of = coverage.share(count, int(out.sum()), f"no {name} or no kept sibling", "dropped rollout")
-    apart = f"{abs(seen):.3g} {'higher' if seen > 0 else 'lower'} in reward"
+    difference = f"{abs(seen):.3g} {'higher' if seen > 0 else 'lower'} in reward"
     if name == "length":
-        apart = f"{abs(seen):.3g} tokens {'longer' if seen > 0 else 'shorter'}"
+        difference = f"{abs(seen):.3g} tokens {'longer' if seen > 0 else 'shorter'}"
     yield by_chance(
         fault="selective dropping",
         brief=f"dropped by {name}",
         broken=p < 0.05,
-        evidence=f"{count:,} dropped rollouts are {apart} than their siblings (p = {p:.2g})",
+        evidence=f"{count:,} dropped rollouts are {difference} than their siblings (p = {p:.2g})",
         held=f"{of} do not differ measurably in {name} from their siblings (p = {p:.2g}).",
         effect=(
             "The remaining rollouts are not a random sample of the policy: their mean reward and gradient are "
@@ -117,25 +117,26 @@ def _permuted(values: Sequence[Floats], out: Sequence[Bools]) -> tuple[float, fl
     """Mean distance of the dropped from their siblings, and its two-sided p-value."""
     random = np.random.default_rng(0)
     total, draws, count = 0.0, np.zeros(PERMUTATIONS), 0
-    for part, left in zip(values, out, strict=True):
-        centred = part - part.mean()
-        total += float(centred[left].sum())
+    for rewards_of_group, lost in zip(values, out, strict=True):
+        centred = rewards_of_group - rewards_of_group.mean()
+        total += float(centred[lost].sum())
         drawn = random.permuted(np.tile(centred, (PERMUTATIONS, 1)), axis=1)
-        draws += drawn[:, : int(left.sum())].sum(1)
-        count += int(left.sum())
+        draws += drawn[:, : int(lost.sum())].sum(1)
+        count += int(lost.sum())
     p = (1 + int((np.abs(draws) >= abs(total) - 1e-12 * (1 + abs(total))).sum())) / (1 + PERMUTATIONS)
-    apart = [part[left].mean() - part[~left].mean() for part, left in zip(values, out, strict=True) if (~left).any()
+    differences = [part[left].mean() - part[~left].mean() for part, left in zip(values, out, strict=True)
+                   if (~left).any()
              and left.any()]  # fmt: skip
-    return float(np.mean(apart)) if apart else 0.0, p
+    return float(np.mean(differences)) if differences else 0.0, p
 
 
-def _between(evidence: PipelineEvidence, dropped: Sequence[Sequence[int]], kept: Sequence[Sequence[int]]) -> Finding:
+def _between(evidence: PipelineEvidence, dropped: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) -> Finding:
     """Mean rewards of whole groups that were dropped, none of which is dead, against those that were kept."""
 
     def mean(places: Sequence[int]) -> float:
-        return float(np.nanmean([evidence.rows[place].reward for place in places]))
+        return float(np.nanmean([evidence.rows[index].reward for index in places]))
 
-    values = np.array([mean(places) for places in (*dropped, *kept)])
+    values = np.array([mean(places) for places in (*dropped, *groups)])
     out = np.arange(len(values)) < len(dropped)
     seen, p = _permuted([values], [out])
     return by_chance(

@@ -55,7 +55,7 @@ def _sampler(evidence: PipelineEvidence) -> Iterator[Finding]:
     if not pairs:
         return
     distances = [pair.distance for pair in pairs]
-    cut = [np.minimum(weights.k3(one), weights.LARGEST) for one in distances]
+    cut = [np.minimum(weights.k3(distance), weights.LARGEST) for distance in distances]
     mean = weights.mean_of(cut, [f"{pair.row.step}:{pair.row.group}" for pair in pairs])
     said = f"The sampler's and the trainer's log-probabilities differ {weights.size(distances)}"
     if (why := alignment.reading(pairs)) is not None:
@@ -104,20 +104,23 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[Finding]:
             "old and current log-probabilities differ."
         )
         return
-    apart = [np.abs(row.current - row.old)[_of(row.mask, row.old)] for row in rows
+    distances = [np.abs(row.current - row.old)[_of(row.mask, row.old)] for row in rows
              if row.current is not None and row.old is not None]  # fmt: skip
-    every = np.concatenate(apart)
+    every = np.concatenate(distances)
     absent = int(np.isnan(every).sum())
-    known = every[np.isfinite(every)]
-    if not len(known):
+    finite = every[np.isfinite(every)]
+    if not len(finite):
         yield cannot_tell("No trained token has both an old and a current log-probability that is a number; write both "
                           "for the first update on a batch.")  # fmt: skip
         return
-    counted = sum(bool(np.isfinite(one).any()) for one in apart)
+    counted = sum(bool(np.isfinite(distance).any()) for distance in distances)
     of = coverage.share(counted, sum(not row.dropped for row in evidence.rows), "not both on a trained token")
-    mean = float(known.mean())
+    mean = float(finite.mean())
     rounded = in_bfloat16(np.concatenate([row.old for row in rows if row.old is not None]))
-    first = next((row for row, one in zip(rows, apart, strict=True) if np.nanmax(one, initial=0.0) > EXACT), rows[0])
+    first = next(
+        (row for row, distance in zip(rows, distances, strict=True) if np.nanmax(distance, initial=0.0) > EXACT),
+        rows[0],
+    )
     limit = allowed(evidence.stated.training)
     words = (
         "old log-probabilities are in bfloat16"
@@ -129,7 +132,7 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[Finding]:
         brief="old log-probabilities in bfloat16" if rounded and mean <= 0.05 else "ratio is not 1",
         broken=mean > limit,
         evidence=f"Old and current log-probabilities of the first update differ by {mean:.2g} nats on average "
-        f"(largest {known.max():.2g}): {words}; the first is {first.where}",
+        f"(largest {finite.max():.2g}): {words}; the first is {first.where}",
         held=f"Old and current log-probabilities of {of} differ by {mean:.1g} nats on average"
         f"{f', without {absent:,} NaN tokens' if absent else ''}; {limit:g} would have been detected.",
         effect="Ratios that should be 1 are not, so numerical noise clips and weights tokens.",
@@ -144,8 +147,8 @@ def _of(trained: Bools | None, values: Floats) -> Bools:
 
 def in_bfloat16(values: Floats) -> bool:
     """Whether numbers are those of bfloat16."""
-    known = values[np.isfinite(values) & (values != 0)].astype(np.float32)
-    return bool(len(known)) and not bool((known.view(np.uint32) & 0xFFFF).any())
+    numbers = values[np.isfinite(values) & (values != 0)].astype(np.float32)
+    return bool(len(numbers)) and not bool((numbers.view(np.uint32) & 0xFFFF).any())
 
 
 def _kl(run: Run) -> Iterator[Finding]:
@@ -153,12 +156,12 @@ def _kl(run: Run) -> Iterator[Finding]:
     if not run.setting("kl"):
         return
     name = next((name for name in ("kl", "kl_k1", "kl_loss") if name in run.table), None)
-    known = np.zeros(0, bool) if name is None else np.isfinite(run.table[name])
-    if name is None or run.window > 1 or not known.any() or run.table["step"][known][0] != 1:
+    logged = np.zeros(0, bool) if name is None else np.isfinite(run.table[name])
+    if name is None or run.window > 1 or not logged.any() or run.table["step"][logged][0] != 1:
         yield cannot_tell("The log has no KL of step 1 by itself, so where the reference begins was not tested; log KL "
                           "at every step from the first on (logging_steps=1).")  # fmt: skip
         return
-    step, kl = run.table["step"][known], run.table[name][known]
+    step, kl = run.table["step"][logged], run.table[name][logged]
     yield exact(
         fault="wrong reference",
         brief="KL at the first step",
@@ -211,8 +214,8 @@ def _schedule(evidence: PipelineEvidence, run: Run) -> Iterator[Finding]:
         yield cannot_tell("The learning rate was not compared with its schedule; log the rate, and state the schedule "
                           "(lr_scheduler_type), the peak rate, the warm-up and the number of steps.")  # fmt: skip
         return
-    known = np.isfinite(run.table["lr"]) & np.isfinite(run.table["step"])
-    step, rate = run.table["step"][known], run.table["lr"][known]
+    logged = np.isfinite(run.table["lr"]) & np.isfinite(run.table["step"])
+    step, rate = run.table["step"][logged], run.table["lr"][logged]
     if said.updates is None and said.schedule in ("linear", "cosine"):
         yield cannot_tell("The length of the learning-rate schedule is unknown; state max_steps.")
         return
@@ -222,9 +225,11 @@ def _schedule(evidence: PipelineEvidence, run: Run) -> Iterator[Finding]:
         return
     peak, updates, warmup = said.learning_rate, float(said.updates or 0), float(said.warmup or 0)
     due = [made(step - by, peak, warmup, updates) for by in (0.0, 1.0, -1.0)]
-    wrong = min((np.abs(rate - one) > 1e-3 * peak for one in due), key=lambda one: int(one.sum()))
+    wrong = min(
+        (np.abs(rate - scheduled) > 1e-3 * peak for scheduled in due), key=lambda wrong_rows: int(wrong_rows.sum())
+    )
     first = int(np.flatnonzero(wrong)[0]) if wrong.any() else None
-    place = 0 if first is None else first
+    index = 0 if first is None else first
     if first is not None and said.warmup is None:
         yield cannot_tell("The learning rate does not follow the schedule without a warm-up, and the settings state "
                           "none; state the warm-up (warmup_steps).")  # fmt: skip
@@ -232,21 +237,21 @@ def _schedule(evidence: PipelineEvidence, run: Run) -> Iterator[Finding]:
     yield exact(
         fault="learning rate off schedule",
         broken=first is not None,
-        evidence=f"The learning rate at step {step[place]:.0f} is {rate[place]:.4g}, but the schedule "
-        f"{said.schedule} gives {due[1][place]:.4g}; {int(wrong.sum()):,} of {len(step):,} rows differ",
+        evidence=f"The learning rate at step {step[index]:.0f} is {rate[index]:.4g}, but the schedule "
+        f"{said.schedule} gives {due[1][index]:.4g}; {int(wrong.sum()):,} of {len(step):,} rows differ",
         held=f"The learning rate of {len(step):,} rows follows the schedule {said.schedule}.",
         effect="Steps are larger or smaller than the settings state.",
         remedy="Step the scheduler once per optimiser step, and restore it with the checkpoint.",
-        onset=int(step[place]),
+        onset=int(step[index]),
     )
 
 
 def _in_force(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The rate and the decay that steps took, by the weights before and after them, against what is stated."""
-    seen = [one for one in evidence.optimizer if one.rate >= 0 and one.scheduled > 0]
+    seen = [state for state in evidence.optimizer if state.rate >= 0 and state.scheduled > 0]
     if seen:
-        wrong = [one for one in seen if abs(one.rate / one.scheduled - 1) > IN_FORCE]
-        worst = max(seen, key=lambda one: abs(one.rate / one.scheduled - 1))
+        wrong = [state for state in seen if abs(state.rate / state.scheduled - 1) > IN_FORCE]
+        worst = max(seen, key=lambda state: abs(state.rate / state.scheduled - 1))
         yield exact(
             fault="learning rate off schedule",
             brief="learning rate in force",
@@ -256,13 +261,13 @@ def _in_force(evidence: PipelineEvidence) -> Iterator[Finding]:
             held=f"{len(seen):,} steps changed the weights with the learning rate of the scheduler, to {IN_FORCE:.0%}.",
             effect="Steps are larger or smaller than the settings state and the log says.",
             remedy="Look at the rate of each group of parameters when the optimiser takes its step.",
-            onset=min((one.step for one in wrong), default=worst.step),
+            onset=min((state.step for state in wrong), default=worst.step),
         )
     stated = evidence.stated.decay
-    shrunk = [one for one in evidence.optimizer if np.isfinite(one.decay)]
+    shrunk = [state for state in evidence.optimizer if np.isfinite(state.decay)]
     if stated is None or not shrunk:
         return
-    decay = float(np.median([one.decay for one in shrunk]))
+    decay = float(np.median([state.decay for state in shrunk]))
     yield exact(
         fault="weight decay not in force",
         broken=abs(decay - stated) > DECAY + IN_FORCE * stated,

@@ -51,9 +51,9 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Token weights, or norms at checkpoints in their place; then the reference."""
     yield from _not_finite(evidence)
     both = [list(_weights(evidence)), list(_norms(evidence))]
-    made = [found for found in both if any(was_tested(one) for one in found)]
-    for found in made or both:
-        yield from found
+    made = [findings for findings in both if any(was_tested(finding) for finding in findings)]
+    for findings in made or both:
+        yield from findings
     yield from _taken(evidence)
     yield from _reference(evidence)
 
@@ -86,9 +86,9 @@ def _not_finite(evidence: PipelineEvidence) -> Iterator[Finding]:
                 wrong.setdefault(name, []).append(row)
     if not wrong and not any(row.loss_weights is not None and row.loss_weights.any() for row in evidence.rows):
         return  # nothing of the gradient itself was looked at
-    rows = [row for part in wrong.values() for row in part]
-    what = " and ".join(f"{COLUMNS[name]} in {len(part):,} rollout{'s' * (len(part) != 1)}"
-                        for name, part in wrong.items())  # fmt: skip
+    rows = [row for rows_of_column in wrong.values() for row in rows_of_column]
+    what = " and ".join(f"{COLUMNS[name]} in {len(rows_of_column):,} rollout{'s' * (len(rows_of_column) != 1)}"
+                        for name, rows_of_column in wrong.items())  # fmt: skip
     yield exact(
         fault="non-finite",
         brief="numbers of trained tokens are not finite",
@@ -110,8 +110,8 @@ def _updates(evidence: PipelineEvidence) -> Iterator[tuple[int, list[Rollout], l
     The rollouts of a later update of a batch have what that update took as what the loss was taken at.
     """
     for step, places in evidence.steps.items():
-        rows = [evidence.rows[place] for place in places]
-        if some := [rows[place] for place in token_weights.of_update(rows) if rows[place].loss_weights is not None]:
+        rows = [evidence.rows[index] for index in places]
+        if some := [rows[index] for index in token_weights.of_update(rows) if rows[index].loss_weights is not None]:
             yield step, some, rows
         later: dict[int, list[Rollout]] = {}
         for row in rows:
@@ -135,33 +135,33 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
     wrong: list[tuple[int, str, str]] = []
     largest, tokens, taken, size, pulled = 0.0, 0, 0, 0.0, False
     for step, some, rows in _updates(evidence):
-        given = np.concatenate([_given(row) for row in some])
-        found = _wanted(loss, kl, some, rows)
-        compared = np.isfinite(given) & np.isfinite(found)
-        if kl and not compared.any() and _without_term(evidence, step, some, rows, given):
+        derivatives = np.concatenate([_given(row) for row in some])
+        wanted = _wanted(loss, kl, some, rows)
+        compared = np.isfinite(derivatives) & np.isfinite(wanted)
+        if kl and not compared.any() and _without_term(evidence, step, some, rows, derivatives):
             wrong.append((step, "KL left out", f"have no KL term, although its coefficient is {kl:.3g}: no "
                           "log-probabilities of a reference were taken"))  # fmt: skip
-            tokens, taken = tokens + len(given), taken + len(some)
+            tokens, taken = tokens + len(derivatives), taken + len(some)
         if not compared.any():
             continue
-        apart, scale = (
-            np.abs(given - found)[compared],
-            max(np.abs(given[compared]).max(), np.abs(found[compared]).max()),
+        distances, scale = (
+            np.abs(derivatives - wanted)[compared],
+            max(np.abs(derivatives[compared]).max(), np.abs(wanted[compared]).max()),
         )
         if not scale:
             continue  # no advantage and no KL term, so every loss has derivatives of 0
-        share = float(apart.max() / scale)
-        coarse = in_bfloat16(given) or evidence.stated.training in ("bfloat16", "float16")
+        share = float(distances.max() / scale)
+        coarse = in_bfloat16(derivatives) or evidence.stated.training in ("bfloat16", "float16")
         tolerance = BFLOAT16 if coarse else FLOAT32
         tokens += int(compared.sum())
         taken += len(some)
         pulled |= bool(kl) and _pulls(loss, kl, some, rows, tolerance * scale)
         largest = max(largest, share)
         if share > tolerance:
-            kind, words = _explained(loss, kl, some, rows, given, tolerance)
+            kind, words = _explained(loss, kl, some, rows, derivatives, tolerance)
             wrong.append((step, kind, words))
-            reach = float(np.linalg.norm(found[compared]))
-            size = size or float(np.linalg.norm((given - found)[compared])) / max(reach, 1e-300)
+            reach = float(np.linalg.norm(wanted[compared]))
+            size = size or float(np.linalg.norm((derivatives - wanted)[compared])) / max(reach, 1e-300)
     if not tokens:
         yield cannot_tell("No batch has both derivatives of its loss that are not all 0 and what they are computed "
                           "from: advantages, and log-probabilities of the policy and of the reference.")  # fmt: skip
@@ -200,16 +200,16 @@ RECORDS_REFERENCE = ("trl", "grposcope")
 
 
 def _without_term(
-    evidence: PipelineEvidence, step: int, some: Sequence[Rollout], rows: Sequence[Rollout], given: Floats
+    evidence: PipelineEvidence, step: int, some: Sequence[Rollout], rows: Sequence[Rollout], derivatives: Floats
 ) -> bool:
-    """Whether the weights `given` are those of the surrogate alone, at weights that have moved, without a reference."""
-    known = evidence.engine in RECORDS_REFERENCE and all(row.reference is None for row in some)
-    if evidence.stated.loss is None or not known or not _moved(evidence, step):
+    """Whether the weights `derivatives` are those of the surrogate alone, at moved weights, without a reference."""
+    unrecorded = evidence.engine in RECORDS_REFERENCE and all(row.reference is None for row in some)
+    if evidence.stated.loss is None or not unrecorded or not _moved(evidence, step):
         return False
     alone = _wanted(evidence.stated.loss, 0.0, some, rows)
-    both = np.isfinite(given) & np.isfinite(alone)
+    both = np.isfinite(derivatives) & np.isfinite(alone)
     return bool(np.abs(alone[both]).max(initial=0.0)) and bool(
-        np.abs(given - alone)[both].max() <= BFLOAT16 * np.abs(given[both]).max()
+        np.abs(derivatives - alone)[both].max() <= BFLOAT16 * np.abs(derivatives[both]).max()
     )
 
 
@@ -226,29 +226,31 @@ def _given(row: Rollout) -> Floats:
 
 def _wanted(loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout]) -> Floats:
     """Weights of all tokens of some rows, one after the other; without a KL term no reference is asked for."""
-    found = token_weights.of(loss, some, [row for row in rows if not row.dropped])
-    return np.concatenate(found.total(kl) if kl else found.policy)
+    weights_of_step = token_weights.of(loss, some, [row for row in rows if not row.dropped])
+    return np.concatenate(weights_of_step.total(kl) if kl else weights_of_step.policy)
 
 
 def _explained(
-    loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], given: Floats,
+    loss: StatedLoss, kl: float, some: Sequence[Rollout], rows: Sequence[Rollout], derivatives: Floats,
     tolerance: float,
 ) -> tuple[str, str]:  # fmt: skip
     """What the weights are instead: a key of FAULTS, and words for it."""
     parts = len({row.micro_batch for row in some})
-    if (clip := clip_fit.explained(loss, kl, some, rows, given, tolerance)) is not None:
+    if (clip := clip_fit.explained(loss, kl, some, rows, derivatives, tolerance)) is not None:
         return clip
     for reduction in dict.fromkeys((loss.reduction, *REDUCTIONS)):
         if reduction == "constant length" and not loss.length:
             continue
-        found = token_weights.of(replace(loss, reduction=reduction), some, [row for row in rows if not row.dropped])
-        policy, pull = np.concatenate(found.policy), np.concatenate(found.kl)
-        pulls = kl * np.abs(np.nan_to_num(pull)).max(initial=0.0) > tolerance * np.nanmax(np.abs(given))
+        weights_of_reduction = token_weights.of(
+            replace(loss, reduction=reduction), some, [row for row in rows if not row.dropped]
+        )
+        policy, pull = np.concatenate(weights_of_reduction.policy), np.concatenate(weights_of_reduction.kl)
+        pulls = kl * np.abs(np.nan_to_num(pull)).max(initial=0.0) > tolerance * np.nanmax(np.abs(derivatives))
         columns = np.stack([policy, np.nan_to_num(pull)], 1)[:, : 2 if pulls else 1]  # a term of 0 has no coefficient
-        known = np.isfinite(given) & np.isfinite(columns).all(1)
-        (a, *b), *_ = np.linalg.lstsq(columns[known], given[known], rcond=None)
-        left = np.abs(columns[known] @ np.array([a, *b]) - given[known])
-        if left.max() > tolerance * np.abs(given[known]).max() or not np.abs(policy[known]).max() > 0:
+        finite = np.isfinite(derivatives) & np.isfinite(columns).all(1)
+        (a, *b), *_ = np.linalg.lstsq(columns[finite], derivatives[finite], rcond=None)
+        residuals = np.abs(columns[finite] @ np.array([a, *b]) - derivatives[finite])
+        if residuals.max() > tolerance * np.abs(derivatives[finite]).max() or not np.abs(policy[finite]).max() > 0:
             continue
         return _named(float(a), float(b[0]) if b else None, kl, reduction, loss.reduction, parts)
     return "weights of another loss", "match none of the losses that were tried"
@@ -257,12 +259,12 @@ def _explained(
 def _named(a: float, b: float | None, kl: float, reduction: str, stated: str, parts: int) -> tuple[str, str]:
     """What is wrong with weights that are a times those of the surrogate plus b times those of the KL term."""
     if b is not None and abs(a) > 1e-6 and abs(b / a - kl) > 0.02 * abs(kl):
-        found = b / a
-        if abs(found + kl) <= 0.02 * abs(kl):
-            return "KL sign", f"have the KL term with the opposite sign ({found:.3g} instead of {kl:.3g})"
-        if abs(found) <= 0.02 * abs(kl):
+        ratio = b / a
+        if abs(ratio + kl) <= 0.02 * abs(kl):
+            return "KL sign", f"have the KL term with the opposite sign ({ratio:.3g} instead of {kl:.3g})"
+        if abs(ratio) <= 0.02 * abs(kl):
             return "KL left out", f"have no KL term, although its coefficient is {kl:.3g}"
-        return "KL coefficient", f"have the KL term with the coefficient {found:.3g} instead of {kl:.3g}"
+        return "KL coefficient", f"have the KL term with the coefficient {ratio:.3g} instead of {kl:.3g}"
     if a < 0:
         return "sign of the loss", "have the opposite sign"
     if reduction != stated:
@@ -281,13 +283,17 @@ def _norms(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield cannot_tell("No gradient norm could be recomputed; give the checkpoint before a step, all rollouts of "
                           "the step, and its logged norm.")  # fmt: skip
         return
-    if not any(max(one.norm(1, kl), one.logged) > 0 for one in evidence.gradients):
+    if not any(max(gradient.norm(1, kl), gradient.logged) > 0 for gradient in evidence.gradients):
         yield cannot_tell("Every gradient is 0, logged and recomputed, as under any loss; give steps whose groups have "
                           "different rewards.")  # fmt: skip
         return
-    wrong = [one for one in evidence.gradients if abs(one.logged - one.norm(1, kl)) > _allowed(one, kl)]
-    real = [one for one in evidence.gradients if one.norm(1, kl) > SURE * one.rounding]
-    far = max((abs(one.logged / one.norm(1, kl) - 1) for one in real), default=0.0)
+    wrong = [
+        gradient
+        for gradient in evidence.gradients
+        if abs(gradient.logged - gradient.norm(1, kl)) > _allowed(gradient, kl)
+    ]
+    real = [gradient for gradient in evidence.gradients if gradient.norm(1, kl) > SURE * gradient.rounding]
+    far = max((abs(gradient.logged / gradient.norm(1, kl) - 1) for gradient in real), default=0.0)
     first = wrong[0] if wrong else evidence.gradients[0]
     yield exact(
         fault="another loss",
@@ -305,12 +311,16 @@ def _norms(evidence: PipelineEvidence) -> Iterator[Finding]:
     )
 
 
-def _allowed(one: GradientEvidence, kl: float) -> float:
+def _allowed(gradient: GradientEvidence, kl: float) -> float:
     """How far two norms of one gradient may be apart."""
-    return NORMS.get(one.precision, 1e-3) * max(one.norm(1, kl), one.logged) + 1e-7 + SURE * one.rounding
+    return (
+        NORMS.get(gradient.precision, 1e-3) * max(gradient.norm(1, kl), gradient.logged)
+        + 1e-7
+        + SURE * gradient.rounding
+    )
 
 
-def _instead(one: GradientEvidence, kl: float, evidence: PipelineEvidence) -> str:
+def _instead(gradient: GradientEvidence, kl: float, evidence: PipelineEvidence) -> str:
     """What would explain the norm, as a clause."""
     tried = [(1.0, -kl, "with the opposite sign of the KL term"), (1.0, 0.0, "without the KL term")] if kl else []
     count = evidence.stated.accumulation or 1
@@ -318,7 +328,7 @@ def _instead(one: GradientEvidence, kl: float, evidence: PipelineEvidence) -> st
         tried += [(float(count), count * kl, f"summed over {count} passes without division"),
                   (1 / count, kl / count, f"divided twice by the number of passes ({count})")]  # fmt: skip
     for a, b, words in tried:
-        if abs(one.logged - one.norm(a, b)) <= _allowed(one, kl):
+        if abs(gradient.logged - gradient.norm(a, b)) <= _allowed(gradient, kl):
             return f"; the log has the norm of a gradient {words}"
     return ""
 
@@ -339,15 +349,15 @@ def _taken(evidence: PipelineEvidence) -> Iterator[Finding]:
     logged = dict(zip(run.table["step"].tolist(), run.table["grad_norm"].tolist(), strict=True))
     before = OptimizerEvidence(0, 0.0, 0.0)
     compared: list[tuple[int, float, float]] = []
-    for one in evidence.optimizer:
-        norm = logged.get(one.step, float("nan"))
-        if one.step == before.step + 1 and one.updates == one.step and np.isfinite(one.second) and norm > 0:
-            square = (one.second - said.beta2 * before.second) / (1 - said.beta2)
-            visible = one.second * 1e-4 < square * (1 - said.beta2)  # else what was added is lost in rounding
+    for state in evidence.optimizer:
+        norm = logged.get(state.step, float("nan"))
+        if state.step == before.step + 1 and state.updates == state.step and np.isfinite(state.second) and norm > 0:
+            square = (state.second - said.beta2 * before.second) / (1 - said.beta2)
+            visible = state.second * 1e-4 < square * (1 - said.beta2)  # else what was added is lost in rounding
             due = min(norm, said.clip) if said.clip else norm
             if visible or square <= 0:
-                compared.append((one.step, float(np.sqrt(max(square, 0.0))), due))
-        before = one
+                compared.append((state.step, float(np.sqrt(max(square, 0.0))), due))
+        before = state
     if not compared:
         return
     wrong = [(step, took, due) for step, took, due in compared if abs(took - due) > TAKEN * due]
@@ -367,7 +377,7 @@ def _taken(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 def _reference(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The KL term is to the weights that the run began from, all along."""
-    places = [place for place, row in enumerate(evidence.rows) if row.reference is not None]
+    places = [index for index, row in enumerate(evidence.rows) if row.reference is not None]
     if not evidence.stated.kl:
         return
     if not places:
@@ -376,25 +386,25 @@ def _reference(evidence: PipelineEvidence) -> Iterator[Finding]:
     if evidence.stated.reference != "start":
         yield cannot_tell("The settings do not say whether the reference stays fixed.")
         return
-    start = next((one for one in evidence.scored if one.step == 0), None)
+    start = next((checkpoint for checkpoint in evidence.scored if checkpoint.step == 0), None)
     wrong: list[tuple[int, str]] = []
     tested, far = 0, 0.0
-    for place in places:
-        row = evidence.rows[place]
+    for index in places:
+        row = evidence.rows[index]
         if row.reference is None:
             continue
-        if start is not None and len(start.logp[place]) == len(row.reference):
-            apart = np.abs(start.logp[place] - row.reference)
+        if start is not None and len(start.logp[index]) == len(row.reference):
+            distances = np.abs(start.logp[index] - row.reference)
             limit = 0.05 if in_bfloat16(row.reference) else EXACT
-            counted = np.isfinite(apart) & (True if row.mask is None else row.mask)
+            counted = np.isfinite(distances) & (True if row.mask is None else row.mask)
             if counted.any():
-                tested, far = tested + 1, max(far, float(apart[counted].mean()))
-                if apart[counted].mean() > limit:
-                    near = [one.name for one in evidence.scored if one is not start and np.nanmean(
-                        np.abs(one.logp[place] - row.reference)[counted]) <= limit]  # fmt: skip
+                tested, far = tested + 1, max(far, float(distances[counted].mean()))
+                if distances[counted].mean() > limit:
+                    near = [checkpoint.name for checkpoint in evidence.scored if checkpoint is not start and np.nanmean(
+                        np.abs(checkpoint.logp[index] - row.reference)[counted]) <= limit]  # fmt: skip
                     words = f"; {near[0]} agrees with them" if near else ""
                     wrong.append((row.step, f"At step {row.step} the reference's log-probabilities differ by "
-                                  f"{apart[counted].mean():.2g} nats per token from those of the starting weights"
+                                  f"{distances[counted].mean():.2g} nats per token from those of the starting weights"
                                   f"{words}"))  # fmt: skip
     for step, own in evidence.steps.items():
         pairs = [(row.reference, row.current) for row in (evidence.rows[place] for place in own)
@@ -402,8 +412,8 @@ def _reference(evidence: PipelineEvidence) -> Iterator[Finding]:
         if start is not None or not pairs or not _moved(evidence, step):
             continue
         tested += len(pairs)
-        if all(np.array_equal(one, other, equal_nan=True) or np.nanmax(np.abs(one - other), initial=0) < 1e-6
-               for one, other in pairs):  # fmt: skip
+        if all(np.array_equal(logp, other, equal_nan=True) or np.nanmax(np.abs(logp - other), initial=0) < 1e-6
+               for logp, other in pairs):  # fmt: skip
             wrong.append((step, f"At step {step} the reference's log-probabilities equal the policy's in all "
                           f"{len(pairs):,} rollouts, although the weights have moved"))  # fmt: skip
     if not tested:
@@ -426,7 +436,7 @@ def _reference(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 def _moved(evidence: PipelineEvidence, step: int) -> bool:
     """Whether a gradient has moved the weights before a step."""
-    return any(one.step < step and one.second > 0 and one.lr > 0 for one in evidence.optimizer)
+    return any(state.step < step and state.second > 0 and state.lr > 0 for state in evidence.optimizer)
 
 
 PROOF = Proof("gradient", "The gradient is that of the stated loss",

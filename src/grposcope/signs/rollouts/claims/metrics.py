@@ -35,9 +35,9 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield cannot_tell("There is no log of the run to compare with; give it together with the rollouts.")
         return
     for name in run.reading.defects if run.reading is not None else ():
-        known = [one for one in DEFECTS if one.name == name and one.engine == run.meta.engine]
-        if known and known[0].left_out:
-            yield cannot_tell(f"Not used, because of a known defect of this engine: {known[0]}.")
+        defects = [defect for defect in DEFECTS if defect.name == name and defect.engine == run.meta.engine]
+        if defects and defects[0].left_out:
+            yield cannot_tell(f"Not used, because of a known defect of this engine: {defects[0]}.")
     steps = _steps(evidence, run)
     if len(steps) < FEWEST or "reward" not in run.table:
         yield cannot_tell("The log and the rollouts have fewer than two steps in common; log both at every step.")
@@ -46,12 +46,14 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield cannot_tell(f"Each row of the log is a mean over {run.window} steps, but rollouts belong to one step; "
                           "log every step (logging_steps=1).")  # fmt: skip
         return
-    offset, share = max(((by, _agreeing(run, steps, by)) for by in (0, -1, 1)), key=lambda one: (one[1], -abs(one[0])))
+    offset, share = max(
+        ((by, _agreeing(run, steps, by)) for by in (0, -1, 1)), key=lambda pair: (pair[1], -abs(pair[0]))
+    )
     if share < 0.5:
         yield from _other_reward(run, steps)
         return
-    same = {step: part for step, part in steps.items() if _near(_at(run, "reward", step + offset), _mean(*part))}
-    of = coverage.share(len(same), len(logged_steps(run)), "no rollouts, or others", "step")
+    same = {step: value for step, value in steps.items() if _near(_at(run, "reward", step + offset), _mean(*value))}
+    of = coverage.share(len(same), len(_logged_steps(run)), "no rollouts, or others", "step")
     yield exact(FAULT, False, "", f"The logged mean reward agrees with the rollouts of {of}.")
     for name, definitions in METRICS.items():
         if name not in run.table:
@@ -65,26 +67,26 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 def _steps(evidence: PipelineEvidence, run: Run) -> Mapping[int, tuple[Sequence[Rollout], Groups]]:
     """Step -> rows and rewards by group; of a record that keeps all rewards apart, those."""
-    found: dict[int, tuple[Sequence[Rollout], Groups]] = {}
-    logged = logged_steps(run)
+    groups_of_step: dict[int, tuple[Sequence[Rollout], Groups]] = {}
+    logged = _logged_steps(run)
     if evidence.whole is False:
         parts = np.split(run.groups.rewards, run.groups.offsets[1:-1]) if len(run.groups) else []
         for step in logged:
-            here = [parts[place] for place in np.flatnonzero(run.groups.step == step)]
+            here = [parts[index] for index in np.flatnonzero(run.groups.step == step)]
             if here:
-                found[step] = ((), here)
-        return found
+                groups_of_step[step] = ((), here)
+        return groups_of_step
     for step, places in evidence.steps.items():
-        rows = [evidence.rows[place] for place in places]
+        rows = [evidence.rows[index] for index in places]
         if step in logged and all(np.isfinite(row.reward) for row in rows):
             names: dict[str, list[float]] = {}
             for row in rows:
                 names.setdefault(str(row.group), []).append(row.reward)
-            found[step] = (rows, [np.array(part) for part in names.values()])
-    return found
+            groups_of_step[step] = (rows, [np.array(indices) for indices in names.values()])
+    return groups_of_step
 
 
-def logged_steps(run: Run) -> set[int]:
+def _logged_steps(run: Run) -> set[int]:
     """The steps that have a row in the log."""
     return set(run.table["step"][np.isfinite(run.table["step"])].astype(int).tolist())
 
@@ -138,7 +140,7 @@ def _compared(
     """One metric of the log against its definition, in the steps whose mean reward agrees."""
     (own, due), *others = definitions.items()
     logged = np.array([_at(run, name, step + offset) for step in steps])
-    made = np.array([due(*part) for part in steps.values()])
+    made = np.array([due(*step) for step in steps.values()])
     known = np.isfinite(logged) & np.isfinite(made)
     key = run.keys.get(name, name)
     if known.sum() < FEWEST:
@@ -149,14 +151,14 @@ def _compared(
         if others and np.ptp(made[known]) == 0 and not _differs(others, steps, made, known):
             return cannot_tell(f"{key} is {made[known][0]:g} in all {int(known.sum()):,} steps under every definition; "
                                "write steps whose rollouts differ.")  # fmt: skip
-        of = coverage.share(int(known.sum()), len(logged_steps(run)), "nothing to compare with", "step")
+        of = coverage.share(int(known.sum()), len(_logged_steps(run)), "nothing to compare with", "step")
         return exact(FAULT, False, "", f"{key} is {own} to within 0.1%, in {of}.")
     if wrong.sum() < max(FEWEST, 2 / 3 * known.sum()):
         return cannot_tell(f"{key} is {own} in {int((known & ~wrong).sum()):,} of {int(known.sum()):,} steps only, so "
                            "some rollouts may be of other steps; write all rollouts of a step.")  # fmt: skip
     fits = ""
     for words, other in others:
-        values = [other(*part) for part in steps.values()]
+        values = [other(*step) for step in steps.values()]
         if all(_near(a, b) for a, b, here in zip(logged, values, wrong, strict=True) if here):
             fits = f"; it agrees with {words}"
             break
@@ -177,15 +179,17 @@ def _compared(
 
 def _differs(
     others: Sequence[tuple[str, Definition]], steps: Mapping[int, tuple[Sequence[Rollout], Groups]], made: Floats,
-    known: Bools,
+    bools: Bools,
 ) -> bool:  # fmt: skip
     """Whether another definition has another value than `made` (S,) in a step that is known (S,)."""
-    values = np.array([[other(*part) for part in steps.values()] for _, other in others])
-    return any(not _near(a, b) for row in values for a, b, here in zip(row, made, known, strict=True) if here)
+    values = np.array([[other(*step) for step in steps.values()] for _, other in others])
+    return any(not _near(a, b) for row in values for a, b, here in zip(row, made, bools, strict=True) if here)
 
 
 def _within(ddof: int) -> Definition:
-    return lambda rows, groups: float(np.mean([part.std(ddof=ddof) for part in groups if len(part) > ddof] or [np.nan]))
+    return lambda rows, groups: float(
+        np.mean([group.std(ddof=ddof) for group in groups if len(group) > ddof] or [np.nan])
+    )
 
 
 def _over_all(ddof: int) -> Definition:
@@ -193,11 +197,11 @@ def _over_all(ddof: int) -> Definition:
 
 
 def _dead(rows: Sequence[Rollout], groups: Groups) -> float:
-    return float(np.mean([np.ptp(part) < 1e-8 for part in groups]))
+    return float(np.mean([np.ptp(group) < 1e-8 for group in groups]))
 
 
 def _unpaid(rows: Sequence[Rollout], groups: Groups) -> float:
-    return float(np.mean([not part.any() for part in groups]))
+    return float(np.mean([not group.any() for group in groups]))
 
 
 def _lengths(rows: Sequence[Rollout]) -> Floats:

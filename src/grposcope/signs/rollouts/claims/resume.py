@@ -304,7 +304,7 @@ def _jump(run: Run, name: str, at: int, fault: str, effect: str) -> Finding:
 
     others = [abs(change(where)) for where in range(width, len(values) - width + 1) if abs(where - place) >= 2 * width]
     seen = change(place)
-    p = (1 + sum(one >= abs(seen) for one in others)) / (1 + len(others))
+    p = (1 + sum(other >= abs(seen) for other in others)) / (1 + len(others))
     usual = 1.4826 * float(np.median(others))
     if abs(seen) > max(others) and usual > 0:
         from scipy import stats

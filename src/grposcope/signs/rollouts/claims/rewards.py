@@ -243,7 +243,7 @@ def _kind(given: Floats, due: Floats, wrong: Bools, groups: Sequence[str]) -> tu
     places: dict[str, list[int]] = {}
     for place, group in enumerate(groups):
         places.setdefault(group, []).append(place)
-    parts = [np.array(part) for part in places.values()]
+    parts = [np.array(place) for place in places.values()]
     moves: tuple[tuple[str, str, Callable[[Floats], Floats]], ...] = (
         ("shifted among siblings", "have the reward of the sibling before them", lambda part: np.roll(part, 1)),
         ("shifted among siblings", "have the reward of the sibling after them", lambda part: np.roll(part, -1)),

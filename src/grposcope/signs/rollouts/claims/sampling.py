@@ -84,15 +84,15 @@ class DrawnSums:
 
 def sums(evidence: PipelineEvidence, rows: Sequence[RowTokens], allowed: SamplerNumerics) -> DrawnSums:
     """The sums of every row; the checkpoints must have their columns of powers and cuts."""
-    parts = [_row(evidence, one, allowed) for one in rows]
+    parts = [_row(evidence, row, allowed) for row in rows]
     tokens, drift, variance, logp, powers, ratios, beyond, expected = (
         np.array(column, np.float64) for column in zip(*parts, strict=True)
     )
     return DrawnSums(tokens, drift, variance, logp, powers, ratios.T, beyond.T, expected.T)
 
 
-def _row(evidence: PipelineEvidence, one: RowTokens, allowed: SamplerNumerics) -> tuple[float | Floats, ...]:
-    scored, place, kept = evidence.scored[one.checkpoint], one.place, one.kept
+def _row(evidence: PipelineEvidence, tokens: RowTokens, allowed: SamplerNumerics) -> tuple[float | Floats, ...]:
+    scored, place, kept = evidence.scored[tokens.checkpoint], tokens.place, tokens.kept
     logp, entropy, variance = (column[place][kept] for column in (scored.logp, scored.entropy, scored.variance))
     powers, betas = scored.log_powers[place][kept], np.array(POWERS)
     deviation = np.abs(betas - 1) * np.sqrt(variance)[:, None]
@@ -111,7 +111,7 @@ def _row(evidence: PipelineEvidence, one: RowTokens, allowed: SamplerNumerics) -
     )  # fmt: skip
 
 
-def fitted_power(found: DrawnSums) -> tuple[float, float, float]:
+def fitted_power(sums: DrawnSums) -> tuple[float, float, float]:
     """The β at which the tokens are likeliest, and the ends of its 95 % interval, within the range of POWERS.
 
     The log-likelihood β Σ log π − Σ log Σπ^β is concave; the interval is where it is within 1.92 of its largest.
@@ -119,10 +119,10 @@ def fitted_power(found: DrawnSums) -> tuple[float, float, float]:
     from scipy.interpolate import CubicSpline
 
     betas = np.array(sorted((*POWERS, 1.0)))
-    at = dict(zip(POWERS, found.log_powers.sum(0), strict=True)) | {1.0: 0.0}
+    at = dict(zip(POWERS, sums.log_powers.sum(0), strict=True)) | {1.0: 0.0}
     normalizer = CubicSpline(betas, [at[beta] for beta in betas])
     fine = np.linspace(betas[0], betas[-1], 3001)
-    value = fine * found.logp.sum() - normalizer(fine)
+    value = fine * sums.logp.sum() - normalizer(fine)
     inside = fine[value >= value.max() - 1.92]
     return float(fine[value.argmax()]), float(inside[0]), float(inside[-1])
 
@@ -166,10 +166,10 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
                           "policy itself would hardly draw from it; give more rollouts.")  # fmt: skip
 
 
-def _visible(found: DrawnSums) -> list[int]:
+def _visible(sums: DrawnSums) -> list[int]:
     """The top-k cuts that would be seen, each beyond which the policy would draw enough tokens."""
     enough = math.log(20 * len(ALTERNATIVES))  # log(1/(1 - tail)) ≥ tail, so this many expected tokens would be seen
-    return [k for column, k in enumerate(TOP_KS) if found.expected[column].sum() > enough]
+    return [k for column, k in enumerate(TOP_KS) if sums.expected[column].sum() > enough]
 
 
 def _is_stated(stated: Stated, best: SamplerAlternative) -> bool:
@@ -179,20 +179,20 @@ def _is_stated(stated: Stated, best: SamplerAlternative) -> bool:
     return best.kind == "top-p" and stated.top_p is not None and stated.top_p < 1
 
 
-def _alternative(evidence: PipelineEvidence, found: DrawnSums, best: SamplerAlternative) -> Finding:
+def _alternative(evidence: PipelineEvidence, sums: DrawnSums, best: SamplerAlternative) -> Finding:
     """What is said where the sampler is the alternative, before its p-value."""
     if best.kind == "temperature":
-        return _temperature(found, evidence.stated.temperature or 1.0)
+        return _temperature(sums, evidence.stated.temperature or 1.0)
     cuts = [("top-k", k) for k in TOP_KS] + [("top-p", p) for p in TOP_PS]
     column = cuts.index((best.kind, best.value))
-    drawn, expected = int(found.beyond[column].sum()), float(found.expected[column].sum())
-    mass = 1 - expected / found.tokens.sum()
+    drawn, expected = int(sums.beyond[column].sum()), float(sums.expected[column].sum())
+    mass = 1 - expected / sums.tokens.sum()
     place = f"the {best.value:g} likeliest" if best.kind == "top-k" else f"the top-p nucleus of {best.value:g}"
-    per_rollout = -math.log(max(mass, 1e-9)) * found.tokens.sum() / len(found.tokens)
+    per_rollout = -math.log(max(mass, 1e-9)) * sums.tokens.sum() / len(sums.tokens)
     return Finding(
         "truncated sampler",
         brief="top-k truncation" if best.kind == "top-k" else "nucleus truncation",
-        because=f"The sampler cuts off the tail: {drawn} of {_tokens(found)} lie outside {place}; the policy would "
+        because=f"The sampler cuts off the tail: {drawn} of {_tokens(sums)} lie outside {place}; the policy would "
         f"draw {expected:.1f} there",
         effect=f"The kept tokens have {mass:.2%} of the probability; {_cost(per_rollout)}",
         remedy="Sample with top_k 0 (or -1) and top_p 1, or log the sampler's own log-probabilities and correct with "
@@ -208,11 +208,11 @@ def _cost(per_rollout: float) -> str:
     )
 
 
-def _temperature(found: DrawnSums, stated: float) -> Finding:
-    beta, low, high = fitted_power(found)
+def _temperature(sums: DrawnSums, stated: float) -> Finding:
+    beta, low, high = fitted_power(sums)
     shown = f"{stated / beta:.3g} ({stated / high:.3g} to {stated / low:.3g})"
     # KL of a power from π is (β − 1)² V / 2 where β is near 1
-    effect = _cost((beta - 1) ** 2 * found.variance.sum() / 2 / len(found.tokens))
+    effect = _cost((beta - 1) ** 2 * sums.variance.sum() / 2 / len(sums.tokens))
     effect = f"{effect[:1].upper()}{effect[1:]}"
     if beta < FOREIGN:
         return Finding(
@@ -231,20 +231,20 @@ def _temperature(found: DrawnSums, stated: float) -> Finding:
     )
 
 
-def _held(evidence: PipelineEvidence, found: DrawnSums, z: float, rows: int) -> str:
+def _held(evidence: PipelineEvidence, sums: DrawnSums, z: float, rows: int) -> str:
     stated = evidence.stated.temperature or 1.0
-    _, low, high = fitted_power(found)
-    visible = _visible(found)
+    _, low, high = fitted_power(sums)
+    visible = _visible(sums)
     cut = f" and a top-k of {visible[-1]} or less" if visible else ""
     return (
-        f"{_tokens(found)} of {coverage.share(rows, len(evidence.rows), 'no scored token')} fit a temperature of "
+        f"{_tokens(sums)} of {coverage.share(rows, len(evidence.rows), 'no scored token')} fit a temperature of "
         f"{stated / high:.3g} to {stated / low:.3g} (stated: {stated:g}; z = {z:+.1f}); other temperatures{cut} would "
         "have been detected."
     )
 
 
-def _tokens(found: DrawnSums) -> str:
-    return f"{int(found.tokens.sum()):,} tokens"
+def _tokens(sums: DrawnSums) -> str:
+    return f"{int(sums.tokens.sum()):,} tokens"
 
 
 PROOF = Proof(

@@ -65,7 +65,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield cannot_tell("No rollout has token ids and a mask of the trained tokens; write completion_ids and mask.")
         return
     stated = evidence.stated
-    ends = stated.ends or inferred_end(rows)
+    ends = stated.ends or _inferred_end(rows)
     if not ends:
         yield cannot_tell("No end token was recognised; state the ids of the tokens that end a completion (ends).")
     masked = [_masked(row, ends, stated) for row in rows]
@@ -171,9 +171,9 @@ def _at_the_end() -> Iterator[_Kind]:
     )  # fmt: skip
 
 
-def _inverts(one: _Masked) -> bool:
+def _inverts(masked: _Masked) -> bool:
     """Whether an inverted mask would show: tokens that are due and others that are not."""
-    return not _own_mask(one) and bool(one.due.any()) and not bool(one.due.all())
+    return not _own_mask(masked) and bool(masked.due.any()) and not bool(masked.due.all())
 
 
 def _faults(live: list[_Masked], each: Iterator[_Kind], whole: int) -> Iterator[Finding]:
@@ -202,28 +202,28 @@ def _faults(live: list[_Masked], each: Iterator[_Kind], whole: int) -> Iterator[
         )
 
 
-def _left_out(one: _Masked) -> Bools:
+def _left_out(masked: _Masked) -> Bools:
     """Tokens (T,) that the policy drew and that are not trained on; none where all of them end turns, which the claim
     of turns tells."""
-    missing = one.due & ~one.trained
-    ends = turns.turn_ends(one.row)
+    missing = masked.due & ~masked.trained
+    ends = turns.turn_ends(masked.row)
     return np.zeros_like(missing) if ends is not None and not (missing & ~ends).any() else missing
 
 
-def _own_mask(one: _Masked) -> bool:
+def _own_mask(masked: _Masked) -> bool:
     """Whether nothing but the mask itself says which tokens the policy wrote."""
-    return one.row.written is not None and one.row.written is one.row.mask
+    return masked.row.written is not None and masked.row.written is masked.row.mask
 
 
-def _turns_told(one: _Masked) -> bool:
+def _turns_told(masked: _Masked) -> bool:
     """Whether it is known which tokens of a completion the policy wrote, should it have several turns."""
-    several = isinstance(one.row.completion, list) and len(one.row.completion) > 1
-    return not _own_mask(one) and (one.row.written is not None or not several)
+    several = isinstance(masked.row.completion, list) and len(masked.row.completion) > 1
+    return not _own_mask(masked) and (masked.row.written is not None or not several)
 
 
-def _end_masked(one: _Masked) -> bool:
+def _end_masked(masked: _Masked) -> bool:
     """The end alone is left out."""
-    return one.ended is not None and not one.trained[one.ended] and bool(one.trained[: one.ended].all())
+    return masked.ended is not None and not masked.trained[masked.ended] and bool(masked.trained[: masked.ended].all())
 
 
 def _masked(row: Rollout, ends: tuple[int, ...], stated: Stated) -> _Masked:
@@ -248,7 +248,7 @@ def _masked(row: Rollout, ends: tuple[int, ...], stated: Stated) -> _Masked:
     return _Masked(row, trained, due, ended)
 
 
-def inferred_end(rows: list[Rollout]) -> tuple[int, ...]:
+def _inferred_end(rows: list[Rollout]) -> tuple[int, ...]:
     """The token that most completions shorter than the longest end with; empty where fewer than 80 % share one."""
     longest = max(len(row.completion_ids) for row in rows if row.completion_ids is not None)
     last = Counter(int(row.completion_ids[-1]) for row in rows
@@ -259,30 +259,30 @@ def inferred_end(rows: list[Rollout]) -> tuple[int, ...]:
     return (token,) if times >= 0.8 * sum(last.values()) and times > 2 else ()
 
 
-def _shifted_right(one: _Masked) -> bool:
+def _shifted_right(masked: _Masked) -> bool:
     """The first due token is left out, and one more after the last is trained, if there is one."""
-    if len(one.due) < 2 or one.due.sum() < 2 or one.trained[0] or not one.due[0]:
+    if len(masked.due) < 2 or masked.due.sum() < 2 or masked.trained[0] or not masked.due[0]:
         return False
-    moved = np.concatenate([[False], one.due[:-1]])
-    return bool((one.trained == moved).all())
+    moved = np.concatenate([[False], masked.due[:-1]])
+    return bool((masked.trained == moved).all())
 
 
-def _shifted_left(one: _Masked) -> bool:
+def _shifted_left(masked: _Masked) -> bool:
     """The last due token is left out, and the last of the prompt is trained."""
-    before = one.row.prompt_trained
-    if before is None or not len(before) or not before[-1] or before[:-1].any() or not len(one.due):
+    before = masked.row.prompt_trained
+    if before is None or not len(before) or not before[-1] or before[:-1].any() or not len(masked.due):
         return False
-    moved = np.concatenate([one.due[1:], [False]])
-    return bool((one.trained == moved).all())
+    moved = np.concatenate([masked.due[1:], [False]])
+    return bool((masked.trained == moved).all())
 
 
-def _end_twice(one: _Masked) -> bool:
+def _end_twice(masked: _Masked) -> bool:
     """The token after the end is the end again, and both are trained."""
-    ids, place = one.row.completion_ids, one.ended
+    ids, place = masked.row.completion_ids, masked.ended
     assert ids is not None
-    if place is None or place + 1 >= len(ids) or not one.trained[place]:
+    if place is None or place + 1 >= len(ids) or not masked.trained[place]:
         return False
-    return bool(ids[place + 1] == ids[place] and one.trained[place + 1] and not one.trained[place + 2 :].any())
+    return bool(ids[place + 1] == ids[place] and masked.trained[place + 1] and not masked.trained[place + 2 :].any())
 
 
 def _truncation(masked: list[_Masked], stated: Stated, ends: tuple[int, ...]) -> Iterator[Finding]:
@@ -299,7 +299,7 @@ def _truncation(masked: list[_Masked], stated: Stated, ends: tuple[int, ...]) ->
     if not ends:
         return
     false = [
-        one for one in flagged if one.row.truncated == (one.ended is not None) and not appended_end(one.row, stated)
+        one for one in flagged if one.row.truncated == (one.ended is not None) and not _appended_end(one.row, stated)
     ]
     false = [one for one in false if one.row.truncated or not _ends_in_padding(one.row, stated)]
     if stated.limit is None:
@@ -327,7 +327,7 @@ def _ends_in_padding(row: Rollout, stated: Stated) -> bool:
     return row.completion_ids is not None and len(row.completion_ids) > 0 and row.completion_ids[-1] == stated.pad
 
 
-def appended_end(row: Rollout, stated: Stated) -> bool:
+def _appended_end(row: Rollout, stated: Stated) -> bool:
     """Whether a cut completion had the end put behind it, which the sampler did not draw.
 
     It stands last, beyond the limit of length, or without a log-probability of the sampler beside tokens that have one.

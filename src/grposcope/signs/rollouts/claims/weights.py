@@ -80,14 +80,14 @@ OFF = 0.05
 def recorded(evidence: PipelineEvidence, rows: Sequence[RowTokens], column: str) -> list[RecordedTokens]:
     """The rows that have recorded log-probabilities in a column, "sampler" or "old"."""
     found = []
-    for one in rows:
-        values = getattr(evidence.rows[one.place], column)
-        if values is None or len(values) != len(one.kept):
+    for row in rows:
+        values = getattr(evidence.rows[row.place], column)
+        if values is None or len(values) != len(row.kept):
             continue
-        kept = one.kept & np.isfinite(values)
+        kept = row.kept & np.isfinite(values)
         if kept.any():
-            logp = evidence.scored[one.checkpoint].logp[one.place][kept]
-            found.append(RecordedTokens(one.place, kept, logp, values[kept]))
+            logp = evidence.scored[row.checkpoint].logp[row.place][kept]
+            found.append(RecordedTokens(row.place, kept, logp, values[kept]))
     return found
 
 
@@ -116,7 +116,7 @@ class MeanOfTokens:
 
 def mean_of(values: Sequence[Floats], groups: Sequence[str]) -> MeanOfTokens:
     """Mean of values of tokens, with rows of a group together; of single tokens where there is one group."""
-    sums, counts = np.array([one.sum() for one in values]), np.array([float(len(one)) for one in values])
+    sums, counts = np.array([value.sum() for value in values]), np.array([float(len(value)) for value in values])
     _, number = np.unique(np.array(groups), return_inverse=True)
     if number.max(initial=0) == 0:
         number = np.arange(len(sums))
@@ -149,25 +149,25 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield _test(evidence, old, "old")
 
 
-def _test(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: str) -> Finding:
+def _test(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], column: str) -> Finding:
     """The mean distance of recorded log-probabilities from the weights', or why the tokens are too few.
 
     Too few for an error of the mean, or to be sure of a distance.
     """
     allowed = numerics.of(evidence.stated.precision)
-    divergence = [np.minimum(one.divergence, LARGEST) for one in found]
-    mean = mean_of(divergence, [group_name(evidence, one.place) for one in found])
+    divergence = [np.minimum(one.divergence, LARGEST) for one in tokens]
+    mean = mean_of(divergence, [group_name(evidence, one.place) for one in tokens])
     if not mean.freedom:
         return cannot_tell("One token has a recorded log-probability, too few to compare with the weights; write more.")
-    drawn = float(np.mean([(one.recorded - one.logp).sum() for one in found]))
+    drawn = float(np.mean([(one.recorded - one.logp).sum() for one in tokens]))
     per_rollout = max(drawn, float(np.mean([one.sum() for one in divergence])))
     whose = "sampler's" if column == "sampler" else "trainer's old"
-    shown = size([one.logp - one.recorded for one in found])
+    shown = size([one.logp - one.recorded for one in tokens])
     began = evalues.began(np.array([one.sum() - len(one) * allowed.k3 for one in divergence]))
-    why = _explained(evidence, found, mean.value, column)
+    why = _explained(evidence, tokens, mean.value, column)
     p = mean.p_above(allowed.k3)
-    worst = _worst_group(evidence, found, divergence)
-    of = coverage.share(len(found), len(evidence.rows), "none or no scored token")
+    worst = _worst_group(evidence, tokens, divergence)
+    of = coverage.share(len(tokens), len(evidence.rows), "none or no scored token")
     held = f"The {whose} recorded log-probabilities of {of} differ from those of the weights {shown}; "
     if mean.value > allowed.k3:
         held += (
@@ -197,7 +197,7 @@ def _test(evidence: PipelineEvidence, found: Sequence[RecordedTokens], column: s
         ),
         remedy=why.remedy,
         p=p,
-        onset=evidence.rows[found[began].place].step if len(evidence.steps) > 1 else None,
+        onset=evidence.rows[tokens[began].place].step if len(evidence.steps) > 1 else None,
     )
 
 
@@ -212,19 +212,19 @@ class _Explanation:
 
 
 def _explained(
-    evidence: PipelineEvidence, found: Sequence[RecordedTokens], divergence: float, column: str
+    evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], divergence: float, column: str
 ) -> _Explanation:
     """What explains the distance best; old log-probabilities of the trainer are wrong whatever explains it."""
-    why = _of_sampler(evidence, found, divergence)
+    why = _of_sampler(evidence, tokens, divergence)
     return why if column == "sampler" else replace(why, fault="wrong old log-probabilities")
 
 
-def _of_sampler(evidence: PipelineEvidence, found: Sequence[RecordedTokens], divergence: float) -> _Explanation:
-    log = drawn_tokens.joined([one.logp - one.recorded for one in found])
+def _of_sampler(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], divergence: float) -> _Explanation:
+    log = drawn_tokens.joined([one.logp - one.recorded for one in tokens])
     ratio, above = np.exp(np.minimum(log, 50)), float((log > ROUNDING).mean())
     stated = evidence.stated.temperature or 1.0
-    beta, left = _power(evidence, found)
-    fault, best, other = _checkpoint(evidence, found)
+    beta, left = _power(evidence, tokens)
+    fault, best, other = _checkpoint(evidence, tokens)
     if left < EXPLAINED * divergence and left <= other:
         return _Explanation(
             "sampler temperature differs",
@@ -257,14 +257,14 @@ def _of_sampler(evidence: PipelineEvidence, found: Sequence[RecordedTokens], div
     )
 
 
-def _power(evidence: PipelineEvidence, found: Sequence[RecordedTokens]) -> tuple[float, float]:
+def _power(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens]) -> tuple[float, float]:
     """The β whose p^β the recorded log-probabilities fit best, and k3 per token that is left; inf without columns."""
     from scipy.interpolate import CubicSpline
 
     betas = np.array(sorted((*POWERS, 1.0)))
     logs, normalizers, recorded_ = [], [], []
     stated = drawn_tokens.stated(evidence)
-    for one in found:
+    for one in tokens:
         scored = evidence.scored[stated[one.place]]
         if not len(scored.log_powers):
             return 1.0, math.inf
@@ -283,56 +283,56 @@ def _power(evidence: PipelineEvidence, found: Sequence[RecordedTokens]) -> tuple
     return float(fine), left(float(fine)) if abs(fine - 1) > 0.02 else math.inf
 
 
-def _checkpoint(evidence: PipelineEvidence, found: Sequence[RecordedTokens]) -> tuple[str, str, float]:
+def _checkpoint(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens]) -> tuple[str, str, float]:
     """The fault, the checkpoint whose log-probabilities are nearest to the recorded ones, and k3 per token left.
 
     Not row by row in truth: one that fits all rows, or the one so many checkpoints before the stated one.
     """
     stated = drawn_tokens.stated(evidence)
-    of_stated = {one.place: int(stated[one.place]) for one in found}
+    of_stated = {one.place: int(stated[one.place]) for one in tokens}
     nearest = ("", "", math.inf)
-    own = _left(evidence, found, of_stated)
+    own = _left(evidence, tokens, of_stated)
     for j, other in enumerate(evidence.scored):
         first = j == 0 and max(of_stated.values()) > 0
         alternatives = [("weights never arrived" if first else "wrong weights at the sampler", other.name,
                          dict.fromkeys(of_stated, j))]  # fmt: skip
         if j and min(of_stated.values()) >= j:
-            lag = {place: checkpoint - j for place, checkpoint in of_stated.items()}
+            lag = {name: checkpoint - j for name, checkpoint in of_stated.items()}
             alternatives.append(("stale sampler", f"the checkpoint {j} before the expected one", lag))
         for fault, name, of in alternatives:
-            left = _left(evidence, found, of)
+            left = _left(evidence, tokens, of)
             if left != own and left < nearest[2]:
                 nearest = fault, name, left
     for factor in set.intersection(*(set(evidence.scored[place].at_scale) for place in of_stated.values())):
-        left = _left_at(evidence, found, of_stated, factor)
+        left = _left_at(evidence, tokens, of_stated, factor)
         if left < nearest[2]:
             fault = "adapters at another scale" if factor else "weights never arrived"
             nearest = fault, f"the expected checkpoint with {factor:g} times its adapters", left
     return nearest
 
 
-def _left_at(evidence: PipelineEvidence, found: Sequence[RecordedTokens], of: dict[int, int], factor: float) -> float:
+def _left_at(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], of: dict[int, int], factor: float) -> float:
     """The same from those of the stated checkpoints with `factor` times their adapters."""
-    at = [(evidence.scored[of[one.place]].at_scale[factor][one.place][one.kept], one) for one in found]
+    at = [(evidence.scored[of[one.place]].at_scale[factor][one.place][one.kept], one) for one in tokens]
     return float(np.nanmean(np.concatenate([k3(logp - one.recorded) for logp, one in at])))
 
 
-def _left(evidence: PipelineEvidence, found: Sequence[RecordedTokens], of: dict[int, int]) -> float:
+def _left(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], of: dict[int, int]) -> float:
     """k3 per token of the recorded log-probabilities from those of a checkpoint per row."""
-    parts = [k3(evidence.scored[of[one.place]].logp[one.place][one.kept] - one.recorded) for one in found]
+    parts = [k3(evidence.scored[of[one.place]].logp[one.place][one.kept] - one.recorded) for one in tokens]
     return float(np.nanmean(np.concatenate(parts)))
 
 
-def group_name(evidence: PipelineEvidence, place: int) -> str:
+def group_name(evidence: PipelineEvidence, index: int) -> str:
     """What tells the group of a row from those of all steps; a row without one is its own."""
-    row = evidence.rows[place]
-    return f"{row.step}:{row.group if row.group is not None else place}"
+    row = evidence.rows[index]
+    return f"{row.step}:{row.group if row.group is not None else index}"
 
 
-def _worst_group(evidence: PipelineEvidence, found: Sequence[RecordedTokens], divergence: Sequence[Floats]) -> str:
+def _worst_group(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], divergence: Sequence[Floats]) -> str:
     """A clause where one of several prompts has half of the divergence or more."""
     by_group: dict[str, float] = {}
-    for one, values in zip(found, divergence, strict=True):
+    for one, values in zip(tokens, divergence, strict=True):
         key = evidence.rows[one.place].group or evidence.rows[one.place].where
         by_group[key] = by_group.get(key, 0.0) + float(values.sum())
     total, most = sum(by_group.values()), max(by_group, key=by_group.__getitem__)
