@@ -14,7 +14,7 @@ import pytest
 import removal
 import synthetic
 
-from grposcope import instruments, page
+from grposcope import instruments, runs_page
 from grposcope.cli import main, parser
 from grposcope.commands import known, listing
 from grposcope.instruments import NAMES
@@ -167,7 +167,7 @@ def test_a_new_instrument_is_a_folder_and_a_line(
 
     assert main(["report", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sections"]["toy"] == {"steps": [12]}
-    shown = html(page.document([read(run)]))
+    shown = html(runs_page.document([read(run)]))
     assert "How long is this run?" in shown
     assert "It is long." in shown
 

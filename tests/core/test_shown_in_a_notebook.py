@@ -12,7 +12,7 @@ import vl_convert
 from places import ROOT
 
 import grposcope
-from grposcope import Run, UserError, diagnose, page, read
+from grposcope import Run, UserError, diagnose, read, runs_page
 from grposcope.core import shown
 from grposcope.core.answer import Answer, Table
 
@@ -47,7 +47,7 @@ def test_a_run_a_finding_and_an_answer_show_themselves(run: Run) -> None:
     assert finding is not None
     assert "failing: reward hacking, since step 100" in finding
     assert "What to do" in finding
-    answers = {one.name: one for one in page.document([run]).sections}
+    answers = {one.name: one for one in runs_page.document([run]).sections}
     html = answers["learning"]._repr_html_()
     assert html is not None
     assert html.count("data:image/png") == 2
@@ -82,7 +82,7 @@ def test_tables_of_pandas(run: Run) -> None:
 
 def test_a_figure_is_a_chart_of_altair(run: Run) -> None:
     altair = pytest.importorskip("altair")
-    answers = {one.name: one for one in page.document([run]).sections}
+    answers = {one.name: one for one in runs_page.document([run]).sections}
     chart = answers["learning"].figures[0].chart()
     assert isinstance(chart, altair.LayerChart)
     spec = chart.properties(title="mine").to_dict()
