@@ -22,7 +22,7 @@ help: ## list the targets
 demo: $(READY) ## train the shipped model on arithmetic with GRPO, about a minute on two cores
 	$(BIN)/grposcope train --model tiny --task arithmetic --out $(RUN) $(DEMO)
 
-test: $(READY) lint types ## lint, types and the default tests on two cores, about five minutes
+test: $(READY) lint types ## lint, types and the default tests on two cores, five to ten minutes
 	$(TESTS) -m "not slow"
 
 test-all: $(READY) lint types ## the default tests and the slow ones
