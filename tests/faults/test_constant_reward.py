@@ -46,8 +46,10 @@ def test_a_reward_that_varies_up_to_the_end_is_not_constant() -> None:
     assert found(np.where(np.arange(120) == 115, 0.5, 0.4)).status == "excluded"
 
 
-def test_a_reward_that_stands_at_its_highest_is_a_note() -> None:
-    assert found(np.ones(120)).grade == "note"
+def test_a_reward_that_came_to_stand_at_its_highest_is_a_note_and_one_that_always_did_a_warning() -> None:
+    """All solved, or a grader that pays everything: where no rollout was ever paid less, nothing was to be learned."""
+    assert found(np.minimum(1, 0.4 + np.arange(120) / 100)).grade == "note"
+    assert found(np.ones(120)).grade == "warning"
 
 
 def test_one_of_many_parts_that_is_never_paid_only_warns() -> None:

@@ -73,7 +73,7 @@ def check(quantities: Quantities) -> Finding:
     if at_once:
         because = f"{because}, and {reward.values[n - same - 1]:.3g} in the row before: no policy learns that in a step"
     grades: tuple[Grade, Grade] | None = ("failing", "failing") if at_once else ("note", "note") if solved else None
-    if solved and same == n and quantities.reward_range is None and _alike(quantities, last):
+    if solved and same == n and _alike(quantities, last):
         grades = ("warning", "warning")
     if same == n and last > 0 and (held := _held_out_below(quantities)):
         because, grades = f"{because}, while {held}: it pays wrong answers too", ("failing", "failing")
