@@ -26,8 +26,8 @@ BRANCHING = f"functions with over {MOST_BRANCHES} branches"
 VAGUE = "fillers among bound names, %"
 
 LIMITS: Mapping[str, float] = {
-    "public names": 2697,
-    "classes with fields": 468,
+    "public names": 2689,
+    "classes with fields": 465,
     WIDE: 7,
     BRANCHING: 19,
     VAGUE: 1.5,

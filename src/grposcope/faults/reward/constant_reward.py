@@ -51,35 +51,48 @@ def check(quantities: Quantities) -> Finding:
     n, last = len(reward), float(reward.values[-1])
     same = int(np.argmin(np.append(reward.values[::-1] == last, False)))
     evidence = (Sign("rows up to the end with the same reward", float(same), column=reward.name),)
-    if same < max(SHORT, LATE * n):
-        return fact(
-            False,
-            "the reward varies up to the last row"
-            if same == 1
-            else f"the reward varies; only the last {same} of {n} rows have the same value",
-            evidence,
-        )
-    if same == n and last == 0 and _alike(quantities, last):
-        return fact(False, "the reward is 0 in every row: it was never paid", evidence)
-    if same < n and last == 0 and 0 <= reward.values[: n - same].mean() <= HARDLY:
-        return fact(False, "the reward is hardly ever paid, before its last rows as in them", evidence)
-    top = reward.values.max() if quantities.reward_range is None or same < n else quantities.reward_range[1]
-    solved = last >= top and (same < n or last > 0)
+    if why := _excluded(quantities, reward.values, same):
+        return fact(False, why, evidence)
+    alike = same == n and _alike(quantities, last)
     since = f"in all {n} {reward.rows}" if same == n else f"in the last {same} of {n} {reward.rows}"
-    subject = "every rollout has a reward of" if same == n and _alike(quantities, last) else "the reward is"
-    because = brief = f"{subject} exactly {last:.6g} {since}"
-    onset = None if same == n else int(reward.steps[-same])
-    at_once = solved and onset is not None and _at_once(reward.values, n - same)
-    if at_once:
-        because = f"{because}, and {reward.values[n - same - 1]:.3g} in the row before: no policy learns that in a step"
-    grades: tuple[Grade, Grade] | None = ("failing", "failing") if at_once else ("note", "note") if solved else None
-    if solved and same == n and _alike(quantities, last):
-        grades = ("warning", "warning")
+    because = brief = f"{'every rollout has a reward of' if alike else 'the reward is'} exactly {last:.6g} {since}"
+    grades, more = _grades(quantities, reward.values, same)
+    return fact(
+        True, because + more, evidence, None if same == n else int(reward.steps[-same]), grades=grades, brief=brief,
+        remedy=FROM_THE_START if same == n else "", explains=FAULT.implies if same == n else (),
+    )  # fmt: skip
+
+
+def _excluded(quantities: Quantities, rewards: Floats, same: int) -> str:
+    """Why a reward (n,) whose last `same` rows are alike is no constant one; empty where it is."""
+    n, last = len(rewards), float(rewards[-1])
+    if same < max(SHORT, LATE * n):
+        few = f"the reward varies; only the last {same} of {n} rows have the same value"
+        return "the reward varies up to the last row" if same == 1 else few
+    if same == n and last == 0 and _alike(quantities, last):
+        return "the reward is 0 in every row: it was never paid"
+    if same < n and last == 0 and 0 <= rewards[: n - same].mean() <= HARDLY:
+        return "the reward is hardly ever paid, before its last rows as in them"
+    return ""
+
+
+def _grades(quantities: Quantities, rewards: Floats, same: int) -> tuple[tuple[Grade, Grade] | None, str]:
+    """The grades of a reward (n,) whose last `same` rows are alike, None for those of the fault; what makes it worse.
+
+    All solved may be why the reward stands at its highest, unless a held-out score or a single row says otherwise.
+    """
+    n, last = len(rewards), float(rewards[-1])
     if same == n and last > 0 and (held := _held_out_below(quantities)):
-        because, grades = f"{because}, while {held}: it pays wrong answers too", ("failing", "failing")
-    remedy = FROM_THE_START if onset is None else ""
-    explains = FAULT.implies if onset is None else ()
-    return fact(True, because, evidence, onset, grades=grades, brief=brief, remedy=remedy, explains=explains)
+        return ("failing", "failing"), f", while {held}: it pays wrong answers too"
+    top = rewards.max() if quantities.reward_range is None or same < n else quantities.reward_range[1]
+    if last < top or (same == n and last <= 0):
+        return None, ""
+    if same == n:
+        return ("warning", "warning") if _alike(quantities, last) else ("note", "note"), ""
+    if _at_once(rewards, n - same):
+        before = f", and {rewards[n - same - 1]:.3g} in the row before: no policy learns that in a step"
+        return ("failing", "failing"), before
+    return ("note", "note"), ""
 
 
 def _at_once(rewards: Floats, first: int) -> bool:
