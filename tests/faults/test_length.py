@@ -68,3 +68,9 @@ def test_a_kl_penalty_that_short_answers_pay_less_of_is_named() -> None:
     table["reward_after_kl"] = table["reward"] - 10 * (1 - fall)
     advice = next(f for f in diagnose(made.run(table)) if f.fault == "length").remedy
     assert advice.startswith("lower the coefficient of the KL penalty in the reward")
+
+
+def test_where_no_completion_ever_ended_the_end_token_is_asked_for() -> None:
+    for cut, asks in ((np.ones(120), True), (np.arange(120) / 119, False)):
+        found = {one.fault: one for one in diagnose(made.run(made.healthy() | {"truncated": cut}))}
+        assert ("eos_token_id" in found["length"].remedy) is asks

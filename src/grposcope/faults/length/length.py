@@ -55,6 +55,13 @@ ALL = 0.999
 FEWER_CUT = "raise the token limit, or penalise or mask truncated completions (overlong filtering)"
 """What to do where too many completions are cut."""
 
+NEVER_ENDS = (
+    "raise the token limit, or penalise or mask truncated completions, if those at the limit are unfinished answers; "
+    "if text goes on behind a finished answer, no limit helps: the sampler does not stop at the end token that the "
+    "policy writes (eos_token_id, stop strings), or the prompts lack the chat template it was trained with"
+)
+"""What to do where no completion ever ended."""
+
 FEW, MORE = 0.05, 0.1
 """Share of truncated completions at first, at most, and at last, at least, where more and more of them run on."""
 
@@ -164,7 +171,10 @@ def _cut(quantities: Quantities, cut: MetricSeries, over: Contrast) -> Finding:
 
 
 def _fewer_cut(quantities: Quantities, cut: MetricSeries) -> str:
-    """What to do about cut completions: another limit, or to read them, where they ended before and the reward fell."""
+    """What to do about cut completions: another limit, or to read them first, where none ended, or where they ended
+    before and the reward fell."""
+    if cut.values.min() >= ALL:
+        return NEVER_ENDS
     reward = quantities.get("reward", SHORT)
     fell = reward is not None and reward.change(EARLY, LATE).p_down < 0.01
     return READ_CUT if fell and cut.level(EARLY).value < CUT else FEWER_CUT
