@@ -217,11 +217,11 @@ def test_a_probe_goes_on_with_the_rollouts_that_are_there(
     assert given.run(given) == 0
     real, calls = resumable_rollouts.collect, []
 
-    def once(*words: Any) -> Any:
+    def once(*words: Any, **settings: Any) -> Any:
         calls.append(words)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(*words)
+        return real(*words, **settings)
 
     monkeypatch.setattr(resumable_rollouts, "collect", once)
     given = arguments(*SMALL, "--out", str(out))
