@@ -87,30 +87,30 @@ def test_trl_callback(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_trl_trainer(tmp_path: Path, processes: int) -> None:
-    """200 steps alone and on two ranks: every step in the record, every group, and a probe every 20 steps."""
+    """Alone and on two ranks: every step in the record, every group, and a probe every 20 steps."""
     pytest.importorskip("trl")
-    given = ["--steps", 200, "--credit", "steps", "--probe-every", 20, "--out", tmp_path]
+    given = ["--steps", 100, "--credit", "steps", "--probe-every", 20, "--out", tmp_path]
     run("trl_trainer.py", *given, launch=torchrun(processes))
     folder = tmp_path / "grposcope"
     rows = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == list(range(1, 201))
-    assert [row["step"] for row in rows if "geometry/layer_stable" in row] == list(range(1, 201, 20))
-    assert (folder / "groups.jsonl").read_text().count("\n") == 200 * 4 * processes
-    assert [path.name for path in sorted((folder / "probes").iterdir())] == [f"step-{n:06d}" for n in range(0, 200, 20)]
-    assert json.loads((folder / "summary.json").read_text())["steps"] == 200
+    assert [row["step"] for row in rows] == list(range(1, 101))
+    assert [row["step"] for row in rows if "geometry/layer_stable" in row] == list(range(1, 101, 20))
+    assert (folder / "groups.jsonl").read_text().count("\n") == 100 * 4 * processes
+    assert [path.name for path in sorted((folder / "probes").iterdir())] == [f"step-{n:06d}" for n in range(0, 100, 20)]
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 100
     assert sum(row["reward"] for row in rows[-20:]) > sum(row["reward"] for row in rows[:20])  # it learns
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_200_steps_under_the_trl_callback(tmp_path: Path, processes: int) -> None:
+def test_100_steps_under_the_trl_callback(tmp_path: Path, processes: int) -> None:
     pytest.importorskip("trl")
-    run("trl_callback.py", "--steps", 200, "--out", tmp_path, launch=torchrun(processes))
+    run("trl_callback.py", "--steps", 100, "--out", tmp_path, launch=torchrun(processes))
     folder = tmp_path / "grposcope"
     steps = [json.loads(line)["step"] for line in (folder / "steps.jsonl").read_text().splitlines()]
-    assert steps == list(range(1, 201))
-    assert (folder / "groups.jsonl").read_text().count("\n") == 200 * 4 * processes
-    assert json.loads((folder / "summary.json").read_text())["steps"] == 200
+    assert steps == list(range(1, 101))
+    assert (folder / "groups.jsonl").read_text().count("\n") == 100 * 4 * processes
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 100
 
 
 NOTEBOOK = EXAMPLES / "look_at_a_run.ipynb"
