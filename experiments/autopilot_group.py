@@ -2,7 +2,7 @@
 
 Claim    `--group auto` (moves of the group size by pooled probes and the planner, at equal rollouts a step) makes up
          for a group size that is bad from the start, and does no harm where the size is good.
-Command  python experiments/autopilot_group.py --out runs/group.jsonl            some 12 minutes of one core, 32 runs
+Command  python experiments/autopilot_group.py --out runs/group.jsonl            the second round, some 9 minutes of one core
          python experiments/autopilot_group.py --out runs/group.jsonl --report   the tables and the verdict
 Method   `tiny` on `arithmetic`, recipe grpo, 50 steps of 64 rollouts at 4e-4, seeds 0 â€¦ 7, the flag's own defaults (a
          move at most every 20 steps). Cells: G = 32 (2 prompts a batch) and the default G = 8 (8 prompts), each with
@@ -30,6 +30,8 @@ prompt. Now (--round 2): recipe rloo, 128 rollouts a step, 48 steps, seeds 10 â€
 first, then the default G = 8 (16 prompts). Figures, tests and *pays* as above, with G = 64 in the place of G = 32.
 *No harm* as above; with fewer than 8 seeds of G = 8 it cannot be told. The flag stays, off by default, if G = 64 pays
 and no harm is seen at either; with *no harm* untold the docs say so. Budget: 15 minutes of CPU time.
+
+After it: standardized advantages are refused, since nothing was shown for them, so that the first round runs no more.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ OURS = {"num_generations": "auto", "auto_group": 2, "probe_every": 1, "probe_pro
 def moving(monkeypatch: pytest.MonkeyPatch, looks: list[tuple[int, int]] | None = None) -> None:
     """Every look at groups of four moves to groups of two, which stay."""
 
-    def of_pool(files: Any, used: int, among: list[int], kind: str) -> GroupMove:
+    def of_pool(files: Any, used: int, among: list[int]) -> GroupMove:
         if looks is not None:
             looks.append((used, len(files)))
         if used == 2:
@@ -101,6 +101,8 @@ def test_what_cannot_move_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=says):
             tiny_trl.trainer(tmp_path, [], kind=GRPOscopeTrainer, ours=ours, **RUN)
+    with pytest.raises(UserError, match="needs advantages without a scale of each group"):
+        tiny_trl.trainer(tmp_path, [], kind=GRPOscopeTrainer, ours=OURS, **{**RUN, "scale_rewards": "group"})
 
 
 def test_draws_keep_the_length_of_a_pass_and_spread_over_the_data() -> None:

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from grposcope.core.capabilities import Comparison
 from grposcope.instruments.gradient.probe_record import ProbeGram
 from grposcope.instruments.group_size import moves, planning
 from grposcope.instruments.group_size.moves import GroupMove
@@ -33,14 +32,13 @@ def together(files: list[ProbeGram]) -> moments.Moments:
     return moments.from_grams([(file.gram, file.rewards) for file in files], replicates=1)
 
 
-def decided(files: list[ProbeGram], used: int, rollouts: int = 128, kind: Comparison = "leave-one-out") -> GroupMove:
-    return moves.of_pool(files, used, moves.sizes(rollouts), kind)
+def decided(files: list[ProbeGram], used: int, rollouts: int = 128) -> GroupMove:
+    return moves.of_pool(files, used, moves.sizes(rollouts))
 
 
-@pytest.mark.parametrize("kind", ["leave-one-out", "standardized"])
-def test_a_group_that_is_too_large_moves_towards_the_best(kind: Comparison) -> None:
+def test_a_group_that_is_too_large_moves_towards_the_best() -> None:
     files = pool(group=32, differing=2.0)
-    move = decided(files, 32, kind=kind)
+    move = decided(files, 32)
     plan = planning.optimal_group(together(files), groups=())
     assert (move.moves, move.reason, move.best) == (True, "", plan.integer)
     assert plan.integer <= move.group < 32
@@ -67,24 +65,18 @@ def test_groups_that_are_too_small_grow_where_prompts_are_alike() -> None:
     up = decided(files, 4)
     assert up.group > 4
     assert up.interval[0] > moves.SAVES
-    standing = decided(files, 4, kind="standardized")
-    assert not standing.moves
-    assert "groups above 4" in standing.reason
 
 
 @pytest.mark.parametrize(
-    ("files", "used", "kind", "says"),
+    ("files", "used", "says"),
     [
-        (pool(group=32, probes=1), 32, "leave-one-out", "too few informative groups"),
-        (pool(group=2), 2, "leave-one-out", "need 4 rollouts per prompt"),
-        (pool(group=32, prompts=1), 32, "leave-one-out", "without entries across prompts"),
-        (pool(group=32), 32, "dead groups replaced", "neither leave-one-out nor standardized"),
+        (pool(group=32, probes=1), 32, "too few informative groups"),
+        (pool(group=2), 2, "need 4 rollouts per prompt"),
+        (pool(group=32, prompts=1), 32, "without entries across prompts"),
     ],
 )
-def test_nothing_moves_where_the_planner_tells_nothing(
-    files: list[ProbeGram], used: int, kind: Comparison, says: str
-) -> None:
-    move = decided(files, used, kind=kind)
+def test_nothing_moves_where_the_planner_tells_nothing(files: list[ProbeGram], used: int, says: str) -> None:
+    move = decided(files, used)
     assert not move.moves
     assert says in move.reason
     assert math.isnan(move.saving)
@@ -96,11 +88,10 @@ def test_draws_that_are_not_independent_move_nothing() -> None:
     assert "no independent draws" in decided(shifted, 32).reason
 
 
-def test_rewards_of_many_values_move_no_standardized_group() -> None:
+def test_rewards_of_many_values_move_too() -> None:
     files = pool(group=32, differing=2.0)
     random = np.random.default_rng(1)
     many = [ProbeGram(one.gram, one.rewards + random.random(one.rewards.shape) / 10, one.truncated) for one in files]
-    assert "more than two values" in decided(many, 32, kind="standardized").reason
     assert decided(many, 32).moves
 
 

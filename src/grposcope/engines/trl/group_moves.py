@@ -24,16 +24,14 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import versioned_json, write_json
 from grposcope.engines.trl.together import say
 from grposcope.instruments import has, needed
-
-NEEDS = ("gradient", "group_size", "autopilot")
-"""Instruments that a moving group size takes."""
+from grposcope.lab.train.group_moves import NEEDS
 
 CHECKPOINT = "grposcope_group.json"
 """File of a checkpoint that keeps the group size."""
 FORMAT = 1
 
-AUTO, PAUSE, PROBED = "auto", 20, 5
-"""What a group size that moves is called; least steps between two moves, and between probes if none were asked for."""
+PROBED = 5
+"""Steps between probes, where none were asked for."""
 
 
 class GroupDraws(Sampler[int]):
@@ -142,8 +140,7 @@ class GroupSteering(TrainerCallback):
             return 0
         pool = pooled.of_files([one.read_gram() for one in kept], [int(one.step or 0) + 1 for one in kept])
         among = moves.sizes(self.draws.whole, problems=self.draws.rows)
-        objective = self.trainer._scope_objective
-        move = moves.of_pool(pool.files, self.draws.group, among, objective.comparison)
+        move = moves.of_pool(pool.files, self.draws.group, among)
         if not move.moves:
             self._say(f"step {step}: the group size stays at {self.draws.group}: {move.reason}")
             return 0
@@ -174,7 +171,7 @@ def _check(trainer: Any) -> None:
         "TRL's own draws: leave out allocate": trainer._scope_draws is None,
         "no constraints": trainer._scope_limits is None,
         "credit outcome": trainer._scope_credit.source.whole,
-        "leave-one-out or standardized advantages": kind in ("leave-one-out", "standardized"),
+        "advantages without a scale of each group (scale_rewards='none' or 'batch')": kind == "leave-one-out",
     }
     missing = next((what for what, there in reasons.items() if not there), "")
     if missing:

@@ -50,6 +50,7 @@ from grposcope.lab.allocation import ChosenAllocator
 from grposcope.lab.credit import Chosen
 from grposcope.lab.objectives import Objective, advantages
 from grposcope.lab.rollout_batch import RolloutBatch, rows_of_groups
+from grposcope.lab.train.config import AUTO, PAUSE
 from grposcope.maths.aggregation import METHODS, Aggregation, checked_weights
 from grposcope.maths.constraints import Dual
 
@@ -105,12 +106,12 @@ class GRPOscopeMixin(_Behind):
         auto_group: int = 0,
         **more: Any,
     ) -> None:
-        if num_generations not in (None, group_moves.AUTO) or auto_group < 0:
+        if num_generations not in (None, AUTO) or auto_group < 0:
             raise UserError(
                 f"num_generations {num_generations} and auto_group {auto_group} of GRPOscopeTrainer must be 'auto' and "
                 "0 or more; set a number in GRPOConfig"
             )
-        auto_group = auto_group or (group_moves.PAUSE if num_generations else 0)
+        auto_group = auto_group or (PAUSE if num_generations else 0)
         probe_every = probe_every or (group_moves.PROBED if auto_group else 0)
         if verify_every < 0:
             raise UserError(f"verify_every {verify_every} must be 0 or more")

@@ -4,12 +4,14 @@ The probes since the last move are pooled, and G* is that of the planner, for le
 way to G* where it lies between the present one and the whole number next to G*, this one included. What a move saves is
 the quotient of the rollouts that two sizes need for one error,
 
-    leave-one-out   f(G) / f(G′),  f(G) = G (V_p + Σ₁/G + Δ/(G(G−1)))
-    standardized    q(G) / q(G′),  noise over signal, `recipe_plan`; known up to the probe's G only
+    f(G) / f(G′),  f(G) = G (V_p + Σ₁/G + Δ/(G(G−1)))
 
 with a 95 % interval of its logarithm by jackknife over prompts, for as many degrees of freedom as there are informative
 groups, less one. The move is to the size whose interval begins highest, where that is above SAVES. It says nothing
 where the planner does not: too few informative groups, draws that are not independent, groups of fewer than four.
+
+Standardized advantages are left out: what a size saves them is known up to the probe's G only, and was told late or
+never in a training (`experiments/autopilot.md`).
 """
 
 from __future__ import annotations
@@ -21,18 +23,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grposcope.core.capabilities import Comparison
 from grposcope.core.errors import UserError
 from grposcope.instruments.gradient.probe_record import ProbeGram
-from grposcope.instruments.group_size import planning, recipe_plan
+from grposcope.instruments.group_size import planning
 from grposcope.maths import confidence, resampling
 from grposcope.maths.moments import Moments, from_grams
 
 SAVES = 1.1
 """Quotient of rollouts that the interval of a saving must exclude from below."""
-
-KINDS: tuple[Comparison, ...] = ("leave-one-out", "standardized")
-"""Comparisons within a group for which a saving is known."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +64,9 @@ def sizes(rollouts: int, minibatches: int = 1, problems: float = math.inf) -> li
     return [group for group, prompts in shapes if prompts % minibatches == 0 and prompts <= problems]
 
 
-def _move(moments: Moments, used: int, among: Sequence[int], kind: Comparison) -> GroupMove:
-    """Whether to leave the size `used` for one of `among`, by the pooled moments of a run with this comparison."""
+def _move(moments: Moments, used: int, among: Sequence[int]) -> GroupMove:
+    """Whether to leave the size `used` for one of `among`, by the pooled moments of a run."""
     stays = GroupMove(used, used, prompts=moments.prompts)
-    if kind not in KINDS:
-        return _because(stays, "its advantages are neither leave-one-out nor standardized ones")
     try:
         plan = planning.optimal_group(moments, groups=())
     except UserError as error:
@@ -79,30 +75,26 @@ def _move(moments: Moments, used: int, among: Sequence[int], kind: Comparison) -
     if not best:
         return _because(stays, plan.continuous.flag or "these probes do not tell the best group size")
     stays = GroupMove(used, used, best=best, prompts=moments.prompts)
-    if kind == "standardized" and (moments.classes is None or moments.classes.directions is None):
-        return _because(stays, "rewards have more than two values, so that standardized advantages cannot be planned")
-    if kind == "standardized" and best > used:
-        return _because(stays, f"what groups above {used} would do to standardized advantages is not known from these")
-    found = [_saving(moments, stays, size, kind) for size in _towards(used, best, among)]
-    known = [one for one in found if math.isfinite(one.interval[0])]
-    if found and not known:
+    further = [_saving(moments, stays, size) for size in _towards(used, best, among)]
+    known = [move for move in further if math.isfinite(move.interval[0])]
+    if further and not known:
         return _because(stays, "these probes do not tell what another size would save")
     if not known:
         return _because(stays, f"no size between {used} and {best} divides the rollouts of a step")
-    most = max(known, key=lambda one: one.interval[0])
+    most = max(known, key=lambda move: move.interval[0])
     if most.interval[0] > SAVES:
         return most
     low, high = most.interval
     return _because(most, f"G = {most.group} would save a factor of {most.saving:.3g} ({low:.3g} to {high:.3g})")
 
 
-def of_pool(files: Sequence[ProbeGram], used: int, among: Sequence[int], kind: Comparison) -> GroupMove:
+def of_pool(files: Sequence[ProbeGram], used: int, among: Sequence[int]) -> GroupMove:
     """Whether to move, by the Gram matrices of probes that are read together."""
     try:
         pooled = from_grams([(file.gram, file.rewards) for file in files], replicates=1)
     except UserError as error:
         return GroupMove(used, used, reason=str(error))
-    return _move(pooled, used, among, kind)
+    return _move(pooled, used, among)
 
 
 def _towards(used: int, best: int, among: Sequence[int]) -> list[int]:
@@ -114,21 +106,16 @@ def _because(stays: GroupMove, reason: str) -> GroupMove:
     return GroupMove(stays.used, stays.used, stays.saving, stays.interval, stays.best, stays.prompts, reason)
 
 
-def _saving(moments: Moments, stays: GroupMove, size: int, kind: Comparison) -> GroupMove:
+def _saving(moments: Moments, stays: GroupMove, size: int) -> GroupMove:
     """The move to `size`, with what it saves; NaN where a noise is not above 0."""
-    logs = _log_cost(moments, stays.used, kind) - _log_cost(moments, size, kind)
+    logs = _log_cost(moments, stays.used) - _log_cost(moments, size)
     estimate = resampling.estimate(float(logs[0]), logs[1:])
     reach = confidence.quantile(int(moments.informative.sum())) * estimate.se
     ends = math.exp(estimate.value - reach), math.exp(min(estimate.value + reach, 700.0))
     return GroupMove(stays.used, size, math.exp(estimate.value), ends, stays.best, stays.prompts)
 
 
-def _log_cost(moments: Moments, size: int, kind: Comparison) -> NDArray:
+def _log_cost(moments: Moments, size: int) -> NDArray:
     """Logarithm of the rollouts for one error, of all prompts and without each, (1 + P,); NaN for an error below 0."""
-    if kind == "leave-one-out":
-        values = [planning.cost_mse(part, size, 0.0, 1.0) for part in (moments.pooled, moments.jackknife)]
-        cost = np.concatenate(values)
-    else:
-        weights = np.concatenate([resampling.point(moments.prompts), resampling.jackknife(moments.prompts)])
-        cost = recipe_plan.noise(moments, size, weights)
+    cost = np.concatenate([planning.cost_mse(part, size, 0.0, 1.0) for part in (moments.pooled, moments.jackknife)])
     return np.log(cost, out=np.full(cost.shape, np.nan), where=cost > 0)

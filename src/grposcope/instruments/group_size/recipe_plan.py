@@ -105,16 +105,6 @@ def standardized(
     return RecipePlan(best, (low, high), largest, dict(zip(sizes.tolist(), q[:, 0].tolist(), strict=True)), losses)
 
 
-def noise(moments: Moments, group: int, weights: NDArray, ddof: int = 1, eps: float = 1e-4) -> NDArray:
-    """q(G) of standardized advantages at one cost for every rollout, for prompt weights (k, P): (k,).
-
-    NaN where no signal is found. The rewards of `moments` have two values, and its groups at least `group` rollouts.
-    """
-    assert moments.classes is not None
-    second, mean2, _ = moments.classes.pooled(group, weights, ddof, eps)
-    return group * _over(second - mean2, mean2)
-
-
 def _over(noise: NDArray, mean2: NDArray) -> NDArray:
     """noise/mean2, NaN where no signal was found."""
     return np.divide(noise, mean2, out=np.full(noise.shape, np.nan), where=mean2 > 0)

@@ -147,7 +147,7 @@ class TrainConfig:
     )
     group: int = option(
         8,
-        "rollouts per prompt (G); auto begins with 8 and moves at most every 20 steps",
+        "rollouts per prompt (G); auto begins with 8 and moves at most every 20 steps (recipe rloo or dr_grpo)",
         group="batch",
         least=1,
         trl=decides("num_generations"),
@@ -505,10 +505,11 @@ def _check_moving(config: TrainConfig) -> None:
             f"{getattr(config, other)}; leave out either"
         )
     comparison = config.objective(1).comparison
-    if comparison not in ("leave-one-out", "standardized") or config.aggregation not in (None, METHODS[0]):
+    if comparison != "leave-one-out" or config.aggregation not in (None, METHODS[0]):
         raise UserError(
-            f"auto_group moves the group size of leave-one-out or standardized advantages, and those of recipe "
-            f"{config.recipe} here are others; leave out auto_group, or use recipe grpo or rloo"
+            f"auto_group moves the group size of advantages without a scale of each group, for which that is shown to "
+            f"pay, and those of recipe {config.recipe} here are others; leave out auto_group, or use recipe rloo or "
+            "dr_grpo"
         )
 
 

@@ -1,7 +1,7 @@
 """A run that sets its own group size: probes of its batches, and moves to a size that needs fewer rollouts.
 
 A probe is the Gram matrix of the scores of a fresh batch's first prompts, without the rest of the geometry, kept in
-RUN/group_probes/step-…/gram.npz; of large groups the first rollouts do for leave-one-out advantages. Groups whose
+RUN/group_probes/step-…/gram.npz; of large groups the first rollouts do. Groups whose
 rewards are all equal have no gradient, so that their scores are not taken and stand as 0. From `auto_group` steps after
 the last move on, the probes since then are pooled where a batch ends, and `instruments.group_size.moves` says whether
 to move. Prompts × group stays what it was. Moves are events of the autopilot in the record, which a resumed run takes
@@ -42,7 +42,7 @@ POOLED = 24
 """Prompts that the probes between two moves have, at least about."""
 
 ROLLOUTS = 16
-"""Rollouts of a prompt from which the moments of leave-one-out advantages are taken; standardized ones need all."""
+"""Rollouts of a prompt from which the moments are taken: they are those of any group size."""
 
 NEEDS = ("gradient", "group_size", "autopilot")
 """Instruments that a moving group size takes."""
@@ -95,7 +95,7 @@ class GroupMoves:
         from grposcope.instruments.gradient.probe_record import ProbeGram, write_gram
 
         began, rollouts = time.perf_counter(), batch.rollouts.take(torch.arange(count, device=batch.graded.device))
-        if self.setup.objective.comparison == "leave-one-out" and self.group > ROLLOUTS:
+        if self.group > ROLLOUTS:
             rollouts = rollouts.columns(slice(ROLLOUTS))
         try:
             gram = gram_of(self.setup, rollouts, check=step == 1)
@@ -124,9 +124,9 @@ class GroupMoves:
         from grposcope.instruments.group_size import moves, pooled
 
         pool = pooled.of_files([read_gram(place) for place in found], [_step(place) for place in found])
-        config, objective = self.setup.config, self.setup.objective
+        config = self.setup.config
         among = moves.sizes(self.rollouts, config.minibatches, len(self.setup.train_set))
-        move = moves.of_pool(pool.files, self.group, among, objective.comparison)
+        move = moves.of_pool(pool.files, self.group, among)
         if not move.moves:
             if not self.told:
                 say(f"step {step}: the group size stays at {self.group}: {move.reason}")
