@@ -8,6 +8,7 @@ from pathlib import Path
 from grposcope.core.answer import HEADLINE, Answer
 from grposcope.core.run import Run, labels
 from grposcope.core.text import listed
+from grposcope.faults import judge_answers
 from grposcope.instruments import all_instruments, ask, unavailable
 from grposcope.render.page import Document, write
 from grposcope.runs_page import axes
@@ -17,6 +18,10 @@ from grposcope.runs_page.arrangement import arranged
 def document(runs: Sequence[Run]) -> Document:
     """Content of the page about these runs: the top, and the answers of every instrument that has some."""
     answers = tuple(answer for instrument in all_instruments() for answer in ask(instrument, runs))
+    if len(runs) == 1 and not unavailable("diagnosis"):
+        from grposcope.instruments.diagnosis.verdict import findings_of
+
+        answers = tuple(judge_answers.graded(answer, findings_of(runs[0])) for answer in answers)
     first = top(runs)
     sections = arranged(answers, first if len(runs) == 1 else None)
     return Document(tuple(labels(runs)), first, sections, tuple(map(axes.of_run, runs)), identity(runs))

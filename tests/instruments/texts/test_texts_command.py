@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 import written_texts
 
-from grposcope import cli
+from grposcope import cli, runs_page
 from grposcope.core.rollouts import Rollout
 from grposcope.faults import catalogue
 from grposcope.instruments.texts import answer, marks, screen, texts
+from grposcope.logs import read
 from grposcope.signs.texts import exploits, pairs, reading, sample
 
 SMALL = {"steps": 30, "prompts": 4, "onset": 15}
@@ -298,6 +299,8 @@ def test_a_form_that_is_nearly_the_whole_reward(
     verdict = json.loads(capsys.readouterr().out)
     graded = {one["fault"]: one["grade"] for one in verdict["findings"] if one["status"] == "present"}
     assert graded[exploits.FORM] == said["word"]
+    sections = {one.name: one.word for one in runs_page.document([read(path)]).sections}
+    assert sections["texts"] == said["word"]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
     status, piped, _ = asked(capsys, "-", "--json")
     assert (status, json.loads(piped)["sentence"]) == (1, said["sentence"])

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grposcope.commands import log_flags
 from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
-
-if TYPE_CHECKING:
-    from grposcope.core.answer import Answer
-    from grposcope.core.run import Run
 
 DESCRIPTION = (
     "Compare what each of several rewards weighs in the advantage with the weight it was given: "
@@ -32,9 +27,6 @@ examples:
   grposcope rewards rollouts.jsonl --gram gram.npy               and what each reward moves of the weights
   grposcope rewards outputs --verified accuracy_reward           tell gaming from a trade-off
 """
-
-GAMING = ("reward hacking", "never paid")
-"""Faults of which what the rewards weigh is the same fact, so that one grade holds for both."""
 
 
 def add_flags(command: argparse.ArgumentParser) -> None:
@@ -60,6 +52,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what the rewards weigh."""
+    from grposcope.faults import judge_answers
+    from grposcope.faults.judge import diagnose
     from grposcope.instruments.rewards import RewardSettings, answer, arrays, means
     from grposcope.render import document, terminal
 
@@ -69,23 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
     said = said or means.of_run(made)
     if said is None:
         raise UserError(
-            f"{Path(arguments.place)} has neither single rewards of several functions nor the standard deviation of "
-            "each; give TRL's completions/, verl's rollout_data_dir with further numbers beside the score, or the "
-            "record of a run with several rewards"
+            f"{log_flags.place(arguments.place)} has neither single rewards of several functions nor the standard "
+            "deviation of each; give TRL's completions/, verl's rollout_data_dir with further numbers beside the "
+            "score, or the record of a run with several rewards"
         )
-    said = _graded(said, made)
+    if said.word == "warning":
+        said = judge_answers.graded(said, diagnose(made))
     say(arguments, terminal.text(said))
     finish(arguments, document.of_answer(said))
     return 0
-
-
-def _graded(said: Answer, run: Run) -> Answer:
-    """The answer with the grade of the verdict on this run, where a reward is paid at the expense of another."""
-    from dataclasses import replace
-
-    from grposcope.faults.judge import diagnose
-
-    if said.word != "warning":
-        return said
-    gaming = [finding for finding in diagnose(run) if finding.present and finding.fault in GAMING]
-    return replace(said, word="failing") if any(finding.grade == "failing" for finding in gaming) else said
