@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,25 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Reversed sign: " in shown
     assert "Since step 2" in shown
     assert len(shown.splitlines()) <= 20
+
+
+def test_a_dash_is_standard_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same claims as from the file, and no path of a file that is gone afterwards."""
+    path = lines(tmp_path / "bad.jsonl", pipelines.with_fault(PIPELINE, pipelines.other_sign, since=2))
+    said = []
+    for place in (str(path), "-"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+        assert main(["verify", place, "--set", "num_generations=4", "--json"]) == 1
+        said.append(json.loads(capsys.readouterr().out))
+    assert said[1]["sentence"] == said[0]["sentence"]
+    assert (said[0]["source"], said[1]["source"]) == (str(path), "standard input")
+    assert "/tmp" not in json.dumps(said[1])
+    for content, says in ((b" ", "is empty"), (b"\0\1", "standard input is not a text file")):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert main(["verify", "-"]) == 2
+        assert says in capsys.readouterr().err
 
 
 def test_bad_input(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what becomes of each claim; 1 where one is broken, 2 where nothing could be tested."""
     from grposcope.commands.standard_input import as_file
 
-    with as_file(arguments.place) as place:
-        arguments.place = str(place)
+    with as_file(arguments.place) as file:
+        arguments.place = str(file)
         return _verify(arguments)
 
 
@@ -73,6 +73,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         return log_flags.dry_run(arguments)
     from dataclasses import replace
 
+    from grposcope.commands.standard_input import by_name
     from grposcope.faults.judge_rollouts import claim_status
     from grposcope.instruments.verify import answer, graders, live, read
     from grposcope.render import document, terminal
@@ -86,11 +87,16 @@ def _verify(arguments: argparse.Namespace) -> int:
     evidence = _with_models(evidence, arguments)
     claims = live.claims(evidence)
     said = answer.of(evidence, claims)
-    say(arguments, terminal.text(said))
+    say(arguments, by_name(terminal.text(said), path))
     untested = {proof.name for proof, findings in claims.items() if claim_status(findings) == "cannot tell"}
     if further := _further(arguments, evidence, untested):
-        say(arguments, "\n".join(["", "to test more:", *(f"  {command}" for command in further)]))
-    finish(arguments, document.of_answer(said))
+        say(
+            arguments,
+            "\n".join(
+                ["", "to test more:", *(f"  {by_name(command, path, log_flags.STANDARD_INPUT)}" for command in further)]
+            ),
+        )
+    finish(arguments, by_name(document.of_answer(said), path))
     if said.word == "failing":
         return 1
     return 0 if any(was_tested(finding) for findings in claims.values() for finding in findings) else 2
