@@ -64,7 +64,7 @@ def test_groups_whose_size_moves_from_step_to_step() -> None:
     settings = {**Pipeline(group=4).settings, "auto_group": 20}
     result = pipelines.judged(rows, settings)["groups"]
     assert result.status == "holds", result
-    assert any("Each of 8 groups has the size of its step (4, 8;" in one.because for one in result.told)
+    assert any("One size in each step: 4, 8 (8 groups;" in one.because for one in result.told)
     assert pipelines.judged(rows, Pipeline(group=4).settings)["groups"].status == "broken"
     broken = pipelines.judged(rows[:-1], settings)["groups"]
     assert broken.status == "broken"

@@ -30,15 +30,14 @@ class Stated:
     group: rollouts per prompt, 0 where they change from step to step. baseline: "mean", "leave-one-out", "none" or
     "batch" (mean of all); scale: "group", "batch", "mean" (of the group's rewards), "each" (every function by itself,
     then the sum over the batch) or "none", with ddof and epsilon of the deviation. weights: of the reward functions, by
-    name. limit: longest completion, in
-    tokens. ends: token ids that end a completion. pad: the id of padding. masks_truncated: whether cut completions
-    are left out of the loss. iterations: updates per batch of rollouts. accumulation: micro-batches per update.
-    schedule: of the learning rate, such as "linear". kl: coefficient. warmup and updates: of the schedule, in optimiser
-    steps. precision: number format of the sampler, of `numerics.FORMATS`. training: number format that the trainer
-    computes in, "float32", "bfloat16" or "float16". loss: what is minimised. reference: "start"
-    where the KL term is to the weights that the run began from. clip: largest norm of the gradient, 0 for any.
-    beta2, decay: of AdamW. data: prompts of an epoch, drawn in turn without replacement; prompts: of a batch; interval:
-    optimiser steps on a batch.
+    name. limit: longest completion, in tokens. ends: token ids that end a completion. pad: the id of padding.
+    masks_truncated: whether cut completions are left out of the loss. iterations: updates per batch of rollouts.
+    accumulation: micro-batches per update. schedule: of the learning rate, such as "linear". kl: coefficient. warmup
+    and updates: of the schedule, in optimiser steps. precision: number format of the sampler, of `numerics.FORMATS`.
+    training: number format that the trainer computes in, "float32", "bfloat16" or "float16". loss: what is minimised.
+    reference: "start" where the KL term is to the weights that the run began from. clip: largest norm of the gradient,
+    0 for any. beta2, decay: of AdamW. data: prompts of an epoch, drawn in turn without replacement; prompts: of a
+    batch; interval: optimiser steps on a batch.
     """
 
     group: int | None = None

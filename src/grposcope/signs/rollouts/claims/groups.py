@@ -133,23 +133,28 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 
 def _sizes_of_steps(sizes: Mapping[tuple[int, str], int]) -> Finding:
-    """Every group has the size of most in its step, where the size moves from step to step."""
+    """Every group has the size of most in its step, where the size moves from step to step; a group alone in its step
+    has none to be compared with."""
     of_step: dict[int, list[int]] = {}
     for (step, _), count in sizes.items():
         of_step.setdefault(step, []).append(count)
-    usual = {step: Counter(counts).most_common(1)[0][0] for step, counts in of_step.items()}
-    wrong = {key: count for key, count in sizes.items() if count != usual[key[0]]}
+    usual = {step: Counter(counts).most_common(1)[0][0] for step, counts in of_step.items() if len(counts) > 1}
+    compared = {key: count for key, count in sizes.items() if key[0] in usual}
+    if not compared:
+        return cannot_tell("The size of groups may move, and no step has two of them; write whole batches.")
+    wrong = {key: count for key, count in compared.items() if count != usual[key[0]]}
     first = min(wrong, default=None)
     told = ", ".join(map(str, sorted(set(usual.values()))))
+    seen = coverage.share(len(compared), len(sizes), "no other in their step", "group")
     return exact(
         fault="wrong group size",
         brief="group size",
         broken=bool(wrong),
         evidence="" if first is None else (
-            f"{len(wrong):,} of {len(sizes):,} groups are of another size than the others of their step; the first, "
+            f"{len(wrong):,} of {len(compared):,} groups are of another size than the others of their step; the first, "
             f"{_shown(first[1])} at step {first[0]}, has {wrong[first]} instead of {usual[first[0]]}"
         ),
-        held=f"Each of {len(sizes):,} groups has the size of its step ({told}; the settings let it move).",
+        held=f"One size in each step: {told} ({seen}; the settings let it move).",
         effect="A group of one rollout has no baseline, and a smaller group has a noisier one.",
         remedy="Find where rollouts are lost or split between the sampler and the trainer.",
         onset=None if first is None else first[0],
