@@ -35,3 +35,10 @@ def test_rollouts_that_differ_are_kept(tmp_path: Path) -> None:
     assert found(tmp_path / "b.jsonl", lines(8) * 2)[0] == 16
     alike = [{**row, "completion": "same"} for row in lines(64)]
     assert found(tmp_path / "c.jsonl", alike * 2)[0] == 128
+
+
+def test_two_processes_that_drew_the_same_are_no_file_written_twice(tmp_path: Path) -> None:
+    one_step = [{**row, "step": 1} for row in lines(64)]
+    assert found(tmp_path / "a.jsonl", one_step * 2) == (128, "")
+    without = [{key: value for key, value in row.items() if key != "step"} for row in lines(64)]
+    assert found(tmp_path / "b.jsonl", without * 2)[0] == 128

@@ -44,12 +44,16 @@ COPIED = 16
 def _without_a_second_copy(rows: tuple[Rollout, ...], notes: list[str]) -> tuple[Rollout, ...]:
     """The rows, or their first half where the second is the same rollouts in the same order. notes: takes that it is.
 
-    A file that was appended to twice says nothing of the sampler, and its copies are no further rollouts.
+    A file that was appended to twice says nothing of the sampler, and its copies are no further rollouts. It goes
+    through several steps, and then through the same steps again; two copies within one step are kept, since two
+    processes that drew the same write just this.
     """
     half, odd = divmod(len(rows), 2)
-    if odd or half < COPIED or len({str(row.completion) for row in rows[:half]}) < 2:
+    if odd or half < COPIED:
         return rows
     if any(_said(first) != _said(second) for first, second in zip(rows[:half], rows[half:], strict=True)):
+        return rows
+    if len({row.step for row in rows[:half]}) < 2 or len({str(row.completion) for row in rows[:half]}) < 2:
         return rows
     notes.append(f"The {half:,} rollouts stand there twice, one copy behind the other; the second is left out.")
     return rows[:half]
