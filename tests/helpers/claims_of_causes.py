@@ -315,6 +315,8 @@ def one_length(raw: RawLog, match: re.Match[str]) -> str:
     least, most = (raw.values(raw.names[name]) for name in ("length_min", "length_max"))
     if least != most or (said.get("n") and int(value_of(said["n"])) != len(most)):
         return "they differ, or the rows are others"
+    if said.get("cut") and said["cut"] != f"{statistics.fmean(raw.values(raw.names['truncated'])):.0%}":
+        return f"not {said['cut']} are cut"
     if not said.get("a"):
         return ""
     return any_of(said["a"], [min(most)], 2) or any_of(said["b"], [max(most)], 2)
@@ -339,7 +341,8 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
     (rf"(?P<name>{NAME}) of the lost rows, median: (?P<v>{V})", of_lost_rows),
     (rf"longest less shortest completion, largest: {V}", one_length),
     (
-        rf"all completions of a step have one length in all {N} (?:rows|steps)(?:, (?P<a>{V}) to (?P<b>{V}) tokens)?",
+        rf"all completions of a step have one length in all {N} (?:rows|steps)(?:, (?P<a>{V}) to (?P<b>{V}) tokens"
+        r"(?: \((?P<cut>\d+%) are cut at the limit\))?)?",
         one_length,
     ),
     (rf"every rollout failed or has no reward in all {N} (?:rows|steps)", all_failed),
