@@ -203,7 +203,7 @@ class AttachedModel:
                 hooks.collecting(self.model, hooked, self._owners, inside) as collector,
                 checkpointing.recomputed(blocks),
             ):
-                with saved_bytes() as saved:
+                with _saved_bytes() as saved:
                     _, total = weighted_logp(self.model, mine, given, self.temperature, after)
                 self.half = collector.half or any(
                     p.is_floating_point() and p.itemsize == 2 for p in self.model.parameters()
@@ -530,7 +530,7 @@ def _saved_in_a_block(attached: AttachedModel, few: RolloutBatch) -> tuple[int, 
 
 
 @contextmanager
-def saved_bytes() -> Iterator[Callable[[], int]]:
+def _saved_bytes() -> Iterator[Callable[[], int]]:
     """Count the bytes autograd keeps for the backward pass, without the weights."""
     with _saved_arrays() as saved:
         yield lambda: sum(saved.values())
