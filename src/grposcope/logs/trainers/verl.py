@@ -238,7 +238,7 @@ VERL = Trainer(
         "staleness/mean": ("training/off_policy/trajectory_staleness/mean",),
         "staleness/max": ("training/off_policy/trajectory_staleness/max",),
         "weight_version": ("fully_async/count/current_param_version",),
-        "agent/calls": ("tool_call_counts/mean",),
+        "agent/calls": ("tool_call_counts/mean", "agent/tool_call_mean"),
         "agent/seconds_tools": ("agent_loop/tool_calls/mean",),
     },
     made=turns,
