@@ -54,9 +54,11 @@ def check(quantities: Quantities) -> Finding:
     if equal.share < ROWS:
         since = all_equal_since(quantities)
         return fact(False, "some groups have different rewards") if since is None else _since(quantities, since)
-    spread = _widest(quantities)
+    spread, reward = _widest(quantities), quantities.get("reward", LEAST)
     if spread is None:
         return fact(False, "no reward spreads over the batch")
+    if reward is not None and spread.name.startswith("component_std/") and np.ptp(reward.values) == 0:
+        return fact(False, "the reward is the same in every row, so that no prompt is paid more than another")
     size, what = number(float(np.median(spread.values))), _named(quantities, spread)
     evidence = (Sign("median spread over the batch", float(np.median(spread.values)), column=spread.name),)
     if not equal.compared and (quantities.group_size or 1) == 1:
