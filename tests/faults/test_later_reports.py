@@ -1,4 +1,4 @@
-"""Kinds that were reported later: what is named first, that its sentences are true, and that a clean twin is left alone."""
+"""Kinds reported later: what is named first, that its sentences are true, and that a clean twin is left alone."""
 
 from __future__ import annotations
 
@@ -195,8 +195,8 @@ def test_answers_that_hedge_may_be_gamed(tmp_path: Path, capsys: pytest.CaptureF
                     several = [*dict.fromkeys(map(str, rng.choice(kinds, 3)))]
                     answer = " or ".join([*several[1:], gold] if rng.random() < 0.75 else several)
                 words = " ".join(map(str, rng.choice(["it", "has", "a", "coat", "short", "ears", "and", "legs"], 12)))
-                lines.append({"step": step, "prompt": f"image {step}-{number}", "completion": f"{words} <answer>{answer}</answer>",
-                              "reward": float(gold in answer)})  # fmt: skip
+                lines.append({"step": step, "prompt": f"image {step}-{number}", "reward": float(gold in answer),
+                              "completion": f"{words} <answer>{answer}</answer>"})  # fmt: skip
     path = tmp_path / "rollouts.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     cli.main(["diagnose", str(path)])

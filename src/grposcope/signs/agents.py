@@ -322,7 +322,7 @@ COLLAPSE = LogTest(
     collapse,
     needs=("agent/calls", "agent/turns"),
     statistic="mean calls, and turns beyond the first, late less ρ × early",
-    threshold=f"late < {COLLAPSED:g} × early, where early is at least {FEW:g}; or 0 calls in every row and no gain, a fact",
+    threshold=f"late < {COLLAPSED:g} × early, where early is at least {FEW:g}; or 0 calls in all rows, no gain: a fact",
     where_logged=True,
 )
 LOOPING = LogTest(

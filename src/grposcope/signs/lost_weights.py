@@ -70,9 +70,9 @@ def _renewed(quantities: Quantities, kl: MetricSeries, rows: list[int]) -> Findi
     went = " → ".join(apart(before, after))
     again = f", and again at {len(rows) - 1} later step{'s' * (len(rows) > 2)}" if len(rows) > 1 else ""
     because = (
-        f"at step {step:,} {key} goes back to where it began ({went} nats){again}, and the reward stays: the policy goes "
-        "on and its reference was renewed, as after a resume that takes the weights of the checkpoint for it; how far "
-        "the policy is from its first weights is not what is penalised since"
+        f"at step {step:,} {key} goes back to where it began ({went} nats){again}, and the reward stays: the policy "
+        "goes on and its reference was renewed, as after a resume that takes the weights of the checkpoint for it; "
+        "how far the policy is from its first weights is not what is penalised since"
     )
     evidence = (
         Sign(f"{kl.name}, {NEAR} rows before", before, column=kl.name),

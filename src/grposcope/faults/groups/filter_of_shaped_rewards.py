@@ -14,7 +14,7 @@ What to do
     Filter by the verdict: algorithm.filter_groups.metric=acc (verl). In NeMo-RL a version that compares the rewards
     before shaping, or no shaping beside dynamic sampling.
 What decides
-    The share of groups that are kept without one right answer among their rollouts: 0 where the filter sees the verdict.
+    The share of groups that are kept without one right answer in them: 0 where the filter sees the verdict.
 Sources
     NeMo-RL #2431: https://github.com/NVIDIA-NeMo/RL/issues/2431
     verl-recipe #125: https://github.com/verl-project/verl-recipe/pull/125

@@ -38,8 +38,8 @@ RANGE, OF_GROUPS = "the largest less the least reward", "the best paid group les
 """Spreads over the batch that are worked out of others."""
 
 COUNT = (
-    "count the trajectories that are compared with one another: where it is 1, draw 4 or more of a prompt and group them "
-    "by it; else read two completions of one prompt beside their rewards"
+    "count the trajectories that are compared with one another: where it is 1, draw 4 or more of a prompt and group "
+    "them by it; else read two completions of one prompt beside their rewards"
 )
 """What to do where groups of one rollout would look the same."""
 

@@ -57,8 +57,8 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     key, temperature = key_of(config, TEMPERATURE), by_our_names(config).get("temperature")
     if isinstance(temperature, int | float) and not isinstance(temperature, bool) and 0 <= temperature <= COLD:
         alike = SAME if temperature == 0 else "rollouts of a prompt hardly differ, so nearly every group is dead"
-        yield fact(True, f"at temperature {temperature:g} {alike}", config.signs(key), grade="failing", brief="sampling is greedy",
-                   remedy=f"set {key} to 1")  # fmt: skip
+        yield fact(True, f"at temperature {temperature:g} {alike}", config.signs(key), grade="failing",
+                   brief="sampling is greedy", remedy=f"set {key} to 1")  # fmt: skip
     if config.dialect.name == "verl" and config.off(SAMPLE):
         yield fact(True, f"without sampling {SAME}", config.signs(SAMPLE), grade="failing", brief="sampling is greedy",
                    remedy=f"leave {SAMPLE} at True")  # fmt: skip

@@ -32,7 +32,8 @@ USUAL = tuple(
 
 FAULTS: Mapping[str, str] = {
     "sign": "reversed sign", "factor": "scaled by a factor", "baseline": "wrong baseline",
-    "scale": "wrong divisor", "ddof": "wrong divisor", "again": "wrong divisor", "epsilon": "wrong divisor", "weights": "wrong reward weights",
+    "scale": "wrong divisor", "ddof": "wrong divisor", "again": "wrong divisor",
+    "epsilon": "wrong divisor", "weights": "wrong reward weights",
     "shifted in the batch": "misplaced rewards", "shifted among siblings": "misplaced rewards",
     "shuffled in the group": "misplaced rewards", "shuffled across the batch": "misplaced rewards",
     "groups split": "split groups", "groups merged": "mixed prompts", "groups in another order": "mixed prompts",
@@ -284,8 +285,8 @@ def _of_every_step(recipe: AdvantageRecipe, wrong: Sequence[TrainedBatch]) -> st
     if len(factors) < len(wrong) or max(factors) < (1 + SAME) * min(factors):
         return ""
     return (
-        f"are {min(factors):.4g} to {max(factors):.4g} times as large, by another number in each step, as where they are "
-        "divided by their standard deviation in the batch once more"
+        f"are {min(factors):.4g} to {max(factors):.4g} times as large, by another number in each step, as where they "
+        "are divided by their standard deviation in the batch once more"
     )
 
 
