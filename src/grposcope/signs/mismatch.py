@@ -113,7 +113,7 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
     of_growth = max(of_power, straight(sizes.steps, course.values)[1])
     if staleness is None and (said := moves_alone(quantities)):
         return _explained(NEVER, f"it grows from the first step, and {said}")
-    if of_jump > of_growth and jumps(course.values):
+    if of_jump > of_growth and _jumps(course.values):
         return _jump(quantities, sizes, onset.since(course, 1))
     if of_power >= max(FOLLOWS, of_growth) and POWERS[0] < exponent < POWERS[1]:
         return _frozen(quantities, staleness, exponent)
@@ -158,7 +158,7 @@ def two_levels(y: Array) -> float:
     return float(max(between)) / total if total > 0 else 0.0
 
 
-def jumps(y: Array) -> bool:
+def _jumps(y: Array) -> bool:
     """Whether a rise of y (n,) between two levels is made at once, by AT_ONCE or more of it at one step."""
     sums = np.convolve(y, np.ones(BESIDE), "valid") / BESIDE
     steps = sums[BESIDE:] - sums[:-BESIDE]

@@ -45,7 +45,7 @@ KL = "algorithm.use_kl_in_reward"
 DYNAMIC, SHAPING = "grpo.use_dynamic_sampling", "grpo.reward_shaping.enabled"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A filter whose metric has a penalty in it."""
     if config.dialect.name == "nemo-rl":
         if config.on(DYNAMIC) and config.on(SHAPING):
@@ -85,7 +85,7 @@ FAULT = Fault(
     remedy="filter groups by the verdict: algorithm.filter_groups.metric=acc",
     settings=SettingsCheck(
         "filter of shaped rewards",
-        settings,
+        _settings,
         ("verl", "nemo-rl"),
         "dynamic sampling by a reward with a penalty in it",
         ("warning",),

@@ -14,13 +14,13 @@ import re
 from grposcope.logs.trainers.trainer import Columns, Definitions, Made, Settings, Trainer
 
 
-def define(columns: Columns, settings: Settings, window: int) -> Definitions:
+def _define(columns: Columns, settings: Settings, window: int) -> Definitions:
     """The key of the k3 estimate, by the numbers that the estimates have in this version."""
     k3 = "objective/kl2_avg" if "objective/kl0_avg" in columns else "objective/kl3_avg"
     return ({k3: "kl"} if k3 in columns else {}), []
 
 
-def made(columns: Columns) -> dict[str, Made]:
+def _made(columns: Columns) -> dict[str, Made]:
     """The share of completions that did not end of themselves."""
     stopped = columns.get("val/stop_rate")
     return {} if stopped is None else {"truncated": Made(1 - stopped, "1 − val/stop_rate")}
@@ -54,8 +54,8 @@ OPEN_INSTRUCT = Trainer(
         "agent/call_failures": ("tools/aggregate/failure_rate",),
     },
     trained_on=re.compile(r"val/.+"),
-    define=define,
-    made=made,
+    define=_define,
+    made=_made,
     counters=("training_step",),
     how_to_log={
         "reward": "scores, always logged",
