@@ -112,8 +112,10 @@ def _of_trajectory(rows: Sequence[Rollout], notes: list[str], parted: list[str])
     for row in full:
         if not histories or not histories[-1].extended(row):
             if histories:
-                parted.append(f"{row.where}: the prompt of this turn of trajectory {name} does not begin with the turns "
-                              f"before it{histories[-1].difference(row)}; it begins a history of its own")  # fmt: skip
+                parted.append(
+                    f"{row.where}: the prompt of this turn of trajectory {name} does not begin with the turns before "
+                    f"it{histories[-1].difference(row)}; it begins a history of its own"
+                )
             histories.append(_History(row))
     return [_rollout(histories, ordered)]
 
