@@ -240,6 +240,14 @@ FAILURES: Mapping[str, Failure] = {
         lambda rng: {"kl": np.abs(around(0.1 * np.where(U < 0.6, U, U - 0.6), 0.0005, rng))},
         ("kl", "reward"),
     ),
+    "wrong reference": Failure(
+        lambda rng: {
+            "kl": np.abs(around(0.4, 0.012, rng)),
+            "reward": around(0.35, 0.025, rng),
+            "heldout": 0.35 + 0 * U,
+        },
+        ("kl", "reward"),
+    ),
     "outage": Failure(
         lambda rng: {
             "reward": np.where(np.arange(ROWS) % 20 == 19, around(0.02, 0.005, rng), around(0.4 + 0.3 * U, 0.02, rng)),

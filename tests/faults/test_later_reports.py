@@ -203,3 +203,27 @@ def test_answers_that_hedge_may_be_gamed(tmp_path: Path, capsys: pytest.CaptureF
     out = " ".join(capsys.readouterr().out.split())
     assert "May be gamed: hedges, texts that give several different answers are paid" in out
     assert "near the limit" not in out
+
+
+def apart(first: float, grows: float) -> Callable[[int, Row], None]:
+    """A KL that begins at `first` and grows by `grows` over the run, and a reward that stays."""
+    rng = np.random.default_rng(8)
+
+    def change(k: int, row: Row) -> None:
+        row["kl"] = (first + grows * k / N) * float(np.exp(0.03 * rng.normal()))
+        row["epoch"] = (k + 1) / N
+        row["reward"] = row["rewards/accuracy_reward/mean"] = 0.4 + 0.02 * float(rng.normal())
+
+    return change
+
+
+def test_a_reference_that_is_not_the_policy_the_run_began_with(tmp_path: Path) -> None:
+    """As in ms-swift #6910, whose second stage took another adapter for the reference."""
+    path = log(tmp_path / "a.jsonl", rows(0, apart(0.4, 0.02)))
+    assert named(path)[0] == "wrong reference"
+    assert false_claims(path) == []
+    assert "wrong reference" not in named(log(tmp_path / "b.jsonl", rows(0, apart(2e-4, 0.5))))
+    part = rows(0, apart(0.4, 0.02))
+    for row in part:
+        row["epoch"] += 0.5
+    assert "wrong reference" not in named(log(tmp_path / "c.jsonl", part)), "a log that begins in the middle"

@@ -49,3 +49,25 @@ def test_it_is_possible_where_a_coefficient_of_0_would_leave_the_same(engine: st
 def test_it_is_not_there_where_something_else_says_why(columns: dict[str, np.ndarray]) -> None:
     finding = found("verl", **columns)
     assert finding.status == "excluded"
+
+
+def test_numbers_that_were_printed_to_three_decimals_show_no_kl_of_exactly_0() -> None:
+    """Older consoles of verl round every number so: a KL below 0.0005 is 0.000 there."""
+    norms = np.abs(made.healthy()["grad_norm"])
+    assert found("verl", grad_norm=norms).present
+    assert found("verl", grad_norm=norms.round(3)).status == "excluded"
+
+
+def test_a_gradient_norm_that_is_not_logged_is_not_needed_where_groups_differ() -> None:
+    """As on the console of MLX-LM-LoRA, whose compiled step gave adapters no gradient (mlx-lm-lora #49)."""
+    run: Run = made.run({**made.healthy(), "kl": np.zeros(N), "reward": flat()})
+
+    def without(**columns: np.ndarray) -> list[Finding]:
+        table = {name: values for name, values in {**run.table, **columns}.items() if name != "grad_norm"}
+        bare = replace(run, table=table, meta=replace(run.meta, engine="mlx-lm-lora"))
+        return [finding for finding in diagnose(bare) if finding.fault == UPDATE and finding.present]
+
+    (finding,) = without()
+    assert "the gradient norm, which is not logged" in finding.because
+    assert not without(dead_fraction=np.ones(N))
+    assert not without(kl=np.full(N, 1e-5))

@@ -120,6 +120,13 @@ def median_row(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["v"], [statistics.median(column(raw, match))], 3)
 
 
+def first_row(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is V nats in the first row and V after it": that row, and the median of rows 6 to 20."""
+    values, said = column(raw, match), match.groupdict()
+    later = any_of(said["w"], [statistics.median(values[5:20])], 3) if said.get("w") else ""
+    return any_of(match["v"], values[:1], 3) or later
+
+
 def anew(raw: RawLog, match: re.Match[str]) -> str:
     """ "and again at N later steps": rows at which the KL falls to a fifth or less, less the first."""
     values = raw.values(raw.names["kl"])
@@ -434,6 +441,9 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
     (rf"largest (?P<name>gradient norm|kl\S*|\S*call\S*): (?P<v>{V})", largest),
     (rf"although (?P<name>{NAME}) is (?P<v>{V}) in the median row", median_row),
     (rf"and again at {N} later steps?", anew),
+    (rf"(?P<name>{NAME}) is (?P<v>{V}) nats in the first row and (?P<w>{V}) after it: it is 0 where", first_row),
+    (rf"(?P<name>{NAME}) is (?P<v>{V}) nats at the first step", first_row),
+    (rf"(?P<name>{NAME}), first row: (?P<v>{V})", first_row),
     (rf"(?:although|and) (?P<v>{V}) of groups have different rewards", live_groups),
     (rf"rewards vary within groups \({NAME} (?P<v>{V})\)", spread),
     (rf"median \|{NAME}\|: (?P<v>{V}) \(zero below 0\.001\); median gradient norm: (?P<g>{V})", loss_and_gradient),

@@ -137,3 +137,37 @@ def test_lengths_are_no_held_out_score(tmp_path: Path) -> None:
         for i in range(80)
     ]  # fmt: skip
     assert not heldout.of_run(logged(tmp_path / "a.jsonl", rows))
+
+
+def mlx_block(step: int, reward: float) -> str:
+    """A block as MLX-LM-LoRA prints it, in our words of its form."""
+    line = "-" * 80
+    return (
+        f"\n{'=' * 80}\nIter {step}:\n{line}\nLoss: -0.012\nTotal Rewards:  μ={reward:.3f}, σ=0.433\n"
+        f"Group Rewards:  μ={reward:.3f}, σ=0.310\nKL Divergence: 0.000213400000\n{line}\nGeneration Stats:\n"
+        f"  • Avg tokens: 301.5\n  • Min tokens: 90\n  • Max tokens: 1536 (limit: 1536)\n  • Hit limit: 4.7%\n{line}\n"
+        f"Individual Reward Functions:\n  • accuracy: μ=0.500, σ=0.500, cov=100.00%\n"
+        f"  • soft_format: μ=nan, σ=nan, cov=0.00%\n{line}\n"
+        f"Clipping:  low=0.001, high=0.002, total=0.003\nLearning Rate: 1.0000e-05\nSpeed: 0.021 it/s, 33.1 tok/s\n"
+        f"Memory: 21.345GB\n{'=' * 80}\n"
+    )
+
+
+def test_mlx_lm_lora(tmp_path: Path) -> None:
+    path = tmp_path / "out.log"
+    begun = "Loading pretrained model\nTrainable parameters: 0.213% (19.169M/8996.241M)\n"
+    begun += "Iter 1: Val loss 0.01, Val took 9s\n"
+    path.write_text(begun + "".join(mlx_block(10 * (k + 1), 1 + 0.01 * k) for k in range(40)))
+    run = read(path)
+    assert run.meta.engine == "mlx-lm-lora"
+    assert run.table["step"].tolist() == list(range(10, 410, 10))
+    assert run.window == 10
+    told = {name: run.table[name][0] for name in ("reward", "kl_estimate", "length", "at_limit", "clip_high", "lr")}
+    assert told == pytest.approx({"reward": 1, "kl_estimate": 2.134e-4, "length": 301.5, "at_limit": 0.047,
+                                  "clip_high": 0.002, "lr": 1e-5})  # fmt: skip
+    assert run.table["component/accuracy"][0] == 0.5
+    assert np.isnan(run.table["component/soft_format"]).all()
+    rows = [{"iteration": 10 * (k + 1), "train_total_rewards_mean": 1 + 0.01 * k, "train_grouped_rewards_mean": 1.0,
+             "train_kl": 0.01, "train_accuracy_reward_func_mean": 0.5} for k in range(40)]  # fmt: skip
+    logged_by_callback = logged(tmp_path / "callback.jsonl", rows)
+    assert (logged_by_callback.meta.engine, logged_by_callback.table["reward"][1]) == ("mlx-lm-lora", 1.01)

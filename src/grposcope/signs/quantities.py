@@ -51,7 +51,7 @@ def too_few(rows: int, title: str, least: int) -> str:
     return f"only {rows} row{'s' * (rows != 1)} of {title} logged; at least {least} are needed"
 
 
-COMPUTED = ("grposcope", "verl", "slime")
+COMPUTED = ("grposcope", "verl", "slime", "mlx-lm-lora")
 """Engines that log a KL only where it is computed; others may log 0 without a KL coefficient."""
 
 

@@ -25,25 +25,49 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.run import Floats
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import LEAST, Quantities
 
 MOST = 0.5
 """Share of the rows that have a gradient, at least."""
 
+FEW = 4
+"""Decimals to which a small KL may be rounded to 0."""
+
 RISES = 0.01
 """p-value of a rise of the reward from which weights must have changed."""
 
 
+def _is_rounded(values: Floats) -> bool:
+    """Whether gradient norms were printed to FEW decimals at most, as older consoles of verl do with every number."""
+    scaled = values * 10**FEW
+    return bool((np.abs(scaled - scaled.round()) < 1e-6 * np.maximum(scaled, 1)).all())
+
+
+def _equal(quantities: Quantities) -> bool:
+    """Whether most groups are known to have equal rewards, or rewards to be alike."""
+    dead, spread = quantities.get("dead_fraction", LEAST), quantities.get("reward_std", LEAST)
+    return (dead is not None and float(dead.values.mean()) > MOST) or (
+        spread is not None and float(np.mean(spread.values > 0)) < MOST
+    )
+
+
 def check(quantities: Quantities) -> Finding:
     """A KL of exactly 0 in every row beside a gradient and a learning rate, with no gain of the reward."""
-    kl, norm = quantities.require("kl", LEAST), quantities.require("grad_norm", LEAST)
+    kl, norm = quantities.require("kl", LEAST), quantities.get("grad_norm", LEAST)
+    if norm is None and (kl.values.any() or quantities.is_idle_kl(kl)):
+        quantities.require("grad_norm", LEAST)
     rate, outcome = quantities.column("lr"), run_outcome.of_run(quantities.run)
     evidence = (Sign(f"largest {kl.name}", float(np.abs(kl.values).max()), column=kl.name),)
     if kl.values.any():
         return fact(False, "the KL is not 0 in every row", evidence)
-    if np.mean(norm.values > 0) < MOST or (rate is not None and not rate.values.any()):
+    if norm is None and _equal(quantities):
+        return fact(False, "groups have equal rewards, so that there is no gradient", evidence)
+    if (norm is not None and np.mean(norm.values > 0) < MOST) or (rate is not None and not rate.values.any()):
         return fact(False, "there is hardly a gradient, or no learning rate", evidence)
+    if norm is not None and _is_rounded(norm.values):
+        return fact(False, "the log is printed to few decimals, so that a KL of 0 may be one that is small", evidence)
     reward = quantities.get("reward", LEAST)
     risen = reward is not None and reward.present.rise.p_up < RISES
     if outcome.direction == "up" or risen:
@@ -52,10 +76,12 @@ def check(quantities: Quantities) -> Finding:
     if quantities.is_idle_kl(kl):
         either = f"{key} is exactly 0 in all {len(kl)} rows: no step changes the policy, or it is not computed"
         return Finding("update not applied", "possible", "fact", either, evidence=evidence)
-    because = (
-        f"{key} is exactly 0 in all {len(kl)} rows, although the gradient norm is above 0 in "
-        f"{int((norm.values > 0).sum())} of {len(norm)}: no step changes the policy, or the reference changes with it"
-    )
+    exactly = f"{key} is exactly 0 in all {len(kl)} rows"
+    changes = "no step changes the policy, or the reference changes with it"
+    because = f"{exactly}: {changes}; the gradient norm, which is not logged, tells whether there is a gradient"
+    if norm is not None:
+        seen = f"although the gradient norm is above 0 in {int((norm.values > 0).sum())} of {len(norm)}"
+        because = f"{exactly}, {seen}: {changes}"
     brief = f"{key} is exactly 0 in all {len(kl)} {kl.rows}: no step changes the policy"
     return fact(True, because, evidence, brief=brief, explains=("no learning", "low learning rate"))
 
@@ -74,6 +100,7 @@ FAULT = Fault(
         needs=("kl", "grad_norm"),
         where_logged=True,
         statistic="KL to the start beside the gradient norm, the learning rate and what became of the reward",
-        threshold=f"0 in all of at least {LEAST} rows, with a gradient in {MOST:g} of them and no gain, a fact",
+        threshold=f"0 in all of at least {LEAST} rows, with a gradient in {MOST:g} of them, or norms not logged, and no "
+        "gain: a fact",
     ),
 )

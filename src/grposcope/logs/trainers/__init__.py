@@ -12,6 +12,7 @@ from grposcope.logs.trainers import (
     cosmos_rl,
     generic,
     grposcope,
+    mlx_lm_lora,
     ms_swift,
     nemo_rl,
     open_instruct,
@@ -49,6 +50,7 @@ TRAINERS: dict[str, Trainer] = {
     "trinity": trinity.TRINITY,
     "cosmos-rl": cosmos_rl.COSMOS_RL,
     "open-instruct": open_instruct.OPEN_INSTRUCT,
+    "mlx-lm-lora": mlx_lm_lora.MLX_LM_LORA,
 }
 """Trainers by name."""
 
