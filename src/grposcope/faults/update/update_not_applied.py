@@ -100,7 +100,7 @@ FAULT = Fault(
         needs=("kl", "grad_norm"),
         where_logged=True,
         statistic="KL to the start beside the gradient norm, the learning rate and what became of the reward",
-        threshold=f"0 in all of at least {LEAST} rows, with a gradient in {MOST:g} of them, or norms not logged, and no "
-        "gain: a fact",
+        threshold=f"0 in all of at least {LEAST} rows, with a gradient in {MOST:g} of them, or norms not logged, and "
+        "no gain: a fact",
     ),
 )
