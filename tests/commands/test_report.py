@@ -34,7 +34,7 @@ def test_the_page_is_written_into_the_run(folder: Path, capsys: pytest.CaptureFi
     assert out[0] == said["headline"]
 
 
-@pytest.mark.needs("overview", "diagnosis", "dead_groups", "course", "timing", "rollouts")
+@pytest.mark.needs("overview", "diagnosis", "group_size", "course", "timing", "rollouts")
 def test_numbers_without_a_page(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / "none.html"
     assert call(folder, "--json", "--out", out) == 0

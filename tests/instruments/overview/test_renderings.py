@@ -17,13 +17,13 @@ from grposcope.cli import main
 from grposcope.core.answer import Answer
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import capitalised
-from grposcope.instruments.dead_groups import dead_groups
 from grposcope.instruments.diagnosis import diagnose, learning
 from grposcope.instruments.diagnosis import verdict as diagnosis
 from grposcope.instruments.gradient import answer as gradient
 from grposcope.instruments.gradient import findings as geometry
 from grposcope.instruments.gradient import findings as gradient_findings
 from grposcope.instruments.gradient import probe_record as probes
+from grposcope.instruments.group_size import dead_groups
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.overview import answer as overview
 from grposcope.lab.train import command as train_command

@@ -15,10 +15,10 @@ from grposcope.core.metrics import metric
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import labels
 from grposcope.core.text import percent
-from grposcope.instruments import NAMES
+from grposcope.instruments import FOLDERS
 from grposcope.instruments.course import answer as curves
-from grposcope.instruments.dead_groups import answer as dead_groups
 from grposcope.instruments.diagnosis import answer as diagnosis
+from grposcope.instruments.group_size import dead_groups_answer as dead_groups
 from grposcope.instruments.overview import answer as overview
 from grposcope.instruments.rollouts import answer as rollouts
 from grposcope.instruments.settings import answer as run_settings
@@ -50,7 +50,7 @@ def edited(made: Path, folder: Path, **files: str) -> Run:
     return read(folder)
 
 
-@pytest.mark.needs(*NAMES)
+@pytest.mark.needs(*FOLDERS.values())
 def test_all_sections_have_something_to_say(run: Run) -> None:
     names = [section.name for section in document([run]).sections]
     assert names == ["diagnosis", "rollouts", "learning", "spread", "policy", "completions", "update", "dead_groups",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import synthetic
 
-from grposcope.instruments.dead_groups import dead_groups
+from grposcope.instruments.group_size import dead_groups
 from grposcope.logs import Run, read
 
 

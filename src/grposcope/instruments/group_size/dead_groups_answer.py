@@ -13,9 +13,9 @@ from grposcope.core.answer import Answer, Figure, Table
 from grposcope.core.outline import outline
 from grposcope.core.run import Run, labels
 from grposcope.core.text import percent
-from grposcope.instruments.dead_groups import INSTRUMENT, allocation
-from grposcope.instruments.dead_groups import dead_groups as facts
-from grposcope.instruments.dead_groups.dead_groups import Windows
+from grposcope.instruments.group_size import DEAD_GROUPS, allocation
+from grposcope.instruments.group_size import dead_groups as facts
+from grposcope.instruments.group_size.dead_groups import Windows
 from grposcope.maths import dead_groups
 from grposcope.maths.intervals import Z, interval
 from grposcope.render import charts as base
@@ -53,7 +53,7 @@ def section(runs: Sequence[Run]) -> Answer | None:
     ]
     return Answer(
         "dead_groups",
-        INSTRUMENT.question,
+        DEAD_GROUPS.question,
         "told" if windowed else "cannot tell",
         first,
         text=others,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import synthetic
 
-from grposcope.instruments.dead_groups import allocation
+from grposcope.instruments.group_size import allocation
 from grposcope.logs import read
 
 
