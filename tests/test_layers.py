@@ -101,8 +101,8 @@ def test_rooms_without_torch() -> None:
 
 
 WITH_THE_LABORATORY = {
-    "instruments/group_size/allocation.py", "instruments/stability/command.py", "instruments/texts/grading_child.py",
-    "instruments/verify/graders.py",
+    "instruments/dynamics/command_stability.py", "instruments/group_size/allocation.py",
+    "instruments/texts/grading_child.py", "instruments/verify/graders.py",
 }  # fmt: skip
 """What only reads, and yet imports the laboratory: reward functions are loaded there, and allocators are there."""
 

@@ -97,7 +97,7 @@ def test_the_tests_of_others_are_found_without_an_instrument(hidden: str) -> Non
 
 def test_what_an_instrument_needs_is_said_before_its_work(folder: Path) -> None:
     asked = removal.quick(folder)
-    plan, runs = hiding.commands(("gradient", "stability"), asked["plan"], asked["runs"])
+    plan, runs = hiding.commands(("gradient", "dynamics"), asked["plan"], asked["runs"])
     assert (plan.status, plan.out) == (2, "")
     assert plan.err == (
         "grposcope: error: Cannot tell: this needs the instrument gradient, which cannot be imported.\n"

@@ -20,7 +20,7 @@ from grposcope.instruments import has, lacking
 SETTING = ["stability", "--lr", "0.1", "--curvature", "1"]
 
 
-@pytest.mark.needs("stability", "forecast", "diagnosis")
+@pytest.mark.needs("dynamics", "diagnosis")
 @pytest.mark.parametrize("terminal", [True, False])
 def test_json_is_printed_only_where_it_is_asked_for_and_then_alone(
     terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture

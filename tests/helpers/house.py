@@ -44,10 +44,10 @@ GOALS: Mapping[str, float] = {
     "folders of instruments": 18,
 }
 SWEPT = frozenset({
-    "commands", "core", "instruments/bandit", "instruments/claims", "instruments/compare", "instruments/credit",
-    "instruments/dead_groups", "instruments/diagnosis", "instruments/evaluation", "instruments/forecast",
+    "commands", "core", "instruments/claims", "instruments/compare", "instruments/credit",
+    "instruments/diagnosis", "instruments/dynamics", "instruments/evaluation", "instruments/group_size",
     "instruments/gradient", "instruments/lint", "instruments/offpolicy", "instruments/overview",
-    "instruments/reference", "instruments/stability", "instruments/verify", "lab/allocation", "lab/cpu", "lab/credit",
+    "instruments/reference", "instruments/verify", "lab/allocation", "lab/cpu", "lab/credit",
     "lab/objectives", "lab/policies", "lab/sampling", "lab/sweeps", "lab/tasks", "maths", "render",
 })  # fmt: skip
 """Rooms in which fewer than a fiftieth of all bound names are fillers, and stay so."""

@@ -12,7 +12,7 @@ from grposcope import logs as runs
 from grposcope.core.text import capitalised
 from grposcope.instruments.diagnosis import diagnose
 from grposcope.instruments.diagnosis.verdict import verdict
-from grposcope.instruments.forecast import summary as forecast_summary
+from grposcope.instruments.dynamics import forecast_summary
 from grposcope.instruments.overview import answer
 from grposcope.instruments.overview.run_lines import of_run
 from grposcope.logs import Run

@@ -171,7 +171,7 @@ def test_the_headline_is_honest(
     assert words in overview.of_run(edited(made, tmp_path / "run", evals=evaluations(*rows))).sentence
 
 
-@pytest.mark.needs("gradient", "forecast")
+@pytest.mark.needs("gradient", "dynamics")
 def test_a_run_without_steps_has_a_page(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"format": 2, "settings": {}}')
     content = document([read(tmp_path)])
