@@ -33,7 +33,7 @@ LEVEL = {
 """Room -> its level; a room imports those below it. The commands of instruments, of the loop and of `watch` belong to
 the room of commands."""
 
-JUDGING = ("diagnosis", "lint", "verify", "autopilot", "overview", "compare", "reference")
+JUDGING = ("diagnosis", "lint", "verify", "autopilot", "runs")
 """What asks the catalogue of faults: a room of its own above the other instruments."""
 
 TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instruments", "judging", "runs_page", "signs",

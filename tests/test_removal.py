@@ -50,7 +50,7 @@ def check_the_rest(hidden: str, left: removal.Removal, whole: removal.Removal, f
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hidden", ["diagnosis", "gradient", "timing"])
+@pytest.mark.parametrize("hidden", ["diagnosis", "gradient", "runs"])
 def test_without_an_instrument_the_rest_says_the_same(hidden: str, whole: removal.Removal, folder: Path) -> None:
     left = removal.without((hidden,), {"report": removal.quick(folder)["report"]})
     assert left.works == ("report",)
@@ -78,7 +78,7 @@ def test_without_any_instrument_every_quick_command_works_or_names_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hidden", ["diagnosis", "gradient", "group_size", "timing"])
+@pytest.mark.parametrize("hidden", ["diagnosis", "gradient", "group_size", "runs"])
 def test_without_an_instrument_the_commands_that_load_a_model_work_or_name_it(
     hidden: str, whole: removal.Removal, folder: Path, tmp_path: Path
 ) -> None:
@@ -89,7 +89,7 @@ def test_without_an_instrument_the_commands_that_load_a_model_work_or_name_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hidden", ["group_size", "timing"])
+@pytest.mark.parametrize("hidden", ["group_size", "runs"])
 def test_the_tests_of_others_are_found_without_an_instrument(hidden: str) -> None:
     skipped, _, left = removal.skipped(hidden).partition(" of ")
     assert int(skipped) < int(left)

@@ -16,7 +16,7 @@ from grposcope.core.errors import UserError
 
 REWARD = np.random.default_rng(0).normal(0.5, 0.05, 40).round(4).tolist()
 NEEDED = {
-    "diagnose": "diagnosis", "watch": "diagnosis", "compare": "compare", "fit": "dynamics", "stability": "dynamics",
+    "diagnose": "diagnosis", "watch": "diagnosis", "compare": "runs", "fit": "dynamics", "stability": "dynamics",
 }  # fmt: skip
 COMMANDS = [
     pytest.param(words, marks=pytest.mark.needs(*NEEDED.get(words[0], "").split()), id=words[0])
