@@ -30,9 +30,7 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.dynamics.oscillator import check_optimizer
-
-LONGEST = 10**15
-"""Longest lag in optimiser steps; whole numbers beyond it are not told apart."""
+from grposcope.instruments.dynamics.refresh import LONGEST, largest
 
 
 def rule(lr: float, momentum: float, curvature: float) -> float:
@@ -67,15 +65,7 @@ def onset(lr: float, momentum: float, curvature: float) -> float:
     pull = lr * curvature
     if not _monotone(pull, momentum, 0):
         return 0.0
-    low, high = 0, 1
-    while _monotone(pull, momentum, high):
-        if high >= LONGEST:
-            return math.inf
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _monotone(pull, momentum, middle) else (low, middle)
-    return float(high)
+    return largest(lambda lag: _monotone(pull, momentum, lag)) + 1
 
 
 def radius(lr: float, momentum: float, curvature: float, lag: int) -> float:

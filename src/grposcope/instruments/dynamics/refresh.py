@@ -106,13 +106,13 @@ def threshold(lr: float, momentum: float, curvature: float, ratio: Ratio = "none
         return math.inf if _stable(lr, momentum, curvature, 1) else 0.0
     if naive_threshold(lr, momentum, curvature) > LONGEST:  # the pull of a step is lost in rounding
         return math.inf
-    return _last(lambda n: _stable(lr, momentum, curvature, n))
+    return largest(lambda n: _stable(lr, momentum, curvature, n))
 
 
 def onset(lr: float, momentum: float, curvature: float) -> float:
     """The smallest interval whose cycle oscillates."""
     check_optimizer(lr, momentum, curvature)
-    return _last(lambda n: not bool(oscillates(lr, momentum, curvature, n))) + 1
+    return largest(lambda n: not bool(oscillates(lr, momentum, curvature, n))) + 1
 
 
 def naive_threshold(lr: float, momentum: float, curvature: float) -> float:
@@ -183,7 +183,7 @@ def _stable(lr: float, momentum: float, curvature: float, interval: int) -> bool
     return bool(spectral_radius(lr, momentum, curvature, interval) < 1)
 
 
-def _last(holds: Callable[[int], bool]) -> float:
+def largest(holds: Callable[[int], bool]) -> float:
     """The largest whole N ≥ 1 with holds(N), 0 if there is none, ∞ beyond LONGEST; it holds on 1 … N, nowhere after."""
     if not holds(1):
         return 0.0

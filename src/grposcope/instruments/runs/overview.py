@@ -37,19 +37,14 @@ def top(runs: Sequence[Run]) -> Answer:
     document = {label: section.document for label, section in zip(labels(runs), each, strict=True)}
     if len(runs) == 1:
         return replace(each[0], document=document, figures=DrawnLater(lambda: _chart(runs[0])))
-    tables = [] if all(map(_is_probe, runs)) else [_table(runs)]
-    return Answer("headline", HEADLINE, sentence=_sentence(runs), tables=tables, document=document)
-
-
-def _is_probe(run: Run) -> bool:
-    """Whether the folder holds no run but what `grposcope probe` or `grposcope credit` measured."""
-    return not run.steps and measurements.there(run)
+    if all(measurements.of_folder(run) is not None for run in runs):
+        return Answer("headline", HEADLINE, sentence=measurements.of_several(runs), document=document)
+    return Answer("headline", HEADLINE, sentence=_sentence(runs), tables=[_table(runs)], document=document)
 
 
 def of_run(run: Run) -> Answer:
     """The first things to know of a run: its verdict; of a folder without steps, what was measured last."""
-    if _is_probe(run):
-        measured = measurements.of_folder(run)
+    if (measured := measurements.of_folder(run)) is not None:
         return replace(measured, document=_document(run, measured, measured.sentence))
     judged = verdict(run, findings_of(run))
     said = diagnosis.of_verdict(judged)
@@ -71,9 +66,7 @@ def _chart(run: Run) -> list[Figure]:
 
 
 def _sentence(runs: Sequence[Run]) -> str:
-    """Sentence about several runs: which ended highest; of several probes, their ranks."""
-    if all(map(_is_probe, runs)):
-        return measurements.of_several(runs)
+    """Sentence about several runs: which ended highest."""
     tasks = dict.fromkeys(str(task) for run in runs if (task := run.setting("task")) is not None)
     if len(tasks) > 1:
         return f"{len(runs)} runs on different tasks, {listed(list(tasks))}: their accuracies cannot be compared."

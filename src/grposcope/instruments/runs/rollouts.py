@@ -18,8 +18,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout, plain_text
 from grposcope.core.run import Run, labels
 from grposcope.core.text import CONTROLS, UNSEEN, number, visible
-from grposcope.instruments import has
-from grposcope.instruments.runs import ROLLOUTS
+from grposcope.instruments.runs import ROLLOUTS, measurements
 from grposcope.render.rollout_viewer import BUDGET, NAME, PROBLEMS, PROMPT, TEXT, TOKENS, cut
 from grposcope.render.thinning import rounded
 
@@ -59,8 +58,8 @@ def section(runs: Sequence[Run]) -> Answer | None:
     shown: list[dict[str, Any]] = []
     numbers: dict[str, Any] = {}
     unread: list[str] = []
-    probed = {label: _last_probe(run) for label, run in zip(labels(runs), runs, strict=True)}
-    credited = {label: _last_credit(run) for label, run in zip(labels(runs), runs, strict=True)}
+    probed = {label: measurements.last_probe(run) for label, run in zip(labels(runs), runs, strict=True)}
+    credited = {label: measurements.last_credit(run) for label, run in zip(labels(runs), runs, strict=True)}
     budget = BUDGET // (len(runs) + sum(record is not None for record in (*probed.values(), *credited.values())))
     for label, run in zip(labels(runs), runs, strict=True):
         steps, notes = _steps(run, budget)
@@ -117,24 +116,6 @@ def _counted(shown: Sequence[dict[str, Any]]) -> str:
     problems = [problem for run_document in shown for step in run_document["steps"] for problem in step["problems"]]
     written = sum(len(problem["rollouts"]) for problem in problems)
     return f"What the policy wrote: {written:,} completions of {len(problems):,} prompts."
-
-
-def _last_probe(run: Run) -> ProbeRecord | None:
-    """What was measured last of the gradient of a run."""
-    if has("gradient"):
-        from grposcope.instruments.gradient import probe_record
-
-        return next(reversed(probe_record.of_run(run)), None)
-    return None
-
-
-def _last_credit(run: Run) -> CreditRecord | None:
-    """What was measured last of the credit of a run."""
-    if has("credit"):
-        from grposcope.instruments.credit import record
-
-        return next(reversed(record.of_run(run)), None)
-    return None
 
 
 def spread_out(count: int) -> Iterator[int]:

@@ -28,7 +28,7 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     if not any(timing.phases for timing in times):
         return []
     drawn = [
-        stack(runs[0], times[0].phases) if len(runs) == 1 and runs[0].steps else None,
+        _stack(runs[0], times[0].phases) if len(runs) == 1 and runs[0].steps else None,
         curve("tokens_per_second", runs),
     ]
     phases = [
@@ -45,7 +45,7 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
         ]  # fmt: skip
         rows.append((label, *cells, duration(total), f"{one.tokens:,.0f}"))
     text = f"From the rows of steps.jsonl. {REST.capitalize()}: time between two rows that is in none of these phases."
-    said = [(label, longest(timing)) for label, timing in zip(labels(runs), times, strict=True) if timing.total]
+    said = [(label, _longest(timing)) for label, timing in zip(labels(runs), times, strict=True) if timing.total]
     answer = Answer(
         "time", TIMING.question,
         sentence=" ".join(f"{label}: {text}" if len(runs) > 1 else capitalised(text) for label, text in said),
@@ -59,13 +59,13 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     return [answer]
 
 
-def longest(timing: Timing) -> str:
+def _longest(timing: Timing) -> str:
     """The phase of a run that took longest."""
     name, seconds = max(timing.seconds.items(), key=lambda pair: pair[1])
     return f"{name} took the largest part, {percent(seconds / timing.total)} of {duration(timing.total)}."
 
 
-def stack(run: Run, parts: Mapping[str, Floats]) -> Figure:
+def _stack(run: Run, parts: Mapping[str, Floats]) -> Figure:
     """Mean seconds per step of each phase over windows of steps, on top of each other."""
     size = thinning.window_size([run], WINDOWS)
     step = run.table["step"]
