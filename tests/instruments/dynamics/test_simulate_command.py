@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from asked import call, last_json
 
-from grposcope.cli import main
 from grposcope.core.errors import UserError
 
 
@@ -52,28 +51,3 @@ def test_simulate_says_which_settings_are_drawn(capsys: pytest.CaptureFixture[st
 def test_bad_simulations(argv: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):
         call("simulate", *argv)
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("simulate --arms 100000000", "--arms"),
-        ("simulate --arms 10000", "--arms"),
-        ("simulate --contexts 100000000", "--contexts"),
-        ("simulate --steps 1000000000", "--steps"),
-        ("simulate --group 4 --runs 1000000000", "--runs"),
-        ("simulate --group 100000000", "--group"),
-        ("simulate --group 1,70000 --runs 1", "--group"),
-        ("simulate --interval 1000000000000000000000", "--interval"),
-        ("simulate --kl 1e-300", "--kl"),
-        ("simulate --kl inf", "--kl"),
-        ("simulate --seed -1", "--seed"),
-    ],
-)
-def test_numbers_beyond_what_can_be_computed_are_refused_at_once(
-    words: str, named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words.split()) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("grposcope: error: ")
-    assert named in line
