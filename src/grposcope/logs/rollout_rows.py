@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -122,12 +123,21 @@ def _is_of_trl(row: Mapping[str, Any]) -> bool:
     return {"prompt", "completion", "advantage"} <= row.keys() and not ({"reward", "score", "rewards"} & row.keys())
 
 
+@lru_cache(64)
+def _columns(keys: tuple[str, ...]) -> list[tuple[str, list[str], Callable[[Any], bool] | None]]:
+    """Our columns that rows with these keys may have: with its names among them, and what its value must be."""
+    return [
+        (column, own, _FITS.get(column))
+        for column, names in NAMES.items()
+        if (own := [name for name in names if name in keys])
+    ]
+
+
 def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     """Our column -> its value, None where the row lacks it; names of two columns go by what is in them."""
-    values = {}
-    for column, names in NAMES.items():
-        fits = _FITS.get(column)
-        present = (row[name] for name in names if row.get(name) is not None
+    values: dict[str, Any] = dict.fromkeys(NAMES)
+    for column, names, fits in _columns(tuple(row)):
+        present = (row[name] for name in names if row[name] is not None
                    and (fits is None or name not in _SHARED or fits(row[name])))  # fmt: skip
         values[column] = next(present, None)
     if row.get("uid") is not None and row["uid"] is values["group"]:
