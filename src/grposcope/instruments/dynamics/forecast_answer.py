@@ -10,7 +10,7 @@ from typing import Any
 from grposcope.core.answer import Answer, DrawnLater, Figure, KeyNumber, Table, Word
 from grposcope.core.errors import UserError
 from grposcope.core.run import Run, labels
-from grposcope.core.text import capitalised, listed, number, percent, span
+from grposcope.core.text import capitalised, listed, number, percent, signed, span
 from grposcope.instruments.dynamics import FORECAST, ForecastSettings
 from grposcope.instruments.dynamics.forecast_summary import ForecastSummary, of_run, reward_column
 
@@ -134,11 +134,6 @@ def _hindsight_sentence(summary: ForecastSummary) -> str:
         f"{summary.ahead.coverage:.0%} interval; the error is {number(fared.error)} × that of repeating "
         "the last level."
     )
-
-
-def signed(value: float) -> str:
-    """A change with its sign."""
-    return ("+" if value > 0 else "") + number(value)
 
 
 def _models(summary: ForecastSummary) -> Table:

@@ -10,7 +10,7 @@ from typing import Any
 from grposcope.core.answer import Answer, Table
 from grposcope.core.metrics import VARIANTS, variant
 from grposcope.core.run import Run, labels
-from grposcope.core.text import listed, number, visible
+from grposcope.core.text import listed, number, signed, visible
 from grposcope.instruments.diagnosis.verdict import findings_of, verdict
 from grposcope.instruments.runs import COMPARE
 from grposcope.instruments.runs.compare import heldout_scores
@@ -48,7 +48,7 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
     names = labels(runs)
     compared = [differences(runs[0], run) for run in runs[1:]]
     sentence, *text = (
-        _same(name, names[0], runs[0], run) or _conclusion(name, names[0], rows, changed(runs[0], run))
+        _same(name, names[0], runs[0], run) or _conclusion(name, names[0], rows, _changed(runs[0], run))
         for name, run, rows in zip(names[1:], runs[1:], compared, strict=True)
     )
     held_out = (
@@ -117,14 +117,14 @@ def _rows(names: Sequence[str], compared: Sequence[Sequence[MetricDifference]]) 
     """A row per run and metric, the surest difference of each run first."""
     return [
         (name, row.metric, number(row.first), number(row.second),
-         signed(row.second - row.first) + (f" ± {row.se:.2g}" if math.isfinite(row.se) else ""), since(row),
+         signed(row.second - row.first) + (f" ± {row.se:.2g}" if math.isfinite(row.se) else ""), _since(row),
          f"{row.adjusted:.2g}")
         for name, rows in zip(names, compared, strict=True)
         for row in sorted(rows, key=lambda row: row.adjusted)
     ]  # fmt: skip
 
 
-def since(difference: MetricDifference) -> str:
+def _since(difference: MetricDifference) -> str:
     """The step from which two runs differ in a metric, with its 95 % interval; "within noise" if noise explains it."""
     if difference.adjusted >= LEVEL:
         return "within noise"
@@ -137,7 +137,7 @@ def _step(difference: MetricDifference) -> str:
     return f"step {difference.step:,} [{difference.low:,}, {difference.high:,}]"
 
 
-def changed(first: Run, second: Run) -> str:
+def _changed(first: Run, second: Run) -> str:
     """Which settings that both runs state differ, as "lr 3e-06 against 1e-06"; empty where none does."""
     differ = {
         name: values for name, values in _settings([first, second]).items() if None not in values and name not in NAMES
@@ -203,11 +203,6 @@ def _scale(name: str, other: str, metrics: Sequence[MetricDifference]) -> str:
         f"{listed(equal)}: the scale of the gradient or of what is logged (ZeRO stage, sum or mean over ranks, loss "
         "scale), not what is learned; steps of Adam do not depend on it unless the norm is clipped."
     )
-
-
-def signed(value: float) -> str:
-    """A difference with its sign."""
-    return ("+" if value > 0 else "") + number(value)
 
 
 def _settings(runs: Sequence[Run]) -> dict[str, list[Any]]:

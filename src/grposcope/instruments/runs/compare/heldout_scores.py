@@ -14,7 +14,7 @@ DOUBT = {"none": ", no more than chance explains", "unknown": "; too little is k
 """What is added where the difference is not beyond chance, or its error not known."""
 
 
-def last(run: Run, metric: str) -> tuple[int, Estimate] | None:
+def _last(run: Run, metric: str) -> tuple[int, Estimate] | None:
     """(step, score) of the last evaluation of a metric; None where the run has none."""
     evaluated = heldout.evaluations(run, metric)
     return evaluated[-1] if evaluated else None
@@ -29,7 +29,7 @@ def _in_common(runs: Sequence[Run]) -> list[str]:
 def line(name: str, other: str, first: Run, second: Run) -> str:
     """How the score that is meant ended in a run and in the first, in a sentence; empty without one in common."""
     metric = next(iter(_in_common([first, second])), None)
-    ends = [] if metric is None else [last(first, metric), last(second, metric)]
+    ends = [] if metric is None else [_last(first, metric), _last(second, metric)]
     if metric is None or None in ends:
         return ""
     (step, base), (own_step, own) = (end for end in ends if end is not None)
@@ -58,7 +58,7 @@ def table(names: Sequence[str], runs: Sequence[Run]) -> Table | None:
 
 def document(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """Score -> step, value and standard error of the last evaluation of each run."""
-    ends = {metric: [last(run, metric) for run in runs] for metric in _in_common(runs)}
+    ends = {metric: [_last(run, metric) for run in runs] for metric in _in_common(runs)}
     return {
         metric: [{"step": at[0], "value": at[1].value, "se": at[1].se} for at in every if at is not None]
         for metric, every in ends.items()
