@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from imports import SOURCE, files_of, folder_of, imports, needed_to_import, source
+from places import TESTS
 
 from grposcope.instruments import FOLDERS, all_instruments
 
@@ -178,6 +179,19 @@ def test_an_instrument_imports_what_it_declares() -> None:
     for instrument in all_instruments():
         imported = {folder_of(imported.name) for file in files_of(instrument) for imported in imports(file)}
         assert set(instrument.uses) <= imported, f"{instrument.name}: {sorted(set(instrument.uses) - imported)}"
+
+
+def test_what_is_asked_for_is_a_folder() -> None:
+    """By the name of an instrument, or an earlier one, a folder would be taken for one that is not there."""
+    asked = {(instrument.name, folder) for instrument in all_instruments() for folder in instrument.uses}
+    for files, calls in ((FILES, "has|needed"), (TESTS.rglob("test_*.py"), r"mark\.needs")):
+        for file in files:
+            text = file.read_text()
+            if "from grposcope.instruments import" in text or "needs" in calls:
+                for names in re.findall(rf'\b(?:{calls})\(\[?((?:"\w+"[, ]*)+)', text):
+                    asked |= {(file.name, folder) for folder in re.findall(r"\w+", names)}
+    assert len(asked) > 40
+    assert not {(where, folder) for where, folder in asked if folder not in FOLDERS.values()}
 
 
 def test_no_circle_among_the_uses_of_instruments() -> None:
