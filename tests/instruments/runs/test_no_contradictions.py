@@ -13,7 +13,7 @@ from grposcope.core.text import capitalised
 from grposcope.instruments.diagnosis import diagnose
 from grposcope.instruments.diagnosis.verdict import verdict
 from grposcope.instruments.dynamics import forecast_summary
-from grposcope.instruments.runs import overview as answer
+from grposcope.instruments.runs import overview
 from grposcope.instruments.runs.run_lines import of_run
 from grposcope.logs import Run
 from grposcope.logs.hints import LAST, Hints
@@ -27,7 +27,7 @@ LOGS = sorted(path for path in DATA.glob("*/*") if path.suffix in (".log", ".jso
 def check(run: Run) -> None:
     """No two statements about the run contradict each other."""
     judged = verdict(run, diagnose(run))
-    assert answer.of_run(run).sentence == capitalised(judged.line)
+    assert overview.of_run(run).sentence == capitalised(judged.line)
     assert of_run(run).verdict == judged
     learned = run_outcome.of_reward(Quantities(run))
     summary = forecast_summary.of_run(run)

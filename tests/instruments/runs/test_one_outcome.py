@@ -17,9 +17,7 @@ from grposcope.core.run import Floats, Ints, Run
 from grposcope.instruments.diagnosis import answer as diagnosis_answer
 from grposcope.instruments.diagnosis import first_line, learning
 from grposcope.instruments.diagnosis import verdict as diagnosis
-from grposcope.instruments.runs import notebook
-from grposcope.instruments.runs import overview as overview_answer
-from grposcope.instruments.runs import run_lines as overview
+from grposcope.instruments.runs import notebook, overview, run_lines
 from grposcope.instruments.runs.compare import answer as compare
 from grposcope.lab.train import command as train_command
 from grposcope.lab.train.result import Totals
@@ -168,7 +166,7 @@ def record(folder: Path, reward: Floats, steps: Ints, held: Floats, se: float, n
 def texts(folder: Path, run: Run) -> dict[str, str]:
     """Who speaks of the run -> all that is said."""
     judged = diagnosis.verdict(run, diagnosis.findings_of(run))
-    top = overview_answer.top([run])
+    top = overview.top([run])
     diagnosed = diagnosis_answer.of_run(run, diagnosis.findings_of(run))
     found = {
         "verdict": str(judged),
@@ -176,7 +174,7 @@ def texts(folder: Path, run: Run) -> dict[str, str]:
         "page": "\n".join(top.paragraphs),
         "report --json": str(top.document[run.meta.name]["sentence"]),
         "notebook": notebook.text(run),
-        "runs": str(overview.of_run(run).verdict),
+        "runs": str(run_lines.of_run(run).verdict),
         "diagnose --json": str(diagnosed.document["verdict"]),
     }
     if np.isfinite(run.table["reward"]).sum() >= 30:
@@ -215,7 +213,7 @@ def check(folder: Path) -> str:
         assert learned.verdict in ("up", "none"), said["verdict"]
     if run_outcome.of_reward(Quantities(run)).direction == "up":
         assert "no learning" not in diagnosis.present_faults(diagnosis.findings_of(run)), said["verdict"]
-    table = overview_answer.top([run, run]).tables[0]
+    table = overview.top([run, run]).tables[0]
     cell = str(table.rows[0][table.header.index("change")])
     assert CELLS[cell.removeprefix("reward ")] == learned.verdict, (cell, said["verdict"])
     change = (learning.ends(run) or {}).get("change")

@@ -13,8 +13,7 @@ from asked import asked
 from places import ROOT
 
 from grposcope.cli import main
-from grposcope.instruments.runs import run_lines as overview
-from grposcope.instruments.runs import table
+from grposcope.instruments.runs import run_lines, table
 from grposcope.logs import Hints
 from grposcope.logs.find import find
 
@@ -51,7 +50,7 @@ def test_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {"run", "verdict", "held-out", "recipe"} <= set(lines[2].split())
     assert [one["name"] for one in document["runs"]] == ["deep/er/b", "deep/log #1.jsonl", "a"]
     rising = document["runs"][1]["curve"]
-    assert len(rising) == overview.POINTS
+    assert len(rising) == run_lines.POINTS
     assert rising[-1] - rising[0] == pytest.approx(0.48, abs=0.1)
 
 
@@ -101,7 +100,7 @@ def test_where_there_is_nothing(make, words: str, tmp_path: Path, capsys: pytest
 
 
 def test_small_curves() -> None:
-    curve = overview.small_curve(np.array([np.nan, 1.0, 2.0, np.inf, 4.0]))
+    curve = run_lines.small_curve(np.array([np.nan, 1.0, 2.0, np.inf, 4.0]))
     assert curve == (1.0, 2.0, 4.0)
 
 

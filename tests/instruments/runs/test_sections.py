@@ -18,10 +18,8 @@ from grposcope.core.text import percent
 from grposcope.instruments import FOLDERS
 from grposcope.instruments.diagnosis import answer as diagnosis
 from grposcope.instruments.group_size import dead_groups_answer as dead_groups
-from grposcope.instruments.runs import course as curves
-from grposcope.instruments.runs import overview, rollouts, timing
+from grposcope.instruments.runs import course, overview, rollouts, timing, timing_answer
 from grposcope.instruments.runs import settings as run_settings
-from grposcope.instruments.runs import timing_answer as time_answer
 from grposcope.instruments.runs.timing import REST
 from grposcope.logs import Run, read
 from grposcope.runs_page import document
@@ -75,7 +73,7 @@ def test_metrics_outside_the_vocabulary_are_drawn(made: Path, tmp_path: Path) ->
 
 
 def test_a_metric_that_never_changes_is_said_not_drawn(run: Run) -> None:
-    found = curves.policy([run])
+    found = course.policy([run])
     assert found is not None
     assert [figure.name for figure in found.figures] == ["kl_old", "entropy"]
     assert found.text == ["KL to the starting policy: not defined in this run."]
@@ -233,7 +231,7 @@ def test_rest_of_the_time_is_what_lies_between_rows(run: Run) -> None:
 def test_what_took_longest_comes_first(run: Run) -> None:
     seconds = timing.of_run(run).seconds
     name = max(seconds, key=lambda phase: seconds[phase])
-    (said,) = time_answer.answers([run], None)
+    (said,) = timing_answer.answers([run], None)
     share = percent(seconds[name] / sum(seconds.values()))
     assert said.sentence.lower().startswith(f"{name} took the largest part, {share} of ")
 
