@@ -103,12 +103,13 @@ class OffPolicyProbes(TrainerCallback):
         rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
         try:
             with probing.plain(model):
-                measured = offpolicy.measure(
-                    model, rollouts, step, max(rows // trainer.num_generations, 1), source,
-                    micro_batch=args.per_device_train_batch_size, temperature=args.temperature,
+                drawn, measured = offpolicy.measure(
+                    model, rollouts, step, micro_batch=args.per_device_train_batch_size, temperature=args.temperature,
                     own=own(args) if source == "sampler" else None, check=False,
                 )  # fmt: skip
-            probe_file.write(folder, measured)
+            prompts = max(rows // trainer.num_generations, 1)
+            probe = probe_file.OffPolicyProbe(step, prompts, source, drawn, measured.products, measured.norms)
+            probe_file.write(folder, probe)
         except Exception as error:
             self._failed(step, error)
 

@@ -533,9 +533,8 @@ def _measured(
         trainer._scope_objective,
         credit,
         trainer._scope_probes.prompts,
-        temperature=args.temperature,
+        args,
         learning_rate=float(groups[0]["lr"]),
-        seed=args.seed,
         check=(step - 1) // trainer._scope_probes.every % probing.CHECKED == 0,
     )
     for name, value in metrics.items():
