@@ -20,8 +20,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from grposcope.core.errors import UserError
 from grposcope.core.files import versioned_json, write_json
 from grposcope.core.text import visible
-from grposcope.engines.trl.scored import Scored
-from grposcope.engines.trl.together import say
+from grposcope.engines.trl.processes import say
+from grposcope.engines.trl.scored_batch import Scored
 from grposcope.lab.train.constrain import RunConstraints
 from grposcope.maths.constraints import LENGTH, Dual, parse_all
 

@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 
 from grposcope.core.errors import UserError
 from grposcope.engines.trl import probing
-from grposcope.engines.trl.together import say
+from grposcope.engines.trl.processes import say
 from grposcope.instruments import has
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths import corrections

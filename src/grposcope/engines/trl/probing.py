@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from grposcope.engines.trl import scored
+from grposcope.engines.trl import scored_batch
 from grposcope.instruments import has
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch, rows_of_groups
@@ -140,7 +140,7 @@ def components(
     normalized = getattr(trainer.args, "multi_objective_aggregation", "") == "normalize_then_sum"
     if objective.aggregation is None and normalized:
         objective = replace(objective, aggregation=Aggregation("normalize_then_sum"))
-    good = scored.scorable(every).nonzero()[:, 0][: len(measured.rewards)]
+    good = scored_batch.scorable(every).nonzero()[:, 0][: len(measured.rewards)]
     rows = rows_of_groups(good, every.groups[1])
     probe = probing.measure(step, every, objective, rewards, credit, penalties, measured.gram, rows)
     if probe is not None:

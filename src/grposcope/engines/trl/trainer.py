@@ -35,7 +35,7 @@ from grposcope.engines.trl import (
     group_moves,
     guard,
     probing,
-    scored,
+    scored_batch,
     settings,
     steering,
     verifying,
@@ -43,8 +43,8 @@ from grposcope.engines.trl import (
 from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.constraining import TrainerConstraints
 from grposcope.engines.trl.offpolicy import OffPolicyProbes
-from grposcope.engines.trl.scored import Scored
-from grposcope.engines.trl.together import anywhere, say
+from grposcope.engines.trl.processes import anywhere, say
+from grposcope.engines.trl.scored_batch import Scored
 from grposcope.instruments import has, needed
 from grposcope.lab import credit as credits
 from grposcope.lab.allocation import ChosenAllocator
@@ -301,7 +301,7 @@ def assigned(chosen: Chosen, objective: Objective, every: RolloutBatch) -> Tenso
 
     A group with a rollout that no reward function scored has nothing to compare, and gets 0 as a whole.
     """
-    good = scored.scorable(every).nonzero()[:, 0]
+    good = scored_batch.scorable(every).nonzero()[:, 0]
     outcome = chosen.source.whole
     given = torch.zeros(every.mask.shape[:1] if outcome else every.mask.shape, device=every.mask.device)
     if len(good):
@@ -430,10 +430,10 @@ def _rollouts(trainer: Any, out: dict[str, Any], batch: Scored) -> RolloutBatch:
     """The rollouts of all processes, with the rewards of their steps where those are needed."""
     tokenizer = _tokenizer(trainer)
     rewards = batch.total(trainer.reward_weights, trainer.num_generations)
-    own = scored.rollouts(out, rewards, batch, _ends(trainer, tokenizer), batch.parts(trainer.num_generations))
+    own = scored_batch.rollouts(out, rewards, batch, _ends(trainer, tokenizer), batch.parts(trainer.num_generations))
     if trainer._scope_steps is not None:
-        own = scored.labelled(own, batch, trainer._scope_steps, tokenizer)
-    return scored.of_all(own, trainer.accelerator, tokenizer.pad_token_id)
+        own = scored_batch.labelled(own, batch, trainer._scope_steps, tokenizer)
+    return scored_batch.of_all(own, trainer.accelerator, tokenizer.pad_token_id)
 
 
 def _tokenizer(trainer: Any) -> Any:
@@ -543,7 +543,7 @@ def _measured(
     trainer: Any, model: Any, step: int, every: RolloutBatch, given: Tensor
 ) -> tuple[Probe | None, RolloutBatch]:
     """The probe of a batch and its rollouts; the numbers go among the metrics of the step."""
-    good = scored.scorable(every).nonzero()[:, 0]
+    good = scored_batch.scorable(every).nonzero()[:, 0]
     rows = rows_of_groups(good, every.groups[1])
     some, credit = every.take(good), given[rows]
     if credit.dim() == 1:

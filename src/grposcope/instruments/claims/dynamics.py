@@ -9,7 +9,7 @@ import numpy as np
 from grposcope.instruments.bandit.bandit import Bandit
 from grposcope.instruments.claims import lags
 from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, PaperVerdict, Tell
-from grposcope.instruments.claims.enumerated import Array
+from grposcope.instruments.claims.enumerated_policy import Array
 from grposcope.instruments.forecast.fit import fit
 from grposcope.instruments.stability import refresh
 from grposcope.instruments.stability.oscillator import Oscillator
