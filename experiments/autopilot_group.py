@@ -2,7 +2,7 @@
 
 Claim    `--group auto` (moves of the group size by pooled probes and the planner, at equal rollouts a step) makes up
          for a group size that is bad from the start, and does no harm where the size is good.
-Command  python experiments/autopilot_group.py --out runs/group.jsonl            the second round, some 9 minutes of one core
+Command  python experiments/autopilot_group.py --out runs/group.jsonl            round 2, some 9 minutes of one core
          python experiments/autopilot_group.py --out runs/group.jsonl --report   the tables and the verdict
 Method   `tiny` on `arithmetic`, recipe grpo, 50 steps of 64 rollouts at 4e-4, seeds 0 … 7, the flag's own defaults (a
          move at most every 20 steps). Cells: G = 32 (2 prompts a batch) and the default G = 8 (8 prompts), each with

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grposcope.core.settings import Dialect, Settings
-from grposcope.instruments.lint.dialects import NEMO_RL, OWN, RLOO, SLIME, TRL, VERL
+from grposcope.instruments.lint.dialects import NEMO_RL, OPENRLHF, OPENRLHF_BEFORE, OWN, RLOO, SKYRL, SLIME, TRL, VERL
 from grposcope.lab.objectives import divergences
 from grposcope.signs import kl_gradient
 from grposcope.signs.kl_gradient import KlTerm
@@ -132,6 +132,24 @@ REWARD = {kl.IN_REWARD: True}
         (RLOO, {"num_generations": 4}, [KlTerm("k1", "reward")]),
         (SLIME, {"use_kl_loss": True, "kl_loss_coef": 0.01, "kl_loss_type": "k1"}, [KlTerm("k1")]),
         (SLIME, {"kl_loss_coef": 0.01, "kl_loss_type": "k1"}, []),
+        (SKYRL, {"generator.n_samples_per_prompt": 5}, [KlTerm("k3")]),
+        (SKYRL, {"trainer.algorithm.kl_estimator_type": "k1"}, [KlTerm("k1")]),
+        (SKYRL, {"trainer.algorithm.use_kl_loss": False}, []),
+        (SKYRL, {"trainer.algorithm.kl_estimator_type": "abs"}, []),
+        (
+            SKYRL,
+            {
+                "trainer.algorithm.kl_estimator_type": "k1",
+                "trainer.algorithm.use_kl_loss": False,
+                "trainer.algorithm.use_kl_in_reward": True,
+            },
+            [KlTerm("k1", "reward")],
+        ),
+        (OPENRLHF, {"algo.kl.use_loss": True, "algo.kl.init_coef": 1e-3}, [KlTerm("k1")]),
+        (OPENRLHF, {"algo.kl.use_loss": True, "algo.kl.estimator": "k2"}, [KlTerm("k2")]),
+        (OPENRLHF, {"algo.kl.init_coef": 1e-3}, [KlTerm("k1", "reward")]),
+        (OPENRLHF_BEFORE, {"use_kl_loss": True, "kl_estimator": "k3"}, [KlTerm("k3")]),
+        (OPENRLHF_BEFORE, {"use_kl_loss": True, "init_kl_coef": 0.0}, []),
         (OWN, {"kl": 0.01, "divergence": "k2"}, [KlTerm("k2")]),
         (OWN, {"kl": 0.01, "kl_weighted": True}, [KlTerm("k3", weighted=True)]),
         (NEMO_RL, {"loss_fn.reference_policy_kl_penalty": 0.01}, []),

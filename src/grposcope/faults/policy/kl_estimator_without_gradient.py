@@ -1,8 +1,9 @@
 """A KL penalty whose estimator is right as a value and has no gradient on average.
 
 What it is
-    k1, log π − log π_ref of the token that was drawn, in the loss: verl's and slime's kl_loss_type kl or k1. Its value
-    estimates the KL; its gradient is the score of the token, whose mean is 0.
+    k1, log π − log π_ref of the token that was drawn, in the loss: verl's and slime's kl_loss_type kl or k1, SkyRL's
+    kl_estimator_type k1, OpenRLHF's default where use_loss puts it there. Its value estimates the KL; its gradient is
+    the score of the token, whose mean is 0.
 How it shows
     The KL is logged, a coefficient is set, and the KL grows as it would without.
 What it does to the gradient
@@ -51,7 +52,8 @@ FAULT = Fault(
     rank=3.4,
     remedy="take k3 or k2 in the loss, or put the penalty into the reward",
     settings=SettingsCheck(
-        "kl estimator without gradient", settings, ("trl", "ms-swift", "verl", "slime", "grposcope"),
+        "kl estimator without gradient", settings,
+        ("trl", "ms-swift", "verl", "slime", "skyrl", "openrlhf", "grposcope"),
         "a KL penalty whose estimator has no gradient on average, and what others pull towards", ("warning",),
     ),
 )  # fmt: skip

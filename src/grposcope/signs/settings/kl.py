@@ -19,11 +19,18 @@ SOURCE = "https://verl.readthedocs.io/en/latest/algo/grpo.html; " + VALIDATE
 
 _LOSS_KIND, _REWARD_KIND = ACTOR + "kl_loss_type", "algorithm.kl_penalty"
 _WEIGHTED = "use_bias_correction_kl"
+_SKYRL = "trainer.algorithm."
+_OPENRLHF = ("algo.kl.estimator", "algo.kl.init_coef", "algo.kl.use_loss")
+_OPENRLHF_BEFORE = ("kl_estimator", "init_kl_coef", "use_kl_loss")
+"""Estimator, coefficient and switch into the loss, by the flags with dots and by those before 0.10."""
 
 
 def terms(settings: Settings) -> Iterator[KlTerm]:
     """The KL terms that are in force, as far as the settings name their estimator."""
-    readers = {"verl": _of_verl, "trl": _of_trl, "ms-swift": _of_trl, "slime": _of_slime, "grposcope": _of_own}
+    readers = {
+        "verl": _of_verl, "trl": _of_trl, "ms-swift": _of_trl, "slime": _of_slime, "skyrl": _of_skyrl,
+        "openrlhf": _of_openrlhf, "grposcope": _of_own,
+    }  # fmt: skip
     yield from readers.get(settings.dialect.name, _none)(settings)
 
 
@@ -52,6 +59,27 @@ def _of_slime(settings: Settings) -> Iterator[KlTerm]:
     estimator = kl_gradient.named(settings.get("kl_loss_type"))
     if settings.number("kl_loss_coef") and settings.on("use_kl_loss") and estimator:
         yield KlTerm(estimator, keys=("kl_loss_type", "kl_loss_coef"))
+
+
+def _of_skyrl(settings: Settings) -> Iterator[KlTerm]:
+    estimator = kl_gradient.named(settings.get(_SKYRL + "kl_estimator_type"))
+    if not estimator or not settings.number(_SKYRL + "kl_loss_coef"):
+        return
+    for switch, inside in (("use_kl_loss", "loss"), ("use_kl_in_reward", "reward")):
+        if settings.on(_SKYRL + switch):
+            yield KlTerm(estimator, inside, keys=(_SKYRL + "kl_estimator_type", _SKYRL + switch))
+
+
+def _of_openrlhf(settings: Settings) -> Iterator[KlTerm]:
+    """Of the flags with dots, and of those before 0.10; without the switch the term is a part of the reward."""
+    dotted = any(key.startswith("algo.") for key in settings.given)
+    kind, coefficient, switch = _OPENRLHF if dotted else _OPENRLHF_BEFORE
+    estimator = kl_gradient.named(settings.get(kind))
+    if settings.number(coefficient) and estimator and switch not in settings.opaque:
+        if settings.on(switch):
+            yield KlTerm(estimator, keys=(kind, switch))
+        elif not settings.partial:
+            yield KlTerm(estimator, "reward", keys=(kind,))
 
 
 def _of_own(settings: Settings) -> Iterator[KlTerm]:
