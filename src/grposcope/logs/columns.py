@@ -262,6 +262,10 @@ class RawLog:
     numbered: bool = False
 
 
+COMPUTED = "the metrics are computed from the rollouts, because the log has no others"
+"""Note on a log that is made of rollouts."""
+
+
 def log_of_groups(
     source: Path, engine: str, groups: Groups, rollouts: Mapping[int, tuple[Rollout, ...]], notes: list[str]
 ) -> RawLog:
@@ -296,7 +300,7 @@ def log_of_groups(
         rows,
         engine,
         canonical=True,
-        notes=[*notes, "the metrics are computed from the rollouts, because the log has no others"],
+        notes=[*notes, COMPUTED],
         measured={"group": int(sizes[0])} if (sizes == sizes[0]).all() else {},
         groups=groups,
         rollouts=rollouts,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -122,9 +123,21 @@ def _is_of_trl(row: Mapping[str, Any]) -> bool:
     return {"prompt", "completion", "advantage"} <= row.keys() and not ({"reward", "score", "rewards"} & row.keys())
 
 
+@lru_cache(64)
+def _columns(keys: tuple[str, ...]) -> list[tuple[str, list[str], Callable[[Any], bool] | None]]:
+    """Our columns that rows with these keys may have: with its names among them, and what its value must be."""
+    return [
+        (column, own, _FITS.get(column))
+        for column, names in NAMES.items()
+        if (own := [name for name in names if name in keys])
+    ]
+
+
 def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     """Our column -> its value, None where the row lacks it; names of two columns go by what is in them."""
-    values = {column: _value_of(row, column, names) for column, names in NAMES.items()}
+    values: dict[str, Any] = dict.fromkeys(NAMES)
+    for column, names, fits in _columns(tuple(row)):
+        values[column] = _value_of(row, names, fits)
     values |= _whose(row, values["group"], values["trajectory"], values["turn"])
     if isinstance(values["reward"], list) and _is_per_token(values["reward"], row):
         values["reward"] = math.fsum(values["reward"])
@@ -135,13 +148,11 @@ def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _value_of(row: Mapping[str, Any], column: str, names: Sequence[str]) -> Any:
-    """The first value that a row has under a name of a column and that may be of it; None where it has none."""
-    fits = _FITS.get(column)
+def _value_of(row: Mapping[str, Any], names: Sequence[str], fits: Callable[[Any], bool] | None) -> Any:
+    """The first value that a row has under names of a column and that may be of it, as `_columns` has them; else None."""
     for name in names:
-        value = row.get(name)
-        if value is not None and (fits is None or name not in _SHARED or fits(value)):
-            return value
+        if row[name] is not None and (fits is None or name not in _SHARED or fits(row[name])):
+            return row[name]
     return None
 
 

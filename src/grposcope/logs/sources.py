@@ -17,7 +17,7 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.files import nothing_there, unreadable
 from grposcope.core.run import Run
-from grposcope.logs import joined_files, measurement_folders, scopes
+from grposcope.logs import joined_files, measurement_folders, rollouts_beside, scopes
 from grposcope.logs.columns import RawLog
 from grposcope.logs.formats import FORMATS, csv, parquet
 from grposcope.logs.formats.kind import LogKind
@@ -93,8 +93,9 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def is_one_run(folder: Path) -> bool:
-    """Whether the logs in a folder look like parts of one run, by their beginnings."""
-    return bool(joined_files.parts_of_one_run(_log_files(folder)))
+    """Whether the logs in a folder look like parts of one run, by their beginnings, or are a log and its rollouts."""
+    files = _log_files(folder)
+    return bool(joined_files.parts_of_one_run(files)) or _with_rollouts(folder, files, Hints()) is not None
 
 
 def is_logger_folder(folder: Path) -> bool:
@@ -133,6 +134,8 @@ def _only_log(folder: Path, hints: Hints) -> Run:
     """The one log among the files of a folder."""
     files = _log_files(folder)
     if (run := _of_one_run(folder, files or _log_files_below(folder), hints)) is not None:
+        return run
+    if (run := _with_rollouts(folder, files, hints)) is not None:
         return run
     logs: list[tuple[Path, Run]] = []
     reasons: list[str] = []
@@ -185,6 +188,19 @@ def _of_one_run(folder: Path, files: Sequence[Path], hints: Hints) -> Run | None
         if parts
         else None
     )
+
+
+def _with_rollouts(folder: Path, files: Sequence[Path], hints: Hints) -> Run | None:
+    """The run of a log that lies alone beside the file of its rollouts; None where there are no such two."""
+    pair = rollouts_beside.log_and_rollouts(files)
+    if pair is None:
+        return None
+    try:
+        log, rollouts = (normalize(_read_file(LogFile(path), hints), hints) for path in pair)
+    except UserError:
+        return None
+    run = rollouts_beside.with_rollouts(log, rollouts)
+    return None if run is None else replace(run, meta=replace(run.meta, source=folder))
 
 
 def _read_file(file: LogFile, hints: Hints) -> RawLog:

@@ -30,6 +30,10 @@ UNNAMED = (
 """Note on files without ids of groups."""
 
 
+HELD = 2**26
+"""Bytes of a file up to which its rollouts stay in memory."""
+
+
 @dataclass(frozen=True)
 class WrittenFiles:
     """The files of an engine's rollouts: the path of each step, and what reads one, a rollout at a time.
@@ -44,22 +48,35 @@ class WrittenFiles:
     read: Callable[[Path], Iterator[Rollout]]
     sums: bool = False
     notes: list[str] = field(default_factory=list)
+    _held: dict[Path, list[Rollout]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def by_step(self) -> Mapping[int, Path]:
         """Step -> its path, in order of the steps."""
         if not isinstance(self.paths, Path):
             return self.paths
-        return dict.fromkeys(sorted({row.step for row in self.read(self.paths)}), self.paths)
+        return dict.fromkeys(sorted({row.step for row in self._rows(self.paths)}), self.paths)
 
     def rollouts(self) -> Iterator[Rollout]:
         """The rollouts of all files, in the order of the steps."""
         for path in (self.paths,) if isinstance(self.paths, Path) else dict.fromkeys(self.paths.values()):
-            yield from self.read(path)
+            yield from self._rows(path)
 
     def of_step(self, path: Path, step: int) -> tuple[Rollout, ...]:
         """The rollouts of a step in a file."""
-        return tuple(rollout for rollout in self.read(path) if rollout.step == step)
+        return tuple(rollout for rollout in self._rows(path) if rollout.step == step)
+
+    def _rows(self, path: Path) -> Iterable[Rollout]:
+        """The rollouts of a file. Those of the last file stay in memory unless it is large, so that a file of many
+        steps is read once and not at each."""
+        if path in self._held:
+            return self._held[path]
+        if _bytes_of(path) > HELD:
+            return self.read(path)
+        rows = list(self.read(path))
+        self._held.clear()
+        self._held[path] = rows
+        return rows
 
     def log(self, path: Path, notes: Iterable[str] = ()) -> RawLog:
         """A log whose metrics are made of the groups; UserError, with the line, for what does not fit."""
@@ -71,7 +88,7 @@ class WrittenFiles:
         members: dict[tuple[int, str], list[Rollout]] = {}
         where: dict[int, Path] = {}
         for path in (self.paths,) if isinstance(self.paths, Path) else dict.fromkeys(self.paths.values()):
-            for row in self.read(path):
+            for row in self._rows(path):
                 where.setdefault(row.step, path)
                 if row.group is None:
                     raise UserError(f'{row.where} has no group; add a column "group"')
@@ -134,6 +151,12 @@ class WrittenFiles:
             }  # which the text does not show
             made.append(replace(row, problem=name, prompt=text, completion=answer, index=count, **counts_of))
         return tuple(made)
+
+
+def _bytes_of(path: Path) -> int:
+    """The size of a file, or of all files of a folder."""
+    files = path.rglob("*") if path.is_dir() else (path,)
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _is_rewarded(row: Rollout) -> bool:
