@@ -149,7 +149,7 @@ def _values(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value_of(row: Mapping[str, Any], names: Sequence[str], fits: Callable[[Any], bool] | None) -> Any:
-    """The first value that a row has under names of a column and that may be of it, as `_columns` has them; else None."""
+    """The first value that a row has under names of a column and that may be of it, by `_columns`; else None."""
     for name in names:
         if row[name] is not None and (fits is None or name not in _SHARED or fits(row[name])):
             return row[name]
