@@ -35,7 +35,7 @@ FORMS = {
 
 
 @dataclass(frozen=True)
-class Waiting:
+class _Waiting:
     """Rollouts of the weights before `drawn` that are measured before step `at`."""
 
     rollouts: RolloutBatch
@@ -48,7 +48,7 @@ class OffPolicyProbes(TrainerCallback):
 
     def __init__(self, trainer: Any, prompts: int) -> None:
         self.trainer, self.prompts = trainer, prompts
-        self.waiting: Waiting | None = None
+        self.waiting: _Waiting | None = None
         self.said = False
 
     def fresh(self, step: int, every: RolloutBatch, out: Mapping[str, Tensor]) -> None:
@@ -76,7 +76,7 @@ class OffPolicyProbes(TrainerCallback):
         elif sampler is not None:
             self._measure(step, offpolicy.drawn_by(few, few.logp), "sampler")
         else:
-            self.waiting = Waiting(few, step - 1, at)
+            self.waiting = _Waiting(few, step - 1, at)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Measure a batch that waits for its last optimiser step."""
