@@ -19,7 +19,7 @@ from grposcope.core.metrics import LOGGED, METRICS, Metric
 from grposcope.faults import catalogue, pages
 from grposcope.instruments.lint.dialects import DIALECTS
 from grposcope.logs.trainers import DEFECTS, TRAINERS
-from grposcope.logs.trainers.held import HELD
+from grposcope.logs.trainers.held_version import HELD
 from grposcope.signs import words
 
 HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from grposcope import aliases
-from grposcope.core import shown
+from grposcope.core import display
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
@@ -45,7 +45,7 @@ PACKAGES = ("diagnosis", "dynamics", "engines", "geometry", "lint", "objectives"
 
 aliases.install()
 
-shown.DRAWS |= {
+display.DRAWS |= {
     "Run": ("grposcope.instruments.runs.notebook", "card"),
     "Answer": ("grposcope.instruments.runs.notebook", "of_answer"),
     "Finding": ("grposcope.instruments.runs.notebook", "of_finding"),

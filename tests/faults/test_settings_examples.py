@@ -11,7 +11,7 @@ from fault_settings import examples
 from grposcope.core.settings import Settings
 from grposcope.faults import catalogue
 from grposcope.faults.judge_settings import lint
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.instruments.lint.dialects import DIALECTS, TRL
 
 TOY = '''"""A toy.

@@ -26,10 +26,10 @@ BRANCHING = f"functions with over {MOST_BRANCHES} branches"
 VAGUE = "fillers among bound names, %"
 
 LIMITS: Mapping[str, float] = {
-    "public names": 2689,
+    "public names": 2683,
     "classes with fields": 465,
-    WIDE: 7,
-    BRANCHING: 19,
+    WIDE: 1,  # GRPOscopeTrainer, whose keywords users write
+    BRANCHING: 0,
     VAGUE: 1.5,
     "rooms that import each other": 0,
     "folders of instruments": 15,

@@ -13,7 +13,7 @@ from asked import asked
 
 from grposcope.core.rollouts import Rollout
 from grposcope.maths import sign_flips
-from grposcope.signs.texts.between import FEW, between
+from grposcope.signs.texts.text_differences import FEW, between
 
 SMALL = {"steps": 30, "prompts": 4, "problems": 40, "onset": 12}
 

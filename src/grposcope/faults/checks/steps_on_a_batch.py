@@ -12,7 +12,7 @@ from grposcope.core.fault import SettingsCheck
 from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import number
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.instruments import has
 from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
 from grposcope.signs.settings.recipe import interval

@@ -8,7 +8,7 @@ import numpy as np
 
 from grposcope.instruments.claims import lags
 from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, PaperVerdict, Tell
-from grposcope.instruments.claims.enumerated import Array
+from grposcope.instruments.claims.enumerated_policy import Array
 from grposcope.instruments.dynamics import refresh
 from grposcope.instruments.dynamics.bandit import Bandit
 from grposcope.instruments.dynamics.fit import fit

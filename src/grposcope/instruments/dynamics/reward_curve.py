@@ -14,7 +14,7 @@ from scipy.fft import dct
 
 from grposcope.core.errors import UserError
 from grposcope.maths.timeseries.noise import Array, residual_variances, robust_spread
-from grposcope.maths.timeseries.running import running_median
+from grposcope.maths.timeseries.running_median import running_median
 
 LEAST = 10
 """Points that a fit needs at least."""

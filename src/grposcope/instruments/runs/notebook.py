@@ -1,7 +1,7 @@
 """How runs, answers and findings show themselves in a notebook: the verdict, numbers, tables, and curves as pictures.
 
-`core.shown` asks for these, so that a `Run` knows nothing of pages. What comes from the run is escaped, and curves are
-pictures, so that no script and no style of a log reaches the notebook.
+`core.display` asks for these, so that a `Run` knows nothing of pages. What comes from the run is escaped, and curves
+are pictures, so that no script and no style of a log reaches the notebook.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from grposcope.core.answer import Table
 from grposcope.core.run import Run
 from grposcope.core.text import brief, number, percent
 from grposcope.signs.texts import phrases, sample
-from grposcope.signs.texts.between import FEW, TextDifference, TextsBetween, between
 from grposcope.signs.texts.habits import LEVEL
+from grposcope.signs.texts.text_differences import FEW, TextDifference, TextsBetween, between
 
 
 @dataclass(frozen=True)

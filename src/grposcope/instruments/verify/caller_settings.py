@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from grposcope.signs.rollouts import stated as settings
+from grposcope.signs.rollouts import pipeline_settings as settings
 from grposcope.signs.rollouts import stated_loss
 from grposcope.signs.rollouts.evidence import Stated
 from grposcope.signs.rollouts.stated_loss import StatedLoss

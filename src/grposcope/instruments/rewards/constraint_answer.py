@@ -11,7 +11,7 @@ import numpy as np
 from grposcope.core.answer import Answer, DrawnLater, Figure, Table, Word
 from grposcope.core.run import Floats, Run
 from grposcope.core.text import listed, number, visible
-from grposcope.instruments.rewards import found, moving
+from grposcope.instruments.rewards import found, gradient_answer
 from grposcope.maths.intervals import Z
 
 PREFIX = "constraint/"
@@ -112,9 +112,9 @@ def section(runs: Sequence[Run]) -> Answer | None:
         "Do the constraints hold?",
         word,
         sentence,
-        text=moving.notes(moved),
+        text=gradient_answer.notes(moved),
         do="raise dual_rate, or start from a policy that is closer to the limit" if broken else "",
-        tables=[table, *moving.tables(moved)],
+        tables=[table, *gradient_answer.tables(moved)],
         figures=DrawnLater(lambda: _figures(runs, held)),
         document={one.text: {**vars(one), "word": one.word} for one in held},
     )
