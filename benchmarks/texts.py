@@ -1,6 +1,6 @@
 """What `grposcope texts` finds in made-up trainings: false alarms, exploits named and dated, power, cost.
 
-    python benchmarks/texts.py nulls|exploits|power|cost|looks [--runs N]
+    python benchmarks/texts.py nulls|exploits|power|cost|looks|screens [--runs N]
     python benchmarks/texts.py real --places ROLLOUTS … [--runs N]
 
 Rule, written before the first run. All parts use the thresholds of the package, for power and for false alarms, and
@@ -27,14 +27,17 @@ Rates have 95 % Wilson intervals. The last line is JSON.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import resource
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -42,6 +45,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 import written_texts
 
+from grposcope import cli
 from grposcope.core.rollouts import Rollout
 from grposcope.maths import group_steps, within_groups
 from grposcope.maths.intervals import wilson
@@ -50,6 +54,9 @@ from grposcope.signs.texts.habits import LEVEL
 from grposcope.watch.text_looks import TextLooks
 
 FIRST_SEED = 20_000
+LATE = 60
+"""Characters of a text that the table of first screens shows, its last ones."""
+
 SMALL: dict[str, Any] = {"steps": 40, "prompts": 4, "group": 8}
 
 
@@ -247,8 +254,38 @@ def _alarms(rows: Sequence[Rollout]) -> dict[str, int]:
     return first
 
 
+def screens(runs: int) -> dict[str, Any]:
+    """What the texts of each loophole do, from step 20 on, beside the first lines of `texts` and of `diagnose`."""
+    del runs
+    lines = {}
+    for place, (name, loophole) in enumerate(written_texts.LOOPHOLES.items()):
+        rows = written_texts.rollouts(loophole, FIRST_SEED + 900 + place, onset=20, truth=False, **SMALL)
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "rollouts.jsonl"
+            path.write_text("".join(json.dumps(_plain(row)) + "\n" for row in rows))
+            lines[name] = [_printed([command, str(path)])[0] for command in ("texts", "diagnose")]
+        example = str(rows[-1].completion).replace("\n", "⏎").replace("|", "\\|") or "nothing"
+        example = example if len(example) <= LATE else f"… {example[-LATE:]}"
+        print(f"| {name} | {example} | {' | '.join(lines[name])} |", flush=True)
+    return lines
+
+
+def _plain(row: Rollout) -> dict[str, Any]:
+    """A rollout as anybody's pipeline would write it."""
+    names = ("step", "group", "prompt", "completion", "reward")
+    return {name: getattr(row, name) for name in names}
+
+
+def _printed(words: list[str]) -> list[str]:
+    """The lines that a command prints."""
+    with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
+        cli.main(words)
+    return printed.getvalue().splitlines()
+
+
 PARTS: dict[str, tuple[Callable[..., dict[str, Any]], int]] = {
     "looks": (looks, 60),
+    "screens": (screens, 1),
     "real": (real, 300),
     "nulls": (nulls, 300),
     "exploits": (caused, 8),

@@ -26,7 +26,7 @@ def main() -> None:
     import torch
 
     from grposcope.core.estimate import Estimate
-    from grposcope.core.named import Widths
+    from grposcope.core.named_settings import Widths
     from grposcope.lab import policies, tasks
     from grposcope.lab.credit.trees import filling, generated
     from grposcope.lab.sampling.sampler import Sampling, sample

@@ -12,9 +12,9 @@ Families Eight that were not trained on and that `tiny` partly solves: larger re
          (largest=12, 20), another operator (+-*, -*), one operator only (+, -). Two and four steps it solves in 1 to
          2 % of cases, and reasoning-gym's prompts have words that its vocabulary lacks: left out. 150 held-out problems
          × 2 completions each, the same problems and random numbers for all models; and the family trained on.
-Test     Differences of pass@1 between two G, seeds and problems crossed (`instruments.evaluation.crossed`). Equivalence
-by two one-sided
-         tests with a margin of 5 points; Holm over the 24 comparisons (eight families, three pairs of G).
+Test     Differences of pass@1 between two G, seeds and problems crossed (`instruments.evaluation.crossed_means`).
+         Equivalence by two one-sided tests with a margin of 5 points; Holm over the 24 comparisons (eight families,
+         three pairs of G).
 Verdict  The claim holds jointly if all 24 comparisons are equivalent at 5 % each (intersection-union: no correction);
          it does not hold if a family differs (Holm p < 0.05, two-sided); else cannot tell. By family: equivalent if the
          three pairs are, by Holm. "holds" and "does not hold" need 8 seeds, else "seen".
@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from grposcope.core.files import dumps
-from grposcope.instruments.evaluation import crossed
+from grposcope.instruments.evaluation import crossed_means
 from grposcope.instruments.evaluation import record as evaluation
 from grposcope.instruments.evaluation.evaluate_models import draw, find_task
 from grposcope.instruments.evaluation.record import EvaluationPlan, EvaluationView
@@ -92,7 +92,7 @@ def scores(name: str, model: str, out: Path, plan: EvaluationPlan) -> dict[str, 
     return {task: np.array([row.right / len(row.completions) for row in some]) for (_, task), some in rows.items()}
 
 
-def equivalence(found: crossed.CrossedMean) -> float:
+def equivalence(found: crossed_means.CrossedMean) -> float:
     """p of two one-sided tests that a difference lies within the margin."""
     if not found.se > 0:
         return float(abs(found.value) >= MARGIN)
@@ -127,7 +127,7 @@ def report(table: dict[tuple[int, int], dict[str, NDArray]], start: dict[str, ND
         return f"cannot tell: {len(seeds)} seeds have all three group sizes", seeds
     arms = {task: {g: np.stack([table[g, s][task] for s in seeds]) for g in GROUPS} for task in start}
     pairs = list(itertools.combinations(GROUPS, 2))
-    rows = [(task, a, b, crossed.difference(arms[task][a], arms[task][b]))
+    rows = [(task, a, b, crossed_means.difference(arms[task][a], arms[task][b]))
             for task in (TRAINED, *FAMILIES) for a, b in pairs]  # fmt: skip
     tested = rows[len(pairs) :]
     same, apart = holm([equivalence(d) for *_, d in tested]), holm([d.p for *_, d in tested])

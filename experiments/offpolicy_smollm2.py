@@ -39,7 +39,7 @@ from geometry_smollm2 import Sums
 from scipy.special import ndtr
 
 from grposcope.core.files import write_json
-from grposcope.instruments.offpolicy import distance, error, estimates, kept
+from grposcope.instruments.offpolicy import distance, error, estimates, kept_weight
 from grposcope.lab import policies
 from grposcope.lab.objectives import corrections as on_batches
 from grposcope.lab.objectives import recipes
@@ -134,7 +134,7 @@ def mismatch(policy: Policy, rollouts: RolloutBatch) -> dict[str, Any]:
         some = Ratios.of([parts[i][:length] for i in long])
         _, numbers = np.unique(prompts[long], return_inverse=True)
         beginnings[length] = {"completions": len(long), "form": closed_forms(spread, length)} | {
-            name: asdict(kept.of(named(name), some, numbers).weight) for name in KEPT
+            name: asdict(kept_weight.of(named(name), some, numbers).weight) for name in KEPT
         }
     return {"tokens": len(ratios.log), "spread": spread, "distance": asdict(far), "beginnings": beginnings}
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from grposcope.faults.catalogue import faults
+from grposcope.instruments.diagnosis import diagnose
+from grposcope.logs import read
 
 ROOT = Path(__file__).parents[1]
 GALLERY: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "failures.py"))
@@ -26,16 +28,14 @@ def test_every_fault_of_a_log_has_a_run_and_a_small_picture() -> None:
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_every_fault_is_named_on_the_run_that_has_it_and_not_on_the_healthy_one(tmp_path: Path, name: str) -> None:
+def test_every_fault_is_named_on_the_run_that_has_it(tmp_path: Path, name: str) -> None:
     GALLERY["named"](tmp_path / "faulty", name)
-    with pytest.raises(SystemExit, match="is not named"):
-        GALLERY["named"](tmp_path / "healthy", name, "healthy")
 
 
-def test_a_healthy_run_has_no_failure(tmp_path: Path) -> None:
+def test_none_is_named_on_the_healthy_run(tmp_path: Path) -> None:
     """The same columns without any change: only then is a finding due to its change."""
-    from grposcope.instruments.diagnosis import diagnose
-    from grposcope.logs import read
-
     run = read(GALLERY["record"](tmp_path, "healthy"))
-    assert not [finding.fault for finding in diagnose(run) if finding.status == "present" and finding.grade != "note"]
+    present = [finding for finding in diagnose(run) if finding.status == "present"]
+    assert not [finding.fault for finding in present if finding.grade != "note" or finding.fault in SHOWN]
+    with pytest.raises(SystemExit, match="is not named"):
+        GALLERY["named"](tmp_path / "healthy", SHOWN[0], "healthy")

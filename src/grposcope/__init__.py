@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from grposcope import aliases
-from grposcope.core import shown
+from grposcope.core import display
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
@@ -45,11 +45,11 @@ PACKAGES = ("diagnosis", "dynamics", "engines", "geometry", "lint", "objectives"
 
 aliases.install()
 
-shown.DRAWS |= {
-    "Run": ("grposcope.instruments.overview.notebook", "card"),
-    "Answer": ("grposcope.instruments.overview.notebook", "of_answer"),
-    "Finding": ("grposcope.instruments.overview.notebook", "of_finding"),
-    "picture": ("grposcope.instruments.overview.notebook", "picture"),
+display.DRAWS |= {
+    "Run": ("grposcope.instruments.runs.notebook", "card"),
+    "Answer": ("grposcope.instruments.runs.notebook", "of_answer"),
+    "Finding": ("grposcope.instruments.runs.notebook", "of_finding"),
+    "picture": ("grposcope.instruments.runs.notebook", "picture"),
     "Figure": ("grposcope.render.charts", "chart"),
 }
 
@@ -68,7 +68,7 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext grposcope`: runs show themselves in the notebook, as `instruments.overview.notebook` draws them."""
-    from grposcope.instruments.overview import notebook
+    """`%load_ext grposcope`: runs show themselves in the notebook, as `instruments.runs.notebook` draws them."""
+    from grposcope.instruments.runs import notebook
 
     notebook.register(shell)

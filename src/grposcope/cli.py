@@ -26,7 +26,7 @@ from grposcope import __version__, instruments
 from grposcope.commands import generic, known, listing
 from grposcope.commands.flags import FlagParser
 from grposcope.commands.output import silence
-from grposcope.core.deferred import deferred
+from grposcope.core.deferred_imports import deferred
 from grposcope.core.errors import UserError, lost_device
 from grposcope.core.installing import install
 from grposcope.core.instrument import Command, Instrument

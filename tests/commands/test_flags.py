@@ -11,7 +11,7 @@ import pytest
 from grposcope.cli import SLOW, main, parser
 from grposcope.commands import known
 from grposcope.commands.flags import FlagParser
-from grposcope.core.deferred import deferred
+from grposcope.core.deferred_imports import deferred
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:

@@ -24,7 +24,7 @@ import pytest
 
 from grposcope.core.run import Floats
 from grposcope.logs.trainers import TRAINERS
-from grposcope.logs.trainers.held import HELD
+from grposcope.logs.trainers.held_version import HELD
 from grposcope.logs.trainers.trainer import Trainer
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ import pytest
 
 from grposcope.core.settings import Settings
 from grposcope.faults.judge_settings import lint, word
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.faults.pipeline import misspelt_setting
 from grposcope.instruments.lint.dialects import RLOO, TRL
 

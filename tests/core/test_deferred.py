@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from grposcope.core.deferred import DeferredModule, DeferredName, deferred
+from grposcope.core.deferred_imports import DeferredModule, DeferredName, deferred
 
 USER = """
 import heavy

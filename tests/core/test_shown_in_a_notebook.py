@@ -13,7 +13,7 @@ from places import ROOT
 
 import grposcope
 from grposcope import Run, UserError, diagnose, read, runs_page
-from grposcope.core import shown
+from grposcope.core import display
 from grposcope.core.answer import Answer, Table
 
 PACKAGES = ("objectives", "geometry", "ustat", "dynamics", "tasks", "training", "runs", "diagnosis", "engines.trl")
@@ -62,7 +62,7 @@ def test_text_of_a_run_is_text() -> None:
 
 
 def test_without_the_part_that_draws_nothing_is_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(shown.DRAWS, "Run", ("grposcope.instruments.none", "card"))
+    monkeypatch.setitem(display.DRAWS, "Run", ("grposcope.instruments.none", "card"))
     assert run._repr_html_() is None
 
 

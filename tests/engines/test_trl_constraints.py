@@ -19,7 +19,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import write_json
 from grposcope.engines.trl import GRPOscopeTrainer
 from grposcope.engines.trl.constraining import CHECKPOINT, TrainerConstraints
-from grposcope.engines.trl.scored import Scored
+from grposcope.engines.trl.scored_batch import Scored
 from grposcope.instruments.rewards import source
 from grposcope.lab.objectives import several
 from grposcope.lab.rollout_batch import RolloutBatch

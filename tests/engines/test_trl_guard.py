@@ -16,8 +16,8 @@ pytest.importorskip("datasets")
 
 from engines import tiny_trl
 from grposcope.core.errors import UserError
-from grposcope.engines.trl import GRPOscopeMixin, GRPOscopeTrainer, guard, probing, scored
-from grposcope.engines.trl.scored import Scored
+from grposcope.engines.trl import GRPOscopeMixin, GRPOscopeTrainer, guard, probing, scored_batch
+from grposcope.engines.trl.scored_batch import Scored
 from grposcope.lab.credit import SOURCES, chosen
 
 
@@ -209,7 +209,7 @@ def own() -> Any:
         "completion_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
     }
     batch = Scored(torch.ones(2, 1), [{"prompt": "x"}] * 2, ["x"] * 2, ["abc\ndef", "gg"], [[1, 2, 3, 0], [4, 4, 0]])
-    return scored.rollouts(out, torch.tensor([[1.0, 0.0]]).double(), batch, {0}), batch
+    return scored_batch.rollouts(out, torch.tensor([[1.0, 0.0]]).double(), batch, {0}), batch
 
 
 def test_a_step_is_on_the_token_that_closes_it() -> None:
@@ -219,13 +219,13 @@ def test_a_step_is_on_the_token_that_closes_it() -> None:
         return [[(4, 1.0), (5, 0.5), (7, 0.25)], [(3, 2.0)]]
 
     rollouts, batch = own()
-    labelled = scored.labelled(rollouts, batch, rated, Pieces())
+    labelled = scored_batch.labelled(rollouts, batch, rated, Pieces())
     assert labelled.token_annotations["step_rewards"].tolist() == [[0, 1.0, 0.75, 0], [0, 0, 2.0, 0]]
     ends = labelled.token_annotations["step_ends"]
     assert ends.int().tolist() == [[0, 1, 1, 0], [0, 0, 1, 0]]
     assert labelled.truncated.tolist() == [False, False]
     chat = replace(batch, completions=[[{"role": "assistant", "content": text}] for text in batch.completions])
-    assert torch.equal(scored.labelled(rollouts, chat, rated, Pieces()).token_annotations["step_ends"], ends)
+    assert torch.equal(scored_batch.labelled(rollouts, chat, rated, Pieces()).token_annotations["step_ends"], ends)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_step_rewards_of_another_form_are_named(answer: Any, words: str) -> None
 
     rollouts, batch = own()
     with pytest.raises(UserError) as said:
-        scored.labelled(rollouts, batch, wrong, Pieces())
+        scored_batch.labelled(rollouts, batch, wrong, Pieces())
     assert words in str(said.value)
 
 
@@ -250,10 +250,10 @@ def test_a_message_that_is_not_the_text_is_refused() -> None:
     rollouts, batch = own()
     other = replace(batch, completions=[[{"role": "assistant", "content": "thought"}]] * 2)
     with pytest.raises(UserError, match="differs from the text that was sampled"):
-        scored.labelled(rollouts, other, lambda **_: [[(1, 1.0)]] * 2, Pieces())
+        scored_batch.labelled(rollouts, other, lambda **_: [[(1, 1.0)]] * 2, Pieces())
     two = replace(batch, completions=[[{"role": "a", "content": "x"}] * 2] * 2)
     with pytest.raises(UserError, match="2 messages"):
-        scored.labelled(rollouts, two, lambda **_: [[(1, 1.0)]] * 2, Pieces())
+        scored_batch.labelled(rollouts, two, lambda **_: [[(1, 1.0)]] * 2, Pieces())
 
 
 def test_rewards_are_summed_as_trl_does() -> None:

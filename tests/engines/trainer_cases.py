@@ -21,7 +21,7 @@ from rank_cases import differences
 from engines import tiny_trl
 from grposcope.engines import distributed
 from grposcope.engines.trl import GRPOscopeTrainer
-from grposcope.instruments.gradient import apart, layers
+from grposcope.instruments.gradient import layers, without_hook
 from grposcope.instruments.gradient import probe as probes
 
 SIZE = {"per_device_train_batch_size": 6, "num_generations": 4, "max_completion_length": 6, "loss_type": "grpo"}
@@ -60,7 +60,7 @@ def trained(folder: Path, options: dict[str, Any], every: int) -> dict[str, Any]
     torch.manual_seed(5 + dist.get_rank())
     trainer.train()
     model = trainer.accelerator.unwrap_model(trainer.model)
-    bits = b"".join(p.detach().to_local().numpy().tobytes() if apart.spread(p) else p.detach().numpy().tobytes()
+    bits = b"".join(p.detach().to_local().numpy().tobytes() if without_hook.spread(p) else p.detach().numpy().tobytes()
                     for p in model.parameters())  # fmt: skip
     return {
         "weights": hashlib.sha256(bits).hexdigest(),
@@ -74,7 +74,7 @@ def whole_copy(model: Any) -> Any:
     """A model of its own with all the weights, on this rank alone; draws no random numbers that others would miss."""
     with torch.random.fork_rng():
         alone = type(model)(model.config)
-    alone.load_state_dict({name: apart.whole(p.detach()) for name, p in model.state_dict().items()})
+    alone.load_state_dict({name: without_hook.whole(p.detach()) for name, p in model.state_dict().items()})
     return alone.train(model.training)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.judge_settings import lint
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.instruments.lint.dialects import SKYRL, SLIME, TRL, VERL
 
 TURNS, LOSS = "actor_rollout_ref.rollout.multi_turn.", "actor_rollout_ref.actor.loss_agg_mode"

@@ -8,7 +8,7 @@ import synthetic_series as made
 
 from grposcope.core.finding import Finding
 from grposcope.faults.judge import diagnose
-from grposcope.signs.lasting import begins
+from grposcope.signs.lasting_state import begins
 from grposcope.signs.quantities import SHORT
 
 Columns = dict[str, np.ndarray]

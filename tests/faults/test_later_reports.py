@@ -14,7 +14,7 @@ from test_reported_kinds import N, Row, false_claims, log, present, rows
 
 from grposcope.core.settings import Settings
 from grposcope.faults.judge_settings import lint
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.instruments.lint.dialects import MS_SWIFT, NEMO_RL, TRL, VERL
 from grposcope.logs import read
 

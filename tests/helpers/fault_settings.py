@@ -13,9 +13,9 @@ import reward_rows
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Groups, Meta, Reading, Run, no_evaluations
 from grposcope.core.settings import Dialect, Settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
+from grposcope.instruments.dynamics.stability import UpdateRule
 from grposcope.instruments.lint.dialects import NEMO_RL, SKYRL, SLIME, TRL, VERL
-from grposcope.instruments.stability.stability import UpdateRule
 from grposcope.logs import read
 from grposcope.logs.trainers import DEFECTS
 

@@ -14,7 +14,7 @@ from trainer_logs import trainer_state, trl_row
 from grposcope.core.finding import Finding
 from grposcope.core.run import Run
 from grposcope.faults.judge_settings import lint
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.instruments.lint import read as lint_read
 from grposcope.logs import read
 from grposcope.logs.trainers import DEFECTS, TRAINERS

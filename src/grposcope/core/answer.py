@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from grposcope.core import shown
+from grposcope.core import display
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import plain, printable, visible
@@ -88,12 +88,12 @@ class Figure:
 
     def chart(self) -> alt.LayerChart:
         """The figure as a chart of Altair, to be shown in a notebook, changed or saved; colours of the light theme."""
-        chart: alt.LayerChart = shown.drawn("Figure", self)
+        chart: alt.LayerChart = display.drawn("Figure", self)
         return chart
 
     def _repr_html_(self) -> str | None:
         """The figure as a notebook shows it: a picture."""
-        html: str | None = shown.drawn("picture", self)
+        html: str | None = display.drawn("picture", self)
         return html
 
 
@@ -159,7 +159,7 @@ class Answer:
 
     def _repr_html_(self) -> str | None:
         """The answer as a notebook shows it: what is said, its numbers, tables and first charts."""
-        html: str | None = shown.drawn("Answer", self)
+        html: str | None = display.drawn("Answer", self)
         return html
 
     def to_pandas(self, table: int | str = 0) -> pd.DataFrame:
@@ -174,9 +174,9 @@ class Answer:
             raise UserError(f"the answer {self.name} has no table {table!r}; its tables: {options}")
         chosen = self.tables[index]
         columns = list(zip(*chosen.rows, strict=True)) or [()] * len(chosen.header)
-        return shown.frame(
+        return display.frame(
             {
-                name or f"column {i + 1}": shown.numbers(column)
+                name or f"column {i + 1}": display.numbers(column)
                 for i, (name, column) in enumerate(zip(chosen.header, columns, strict=True))
             }
         )

@@ -41,7 +41,7 @@ class LogTest:
 class SettingsCheck:
     """How settings show a fault before a run.
 
-    fault: as in LogTest. check: of the settings and of what is known beside them (`faults.known`), yields what it
+    fault: as in LogTest. check: of the settings and of what is known beside them (`faults.known_task`), yields what it
     found, or what it would need to know; nothing where the fault is not there. trainers: names of the engines whose
     settings it reads. finds: what it looks for, in words. grades: those that its findings may have. source: where it is
     not those of the fault's page.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grposcope.core import shown
+from grposcope.core import display
 from grposcope.core.errors import UserError
 from grposcope.core.text import visible
 
@@ -141,7 +141,7 @@ class Finding:
 
     def _repr_html_(self) -> str | None:
         """The finding as a notebook shows it."""
-        html: str | None = shown.drawn("Finding", self)
+        html: str | None = display.drawn("Finding", self)
         return html
 
     def __repr__(self) -> str:

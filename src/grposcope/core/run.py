@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from grposcope.core import shown
+from grposcope.core import display
 from grposcope.core.not_finite import not_finite
 from grposcope.core.rollouts import Bools as Bools
 from grposcope.core.rollouts import Floats as Floats
@@ -282,7 +282,7 @@ class Run:
 
     def _repr_html_(self) -> str | None:
         """The run as a notebook shows it: its verdict, a few numbers and the curve of its reward."""
-        html: str | None = shown.drawn("Run", self)
+        html: str | None = display.drawn("Run", self)
         return html
 
     def to_pandas(self) -> pd.DataFrame:
@@ -290,7 +290,7 @@ class Run:
 
         UserError where pandas is not installed.
         """
-        return shown.frame(self.table).set_index("step")
+        return display.frame(self.table).set_index("step")
 
     @property
     def steps(self) -> int:

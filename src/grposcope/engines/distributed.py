@@ -27,8 +27,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from grposcope.core.errors import UserError
 from grposcope.engines.processes import Processes
-from grposcope.instruments.gradient import apart
 from grposcope.instruments.gradient import probe as of_one_process
+from grposcope.instruments.gradient import without_hook
 from grposcope.instruments.gradient.backward import Refusal
 from grposcope.instruments.gradient.probe import Probe
 from grposcope.lab.objectives import Objective
@@ -158,7 +158,7 @@ def bare(model: Any) -> Any:
     parts = sharded(model)
     for module in parts:
         module.reshard()
-    if not parts and any(apart.spread(p) for p in model.parameters()):
+    if not parts and any(without_hook.spread(p) for p in model.parameters()):
         raise Refusal(
             "the model's layers are computed by several processes together (tensor parallelism), which a probe does "
             "not support; replicate the model, or shard it with FSDP2"

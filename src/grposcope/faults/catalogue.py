@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from grposcope.core.errors import UserError
 from grposcope.core.fault import Fault, LogTest, Proof, SettingsCheck
-from grposcope.core.named import nearest
+from grposcope.core.named_settings import nearest
 from grposcope.signs.rollouts.claims import texts
 
 FAMILIES = ("reward", "groups", "length", "agents", "policy", "update", "sampler", "pipeline", "record")

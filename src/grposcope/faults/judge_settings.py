@@ -12,7 +12,7 @@ from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.faults import catalogue, pages
 from grposcope.faults.judge import in_order
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 
 UNREAD = "none of the settings concerned could be read"
 """Why a fault cannot be told where settings may be given elsewhere."""

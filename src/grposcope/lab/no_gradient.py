@@ -1,7 +1,7 @@
 """Functions that keep no graph: `torch.no_grad` and `torch.inference_mode` as decorators that need no torch to be read.
 
 `@torch.no_grad()` asks torch for something while a module is imported; the modules behind a command's flags must not,
-so that a wrong flag is told before torch is there (`core.deferred`).
+so that a wrong flag is told before torch is there (`core.deferred_imports`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -137,29 +137,46 @@ def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     """Our column -> its value, None where the row lacks it; names of two columns go by what is in them."""
     values: dict[str, Any] = dict.fromkeys(NAMES)
     for column, names, fits in _columns(tuple(row)):
-        present = (row[name] for name in names if row[name] is not None
-                   and (fits is None or name not in _SHARED or fits(row[name])))  # fmt: skip
-        values[column] = next(present, None)
-    if row.get("uid") is not None and row["uid"] is values["group"]:
-        if values["trajectory"] is None:
-            values["trajectory"], values["turn"] = trajectory_of(str(values["group"]))
-        values["group"] = group_of(str(values["group"]))
-    elif values["group"] is None and isinstance(values["trajectory"], Mapping):
-        values["group"] = values["trajectory"].get("instance_id")
-    if values["turn"] is None and values["trajectory"] is row.get("rollout_id"):
-        values["trajectory"] = None
+        values[column] = _value_of(row, names, fits)
+    values |= _whose(row, values["group"], values["trajectory"], values["turn"])
     if isinstance(values["reward"], list) and _is_per_token(values["reward"], row):
         values["reward"] = math.fsum(values["reward"])
     of_all = row.get("token_ids")
     if of_all is not None and values["prompt_ids"] is None and values["completion_ids"] is of_all:
         values["sequence_ids"], values["completion_ids"] = values["completion_ids"], None
-    if values["rewards"] is None and (_is_of_verl(row) or _is_of_trl(row)):
-        values["rewards"] = {
-            name: own for name, own in row.items() if name not in _NO_REWARDS and isinstance(own, int | float)
-        }
-    elif not isinstance(row.get("rewards"), Mapping) and values["rewards"]:
-        values["rewards"] = {name: own for name, own in values["rewards"].items() if isinstance(own, int | float)}
+    values["rewards"] = _by_function(row, values["rewards"])
     return values
+
+
+def _value_of(row: Mapping[str, Any], names: Sequence[str], fits: Callable[[Any], bool] | None) -> Any:
+    """The first value that a row has under names of a column and that may be of it, by `_columns`; else None."""
+    for name in names:
+        if row[name] is not None and (fits is None or name not in _SHARED or fits(row[name])):
+            return row[name]
+    return None
+
+
+def _whose(row: Mapping[str, Any], group: Any, trajectory: Any, turn: Any) -> dict[str, Any]:
+    """Group, trajectory and turn of a row, by what stands there as one of them: a uid may name the other two as well,
+    and a rollout_id without a turn names no trajectory."""
+    if row.get("uid") is not None and row["uid"] is group:
+        if trajectory is None:
+            trajectory, turn = trajectory_of(str(group))
+        group = group_of(str(group))
+    elif group is None and isinstance(trajectory, Mapping):
+        group = trajectory.get("instance_id")
+    if turn is None and trajectory is row.get("rollout_id"):
+        trajectory = None
+    return {"group": group, "trajectory": trajectory, "turn": turn}
+
+
+def _by_function(row: Mapping[str, Any], rewards: Any) -> Any:
+    """The numbers among rewards by function, which verl and TRL write beside the other columns of the row."""
+    if rewards is None and (_is_of_verl(row) or _is_of_trl(row)):
+        return {name: own for name, own in row.items() if name not in _NO_REWARDS and isinstance(own, int | float)}
+    if rewards and not isinstance(row.get("rewards"), Mapping):
+        return {name: own for name, own in rewards.items() if isinstance(own, int | float)}
+    return rewards
 
 
 def _tokens(values: Mapping[str, Any], where: str) -> tuple[dict[str, Any], Ints | None, Ints | None]:

@@ -17,7 +17,7 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.files import nothing_there, unreadable
 from grposcope.core.run import Run
-from grposcope.logs import joined, measured, rollouts_beside, scopes
+from grposcope.logs import joined_files, measurement_folders, rollouts_beside, scopes
 from grposcope.logs.columns import RawLog
 from grposcope.logs.formats import FORMATS, csv, parquet
 from grposcope.logs.formats.kind import LogKind
@@ -85,7 +85,7 @@ def is_run_folder(folder: Path) -> bool:
     """Whether a folder as a whole is a run or a probe: a record of our own, or what a trainer writes."""
     if (
         trl_output.find(folder) is not None
-        or measured.recognises(folder)
+        or measurement_folders.recognises(folder)
         or (_has_config(folder) and _is_native(folder))
     ):
         return True
@@ -95,12 +95,12 @@ def is_run_folder(folder: Path) -> bool:
 def is_one_run(folder: Path) -> bool:
     """Whether the logs in a folder look like parts of one run, by their beginnings, or are a log and its rollouts."""
     files = _log_files(folder)
-    return bool(joined.parts_of_one_run(files)) or _with_rollouts(folder, files, Hints()) is not None
+    return bool(joined_files.parts_of_one_run(files)) or _with_rollouts(folder, files, Hints()) is not None
 
 
 def is_logger_folder(folder: Path) -> bool:
     """Whether only a logger, such as W&B or TensorBoard, has made a folder a run; other logs may lie beside it."""
-    ours = trl_output.find(folder) is not None or measured.recognises(folder) or _has_config(folder)
+    ours = trl_output.find(folder) is not None or measurement_folders.recognises(folder) or _has_config(folder)
     return not ours and not any(kind.recognises_folder(folder) for kind in _of_trainers())
 
 
@@ -109,8 +109,8 @@ def _folder(folder: Path, hints: Hints) -> Run:
         return trl_output.read(output, hints)
     if _has_config(folder) and _is_native(folder):
         return reader.read(folder)
-    if measured.recognises(folder):
-        return measured.read(folder)
+    if measurement_folders.recognises(folder):
+        return measurement_folders.read(folder)
     for kind in (*_of_trainers(), *FORMATS.values()):
         if kind.recognises_folder(folder):
             return normalize(kind.read(LogFile(folder), hints), hints)
@@ -182,9 +182,11 @@ def _may_be_a_log(path: Path) -> bool:
 
 def _of_one_run(folder: Path, files: Sequence[Path], hints: Hints) -> Run | None:
     """The run that several files are parts of; None where they do not look so."""
-    parts = joined.parts_of_one_run(files)
+    parts = joined_files.parts_of_one_run(files)
     return (
-        normalize(joined.joined(folder, [_read_file(LogFile(path), hints) for path in parts]), hints) if parts else None
+        normalize(joined_files.joined(folder, [_read_file(LogFile(path), hints) for path in parts]), hints)
+        if parts
+        else None
     )
 
 

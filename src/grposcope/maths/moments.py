@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.maths import resampling
+from grposcope.maths.class_means import ClassMeans, across_prompts, class_means, diagonal, joined
 from grposcope.maths.gram_checks import blocks_of, checked
-from grposcope.maths.standardized import ClassMeans, across_prompts, class_means, diagonal, joined
 
 LEAST = 4
 """Rollouts of a prompt from which ‖g‖² can be estimated without bias."""

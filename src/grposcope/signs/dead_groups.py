@@ -43,7 +43,6 @@ def check(quantities: Quantities, solved: bool) -> Finding:
     """Late dead groups above DEAD, with the reward at its ceiling where `solved`, and below it otherwise."""
     dead, reward = quantities.dead_fraction, quantities.get("reward", SHORT)
     outcome = run_outcome.of_run(quantities.run)
-    fell = outcome.plain and not outcome.heldout
     limit = DEAD if solved or outcome.well or outcome.direction == "up" else HALF
     if reward is None:
         return cannot_tell(quantities.absence("reward", SHORT), "reward")
@@ -51,25 +50,58 @@ def check(quantities: Quantities, solved: bool) -> Finding:
         return _from_bounds(quantities, dead, reward, solved, limit)
     if dead.values.max() > 1:
         return cannot_tell(f"{quantities.key(dead.name)} reaches {dead.values.max():.3g}, so it cannot be a share")
+    fell = outcome.plain and not outcome.heldout
+    finding = _saturated(quantities, dead, reward) if solved else _starved(quantities, dead, reward, limit, fell)
+    of_groups = signal(quantities.run)
+    of_shares = of_groups.evidence() if of_groups is not None else ()
+    return replace(finding, evidence=(*_levels(dead, reward, limit), *of_shares))
+
+
+def _saturated(quantities: Quantities, dead: MetricSeries, reward: MetricSeries) -> Finding:
+    """Late dead groups above DEAD with the reward at its ceiling, without evidence."""
+    late, early = dead.level(LATE, DEAD), dead.level(EARLY, DEAD)
+    at_ceiling, place = _place(quantities, reward)
+    p = late.p_up if at_ceiling else 1.0
+    solved_at_first = quantities.at_ceiling(reward.level(EARLY).value)
+    return measured(
+        p,
+        f"{late.value + DEAD:.0%} of groups have equal rewards, at a {place}",
+        status=_near(at_ceiling, late.value + DEAD),
+        brief=_brief(dead, early.value + DEAD, late.value + DEAD),
+        begins=None if solved_at_first else partial(onset.since, dead, 1),
+        past=p < 0.5,
+    )
+
+
+def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, limit: float, fell: bool) -> Finding:
+    """Late dead groups above the limit with the reward below its ceiling, without evidence; or AFTER, where the reward
+    fell plainly (`fell`) and they were none of its beginning."""
     late, early = dead.level(LATE, limit), dead.level(EARLY, limit)
     at_ceiling, place = _place(quantities, reward)
-    p = late.p_up if at_ceiling == solved else 1.0
-    because = f"{late.value + limit:.0%} of groups have equal rewards, at a {place}"
+    p = 1.0 if at_ceiling else late.p_up
     solved_at_first = quantities.at_ceiling(reward.level(EARLY).value)
-    from_the_start = not solved and early.value > 0 and not (solved_at_first or fell)
-    if from_the_start and p < 0.5:
+    from_the_start = early.value > 0 and not (solved_at_first or fell)
+    because = f"{late.value + limit:.0%} of groups have equal rewards, at a {place}"
+    if p < 0.5 and from_the_start:
         because += f"; at the start {early.value + limit:.0%}"
-    elif not solved and solved_at_first and early.value > 0 and p < 0.5:
+    elif p < 0.5 and early.value > 0 and solved_at_first:
         because += "; at the start all answers were right"
-    of_groups = signal(quantities.run)
-    evidence = (*_levels(dead, reward, limit), *(of_groups.evidence() if of_groups is not None else ()))
-    begins = None if from_the_start or solved_at_first else partial(onset.since, dead, 1)
-    near: Status = "possible" if at_ceiling == solved and late.value + limit > DEAD - NEAR else "excluded"
-    brief = _brief(dead, early.value + limit, late.value + limit)
-    if not solved and fell and not from_the_start:
-        return measured(p, because, evidence, AFTER, status=near, brief=brief, begins=begins, past=p < 0.5)
-    remedy = "" if solved or _is_low(quantities, reward) else EITHER
-    return measured(p, because, evidence, status=near, brief=brief, begins=begins, past=p < 0.5, remedy=remedy)
+    after = fell and not from_the_start
+    return measured(
+        p,
+        because,
+        fault=AFTER if after else "",
+        status=_near(not at_ceiling, late.value + limit),
+        brief=_brief(dead, early.value + limit, late.value + limit),
+        begins=None if from_the_start or solved_at_first else partial(onset.since, dead, 1),
+        past=p < 0.5,
+        remedy="" if after or _is_low(quantities, reward) else EITHER,
+    )
+
+
+def _near(in_place: bool, share: float) -> Status:
+    """Whether a late share of dead groups is near DEAD, with the reward where the fault has it."""
+    return "possible" if in_place and share > DEAD - NEAR else "excluded"
 
 
 def _is_low(quantities: Quantities, reward: MetricSeries) -> bool:

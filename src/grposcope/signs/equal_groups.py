@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grposcope.signs.lasting import BEFORE, begins
+from grposcope.signs.lasting_state import BEFORE, begins
 from grposcope.signs.quantities import LEAST, Quantities
 
 ALL = 0.99

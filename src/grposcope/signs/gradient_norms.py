@@ -13,7 +13,7 @@ from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Interval, Sign, cannot_tell, measured
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Array
-from grposcope.maths.timeseries.running import running_median
+from grposcope.maths.timeseries.running_median import running_median
 from grposcope.signs import onset
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 

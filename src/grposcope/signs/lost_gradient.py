@@ -7,7 +7,7 @@ import numpy as np
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.signs import first_rows, run_outcome
-from grposcope.signs.lasting import begins
+from grposcope.signs.lasting_state import begins
 from grposcope.signs.quantities import LEAST, NO_SPREAD, SHORT, MetricSeries, Quantities
 from grposcope.signs.rewards_differ import DEAD, OVER_BATCH, rewards_differ
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.maths.timeseries.noise import robust_spread
-from grposcope.maths.timeseries.running import running_median
+from grposcope.maths.timeseries.running_median import running_median
 from grposcope.signs.quantities import MetricSeries
 
 CLEAR = 6.0

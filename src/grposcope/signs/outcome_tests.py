@@ -179,7 +179,8 @@ def of_evaluations(
         return contrast(value, error, df)
 
     fallen, p = _late_fall(values, np.square(errors) if exact else None)
-    outcome = _outcome(compare, steps, ends, margin, name, heldout=True, fallen=fallen, least=margin)
+    late = LATE if fallen is None else (fallen / n, 1.0)
+    outcome = _outcome(compare, steps, ends, margin, name, heldout=True, late=late, least=margin)
     return replace(outcome, plain=_is_plain(outcome, ends), sudden=fallen is not None, p_sudden=p)
 
 
@@ -242,70 +243,98 @@ def _is_plain(outcome: Outcome, ends: Ends | None) -> bool:
 
 def _outcome(
     compare: Compare, steps: Array, ends: Ends | None, margin: float | None, name: str, heldout: bool,
-    fallen: int | None = None, least: float | None = None,
+    late: level.Span = LATE, least: float | None = None,
 ) -> Outcome:  # fmt: skip
-    """The outcome by any way to compare parts of a run. fallen: first value behind a sudden fall in its last part.
-    least: as in `of_reward`."""
+    """The outcome by any way to compare parts of a run.
+
+    late: its last part, which begins behind a sudden fall where there is one. least: as in `of_reward`.
+    """
     first = BEGIN if heldout else EARLY
-    late = LATE if fallen is None else (fallen / len(steps), 1.0)
-    parts = PARTS if fallen is None else (*PARTS, (LATE[0], late[0]))
-    start, end = compare(None, first, 0.0), compare(None, late, 0.0)
+    parts = PARTS if late == LATE else (*PARTS, (LATE[0], late[0]))
     part = max(parts, key=lambda span: compare(None, span, 0.0).value)
-    best = compare(None, part, 0.0)
-    best = best if best.value > end.value else end
-    rise, loss = compare(first, late, 0.0), compare(part, late, 0.0)
-    rose, sank = rise.p_up < RISES, rise.p_down < FALLS
-    gained = math.nan
-    if ends is not None and ends[1] > start.value:
-        gained = (end.value - start.value) / (ends[1] - start.value)
+    start, best, end = (compare(None, span, 0.0) for span in (first, part, late))
+    best_step = _middle_step(steps, part)
+    if not best.value > end.value:
+        best, best_step = end, int(steps[-1])
+    rise, gain, loss = compare(first, late, 0.0), compare(first, part, 0.0), compare(part, late, 0.0)
+    rose = rise.p_up < RISES
     still = len(steps) >= HALVES and _still(compare, ends, end.value)
     none = rise.p_up >= CERTAIN and _no_gain(rise, steps, least, ends, start.value)
     small = not heldout and (none or _is_small(rise.value, least, ends, start.value))
-    worth = margin / 2 if margin is not None else 0.0
-    falling = DISJOINT * loss.p_down < FALLS and -loss.value > worth
-    gain = compare(first, part, 0.0)
-    fate: Fate = "cannot tell"
-    doubt: Doubt = ""
-    if falling and gain.p_up < RISES and -loss.value >= LOST * gain.value:
-        fate = "lost"
-    elif (falling and gain.p_up >= RISES) or (sank and -rise.value > worth):
-        fate = "fell"
-    elif rose and -loss.value >= LOST * gain.value:
-        doubt = "lost"
-    elif rose and small and rise.p_up >= CERTAIN:
-        fate = "flat"
-    elif rose:
-        fate = "stalled" if still and gained <= HALF else "learned"
-    elif ends is not None and end.value > ends[0] + SOLVED * (ends[1] - ends[0]):
-        fate = "solved"
-    elif margin is not None and max(compare(first, LATE, margin).p_down, compare(first, LATE, -margin).p_up) < RISES:
-        fate = "flat"
-    else:
-        doubt = "lost" if -loss.value > max(LOST * gain.value, end.se) and gain.value > best.se else "chance"
+    fate: Fate = (
+        _fate_of_a_fall(rise, gain, loss, margin)
+        or _fate_of_a_rise(rise, gain, loss, small, still and _is_half(end.value, ends, start.value))
+        or _fate_of_a_level(compare, first, end.value, ends, margin)
+        or "cannot tell"
+    )
     n = len(steps)
-    begin, last, top = (Estimate(level.value, level.se, n) for level in (start, end, best))
+    of_start, of_best, of_end = (_estimate(test, n) for test in (start, best, end))
     from_best = direction(fate) == "down" and not (heldout and start.value >= best.value)
-    changed = loss if from_best else rise
-    best_step = _middle_step(steps, part) if best is not end else int(steps[-1])
     return Outcome(
         fate,
         name,
         heldout,
-        begin,
-        last,
-        top,
+        of_start,
+        of_end,
+        of_best,
         best_step,
         still,
         int(steps[0]),
         int(steps[-1]),
-        top if from_best else begin,
-        Estimate(changed.value, changed.se, n),
-        doubt,
+        of_best if from_best else of_start,
+        _estimate(loss if from_best else rise, n),
+        _doubt(rise, gain, loss, best, end) if fate == "cannot tell" else "",
         rose=rose,
         no_gain=none,
         small=small and fate in ("learned", "stalled"),
         above=not heldout and fate == "lost" and rose and -loss.value < HALF * gain.value,
     )
+
+
+def _fate_of_a_fall(rise: Contrast, gain: Contrast, loss: Contrast, margin: float | None) -> Fate | None:
+    """What a run is whose end is below its best part (`loss`) or its start (`rise`) beyond chance; None where neither
+    is. gain: the best part less the start."""
+    worth = margin / 2 if margin is not None else 0.0
+    falling = DISJOINT * loss.p_down < FALLS and -loss.value > worth
+    if falling and gain.p_up < RISES and -loss.value >= LOST * gain.value:
+        return "lost"
+    sank = rise.p_down < FALLS and -rise.value > worth
+    return "fell" if sank or (falling and gain.p_up >= RISES) else None
+
+
+def _fate_of_a_rise(rise: Contrast, gain: Contrast, loss: Contrast, small: bool, stalled: bool) -> Fate | None:
+    """What a run is whose end is above its start beyond chance, None where it is not; it cannot be told where it may
+    have lost what it had gained."""
+    if not rise.p_up < RISES:
+        return None
+    if -loss.value >= LOST * gain.value:
+        return "cannot tell"
+    if small and rise.p_up >= CERTAIN:
+        return "flat"
+    return "stalled" if stalled else "learned"
+
+
+def _fate_of_a_level(
+    compare: Compare, first: level.Span, end: float, ends: Ends | None, margin: float | None
+) -> Fate | None:
+    """What a run is that neither rose nor fell: at the top of its range, or changed by less than `margin` either way;
+    None where neither is shown."""
+    if ends is not None and end > ends[0] + SOLVED * (ends[1] - ends[0]):
+        return "solved"
+    if margin is None:
+        return None
+    return "flat" if max(compare(first, LATE, margin).p_down, compare(first, LATE, -margin).p_up) < RISES else None
+
+
+def _doubt(rise: Contrast, gain: Contrast, loss: Contrast, best: Contrast, end: Contrast) -> Doubt:
+    """Why a fate cannot be told: it may have lost what it gained, or chance explains what is seen."""
+    lost = -loss.value > max(LOST * gain.value, end.se) and gain.value > best.se
+    return "lost" if rise.p_up < RISES or lost else "chance"
+
+
+def _is_half(end: float, ends: Ends | None, start: float) -> bool:
+    """Whether at most HALF of what there was to gain was gained; False where that is not known."""
+    return ends is not None and ends[1] > start and (end - start) / (ends[1] - start) <= HALF
 
 
 def _is_small(gain: float, margin: float | None, ends: Ends | None, start: float) -> bool:

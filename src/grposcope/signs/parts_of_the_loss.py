@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grposcope.signs.lasting import begins
+from grposcope.signs.lasting_state import begins
 from grposcope.signs.quantities import LEAST, Quantities
 
 ALONG = 0.99

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from grposcope.maths.timeseries.noise import Array, robust_spread
-from grposcope.maths.timeseries.running import running_median
+from grposcope.maths.timeseries.running_median import running_median
 
 MOST = 0.1
 """Share of the rows that a dip may last."""

@@ -17,10 +17,13 @@ from grposcope.core.errors import UserError
 
 if TYPE_CHECKING:
     from grposcope.core.finding import Finding
+    from grposcope.logs.hints import Hints
+    from grposcope.watch.advice import Advice
     from grposcope.watch.alarms import Wanted
     from grposcope.watch.alerts import Delivers
     from grposcope.watch.changes import Change, WatchedState
     from grposcope.watch.follow import Watcher
+    from grposcope.watch.serve import Server
 
 DESCRIPTION = (
     "Follow a run while it is written: progress, the main metrics as sparklines, and what is wrong "
@@ -90,9 +93,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look again and again until the run has ended, something of --fail-on is flagged, Ctrl-C, or once."""
-    from grposcope.core.text import visible
     from grposcope.logs.hints import LAST
-    from grposcope.watch import advice, alerts, changes, hook_command, wording
+    from grposcope.watch import advice, alerts, changes, hook_command
     from grposcope.watch.follow import Watcher
 
     if not arguments.every > 0:
@@ -102,15 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     hints = logs.hints(arguments, number or LAST)
     hooks = [*senders(arguments.webhook), *map(hook_command.command, arguments.run_command)]
     written = writers(arguments.write_to)
-    server = None
-    if arguments.serve:
-        from grposcope.watch.openmetrics import RunLevels, exposition, levels_of
-        from grposcope.watch.serve import serve
-
-        server = serve(log, hints, arguments.serve)
-        levels = RunLevels(run="/".join(log.parts[-2:]))
-        server.metrics = lambda accept: exposition(levels, time.time(), accept)
-        print(f"page: {server.url}\nmetrics: {server.metrics_url}", file=sys.stderr)
+    server = _served(log, hints, arguments.serve) if arguments.serve else None
     advises = None if arguments.autopilot == "off" else advice.adviser(arguments.autopilot)
     watcher = Watcher(log, hints, fatal.modes | told.modes, advises)
     stream = bool(arguments.json and not arguments.once)
@@ -121,26 +115,20 @@ def run(arguments: argparse.Namespace) -> int:
         while True:
             now = time.time()
             new = watcher.look(now)
-            if arguments.once and not log.exists():
-                raise UserError(f"{log} does not exist; give the path of a run or a log")
-            if arguments.once and watcher.problem:
-                raise UserError(logs.asked(watcher.question, watcher.problem, log))
+            if arguments.once:
+                _check_readable(watcher, log)
             shown = _show(watcher, now, shown, arguments)
             state, before = watcher.state(now), state
             changed = [*begin, *changes.between(before, state)]
             begin = ()
             _stream(stream, log, changed)
             if server is not None:
-                levels = levels_of(watcher, now)
+                _publish(server, watcher, now)
             ending = [alarm for alarm in new if fatal.covers(alarm.fault, alarm.grade)]
             wanted = [alarm for alarm in new if alarm in ending or told.covers(alarm.fault, alarm.grade)]
-            receivers: list[Delivers] = [*hooks, *written]
-            for decision in advice.fresh(before.advice, state.advice):
-                for receiver in receivers:
-                    receiver.send(wording.advice_alert(decision, str(log)))
+            _advise(advice.fresh(before.advice, state.advice), str(log), [*hooks, *written])
             _tell(wanted, changed, state, told, str(log), hooks, written)
-            for line in alerts.failures(written):
-                print(visible(line, 1000), file=sys.stderr)
+            _warn(alerts.failures(written))
             if arguments.once or ending or (watcher.ended and server is None):
                 reason = _reason(ending, watcher)
                 break
@@ -149,12 +137,56 @@ def run(arguments: argparse.Namespace) -> int:
         pass
     if server is not None:
         server.shutdown()
-    for line in alerts.wait([*hooks, *written]):
-        print(visible(line, 1000), file=sys.stderr)
+    _warn(alerts.wait([*hooks, *written]))
     document = watcher.summary(time.time())
     end = {"event": "ended", "time": time.time(), "reason": reason, "status": int(bool(ending))} if stream else {}
     finish(arguments, {**end, **document})
     return int(bool(ending))
+
+
+def _served(log: Path, hints: Hints, address: str) -> Server:
+    """A server of the page of a run, and of its levels once they are published; says where it is."""
+    from grposcope.watch.openmetrics import RunLevels, exposition
+    from grposcope.watch.serve import serve
+
+    server = serve(log, hints, address)
+    nothing_yet = RunLevels(run="/".join(log.parts[-2:]))
+    server.metrics = lambda accept: exposition(nothing_yet, time.time(), accept)
+    print(f"page: {server.url}\nmetrics: {server.metrics_url}", file=sys.stderr)
+    return server
+
+
+def _publish(server: Server, watcher: Watcher, now: float) -> None:
+    """Let the server answer Prometheus with the levels of the last look from now on."""
+    from grposcope.watch.openmetrics import exposition, levels_of
+
+    levels = levels_of(watcher, now)
+    server.metrics = lambda accept: exposition(levels, time.time(), accept)
+
+
+def _check_readable(watcher: Watcher, log: Path) -> None:
+    """UserError where a single look finds no log, or one that cannot be read."""
+    if not log.exists():
+        raise UserError(f"{log} does not exist; give the path of a run or a log")
+    if watcher.problem:
+        raise UserError(logs.asked(watcher.question, watcher.problem, log))
+
+
+def _warn(lines: Sequence[str]) -> None:
+    """Print alerts that did not arrive, a line each."""
+    from grposcope.core.text import visible
+
+    for line in lines:
+        print(visible(line, 1000), file=sys.stderr)
+
+
+def _advise(decisions: Sequence[Advice], source: str, receivers: Sequence[Delivers]) -> None:
+    """Send to all what an autopilot would do."""
+    from grposcope.watch.wording import advice_alert
+
+    for decision in decisions:
+        for receiver in receivers:
+            receiver.send(advice_alert(decision, source))
 
 
 def _stream(stream: bool, path: Path, changed: Sequence[Change]) -> None:

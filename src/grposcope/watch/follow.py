@@ -165,25 +165,35 @@ class Watcher:
         """Diagnose a record of `rows` rows, or a log, whose rows are known only once it is read."""
         odd = set() if self.record is None else self.record.not_finite
         urgent, self._odd = not odd <= self._odd, odd
-        due = rows is None or self.alarms.due(rows) or (ended and rows > self.alarms.rows)
-        free = rows is not None and self.alarms.free(rows)
-        if not (urgent or free or (due and (ended or self._pace.ready()))):
+        if not (urgent or self._is_time(rows, ended)):
             return []
         began = time.perf_counter()
         self.log.look()
         run, self.problem = self.log.run, self.log.problem
         if self.problem and rows is not None:
             raise UserError(self.problem)
-        new: list[Finding] = []
-        if run is not None and not self.problem:
-            ended = run.meta.status in ENDED and run.steps > self.alarms.rows
-            if self.alarms.due(run.steps) or ended or self.alarms.urgent(run):
-                new = self.alarms.look(run, self.texts.look(run.rollouts, now=ended))
-                self.findings = findings_of(run) if run.meta.status in ENDED else self.alarms.findings
-                self.verdict = verdict(run, self.findings) if self.findings else None
-                self.advice = self.advice if self.adviser is None else self.adviser(run, self.alarms.raised)
-                self.learned = learning.of_run(run).sentence if len(learning.evaluations(run)) > 1 else ""
+        new = [] if run is None or self.problem else self._judged(run)
         self._pace.spent(time.perf_counter() - began)
+        return new
+
+    def _is_time(self, rows: int | None, ended: bool) -> bool:
+        """Whether a look costs next to nothing, or is due and there is time for it."""
+        if rows is not None and self.alarms.free(rows):
+            return True
+        due = rows is None or self.alarms.due(rows) or (ended and rows > self.alarms.rows)
+        return due and (ended or self._pace.ready())
+
+    def _judged(self, run: Run) -> list[Finding]:
+        """Judge a run as it stands, if it grew enough, ended or is in danger; returns the new alarms."""
+        over = run.meta.status in ENDED
+        ended = over and run.steps > self.alarms.rows
+        if not (self.alarms.due(run.steps) or ended or self.alarms.urgent(run)):
+            return []
+        new = self.alarms.look(run, self.texts.look(run.rollouts, now=ended))
+        self.findings = findings_of(run) if over else self.alarms.findings
+        self.verdict = verdict(run, self.findings) if self.findings else None
+        self.advice = self.advice if self.adviser is None else self.adviser(run, self.alarms.raised)
+        self.learned = learning.of_run(run).sentence if len(learning.evaluations(run)) > 1 else ""
         return new
 
     def snapshot(self, now: float) -> Snapshot:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.gradient import apart, backward, contraction, experts, gram, hooks, probe
+from grposcope.instruments.gradient import backward, contraction, experts, gram, hooks, probe, without_hook
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab.objectives import recipes
 
@@ -128,17 +128,17 @@ def test_both_contractions_of_an_expert_agree() -> None:
 
 
 def test_what_is_apart_is_shared_out_over_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert apart.groups({"a": 10, "b": 20}, 4) == ([["a", "b"]], [])
-    monkeypatch.setattr(apart, "HELD", 4 * 4 * 20)
-    assert apart.groups({"a": 10, "b": 20, "c": 21}, 4) == ([["a"], ["b"]], ["c"])
-    monkeypatch.setattr(apart, "PASSES", 1)
-    assert apart.groups({"a": 10, "b": 20}, 4) == ([["a"]], ["b"])
+    assert without_hook.groups({"a": 10, "b": 20}, 4) == ([["a", "b"]], [])
+    monkeypatch.setattr(without_hook, "HELD", 4 * 4 * 20)
+    assert without_hook.groups({"a": 10, "b": 20, "c": 21}, 4) == ([["a"], ["b"]], ["c"])
+    monkeypatch.setattr(without_hook, "PASSES", 1)
+    assert without_hook.groups({"a": 10, "b": 20}, 4) == ([["a"]], ["b"])
 
 
 def test_what_is_too_large_is_left_out_with_its_share_of_the_energy(monkeypatch: pytest.MonkeyPatch) -> None:
     model, rollouts = families.build("mamba"), families.batch()
     largest = max(p.numel() for n, p in model.named_parameters() if "A_log" in n or "conv1d" in n)
-    monkeypatch.setattr(apart, "HELD", 4 * 6 * largest - 1)
+    monkeypatch.setattr(without_hook, "HELD", 4 * 6 * largest - 1)
     found, attached = families.grams(model, rollouts)
     assert attached.left_out
     assert not set(attached.left_out) & set(found)

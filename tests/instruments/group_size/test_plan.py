@@ -194,6 +194,7 @@ def test_a_runs_probes_are_planned_with(tmp_path: Path, capsys: pytest.CaptureFi
     assert alone["plan"] == call(capsys, run / "probes" / "step-10")[1]["plan"] != document["plan"]
 
 
+@pytest.mark.slow
 def test_small_probes_pooled_say_what_a_big_one_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """32 probes of 8 prompts decide like one of 256; one of 8 does not."""
     run = make_run(tmp_path / "run", [{"step": 1, "rewards": [0, 1, 1, 0]}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,20 @@ def test_a_run_fails_on_what_its_texts_show(tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     assert cli.main(["diagnose", place, "--fail-on", "hedge"]) == 2
     assert "'hedge' is neither a grade nor a fault; give failing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("paid", "grade"), [(1.0, "warning"), (0.0, "note")])
+def test_mixed_languages_are_worse_where_they_are_paid(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], paid: float, grade: str
+) -> None:
+    habit = replace(written_texts.LOOPHOLES["scripts"], paid=paid)
+    place = written(tmp_path / "rollouts.jsonl", written_texts.rollouts(habit, 3, steps=30, prompts=4, onset=15))
+    cli.main(["diagnose", str(place), "--json"])
+    named = [
+        finding for finding in json.loads(capsys.readouterr().out)["findings"] if finding["fault"] == "language mixing"
+    ]
+    assert [finding["grade"] for finding in named] == [grade]
+    assert ("this alone earns nothing" in named[0]["remedy"]) == (paid > 0)
 
 
 def test_what_diagnose_names_is_what_logs_and_texts_show() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from grposcope.core.run import Meta, Run, no_evaluations, no_groups
-from grposcope.instruments.verify.overruled import StatedByCaller, of_both
+from grposcope.instruments.verify.caller_settings import StatedByCaller, of_both
 from grposcope.logs.trainers import TRAINERS
 from grposcope.signs.rollouts.evidence import Stated
-from grposcope.signs.rollouts.stated import ALIASES, of_run
+from grposcope.signs.rollouts.pipeline_settings import ALIASES, of_run
 
 
 def stated(logged: dict[str, Any], given: dict[str, Any], engine: str = "trl") -> Stated:

@@ -156,7 +156,7 @@ def test_a_batch_is_due_at_one_of_its_steps() -> None:
 def test_our_schedule_is_stated_as_other_trainers_count(schedule: str, warmup: int) -> None:
     from grposcope.lab.train.optimizer import learning_rate
     from grposcope.signs.rollouts.claims import first_update
-    from grposcope.signs.rollouts.stated import own_schedule
+    from grposcope.signs.rollouts.pipeline_settings import own_schedule
 
     said = own_schedule(Stated(warmup=warmup, updates=12))
     assert said.warmup is not None

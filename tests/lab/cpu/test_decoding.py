@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config
 
 from grposcope.lab import cpu
-from grposcope.lab.cpu import compiled, llama, native
+from grposcope.lab.cpu import c_library, llama, native
 from grposcope.lab.cpu.llama import LlamaDecoder
 from grposcope.lab.cpu.native import NativeDecoder
 from grposcope.lab.sampling import decoding
@@ -237,7 +237,7 @@ def test_without_a_compiler_decoding_runs_in_torch_and_says_so_once(
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("GRPOSCOPE_CACHE", str(tmp_path))
     if compiler == "absent":
-        monkeypatch.setattr(compiled.shutil, "which", lambda name: None)
+        monkeypatch.setattr(c_library.shutil, "which", lambda name: None)
     else:
         (tmp_path / "failing").write_text("#!/bin/sh\necho no such flag >&2\nexit 1\n")
         (tmp_path / "failing").chmod(0o755)

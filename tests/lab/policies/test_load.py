@@ -41,6 +41,7 @@ def test_tiny_is_what_its_script_describes(tiny: Policy) -> None:
     assert tiny.pad == pretrain.PAD
 
 
+@pytest.mark.slow
 def test_tiny_starts_near_three_in_ten() -> None:
     accuracy = pretrain.accuracy(TINY, temperature=1.0)
     assert 0.2 < accuracy.value < 0.4

@@ -12,7 +12,7 @@ import pytest
 import torch
 from random_batch import batch
 
-from grposcope.engines.trl.scored import of_all
+from grposcope.engines.trl.scored_batch import of_all
 from grposcope.instruments.gradient.weightings import first_rollouts
 from grposcope.lab.rollout_batch import LEFT_PADDED, PER_PROMPT, RolloutBatch, blank
 from grposcope.lab.sampling.resumable_rollouts import _read, _write

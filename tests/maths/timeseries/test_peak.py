@@ -40,3 +40,11 @@ def test_a_peak_is_found_and_values_that_repeat_prove_nothing() -> None:
     assert sum(least(mean + 0.1 * rng.normal(size=20)) < 0.003 for _ in range(20)) >= 18
     assert least(np.array([0.1, 0.1, 0.1, 0.1, 0.1, 0.1])) == 1.0
     assert least(np.array([0.48, 0.5, 0.5, 0.5, 0.5, 0.48])) > 0.05
+
+
+def test_evaluations_at_one_share_of_the_run_have_no_slope() -> None:
+    """Such as those of a supervised phase, all before the first reward: a line through them is their mean alone."""
+    share = np.array([0, 0, 0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
+    y = np.array([0.1, 0.2, 0.15, 0.2, 0.3, 0.25, 0.4, 0.45, 0.4, 0.5, 0.5, 0.6])
+    at_once = next(s for s in since_places(share, y) if s.first == 3)
+    assert at_once.whole().value == pytest.approx(at_once.start + at_once.change().value - y[:3].mean(), abs=0.02)

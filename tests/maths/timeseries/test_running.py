@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from grposcope.maths.timeseries.running import running_median
+from grposcope.maths.timeseries.running_median import running_median
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 9, 25])

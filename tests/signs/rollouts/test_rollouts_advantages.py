@@ -14,7 +14,7 @@ from pipelines import Pipeline, Rows
 from grposcope.core.finding import Finding
 from grposcope.core.run import Floats
 from grposcope.lab.objectives import advantages as objectives
-from grposcope.signs.rollouts import recipes, stated
+from grposcope.signs.rollouts import pipeline_settings, recipes
 from grposcope.signs.rollouts.claims.advantages import precision
 from grposcope.signs.rollouts.recipes import AdvantageRecipe
 
@@ -175,7 +175,7 @@ def test_precision(values: Floats, relative: float, absolute: float) -> None:
 ])  # fmt: skip
 def test_settings_say_the_recipe(settings: dict[str, object], engine: str, shape: tuple[object, ...]) -> None:
     """In the words of each trainer; what they do not say stays None."""
-    said = stated.of_settings(settings, engine)
+    said = pipeline_settings.of_settings(settings, engine)
     assert (said.baseline, said.scale, said.ddof, said.epsilon) == shape
 
 

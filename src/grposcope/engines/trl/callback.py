@@ -31,7 +31,7 @@ from grposcope.core.text import visible
 from grposcope.engines.trl import record as trl_record
 from grposcope.engines.trl import versions
 from grposcope.engines.trl.lines import RecordLines
-from grposcope.engines.trl.together import anywhere, say
+from grposcope.engines.trl.processes import anywhere, say
 from grposcope.instruments.diagnosis.verdict import present_faults, verdict
 from grposcope.logs import RunWriter
 from grposcope.logs.native import reader

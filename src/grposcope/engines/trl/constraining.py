@@ -20,10 +20,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from grposcope.core.errors import UserError
 from grposcope.core.files import versioned_json, write_json
 from grposcope.core.text import visible
-from grposcope.engines.trl.scored import Scored
-from grposcope.engines.trl.together import say
+from grposcope.engines.trl.processes import say
+from grposcope.engines.trl.scored_batch import Scored
 from grposcope.lab.train.constrain import RunConstraints
-from grposcope.maths.constraints import LENGTH, Constraint, Dual, parse_all
+from grposcope.maths.constraints import LENGTH, Dual, parse_all
 
 CHECKPOINT = "grposcope_constraints.json"
 """File of a checkpoint that keeps the multipliers."""
@@ -105,10 +105,13 @@ def _duals(path: Path, state: Mapping[str, Any]) -> Mapping[str, Any]:
     return dual
 
 
-def wanted(names: str | Sequence[str]) -> tuple[Constraint, ...]:
-    """The constraints that a trainer is given: texts, or one text with several, separated by semicolons."""
+def dual(names: str | Sequence[str], rate: float, damping: float) -> Dual:
+    """The constraints that a trainer is given, texts or one text with several, separated by semicolons, and how their
+    multipliers learn; UserError for a rate or damping below 0."""
+    if not rate >= 0 or not damping >= 0:
+        raise UserError(f"dual_rate {rate} and dual_damping {damping} must be 0 or more")
     texts = names.split(";") if isinstance(names, str) else list(names)
-    return parse_all([text for text in texts if text.strip()])
+    return Dual(parse_all([text for text in texts if text.strip()]), rate, damping)
 
 
 class KeepMultipliers(TrainerCallback):

@@ -22,7 +22,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import versioned_json, write_json
-from grposcope.engines.trl.together import say
+from grposcope.engines.trl.processes import say
 from grposcope.instruments import has, needed
 from grposcope.lab.train.group_moves import NEEDS
 

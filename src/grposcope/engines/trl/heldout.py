@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 
 from grposcope.core.estimate import Estimate
 from grposcope.engines.trl.callback import GRPOscopeCallback
-from grposcope.engines.trl.together import anywhere
+from grposcope.engines.trl.processes import anywhere
 from grposcope.lab.sampling.termination import Termination
 from grposcope.watch.loggers import Progress
 

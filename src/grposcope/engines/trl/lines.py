@@ -13,7 +13,7 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_number
-from grposcope.engines.trl.together import say
+from grposcope.engines.trl.processes import say
 from grposcope.logs import RunWriter
 from grposcope.logs.trainers import trl_completions
 from grposcope.logs.trainers.trl import COMPONENT, TRL

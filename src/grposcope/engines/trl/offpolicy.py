@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 
 from grposcope.core.errors import UserError
 from grposcope.engines.trl import probing
-from grposcope.engines.trl.together import say
+from grposcope.engines.trl.processes import say
 from grposcope.instruments import has
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths import corrections
@@ -35,7 +35,7 @@ FORMS = {
 
 
 @dataclass(frozen=True)
-class Waiting:
+class _Waiting:
     """Rollouts of the weights before `drawn` that are measured before step `at`."""
 
     rollouts: RolloutBatch
@@ -48,7 +48,7 @@ class OffPolicyProbes(TrainerCallback):
 
     def __init__(self, trainer: Any, prompts: int) -> None:
         self.trainer, self.prompts = trainer, prompts
-        self.waiting: Waiting | None = None
+        self.waiting: _Waiting | None = None
         self.said = False
 
     def fresh(self, step: int, every: RolloutBatch, out: Mapping[str, Tensor]) -> None:
@@ -76,7 +76,7 @@ class OffPolicyProbes(TrainerCallback):
         elif sampler is not None:
             self._measure(step, offpolicy.drawn_by(few, few.logp), "sampler")
         else:
-            self.waiting = Waiting(few, step - 1, at)
+            self.waiting = _Waiting(few, step - 1, at)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Measure a batch that waits for its last optimiser step."""
@@ -103,12 +103,13 @@ class OffPolicyProbes(TrainerCallback):
         rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
         try:
             with probing.plain(model):
-                measured = offpolicy.measure(
-                    model, rollouts, step, max(rows // trainer.num_generations, 1), source,
-                    micro_batch=args.per_device_train_batch_size, temperature=args.temperature,
+                drawn, measured = offpolicy.measure(
+                    model, rollouts, step, micro_batch=args.per_device_train_batch_size, temperature=args.temperature,
                     own=own(args) if source == "sampler" else None, check=False,
                 )  # fmt: skip
-            probe_file.write(folder, measured)
+            prompts = max(rows // trainer.num_generations, 1)
+            probe = probe_file.OffPolicyProbe(step, prompts, source, drawn, measured.products, measured.norms)
+            probe_file.write(folder, probe)
         except Exception as error:
             self._failed(step, error)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from grposcope.engines.trl import scored
+from grposcope.engines.trl import scored_batch
 from grposcope.instruments import has
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch, rows_of_groups
@@ -84,17 +84,16 @@ def measure(
     objective: Objective,
     credit: Tensor,
     prompts: int,
-    *,
-    temperature: float,
+    args: Any,
     learning_rate: float,
-    seed: int,
     check: bool,
 ) -> tuple[dict[str, float], Probe | None, RolloutBatch]:
     """Metrics `geometry/…` of a batch, the probe behind them, and its rollouts; all processes call this alike.
 
     The probe is None where none of its advantages differs from 0. It takes the first `prompts` groups, dead ones among
     them, since leaving those out would make the moments look better than they are. credit (B, T): the advantages that
-    the trainer uses. UserError as from `probe`.
+    the trainer uses. args: those of the trainer, whose learning rate is that of the coming step. UserError as from
+    `probe`.
     """
     from grposcope.engines import distributed
     from grposcope.instruments.gradient import per_step
@@ -109,8 +108,8 @@ def measure(
         with distributed.sharing(few.mask.device) as workers, distributed.reducing(model), plain(model):
             distributed.check_shareable(len(few.mask), workers)
             measured = probe(
-                distributed.bare(model), few, objective, credit=weights, temperature=temperature,
-                leading=8, learning_rate=learning_rate, seed=seed, check=check, workers=workers,
+                distributed.bare(model), few, objective, credit=weights, temperature=args.temperature,
+                leading=8, learning_rate=learning_rate, seed=args.seed, check=check, workers=workers,
             )  # fmt: skip
         if not measured.complete:
             raise KeyboardInterrupt
@@ -122,31 +121,30 @@ def components(
     trainer: Any,
     step: int,
     every: RolloutBatch,
-    rewards: Tensor,
+    credit: Tensor,
     penalties: Mapping[str, Tensor],
     measured: Probe,
     folder: Path,
 ) -> None:
     """Write what each reward and constraint moves, where a trainer has several.
 
-    every: the batch of all processes, with the advantages `rewards` (B,) or (B, T), in which the penalties of the
+    every: the batch of all processes, with the advantages `credit` (B,) or (B, T), in which the penalties of the
     constraints are contained; measured: a probe of its first whole groups.
     """
-    names = tuple(trainer.reward_func_names)
-    if not has("rewards") or len(names) + len(penalties) < 2:
+    rewards = list(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True))
+    if not has("rewards") or len(rewards) + len(penalties) < 2:
         return
     from grposcope.instruments.rewards import probe_file, probing
 
     objective: Objective = trainer._scope_objective
-    how = objective.aggregation
-    if how is None and getattr(trainer.args, "multi_objective_aggregation", "") == "normalize_then_sum":
-        how = Aggregation("normalize_then_sum")
-    good = scored.scorable(every).nonzero()[:, 0][: len(measured.rewards)]
+    normalized = getattr(trainer.args, "multi_objective_aggregation", "") == "normalize_then_sum"
+    if objective.aggregation is None and normalized:
+        objective = replace(objective, aggregation=Aggregation("normalize_then_sum"))
+    good = scored_batch.scorable(every).nonzero()[:, 0][: len(measured.rewards)]
     rows = rows_of_groups(good, every.groups[1])
-    weights = trainer.reward_weights.tolist()
-    found = probing.measure(step, every, objective, names, weights, rewards, penalties, measured.gram, rows, how)
-    if found is not None:
-        probe_file.write(folder, found)
+    probe = probing.measure(step, every, objective, rewards, credit, penalties, measured.gram, rows)
+    if probe is not None:
+        probe_file.write(folder, probe)
 
 
 def write(folder: Path, measured: Probe, few: RolloutBatch, model: str, step: int, seed: int, tokenizer: Any) -> None:

@@ -153,18 +153,32 @@ def _left_out(
         said.append(f"multi_objective_aggregation={together} normalises every reward function by itself")
     if (quantile := getattr(args, "top_entropy_quantile", 1.0)) < 1:
         said.append(f"top_entropy_quantile={quantile:g} trains only tokens with high entropy")
-    if rloo and getattr(args, "normalize_advantages", False) and advantage is None:
-        said.append("normalize_advantages divides by the standard deviation of the batch")
-    if rloo and getattr(args, "reward_clip_range", None) and advantage is None:
-        said.append("reward_clip_range changes the rewards first")
-    if rloo and getattr(args, "beta", None):
-        said.append("beta of RLOO subtracts the divergence from the reference policy from the rewards")
+    if rloo:
+        said += _left_out_of_rloo(args, advantage)
     if sequence and objective.kl and objective.kl_weighted:
         said.append("use_bias_correction_kl weighs the divergence by the ratio of the whole completion")
     if getattr(args, "use_adaptive_entropy", False):
         said.append("use_adaptive_entropy changes the weight of the entropy bonus from step to step")
     if getattr(args, "use_vllm", False) and getattr(args, "vllm_importance_sampling_correction", False):
         said.append("vllm_importance_sampling_correction multiplies by ratios of trainer to vLLM")
+    return said + _other_means(args, objective, loss)
+
+
+def _left_out_of_rloo(args: Any, advantage: str | None) -> list[str]:
+    """What RLOO does to rewards and advantages before its loss, a clause each. advantage: as in `fresh`."""
+    said = []
+    if getattr(args, "normalize_advantages", False) and advantage is None:
+        said.append("normalize_advantages divides by the standard deviation of the batch")
+    if getattr(args, "reward_clip_range", None) and advantage is None:
+        said.append("reward_clip_range changes the rewards first")
+    if getattr(args, "beta", None):
+        said.append("beta of RLOO subtracts the divergence from the reference policy from the rewards")
+    return said
+
+
+def _other_means(args: Any, objective: Objective, loss: str) -> list[str]:
+    """Where TRL averages over other tokens than those of one step's batch, a clause each."""
+    said = []
     pieces = args.gradient_accumulation_steps * getattr(args, "world_size", 1)
     if pieces > 1 and (loss == "bnpo" or objective.entropy):
         what = "the loss" if loss == "bnpo" else "the entropy bonus"

@@ -24,7 +24,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from grposcope.core.errors import UserError
 from grposcope.core.files import versioned_json, write_json
 from grposcope.engines.trl import probing
-from grposcope.engines.trl.together import say
+from grposcope.engines.trl.processes import say
 from grposcope.instruments import has, needed
 
 if TYPE_CHECKING:

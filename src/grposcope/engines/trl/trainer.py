@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from transformers import TrainerCallback
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from grposcope.core import capabilities
@@ -34,7 +35,7 @@ from grposcope.engines.trl import (
     group_moves,
     guard,
     probing,
-    scored,
+    scored_batch,
     settings,
     steering,
     verifying,
@@ -42,8 +43,8 @@ from grposcope.engines.trl import (
 from grposcope.engines.trl.callback import GRPOscopeCallback
 from grposcope.engines.trl.constraining import TrainerConstraints
 from grposcope.engines.trl.offpolicy import OffPolicyProbes
-from grposcope.engines.trl.scored import Scored
-from grposcope.engines.trl.together import anywhere, say
+from grposcope.engines.trl.processes import anywhere, say
+from grposcope.engines.trl.scored_batch import Scored
 from grposcope.instruments import has, needed
 from grposcope.lab import credit as credits
 from grposcope.lab.allocation import ChosenAllocator
@@ -106,31 +107,14 @@ class GRPOscopeMixin(_Behind):
         auto_group: int = 0,
         **more: Any,
     ) -> None:
-        if num_generations not in (None, AUTO) or auto_group < 0:
-            raise UserError(
-                f"num_generations {num_generations} and auto_group {auto_group} of GRPOscopeTrainer must be 'auto' and "
-                "0 or more; set a number in GRPOConfig"
-            )
-        auto_group = auto_group or (PAUSE if num_generations else 0)
+        auto_group = _least_pause(num_generations, auto_group)
         probe_every = probe_every or (group_moves.PROBED if auto_group else 0)
-        if verify_every < 0:
-            raise UserError(f"verify_every {verify_every} must be 0 or more")
-        if probe_every < 0 or probe_prompts < 1:
-            raise UserError(f"probe_every {probe_every} must be 0 or more, and probe_prompts {probe_prompts} 1 or more")
-        if not dual_rate >= 0 or not dual_damping >= 0:
-            raise UserError(f"dual_rate {dual_rate} and dual_damping {dual_damping} must be 0 or more")
-        dual = Dual(constraining.wanted(constraints), dual_rate, dual_damping)
-        behind = type(self).__mro__[type(self).__mro__.index(GRPOscopeMixin) + 1]
-        guard.methods(behind)
-        if verify_every:
-            if not has("verify"):
-                raise UserError(needed(["verify"]))
-            guard.methods(behind, verifying.METHODS)
+        _check_counts(verify_every, probe_every, probe_prompts)
+        dual = constraining.dual(constraints, dual_rate, dual_damping)
+        _check_methods(type(self), bool(verify_every))
         asked = draws.allocator(allocate)
         super().__init__(*given, **more)
         self._scope_draws = None if asked is None else _draws(self, asked)
-        if self._scope_draws is not None:
-            self.add_callback(draws.KeepDraws(self._scope_draws))
         self._scope_probes = probing.Asked(probe_every, probe_prompts)
         self._scope_credit, self._scope_advantage, self._scope_steps = credits.chosen(credit), advantage, step_rewards
         self._scope_aggregation = None if aggregation == METHODS[0] else aggregation
@@ -145,32 +129,20 @@ class GRPOscopeMixin(_Behind):
         self._scope_derivative: list[Tensor] | None = None
         _check(self)
         self._scope_steering = None if autopilot == "off" else steering.Steering(self, autopilot)
-        if self._scope_steering is not None:
-            self.add_callback(self._scope_steering)
         if dual.constraints:
             self._scope_limits = _limits(self, dual)
-            self.add_callback(constraining.KeepMultipliers(self._scope_limits))
         self._scope_offpolicy = OffPolicyProbes(self, probe_prompts)
-        if probe_every:
-            self.add_callback(self._scope_offpolicy)
         left_out: list[str] = []
         self._scope_objective: Objective | None = None
         if self._attached:
-            self._scope_objective, left_out = settings.fresh(self.args, advantage)
-            if self._scope_aggregation is not None:
-                self._scope_objective = _of_several(self, self._scope_objective)
+            self._scope_objective, left_out = _objective(self)
         self._scope_groups = group_moves.GroupSteering(self, auto_group) if auto_group else None
-        if self._scope_groups is not None:
-            self.add_callback(self._scope_groups)
-        callbacks = [one for one in self.callback_handler.callbacks if isinstance(one, GRPOscopeCallback)]
-        self._scope_record = callbacks[0] if callbacks else GRPOscopeCallback()
-        if not callbacks:
-            self.add_callback(self._scope_record)
+        records = [own for own in self.callback_handler.callbacks if isinstance(own, GRPOscopeCallback)]
+        self._scope_record = records[0] if records else GRPOscopeCallback()
+        for callback in _callbacks(self):
+            self.add_callback(callback)
         if self.is_world_process_zero():
-            told = [self._scope_credit.source.warning] if self._scope_credit.source.warning else []
-            told += [f"a probe leaves out that {clause}" for clause in left_out] if probe_every else []
-            for line in told:
-                say(f"grposcope: {line}", logging.WARNING)
+            _say_limits(self._scope_credit, left_out if probe_every else [])
 
     @property
     def _replaces(self) -> bool:
@@ -329,7 +301,7 @@ def assigned(chosen: Chosen, objective: Objective, every: RolloutBatch) -> Tenso
 
     A group with a rollout that no reward function scored has nothing to compare, and gets 0 as a whole.
     """
-    good = scored.scorable(every).nonzero()[:, 0]
+    good = scored_batch.scorable(every).nonzero()[:, 0]
     outcome = chosen.source.whole
     given = torch.zeros(every.mask.shape[:1] if outcome else every.mask.shape, device=every.mask.device)
     if len(good):
@@ -337,6 +309,61 @@ def assigned(chosen: Chosen, objective: Objective, every: RolloutBatch) -> Tenso
         values = objective.rollout_advantages(some).reshape(-1) if outcome else chosen.assign(objective, some)
         given[rows_of_groups(good, every.groups[1])] = values.float()
     return given
+
+
+def _least_pause(num_generations: str | None, auto_group: int) -> int:
+    """Least steps between two moves of the group size, 0 where it stays; UserError for a size that is a number."""
+    if num_generations not in (None, AUTO) or auto_group < 0:
+        raise UserError(
+            f"num_generations {num_generations} and auto_group {auto_group} of GRPOscopeTrainer must be 'auto' and "
+            "0 or more; set a number in GRPOConfig"
+        )
+    return auto_group or (PAUSE if num_generations else 0)
+
+
+def _check_counts(verify_every: int, probe_every: int, probe_prompts: int) -> None:
+    """UserError for numbers of steps or prompts that cannot be."""
+    if verify_every < 0:
+        raise UserError(f"verify_every {verify_every} must be 0 or more")
+    if probe_every < 0 or probe_prompts < 1:
+        raise UserError(f"probe_every {probe_every} must be 0 or more, and probe_prompts {probe_prompts} 1 or more")
+
+
+def _check_methods(kind: type, verified: bool) -> None:
+    """UserError where the trainer behind the mixin has other methods than are known here, or what verifies is not
+    there."""
+    behind = kind.__mro__[kind.__mro__.index(GRPOscopeMixin) + 1]
+    guard.methods(behind)
+    if verified:
+        if not has("verify"):
+            raise UserError(needed(["verify"]))
+        guard.methods(behind, verifying.METHODS)
+
+
+def _objective(trainer: Any) -> tuple[Objective, list[str]]:
+    """The objective of a trainer's loss with the advantages that it is given, and what it leaves out, a clause each."""
+    objective, left_out = settings.fresh(trainer.args, trainer._scope_advantage)
+    return objective if trainer._scope_aggregation is None else _of_several(trainer, objective), left_out
+
+
+def _callbacks(trainer: Any) -> list[TrainerCallback]:
+    """What follows the run, in the order in which it hears of a step; the record only where the user gave none."""
+    callbacks: list[TrainerCallback | None] = [
+        None if trainer._scope_draws is None else draws.KeepDraws(trainer._scope_draws),
+        trainer._scope_steering,
+        None if trainer._scope_limits is None else constraining.KeepMultipliers(trainer._scope_limits),
+        trainer._scope_offpolicy if trainer._scope_probes.every else None,
+        trainer._scope_groups,
+        None if trainer._scope_record in trainer.callback_handler.callbacks else trainer._scope_record,
+    ]
+    return [callback for callback in callbacks if callback is not None]
+
+
+def _say_limits(chosen: Chosen, left_out: Sequence[str]) -> None:
+    """Say what credit and probes do not do. left_out: what a probe leaves out of the loss, a clause each."""
+    warning = [chosen.source.warning] if chosen.source.warning else []
+    for line in (*warning, *(f"a probe leaves out that {clause}" for clause in left_out)):
+        say(f"grposcope: {line}", logging.WARNING)
 
 
 def _draws(trainer: Any, asked: ChosenAllocator) -> draws.PromptDraws:
@@ -403,10 +430,10 @@ def _rollouts(trainer: Any, out: dict[str, Any], batch: Scored) -> RolloutBatch:
     """The rollouts of all processes, with the rewards of their steps where those are needed."""
     tokenizer = _tokenizer(trainer)
     rewards = batch.total(trainer.reward_weights, trainer.num_generations)
-    own = scored.rollouts(out, rewards, batch, _ends(trainer, tokenizer), batch.parts(trainer.num_generations))
+    own = scored_batch.rollouts(out, rewards, batch, _ends(trainer, tokenizer), batch.parts(trainer.num_generations))
     if trainer._scope_steps is not None:
-        own = scored.labelled(own, batch, trainer._scope_steps, tokenizer)
-    return scored.of_all(own, trainer.accelerator, tokenizer.pad_token_id)
+        own = scored_batch.labelled(own, batch, trainer._scope_steps, tokenizer)
+    return scored_batch.of_all(own, trainer.accelerator, tokenizer.pad_token_id)
 
 
 def _tokenizer(trainer: Any) -> Any:
@@ -516,7 +543,7 @@ def _measured(
     trainer: Any, model: Any, step: int, every: RolloutBatch, given: Tensor
 ) -> tuple[Probe | None, RolloutBatch]:
     """The probe of a batch and its rollouts; the numbers go among the metrics of the step."""
-    good = scored.scorable(every).nonzero()[:, 0]
+    good = scored_batch.scorable(every).nonzero()[:, 0]
     rows = rows_of_groups(good, every.groups[1])
     some, credit = every.take(good), given[rows]
     if credit.dim() == 1:
@@ -533,9 +560,8 @@ def _measured(
         trainer._scope_objective,
         credit,
         trainer._scope_probes.prompts,
-        temperature=args.temperature,
+        args,
         learning_rate=float(groups[0]["lr"]),
-        seed=args.seed,
         check=(step - 1) // trainer._scope_probes.every % probing.CHECKED == 0,
     )
     for name, value in metrics.items():

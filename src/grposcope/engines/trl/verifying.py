@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import Trainer
 
 from grposcope.engines.trl import settings
-from grposcope.engines.trl.scored import Scored
+from grposcope.engines.trl.scored_batch import Scored
 
 if TYPE_CHECKING:
     from grposcope.core.rollouts import Rollout
@@ -239,7 +239,7 @@ def metered(trainer: Any) -> StepMeter | None:
 
 def _compared(args: Any, advantage: str | None) -> Mapping[str, Any]:
     """What is compared with what, by the settings; nothing where `Stated` has no words for it."""
-    from grposcope.signs.rollouts.stated import comparison
+    from grposcope.signs.rollouts.pipeline_settings import comparison
 
     if advantage is not None:
         return comparison(advantage)

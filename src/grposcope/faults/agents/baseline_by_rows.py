@@ -24,7 +24,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.checks.turns import key_of_turns
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.signs.rollouts.claims import trajectory_weights
 
 POST = "custom_reward_post_process_path"

@@ -27,7 +27,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.checks.turns import key_of_turns
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.signs.counted_as_cut import TEST
 
 MASK = "mask_truncated_completions"

@@ -23,7 +23,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.checks.turns import VERL_TURNS
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 
 ESTIMATOR = "algorithm.adv_estimator"
 REMEDY = f"set {ESTIMATOR} to grpo, rloo or reinforce_plus_plus_baseline"

@@ -26,7 +26,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.checks.turns import TRL_TURNS, VERL_TURNS
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.signs.agents import TURN_LIMIT
 
 MULTI = "actor_rollout_ref.rollout.multi_turn."

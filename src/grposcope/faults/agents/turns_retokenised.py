@@ -27,7 +27,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.checks.turns import VERL_TURNS
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.signs.rollouts.claims import turns
 
 MODE = "actor_rollout_ref.rollout.multi_turn.tokenization_sanity_check_mode"

@@ -9,7 +9,7 @@ from grposcope.core.fault import SettingsCheck
 from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.checks import batches_of_trl, batches_of_verl
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.signs.settings.names import group_size
 from grposcope.signs.settings.trl import GRPO_CONFIG
 from grposcope.signs.settings.verl import VALIDATE

@@ -11,7 +11,7 @@ from grposcope.core.fault import SettingsCheck
 from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import listed, percent, visible
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.instruments import has
 from grposcope.maths.aggregation import SCALES
 

@@ -12,7 +12,7 @@ from grposcope.core.fault import SettingsCheck
 from grposcope.core.finding import Finding, Grade, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import percent
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.maths import dead_groups
 from grposcope.signs.dead_groups import DEAD
 from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size, key_of

@@ -10,7 +10,7 @@ from grposcope.core.fault import SettingsCheck
 from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import percent
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries.change import LATE
 
 MANY, SOME = 0.5, 0.1

@@ -31,7 +31,7 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import percent
 from grposcope.faults.checks.expected_dead import expected
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs.quantities import SHORT, Quantities

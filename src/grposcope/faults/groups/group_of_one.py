@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Grade, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import Quantities
 from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size, key_of

@@ -23,7 +23,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.checks.standardizing import scaled_by_group
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.maths.standardized_weight import SCALE_ALONE
 from grposcope.signs import standardizing
 from grposcope.signs.settings.names import GROUP_SIZE, group_size, key_of

@@ -23,7 +23,7 @@ import numpy as np
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.signs.settings.names import group_size
 
 BASELINE, SCALED = "grpo.use_leave_one_out_baseline", "grpo.normalize_rewards"

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 
 HANDED_ON = ("normalize_rewards", "use_leave_one_out_baseline")
 """Settings of the advantages that may stand at both places."""

@@ -19,12 +19,12 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
-from grposcope.signs.rollouts.claims import dropped
+from grposcope.signs.rollouts.claims import dropped_rollouts
 
 FAULT = Fault(
     name="selective dropping",
     rank=6.8,
     remedy="drop by a criterion that does not depend on the answer, or keep the dropped rollouts with their reward",
     beside="warning",
-    rollouts=(dropped.PROOF,),
+    rollouts=(dropped_rollouts.PROOF,),
 )

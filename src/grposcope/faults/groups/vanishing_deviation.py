@@ -27,7 +27,7 @@ from grposcope.core.settings import Settings
 from grposcope.core.text import percent
 from grposcope.faults.checks.effective_weights import AGGREGATION, WEIGHTS, count, drawn
 from grposcope.faults.checks.standardizing import scaled_by_group
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.signs.settings.names import group_size
 
 TINY = 0.01

@@ -90,43 +90,22 @@ UNPAID = 0.05
 def check(quantities: Quantities) -> Finding:
     """Truncated completions above CUT; or LONGER × without reward for it; or below SHORTER ×.
 
-    A length that is another from one row on is of other prompts, or under another limit: no policy grows so.
     This explains dead groups where most completions are cut, so that they are paid alike, or where they grew.
     """
-    length, cut = quantities.get("length", SHORT), quantities.get("truncated", SHORT)
-    cut = None if cut is not None and cut.values.max() > 1 else cut  # a count of completions
-    unlike = ended(quantities) is not None or at_no_one_length(quantities)
-    cut = None if unlike else cut  # most of them ended, which is a fault of its own
+    length, cut = quantities.get("length", SHORT), _shares_cut(quantities)
     tests: list[Finding] = []
     evidence: list[Sign] = []
     if cut is not None:
         over = cut.level(LATE, CUT)
         evidence.append(late_level(cut.name, over.value + CUT, over.se, f"limit {CUT:g}"))
-        tests.append(_cut(quantities, cut, over))
-        tests.append(_runs_on(quantities, cut))
+        tests += [_cut(quantities, cut, over), _runs_on(quantities, cut)]
     if length is not None and length.logs is not None:
         early, late = length.geometric_mean(EARLY), length.geometric_mean(LATE)
         limit = f"limits: {LONGER:g} × the first without more reward, {SHORTER:g} × the first"
         evidence += [early_level(length.name, *early), late_level(length.name, *late, limit)]
-        because = f"completions went from {number(early[0])} to {number(late[0])} tokens"
-        from_to = quantities.went(length.name, early[0], late[0], " tokens")
         tests.append(any_of([_shrank(quantities, length, part, late[0]) for part in (EARLY, FIRST)]))
-        reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
-        if reward is not None and margin is not None and at_once(length.values, 1) is None:
-            unpaid = reward.change(EARLY, LATE, minus=margin).p_down
-            unpaid = 1.0 if unseen_limit(quantities) is not None else unpaid  # cut unseen, which is a fault of its own
-            longer = length.logs.change(EARLY, LATE, minus=math.log(LONGER)).p_up
-            tests.append(
-                measured(
-                    max(longer, unpaid),
-                    because + f", while the reward {went(reward)}",
-                    remedy=(
-                        "use a loss that does not divide by each completion's length (Dr. GRPO, DAPO), or add a "
-                        "penalty for overlong answers"
-                    ),
-                    brief=from_to,
-                )
-            )
+        longer = _grew_unpaid(quantities, length, early[0], late[0])
+        tests += [] if longer is None else [longer]
     if not tests:
         seen = [name for name in ("length", "truncated") if quantities.logged(name)]
         because = "; ".join(quantities.absence(name, SHORT) for name in seen)
@@ -138,6 +117,35 @@ def check(quantities: Quantities) -> Finding:
         result, evidence=tuple(evidence), missing=() if length is not None else ("length",),
         explains=("saturated", "starved", "constant reward", "empty steps", "never paid") if kills_groups else (),
     )  # fmt: skip
+
+
+def _shares_cut(quantities: Quantities) -> MetricSeries | None:
+    """Shares of truncated completions; None where they are not logged, are counts, or most of them had ended, which is
+    a fault of its own."""
+    cut = quantities.get("truncated", SHORT)
+    if cut is None or cut.values.max() > 1:
+        return None
+    return None if ended(quantities) is not None or at_no_one_length(quantities) else cut
+
+
+def _grew_unpaid(quantities: Quantities, length: MetricSeries, early: float, late: float) -> Finding | None:
+    """That completions grew from the `early` to the `late` length without reward for it; None where nobody can tell.
+
+    A length that is another from one row on is of other prompts, or under another limit: no policy grows so.
+    """
+    reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
+    if length.logs is None or reward is None or margin is None or at_once(length.values, 1) is not None:
+        return None
+    unpaid = reward.change(EARLY, LATE, minus=margin).p_down
+    unpaid = 1.0 if unseen_limit(quantities) is not None else unpaid  # cut unseen, which is a fault of its own
+    longer = length.logs.change(EARLY, LATE, minus=math.log(LONGER)).p_up
+    return measured(
+        max(longer, unpaid),
+        f"completions went from {number(early)} to {number(late)} tokens, while the reward {went(reward)}",
+        remedy="use a loss that does not divide by each completion's length (Dr. GRPO, DAPO), or add a penalty for "
+        "overlong answers",
+        brief=quantities.went(length.name, early, late, " tokens"),
+    )
 
 
 def _shrank(quantities: Quantities, length: MetricSeries, first: level.Span, late: float) -> Finding:

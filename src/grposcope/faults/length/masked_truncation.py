@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 
 MASK = "mask_truncated_completions"
 REMEDY = "watch completions/clipped_ratio, and raise max_completion_length if it is above 0.1"

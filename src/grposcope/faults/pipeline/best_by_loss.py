@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 
 KEEPS, METRIC = "load_best_model_at_end", "metric_for_best_model"
 REMEDY = f"set {METRIC} to eval_reward and greater_is_better to true, or keep the last checkpoint"

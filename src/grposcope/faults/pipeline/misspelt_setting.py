@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Dialect, Settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 
 ALIKE = 0.85
 """Likeness of two names, from 0 to 1, from which one may be meant for the other."""

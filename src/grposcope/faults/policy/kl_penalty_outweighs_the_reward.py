@@ -28,7 +28,7 @@ from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import number
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.parts_of_the_loss import changed_multiple, loss_as_multiple

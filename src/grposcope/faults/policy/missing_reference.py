@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 
 SYNC = "sync_ref_model"
 

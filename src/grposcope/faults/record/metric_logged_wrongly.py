@@ -27,7 +27,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.run import Run
 from grposcope.core.settings import Settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.logs.trainers import defect
 from grposcope.signs.rollouts.claims import metrics
 

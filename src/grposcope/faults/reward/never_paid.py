@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -69,32 +70,40 @@ def check(quantities: Quantities) -> Finding:
     """Parts of the reward, and scores of right answers, that are exactly 0 in every row; and the reward, or such a
     score, that hardly ever is not."""
     parts = {series.name: series for series in quantities.components().values()}
-    scored = {name: one for name in quantities.run.table if _is_score(name) and (one := quantities.column(name))}
-    seen = {name: one for name, one in (parts | scored).items() if len(one) >= SHORT}
-    zero = {name: series for name, series in seen.items() if not series.values.any()}
-    spreads = quantities.components("component_std")
-    spread = {f"component/{name}": one.values.any() for name, one in spreads.items()}
-    zero = {name: one for name, one in zero.items() if not spread.get(name, False)}
+    scored = {name: score for name in quantities.run.table if _is_score(name) and (score := quantities.column(name))}
+    long = {name: series for name, series in (parts | scored).items() if len(series) >= SHORT}
+    deviations = quantities.components("component_std")
+    spread = {f"component/{name}" for name, series in deviations.items() if series.values.any()}
+    zero = {name: series for name, series in long.items() if not series.values.any() and name not in spread}
     if zero and (len(zero) < len(parts) or not zero.keys() <= parts.keys()):
         return _never(zero, quantities)
     reward = quantities.get("reward", SHORT)
     if reward is not None and not reward.values.any() and _no_spread(quantities):
         return _nothing_ever(reward, quantities)
-    hardly = [one for one in (reward, *(scored[name] for name in scored if name in seen)) if one and _hardly(one)]
-    if hardly:
-        return _hardly_ever(hardly[0], quantities)
-    rises = any(is_beside(name) and _rises(one) for name, one in quantities.components().items())
-    unpaid = [one for one in parts.values() if _is_unpaid(one, rises)]
-    if unpaid and len(unpaid) < len(parts):
-        return _rarely(unpaid[0])
-    if reward is not None and _rises(reward):
-        answers = [one for one in scored.values() if counts_answers(one.name) and _is_unpaid(one, True)]
-        if answers:
-            return _rarely(answers[0])
+    scores = [score for name, score in scored.items() if name in long]
+    for series in scores if reward is None else (reward, *scores):
+        if _hardly(series):
+            return _hardly_ever(series, quantities)
+    if (unpaid := _unpaid(parts, scored, reward)) is not None:
+        return _rarely(unpaid)
     if not parts:
         return cannot_tell(quantities.absent_components(), "components")
     which = "all components" if zero else "no component"
     return fact(False, f"{which} of the reward {'are' if zero else 'is'} 0 in every row")
+
+
+def _unpaid(
+    parts: Mapping[str, MetricSeries], scored: Mapping[str, MetricSeries], reward: MetricSeries | None
+) -> MetricSeries | None:
+    """The first of the parts that hardly ever pays where others do, or a score of right answers where the reward rose
+    without it; None where there is none."""
+    rises = any(is_beside(name.partition("/")[2]) and _rises(series) for name, series in parts.items())
+    unpaid = [series for series in parts.values() if _is_unpaid(series, rises)]
+    if unpaid and len(unpaid) < len(parts):
+        return unpaid[0]
+    if reward is None or not _rises(reward):
+        return None
+    return next((score for name, score in scored.items() if counts_answers(name) and _is_unpaid(score, True)), None)
 
 
 def _no_spread(quantities: Quantities) -> bool:

@@ -21,7 +21,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.checks.effective_weights import WEIGHTS
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import number, percent
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.signs import run_outcome
 from grposcope.signs.heldout import heldout_scores
 from grposcope.signs.quantities import LEAST, Quantities

@@ -33,8 +33,8 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
-from grposcope.faults.known import Known
-from grposcope.signs.rollouts.claims import arrived, checkpoints, weights
+from grposcope.faults.known_task import Known
+from grposcope.signs.rollouts.claims import checkpoints, weights, weights_at_the_sampler
 from grposcope.signs.sampler_mismatch import TEST
 from grposcope.signs.settings.recipe import verl_lora_rank
 from grposcope.signs.settings.verl import ROLLOUT, on_megatron
@@ -95,7 +95,7 @@ FAULT = Fault(
     remedy="check that new weights reach the sampler: compare checksums of the weights, or compare greedy samples",
     beside="warning",
     log=TEST,
-    rollouts=(arrived.PROOF, checkpoints.PROOF, weights.PROOF),
+    rollouts=(weights_at_the_sampler.PROOF, checkpoints.PROOF, weights.PROOF),
     settings=SettingsCheck(
         "weights never arrived",
         settings,

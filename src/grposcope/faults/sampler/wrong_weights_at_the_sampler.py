@@ -16,7 +16,7 @@ Sources
 from __future__ import annotations
 
 from grposcope.core.fault import Fault
-from grposcope.signs.rollouts.claims import arrived, checkpoints, weights
+from grposcope.signs.rollouts.claims import checkpoints, weights, weights_at_the_sampler
 from grposcope.signs.sampler_mismatch import TEST
 
 FAULT = Fault(
@@ -25,5 +25,5 @@ FAULT = Fault(
     remedy="check which weights the sampler used from that step on, especially after a resume",
     beside="warning",
     log=TEST,
-    rollouts=(arrived.PROOF, checkpoints.PROOF, weights.PROOF),
+    rollouts=(weights_at_the_sampler.PROOF, checkpoints.PROOF, weights.PROOF),
 )

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.signs.early_kl import REMEDY, TEST
 from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
 from grposcope.signs.settings.recipe import has_adapters

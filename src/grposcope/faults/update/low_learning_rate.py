@@ -26,7 +26,7 @@ from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import number
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.dead_groups import DEAD

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.signs import run_outcome
-from grposcope.signs.lasting import begins
+from grposcope.signs.lasting_state import begins
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
 

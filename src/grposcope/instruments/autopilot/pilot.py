@@ -499,14 +499,19 @@ class Pilot:
         if changed and not found.done and name == "reward":
             counts.advised = sign(alarm, LIMIT)
         self.trial = None
-        if found.action == "rollback":
-            self.dropped.append((found.to, found.step - 1))
-            self.shown.append(found.to)
-        if name == "reward" or found.action == "rollback":
-            same = [] if found.action == "tell" else self._same_limit(found.step)
+        self._begin_anew(name, found)
+
+    def _begin_anew(self, name: str, decision: Decision) -> None:
+        """Begin anew what a decision about the monitor `name` is of; after a rollback, reward and held-out accuracy."""
+        back = decision.action == "rollback"
+        if back:
+            self.dropped.append((decision.to, decision.step - 1))
+            self.shown.append(decision.to)
+        if name == "reward" or back:
+            same = [] if decision.action == "tell" else self._same_limit(decision.step)
             self.reward = Fall(self.policy.fall, hypotheses=same)
             self._loudest.pop("reward", None)
-        if name == "heldout" or found.action == "rollback":
+        if name == "heldout" or back:
             self.heldout = self.heldout.anew()
             self._loudest.pop("heldout", None)
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from grposcope.instruments.claims.claim import Derived, Drawing, Tell
-from grposcope.instruments.claims.enumerated import Array, EnumeratedPolicy, leave_one_out
+from grposcope.instruments.claims.enumerated_policy import Array, EnumeratedPolicy, leave_one_out
 from grposcope.maths import standardized_weight
 
 SUCCESSES = (0.02, 0.1, 0.25, 0.5)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from grposcope.instruments.claims.claim import Derived, Tell
-from grposcope.instruments.claims.enumerated import Array
+from grposcope.instruments.claims.enumerated_policy import Array
 from grposcope.maths.dead_groups import log_choose
 
 

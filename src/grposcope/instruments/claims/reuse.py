@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from grposcope.instruments.claims.claim import Derived, Drawing, Tell
-from grposcope.instruments.claims.enumerated import Array
+from grposcope.instruments.claims.enumerated_policy import Array
 
 DISTANCES = np.geomspace(1e-3, 3e-2, 5)
 """‖θ − θ_old‖ of the updates."""

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from grposcope.instruments.claims.claim import Derived, Drawing, Tell
-from grposcope.instruments.claims.enumerated import Array
+from grposcope.instruments.claims.enumerated_policy import Array
 
 
 class Episodes:

@@ -9,7 +9,7 @@ from scipy import optimize, stats
 
 from grposcope.instruments.claims import finite_groups, penalties, reuse
 from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, Tell
-from grposcope.instruments.claims.enumerated import Array, EnumeratedPolicy, leave_one_out
+from grposcope.instruments.claims.enumerated_policy import Array, EnumeratedPolicy, leave_one_out
 from grposcope.instruments.group_size import limit
 
 ROUNDING = 1e-10

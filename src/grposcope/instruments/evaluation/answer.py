@@ -10,7 +10,7 @@ from grposcope.core.answer import Answer, Table, Word
 from grposcope.core.text import listed, number, percent, span, visible
 from grposcope.instruments.evaluation import scores
 from grposcope.instruments.evaluation.completions import viewer
-from grposcope.instruments.evaluation.crossed import CrossedMean
+from grposcope.instruments.evaluation.crossed_means import CrossedMean
 from grposcope.instruments.evaluation.figures import of_pass_at_k
 from grposcope.instruments.evaluation.record import EvaluationRecord
 from grposcope.instruments.evaluation.scores import ArmDifference, ArmScore, EvaluationScores, labels

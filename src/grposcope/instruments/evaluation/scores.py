@@ -16,8 +16,8 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.text import visible
-from grposcope.instruments.evaluation import crossed
-from grposcope.instruments.evaluation.crossed import CrossedMean
+from grposcope.instruments.evaluation import crossed_means
+from grposcope.instruments.evaluation.crossed_means import CrossedMean
 from grposcope.instruments.evaluation.record import Completion, EvaluatedProblem, EvaluationRecord
 from grposcope.maths.holm import holm
 from grposcope.maths.pass_at_k import pass_at_k, variance
@@ -97,7 +97,7 @@ def of_record(record: EvaluationRecord, ks: Sequence[int] = (), arms: Arms | Non
         scores += [_score(arm, task, of_arm, ks) for arm, of_arm in rows.items()]
         for k in ks:
             differences += [
-                ArmDifference(task, k, arm, two, crossed.difference(*_common(rows[arm], rows[two], k)))
+                ArmDifference(task, k, arm, two, crossed_means.difference(*_common(rows[arm], rows[two], k)))
                 for arm, two in combinations(rows, 2)
             ]
     shown = {short[arm]: models for arm, models in named.items()}
@@ -125,10 +125,10 @@ def _score(arm: str, task: str, models: Sequence[Sequence[EvaluatedProblem]], ks
         task=task,
         problems=len(common),
         completions=count,
-        passes={k: crossed.score(_values(chosen, k)) for k in ks},
+        passes={k: crossed_means.score(_values(chosen, k)) for k in ks},
         se_samples={k: _se_samples(chosen, k) for k in ks},
-        truncated=crossed.score(_shares(chosen, lambda completion: completion.truncated)),
-        unread=crossed.score(_shares(chosen, lambda completion: completion.verdict == "unread")),
+        truncated=crossed_means.score(_shares(chosen, lambda completion: completion.truncated)),
+        unread=crossed_means.score(_shares(chosen, lambda completion: completion.verdict == "unread")),
         failed=sum(completion.verdict == "failed" for completion in completions) / count if count else math.nan,
         reward=math.fsum(completion.reward for completion in completions) / count if count else math.nan,
         length=sum(completion.tokens for completion in completions) / count if count else math.nan,
@@ -141,14 +141,14 @@ def _indices(models: Sequence[Sequence[EvaluatedProblem]]) -> set[int]:
     return set.intersection(*({row.index for row in rows} for rows in models))
 
 
-def _values(models: Sequence[Sequence[EvaluatedProblem]], k: int) -> crossed.Array:
+def _values(models: Sequence[Sequence[EvaluatedProblem]], k: int) -> crossed_means.Array:
     """pass@k of each model (S) on each problem (I)."""
     return np.array([[pass_at_k(len(row.completions), row.right, k) for row in rows] for rows in models]).reshape(
         len(models), -1
     )
 
 
-def _shares(models: Sequence[Sequence[EvaluatedProblem]], holds: Callable[[Completion], bool]) -> crossed.Array:
+def _shares(models: Sequence[Sequence[EvaluatedProblem]], holds: Callable[[Completion], bool]) -> crossed_means.Array:
     """Share of the completions of each model (S) on each problem (I) of which something holds."""
     shares = [[sum(map(holds, row.completions)) / len(row.completions) for row in rows] for rows in models]
     return np.array(shares).reshape(len(models), -1)
@@ -156,7 +156,7 @@ def _shares(models: Sequence[Sequence[EvaluatedProblem]], holds: Callable[[Compl
 
 def _common(
     first: Sequence[Sequence[EvaluatedProblem]], second: Sequence[Sequence[EvaluatedProblem]], k: int
-) -> tuple[crossed.Array, crossed.Array]:
+) -> tuple[crossed_means.Array, crossed_means.Array]:
     """The values of two arms on the problems that both have."""
     both = _indices([*first, *second])
     first_rows, two = ([[row for row in rows if row.index in both] for rows in arm] for arm in (first, second))

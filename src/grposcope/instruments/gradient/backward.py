@@ -15,8 +15,8 @@ their factors; biases and the vectors of norms by their per-rollout gradients. A
 a stack of `experts` is given one expert at a time.
 
 Other trainable parameters (convolutions, what a state-space layer uses outside of its parts, weights that are used in
-ways that no hook observes) are measured `apart`, exactly, by a backward pass of each rollout on its own: slower, and
-dense. Only those whose gradients would take too much memory so are `left_out`, by name.
+ways that no hook observes) are measured `without_hook`, exactly, by a backward pass of each rollout on its own: slower,
+and dense. Only those whose gradients would take too much memory so are `left_out`, by name.
 
 Blocks are recomputed in the backward pass (see `checkpointing`), unless the model checkpoints its activations
 already, which works as well. In bfloat16 products are taken in float32.
@@ -35,7 +35,7 @@ import torch
 from torch import Tensor, nn
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.gradient import apart, checkpointing, experts, hooks
+from grposcope.instruments.gradient import checkpointing, experts, hooks, without_hook
 from grposcope.instruments.gradient.logits import TokenScores, weighted_logp, without_padding
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab import cpu
@@ -70,7 +70,7 @@ class AttachedModel:
     """A model made ready by `attach` to be measured.
 
     measured: parameters whose scores `stream` gives, by name. left_out: the other trainable parameters.
-    apart: those of `measured` that no hook covers: they take passes of their own, see `apart`.
+    apart: those of `measured` that no hook covers: they take passes of their own, see `without_hook`.
     idle: those that the text does not use, as the self-check found, such as what a vision-language model sees with.
     energies: squared norms of the gradients of autograd in the self-check, by name.
     bytes_per_token: memory kept for the backward pass, without the logits, as observed in the last pass.
@@ -126,7 +126,7 @@ class AttachedModel:
 
     def weights(self, name: str) -> Tensor:
         """A parameter's weights; those that are spread over several processes (FSDP2) are gathered."""
-        return apart.whole(self.measured[name].detach())
+        return without_hook.whole(self.measured[name].detach())
 
     def oriented(self, name: str, array: Tensor) -> Tensor:
         """A parameter's weights or gradient as outputs × inputs (R, C); GPT-2 keeps them the other way round."""
@@ -191,15 +191,15 @@ class AttachedModel:
         inside = {module for block in blocks for module in block.modules()}
         hooked = {name: p for name, p in self.measured.items() if name not in self.apart and name not in self.idle}
         outside: dict[str, None] = {}  # parameters of which autograd found a gradient: some use was not observed
-        gathered = any(apart.spread(p) for p in self.measured.values())
+        gathered = any(without_hook.spread(p) for p in self.measured.values())
         measuring = cpu.in_background(visit, keep, device, _together) if keep else nullcontext(visit)
         with cpu.returning(device), measuring as measure, workers.assembling(measure, rows, self.entries) as take:
             with (
                 _checkpointing(self.model),
-                apart.without_gradients(self.model, self.apart),
+                without_hook.without_gradients(self.model, self.apart),
                 nullcontext()
                 if gathered
-                else apart.gradients_to(self.model, lambda name, _: outside.update({name: None})),
+                else without_hook.gradients_to(self.model, lambda name, _: outside.update({name: None})),
                 hooks.collecting(self.model, hooked, self._owners, inside) as collector,
                 checkpointing.recomputed(blocks),
             ):
@@ -219,7 +219,7 @@ class AttachedModel:
             if self.apart:
                 passes = self._passes(rows.total)
                 with _checkpointing(self.model):
-                    apart.scores(self.model, passes, mine, given, self.temperature, take)
+                    without_hook.scores(self.model, passes, mine, given, self.temperature, take)
         both = next((name for name in outside if name in seen), None)
         if both:
             module, _ = self._owners[both][0]
@@ -236,7 +236,7 @@ class AttachedModel:
 
     def _passes(self, rollouts: int) -> list[list[str]]:
         """The parameters of each pass apart; leaves out those that are too large for so many rollouts."""
-        passes, too_large = apart.groups({name: self.measured[name].numel() for name in self.apart}, rollouts)
+        passes, too_large = without_hook.groups({name: self.measured[name].numel() for name in self.apart}, rollouts)
         for name in too_large:
             del self.measured[name]
         self.left_out += tuple(too_large)
@@ -268,7 +268,8 @@ def attach(model: Any, rollouts: RolloutBatch | None = None, temperature: float 
     if not trained:
         raise UserError("the model has no trainable parameter to measure; unfreeze some weights")
     hooked = {name for name, p in trained.items() if all(hooks.known(*owner) for owner in owners[id(p)])}
-    if spreads := any(apart.spread(p) for p in trained.values()):  # passes of single rollouts would not keep step
+    spreads = any(without_hook.spread(p) for p in trained.values())
+    if spreads:  # passes of single rollouts would not keep step
         hooked = {
             name for name in hooked if not any(experts.is_stack(module) for module, _ in owners[id(trained[name])])
         }
@@ -338,7 +339,7 @@ def _self_check(attached: AttachedModel, rollouts: RolloutBatch, most: int = 2) 
             missing.append(name)
 
     here = attached.model
-    with cpu.products(here), _checkpointing(here), apart.gradients_to(here, compare):
+    with cpu.products(here), _checkpointing(here), without_hook.gradients_to(here, compare):
         _, total = weighted_logp(here, few, weights * coefficients[:, None], attached.temperature)
         if total.requires_grad:
             total.backward()
@@ -382,7 +383,9 @@ def _check_input(model: Any, rollouts: RolloutBatch) -> None:
     for name, parameter in model.named_parameters():
         if parameter.device.type == "meta":
             raise Refusal(f"{name} has no values (a meta tensor); load the model's weights before the probe")
-        if parameter.is_floating_point() and not bool(torch.isfinite(apart.local(parameter).sum(dtype=torch.float32))):
+        if parameter.is_floating_point() and not bool(
+            torch.isfinite(without_hook.local(parameter).sum(dtype=torch.float32))
+        ):
             raise Refusal(f"{name} has weights that are NaN or infinite; load another checkpoint")
     largest = max(int(ids.max()) if ids.numel() else 0 for ids in (rollouts.prompt_ids, rollouts.tokens))
     embedding = getattr(model, "get_input_embeddings", lambda: None)()

@@ -5,8 +5,8 @@
 The module's own forward runs, one expert after the other or all in one grouped product, and the products in which it
 uses its stacks are observed. Experts see tokens of all rollouts mixed, so the rows of a product are traced to their
 rollouts through the last index by which the module picked rows of its input. A use that cannot be traced is left to
-autograd, and the parameter is then measured by `apart`. The self-check weighs rollouts differently, so that a token
-given to the wrong rollout is noticed.
+autograd, and the parameter is then measured by `without_hook`. The self-check weighs rollouts differently, so that a
+token given to the wrong rollout is noticed.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from grposcope.instruments.gradient import apart, checkpointing
+from grposcope.instruments.gradient import checkpointing, without_hook
 from grposcope.instruments.gradient.layers import HELD
 from grposcope.instruments.gradient.logits import tokens_at_once
 from grposcope.instruments.gradient.score import block_bytes, is_large
@@ -117,7 +117,7 @@ def needed(
     factors = _if(bool(heads), factor)  # the score of the head
     last = _if(not tied and bool(heads), factors + own)  # of an untied head that background threads work on
     last = _if(not is_large(_entries(head)), last)
-    apart_bytes = min(4 * every * sum(attached.measured[name].numel() for name in attached.apart), apart.HELD)
+    apart_bytes = min(4 * every * sum(attached.measured[name].numel() for name in attached.apart), without_hook.HELD)
     wide, wide_head, wide_check = _widened(attached, inner.values(), head, rows, (longest, width))
     largest = max(((p.numel(), p) for p in attached.measured.values()), key=lambda sized: sized[0])[1]
     of_embedding = 0.0

@@ -21,7 +21,7 @@ from grposcope.instruments.gradient import findings as geometry
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient import turn_answer
 from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
-from grposcope.instruments.group_size import INSTRUMENT, PlanSettings, mse, planning, pooled, rewards_alone
+from grposcope.instruments.group_size import GROUP_SIZE, PlanSettings, mse, planning, pooled, rewards_alone
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.group_size.planning import Allocation, Plan
 from grposcope.instruments.group_size.size import GroupSize, LayerSize, RecipeSize, Unknown
@@ -133,7 +133,7 @@ def _unknown(probe: ProbeRecord, reason: str) -> Answer:
     sentence = Unknown(reason).sentence()
     document = {"kind": "probe", "probe": _about(probe), "step": probe.step, "verdict": sentence, "plan": None}
     told = {**document, "cannot_tell": reason}
-    return Answer(INSTRUMENT.name, INSTRUMENT.question, "cannot tell", sentence, document=told)
+    return Answer(GROUP_SIZE.name, GROUP_SIZE.question, "cannot tell", sentence, document=told)
 
 
 def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Answer, GroupSize]:
@@ -143,71 +143,113 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
     costs = (settings.prompt_cost, settings.rollout_cost)
     resampled = (settings.replicates, settings.seed)
     facts = group_size.of_grams([(file.gram, file.rewards) for file in files], settings.groups, *costs, *resampled)
-    recipe, comparison = _recipe(run, probe, settings)
-    trained = group_size.of_recipe(facts, recipe, comparison)
-    prompts, group = facts.rewards.shape
-    prompts //= len(files)
-    success = rewards_alone.success_rate(facts.rewards)
-    budget = settings.budget if settings.budget is not None else prompts * (costs[0] + costs[1] * group)
-    own = trained.plan if trained.plan and trained.plan.decided else None
-    batch, errors, source, do = None, None, [], ""
+    trained = group_size.of_recipe(facts, *_recipe(run, probe, settings))
+    success, used = rewards_alone.success_rate(facts.rewards), _group_used(run, probe)
+    own = trained.plan if trained.decided else None
+    budget = _budget(facts, len(files), settings)
+    batch, group = None, facts.rewards.shape[1]
     if own or facts.decided:
         batch = facts.allocate(budget, settings.multiple, own.noise if own else None)
-        errors, group = facts.gradient_errors(batch.prompts, batch.group), batch.group
-        source = [facts.error_sentence(group), facts.baseline_sentence(_group_used(run, probe) or group)]
-        do = (
-            f"draw {batch.prompts} prompts × {group} rollouts (cost {batch.cost:g} of a budget of {budget:g}"
-            f"{f', recipe {recipe}' if own else '' if trained.differs else ', recipe rloo'})"
-        )
+        group = batch.group
+    errors = None if batch is None else facts.gradient_errors(batch.prompts, batch.group)
     layers = group_size.by_layer(files[-1], *costs, *resampled) if settings.layers else {}
-    sentence, other = group_size.sentences(facts, trained, _group_used(run, probe))
+    sentence, other = group_size.sentences(facts, trained, used)
     leads = group_size.leads(facts, trained)
-    told = facts.decided if not leads else own is not None or trained.plan is None
-    if leads and not own:
-        do = f"{trained.remedy}, or train with leave-one-out advantages (recipe rloo): {do}"
+    told = (trained.decided or trained.plan is None) if leads else facts.decided
     document = {
         "kind": "probe",
         "probe": _about(probe),
         "step": probe.step,
         "pooled": {"steps": pool.steps, "left_out": pool.left_out, "drift": pool.drift},
         "verdict": sentence if leads else facts.sentence(),
-        "moments": {name: _moment(facts, name) for name in group_size.MOMENTS},
-        "plan": {**asdict(facts.plan), "decided": facts.decided, "at_least": facts.plan.at_least},
-        "budget": budget,
-        "allocation": None if batch is None else {"recipe": recipe if own else "rloo", **asdict(batch)},
-        "errors": errors,
-        "recipe": {**asdict(trained), "decided": trained.plan.decided if trained.plan else None},
-        "cannot_tell": None if facts.decided else facts.why_not(),
+        **_document(facts, trained, budget, batch, errors),
     }
-    tables = [
-        _losses(facts) if facts.decided else None,
-        _recipe_losses(trained, settings.groups),
-        None if batch is None or errors is None else _errors(batch, errors),
-        *rewards_alone.standardized_table(success, settings.groups),
-        _baselines(facts, settings.groups) if errors is not None else None,
-        _layers(layers) if layers else None,
-        _moments(facts),
-    ]
     answer = Answer(
-        INSTRUMENT.name,
-        INSTRUMENT.question,
+        GROUP_SIZE.name,
+        GROUP_SIZE.question,
         "told" if told else "cannot tell",
         sentence,
-        do=do,
+        do="" if batch is None else _what_to_draw(batch, budget, trained, leads),
         text=[
-            *filter(None, [other, facts.uneven_sentence() if batch else ""]),
-            *filter(None, source),
+            *filter(None, [other, *([] if batch is None else _of_errors(facts, batch.group, used or batch.group))]),
             facts.dead_sentence(group),
             *([] if probe.turns is None else turn_answer.sentences(probe.turns)),
-            *rewards_alone.standardized_text(success, _group_used(run, probe) or group),
+            *rewards_alone.standardized_text(success, used or group),
             *filter(None, [pool.sentence]),
             f"{_subject(probe, files)}. {SCOPE}",
         ],
         numbers=group_size.best_numbers(facts, trained),
-        tables=[table for table in tables if table is not None],
+        tables=_tables(facts, trained, settings.groups, batch, errors, layers),
         document=document | ({"layers": layers} if layers else {}),
     )
     return answer, facts
+
+
+def _budget(facts: GroupSize, probes: int, settings: PlanSettings) -> float:
+    """What a batch may cost: what is asked for, else what one of so many probes cost together did."""
+    if settings.budget is not None:
+        return settings.budget
+    prompts, group = facts.rewards.shape
+    return prompts // probes * (settings.prompt_cost + settings.rollout_cost * group)
+
+
+def _what_to_draw(batch: Allocation, budget: float, trained: RecipeSize, leads: bool) -> str:
+    """The batch that the budget buys, with the recipe that it is the best for, and what to do where that is not the one
+    that is trained. leads: as in `group_size.leads`."""
+    recipe = f", recipe {trained.recipe}" if trained.decided else "" if trained.differs else ", recipe rloo"
+    draw = (
+        f"draw {batch.prompts} prompts × {batch.group} rollouts (cost {batch.cost:g} of a budget of {budget:g}{recipe})"
+    )
+    if trained.decided or not leads:
+        return draw
+    return f"{trained.remedy}, or train with leave-one-out advantages (recipe rloo): {draw}"
+
+
+def _of_errors(facts: GroupSize, group: int, used: int) -> list[str]:
+    """Where the error of the gradient comes from, at the best group size and at the one in use; empty sentences for
+    what is not known."""
+    return [facts.uneven_sentence(), facts.error_sentence(group), facts.baseline_sentence(used)]
+
+
+def _document(
+    facts: GroupSize,
+    trained: RecipeSize,
+    budget: float,
+    batch: Allocation | None,
+    errors: Mapping[str, Estimate] | None,
+) -> dict[str, Any]:
+    """Moments, plans and the batch that the budget buys, as JSON has them."""
+    recipe = trained.recipe if trained.decided else "rloo"
+    return {
+        "moments": {name: _moment(facts, name) for name in group_size.MOMENTS},
+        "plan": {**asdict(facts.plan), "decided": facts.decided, "at_least": facts.plan.at_least},
+        "budget": budget,
+        "allocation": None if batch is None else {"recipe": recipe, **asdict(batch)},
+        "errors": errors,
+        "recipe": {**asdict(trained), "decided": trained.plan.decided if trained.plan else None},
+        "cannot_tell": None if facts.decided else facts.why_not(),
+    }
+
+
+def _tables(
+    facts: GroupSize,
+    trained: RecipeSize,
+    groups: Sequence[int],
+    batch: Allocation | None,
+    errors: Mapping[str, Estimate] | None,
+    layers: Mapping[str, LayerSize],
+) -> list[Table]:
+    """What these group sizes lose, the errors of the batch, and what they come from."""
+    tables = [
+        _losses(facts) if facts.decided else None,
+        _recipe_losses(trained, groups),
+        None if batch is None or errors is None else _errors(batch, errors),
+        *rewards_alone.standardized_table(rewards_alone.success_rate(facts.rewards), groups),
+        None if batch is None else _baselines(facts, groups),
+        _layers(layers) if layers else None,
+        _moments(facts),
+    ]
+    return [table for table in tables if table is not None]
 
 
 def _recipe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[str, str]:

@@ -87,14 +87,14 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(folder: Path, arguments: argparse.Namespace) -> Run:
     """The run; a folder that has nothing but a Gram matrix or probes counts as one. UserError for a model."""
     from grposcope.instruments.gradient import probe_record as probes
-    from grposcope.logs import measured
+    from grposcope.logs import measurement_folders
     from grposcope.logs.native import schema
     from grposcope.logs.trainers import trl_output
 
-    if schema.is_record(folder) or trl_output.find(folder) is not None or measured.recognises(folder):
+    if schema.is_record(folder) or trl_output.find(folder) is not None or measurement_folders.recognises(folder):
         return logs.read(arguments.path, arguments)
     if (folder / probes.GRAM).is_file() or probes.in_folder(folder):
-        return measured.unnamed(folder)
+        return measurement_folders.unnamed(folder)
     if (folder / "config.json").exists() and not trl_output.models(folder):
         raise UserError(
             f"{folder} is a model, and plan needs a probe of its gradients; run grposcope probe --model "

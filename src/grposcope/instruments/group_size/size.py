@@ -318,6 +318,11 @@ class RecipeSize:
         return self.kind not in ("leave-one-out", "unknown")
 
     @property
+    def decided(self) -> bool:
+        """Whether the probe supports an answer for this recipe alone."""
+        return self.plan is not None and self.plan.decided
+
+    @property
     def remedy(self) -> str:
         """What to do with this recipe while its best group size is not known."""
         if self.plan is None:
@@ -365,7 +370,7 @@ class LayerSize:
 def leads(facts: GroupSize, trained: RecipeSize) -> bool:
     """Whether the answer is the recipe's: where it is known to be another than that for leave-one-out advantages, and
     either can be told."""
-    return trained.differs and (facts.decided or (trained.plan is not None and trained.plan.decided))
+    return trained.differs and (facts.decided or trained.decided)
 
 
 def sentences(facts: GroupSize, trained: RecipeSize, used: int | None = None) -> tuple[str, str]:

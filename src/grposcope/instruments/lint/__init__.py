@@ -13,7 +13,7 @@ from grposcope.core.instrument import Command, Instrument
 if TYPE_CHECKING:
     from grposcope.core.finding import Finding
     from grposcope.core.settings import Settings
-    from grposcope.faults.known import Known
+    from grposcope.faults.known_task import Known
     from grposcope.instruments.lint.ask import lint
 
 __all__ = ["INSTRUMENT", "Known", "Settings", "lint"]
@@ -29,12 +29,12 @@ INSTRUMENT = Instrument(
             "grposcope.instruments.lint.command",
         ),
     ),
-    uses=("stability",),
+    uses=("dynamics",),
 )
 
 _PLACES = {
     "lint": "grposcope.instruments.lint.ask",
-    "Known": "grposcope.faults.known",
+    "Known": "grposcope.faults.known_task",
     "Settings": "grposcope.core.settings",
 }
 """Public name -> the module that has it, imported when it is asked for: a declaration must be light."""

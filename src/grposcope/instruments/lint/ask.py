@@ -7,7 +7,7 @@ from pathlib import Path
 from grposcope.core.finding import Finding
 from grposcope.core.settings import Settings
 from grposcope.faults import judge_settings
-from grposcope.faults.known import Known
+from grposcope.faults.known_task import Known
 from grposcope.instruments.lint.read import read
 
 

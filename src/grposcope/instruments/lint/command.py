@@ -19,7 +19,7 @@ from grposcope.instruments import has
 if TYPE_CHECKING:
     from grposcope.core.finding import Finding
     from grposcope.core.run import Run
-    from grposcope.faults.known import Known
+    from grposcope.faults.known_task import Known
     from grposcope.instruments.gradient.probe_record import ProbeRecord
 
 DESCRIPTION = (
@@ -179,7 +179,7 @@ def _run(arguments: argparse.Namespace) -> Run:
 
 def _known(arguments: argparse.Namespace) -> Known:
     """What the flags tell beside the settings."""
-    from grposcope.faults.known import Known
+    from grposcope.faults.known_task import Known
     from grposcope.instruments.lint.earlier_run import update_rule
 
     run = _run(arguments) if arguments.run_path else None

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.core.estimate import Estimate
-from grposcope.instruments.offpolicy import kept
+from grposcope.instruments.offpolicy import kept_weight
 from grposcope.instruments.offpolicy.khat import khat
 from grposcope.maths import confidence, resampling
 from grposcope.maths.importance import Floats, Ratios, effective, exp
@@ -72,9 +72,9 @@ def measure(ratios: Ratios, prompts: NDArray[np.int64]) -> Distance:
     k3 = rho - 1 - ratios.log
     weights = exp(ratios.sequence)
     return Distance(
-        kept.ratio(-ratios.sequence, lengths, prompts),
-        kept.ratio(ratios.sums(k3), lengths, prompts),
-        kept.ratio(ratios.sums(rho), lengths, prompts),
+        kept_weight.ratio(-ratios.sequence, lengths, prompts),
+        kept_weight.ratio(ratios.sums(k3), lengths, prompts),
+        kept_weight.ratio(ratios.sums(rho), lengths, prompts),
         float((ratios.log > ROUNDING).mean()),
         chi2(weights, prompts),
         ess(weights, prompts),
@@ -102,15 +102,15 @@ def split(ratios: Ratios, mismatch: Sequence[Floats], prompts: NDArray[np.int64]
     lengths, old = ratios.lengths.astype(np.float64), np.concatenate(mismatch)
     k3 = exp(old) - 1 - old
     return DistanceParts(
-        kept.ratio(-ratios.sums(old), lengths, prompts),
-        kept.ratio(ratios.sums(k3), lengths, prompts),
-        kept.ratio(ratios.sums(old - ratios.log), lengths, prompts),
+        kept_weight.ratio(-ratios.sums(old), lengths, prompts),
+        kept_weight.ratio(ratios.sums(k3), lengths, prompts),
+        kept_weight.ratio(ratios.sums(old - ratios.log), lengths, prompts),
     )
 
 
 def chi2(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
     """χ² = mean w² − 1 of weights (B,), its standard error by jackknife over prompts."""
-    squares = kept.mean(weights**2, prompts)
+    squares = kept_weight.mean(weights**2, prompts)
     return replace(squares, value=squares.value - 1)
 
 

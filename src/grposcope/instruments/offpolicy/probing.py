@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from grposcope.instruments.offpolicy import estimates, from_model
-from grposcope.instruments.offpolicy.probe_file import OffPolicyProbe, Source
+from grposcope.instruments.offpolicy.estimates import CorrectedProducts
+from grposcope.instruments.offpolicy.read import MismatchedRollouts
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.maths.corrections import ALL, Correction
@@ -28,19 +29,18 @@ def measure(
     model: Any,
     rollouts: RolloutBatch,
     step: int,
-    batch: int,
-    source: Source,
     *,
     micro_batch: int,
     temperature: float = 1.0,
     own: Correction | None = None,
     check: bool = True,
-) -> OffPolicyProbe:
-    """The probe of these rollouts, whose `logp` are those of the policy that drew, at the weights before `step`.
+) -> tuple[MismatchedRollouts, CorrectedProducts]:
+    """These rollouts, whose `logp` are those of the policy that drew, with the log-probabilities of the weights before
+    `step`; and the products of their gradient under each correction.
 
-    batch: prompts that the step trains on. own: the correction of the run, measured beside those with usual bounds.
-    micro_batch: rollouts of a pass without gradients. check: compare with autograd on a few tokens first. Versions of
-    the rollouts are optimiser steps, as `RolloutBatch` has them. UserError as from `probe`.
+    own: the correction of the run, measured beside those with usual bounds. micro_batch: rollouts of a pass without
+    gradients. check: compare with autograd on a few tokens first. Versions of the rollouts are optimiser steps, as
+    `RolloutBatch` has them. UserError as from `probe`.
     """
     trainer = frozen_logprobs(model, rollouts, temperature, micro_batch)
     lags = None if rollouts.versions is None else step - 1 - rollouts.versions.double()
@@ -48,10 +48,8 @@ def measure(
     further = own is not None and own.name not in {correction.name for correction in COMPARED}
     corrections: Sequence[Correction] = (*COMPARED, own) if further and own is not None else COMPARED
     if bool((rollouts.rewards == rollouts.rewards[:, :1]).all()):
-        nothing_measured = estimates.nothing(*rollouts.groups, corrections)
-    else:
-        nothing_measured = estimates.measure(model, rollouts, drawn.ratios, corrections, temperature, check)
-    return OffPolicyProbe(step, batch, source, drawn, nothing_measured.products, nothing_measured.norms)
+        return drawn, estimates.nothing(*rollouts.groups, corrections)
+    return drawn, estimates.measure(model, rollouts, drawn.ratios, corrections, temperature, check)
 
 
 def whole_groups(rollouts: RolloutBatch, prompts: int) -> RolloutBatch | None:

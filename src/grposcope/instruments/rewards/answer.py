@@ -15,14 +15,14 @@ from grposcope.core.text import listed, number, percent, visible
 from grposcope.instruments.rewards import (
     INSTRUMENT,
     RewardSettings,
-    constrained,
+    constraint_answer,
     found,
-    logged,
-    moving,
+    gradient_answer,
+    logged_spreads,
     source,
 )
 from grposcope.instruments.rewards.found import GradientParts, RewardsFound, Trade
-from grposcope.instruments.rewards.logged import LoggedSpreads
+from grposcope.instruments.rewards.logged_spreads import LoggedSpreads
 from grposcope.instruments.rewards.wording import shown_share, shown_value
 from grposcope.maths import component_weights
 from grposcope.maths.aggregation import Aggregation, Floats
@@ -46,7 +46,7 @@ def answers(runs: Sequence[Run], settings: RewardSettings) -> list[Answer]:
         said = of_run(run, settings)
         if said is not None:
             made.append(_named(said, label) if len(runs) > 1 else said)
-    held = constrained.section(runs)
+    held = constraint_answer.section(runs)
     return made if held is None else [*made, held]
 
 
@@ -59,7 +59,7 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
     if rollouts is not None:
         moved = found.probed(run) if gram is None else found.gradient(rollouts, gram)
         return _of_found(found.of_rollouts(rollouts), settings, moved)
-    spreads = logged.of_run(run, settings)
+    spreads = logged_spreads.of_run(run, settings)
     return None if spreads is None else of_spreads(spreads)
 
 
@@ -81,11 +81,16 @@ def _of_found(what: RewardsFound, settings: RewardSettings, moved: GradientParts
         sentence=_sentence(weights),
         because="; ".join(faults),
         do=_do(weights, how) if faults else "",
-        text=[*what.rollouts.notes, *_notes(weights, how), *_standardizing(what.rollouts), *moving.notes(moved)],
+        text=[
+            *what.rollouts.notes,
+            *_notes(weights, how),
+            *_standardizing(what.rollouts),
+            *gradient_answer.notes(moved),
+        ],
         tables=[
             _table(weights),
             *_sizes(what),
-            *moving.tables(moved),
+            *gradient_answer.tables(moved),
             *_correlations(weights.correlations),
             *_collisions(what),
         ],
@@ -333,7 +338,7 @@ def _figures(what: RewardsFound) -> Iterable[Figure]:
 def _document(what: RewardsFound, moved: GradientParts | None) -> dict[str, Any]:
     weights = what.weights
     return {
-        "gradient": moving.document(moved),
+        "gradient": gradient_answer.document(moved),
         "aggregation": asdict(what.rollouts.how),
         "weights_known": what.rollouts.known,
         "groups": weights.groups,

@@ -15,7 +15,7 @@ from grposcope.instruments.rewards.probe_file import RewardProbe
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths import component_gradients
-from grposcope.maths.aggregation import Aggregation, Components, Floats
+from grposcope.maths.aggregation import Components, Floats
 
 CONSTANT = 1e-4
 """Difference of credit or coefficients along a completion, against the largest, up to which they are constant."""
@@ -25,24 +25,23 @@ def measure(
     step: int,
     rollouts: RolloutBatch,
     objective: Objective,
-    names: Sequence[str],
-    weights: Sequence[float],
+    rewards: Sequence[tuple[str, float]],
     credit: Tensor,
     penalties: Mapping[str, Tensor],
     gram: Floats,
     rows: Tensor,
-    how: Aggregation | None = None,
 ) -> RewardProbe | None:
     """What each reward and constraint moves; None where that does not follow from the inner products.
 
-    rollouts: the whole batch, with the components `names`, or one reward; `credit` (B,) or (B, T): its advantages, in
-    which `penalties` (B,) of the constraints are contained. gram (b, b): inner products of the scores of its `rows`
-    (b,), whole groups. how: how the rewards were combined, where that is no sum.
+    rollouts: the whole batch. objective: its aggregation is how the rewards were combined. rewards: name and weight of
+    each component of the rollouts, or of the one reward. `credit` (B,) or (B, T): the advantages, in which `penalties`
+    (B,) of the constraints are contained. gram (b, b): inner products of the scores of its `rows` (b,), whole groups.
 
     It does not follow where credit or the loss's coefficients differ along a completion, where the advantages are of
     another form, and from a single prompt.
     """
     group = rollouts.groups[1]
+    names, weights = [name for name, _ in rewards], [weight for _, weight in rewards]
     if len(names) + sum(bool(penalty.any()) for penalty in penalties.values()) < 2 or len(rows) < 2 * group:
         return None
     whole, coefficients = _constant(credit, rollouts.mask), _constant(objective.coefficients(rollouts), rollouts.mask)
@@ -56,7 +55,7 @@ def measure(
     lengths = rollouts.lengths.double().numpy(force=True)[kept]
     batch = Components.of_groups(names, components.reshape(int(known.sum()), group, -1), lengths)
     plain = whole[kept] - sum((values[kept] for values in added.values()), np.zeros(int(kept.sum())))
-    of_rewards = component_gradients.parts(batch, weights, plain, how)
+    of_rewards = component_gradients.parts(batch, weights, plain, objective.aggregation)
     if of_rewards is None:
         return None
     every = np.zeros((len(kept), len(names) + len(added)))

@@ -42,7 +42,7 @@ def verify(
     from dataclasses import replace
 
     from grposcope.instruments.verify import answer, graders, live, read
-    from grposcope.instruments.verify.overruled import StatedByCaller
+    from grposcope.instruments.verify.caller_settings import StatedByCaller
     from grposcope.signs.rollouts import evidence, reward_function
 
     if isinstance(source, str | Path):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from grposcope.core.answer import Answer, Table
 from grposcope.core.finding import Finding, document
 from grposcope.faults.judge_rollouts import Claims, claim_status, in_part, reasons
-from grposcope.signs.rollouts import adversarial, stated
+from grposcope.signs.rollouts import adversarial, pipeline_settings
 from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.rollouts.findings import was_tested
 
@@ -38,7 +38,7 @@ def of(evidence: PipelineEvidence, claims: Claims) -> Answer:
             "engine": evidence.engine,
             "rollouts": len(evidence.rows),
             "checkpoints": [scored.name for scored in evidence.scored],
-            "stated": stated.said(evidence.stated),
+            "stated": pipeline_settings.said(evidence.stated),
             "used": list(evidence.used),
             "differences": list(evidence.differences),
             "tested live": len(evidence.live),

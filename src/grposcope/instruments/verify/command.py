@@ -15,7 +15,7 @@ from grposcope.instruments.verify import command_model_flags
 from grposcope.logs.native.schema import is_record, read_config
 
 if TYPE_CHECKING:
-    from grposcope.instruments.verify.overruled import StatedByCaller
+    from grposcope.instruments.verify.caller_settings import StatedByCaller
     from grposcope.logs import Hints
     from grposcope.signs.rollouts.evidence import PipelineEvidence
 
@@ -173,19 +173,21 @@ def _hints(arguments: argparse.Namespace, number: int | None) -> Hints:
 
 def _check_names(settings: Mapping[str, Any]) -> None:
     """UserError for a setting that nothing reads."""
-    from grposcope.signs.rollouts import stated
+    from grposcope.signs.rollouts import pipeline_settings
 
-    known = log_flags.known_settings() | stated.NAMES
+    known = log_flags.known_settings() | pipeline_settings.NAMES
     for name in settings:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            remedy = f"did you mean {close[0]}?" if close else f"it may be {', '.join(sorted(stated.ALIASES))}"
+            remedy = (
+                f"did you mean {close[0]}?" if close else f"it may be {', '.join(sorted(pipeline_settings.ALIASES))}"
+            )
             raise UserError(f"--set {name}: no setting has that name; {remedy}")
 
 
 def _settings(arguments: argparse.Namespace) -> StatedByCaller:
     """What --config and --set say, the second before the first."""
-    from grposcope.instruments.verify.overruled import StatedByCaller
+    from grposcope.instruments.verify.caller_settings import StatedByCaller
 
     settings = log_flags.named_values(arguments.set)
     _check_names(settings)

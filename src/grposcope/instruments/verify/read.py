@@ -19,15 +19,15 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import json_lines, nothing_there
 from grposcope.core.rollouts import Rollout, Rollouts
 from grposcope.core.run import Run
-from grposcope.instruments.verify import overruled, row_file
-from grposcope.instruments.verify.overruled import StatedByCaller
+from grposcope.instruments.verify import caller_settings, row_file
+from grposcope.instruments.verify.caller_settings import StatedByCaller
 from grposcope.logs import read_rollouts
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import rollouts as recorded
 from grposcope.logs.rollout_columns import with_groups
 from grposcope.logs.rollout_rows import row_of
 from grposcope.logs.trainers import prime_rl_exports, rollout_files, rollout_lines, trl_completions
-from grposcope.signs.rollouts import stated as settings
+from grposcope.signs.rollouts import pipeline_settings as settings
 from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
 
 
@@ -62,7 +62,7 @@ def evidence(
         raise UserError(problem)
     functions = tuple(dict.fromkeys(name for row in rows for name in row.rewards))
     engine = run.meta.engine if run is not None else asked.engine
-    said, differences = overruled.of_both(own, asked, engine, functions)
+    said, differences = caller_settings.of_both(own, asked, engine, functions)
     notes = (*(run.meta.notes if run is not None else ()), *told)
     grouped = with_groups(_with_rewards(rows, said), said.group)
     live = row_file.read_claims(home)

@@ -22,7 +22,7 @@ from grposcope.core.capabilities import (
     Part,
 )
 from grposcope.core.errors import UserError
-from grposcope.core.named import Decimal, Setting, Text, nearest, read_settings
+from grposcope.core.named_settings import Decimal, Setting, Text, nearest, read_settings
 from grposcope.lab.allocation import picks
 from grposcope.lab.allocation.picks import AllocationPlan, CandidateProblems, Values
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from grposcope.lab.cpu import compiled, threads
+from grposcope.lab.cpu import c_library, threads
 
 FEW = 32
 """Rollouts that are taken at most: torch multiplies the matrices of more of them well."""
@@ -53,7 +53,7 @@ class _Lookups(ctypes.Structure):
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled functions; None where they cannot be made, which is said once, or would be slow."""
-    loaded = compiled.library("contraction.c", "contraction", "the probe")
+    loaded = c_library.library("contraction.c", "contraction", "the probe")
     if loaded is None or not loaded.fast():
         return None
     factors, results = (_Pointer, _Pointer, *6 * [_Whole]), (_Pointer, _Whole, _Pointer, _Pointer, _Whole, _Pointer)

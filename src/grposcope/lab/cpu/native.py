@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from grposcope.lab.cpu import compiled
+from grposcope.lab.cpu import c_library
 from grposcope.lab.cpu.interface import PRECISIONS, Draws
 from grposcope.lab.cpu.llama import rotation
 
@@ -80,7 +80,7 @@ class _Draw(ctypes.Structure):
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled step, made on first use and kept in the cache; None, said once, where that is not possible."""
-    loaded = compiled.library("step.c", "decode-step", "sampling")
+    loaded = c_library.library("step.c", "decode-step", "sampling")
     if loaded is None:
         return None
     for name, arguments, result in (

@@ -42,7 +42,7 @@ from grposcope.core.capabilities import (
     Part,
 )
 from grposcope.core.errors import UserError
-from grposcope.core.named import Choice, Decimal, Setting, Text, Whole, Widths, nearest, read_settings
+from grposcope.core.named_settings import Choice, Decimal, Setting, Text, Whole, Widths, nearest, read_settings
 from grposcope.lab.credit import (
     continued,
     critic,

@@ -48,7 +48,7 @@ def verifier(folder: Path, setup: Setup, done: int) -> TrainingVerifier:
 def stated(setup: Setup) -> Stated:
     """What the settings of a run state."""
     from grposcope.signs.rollouts.evidence import Stated
-    from grposcope.signs.rollouts.stated import own_schedule
+    from grposcope.signs.rollouts.pipeline_settings import own_schedule
 
     config, objective = setup.config, setup.objective
     plain = chosen(config.credit).source.whole and config.correction is None and setup.critic is None
@@ -284,7 +284,7 @@ def _weighted(mask: Tensor, credit: Tensor) -> Tensor:
 
 def _compared(advantage: Any) -> Mapping[str, Any]:
     """What is stated of an advantage; nothing for one with other arguments than the usual ones."""
-    from grposcope.signs.rollouts.stated import comparison
+    from grposcope.signs.rollouts.pipeline_settings import comparison
 
     if isinstance(advantage, partial):
         return {}

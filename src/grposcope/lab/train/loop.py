@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from grposcope.instruments.gradient.probe import Probe
     from grposcope.instruments.verify.in_training import TrainingVerifier
     from grposcope.lab.train.result import Totals
+    from grposcope.signs.rollouts.evidence import ScoredTokens
     from grposcope.watch.live import LiveAlarms
 
 BAD_STEPS = 10
@@ -176,57 +177,38 @@ class _Session:
 
     def every_step(self) -> bool:
         """The optimiser steps; True if SIGTERM ended them with a checkpoint, AskedToEnd where it came within one."""
-        config, setup, position, step = self.config, self.setup, self.state.position, self.state.step
-        if self.evaluation_due(step) and step not in dict(self.totals.evals):
-            with self.termination.leaving():
-                self.evaluate_heldout(step)
-        if step == 0 and self.autopilot is not None and self.autopilot.acts and config.checkpoint_every:
-            self.save_checkpoint(0, position)  # a rollback may have to go back to the beginning
-        for step in range(self.state.step + 1, config.steps + 1):
-            fresh = (step - 1) % config.interval == 0
+        position, step = self.state.position, self.state.step
+        self.before_first_step(step, position)
+        for step in range(self.state.step + 1, self.config.steps + 1):
+            fresh = (step - 1) % self.config.interval == 0
             if fresh:
                 self.begin_batch(step, position)
             with self.termination.leaving() if fresh else nullcontext():
                 if fresh:
-                    batch, spent = self.draw(step, position)  # tokens, mask (B, T); rewards (P, G); metrics
-                    self.record.phase("update", step, config.steps)
-                    terms = self.terms(batch)  # credit, old and reference log π (B, T)
-                    constrained = self.limits.learn(self.constrained(batch.rollouts), self.progress.say)
-                    mismatch = self.mismatch(batch, terms)
+                    batch, of_batch = self.draw(step, position)  # tokens, mask (B, T); rewards (P, G); metrics
+                    terms, of_loss = self.begin_update(step, batch)  # credit, old and reference log π (B, T); metrics
                     minibatches = self.minibatches(batch)  # a step: indices of its prompts, (P / minibatches,)
                     position = batch.position
-                    self.record_rollouts(step, batch, terms)
-                    if self.alarms is not None:
-                        self.alarms.take(step, partial(texts_of, batch))
-                    if self.autopilot is not None:
-                        self.autopilot.batch(step, batch)
-                lr = learning_rate(step - 1, self.setup.lr, config.schedule, config.warmup, config.steps)
-                lr *= 1.0 if self.autopilot is None else self.autopilot.factor
-                geometry = self.probe(step, batch, terms, lr)
-                if fresh and self.groups is not None:
-                    probed = self.groups.probe(step, batch, self.progress.say)
-                    geometry = {**geometry, **{name: geometry.get(name, 0.0) + own for name, own in probed.items()}}
+                lr = self.rate(step)
+                geometry = self.geometry(step, batch, terms, lr, fresh)
                 started = time.perf_counter()
                 prompts = next(minibatches)
-                due = config.verify_every, step, config.interval
-                checked = fresh and self.verifier is not None and evidence.due(*due)
-                scored = evidence.scored(setup, batch, step) if checked else ()
+                scored = self.scored(step, batch) if fresh else None
                 done = self.optimise(batch, terms, prompts, lr)
-            if checked and self.verifier is not None:
-                taken = evidence.rows(step, batch, terms, prompts, done, chosen(config.credit).source.whole)
-                state = evidence.optimizer_state(setup.optimizer, step, lr, self.meter)
+            if scored is not None and self.verifier is not None:
+                taken = evidence.rows(step, batch, terms, prompts, done, chosen(self.config.credit).source.whole)
+                state = evidence.optimizer_state(self.setup.optimizer, step, lr, self.meter)
                 for line in self.verifier.take(step, taken, scored, state):
                     self.progress.say(f"warning: {line}")
             row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)
-            of_sampler = {**mismatch, **staleness(batch.rollouts, step)}
+            of_sampler = staleness(batch.rollouts, step)
             critic = self.train_critic(step, batch, prompts, fresh)
-            self.log(row, {**spent, **constrained, **of_sampler, **geometry, **critic, **of_turns(batch.rollouts)})
+            self.log(row, {**of_batch, **of_loss, **of_sampler, **geometry, **critic, **of_turns(batch.rollouts)})
             self.stop_if_diverged(step, done)
             if self.evaluation_due(step):
                 self.evaluate_or_leave(step)
             ended = self.steered(step, done)
-            config, setup = self.config, self.setup
-            if self.must_leave(step) or _checkpoint_due(config, step) or ended is not None:
+            if self.must_leave(step) or _checkpoint_due(self.config, step) or ended is not None:
                 self.save_checkpoint(step, position)
             if ended:
                 return False
@@ -234,6 +216,48 @@ class _Session:
                 self.progress.say("asked to end (SIGTERM): a checkpoint is kept, the run can be resumed")
                 return True
         return False
+
+    def before_first_step(self, step: int, position: int) -> None:
+        """Evaluate the weights that the steps begin with, where that is due, and keep those that a rollback may have to
+        go back to."""
+        if self.evaluation_due(step) and step not in dict(self.totals.evals):
+            with self.termination.leaving():
+                self.evaluate_heldout(step)
+        acts = self.autopilot is not None and self.autopilot.acts
+        if step == 0 and acts and self.config.checkpoint_every:
+            self.save_checkpoint(0, position)
+
+    def begin_update(self, step: int, batch: Batch) -> tuple[TokenTerms, Mapping[str, float]]:
+        """What the loss takes of a fresh batch, which is recorded, and the metrics of constraints and sampler."""
+        self.record.phase("update", step, self.config.steps)
+        terms = self.terms(batch)
+        constrained = self.limits.learn(self.constrained(batch.rollouts), self.progress.say)
+        of_sampler = self.mismatch(batch, terms)
+        self.record_rollouts(step, batch, terms)
+        if self.alarms is not None:
+            self.alarms.take(step, partial(texts_of, batch))
+        if self.autopilot is not None:
+            self.autopilot.batch(step, batch)
+        return terms, {**constrained, **of_sampler}
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step: that of the schedule, times what the autopilot has decided."""
+        config = self.config
+        scheduled = learning_rate(step - 1, self.setup.lr, config.schedule, config.warmup, config.steps)
+        return scheduled * (1.0 if self.autopilot is None else self.autopilot.factor)
+
+    def geometry(self, step: int, batch: Batch, terms: TokenTerms, lr: float, fresh: bool) -> Mapping[str, float]:
+        """Metrics of the probes of a batch: that of `probe`, and that of a group size that moves."""
+        metrics = self.probe(step, batch, terms, lr)
+        if not fresh or self.groups is None:
+            return metrics
+        probed = self.groups.probe(step, batch, self.progress.say)
+        return {**metrics, **{name: metrics.get(name, 0.0) + own for name, own in probed.items()}}
+
+    def scored(self, step: int, batch: Batch) -> Sequence[ScoredTokens] | None:
+        """What verifies a fresh batch takes of it before the update; None where no evidence is due."""
+        due = self.verifier is not None and evidence.due(self.config.verify_every, step, self.config.interval)
+        return evidence.scored(self.setup, batch, step) if due else None
 
     def steered(self, step: int, done: Update) -> bool | None:
         """Let the autopilot act where a batch ends: None for nothing, else whether the run ends with this step."""
@@ -295,12 +319,22 @@ class _Session:
         self.moved = False
 
     @contextmanager
-    def moving(self) -> Iterator[None]:
-        """The weights move, and nothing interrupts that; what follows is left soon after SIGTERM, not at once."""
-        with self.termination.during("later"):
-            self.moved = True
+    def moving(self, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+        """Nothing interrupts a step of the optimiser in the block; what follows it is left soon after SIGTERM, not at
+        once."""
+
+        def begin(*_: object) -> None:
+            self.termination.when, self.moved = "later", True
+
+        def end(*_: object) -> None:
+            self.termination.when = "soon"
+
+        hooks = optimizer.register_step_pre_hook(begin), optimizer.register_step_post_hook(end)
+        try:
             yield
-        self.termination.when = "soon"
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def draw(self, step: int, position: int) -> tuple[Batch, Mapping[str, float]]:
         """A fresh batch of graded rollouts, its groups recorded, and the metrics of how it was allocated."""
@@ -437,17 +471,17 @@ class _Session:
             rollouts, terms = rollouts.take(prompts), terms.take(prompts, rollouts.groups[1])
         for group in setup.optimizer.param_groups:
             group["lr"] = lr
-        return update(
-            setup.policy.model,
-            setup.optimizer,
-            setup.objective,
-            rollouts,
-            terms,
-            config.temperature,
-            config.clip_grad,
-            setup.micro_batch,
-            self.moving(),
-        )
+        with self.moving(setup.optimizer):
+            return update(
+                setup.policy.model,
+                setup.optimizer,
+                setup.objective,
+                rollouts,
+                terms,
+                config.temperature,
+                config.clip_grad,
+                setup.micro_batch,
+            )
 
     def train_critic(self, step: int, batch: Batch, prompts: Tensor, fresh: bool) -> dict[str, float]:
         """The critic's learning on the groups `prompts`, as metrics `critic/…`; none where there is no critic."""

@@ -141,10 +141,10 @@ def components(
         return
     from grposcope.instruments.rewards import probe_file, probing
 
-    given = setup.objective, names, weights, credit, penalties, measured.gram, rows, setup.objective.aggregation
-    found = probing.measure(step, rollouts, *given)
-    if found is not None:
-        probe_file.write(folder, found)
+    rewards = list(zip(names, weights, strict=True))
+    probe = probing.measure(step, rollouts, setup.objective, rewards, credit, penalties, measured.gram, rows)
+    if probe is not None:
+        probe_file.write(folder, probe)
 
 
 def offpolicy(setup: Setup, step: int, rollouts: RolloutBatch, old: Tensor | None, folder: Path) -> None:
@@ -164,7 +164,10 @@ def offpolicy(setup: Setup, step: int, rollouts: RolloutBatch, old: Tensor | Non
     few = probing.whole_groups(rollouts, min(config.probe_prompts, config.prompts))
     if few is None:
         raise UserError("too many groups have lost a rollout whose reward failed")
-    probe_file.write(folder, probing.measure(
-        setup.policy.model, few, step, config.prompts // config.minibatches, source, micro_batch=setup.micro_batch,
-        temperature=config.temperature, own=config.corrected(), check=checked(config, step),
-    ))  # fmt: skip
+    drawn, measured = probing.measure(
+        setup.policy.model, few, step, micro_batch=setup.micro_batch, temperature=config.temperature,
+        own=config.corrected(), check=checked(config, step),
+    )  # fmt: skip
+    prompts = config.prompts // config.minibatches
+    probe = probe_file.OffPolicyProbe(step, prompts, source, drawn, measured.products, measured.norms)
+    probe_file.write(folder, probe)

@@ -7,7 +7,6 @@ Rollouts whose weights are all zero, those of dead groups among them, are left o
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -75,11 +74,8 @@ def update(
     temperature: float,
     clip_grad: float,
     micro_batch: int,
-    moving: AbstractContextManager[None] | None = None,
 ) -> Update:
     """Take one optimiser step on `rollouts`, in pieces of at most `micro_batch`.
-
-    moving: entered before the weights change, and left once they have.
 
     Where `terms.old` is None the rollouts are fresh: the policy that sampled is the current one,
     and the ratio is exactly 1.
@@ -113,8 +109,7 @@ def update(
 
     term = Term(weigh, bonus)
     logp, entropy = accumulate(model, rollouts, rows, temperature, micro_batch, term)
-    with moving or nullcontext():
-        norm = _step(model, optimizer, clip_grad)
+    norm = _step(model, optimizer, clip_grad)
     logp, old, taken, credit, _, reference = part = given(rows, logp)
     loss = float(objective.partial_loss(*part)) - (0.0 if bonus is None else float((bonus[rows] * entropy).sum()))
     low, high = objective.surrogate.held(objective.ratio(logp, old, taken), credit)

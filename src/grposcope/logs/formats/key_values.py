@@ -206,12 +206,8 @@ class _Scanner:
 
 def _value(chunk: str) -> Value | None:
     """(value, total, text of a number with commas) of a chunk; None if it is no number."""
-    first = chunk[0]
-    if not (first.isdigit() or first in "+-."):
-        value = _NO_NUMBER.get(chunk.strip("'\"").lower()) if first in "nNiI'\"" else None
-        if value is None and first in "'\"" and len(chunk) < 50 and chunk[-1] == first:
-            return _value(chunk[1:-1]) if len(chunk) > 2 else None
-        return None if value is None else (value, None, "")
+    if not (chunk[0].isdigit() or chunk[0] in "+-."):
+        return _named_or_quoted(chunk)
     if len(chunk) > 60:
         return None
     if match := _PROGRESS.fullmatch(chunk):
@@ -228,3 +224,13 @@ def _value(chunk: str) -> Value | None:
         return None
     value = float(match["value"])
     return value * _FACTORS.get(match["unit"] or "", 1.0), None, ""
+
+
+def _named_or_quoted(chunk: str) -> Value | None:
+    """`_value` of a chunk that begins with no digit or sign: a word such as nan, or a number in quotes."""
+    first = chunk[0]
+    value = _NO_NUMBER.get(chunk.strip("'\"").lower()) if first in "nNiI'\"" else None
+    if value is not None:
+        return value, None, ""
+    quoted = first in "'\"" and 2 < len(chunk) < 50 and chunk[-1] == first
+    return _value(chunk[1:-1]) if quoted else None

@@ -93,6 +93,24 @@ def decide(rows: Sequence[Numbers]) -> Counter | None:
     progress = {name: totals for name, (_, totals) in columns.items() if name in whole and np.isfinite(totals).all()}
     called = sorted((name for name in whole if _words(name) in STEPS), key=lambda name: STEPS.index(_words(name)))
     moving = [name for name in progress if np.ptp(whole[name]) > 0]
+    counter = _of_called(whole, progress, called, moving)
+    if counter is not None:
+        return counter
+    if not called and names and _is_head(names[0], whole):
+        return Counter((names[0],))
+    if maybe := list(dict.fromkeys([*called, *moving])):
+        some = listed([f"{visible(name, 40)} ({_span(whole[name])})" for name in maybe[:6]])
+        raise UndecidedError(
+            f"cannot tell which number is the step: none counts up on its own, not even {some}", "columns"
+        )
+    return None
+
+
+def _of_called(
+    whole: dict[str, Floats], progress: dict[str, Floats], called: Sequence[str], moving: Sequence[str]
+) -> Counter | None:
+    """The first number that is called the step, or else the only progress that moves, that counts; alone or within
+    what counts outside of it. None where none does."""
     candidates = [*called, *(moving if len(moving) == 1 else [])]
     for name in candidates:
         if _counts(whole[name], restarts=False):
@@ -102,23 +120,34 @@ def decide(rows: Sequence[Numbers]) -> Counter | None:
     for name in candidates:
         if _counts(whole[name]) and not any(_begins_anew(whole[outer], whole[name]) for outer in whole):
             return Counter((name,))
-    for name in called:
-        if len(whole[name]) > 2 and (np.diff(whole[name]) < 0).all():  # newest first
-            return Counter((name,))
-        for outer in (outer for outer in whole if _words(outer) in HEADS and _begins_anew(whole[outer], whole[name])):
-            if ((np.diff(whole[outer]) > 0) & (np.diff(whole[name]) >= 0)).any():  # it counts more than the epochs
-                continue
-            length = np.ptp(whole[name]) + np.median(np.abs(np.diff(whole[name])))
-            return Counter((outer, name), float(whole[outer].min()), float(length))
-    heads = bool(names) and names[0] in whole and _words(names[0]) in HEADS and (np.diff(whole[names[0]]) > 0).all()
-    if heads and not called:
-        return Counter((names[0],))
-    if maybe := list(dict.fromkeys([*called, *moving])):
-        some = listed([f"{visible(name, 40)} ({_span(whole[name])})" for name in maybe[:6]])
-        raise UndecidedError(
-            f"cannot tell which number is the step: none counts up on its own, not even {some}", "columns"
-        )
+    counters = (_downwards(whole, name) or _within_epochs(whole, name) for name in called)
+    return next((counter for counter in counters if counter is not None), None)
+
+
+def _downwards(whole: dict[str, Floats], name: str) -> Counter | None:
+    """A number that falls from line to line, the newest line being the first; None where it does not."""
+    values = whole[name]
+    return Counter((name,)) if len(values) > 2 and (np.diff(values) < 0).all() else None
+
+
+def _within_epochs(whole: dict[str, Floats], name: str) -> Counter | None:
+    """An epoch and a number within it, which falls just where the epoch goes on by one; None where there is none.
+
+    A number that rises where the epoch goes on too counts more than the epochs.
+    """
+    for outer in whole:
+        if _words(outer) not in HEADS or not _begins_anew(whole[outer], whole[name]):
+            continue
+        if ((np.diff(whole[outer]) > 0) & (np.diff(whole[name]) >= 0)).any():
+            continue
+        length = np.ptp(whole[name]) + np.median(np.abs(np.diff(whole[name])))
+        return Counter((outer, name), float(whole[outer].min()), float(length))
     return None
+
+
+def _is_head(name: str, whole: dict[str, Floats]) -> bool:
+    """Whether the first number of the lines is one of HEADS and rises from line to line."""
+    return name in whole and _words(name) in HEADS and bool((np.diff(whole[name]) > 0).all())
 
 
 def _nested(whole: dict[str, Floats], progress: dict[str, Floats]) -> Counter | None:

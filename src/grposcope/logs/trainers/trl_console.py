@@ -109,28 +109,54 @@ def _whole_dicts(file: LogFile) -> Iterator[tuple[int, str]]:
 def _steps(rows: Sequence[Printed], done: int | None, settings: Settings, notes: list[str]) -> list[int | None]:
     """The step of each row: that of the progress bars if they rise with the training rows, else by counting these.
 
-    Bars and epochs may fall to where they began, as where a program was started again; not behind rows without the
-    reward that others have, which are of a supervised phase. done: the last step, where a bar
+    Bars and epochs may fall to where they began, as where a program was started again. done: the last step, where a bar
     has reached it after the last row; without logging_steps, it says how many steps each row stands for.
     """
     train = [row for row in rows if row.is_training]
+    rewards = any("reward" in row.values for row in train)
+    if _bars_rise(train, rewards):
+        return [row.bar for row in rows]
+    every, note = _steps_per_row(len(train), done, settings)
+    notes.append(note)
+    return _counted(rows, rewards, every)
+
+
+def _bars_rise(train: Sequence[Printed], rewards: bool) -> bool:
+    """Whether each row of training has a progress bar, and these rise but for a few starts."""
     bars = [row.bar for row in train if row.bar is not None]
-    alike = not any("reward" in row.values for row in train)
+    if len(bars) < len(train):
+        return False
     starts = [
         k for k in range(1, len(bars))
-        if bars[k] <= bars[0] and bars[k] < bars[k - 1] and (alike or "reward" in train[k - 1].values)
+        if bars[k] <= bars[0] and bars[k] < bars[k - 1] and _is_of_policy(train[k - 1], rewards)
     ]  # fmt: skip
     rising = all(b > a or k in starts for k, (a, b) in enumerate(itertools.pairwise(bars), 1))
-    if len(bars) == len(train) and rising and len(starts) <= FEW * len(bars):
-        return [row.bar for row in rows]
+    return rising and len(starts) <= FEW * len(bars)
+
+
+def _is_of_policy(row: Printed, rewards: bool) -> bool:
+    """Whether a row of training is of no supervised phase, whose rows lack the reward that others have (`rewards`)."""
+    return not rewards or "reward" in row.values
+
+
+def _steps_per_row(rows: int, done: int | None, settings: Settings) -> tuple[int, str]:
+    """How many steps each of so many rows of training stands for, and a note that says so. done: as in `_steps`."""
     every = settings.get("logging_steps", 0)
-    every = every if isinstance(every, int) and every > 0 else 0
-    note = f"printed rows have no step, so row k counts as step k × {every or 1} (logging_steps)"
-    told = "" if every else " (give logging_steps if it was another)"
-    if not every and done is not None and train and done % len(train) == 0 and done > len(train):
-        every = done // len(train)
-        note = f"printed rows have no step; a progress bar ends at {done}, so row k counts as step k × {every}"
-    notes.append(note + told)
+    if isinstance(every, int) and every > 0:
+        return every, f"printed rows have no step, so row k counts as step k × {every} (logging_steps)"
+    ask = "(give logging_steps if it was another)"
+    if done is not None and rows and done % rows == 0 and done > rows:
+        every = done // rows
+        bar = f"a progress bar ends at {done}, so row k counts as step k × {every}"
+        return every, f"printed rows have no step; {bar} {ask}"
+    return 1, f"printed rows have no step, so row k counts as step k × 1 (logging_steps) {ask}"
+
+
+def _counted(rows: Sequence[Printed], rewards: bool, every: int) -> list[int | None]:
+    """The step of each row by the rows of training up to it; None before the first, and anew where epochs begin anew.
+
+    every: steps that a row of training stands for.
+    """
     steps: list[int | None] = []
     count, epochs = 0, list[float]()
     for row in rows:
@@ -138,8 +164,8 @@ def _steps(rows: Sequence[Printed], done: int | None, settings: Settings, notes:
         if row.is_training and isinstance(epoch, float):
             if epochs and epoch <= epochs[0] and epoch < epochs[-1]:
                 count, epochs = 0, []
-            if alike or "reward" in row.values:
+            if _is_of_policy(row, rewards):
                 epochs.append(epoch)
         count += row.is_training
-        steps.append(count * (every or 1) if count else None)
+        steps.append(count * every if count else None)
     return steps

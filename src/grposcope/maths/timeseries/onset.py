@@ -29,7 +29,7 @@ from grposcope.maths.timeseries.change_scan import ChangeScan
 from grposcope.maths.timeseries.change_shapes import Noises, Shapes, finer, inner, inners, shapes_beside, shapes_of
 from grposcope.maths.timeseries.movements import movements
 from grposcope.maths.timeseries.noise import Array, robust_spread
-from grposcope.maths.timeseries.running import running_median
+from grposcope.maths.timeseries.running_median import running_median
 
 LEAST = 5
 """Rows below which nothing is dated."""

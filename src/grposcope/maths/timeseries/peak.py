@@ -71,7 +71,7 @@ class Since:
 
 
 def since_places(share: Array, y: Array, variance: float = math.nan, forgotten: float = FORGOTTEN) -> list[Since]:
-    """The score y (E,), measured at the shares (E,) of the run, which rise, from each place that can be looked at.
+    """The score y (E,), measured at shares (E,) of the run that do not fall, from each place that can be looked at.
 
     variance: the sampling variance of one value, NaN where it is not known. forgotten: share of the run within which a
     wandering is forgotten.
@@ -91,7 +91,7 @@ def _since(share: Array, y: Array, first: int, variance: float, forgotten: float
     if first > 0:
         columns.append((~after).astype(float))
         begin = [0.0, 0.0, 1.0]
-    if first > 1:
+    if first > 1 and share[first - 1] > share[0]:
         columns.append(np.where(after, 0.0, share - share[0]))
         begin.append(0.0)
     if n - len(columns) < 2:

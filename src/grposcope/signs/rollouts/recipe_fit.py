@@ -9,9 +9,9 @@ import numpy as np
 from grposcope.core.finding import Finding, cannot_tell
 from grposcope.signs.rollouts import coverage, recipes
 from grposcope.signs.rollouts.evidence import PipelineEvidence
-from grposcope.signs.rollouts.explained import TrainedBatch
 from grposcope.signs.rollouts.findings import exact
 from grposcope.signs.rollouts.recipes import AdvantageRecipe
+from grposcope.signs.rollouts.wrong_advantages import TrainedBatch
 
 UNEXPLAINED = "unexplained advantages"
 """The fault of advantages that are not those of the recipe and that nothing explains."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from grposcope.core.settings import Settings
 from grposcope.signs.settings.names import by_our_names, group_size
 from grposcope.signs.settings.trl import generation_steps
@@ -48,39 +50,66 @@ def verl_lora_rank(settings: Settings) -> float:
 def interval(settings: Settings, world: int | None) -> int | None:
     """Optimiser steps taken on one batch of rollouts, N; None if it is not known. world: processes that train."""
     if settings.dialect.name == "trl":
-        steps, accumulated = generation_steps(settings), settings.whole("gradient_accumulation_steps")
-        again, each = settings.whole("num_iterations"), settings.whole("per_device_train_batch_size")
-        batch = settings.whole("generation_batch_size")
-        if batch and each and world:
-            steps = batch // (each * world)
-        return max(steps * again // accumulated, 1) if steps and again and accumulated else None
-    if settings.dialect.name == "verl":
-        whole, mini = settings.whole("data.train_batch_size"), settings.whole(ACTOR + "ppo_mini_batch_size")
-        epochs = settings.whole(ACTOR + "ppo_epochs")
-        return max(whole // mini, 1) * epochs if whole and mini and epochs else None
-    if settings.dialect.name == "nemo-rl":
-        prompts, group = settings.whole("grpo.num_prompts_per_step"), group_size(settings)
-        mini = settings.whole("policy.train_global_batch_size")
-        return max(prompts * group // mini, 1) if prompts and group and mini else None
-    if settings.dialect.name == "skyrl":
-        whole, mini = (settings.whole(f"trainer.{name}") for name in ("train_batch_size", "policy_mini_batch_size"))
-        epochs = settings.whole("trainer.update_epochs_per_batch")
-        return max(whole // mini, 1) * epochs if whole and mini and epochs else None
-    if settings.dialect.name == "slime":
-        prompts, group, batch = (
-            settings.whole("rollout_batch_size"),
-            group_size(settings),
-            settings.whole("global_batch_size"),
-        )
-        return settings.whole("num_steps_per_rollout") or (
-            max(prompts * group // batch, 1) if prompts and group and batch else None
-        )
-    if settings.dialect.name == "openrlhf":
-        prompts, group = by_our_names(settings).get("prompts"), group_size(settings)
-        batch, epochs = (
-            next((value for name in names if (value := settings.whole(name))), None)
-            for names in (("train.batch_size", "train_batch_size"), ("train.max_epochs", "max_epochs"))
-        )
-        return max(prompts * group // batch, 1) * epochs if prompts and group and batch and epochs else None
+        return _interval_of_trl(settings, world)
+    if settings.dialect.name in _INTERVALS:
+        return _INTERVALS[settings.dialect.name](settings)
     value = by_our_names(settings).get("interval")
     return value if isinstance(value, int) else None
+
+
+def _interval_of_trl(settings: Settings, world: int | None) -> int | None:
+    """Rounds of micro-batches over those of a step; the batch of rollouts counts them where the processes are known."""
+    steps, accumulated = generation_steps(settings), settings.whole("gradient_accumulation_steps")
+    again, each = settings.whole("num_iterations"), settings.whole("per_device_train_batch_size")
+    batch = settings.whole("generation_batch_size")
+    if batch and each and world:
+        steps = batch // (each * world)
+    return _steps(_product(steps, again), accumulated)
+
+
+def _interval_of_verl(settings: Settings) -> int | None:
+    whole, mini = settings.whole("data.train_batch_size"), settings.whole(ACTOR + "ppo_mini_batch_size")
+    return _steps(whole, mini, settings.whole(ACTOR + "ppo_epochs"))
+
+
+def _interval_of_nemo_rl(settings: Settings) -> int | None:
+    rollouts = _product(settings.whole("grpo.num_prompts_per_step"), group_size(settings))
+    return _steps(rollouts, settings.whole("policy.train_global_batch_size"))
+
+
+def _interval_of_skyrl(settings: Settings) -> int | None:
+    whole, mini = settings.whole("trainer.train_batch_size"), settings.whole("trainer.policy_mini_batch_size")
+    return _steps(whole, mini, settings.whole("trainer.update_epochs_per_batch"))
+
+
+def _interval_of_slime(settings: Settings) -> int | None:
+    rollouts = _product(settings.whole("rollout_batch_size"), group_size(settings))
+    return settings.whole("num_steps_per_rollout") or _steps(rollouts, settings.whole("global_batch_size"))
+
+
+def _interval_of_openrlhf(settings: Settings) -> int | None:
+    rollouts = _product(by_our_names(settings).get("prompts"), group_size(settings))
+    batch, epochs = (
+        next((value for name in names if (value := settings.whole(name))), None)
+        for names in (("train.batch_size", "train_batch_size"), ("train.max_epochs", "max_epochs"))
+    )
+    return _steps(rollouts, batch, epochs)
+
+
+_INTERVALS: Mapping[str, Callable[[Settings], int | None]] = {
+    "verl": _interval_of_verl,
+    "nemo-rl": _interval_of_nemo_rl,
+    "skyrl": _interval_of_skyrl,
+    "slime": _interval_of_slime,
+    "openrlhf": _interval_of_openrlhf,
+}
+"""Dialect -> how its settings state the optimiser steps on a batch; TRL's depend on the processes too."""
+
+
+def _steps(rollouts: int | None, batch: int | None, epochs: int | None = 1) -> int | None:
+    """Optimiser steps of `batch` each on so many rollouts or prompts, at least one, in every epoch."""
+    return max(rollouts // batch, 1) * epochs if rollouts and batch and epochs else None
+
+
+def _product(prompts: int | None, group: int | None) -> int | None:
+    return prompts * group if prompts and group else None

@@ -12,7 +12,7 @@ is benign if the true score goes with it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -136,7 +136,8 @@ def paid(
         others = tuple(
             features.names[own] for own in names if own != feature and features.kinds[own] != features.kinds[feature]
         )
-        habits.append(_habit(sample, features, changes, association, feature, group, others[:3], number, rng))
+        habit = _habit(sample, features, changes, association, feature, group, rng)
+        habits.append(replace(habit, others=others[:3], round=number))
         group = within_groups.divided(group, features.columns[:, feature].astype(np.float64))
     assert first is not None
     return tuple(habits), first
@@ -189,8 +190,9 @@ def _says_little(features: TextFeatures, association: WithinGroups, feature: int
 
 def _habit(
     sample: TextSample, features: TextFeatures, changes: StepChanges | None, association: WithinGroups, feature: int,
-    group: Ints, others: tuple[str, ...], number: int, rng: np.random.Generator,
+    group: Ints, rng: np.random.Generator,
 ) -> PaidHabit:  # fmt: skip
+    """A feature as a habit among rollouts of one `group` (N,)."""
     values = features.columns[:, feature].astype(np.float64)
     more, binary = bool(association.z[feature] > 0), bool(features.binary[feature])
     column = values if more or not binary else 1 - values
@@ -212,9 +214,9 @@ def _habit(
         *((np.nan, np.nan, 0, 0, 0) if levels is None else levels.shown),
         slope, se, float(association.z[feature]), float(association.p[feature]), float(association.r2[feature]),
         early, late, rose,
-        _onset_until(sample, column, until, rng) if rose else None, others, scores,
-        None if truth is None else _blind(truth, sign, slope, sample, asked), number, peak,
-        truth is not None and truth.z * sign >= 2,
+        _onset_until(sample, column, until, rng) if rose else None, scores=scores, peak=peak,
+        blind=None if truth is None else _blind(truth, sign, slope, sample, asked),
+        gains=truth is not None and truth.z * sign >= 2,
     )  # fmt: skip
 
 

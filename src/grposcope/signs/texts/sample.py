@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.named import nearest
+from grposcope.core.named_settings import nearest
 from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, plain_text
 from grposcope.core.run import Run
 from grposcope.core.text import listed, visible

@@ -15,11 +15,11 @@ from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Ints
-from grposcope.signs.rollouts import explained, recipe_fit, recipes
+from grposcope.signs.rollouts import recipe_fit, recipes, wrong_advantages
 from grposcope.signs.rollouts.evidence import PipelineEvidence
-from grposcope.signs.rollouts.explained import TrainedBatch
 from grposcope.signs.rollouts.findings import exact
 from grposcope.signs.rollouts.recipes import AdvantageRecipe
+from grposcope.signs.rollouts.wrong_advantages import TrainedBatch
 
 USUAL = tuple(
     AdvantageRecipe(*parts)
@@ -224,7 +224,7 @@ def _weighted(
 ) -> tuple[list[TrainedBatch], AdvantageRecipe, float]:
     """With the rewards of the weights that explain the batches, where no weights are stated and one set does."""
     first = next(
-        (weights for weights in (explained.weights(best, batch) for batch in made) if weights is not None), None
+        (weights for weights in (wrong_advantages.weights(best, batch) for batch in made) if weights is not None), None
     )
     if first is None:
         return made, best, share
@@ -250,7 +250,7 @@ def _explanation(
         if other != recipe and all(batch.fits(other).all() for batch in wrong):
             return _kind(recipe, other), f"are {other}"
     if functions:
-        vectors = [explained.weights(recipe, batch) for batch in wrong]
+        vectors = [wrong_advantages.weights(recipe, batch) for batch in wrong]
         explained_weights = [vector for vector in vectors if vector is not None]
         if (
             explained_weights
@@ -266,7 +266,7 @@ def _explanation(
     for batch in wrong:
         right = batch.fits(recipe)
         best: dict[str, float] = {}
-        for fault, said, rows in explained.faults(recipe, batch):
+        for fault, said, rows in wrong_advantages.faults(recipe, batch):
             best[fault] = max(best.get(fault, 0.0), float(rows[~right].mean()))
             words.setdefault(fault, said)
         for fault, share in best.items():
@@ -281,7 +281,7 @@ def _explanation(
 
 def _of_every_step(recipe: AdvantageRecipe, wrong: Sequence[TrainedBatch]) -> str:
     """That every step has a factor of its own, in words; empty where they are one, or not known of a step."""
-    factors = [factor for batch in wrong if (factor := explained.factor(recipe, batch)) is not None]
+    factors = [factor for batch in wrong if (factor := wrong_advantages.factor(recipe, batch)) is not None]
     if len(factors) < len(wrong) or max(factors) < (1 + SAME) * min(factors):
         return ""
     return (

@@ -19,7 +19,7 @@ from grposcope.core.run import Floats
 from grposcope.signs.kl_gradient import KlTerm
 from grposcope.signs.rollouts import clip_fit, coverage, token_weights
 from grposcope.signs.rollouts.claims.first_update import EXACT, in_bfloat16
-from grposcope.signs.rollouts.evidence import GradientEvidence, OptimizerEvidence, PipelineEvidence
+from grposcope.signs.rollouts.evidence import GradientEvidence, OptimizerEvidence, PipelineEvidence, ScoredTokens
 from grposcope.signs.rollouts.findings import exact, was_tested
 from grposcope.signs.rollouts.stated_loss import StatedLoss
 from grposcope.signs.rollouts.token_weights import REDUCTIONS
@@ -151,8 +151,7 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
         if not scale:
             continue  # no advantage and no KL term, so every loss has derivatives of 0
         share = float(distances.max() / scale)
-        coarse = in_bfloat16(derivatives) or evidence.stated.training in ("bfloat16", "float16")
-        tolerance = BFLOAT16 if coarse else FLOAT32
+        tolerance = _tolerance(derivatives, evidence.stated.training)
         tokens += int(compared.sum())
         taken += len(some)
         pulled |= bool(kl) and _pulls(loss, kl, some, rows, tolerance * scale)
@@ -187,6 +186,11 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
     if kl and not pulled:
         yield cannot_tell(f"The KL term is too small in these batches to see its coefficient {kl:g}; record batches "
                           "of later steps, at which the policy has left its reference.")  # fmt: skip
+
+
+def _tolerance(derivatives: Floats, training: str | None) -> float:
+    """The difference that rounding explains, as a share of the largest; training: number format of the model."""
+    return BFLOAT16 if in_bfloat16(derivatives) or training in ("bfloat16", "float16") else FLOAT32
 
 
 def _pulls_towards(loss: StatedLoss, kl: float) -> str:
@@ -377,45 +381,16 @@ def _taken(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 def _reference(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The KL term is to the weights that the run began from, all along."""
-    places = [index for index, row in enumerate(evidence.rows) if row.reference is not None]
     if not evidence.stated.kl:
         return
-    if not places:
+    if all(row.reference is None for row in evidence.rows):
         yield cannot_tell("The reference's log-probabilities are missing; write ref_logprobs.")
         return
     if evidence.stated.reference != "start":
         yield cannot_tell("The settings do not say whether the reference stays fixed.")
         return
     start = next((checkpoint for checkpoint in evidence.scored if checkpoint.step == 0), None)
-    wrong: list[tuple[int, str]] = []
-    tested, far = 0, 0.0
-    for index in places:
-        row = evidence.rows[index]
-        if row.reference is None:
-            continue
-        if start is not None and len(start.logp[index]) == len(row.reference):
-            distances = np.abs(start.logp[index] - row.reference)
-            limit = 0.05 if in_bfloat16(row.reference) else EXACT
-            counted = np.isfinite(distances) & (True if row.mask is None else row.mask)
-            if counted.any():
-                tested, far = tested + 1, max(far, float(distances[counted].mean()))
-                if distances[counted].mean() > limit:
-                    near = [checkpoint.name for checkpoint in evidence.scored if checkpoint is not start and np.nanmean(
-                        np.abs(checkpoint.logp[index] - row.reference)[counted]) <= limit]  # fmt: skip
-                    words = f"; {near[0]} agrees with them" if near else ""
-                    wrong.append((row.step, f"At step {row.step} the reference's log-probabilities differ by "
-                                  f"{distances[counted].mean():.2g} nats per token from those of the starting weights"
-                                  f"{words}"))  # fmt: skip
-    for step, own in evidence.steps.items():
-        pairs = [(row.reference, row.current) for row in (evidence.rows[place] for place in own)
-                 if row.reference is not None and row.current is not None]  # fmt: skip
-        if start is not None or not pairs or not _moved(evidence, step):
-            continue
-        tested += len(pairs)
-        if all(np.array_equal(logp, other, equal_nan=True) or np.nanmax(np.abs(logp - other), initial=0) < 1e-6
-               for logp, other in pairs):  # fmt: skip
-            wrong.append((step, f"At step {step} the reference's log-probabilities equal the policy's in all "
-                          f"{len(pairs):,} rollouts, although the weights have moved"))  # fmt: skip
+    tested, wrong, far = _against_policy(evidence) if start is None else _against_start(evidence, start)
     if not tested:
         yield cannot_tell("It is unknown whether the reference stays fixed; give the starting weights, or rollouts of "
                           "a step at which the weights have moved.")  # fmt: skip
@@ -432,6 +407,48 @@ def _reference(evidence: PipelineEvidence) -> Iterator[Finding]:
         remedy="Keep a frozen copy of the starting weights as the reference, and update it only if you intend to.",
         onset=since if wrong else None,
     )
+
+
+def _against_start(evidence: PipelineEvidence, start: ScoredTokens) -> tuple[int, list[tuple[int, str]], float]:
+    """The reference's log-probabilities against those of the starting weights: how many rollouts were compared, the
+    step and words of each that differs, and the largest mean distance in nats."""
+    wrong: list[tuple[int, str]] = []
+    tested, far = 0, 0.0
+    for index, row in enumerate(evidence.rows):
+        if row.reference is None or len(start.logp[index]) != len(row.reference):
+            continue
+        distances = np.abs(start.logp[index] - row.reference)
+        counted = np.isfinite(distances) & (True if row.mask is None else row.mask)
+        if not counted.any():
+            continue
+        distance = float(distances[counted].mean())
+        tested, far = tested + 1, max(far, distance)
+        limit = 0.05 if in_bfloat16(row.reference) else EXACT
+        if distance > limit:
+            near = [checkpoint.name for checkpoint in evidence.scored if checkpoint is not start and np.nanmean(
+                np.abs(checkpoint.logp[index] - row.reference)[counted]) <= limit]  # fmt: skip
+            words = f"; {near[0]} agrees with them" if near else ""
+            wrong.append((row.step, f"At step {row.step} the reference's log-probabilities differ by "
+                          f"{distance:.2g} nats per token from those of the starting weights{words}"))  # fmt: skip
+    return tested, wrong, far
+
+
+def _against_policy(evidence: PipelineEvidence) -> tuple[int, list[tuple[int, str]], float]:
+    """The reference's log-probabilities against the policy's once its weights have moved: how many rollouts were
+    compared, and the step and words of each step at which they are the same; no distance is known, so it is 0."""
+    wrong: list[tuple[int, str]] = []
+    tested = 0
+    for step, own in evidence.steps.items():
+        pairs = [(row.reference, row.current) for row in (evidence.rows[index] for index in own)
+                 if row.reference is not None and row.current is not None]  # fmt: skip
+        if not pairs or not _moved(evidence, step):
+            continue
+        tested += len(pairs)
+        if all(np.array_equal(logp, other, equal_nan=True) or np.nanmax(np.abs(logp - other), initial=0) < 1e-6
+               for logp, other in pairs):  # fmt: skip
+            wrong.append((step, f"At step {step} the reference's log-probabilities equal the policy's in all "
+                          f"{len(pairs):,} rollouts, although the weights have moved"))  # fmt: skip
+    return tested, wrong, 0.0
 
 
 def _moved(evidence: PipelineEvidence, step: int) -> bool:

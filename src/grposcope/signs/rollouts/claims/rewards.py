@@ -126,12 +126,10 @@ def _graded(evidence: PipelineEvidence) -> Iterator[Finding]:
     if evidence.grader is None:
         yield cannot_tell("The rollouts were not graded again; give the reward function (--reward).")
         return
-    places = [place for place, row in enumerate(evidence.rows)
-              if text_of(row) is not None and np.isfinite(row.reward) and not row.failed]  # fmt: skip
-    if not places:
+    rows = [row for row in evidence.rows if text_of(row) is not None and np.isfinite(row.reward) and not row.failed]
+    if not rows:
         yield cannot_tell("No rollout has both a text and a reward; write the completion as it was graded.")
         return
-    rows = [evidence.rows[place] for place in places]
     prompts, completions = [row.prompt or "" for row in rows], [text_of(row) or "" for row in rows]
 
     def grade(order: Sequence[int]) -> Floats:
@@ -152,27 +150,37 @@ def _graded(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield cannot_tell(f"The reward function gave none of {len(rows):,} rollouts a number; check what it takes.")
         return
     repeated = _near(again, once)
-    yield _test("reward not repeatable", "", ~repeated, evidence, places, again, once,
-                "get a different reward when graded again", "graded twice, all rewards are equal",
-                "The grader adds noise to the advantages.",
-                "Fix the seed of the reward function, or grade each text once.")  # fmt: skip
+    share = coverage.share(len(rows), len(evidence.rows), "no text or no reward")
+    yield exact(
+        fault="reward not repeatable",
+        broken=not repeated.all(),
+        evidence=_unequal(rows, ~repeated, again, once, "get a different reward when graded again"),
+        held=f"Of {share} graded twice, all rewards are equal.",
+        effect="The grader adds noise to the advantages.",
+        remedy="Fix the seed of the reward function, or grade each text once.",
+        onset=_first_step(rows, ~repeated),
+    )
     if len(rows) < 2:
         yield cannot_tell("One rollout could be graded, so its order and neighbours do not show; write more.")
     else:
         other = grade(range(len(rows))[::-1])
         moved = ~_near(other, once) & repeated
-        yield _test("reward depends on neighbours", "", moved, evidence, places, other, once,
-                    "get a different reward when the batch is reordered",
-                    "graded in another order, all rewards are equal",
-                    "A rollout's reward depends on its neighbours, so advantages are noise.",
-                    "Make each reward depend only on its own completion.")  # fmt: skip
+        yield exact(
+            fault="reward depends on neighbours",
+            broken=bool(moved.any()),
+            evidence=_unequal(rows, moved, other, once, "get a different reward when the batch is reordered"),
+            held=f"Of {share} graded in another order, all rewards are equal.",
+            effect="A rollout's reward depends on its neighbours, so advantages are noise.",
+            remedy="Make each reward depend only on its own completion.",
+            onset=_first_step(rows, moved),
+        )
         if moved.any():
             return
     if repeated.all():
         yield from _cached(evidence, rows)
         yield from _pays_nothing(evidence, rows)
     sure = np.flatnonzero(repeated & np.isfinite(once))
-    yield _logged(evidence, [places[place] for place in sure], once[sure])
+    yield _logged([rows[index] for index in sure], once[sure], len(evidence.rows))
 
 
 def _cached(evidence: PipelineEvidence, rows: Sequence[Rollout]) -> Iterator[Finding]:
@@ -218,19 +226,25 @@ FAULTS = {
 """How the logged rewards differ from the function's -> its fault; "wrong rewards" for any other way."""
 
 
-def _logged(evidence: PipelineEvidence, places: Sequence[int], once: Floats) -> Finding:
-    """The logged rewards of some rows against those that the function gives, once (N,)."""
-    given = np.array([evidence.rows[place].reward for place in places])
+def _logged(rows: Sequence[Rollout], once: Floats, every: int) -> Finding:
+    """The logged rewards of some rows, of `every` row, against those that the function gives, once (N,)."""
+    given = np.array([row.reward for row in rows])
     wrong = ~_near(given, once)
     if not wrong.any() and (not len(once) or np.ptp(once) == 0):
         return cannot_tell("The rewards that could be graded again are all equal, so rewards in the wrong place would "
                            "not be seen; write rollouts with different rewards.")  # fmt: skip
-    kind, words = _kind(given, once, wrong, [str(evidence.rows[place].group) for place in places])
-    return _test(FAULTS.get(kind, "wrong rewards"), kind, wrong, evidence, places, given, once, words,
-                 "graded again, all rewards equal the logged ones",
-                 "Rollouts are rewarded for what they did not write.",
-                 "Find where rewards are gathered or sorted separately from their rollouts, and match both by an "
-                 "id.")  # fmt: skip
+    kind, words = _kind(given, once, wrong, [str(row.group) for row in rows])
+    share = coverage.share(len(rows), every, "no text or no reward")
+    return exact(
+        fault=FAULTS.get(kind, "wrong rewards"),
+        brief=kind,
+        broken=bool(wrong.any()),
+        evidence=_unequal(rows, wrong, given, once, words),
+        held=f"Of {share} graded again, all rewards equal the logged ones.",
+        effect="Rollouts are rewarded for what they did not write.",
+        remedy="Find where rewards are gathered or sorted separately from their rollouts, and match both by an id.",
+        onset=_first_step(rows, wrong),
+    )
 
 
 def _kind(given: Floats, due: Floats, wrong: Bools, groups: Sequence[str]) -> tuple[str, str]:
@@ -260,25 +274,20 @@ def _kind(given: Floats, due: Floats, wrong: Bools, groups: Sequence[str]) -> tu
     return "rewards of another function", "have a different reward from the function's"
 
 
-def _test(
-    fault: str, brief: str, wrong: Bools, evidence: PipelineEvidence, places: Sequence[int], given: Floats, due: Floats,
-    words: str, held: str, effect: str, remedy: str,
-) -> Finding:  # fmt: skip
-    first = int(np.flatnonzero(wrong)[0]) if wrong.any() else None
-    row = None if first is None else evidence.rows[places[first]]
-    return exact(
-        fault=fault,
-        brief=brief,
-        broken=bool(wrong.any()),
-        evidence="" if row is None or first is None else (
-            f"{int(wrong.sum()):,} of {len(wrong):,} rollouts {words}; the first, {row.where}, has {given[first]:.6g} "
-            f"instead of {due[first]:.6g}"
-        ),
-        held=f"Of {coverage.share(len(wrong), len(evidence.rows), 'no text or no reward')} {held}.",
-        effect=effect,
-        remedy=remedy,
-        onset=None if row is None else min(evidence.rows[places[int(place)]].step for place in np.flatnonzero(wrong)),
-    )  # fmt: skip
+def _unequal(rows: Sequence[Rollout], wrong: Bools, given: Floats, due: Floats, words: str) -> str:
+    """That the rewards `given` (N,) of some rows are `wrong` (N,), as words say, and the first; empty for none."""
+    if not wrong.any():
+        return ""
+    first = int(np.flatnonzero(wrong)[0])
+    return (
+        f"{int(wrong.sum()):,} of {len(wrong):,} rollouts {words}; the first, {rows[first].where}, has "
+        f"{given[first]:.6g} instead of {due[first]:.6g}"
+    )
+
+
+def _first_step(rows: Sequence[Rollout], wrong: Bools) -> int | None:
+    """The first step of the rows that are `wrong` (N,); None for none."""
+    return min((row.step for row, is_wrong in zip(rows, wrong, strict=True) if is_wrong), default=None)
 
 
 PROOF = Proof("rewards", "Rewards are those that the function gives",

@@ -30,6 +30,9 @@ MOST = 8000
 PAID = "The policy learns what is paid and not what is meant."
 """What a paid habit does."""
 
+GRADER = "correct the grader so that this alone earns nothing"
+"""What to do about a habit that is paid where the fault's own remedy is for one that need not be."""
+
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The exploits that the texts show; that there is none, where they could be read."""
@@ -64,10 +67,13 @@ def finding(own: Exploit) -> Finding:
     """An exploit as a finding that a judge weighs by its p-value; one that is only possible has none."""
     since = None if own.since is None else Interval(own.since.step, own.since.low, own.since.high)
     p = own.p if own.status == "present" else np.nan
+    also_unpaid = own.fault in (exploits.MIXING, exploits.REPETITION)  # which spread without being paid, too
     return Finding(
         own.fault, "possible", because=own.because, brief=own.brief, since=since, evidence=_signs(own), p=p,
         effect=PAID if own.habit is not None and own.fault != exploits.FINISHING else "",
         explains=("reward hacking", "reward decline", "held-out decline", "length"),
+        grades=("warning", "warning") if also_unpaid and own.habit is not None else None,
+        remedy=GRADER if also_unpaid and own.habit is not None else "",
     )  # fmt: skip
 
 
