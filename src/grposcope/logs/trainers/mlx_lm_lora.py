@@ -81,7 +81,9 @@ def _share(number: str, percent: str) -> float:
 MLX_LM_LORA = Trainer(
     name="mlx-lm-lora",
     title="MLX-LM-LoRA",
-    recognises=lambda keys: {"train_total_rewards_mean", "train_grouped_rewards_mean"} <= keys,
+    recognises=lambda keys: (
+        "train_total_rewards_mean" in keys and bool(keys & {"train_grouped_rewards_mean", "train_total_rewards_std"})
+    ),
     keys={
         "step": ("iteration",),
         "reward": ("train_total_rewards_mean",),
