@@ -17,6 +17,7 @@ from grposcope.faults.judge_settings import lint
 from grposcope.faults.known_task import Known
 from grposcope.instruments.lint.dialects import MS_SWIFT, NEMO_RL, TRL, VERL
 from grposcope.logs import read
+from grposcope.signs import run_outcome
 
 
 def named(path: Path) -> list[str]:
@@ -227,3 +228,21 @@ def test_a_reference_that_is_not_the_policy_the_run_began_with(tmp_path: Path) -
     for row in part:
         row["epoch"] += 0.5
     assert "wrong reference" not in named(log(tmp_path / "c.jsonl", part)), "a log that begins in the middle"
+
+
+def test_a_slide_is_not_said_to_be_at_one_step(tmp_path: Path) -> None:
+    """As in OpenClaw-RL #116: noise makes a step of a slide the likeliest shift; a fall at once has its step."""
+    rng = np.random.default_rng(403)
+
+    def falls(at: Callable[[int], float]) -> Callable[[int, Row], None]:
+        def change(k: int, row: Row) -> None:
+            row["reward"] = row["rewards/accuracy_reward/mean"] = at(k) + 0.03 * float(rng.normal())
+
+        return change
+
+    slid = falls(lambda k: 0.48 - 0.35 * k / N - (0.06 if k >= 0.6 * N else 0))
+    said = [present(log(tmp_path / f"{name}.jsonl", rows(0, change))) for name, change in (
+        ("slide", slid), ("step", falls(lambda k: 0.48 if k < 0.6 * N else 0.1)))]  # fmt: skip
+    first = [run_outcome.of_run(read(tmp_path / f"{name}.jsonl")) for name in ("slide", "step")]
+    assert all(said)
+    assert [outcome.sudden for outcome in first] == [False, True]

@@ -27,6 +27,9 @@ from grposcope.signs.thresholds import CERTAIN, FEWEST, PROBLEMS, RISES, STILL
 TWO = 2
 """Evaluations that are enough where each has its standard error."""
 
+SLIDE = 0.15
+"""Share of the run by which a fall has begun before its largest step, from which on it is a slide and not sudden."""
+
 OTHERS = 12
 """Held-out scores beside that of the outcome that are looked at for a fall, at most."""
 
@@ -48,7 +51,11 @@ def _dated(outcome: Outcome, quantities: Quantities) -> Outcome:
         return outcome
     scores = [heldout.score for heldout in heldout_scores(quantities, TWO)] if outcome.heldout else []
     series = next((score for score in scores if score.name == outcome.name), None) or quantities.column(outcome.name)
-    return outcome if series is None else replace(outcome, fall=onset.since(series, -1))
+    if series is None:
+        return outcome
+    fall, row = onset.since(series, -1), series.present.fall
+    slid = fall is not None and row is not None and series.steps[row] - fall.step > SLIDE * np.ptp(series.steps)
+    return replace(outcome, fall=fall, sudden=outcome.sudden and not slid)
 
 
 def _of_run(quantities: Quantities) -> Outcome:
