@@ -130,6 +130,7 @@ ENGINES = {one.package: one for one in (
         ("trainer/ppo/metric_utils.py", "trainer/ppo/rollout_corr_helper.py", "trainer/ppo/ray_trainer.py",
          "trainer/ppo/core_algos.py", "workers/utils/losses.py"),
         around=(("actor/", ""), ("timing_s/", "")),
+        elsewhere={"agent/tool_call_mean": "DeepEyes, whose agents train by verl"},
     ),
     Engine(
         "trl", "trl", VERSION["trl"], "trl", ("trainer/grpo_trainer.py", "trainer/rloo_trainer.py"),

@@ -109,7 +109,7 @@ def levels(outcome: Outcome, steps: int) -> str:
     if down and outcome.sudden and outcome.fall is not None:
         return f"{what} {a} → {b} at step {outcome.fall.step:,}"
     if down and outcome.before != outcome.start:
-        begun = outcome.best_step if outcome.fall is None else outcome.fall.step
+        begun = outcome.best_step if outcome.fall is None else max(outcome.fall.step, outcome.best_step)
         return f"{what} {a} → {b} in the last {outcome.last - begun:,} steps"
     return f"{what} {a} → {b} in {steps:,} step{'s' * (steps != 1)}"
 
