@@ -27,9 +27,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import curve_fit
 
-from grposcope.instruments.bandit.bandit import Bandit
-from grposcope.instruments.forecast import fit
-from grposcope.instruments.stability.oscillator import Oscillator
+from grposcope.instruments.dynamics import fit
+from grposcope.instruments.dynamics.bandit import Bandit
+from grposcope.instruments.dynamics.oscillator import Oscillator
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -109,8 +109,7 @@ PROMISED: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "pass_at_k.pass_at_k": ">>> round(pass_at_k.pass_at_k(n=10, correct=3, k=5), 4)\n0.9167",
     }),
     "grposcope.dynamics": (
-        "grposcope.instruments.stability.{oscillator,refresh,sampled_refresh,noise}, "
-        "grposcope.instruments.forecast.fit, grposcope.instruments.bandit.bandit", {
+        "grposcope.instruments.dynamics", {
         "oscillator.Oscillator": ">>> reward = oscillator.Oscillator.from_optimizer(0.1, 0.9, curvature=0.5)\n"
                                  ">>> reward.regime, round(reward.period, 1)\n('oscillatory', 28.1)",
         "refresh.threshold": ">>> refresh.threshold(lr=0.1, momentum=0.9, curvature=0.5)\n5.0",

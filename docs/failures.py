@@ -236,6 +236,10 @@ FAILURES: Mapping[str, Failure] = {
         },
         ("kl", "reward"),
     ),
+    "reference moves along": Failure(
+        lambda rng: {"kl": np.abs(around(0.1 * np.where(U < 0.6, U, U - 0.6), 0.0005, rng))},
+        ("kl", "reward"),
+    ),
     "outage": Failure(
         lambda rng: {
             "reward": np.where(np.arange(ROWS) % 20 == 19, around(0.02, 0.005, rng), around(0.4 + 0.3 * U, 0.02, rng)),
@@ -258,6 +262,14 @@ FAILURES: Mapping[str, Failure] = {
             "agent/turns": np.clip(around(3.0 - 1.95 * ramp(0.2, 0.5), 0.08, rng), 1, None),
             "reward": around(0.4 - 0.15 * ramp(0.2, 0.5), 0.025, rng),
             "heldout": 0.4 - 0.15 * ramp(0.2, 0.5),
+        },
+        ("agent/calls", "reward"),
+    ),
+    "no calls": Failure(
+        lambda rng: {
+            "agent/calls": np.zeros(ROWS),
+            "reward": around(0.3, 0.025, rng),
+            "heldout": 0.3 + 0 * U,
         },
         ("agent/calls", "reward"),
     ),

@@ -1,18 +1,18 @@
 """Rivals of the closed forms of [D] for reward curves, in the notation of
-`grposcope.instruments.forecast.curve_models`.
+`grposcope.instruments.dynamics.curve_models`.
 
     logistic     middle, slope   f = 1/(1 + (middle/s)^slope), a sigmoid in log steps (as in ScaleRL, arXiv:2510.13786)
     power        τ, exponent     f = 1 − (1 + s/τ)^{−exponent}
 
 A power law with a large exponent is an exponential, so those two hardly separate. `FAMILIES` has them beside the closed
-forms, for `grposcope.instruments.forecast.fit.fit(steps, reward, FAMILIES[name])`.
+forms, for `grposcope.instruments.dynamics.fit.fit(steps, reward, FAMILIES[name])`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from grposcope.instruments.forecast.curve_models import MODELS, Model
+from grposcope.instruments.dynamics.curve_models import MODELS, Model
 from grposcope.maths.timeseries.noise import Array
 
 

@@ -16,9 +16,9 @@ import json
 
 import numpy as np
 
-from grposcope.instruments.bandit.bandit import Bandit
-from grposcope.instruments.stability import refresh
-from grposcope.instruments.stability.oscillator import Oscillator
+from grposcope.instruments.dynamics import refresh
+from grposcope.instruments.dynamics.bandit import Bandit
+from grposcope.instruments.dynamics.oscillator import Oscillator
 
 
 def stiff_direction(b: Bandit) -> np.ndarray:

@@ -7,7 +7,7 @@ Method   Three policies over eight answers to each of 64 prompts of 16 random in
          layer of 64 tanh units, two layers. RLOO at G = 8 and 16, all prompts in every step, heavy ball with β = 0.9,
          400 steps, twelve seeds each. The step size is such that the run in exact expectation has half of its rise
          behind it at step 80. A reward is the mean of 512 or 1,024 rollouts, so the ceiling of R² is near 1.
-Fits     inertial, exponential, logistic and power (`instruments.forecast.fit`) to the whole run for R², and to its
+Fits     inertial, exponential, logistic and power (`instruments.dynamics.fit`) to the whole run for R², and to its
 first half for
          the error on the second: root mean square against the policy's exact expected reward there, ÷ that of the
          mean of the last tenth of the first half ("the last level").
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from grposcope.core.files import dumps, write_json
-from grposcope.instruments.forecast import fit
+from grposcope.instruments.dynamics import fit
 
 NETWORKS = {"log-linear": (), "one layer": (64,), "two layers": (64, 64)}
 GROUPS, MODELS, BETA = (8, 16), ("inertial", "exponential", "logistic", "power"), 0.9

@@ -1,6 +1,6 @@
 """Which constant lag is the first to blow up: N*, the published rule, or K*?
 
-Claim    Gradients that are all K steps old are stable up to K* (`instruments.stability.constant_lag`, ours), at least
+Claim    Gradients that are all K steps old are stable up to K* (`instruments.dynamics.constant_lag`, ours), at least
          what κηK < 1 − μ of arXiv:2606.30789 allows; N* is of refreshes and too large here.
 Command  python experiments/dynamics_constant_lag.py --out runs/dynamics_constant_lag       some two minutes on one core
 Method   Exact expectation. `bandit`: 8 softmax bandits of 4 to 16 arms with a KL to a uniform reference. `network`: 8
@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from grposcope.core.files import dumps, write_json
-from grposcope.instruments.stability import constant_lag, refresh
+from grposcope.instruments.dynamics import constant_lag, refresh
 
 SETTINGS = ((0.0, 0.3), (0.0, 0.08), (0.5, 0.08), (0.9, 0.02))
 PUSH = 1e-4

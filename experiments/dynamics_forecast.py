@@ -1,6 +1,6 @@
 """Experiment: the band of the forecast on simulated curves of known kinds and on public runs, against one it replaced.
 
-`grposcope.instruments.forecast.forecast` lets the level stay and makes the band as wide as the level moved; what it
+`grposcope.instruments.dynamics.forecast` lets the level stay and makes the band as wide as the level moved; what it
 replaced is a Bayesian average over Gaussian processes, `level_average`, whose constants --learn chooses.
 
 Rule, written before the seeds were run (a first form, which believed a move that had ended, was scored with seed 3011
@@ -43,9 +43,9 @@ from level_average import LEARNED, Prior, level_ahead, predicted
 from numpy.typing import NDArray
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.forecast.forecast import Forecast, forecast, last_level
-from grposcope.instruments.forecast.reward_curve import RewardCurve, clean
-from grposcope.instruments.forecast.reward_range import inferred
+from grposcope.instruments.dynamics.forecast import Forecast, forecast, last_level
+from grposcope.instruments.dynamics.reward_curve import RewardCurve, clean
+from grposcope.instruments.dynamics.reward_range import inferred
 
 Floats = NDArray[np.float64]
 Forecaster = Callable[[RewardCurve, Floats], Forecast]

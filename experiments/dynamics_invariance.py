@@ -37,7 +37,7 @@ from scipy import stats
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps, write_json
-from grposcope.instruments.forecast import fit
+from grposcope.instruments.dynamics import fit
 from grposcope.lab import policies
 from grposcope.lab.train import pretrain
 from grposcope.lab.train.config import TrainConfig

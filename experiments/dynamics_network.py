@@ -39,8 +39,8 @@ from torch import Tensor
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps, write_json
+from grposcope.instruments.dynamics import refresh
 from grposcope.instruments.gradient import curvature
-from grposcope.instruments.stability import refresh
 from grposcope.lab import policies, tasks
 from grposcope.lab.tasks.arithmetic import solution
 from grposcope.lab.train import pretrain

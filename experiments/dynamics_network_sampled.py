@@ -34,8 +34,8 @@ from torch import Tensor
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps, write_json
+from grposcope.instruments.dynamics import refresh
 from grposcope.instruments.gradient import curvature
-from grposcope.instruments.stability import refresh
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import advantages, ratios, recipes
 from grposcope.lab.rollout_batch import RolloutBatch

@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.core.files import dumps, write_json
-from grposcope.instruments.stability import refresh
+from grposcope.instruments.dynamics import refresh
 
 MODES, POOL, PUSH = 12, 3000, 0.05
 KINDS = ("mean", "mode", "modes", "typical")

@@ -26,11 +26,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
-from grposcope.instruments.forecast import forecast
-from grposcope.instruments.forecast.forecast import AROUND as RUNNING
-from grposcope.instruments.forecast.forecast import SURE, WIDTH, Forecast
-from grposcope.instruments.forecast.reward_curve import RewardCurve, without_spikes
-from grposcope.instruments.forecast.reward_range import RewardRange
+from grposcope.instruments.dynamics import forecast
+from grposcope.instruments.dynamics.forecast import AROUND as RUNNING
+from grposcope.instruments.dynamics.forecast import SURE, WIDTH, Forecast
+from grposcope.instruments.dynamics.reward_curve import RewardCurve, without_spikes
+from grposcope.instruments.dynamics.reward_range import RewardRange
 from grposcope.maths.timeseries.noise import Array
 
 BLOCKS = 60

@@ -43,7 +43,7 @@ import numpy as np
 
 from grposcope.core.files import dumps
 from grposcope.core.run import Run
-from grposcope.instruments.reference.gate import judge
+from grposcope.instruments.runs.reference.gate import judge
 from grposcope.logs import read
 
 BASE: dict[str, Any] = {

@@ -43,8 +43,8 @@ import numpy as np
 import reference_gate as first
 
 from grposcope.core.run import Floats, Run
-from grposcope.instruments.reference import bands, gate
-from grposcope.instruments.reference.blocks import chosen, edges, shared
+from grposcope.instruments.runs.reference import bands, gate
+from grposcope.instruments.runs.reference.blocks import chosen, edges, shared
 
 HALF = "third"
 EVERY = 3

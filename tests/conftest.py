@@ -1,4 +1,4 @@
-"""Fixtures that all tests may use, and --hide, which takes an instrument away."""
+"""Fixtures that all tests may use, and --hide, which takes a folder of instruments away."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The tests of a hidden instrument are not there either."""
+    """The tests of a hidden folder are not there either."""
     if any(collection_path == TESTS / "instruments" / name for name in config.getoption("--hide")):
         return True
     return None
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """A file of tests that needs a hidden instrument is not imported, and its tests are skipped."""
+    """A file of tests that needs a hidden folder is not imported, and its tests are skipped."""
     hidden = set(parent.config.getoption("--hide"))
     if hidden and (absent := hidden & hiding.needs(module_path)):
         return NeedingFile.from_parent(parent, path=module_path, absent=sorted(absent))
@@ -52,7 +52,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Single tests that are marked as needing a hidden instrument are skipped."""
+    """Single tests that are marked as needing a hidden folder are skipped."""
     for item in items:
         needed = {name for mark in item.iter_markers("needs") for name in mark.args}
         if absent := needed.intersection(config.getoption("--hide")):
@@ -73,7 +73,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 
 class NeedingFile(pytest.File):
-    """A file of tests that cannot be imported, since it needs the instruments `absent`."""
+    """A file of tests that cannot be imported, since it needs the folders `absent`."""
 
     def __init__(self, *, absent: list[str], **more: Any):
         super().__init__(**more)

@@ -108,7 +108,7 @@ def test_errors_are_one_line(
 
 def test_a_fault_of_ours_is_no_flagged_mode(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     """Status 1 belongs to --fail-on."""
-    monkeypatch.setattr("grposcope.instruments.stability.command.run", lambda arguments: 1 / 0)
+    monkeypatch.setattr("grposcope.instruments.dynamics.command_stability.run", lambda arguments: 1 / 0)
     assert main(["stability"]) == 70
     said = capsys.readouterr().err
     assert "ZeroDivisionError" in said
@@ -131,7 +131,7 @@ def test_a_full_or_lost_device_is_one_line(
     def run(_: object) -> int:
         raise error
 
-    monkeypatch.setattr("grposcope.instruments.stability.command.run", run)
+    monkeypatch.setattr("grposcope.instruments.dynamics.command_stability.run", run)
     assert main(["stability"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1

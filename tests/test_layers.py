@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from imports import SOURCE, imports, instrument_of, needed_to_import, source
+from imports import SOURCE, files_of, folder_of, imports, needed_to_import, source
+from places import TESTS
 
-from grposcope.core.instrument import Instrument
-from grposcope.instruments import all_instruments
+from grposcope.instruments import FOLDERS, all_instruments
 
 LEVEL = {
     "core": 0,
@@ -34,7 +34,7 @@ LEVEL = {
 """Room -> its level; a room imports those below it. The commands of instruments, of the loop and of `watch` belong to
 the room of commands."""
 
-JUDGING = ("diagnosis", "lint", "verify", "autopilot", "overview", "compare", "reference")
+JUDGING = ("diagnosis", "lint", "verify", "autopilot", "runs")
 """What asks the catalogue of faults: a room of its own above the other instruments."""
 
 TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instruments", "judging", "runs_page", "signs",
@@ -102,8 +102,8 @@ def test_rooms_without_torch() -> None:
 
 
 WITH_THE_LABORATORY = {
-    "instruments/dead_groups/allocation.py", "instruments/stability/command.py", "instruments/texts/grading_child.py",
-    "instruments/verify/graders.py",
+    "instruments/dynamics/command_stability.py", "instruments/group_size/allocation.py",
+    "instruments/texts/grading_child.py", "instruments/verify/graders.py",
 }  # fmt: skip
 """What only reads, and yet imports the laboratory: reward functions are loaded there, and allocators are there."""
 
@@ -150,40 +150,56 @@ def test_no_two_modules_import_each_other() -> None:
     assert not waiting, "these import each other, or what does: " + ", ".join(sorted(waiting))
 
 
-def instruments() -> dict[str, Instrument]:
-    return {one.name: one for one in all_instruments()}
-
-
 KNOWN: set[tuple[str, str]] = set()
-"""File of an instrument and another instrument that it imports although it must not."""
+"""File of an instrument and another folder that it imports although it must not."""
 
 
 def test_an_instrument_imports_only_what_it_declares() -> None:
     """What it cannot answer without stands in its `uses`; all else is imported in a function, under `if has(…)`."""
     found = set()
-    for name, one in instruments().items():
-        for file in sorted((SOURCE / "instruments" / name).rglob("*.py")):
-            for imported in imports(file):
-                other = instrument_of(imported.name)
-                asked = imported.inside and other in imported.guards
-                if other not in ("", name, *one.uses) and not asked:
-                    found.add((file.relative_to(SOURCE).as_posix(), other))
+    for instrument in all_instruments():
+        own = (FOLDERS[instrument.name], *instrument.uses)
+        found |= {(file, folder) for file, folder in unasked(files_of(instrument)) if folder not in own}
     assert sorted(found - KNOWN) == [], "declare these in INSTRUMENT.uses, or import them under `if has(…)`"
     assert sorted(KNOWN - found) == [], "these are mended; take them out of KNOWN"
 
 
+def unasked(files: Iterable[Path]) -> set[tuple[str, str]]:
+    """File and a folder of instruments that it imports without having asked whether it is there."""
+    return {
+        (file.relative_to(SOURCE).as_posix(), folder)
+        for file in files
+        for imported in imports(file)
+        if (folder := folder_of(imported.name)) and not (imported.inside and folder in imported.guards)
+    }
+
+
 def test_an_instrument_imports_what_it_declares() -> None:
     """A use that is declared and not made would take an answer away for nothing."""
-    for name, one in instruments().items():
-        files = (SOURCE / "instruments" / name).rglob("*.py")
-        imported = {instrument_of(imported.name) for file in files for imported in imports(file)}
-        assert set(one.uses) <= imported, f"{name} does not import {sorted(set(one.uses) - imported)}"
+    for instrument in all_instruments():
+        imported = {folder_of(imported.name) for file in files_of(instrument) for imported in imports(file)}
+        assert set(instrument.uses) <= imported, f"{instrument.name}: {sorted(set(instrument.uses) - imported)}"
+
+
+def test_what_is_asked_for_is_a_folder() -> None:
+    """By the name of an instrument, or an earlier one, a folder would be taken for one that is not there."""
+    asked = {(instrument.name, folder) for instrument in all_instruments() for folder in instrument.uses}
+    for files, calls in ((FILES, "has|needed"), (TESTS.rglob("test_*.py"), r"mark\.needs")):
+        for file in files:
+            text = file.read_text()
+            if "from grposcope.instruments import" in text or "needs" in calls:
+                for names in re.findall(rf'\b(?:{calls})\(\[?((?:"\w+"[, ]*)+)', text):
+                    asked |= {(file.name, folder) for folder in re.findall(r"\w+", names)}
+    assert len(asked) > 40
+    assert not {(where, folder) for where, folder in asked if folder not in FOLDERS.values()}
 
 
 def test_no_circle_among_the_uses_of_instruments() -> None:
-    waiting = {name: set(one.uses) for name, one in instruments().items()}
-    while ready := {name for name, uses in waiting.items() if not uses & waiting.keys()}:
-        waiting = {name: uses for name, uses in waiting.items() if name not in ready}
+    waiting: dict[str, set[str]] = {folder: set() for folder in FOLDERS.values()}
+    for instrument in all_instruments():
+        waiting[FOLDERS[instrument.name]].update(instrument.uses)
+    while ready := {folder for folder, uses in waiting.items() if not uses & waiting.keys()}:
+        waiting = {folder: uses for folder, uses in waiting.items() if folder not in ready}
     assert not waiting, "these use each other, or what does"
 
 
@@ -195,7 +211,7 @@ SERVING = {
     "watch/live.py": {"diagnosis"}, "watch/wording.py": {"diagnosis"}, "watch/changes.py": {"diagnosis"},
     "watch/openmetrics.py": {"diagnosis"},
 }  # fmt: skip
-"""File or folder -> the instruments that it serves; everybody else imports it in functions only."""
+"""File or folder -> the folders of instruments that it serves; everybody else imports it in functions only."""
 
 
 def test_what_is_no_instrument_is_imported_without_any() -> None:
@@ -203,7 +219,7 @@ def test_what_is_no_instrument_is_imported_without_any() -> None:
     wrong = {}
     for file in FILES:
         place = file.relative_to(SOURCE).as_posix()
-        if not instrument_of(".".join(("grposcope", *file.relative_to(SOURCE).parts))):
+        if not folder_of(".".join(("grposcope", *file.relative_to(SOURCE).parts))):
             served = next((names for start, names in SERVING.items() if place.startswith(start)), set())
             if beyond := needed_to_import(file) - served:
                 wrong[place] = sorted(beyond)

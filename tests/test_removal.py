@@ -17,7 +17,7 @@ import synthetic
 from grposcope import instruments, runs_page
 from grposcope.cli import main, parser
 from grposcope.commands import known, listing
-from grposcope.instruments import NAMES
+from grposcope.instruments import FOLDERS
 from grposcope.logs import read
 from grposcope.render.page import html
 
@@ -37,8 +37,7 @@ def whole(folder: Path) -> removal.Removal:
 
 def check_the_rest(hidden: str, left: removal.Removal, whole: removal.Removal, folder: Path) -> None:
     """Help lists every other command, and every answer that has nothing to do with what is hidden is the same."""
-    own = {name for name, (_, one) in known().items() if one is not None and one.name == hidden}
-    gone = tuple(f"  {name} " for name in own)
+    gone = tuple(f"  {name} " for name in removal.own_commands([hidden]))
     assert [line for line in whole.listing.splitlines() if line.strip() and not line.startswith(gone)] == [
         line for line in left.listing.splitlines() if line.strip()
     ]
@@ -47,11 +46,11 @@ def check_the_rest(hidden: str, left: removal.Removal, whole: removal.Removal, f
     assert others
     for name in others:
         assert left.sections[name] == whole.sections[name], name
-    assert not [name for name in left.sections if of[name] == hidden and name != "headline"]
+    assert not [name for name in left.sections if FOLDERS[of[name]] == hidden and name != "headline"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hidden", ["diagnosis", "gradient", "timing"])
+@pytest.mark.parametrize("hidden", ["diagnosis", "gradient", "runs"])
 def test_without_an_instrument_the_rest_says_the_same(hidden: str, whole: removal.Removal, folder: Path) -> None:
     left = removal.without((hidden,), {"report": removal.quick(folder)["report"]})
     assert left.works == ("report",)
@@ -61,15 +60,15 @@ def test_without_an_instrument_the_rest_says_the_same(hidden: str, whole: remova
 def check_refusals(hidden: str, left: removal.Removal) -> None:
     """Commands end as before, but for those that declared its use, which say what they need."""
     assert not left.broken
-    owners = {name: one.name for name, (_, one) in known().items() if one is not None}
-    declared = {name for name, own in owners.items() if own != hidden and hidden in instruments.instrument(own).uses}
-    reached = {name for name, own in owners.items() if own != hidden and hidden in hiding.using(own)}
+    others = {name: own for name, (_, own) in known().items() if own is not None and FOLDERS[own.name] != hidden}
+    declared = {name for name, own in others.items() if hidden in own.uses}
+    reached = {name for name, own in others.items() if hidden in hiding.using(own.uses)}
     beside = {"watch"} if hidden == "diagnosis" else set()
     assert declared <= set(left.refused) <= declared | reached | beside
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hidden", NAMES)
+@pytest.mark.parametrize("hidden", sorted(set(FOLDERS.values())))
 def test_without_any_instrument_every_quick_command_works_or_names_it(
     hidden: str, whole: removal.Removal, folder: Path
 ) -> None:
@@ -79,7 +78,7 @@ def test_without_any_instrument_every_quick_command_works_or_names_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hidden", ["diagnosis", "gradient", "group_size", "timing"])
+@pytest.mark.parametrize("hidden", ["diagnosis", "gradient", "group_size", "runs"])
 def test_without_an_instrument_the_commands_that_load_a_model_work_or_name_it(
     hidden: str, whole: removal.Removal, folder: Path, tmp_path: Path
 ) -> None:
@@ -90,7 +89,7 @@ def test_without_an_instrument_the_commands_that_load_a_model_work_or_name_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hidden", ["group_size", "timing"])
+@pytest.mark.parametrize("hidden", ["group_size", "runs"])
 def test_the_tests_of_others_are_found_without_an_instrument(hidden: str) -> None:
     skipped, _, left = removal.skipped(hidden).partition(" of ")
     assert int(skipped) < int(left)
@@ -98,7 +97,7 @@ def test_the_tests_of_others_are_found_without_an_instrument(hidden: str) -> Non
 
 def test_what_an_instrument_needs_is_said_before_its_work(folder: Path) -> None:
     asked = removal.quick(folder)
-    plan, runs = hiding.commands(("gradient", "stability"), asked["plan"], asked["runs"])
+    plan, runs = hiding.commands(("gradient", "dynamics"), asked["plan"], asked["runs"])
     assert (plan.status, plan.out) == (2, "")
     assert plan.err == (
         "grposcope: error: Cannot tell: this needs the instrument gradient, which cannot be imported.\n"
@@ -137,12 +136,12 @@ def answers(runs, settings):
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A further folder with an instrument, and its name among NAMES."""
+    """A further folder with an instrument, and its name in FOLDERS."""
     (tmp_path / "more" / "toy").mkdir(parents=True)
     (tmp_path / "more" / "toy" / "__init__.py").write_text(TOY)
     (tmp_path / "more" / "toy" / "answer.py").write_text(ANSWER)
     monkeypatch.setattr(instruments, "__path__", [*instruments.__path__, str(tmp_path / "more")])
-    monkeypatch.setattr(instruments, "NAMES", (*NAMES, "toy"))
+    monkeypatch.setattr(instruments, "FOLDERS", {**FOLDERS, "toy": "toy"})
     importlib.invalidate_caches()
     yield
     for name in [name for name in sys.modules if name.startswith("grposcope.instruments.toy")]:

@@ -46,10 +46,10 @@ PACKAGES = ("diagnosis", "dynamics", "engines", "geometry", "lint", "objectives"
 aliases.install()
 
 display.DRAWS |= {
-    "Run": ("grposcope.instruments.overview.notebook", "card"),
-    "Answer": ("grposcope.instruments.overview.notebook", "of_answer"),
-    "Finding": ("grposcope.instruments.overview.notebook", "of_finding"),
-    "picture": ("grposcope.instruments.overview.notebook", "picture"),
+    "Run": ("grposcope.instruments.runs.notebook", "card"),
+    "Answer": ("grposcope.instruments.runs.notebook", "of_answer"),
+    "Finding": ("grposcope.instruments.runs.notebook", "of_finding"),
+    "picture": ("grposcope.instruments.runs.notebook", "picture"),
     "Figure": ("grposcope.render.charts", "chart"),
 }
 
@@ -68,7 +68,7 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext grposcope`: runs show themselves in the notebook, as `instruments.overview.notebook` draws them."""
-    from grposcope.instruments.overview import notebook
+    """`%load_ext grposcope`: runs show themselves in the notebook, as `instruments.runs.notebook` draws them."""
+    from grposcope.instruments.runs import notebook
 
     notebook.register(shell)

@@ -15,7 +15,9 @@ from grposcope.commands import log_flags
 from grposcope.core.errors import UserError
 
 REWARD = np.random.default_rng(0).normal(0.5, 0.05, 40).round(4).tolist()
-NEEDED = {"diagnose": "diagnosis", "fit": "forecast", "watch": "diagnosis"} | {x: x for x in ("compare", "stability")}
+NEEDED = {
+    "diagnose": "diagnosis", "watch": "diagnosis", "compare": "runs", "fit": "dynamics", "stability": "dynamics",
+}  # fmt: skip
 COMMANDS = [
     pytest.param(words, marks=pytest.mark.needs(*NEEDED.get(words[0], "").split()), id=words[0])
     for words in (("diagnose",), ("fit",), ("watch", "--once"), ("compare",), ("report",), ("stability", "--run"))

@@ -20,7 +20,7 @@ from grposcope.instruments import has, lacking
 SETTING = ["stability", "--lr", "0.1", "--curvature", "1"]
 
 
-@pytest.mark.needs("stability", "forecast", "diagnosis")
+@pytest.mark.needs("dynamics", "diagnosis")
 @pytest.mark.parametrize("terminal", [True, False])
 def test_json_is_printed_only_where_it_is_asked_for_and_then_alone(
     terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
@@ -50,7 +50,7 @@ def test_a_document_is_one_line(capsys: pytest.CaptureFixture) -> None:
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-@pytest.mark.needs("diagnosis", "overview")
+@pytest.mark.needs("diagnosis", "runs")
 @pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("words", "written"),

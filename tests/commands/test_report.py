@@ -34,7 +34,7 @@ def test_the_page_is_written_into_the_run(folder: Path, capsys: pytest.CaptureFi
     assert out[0] == said["headline"]
 
 
-@pytest.mark.needs("overview", "diagnosis", "dead_groups", "course", "timing", "rollouts")
+@pytest.mark.needs("runs", "diagnosis", "group_size")
 def test_numbers_without_a_page(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / "none.html"
     assert call(folder, "--json", "--out", out) == 0
@@ -51,7 +51,7 @@ def test_figures_are_written(folder: Path, tmp_path: Path, capsys: pytest.Captur
     assert len(said["figures"]) > 5
 
 
-@pytest.mark.needs("overview", "diagnosis")
+@pytest.mark.needs("runs", "diagnosis")
 def test_a_run_in_progress_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     run = synthetic.make(tmp_path / "run", steps=20, phase="sampling")
     steps = run / "steps.jsonl"
@@ -62,7 +62,7 @@ def test_a_run_in_progress_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "steps.jsonl: the last line is unfinished" in (tmp_path / "page.html").read_text()
 
 
-@pytest.mark.needs("overview", "diagnosis")
+@pytest.mark.needs("runs", "diagnosis")
 def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
     newer = tmp_path / "newer"
     newer.mkdir()

@@ -26,7 +26,7 @@ from grposcope.core.errors import UserError
 from grposcope.engines.trl import GRPOscopeCallback, record
 from grposcope.engines.trl import callback as trl_callback
 from grposcope.instruments.diagnosis import diagnose
-from grposcope.instruments.stability import stability
+from grposcope.instruments.dynamics import stability
 from grposcope.logs import read
 from grposcope.logs.trainers import trl_completions, trl_output
 

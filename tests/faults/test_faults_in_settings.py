@@ -20,9 +20,9 @@ from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.checks.expected_dead import larger_group
 from grposcope.faults.judge_settings import UNREAD, judged, lint, untold, word
 from grposcope.faults.known_task import Known
+from grposcope.instruments.dynamics import constant_lag, refresh
+from grposcope.instruments.dynamics.stability import UpdateRule
 from grposcope.instruments.lint.dialects import DIALECTS, NEMO_RL, OPENRLHF, OWN, TRL, VERL
-from grposcope.instruments.stability import constant_lag, refresh
-from grposcope.instruments.stability.stability import UpdateRule
 from grposcope.logs import read
 from grposcope.signs.settings.recipe import interval
 

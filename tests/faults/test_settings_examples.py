@@ -42,7 +42,7 @@ FAULT = Fault(name="NAME", rank=0.1, remedy="nothing",
 '''
 
 
-@pytest.mark.needs("rewards", "stability")
+@pytest.mark.needs("rewards", "dynamics")
 @pytest.mark.parametrize("fault", catalogue.seen_in_settings())
 def test_settings_with_the_fault_and_without(fault: str, tmp_path: Path) -> None:
     """A fault with a check of settings and without an example in `fault_settings` fails here."""

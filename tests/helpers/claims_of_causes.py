@@ -115,6 +115,18 @@ def largest(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["v"], [max(raw.values(key or ""))], 3)
 
 
+def median_row(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is V in the median row"."""
+    return any_of(match["v"], [statistics.median(column(raw, match))], 3)
+
+
+def anew(raw: RawLog, match: re.Match[str]) -> str:
+    """ "and again at N later steps": rows at which the KL falls to a fifth or less, less the first."""
+    values = raw.values(raw.names["kl"])
+    falls = sum(later < before / 5 for before, later in pairwise(values))
+    return "" if falls == int(value_of(match["n"])) + 1 else f"{falls} falls of the KL"
+
+
 def live_groups(raw: RawLog, match: re.Match[str]) -> str:
     """The share of groups with different rewards."""
     values = raw.values(raw.names["dead_fraction"])
@@ -419,7 +431,9 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
     ),
     (rf"(?:completions are cut at|stands at) (?P<v>{V}) tokens", a_limit),
     (rf"limit in tokens: (?P<v>{V})", a_limit),
-    (rf"largest (?P<name>gradient norm|kl\S*): (?P<v>{V})", largest),
+    (rf"largest (?P<name>gradient norm|kl\S*|\S*call\S*): (?P<v>{V})", largest),
+    (rf"although (?P<name>{NAME}) is (?P<v>{V}) in the median row", median_row),
+    (rf"and again at {N} later steps?", anew),
     (rf"(?:although|and) (?P<v>{V}) of groups have different rewards", live_groups),
     (rf"rewards vary within groups \({NAME} (?P<v>{V})\)", spread),
     (rf"median \|{NAME}\|: (?P<v>{V}) \(zero below 0\.001\); median gradient norm: (?P<g>{V})", loss_and_gradient),

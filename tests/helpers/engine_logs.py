@@ -313,7 +313,8 @@ def nemo(step: int) -> Row:
         "train/reward": value(step, 0.3), "train/loss": 0.01, "train/grad_norm": value(step, 0.3), "train/lr": 1e-6,
         "train/approx_entropy": value(step, 0.5, -0.005), "train/mean_gen_tokens_per_sample": value(step, 700, 1),
         "train/mean_prompt_length": 90.0, "train/total_num_tokens": 1e5, "train/probs_ratio": 1.0,
-        "train/probs_ratio_clamped": 1.0, "train/token_mult_prob_error": value(step, 1.01, 1e-4),
+        "train/probs_ratio_clamped": 1.0, "train/kl_penalty": value(step, 1e-3, 1e-4),
+        "train/token_mult_prob_error": value(step, 1.01, 1e-4),
         "train/gen_kl_error": value(step, 1e-3, 1e-5), "train/policy_kl_error": 1e-3, "train/js_divergence_error": 1e-3,
         "train/sampling_importance_ratio": 0.99, "timing/train/total_step_time": 60.0, "step": step,
     }  # fmt: skip

@@ -14,8 +14,8 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.run import Groups, Meta, Reading, Run, no_evaluations
 from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.known_task import Known
+from grposcope.instruments.dynamics.stability import UpdateRule
 from grposcope.instruments.lint.dialects import NEMO_RL, SKYRL, SLIME, TRL, VERL
-from grposcope.instruments.stability.stability import UpdateRule
 from grposcope.logs import read
 from grposcope.logs.trainers import DEFECTS
 
@@ -151,6 +151,10 @@ def examples(folder: Path) -> dict[str, Example]:
         "low learning rate": Example({"learning_rate": 5e-7}, {"learning_rate": 1e-5}, more={"adapters": True}),
         "filter runs out": Example(FILTERED, {FILTER + "max_num_gen_batches": 0}, VERL, known=Known(success=0.003)),
         "unbounded ratio": Example({"num_iterations": 4}, {"delta": 2.0}),
+        "filter of shaped rewards": Example(
+            {**FILTERED, FILTER + "metric": "seq_reward", "reward_model.overlong_buffer.enable": True},
+            {FILTER + "metric": "acc"}, VERL,
+        ),
         "best by loss": Example({"load_best_model_at_end": True}, {"metric_for_best_model": "eval_reward"}),
         "accumulation not scaled": Example(
             {"loss_type": "dapo", "gradient_accumulation_steps": 32, "steps_per_generation": 8},

@@ -1,4 +1,4 @@
-"""Hides instruments, as if their folders were not there: in this process, or while commands run in one of their own."""
+"""Hides folders of instruments, as if they were not there: in this process, or while commands run in another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGE = "grposcope.instruments"
 
 
 class Declining:
-    """A finder of modules that does not find those of hidden instruments, and else does what `finder` does."""
+    """A finder of modules that does not find those of hidden folders, and else does what `finder` does."""
 
     def __init__(self, finder: Any, hidden: Collection[str]):
         self.finder = finder
@@ -28,7 +28,7 @@ class Declining:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The place of a module; None for one of a hidden instrument."""
+        """The place of a module; None for one of a hidden folder."""
         if ".".join(name.split(".")[:3]) in self.hidden:
             return None
         found: ModuleSpec | None = self.finder.find_spec(name, path, target)
@@ -39,7 +39,7 @@ class Declining:
 
 
 def hide(names: Collection[str]) -> None:
-    """Make these instruments impossible to import from now on; nothing of them may be imported yet."""
+    """Make these folders impossible to import from now on; nothing of them may be imported yet."""
     importlib.import_module(PACKAGE)
     imported = [name for name in sys.modules if name.startswith(tuple(f"{PACKAGE}.{one}." for one in names))]
     assert not imported, f"imported before it was hidden: {imported[0]}"
@@ -58,7 +58,7 @@ class Ran:
 
 
 def commands(hidden: Collection[str], *asked: Sequence[object]) -> list[Ran]:
-    """What these commands do, in a process in which these instruments are hidden."""
+    """What these commands do, in a process in which these folders are hidden."""
     given = {"hidden": list(hidden), "asked": [[str(word) for word in words] for words in asked], "path": sys.path}
     made = subprocess.run(
         [sys.executable, __file__], input=json.dumps(given), capture_output=True, text=True, check=False
@@ -89,26 +89,24 @@ def tests_in(file: Path) -> list[str]:
 
 
 def needs(file: Path) -> frozenset[str]:
-    """The instruments that a file of tests needs: that of its folder with what it uses, and what it imports."""
+    """The folders of instruments that a file of tests needs: its own with what that uses, and what it imports."""
     from imports import needed_to_import
     from places import TESTS
 
     parts = file.relative_to(TESTS).parts
-    own = using(parts[1]) if parts[0] == "instruments" and len(parts) > 2 else frozenset()
+    own = using(parts[1:2]) if parts[0] == "instruments" and len(parts) > 2 else frozenset()
     return own | needed_to_import(file)
 
 
-def using(name: str) -> frozenset[str]:
-    """An instrument with those that it uses, and those that they use."""
-    from grposcope.instruments import has, instrument
+def using(folders: Collection[str]) -> frozenset[str]:
+    """These folders of instruments with those that they use, and those that these use."""
+    from grposcope.instruments import FOLDERS, all_instruments
 
-    found, waiting = {name}, [name]
-    while waiting:
-        one = waiting.pop()
-        further = set(instrument(one).uses) - found if has(one) else set()
-        found |= further
-        waiting += further
-    return frozenset(found)
+    every, seen = all_instruments(), frozenset[str]()
+    while set(folders) > seen:
+        seen = frozenset(folders)
+        folders = seen.union(*(instrument.uses for instrument in every if FOLDERS[instrument.name] in seen))
+    return seen
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from places import ROOT, TESTS
+
+from grposcope.core.instrument import Instrument
+from grposcope.instruments import FOLDERS, all_instruments
 
 SOURCE = ROOT / "src" / "grposcope"
 BESIDE = (TESTS / "helpers", TESTS, ROOT / "experiments", ROOT / "benchmarks")
@@ -18,7 +21,7 @@ BESIDE = (TESTS / "helpers", TESTS, ROOT / "experiments", ROOT / "benchmarks")
 @dataclass(frozen=True)
 class Import:
     """name: absolute, of a module or of what is taken from it. inside: in a function, so that it waits for a call.
-    guards: instruments whose presence the code has asked for with `has` before it comes here."""
+    guards: folders of instruments whose presence the code has asked for with `has` before it comes here."""
 
     name: str
     inside: bool
@@ -94,7 +97,7 @@ def _in(body: Sequence[ast.AST], inside: bool, guards: frozenset[str]) -> Iterat
 
 
 def _asked(test: ast.expr, negated: bool = False) -> frozenset[str]:
-    """Instruments that are there where the condition holds; negated: where it does not."""
+    """Folders of instruments that are there where the condition holds; negated: where it does not."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _asked(test.operand, not negated)
     if isinstance(test, ast.BoolOp):
@@ -106,8 +109,8 @@ def _asked(test: ast.expr, negated: bool = False) -> frozenset[str]:
 
 
 @cache
-def instrument_of(name: str) -> str:
-    """The instrument that a dotted name lies in; empty for none."""
+def folder_of(name: str) -> str:
+    """The folder of instruments that a dotted name lies in; empty for none."""
     parts = name.split(".")
     inside = parts[:2] == ["grposcope", "instruments"] and len(parts) > 2
     return parts[2] if inside and (SOURCE / "instruments" / parts[2]).is_dir() else ""
@@ -126,9 +129,36 @@ def place_of(name: str) -> Path | None:
     return None
 
 
+def reached(files: Iterable[Path], within: Path) -> frozenset[Path]:
+    """These files and all below a folder that they import, at once or in functions, and what those import."""
+    waiting, seen = set(files), set[Path]()
+    while waiting:
+        seen.add(file := waiting.pop())
+        imported = {place_of(imported.name) for imported in imports(file)}
+        waiting |= {place for place in imported if place is not None and place.is_relative_to(within)} - seen
+    return frozenset(seen)
+
+
+@cache
+def files_of(instrument: Instrument) -> frozenset[Path]:
+    """The files of its folder that belong to an instrument: what its answers and its commands reach there.
+
+    What no instrument of the folder reaches, since it is entered from elsewhere, counts for the one that uses most.
+    """
+
+    def own(instrument: Instrument) -> frozenset[Path]:
+        modules = (instrument.answers, *(command.module for command in instrument.commands))
+        return reached([file for module in modules if module and (file := place_of(module))], folder)
+
+    folder = SOURCE / "instruments" / FOLDERS[instrument.name]
+    sharing = [other for other in all_instruments() if FOLDERS[other.name] == folder.name]
+    rest = frozenset(folder.rglob("*.py")).difference(*map(own, sharing))
+    return own(instrument) | (rest if instrument == max(sharing, key=lambda other: len(other.uses)) else frozenset())
+
+
 @cache
 def needed_to_import(file: Path) -> frozenset[str]:
-    """The instruments without which a file cannot be imported: those that it names, and what it imports does.
+    """The folders of instruments without which a file cannot be imported: it names them, or what it imports does.
 
     Of a test and its helpers also those that are imported in functions, since the tests will call them.
     """
@@ -145,9 +175,9 @@ def needed_to_import(file: Path) -> frozenset[str]:
 
 @cache
 def _at_once(file: Path) -> tuple[frozenset[str], frozenset[Path]]:
-    """The instruments that a file names, and the files that are imported with it, packages on the way among them."""
+    """Folders of instruments that a file names, and files that are imported with it, packages on the way among them."""
     waits = file.is_relative_to(SOURCE)
     names = {one.name for one in imports(file) if not one.guards and not (one.inside and waits)}
     every = {".".join(name.split(".")[:end]) for name in names for end in range(1, name.count(".") + 2)}
     places = {place_of(name) for name in every}
-    return frozenset(map(instrument_of, names)) - {""}, frozenset(place for place in places if place is not None)
+    return frozenset(map(folder_of, names)) - {""}, frozenset(place for place in places if place is not None)

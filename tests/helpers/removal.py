@@ -1,4 +1,4 @@
-"""What still works when one instrument's folder is not there, for the tests, and as a table.
+"""What still works when one folder of instruments is not there, for the tests, and as a table.
 
 python tests/helpers/removal.py [--tests]      prints the table as Markdown; --tests counts the tests that are skipped
 """
@@ -21,19 +21,20 @@ import hiding
 import numpy as np
 import synthetic
 import synthetic_probe
-from imports import SOURCE, imports, instrument_of
+from imports import SOURCE, files_of, folder_of, imports, reached
 from places import ROOT
 
 from grposcope.commands import known
+from grposcope.core.instrument import Instrument
 from grposcope.core.rollouts import Rollout
-from grposcope.instruments import NAMES, all_instruments, ask, instrument
+from grposcope.instruments import FOLDERS, all_instruments, ask, instrument
 from grposcope.instruments.credit import record as credit
 from grposcope.instruments.credit.error import BASE, EXACT, Ranged
 from grposcope.instruments.credit.record import CreditRecord, SourceRecord
 from grposcope.logs import read
 
 NEEDED = "Cannot tell: this needs the instrument"
-"""How a command begins that lacks an instrument."""
+"""How a command begins that lacks a folder of instruments."""
 
 LINT = "from trl import GRPOConfig\nGRPOConfig(num_generations=8, beta=0.0, learning_rate=1e-6)\n"
 
@@ -103,20 +104,15 @@ def slow(folder: Path) -> dict[str, tuple[object, ...]]:
 
 @cache
 def touching(hidden: str) -> frozenset[str]:
-    """The instrument, and those that use or import something of it, under any condition, or of such a one."""
-    found = {hidden}
-    while True:
-        further = {name for name in NAMES if name not in found and _imported(name) & found}
-        if not further:
-            return frozenset(found)
-        found |= further
+    """The instruments that lie in a folder, or that use or import something of it, under any condition."""
+    return frozenset(name for name, folder in FOLDERS.items() if folder == hidden or hidden in _used(instrument(name)))
 
 
-@cache
-def _imported(name: str) -> frozenset[str]:
-    files = (SOURCE / "instruments" / name).rglob("*.py")
-    imported = frozenset(instrument_of(imported.name) for file in files for imported in imports(file))
-    return imported.union(instrument(name).uses) - {name}
+def _used(instrument: Instrument) -> frozenset[str]:
+    """The folders that an instrument uses, and those that its files reach through the files of instruments."""
+    files = reached(files_of(instrument), SOURCE / "instruments")
+    imported = frozenset(folder_of(imported.name) for file in files for imported in imports(file))
+    return imported | hiding.using(instrument.uses)
 
 
 def origins(run: Path) -> dict[str, str]:
@@ -127,7 +123,7 @@ def origins(run: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Removal:
-    """What remains without an instrument.
+    """What remains without a folder of instruments.
 
     listing: `grposcope --help`. sections: answers of the page by name, as JSON. refused: commands that say what they
     need. broken: those that end in another way than with everything in place. works: the others.
@@ -140,10 +136,15 @@ class Removal:
     works: tuple[str, ...]
 
 
+def own_commands(folders: Collection[str]) -> set[str]:
+    """Names of the commands of these folders."""
+    return {name for name, (_, own) in known().items() if own is not None and FOLDERS[own.name] in folders}
+
+
 def without(hidden: Collection[str], asked: Mapping[str, tuple[object, ...]]) -> Removal:
-    """What remains without these instruments of the commands `asked`, `report` among them."""
+    """What remains without these folders of the commands `asked`, `report` among them."""
     listing, *ran = hiding.commands(hidden, ("--help",), *asked.values())
-    gone = {name for name, (_, one) in known().items() if one is not None and one.name in hidden}
+    gone = own_commands(hidden)
     by_name = {name: one for name, one in zip(asked, ran, strict=True) if name not in gone}
     refused = tuple(name for name, one in by_name.items() if one.status == 2 and NEEDED in one.err)
     broken = {name: one.err for name, one in by_name.items() if name not in refused and one.status != 0}
@@ -152,7 +153,7 @@ def without(hidden: Collection[str], asked: Mapping[str, tuple[object, ...]]) ->
 
 
 def skipped(hidden: str) -> str:
-    """How many tests are skipped without an instrument, and how many are still run, as pytest says."""
+    """How many tests are skipped without a folder, and how many are still run, as pytest says."""
     asked = [sys.executable, "-m", "pytest", "--hide", hidden, "--collect-only", "tests"]
     made = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
     ended = re.search(r"(\d+) tests collected", made.stdout)
@@ -176,14 +177,14 @@ def main() -> None:
         whole = without((), quick(folder))
         assert not whole.broken, whole.broken
         of = origins(run)
-        for hidden in NAMES:
+        for hidden in sorted(set(FOLDERS.values())):
             left = without((hidden,), quick(folder))
             assert not left.broken, left.broken
-            others = [name for name in whole.sections if of[name] != hidden]
+            others = [name for name in whole.sections if FOLDERS[of[name]] != hidden]
             same = [name for name in others if left.sections.get(name) == whole.sections[name]]
             less = [name for name in others if name not in same]
             said = f"{len(same)} of {len(others)}" + (f"; changed: {', '.join(less)}" if less else "")
-            own = ", ".join(command.name for command in instrument(hidden).commands) or "none"
+            own = ", ".join(sorted(own_commands([hidden]))) or "none"
             tests = skipped(hidden) if arguments.tests else ""
             print(f"| {hidden} | {own} | {said} | {', '.join(left.refused) or 'none'} | {tests} |", flush=True)
 

@@ -1,4 +1,4 @@
-"""A new instrument is a folder and its name in NAMES: everything that lists or shows instruments has it then."""
+"""A new instrument is a folder and its name in FOLDERS: everything that lists or shows instruments has it then."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
         (folder / "answer.py").write_text(ANSWERED)
 
     monkeypatch.setattr(instruments, "__path__", [*instruments.__path__, str(folder.parent)])
-    monkeypatch.setattr(instruments, "NAMES", (*instruments.NAMES, "toy"))
+    monkeypatch.setattr(instruments, "FOLDERS", {**instruments.FOLDERS, "toy": "toy"})
     yield enter
     for name in [name for name in sys.modules if name.startswith("grposcope.instruments.toy")]:
         del sys.modules[name]
@@ -158,9 +158,7 @@ def test_a_declaration_that_cannot_work_says_so(
         parser(["toy"])
 
 
-SETTLED = [
-    name for name in instruments.NAMES if instruments.has(name) and fields(instruments.instrument(name).settings)
-]
+SETTLED = [instrument.name for instrument in instruments.all_instruments() if fields(instrument.settings)]
 
 
 @pytest.mark.parametrize("name", SETTLED)

@@ -121,6 +121,7 @@ OTHERS: dict[str, tuple[str, dict[str, str]]] = {
     "nemo-rl": ("step", {
         "reward": "train/reward", "entropy_loss": "train/approx_entropy", "length": "train/mean_gen_tokens_per_sample",
         "loss": "train/loss", "grad_norm": "train/grad_norm", "lr": "train/lr", "eval": "validation/accuracy",
+        "kl_estimate": "train/kl_penalty",
         "mismatch/k3": "train/gen_kl_error", "mismatch/mult_error": "train/token_mult_prob_error",
         "importance/ratio": "train/sampling_importance_ratio",
     }),

@@ -11,6 +11,7 @@ import pytest
 
 from grposcope import diagnose, read
 from grposcope.core.run import Run
+from grposcope.signs import heldout
 
 VERL = {"critic/score/mean": 0.2, "actor/grad_norm": 0.3, "actor/pg_loss": 0.01, "response_length/mean": 200.0}
 
@@ -99,3 +100,40 @@ def test_an_importance_ratio_or_a_correlation_of_art_that_collapses_is_seen(tmp_
         assert any("sampler" in fault or "lag" in fault or "mismatch" in fault or "weights" in fault
                    for fault in found(run)), (name, found(run))  # fmt: skip
     assert art(tmp_path / "errors.jsonl", 1.0, 1.0, 0.9).table["agent/errors"][-1] == pytest.approx(0.9)
+
+
+def open_instruct(version: str) -> list[dict[str, Any]]:
+    """Rows of Open Instruct: `val/…` is of training, `eval/…` is not."""
+    kl = {"new": {"objective/kl0_avg": 0.01, "objective/kl2_avg": 0.02, "objective/kl3_avg": 0.03},
+          "old": {"objective/kl_avg": 0.01, "objective/kl2_avg": 0.03, "objective/kl3_avg": 0.02}}[version]  # fmt: skip
+    reward = "scores" if version == "new" else "objective/scores"
+    return [
+        {"training_step": i + 1, "global_step": 512 * (i + 1), "episode": 512 * (i + 1), reward: 5 + 0.1 * i,
+         "val/sequence_lengths": 300.0 + i, "val/stop_rate": 0.9, "val/ratio": 1.0, "lr": 5e-7,
+         "policy/clipfrac_avg": 0.01, "optim/grad_norm": 0.3, "debug/vllm_vs_local_logprob_diff_mean": 0.01,
+         "batch/filtered_prompts_pct": 0.25, **kl,
+         **({"eval/scores": 4.0, "eval/sequence_lengths": 250.0} if i % 5 == 4 else {})}
+        for i in range(20)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["new", "old"])
+def test_open_instruct(tmp_path: Path, version: str) -> None:
+    run = logged(tmp_path / "a.jsonl", open_instruct(version))
+    assert run.meta.engine == "open-instruct"
+    assert run.table["step"].tolist() == list(range(1, 21)), "of updates, not of rollouts"
+    told = {name: run.table[name][0] for name in ("reward", "length", "kl", "kl_k1", "mismatch/abs", "dead_fraction")}
+    assert told == {"reward": 5, "length": 300, "kl": 0.02, "kl_k1": 0.01, "mismatch/abs": 0.01, "dead_fraction": 0.25}
+    assert run.table["truncated"][0] == pytest.approx(0.1)
+    assert not [metric for metric in run.evaluations.metrics if "ratio" in metric or "stop" in metric]
+    assert run.evaluations.of("reward").step.tolist() == [5, 10, 15, 20]
+
+
+def test_lengths_are_no_held_out_score(tmp_path: Path) -> None:
+    """Beside a log of anybody's, whose val/ may be of the rollouts trained on."""
+    draw = np.random.default_rng(1)
+    rows = [
+        {"step": i + 1, "mean_reward": 0.3 + 0.004 * i + 0.01 * draw.normal(), "val/sequence_lengths_all": 300.0 + i}
+        for i in range(80)
+    ]  # fmt: skip
+    assert not heldout.of_run(logged(tmp_path / "a.jsonl", rows))

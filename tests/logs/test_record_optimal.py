@@ -10,7 +10,7 @@ import pytest
 from places import TESTS
 
 from grposcope import cli
-from grposcope.instruments.dead_groups import allocation
+from grposcope.instruments.group_size import allocation
 from grposcope.logs import read
 
 FIXTURE = TESTS / "fixtures" / "record_optimal"

@@ -17,9 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout
 from grposcope.logs import read
 from grposcope.logs.read_rollouts import rollouts
+from grposcope.signs.rollouts.claims import texts
+from grposcope.signs.rollouts.evidence import PipelineEvidence
+from grposcope.signs.texts import sample
 
 PROMPT, FIRST, TOOL, SECOND = [1, 2], [3, 4, 5], [6, 7], [8, 9]
 WHOLE = FIRST + TOOL + SECOND
@@ -248,3 +252,22 @@ def test_what_does_not_fit_is_one_note(tmp_path: Path) -> None:
     assert len(found) == 2
     assert len(found.notes) == 1
     assert "line 2: the prompt of this turn of trajectory t does not begin with the turns before it" in found.notes[0]
+
+
+def test_turns_that_do_not_go_on_are_one_note_and_are_not_said_to_have_no_texts(tmp_path: Path) -> None:
+    """Rows of turns that each begin with the task alone, as in SkyRL #1492."""
+    rows = [
+        {"step": step, "group": group, "trajectory": f"{group}.{number}", "turn": turn, "prompt": f"task {group}",
+         "completion": f"turn {turn} of {number}", "reward": float(number % 2)}
+        for step in (1, 2) for group in ("g", "h") for number in range(4) for turn in range(3)
+    ]  # fmt: skip
+    path = lines(tmp_path / "rollouts.jsonl", rows)
+    assert [note for note in read(path).meta.notes if "does not begin with" in note] == [
+        f"{path}, line 2: the prompt of this turn of trajectory g.0 does not begin with the turns before it; it begins "
+        "a history of its own; so do 31 more"
+    ]
+    with pytest.raises(UserError, match="each rollout has several histories"):
+        sample.of_rollouts(sample.recorded(read(path)))
+    assert (
+        "0 texts of 0 steps" in next(texts.tests(PipelineEvidence("", "", tuple(sample.recorded(read(path)))))).because
+    )

@@ -27,7 +27,7 @@ def test_the_page_is_small(text: str) -> None:
     assert len(text.encode()) < 1_600_000
 
 
-@pytest.mark.needs("rollouts")
+@pytest.mark.needs("runs")
 def test_nothing_of_the_run_is_markup(text: str) -> None:
     """Between the data block's tags there is no character that could end it, and none of it stands elsewhere."""
     start = text.index('<script type="application/json" id="data">') + 42

@@ -13,11 +13,10 @@ from made_logs import Made
 
 from grposcope.core.run import Run
 from grposcope.core.text import number, percent
-from grposcope.instruments.compare import answer as compare
 from grposcope.instruments.diagnosis import answer, learning, verdict_chart
 from grposcope.instruments.diagnosis.verdict import findings_of, verdict
-from grposcope.instruments.overview import answer as overview
-from grposcope.instruments.overview import run_lines
+from grposcope.instruments.runs import overview, run_lines
+from grposcope.instruments.runs.compare import answer as compare
 from grposcope.logs import read
 from grposcope.signs import levels, run_outcome
 from grposcope.watch.follow import Watcher

@@ -114,16 +114,16 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
 
     if reason := unavailable("overview"):
         raise UserError(reason)
-    from grposcope.instruments.overview import command, many
+    from grposcope.instruments.runs import command_runs, table
 
     if arguments.figures:
         raise UserError(f"--figures needs one run, and {folder} holds several; name one of them")
-    lines, problems, left_out = command.overview(folder, logs.hints(arguments))
+    lines, problems, left_out = command_runs.overview(folder, logs.hints(arguments))
     out = Path(arguments.out) if arguments.out else folder / "runs.html"
     if len(lines) == 1:
         arguments.runs = [str(lines[0].path)]
         return run(arguments)
-    answer = many.of_lines(lines, folder, problems)
+    answer = table.of_lines(lines, folder, problems)
     said: dict[str, Any] = {"headline": answer.sentence, "runs": answer.document["runs"]}
     say(arguments, said["headline"])
     if not arguments.json:
@@ -132,13 +132,13 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
             page = _default_page(line.path)
             write_page(runs_page.document([logs.read(line.path, arguments)]), page, "--out")
             pages[line.path] = quote(Path(os.path.relpath(page, out.parent)).as_posix())
-        size = write_page(many.page(answer, lines, folder, pages), out, "--out")
+        size = write_page(table.page(answer, lines, folder, pages), out, "--out")
         said |= {"page": str(out), "bytes": size, "pages": len(pages)}
         say(arguments, f"page: {out} ({size / 1e6:.1f} MB), with links to {len(pages)} more; open it in a browser")
     for problem in problems:
         print(f"not read: {problem}", file=sys.stderr)
     if left_out:
-        print(command.not_listed(left_out), file=sys.stderr)
+        print(command_runs.not_listed(left_out), file=sys.stderr)
     finish(arguments, said)
     return 0
 

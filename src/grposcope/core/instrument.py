@@ -27,13 +27,13 @@ class NoSettings:
 
 @dataclass(frozen=True)
 class Instrument:
-    """An instrument: a folder of `grposcope.instruments` whose `__init__` names one of these INSTRUMENT.
+    """An instrument: the INSTRUMENT of a folder of `grposcope.instruments`, or one of the folder's INSTRUMENTS.
 
-    name: the folder's. question: what it answers. answers: module with `answers(runs, settings)`, which returns what
-    the page, the terminal and JSON show of these runs, nothing where there is nothing to show; empty for an instrument
-    that the page does not have. settings: a frozen dataclass whose fields, each with the default that the page asks
-    with, are the flags of its command (`commands.generic` has the types); it may refuse values with a ValueError that
-    begins with the name of the field. uses: the instruments without which it cannot answer.
+    name: that of `instruments.FOLDERS`. question: what it answers. answers: module with `answers(runs, settings)`,
+    which returns what the page, the terminal and JSON show of these runs, nothing where there is nothing to show; empty
+    for an instrument that the page does not have. settings: a frozen dataclass whose fields, each with the default that
+    the page asks with, are the flags of its command (`commands.generic` has the types); it may refuse values with a
+    ValueError that begins with the name of the field. uses: further folders without which it cannot answer.
 
     ValueError for settings without a default.
     """

@@ -120,6 +120,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else plain(f"{value:.2e}")
 
 
+def signed(value: float) -> str:
+    """A difference with its sign."""
+    return ("+" if value > 0 else "") + number(value)
+
+
 def apart(first: float, last: float) -> tuple[str, str]:
     """Two numbers with two significant digits, or as many, up to four, as tell them apart."""
     for digits in (2, 3, 4):

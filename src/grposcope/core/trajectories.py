@@ -46,13 +46,16 @@ def joined(rows: Iterable[Rollout]) -> tuple[list[Rollout], list[str]]:
             members[index, None, "\x1f"] = []
     made: list[Rollout] = []
     notes: list[str] = []
+    parted: list[str] = []
     for key, own in members.items():
         if not own:
             made.append(alone[key[0], None, ""])
         elif len(own) == 1:
             made += own
         else:
-            made += _of_trajectory(own, notes)
+            made += _of_trajectory(own, notes, parted)
+    if parted:
+        notes.append(parted[0] + (f"; so do {len(parted) - 1:,} more" if parted[1:] else ""))
     return made, notes
 
 
@@ -74,8 +77,11 @@ def answers_without_calls(rows: Iterable[Rollout]) -> str:
     return f"messages of tools that answer no recorded call: {stray:,}; the first is in {first}" if stray else ""
 
 
-def _of_trajectory(rows: Sequence[Rollout], notes: list[str]) -> list[Rollout]:
-    """The rollout of the rows of one trajectory; the rows themselves where they are not of one."""
+def _of_trajectory(rows: Sequence[Rollout], notes: list[str], parted: list[str]) -> list[Rollout]:
+    """The rollout of the rows of one trajectory; the rows themselves where they are not of one.
+
+    parted: takes what began a history of its own, a sentence each.
+    """
     name, where = visible(rows[0].trajectory, 40), rows[0].where
     ordered = list(rows)
     told = [row.turn for row in rows if row.turn is not None]
@@ -106,8 +112,10 @@ def _of_trajectory(rows: Sequence[Rollout], notes: list[str]) -> list[Rollout]:
     for row in full:
         if not histories or not histories[-1].extended(row):
             if histories:
-                notes.append(f"{row.where}: the prompt of this turn of trajectory {name} does not begin with the turns "
-                             f"before it{histories[-1].difference(row)}; it begins a history of its own")  # fmt: skip
+                parted.append(
+                    f"{row.where}: the prompt of this turn of trajectory {name} does not begin with the turns before "
+                    f"it{histories[-1].difference(row)}; it begins a history of its own"
+                )
             histories.append(_History(row))
     return [_rollout(histories, ordered)]
 

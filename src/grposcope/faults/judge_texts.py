@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,9 +20,10 @@ from grposcope.signs.texts.reading import TextReading
 
 
 def with_texts(run: Run, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings of a log with the exploits that are present in its rollouts, in the order of what to look at first.
+    """The findings of a log with the exploits that its rollouts show, in the order of what to look at first.
 
-    A run whose log says nothing of its rollouts, or that has too few, keeps its findings.
+    Those that are present, and those that spread and are no right form of an answer, whose true score is not known. A
+    run whose log says nothing of its rollouts, or that has too few, keeps its findings.
     """
     shown = of_run(run)
     return judge.in_order([*findings, *shown]) if shown else tuple(findings)
@@ -29,13 +31,23 @@ def with_texts(run: Run, findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 @once
 def of_run(run: Run) -> tuple[Finding, ...]:
-    """The exploits that are present in the texts of a run."""
+    """The exploits that the texts of a run show, or may show."""
     rows = sample.recorded(run)
     if not any(row.completion is not None for row in rows):
         return ()
     evidence = PipelineEvidence(str(run.meta.source), run.meta.engine, tuple(rows), run=run)
     found = prove(evidence, (texts.PROOF,))[texts.PROOF]
-    return tuple(replace(own, remedy=_dated(run, own)) for own in found if own.present)
+    return tuple(replace(own, remedy=_dated(run, own)) for own in found if own.present or _no_form(own))
+
+
+def _no_form(own: Finding) -> bool:
+    """Whether an exploit that is possible spread, and is of a kind that no task asks of its answers."""
+    return own.status == "possible" and own.since is not None and own.fault in exploits.OF_KIND.values()
+
+
+def undecided(finding: Finding) -> bool:
+    """Whether a finding is of a habit that may be an exploit, which has no p-value, and not of a limit."""
+    return finding.status == "possible" and finding.fault in exploits.FAULTS and math.isnan(finding.p)
 
 
 def grade_of(reading: TextReading, rows: Sequence[Rollout], run: Run | None) -> Grade | None:

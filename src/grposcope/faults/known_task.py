@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from grposcope.core.run import Run
 
 if TYPE_CHECKING:
+    from grposcope.instruments.dynamics.stability import UpdateRule
     from grposcope.instruments.gradient.probe_record import ProbeRecord
-    from grposcope.instruments.stability.stability import UpdateRule
 
 
 @dataclass(frozen=True)

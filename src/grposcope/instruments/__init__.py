@@ -1,12 +1,13 @@
-"""One folder for each question that can be asked of a run. A new one is a folder and its name in NAMES.
+"""Instruments: each answers a question that can be asked of a run; those that share their mathematics share a folder.
 
-A folder that is not there is passed over: everything else works, and what had declared its use says what it needs.
+A new one is a folder and a line in FOLDERS. A folder that is not there is passed over: everything else works, and what
+had declared its use says what it needs.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -16,63 +17,68 @@ if TYPE_CHECKING:  # the list of commands does not wait for NumPy
     from grposcope.core.answer import Answer
     from grposcope.core.run import Run
 
-NAMES = (
-    "diagnosis",
-    "autopilot",
-    "overview",
-    "compare",
-    "reference",
-    "forecast",
-    "stability",
-    "dead_groups",
-    "course",
-    "agents",
-    "gradient",
-    "group_size",
-    "credit",
-    "timing",
-    "rewards",
-    "texts",
-    "rollouts",
-    "settings",
-    "evaluation",
-    "lint",
-    "bandit",
-    "offpolicy",
-    "claims",
-    "verify",
-)
-"""The instruments in the order in which the page shows what they say."""
+FOLDERS: Mapping[str, str] = {
+    "diagnosis": "diagnosis",
+    "autopilot": "autopilot",
+    "overview": "runs",
+    "compare": "runs",
+    "reference": "runs",
+    "forecast": "dynamics",
+    "stability": "dynamics",
+    "dead_groups": "group_size",
+    "course": "runs",
+    "agents": "agents",
+    "gradient": "gradient",
+    "group_size": "group_size",
+    "credit": "credit",
+    "timing": "runs",
+    "rewards": "rewards",
+    "texts": "texts",
+    "rollouts": "runs",
+    "settings": "runs",
+    "evaluation": "evaluation",
+    "lint": "lint",
+    "bandit": "dynamics",
+    "offpolicy": "offpolicy",
+    "claims": "claims",
+    "verify": "verify",
+}
+"""Name of an instrument -> its folder, in the order in which the page shows what they say."""
 
 
-def has(name: str) -> bool:
-    """Whether this instrument is there."""
-    return find_spec(f"{__name__}.{name}") is not None
+def has(folder: str) -> bool:
+    """Whether this folder of instruments is there."""
+    return find_spec(f"{__name__}.{folder}") is not None
+
+
+def _declared(folder: str) -> tuple[Instrument, ...]:
+    """The INSTRUMENTS of a folder that is there, or its only INSTRUMENT."""
+    module = importlib.import_module(f"{__name__}.{folder}")
+    return getattr(module, "INSTRUMENTS", None) or (module.INSTRUMENT,)
 
 
 def instrument(name: str) -> Instrument:
-    """The declaration of an instrument that is there."""
-    declared: Instrument = importlib.import_module(f"{__name__}.{name}").INSTRUMENT
-    return declared
+    """The declaration of an instrument whose folder is there."""
+    return {declared.name: declared for declared in _declared(FOLDERS[name])}[name]
 
 
 def all_instruments() -> tuple[Instrument, ...]:
-    """All instruments that are there, in the order of NAMES."""
-    return tuple(instrument(name) for name in NAMES if has(name))
+    """All instruments that are there, in the order of FOLDERS."""
+    return tuple(instrument(name) for name, folder in FOLDERS.items() if has(folder))
 
 
 def lacking(instrument: Instrument) -> str:
     """What an instrument needs and is not there, as a sentence; empty where nothing is lacking."""
-    return needed([name for name in instrument.uses if not has(name)])
+    return needed([folder for folder in instrument.uses if not has(folder)])
 
 
 def unavailable(name: str) -> str:
-    """Why this instrument cannot answer: it or what it needs is not there; empty where it can."""
-    return lacking(instrument(name)) if has(name) else needed([name])
+    """Why this instrument cannot answer: its folder or what it needs is not there; empty where it can."""
+    return lacking(instrument(name)) if has(FOLDERS[name]) else needed([FOLDERS[name]])
 
 
 def needed(absent: Sequence[str]) -> str:
-    """That these instruments are needed and not there, as a sentence; empty for none."""
+    """That these folders of instruments are needed and not there, as a sentence; empty for none."""
     if not absent:
         return ""
     plural = "s" * (len(absent) > 1)
@@ -80,10 +86,10 @@ def needed(absent: Sequence[str]) -> str:
 
 
 def needed_by(error: ModuleNotFoundError) -> str:
-    """What an import lacked, as a sentence, where that is an instrument that is not there; else empty."""
+    """What an import lacked, as a sentence, where that is a folder of instruments that is not there; else empty."""
     package, _, rest = (error.name or "").partition(f"{__name__}.")
-    name = rest.partition(".")[0]
-    return needed([name]) if not package and name in NAMES and not has(name) else ""
+    folder = rest.partition(".")[0]
+    return needed([folder]) if not package and folder in FOLDERS.values() and not has(folder) else ""
 
 
 def ask(instrument: Instrument, runs: Sequence[Run], settings: Any = None) -> tuple[Answer, ...]:

@@ -26,7 +26,7 @@ STEPS = (
 CLOCKS = frozenset(
     ("epoch", "timestamp", "_timestamp", "_runtime", "time", "wall_time", "progress/done_frac", "progress/epoch",
      "rollout/step", "train/step", "eval/step",
-     "train_speed(s/it)", "memory(GiB)",
+     "train_speed(s/it)", "train_speed(iter/s)", "memory(GiB)",
      "Relative Time (Process)", "Wall Time", "relative_time", "train/epoch", "training/epoch", *STEPS)
 )  # fmt: skip
 """Keys that say when a row was written, or how fast; a row with only these holds no metric."""

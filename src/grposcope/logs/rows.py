@@ -147,7 +147,8 @@ def training_and_evaluation(table: LogTable) -> LogTable:
     The last row of transformers is taken out as the summary of the run.
     """
     columns = table.columns
-    metrics = {key: column for key, column in columns.items() if key not in CLOCKS}
+    own = table.trainer.trained_on
+    metrics = {key: column for key, column in columns.items() if key not in CLOCKS and not (own and own.fullmatch(key))}
     evaluated = evaluated_keys(metrics, table.rewarded)
     training = tuple(key for key in columns if key not in evaluated)
     scored = table.rows_with(evaluated) & ~table.left_out

@@ -31,7 +31,7 @@ def identity(runs: Sequence[Run]) -> tuple[str, ...]:
     """Lines that say which run this is; none for several, which the table of runs names."""
     if len(runs) > 1 or unavailable("overview"):
         return ()
-    from grposcope.instruments.overview import identity
+    from grposcope.instruments.runs import identity
 
     return identity.of_run(runs[0])
 
@@ -39,9 +39,9 @@ def identity(runs: Sequence[Run]) -> tuple[str, ...]:
 def top(runs: Sequence[Run]) -> Answer:
     """The first things to know; only the names of the runs where the overview cannot tell."""
     if not unavailable("overview"):
-        from grposcope.instruments.overview import answer
+        from grposcope.instruments.runs import overview
 
-        return answer.top(runs)
+        return overview.top(runs)
     return Answer("headline", HEADLINE, sentence=listed(labels(runs)))
 
 

@@ -18,10 +18,13 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
 from grposcope.core.text import apart, apart_shares, number, percent
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
-from grposcope.signs import onset
+from grposcope.signs import onset, run_outcome
 from grposcope.signs.mismatch import straight, two_levels
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, early_level, late_level, went
+
+UNCALLED = "no calls"
+"""The fault of a policy that has tools and calls none."""
 
 COLLAPSED = 0.25
 """Late over early calls, or turns beyond the first, below which they have collapsed."""
@@ -68,7 +71,13 @@ def _beyond_first(series: MetricSeries) -> MetricSeries:
 
 
 def collapse(quantities: Quantities) -> Finding:
-    """Calls, or turns beyond the first, below COLLAPSED × what they were at first."""
+    """Calls, or turns beyond the first, below COLLAPSED × what they were at first; or none at all, and no gain."""
+    calls = quantities.get("agent/calls", SHORT)
+    if calls is not None and not calls.values.any() and run_outcome.of_run(quantities.run).direction != "up":
+        key = quantities.key(calls.name)
+        because = f"{key} is 0 in all {len(calls)} {calls.rows}: the policy never calls a tool"
+        return fact(True, because, (Sign(f"largest {calls.name}", 0.0, column=calls.name),), fault=UNCALLED,
+                    brief=f"{key} is 0 in all {len(calls)} {calls.rows}")  # fmt: skip
     tests: list[Finding] = []
     evidence: list[Sign] = []
     for name in ("agent/calls", "agent/turns"):
@@ -313,7 +322,7 @@ COLLAPSE = LogTest(
     collapse,
     needs=("agent/calls", "agent/turns"),
     statistic="mean calls, and turns beyond the first, late less ρ × early",
-    threshold=f"late < {COLLAPSED:g} × early, where early is at least {FEW:g}",
+    threshold=f"late < {COLLAPSED:g} × early, where early is at least {FEW:g}; or 0 calls in all rows, no gain: a fact",
     where_logged=True,
 )
 LOOPING = LogTest(

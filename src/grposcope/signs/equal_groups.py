@@ -24,11 +24,13 @@ def all_equal_since(quantities: Quantities) -> float | None:
 
 @dataclass(frozen=True)
 class EqualRows:
-    """Of `rows` rows `equal` have equal rewards within every group. because: what says so, a clause."""
+    """Of `rows` rows `equal` have equal rewards within every group, or one rollout in each. because: what says so, a
+    clause. compared: whether rewards were compared; advantages of 0 may be those of groups of one."""
 
     equal: int
     rows: int
     because: str
+    compared: bool = True
 
     @property
     def share(self) -> float:
@@ -51,4 +53,4 @@ def equal_rows(quantities: Quantities) -> EqualRows | None:
     if there.sum() < LEAST:
         return None
     equal, rows = int(((least == 0) & (most == 0))[there].sum()), int(there.sum())
-    return EqualRows(equal, rows, f"every advantage is exactly 0 in {equal} of {rows} rows")
+    return EqualRows(equal, rows, f"every advantage is exactly 0 in {equal} of {rows} rows", compared=False)

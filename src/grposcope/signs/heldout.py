@@ -44,7 +44,7 @@ FOLLOWS = 1 / 3
 """A score that gains less than this share of what training reward gains does not follow it."""
 
 _NOT_SCORES = re.compile(
-    r"len|length|tokens?|trunc\w*|clip\w*|loss|entropy|kl|\w*time|runtime|seconds?|num|n|steps?|samples?"
+    r"len|lengths?|stop|tokens?|trunc\w*|clip\w*|loss|entropy|kl|\w*time|runtime|seconds?|num|n|steps?|samples?"
     r"|epoch|(?:std|min|max|best|worst)(?:@\d+)?|turns|grad|norm|lr|per|errors?|fail\w*|refus\w*|false|wrong|violations?"
 )
 """Words in the names of what is evaluated beside a score."""

@@ -1,4 +1,5 @@
-"""A policy that is back at its start from one step to the next, KL and reward at once: weights were not resumed."""
+"""A KL that is back at its start from one step to the next: with the reward, weights were not resumed; while the reward
+stays, it is the reference that was renewed."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.core.text import apart, number
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 
-LOST = "weights lost at a restart"
+LOST, RENEWED = "weights lost at a restart", "reference moves along"
 
 NEAR = 5
 """Rows on either side of a step, and from the beginning, that are compared."""
@@ -38,7 +39,8 @@ FOLLOWS = ("reward decline", "held-out decline", "entropy explosion", "entropy c
 def check(quantities: Quantities) -> Finding:
     """The first step from which KL and reward are those of the first steps."""
     kl, reward = quantities.require_computed_kl(), quantities.require("reward", LEAST)
-    for row in _returns(kl):
+    rows = _returns(kl)
+    for row in rows:
         step = int(kl.steps[row])
         if (fall := _fall(reward, step)) is None:
             continue
@@ -54,7 +56,35 @@ def check(quantities: Quantities) -> Finding:
         )
         brief = f"{quantities.key(kl.name)} {went} at step {step:,}, back at the start"
         return fact(True, because, evidence, step, explains=FOLLOWS, brief=brief)
+    renewed = [row for row in rows if _stays(quantities, int(kl.steps[row]))]
+    if renewed:
+        return _renewed(quantities, kl, renewed)
     return _exactly(quantities, kl) or fact(False, "KL and reward do not go back to their start at once")
+
+
+def _renewed(quantities: Quantities, kl: MetricSeries, rows: list[int]) -> Finding:
+    """A reference that was renewed at these rows: the KL is that of the start, and the reward stays."""
+    row, key = rows[0], quantities.key(kl.name)
+    step = int(kl.steps[row])
+    before, after = float(np.median(kl.values[row - NEAR : row])), float(np.median(kl.values[row : row + NEAR]))
+    went = " → ".join(apart(before, after))
+    again = f", and again at {len(rows) - 1} later step{'s' * (len(rows) > 2)}" if len(rows) > 1 else ""
+    because = (
+        f"at step {step:,} {key} goes back to where it began ({went} nats){again}, and the reward stays: the policy "
+        "goes on and its reference was renewed, as after a resume that takes the weights of the checkpoint for it; "
+        "how far the policy is from its first weights is not what is penalised since"
+    )
+    evidence = (
+        Sign(f"{kl.name}, {NEAR} rows before", before, column=kl.name),
+        Sign(f"{kl.name}, {NEAR} rows after", after, column=kl.name),
+    )
+    grades: tuple[Grade, Grade] = ("note", "note")
+    remedy = (
+        "load the reference from the first weights before the checkpoint is loaded; nothing, where the reference is "
+        "renewed on purpose"
+    )
+    brief = f"{key} {went} at step {step:,}, back at the start"
+    return fact(True, because, evidence, step, fault=RENEWED, brief=brief, grades=grades, remedy=remedy)
 
 
 def _exactly(quantities: Quantities, kl: MetricSeries) -> Finding | None:
@@ -130,5 +160,5 @@ TEST = LogTest(
     needs=("kl", "reward"),
     statistic=f"KL of {NEAR} rows before and after each step against that of the first; reward likewise",
     threshold=f"KL falls {FELL:g} × to at most {BACK:g} × its start, and the reward loses {TAKEN:g} of its gain; or KL "
-    "is exactly 0 once more, and no gain of the reward stays",
+    "is exactly 0 once more, and no gain of the reward stays; where the reward stays, the reference was renewed",
 )

@@ -9,7 +9,9 @@ learning rate × steps, both where they are logged.
   mean log ρ = log of mean ρ = log m; otherwise the mean of ρ is 1. Of mean ρ, k1 and k3 two give the third, as
   mean ρ = 1 + k3 − k1 exactly.
 - With staleness it grows where the staleness grows, and they rise and fall together.
-- A jump fits the logarithm of the sizes better as two levels than as any growth.
+- A jump fits the logarithm of the sizes better as two levels than as any growth, and most of it is made at one step.
+- Where the learning rate is 0 in every row no weight moves: what grows is in the rows that the trainer scores, or in
+  the sampler.
 - A sampler whose weights are never renewed is at the distance that training has gone: a power of Σ learning rate, from
   the first row on.
   So it is too where the trained policy goes far while what is sampled stays as it was.
@@ -57,6 +59,16 @@ COMPARE = (
 )
 """What to do about a jump that stays."""
 
+AT_ONCE, BESIDE = 1 / 3, 3
+"""Share of the rise between two levels that a jump makes at one step, at least, by means of so many rows on either side
+of it; of a rise that takes 25 rows it is a seventh."""
+
+SCORED = (
+    "see that every log-probability of the sampler stands beside the tokens that it is of: compare one rollout's ids "
+    "and both its log-probabilities, early and late"
+)
+"""What to do about mismatch that grows although no weight moves."""
+
 STAYS = 1.5
 """Later over earlier size after a jump up to which it stays at its level."""
 
@@ -82,6 +94,13 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
     early, late = sizes.level(EARLY).value, sizes.level(LATE).value
     if late <= GREW * max(early, SMALLEST * limit):
         return _floor(quantities, sizes, early)
+    if _stands_still(quantities):
+        return _explained(
+            INPUTS,
+            "it grows although the learning rate is 0 in every row, so that no weight moves: the trainer scores other "
+            "rows or prompts than were sampled, or the sampler itself drifts",
+            remedy=SCORED,
+        )
     staleness = quantities.get("staleness", SHORT)
     if staleness is not None and follows_staleness(sizes, staleness):
         first, last = staleness.level(EARLY).value, staleness.level(LATE).value
@@ -94,7 +113,7 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
     of_growth = max(of_power, straight(sizes.steps, course.values)[1])
     if staleness is None and (said := moves_alone(quantities)):
         return _explained(NEVER, f"it grows from the first step, and {said}")
-    if of_jump > of_growth:
+    if of_jump > of_growth and _jumps(course.values):
         return _jump(quantities, sizes, onset.since(course, 1))
     if of_power >= max(FOLLOWS, of_growth) and POWERS[0] < exponent < POWERS[1]:
         return _frozen(quantities, staleness, exponent)
@@ -139,6 +158,14 @@ def two_levels(y: Array) -> float:
     return float(max(between)) / total if total > 0 else 0.0
 
 
+def _jumps(y: Array) -> bool:
+    """Whether a rise of y (n,) between two levels is made at once, by AT_ONCE or more of it at one step."""
+    sums = np.convolve(y, np.ones(BESIDE), "valid") / BESIDE
+    steps = sums[BESIDE:] - sums[:-BESIDE]
+    early, late = y[rows(len(y), EARLY)], y[rows(len(y), LATE)]
+    return bool(len(steps) and steps.max() >= AT_ONCE * (late.mean() - early.mean()))
+
+
 def straight(x: Array, y: Array) -> tuple[float, float]:
     """(slope, R²) of a straight line through y (n,) over x (n,); zeros where either is constant."""
     x, y = x - x.mean(), y - y.mean()
@@ -164,6 +191,12 @@ def mean_ratio(quantities: Quantities) -> tuple[float, float] | None:
 def _late(quantities: Quantities, name: str) -> float | None:
     series = quantities.column(name)
     return float(series.values[rows(len(series), LATE)].mean()) if series is not None and len(series) >= SHORT else None
+
+
+def _stands_still(quantities: Quantities) -> bool:
+    """Whether the learning rate is logged and 0 in every row."""
+    rate = quantities.get("lr", SHORT)
+    return rate is not None and not rate.values.any()
 
 
 def _travelled(quantities: Quantities, steps: Array) -> Array:

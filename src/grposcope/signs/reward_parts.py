@@ -11,7 +11,7 @@ from grposcope.core.text import apart
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE, fit
 from grposcope.maths.timeseries.noise import Array
 from grposcope.signs import onset
-from grposcope.signs.answers import pays_for_answers
+from grposcope.signs.answers import is_beside, pays_for_answers
 from grposcope.signs.heldout import FOLLOWS, comparable
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.tests import ends, went
@@ -42,8 +42,8 @@ def _against_unweighted(
     """A component that is logged and not trained on gains too little: often it is the score that is really meant."""
     tests: list[Finding] = []
     for name, series in without_weight.items():
-        if not comparable(quantities, reward, series) or series.level(EARLY).value > FULL:
-            continue
+        if is_beside(name) or not comparable(quantities, reward, series) or series.level(EARLY).value > FULL:
+            continue  # a form that is not trained on need not follow
         trained, scored = reward.curve.change(), series.curve.change()
         both = np.isin(reward.steps, series.steps)
         behind = fit(series.values[np.isin(series.steps, reward.steps)] - FOLLOWS * reward.values[both]).change()

@@ -118,7 +118,7 @@ class Watcher:
         self.advice: tuple[Advice, ...] = ()
         self.path = path
         self.hints = hints
-        self.record: GrowingRecord | None = None
+        self.record: _GrowingRecord | None = None
         self.log = GrowingLog(path, hints)
         self.alarms = Alarms(minor=minor)
         self.texts = TextLooks(READING, at_once=True)
@@ -150,7 +150,7 @@ class Watcher:
         """
         record = self.path / RECORD if schema.is_record(self.path / RECORD) else self.path
         if self.record is None and schema.is_record(record):
-            self.record, self.log = GrowingRecord(record), GrowingLog(record, self.hints)
+            self.record, self.log = _GrowingRecord(record), GrowingLog(record, self.hints)
         if self.record is not None:
             self.record.look(now)
             self.problem = ""
@@ -268,7 +268,7 @@ class Watcher:
         }
 
 
-class GrowingRecord:
+class _GrowingRecord:
     """A record of GRPOscope in progress; `look` reads what was added since the last look.
 
     not_finite: metrics that were not finite in a row so far (`core.not_finite.not_finite_in`).

@@ -16,7 +16,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments import claims
 from grposcope.instruments.claims import answer, chosen, dynamics, finite_groups, lags, reuse, turns, ustatistic
 from grposcope.instruments.claims.enumerated_policy import EnumeratedPolicy, leave_one_out
-from grposcope.instruments.stability import constant_lag, refresh
+from grposcope.instruments.dynamics import constant_lag, refresh
 from reference import ustat_policies
 
 DOCUMENTED = {

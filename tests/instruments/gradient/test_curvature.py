@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.bandit.bandit import Bandit
+from grposcope.instruments.dynamics.bandit import Bandit
 from grposcope.instruments.gradient import curvature
 from grposcope.lab.objectives import advantages
 from grposcope.lab.rollout_batch import RolloutBatch

@@ -137,7 +137,7 @@ def test_what_it_lacks_is_not_measured(record: probes.ProbeRecord) -> None:
     assert math.isnan(record.token_sparsity["new"])
 
 
-@pytest.mark.needs("overview", "diagnosis", "group_size", "rollouts", "settings")
+@pytest.mark.needs("runs", "diagnosis", "group_size")
 def test_it_is_drawn(record: probes.ProbeRecord) -> None:
     page = document([read(FORMAT_1)])
     sections = {section.name: section for section in page.sections}

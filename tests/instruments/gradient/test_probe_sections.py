@@ -27,9 +27,9 @@ from grposcope.instruments.gradient.probe_record import read_gram
 from grposcope.instruments.group_size import PlanSettings, mse, planning
 from grposcope.instruments.group_size import answer as group_size
 from grposcope.instruments.group_size import size as group_size_facts
-from grposcope.instruments.overview.answer import top as headline
-from grposcope.instruments.rollouts import answer as rollouts
-from grposcope.instruments.timing import answer as timing
+from grposcope.instruments.runs import rollouts
+from grposcope.instruments.runs import timing_answer as timing
+from grposcope.instruments.runs.overview import top as headline
 from grposcope.lab.objectives import recipes
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.tasks.base import Problem
@@ -105,7 +105,7 @@ def measured(folder: Path) -> dict[str, Any]:
     return said
 
 
-@pytest.mark.needs("settings")
+@pytest.mark.needs("runs")
 def test_what_the_command_writes_is_what_the_page_reads(tmp_path: Path) -> None:
     """Every figure of a real probe is a file that shows something, and the numbers are its own."""
     said = measured(tmp_path / "probe")
@@ -456,7 +456,7 @@ def test_the_headline_of_a_probe_says_what_was_found(folder: Path, run: Run) -> 
     assert headline([run]).sentence.startswith("Healthy: held-out accuracy")
 
 
-@pytest.mark.needs("settings")
+@pytest.mark.needs("runs")
 def test_the_settings_of_a_probe_are_shown(folder: Path) -> None:
     table = next(s for s in document([read(folder)]).sections if s.name == "settings").tables[0]
     assert {"model", "task", "recipe", "tier", "prompts", "group", "solved"} <= {row[0] for row in table.rows}

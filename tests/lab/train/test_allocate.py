@@ -13,7 +13,7 @@ import pytest
 from small_runs import config, rows, start, stopped_at, timeless, weights
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.dead_groups import allocation as page
+from grposcope.instruments.group_size import allocation as page
 from grposcope.lab.allocation import ALLOCATORS as KNOWN
 from grposcope.lab.allocation import LOOKED_AT, Allocator, picks
 from grposcope.lab.allocation.forecast import Forecaster

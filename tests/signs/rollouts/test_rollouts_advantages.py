@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pipelines
 import pytest
 import torch
-from pipelines import Pipeline
+from pipelines import Pipeline, Rows
 
+from grposcope.core.finding import Finding
 from grposcope.core.run import Floats
 from grposcope.lab.objectives import advantages as objectives
 from grposcope.signs.rollouts import pipeline_settings, recipes
@@ -175,3 +177,41 @@ def test_settings_say_the_recipe(settings: dict[str, object], engine: str, shape
     """In the words of each trainer; what they do not say stays None."""
     said = pipeline_settings.of_settings(settings, engine)
     assert (said.baseline, said.scale, said.ddof, said.epsilon) == shape
+
+
+def _of_usual(fault: Callable[[Rows], Rows]) -> Finding:
+    """What is told without settings of rewards 0 and 1, six steps with a fault in each."""
+    pipeline = Pipeline(steps=6, prompts=6, group=8)
+    return pipelines.judged(fault(pipeline.rows()), {})["advantages"].told[0]
+
+
+def test_the_reward_of_the_first_rollout_as_the_baseline() -> None:
+    """As in ServiceNow/PipelineRL #54, scaled or not; the mean and the deviation of the first alone."""
+    for times in (1.0, 1e4):
+
+        def of_first(rows: Rows, times: float = times) -> Rows:
+            first: dict[tuple[int, object], float] = {}
+            for row in rows:
+                less = row["reward"] - first.setdefault((row["step"], row["group"]), row["reward"])
+                row["advantage"] = times * less
+            return rows
+
+        told = _of_usual(of_first)
+        assert (told.fault, told.present) == ("wrong baseline", True)
+        assert "(r − reward of the first rollout of the group)" in told.because
+
+
+def test_advantages_that_are_standardized_twice() -> None:
+    """As in axon-rl/gem #113: by another number in each step, which is no factor of all."""
+
+    def again(rows: Rows) -> Rows:
+        for step in {row["step"] for row in rows}:
+            values = np.array([row["advantage"] for row in rows if row["step"] == step])
+            for row in rows:
+                if row["step"] == step:
+                    row["advantage"] = float((row["advantage"] - values.mean()) / (values.std(ddof=1) + 1e-8))
+        return rows
+
+    told = _of_usual(again)
+    assert (told.fault, told.present) == ("wrong divisor", True)
+    assert "by another number in each step" in told.because

@@ -25,7 +25,7 @@ LARGEST = 4096
 """Largest group that is proposed."""
 
 
-class DeadShare(NamedTuple):
+class _DeadShare(NamedTuple):
     """Expected share of dead groups, what it rests on, and whether most of their rollouts succeed; share None: `basis`
     says what would be needed."""
 
@@ -63,7 +63,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
                remedy=remedy)  # fmt: skip
 
 
-def expected(group: int, facts: Known) -> DeadShare:
+def expected(group: int, facts: Known) -> _DeadShare:
     """The share of dead groups of this size: of an earlier run, else of a probe, else at a success rate."""
     if facts.run is not None and len(facts.run.groups):
         groups = facts.run.groups
@@ -72,17 +72,17 @@ def expected(group: int, facts: Known) -> DeadShare:
             share = dead_groups.expected(rewards, group)
             if math.isfinite(share.value):
                 basis = f"from {len(groups):,} groups of {facts.run.meta.name}, ± {percent(share.se, 1)}"
-                return DeadShare(share.value, basis, _high(rewards))
+                return _DeadShare(share.value, basis, _high(rewards))
     if facts.probe is not None and facts.probe.folder is not None:
         rewards = facts.probe.read_gram().rewards
         share = dead_groups.expected(rewards, group)
         if math.isfinite(share.value):
             basis = f"from the {share.n} groups of the probe, ± {percent(share.se, 1)}"
-            return DeadShare(share.value, basis, _high(rewards))
+            return _DeadShare(share.value, basis, _high(rewards))
     if facts.success is not None:
         basis = f"if every prompt is solved {percent(facts.success, 1)} of the time"
-        return DeadShare(dead_groups.chance(facts.success, group), basis, facts.success > 0.5)
-    return DeadShare(None, "the success rate is not known: give it, or a probe or an earlier run on the same task")
+        return _DeadShare(dead_groups.chance(facts.success, group), basis, facts.success > 0.5)
+    return _DeadShare(None, "the success rate is not known: give it, or a probe or an earlier run on the same task")
 
 
 def larger_group(group: int, facts: Known) -> int | None:

@@ -19,7 +19,7 @@ from grposcope.signs.settings.recipe import interval
 from grposcope.signs.settings.verl import ACTOR
 
 if TYPE_CHECKING:
-    from grposcope.instruments.stability.stability import Stability
+    from grposcope.instruments.dynamics.stability import Stability
 
 KEYS = {
     "trl": ("num_iterations", "steps_per_generation", "gradient_accumulation_steps"),
@@ -79,9 +79,9 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
 
 def _check(facts: Known, rate: float, steps: int) -> Stability:
     """The check at a learning rate, by the update rule of the earlier run; UserError where it has no effective step."""
-    if facts.rule is None or not has("stability"):
-        raise UserError("the module instruments.stability is not installed")
-    from grposcope.instruments.stability import stability
+    if facts.rule is None or not has("dynamics"):
+        raise UserError("the module instruments.dynamics is not installed")
+    from grposcope.instruments.dynamics import stability
 
     rule = facts.rule
     step = stability.effective_step(rule.optimizer, rate, rule.momentum, rule.rms_gradient)
@@ -94,6 +94,6 @@ CHECK = SettingsCheck(
     EVERY,
     "steps on one batch beyond the stable limit N* of an earlier run, or rollouts older than its K*",
     ("warning", "note"),
-    "arXiv:2606.30789; grposcope.instruments.stability.refresh",
+    "arXiv:2606.30789; grposcope.dynamics.refresh",
 )
 """Tells oscillation, near the limit, and growing oscillation, beyond it, apart."""

@@ -18,6 +18,7 @@ What decides
 Sources
     TRL #3857: https://github.com/huggingface/trl/issues/3857
     ms-swift #4570: https://github.com/modelscope/ms-swift/issues/4570
+    ROLL #397, groups of the steps of one trajectory: https://github.com/alibaba/ROLL/issues/397
 """
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ ROWS = 0.9
 RANGE, OF_GROUPS = "the largest less the least reward", "the best paid group less the worst"
 """Spreads over the batch that are worked out of others."""
 
+COUNT = (
+    "count the trajectories that are compared with one another: where it is 1, draw 4 or more of a prompt and group "
+    "them by it; else read two completions of one prompt beside their rewards"
+)
+"""What to do where groups of one rollout would look the same."""
+
 FOLLOWS = ("lost gradient", "starved", "saturated", "empty steps", "zero loss", "no learning")
 
 
@@ -47,15 +54,24 @@ def check(quantities: Quantities) -> Finding:
     if equal.share < ROWS:
         since = all_equal_since(quantities)
         return fact(False, "some groups have different rewards") if since is None else _since(quantities, since)
-    spread = _widest(quantities)
+    spread, reward = _widest(quantities), quantities.get("reward", LEAST)
     if spread is None:
         return fact(False, "no reward spreads over the batch")
+    if reward is not None and spread.name.startswith("component_std/") and np.ptp(reward.values) == 0:
+        return fact(False, "the reward is the same in every row, so that no prompt is paid more than another")
     size, what = number(float(np.median(spread.values))), _named(quantities, spread)
+    evidence = (Sign("median spread over the batch", float(np.median(spread.values)), column=spread.name),)
+    if not equal.compared and (quantities.group_size or 1) == 1:
+        because = (
+            f"{equal.because}, while {what} is {size} over the batch: a group holds one rollout, or the rows of one "
+            "trajectory, or all answers to a prompt are paid alike"
+        )
+        brief = f"every advantage is 0 although rewards differ ({what} {size})"
+        return fact(True, because, evidence, explains=FOLLOWS, brief=brief, remedy=COUNT)
     because = (
         f"{equal.because}, while {what} is {size} over the batch: all answers to a prompt are paid alike, at levels "
         "that differ between prompts"
     )
-    evidence = (Sign("median spread over the batch", float(np.median(spread.values)), column=spread.name),)
     return fact(
         True, because, evidence, explains=FOLLOWS, brief=f"rewards differ by prompt ({what} {size}), not within"
     )

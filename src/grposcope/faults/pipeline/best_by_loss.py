@@ -3,7 +3,8 @@
 Asked as
     Which metric_for_best_model for GRPO?
 What it is
-    load_best_model_at_end with metric_for_best_model = loss, which is also what it is where nothing is given.
+    load_best_model_at_end with metric_for_best_model = loss, which is also what it is where nothing is given. ms-swift
+    notes a best checkpoint in any case, and deletes others at save_total_limit.
 How it shows
     In the settings. The loss of GRPO is near 0 by construction: advantages of a group sum to 0, and on policy every
     ratio is 1. What is left is noise, and the KL term, which is least at the start.
@@ -15,6 +16,7 @@ What decides
     The held-out score of the last checkpoint against the one that was kept: grposcope evaluate ONE OTHER.
 Sources
     ms-swift #9730: https://github.com/modelscope/ms-swift/issues/9730
+    ms-swift #8030: https://github.com/modelscope/ms-swift/issues/8030
 """
 
 from __future__ import annotations
@@ -33,12 +35,17 @@ REMEDY = f"set {METRIC} to eval_reward and greater_is_better to true, or keep th
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The best model is loaded at the end, by the loss."""
     metric = config.get(METRIC)
-    if not config.on(KEEPS) or METRIC in config.opaque or metric not in (None, "loss", "eval_loss"):
+    swift = config.dialect.name == "ms-swift"
+    if METRIC in config.opaque or metric not in ("loss", "eval_loss", *(() if swift else (None,))):
+        return
+    if not (config.on(KEEPS) or swift):
         return
     by = f"{METRIC} is {metric}" if metric else f"{METRIC} is not given, which means the loss"
     yield fact(
         True,
-        f"{by}: the loss of GRPO is 0 by construction, so that {KEEPS} picks a checkpoint by noise",
+        f"{by}: the loss of GRPO is 0 by construction, so that {KEEPS} picks a checkpoint by noise"
+        if config.on(KEEPS)
+        else f"{by}: the loss of GRPO is 0 by construction, so that the best checkpoint is one by noise",
         config.signs(KEEPS, METRIC),
         grade="warning",
         brief="the best checkpoint is chosen by the loss",
@@ -51,6 +58,6 @@ FAULT = Fault(
     rank=5.65,
     remedy=REMEDY,
     settings=SettingsCheck(
-        "best by loss", settings, ("trl",), "a best checkpoint that is chosen by the loss", ("warning",)
+        "best by loss", settings, ("trl", "ms-swift"), "a best checkpoint that is chosen by the loss", ("warning",)
     ),
 )

@@ -24,9 +24,9 @@ import numpy as np
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.core.not_finite import Floats
-from grposcope.core.text import percent
+from grposcope.core.text import number, percent
 from grposcope.signs import heldout, run_outcome
-from grposcope.signs.quantities import SHORT, Quantities
+from grposcope.signs.quantities import NO_SPREAD, SHORT, Quantities
 
 LATE = 0.15
 """Share of the run that the reward must be constant for, where it varied before."""
@@ -37,6 +37,15 @@ HARDLY = 0.05
 
 WRONG = 0.8
 """Held-out share of right answers below which a reward that pays every rollout is wrong."""
+
+ROWS = 0.9
+"""Share of the rows in which a reward function pays rollouts unlike each other."""
+
+FLAT = (
+    "look at how the rewards of the functions become one: no weight, a cap, or a condition that replaces the sum pays "
+    "all rollouts the same"
+)
+"""What to do where single functions tell rollouts apart and the reward does not."""
 
 FROM_THE_START = (
     "run the reward function by hand on a right answer, on a wrong one and on an empty one: it pays all that the "
@@ -57,9 +66,12 @@ def check(quantities: Quantities) -> Finding:
     since = f"in all {n} {reward.rows}" if same == n else f"in the last {same} of {n} {reward.rows}"
     because = brief = f"{'every rollout has a reward of' if alike else 'the reward is'} exactly {last:.6g} {since}"
     grades, more = _grades(quantities, reward.values, same)
+    flattened = _flattened(quantities) if alike else ""
+    if flattened:
+        more, brief = f"{more}, although {flattened}", because
     return fact(
         True, because + more, evidence, None if same == n else int(reward.steps[-same]), grades=grades, brief=brief,
-        remedy=FROM_THE_START if same == n else "", explains=FAULT.implies if same == n else (),
+        remedy=FLAT if flattened else FROM_THE_START if same == n else "", explains=FAULT.implies if same == n else (),
     )  # fmt: skip
 
 
@@ -107,6 +119,16 @@ def _held_out_below(quantities: Quantities) -> str:
     if not outcome.name or not 0 <= outcome.end.value <= WRONG or not outcome.end.value + 4 * outcome.end.se < 1:
         return ""
     return f"held-out {heldout.name(outcome.name)} is {percent(outcome.end.value)}"
+
+
+def _flattened(quantities: Quantities) -> str:
+    """That a reward function pays rollouts unlike each other, where their sum does not, as a clause; else empty."""
+    spreads = quantities.components("component_std").values()
+    wide = [spread for spread in spreads if len(spread) >= SHORT and np.mean(spread.values > NO_SPREAD) >= ROWS]
+    if not wide:
+        return ""
+    widest = max(wide, key=lambda spread: float(np.median(spread.values)))
+    return f"{quantities.key(widest.name)} is {number(float(np.median(widest.values)))} in the median row"
 
 
 def _alike(quantities: Quantities, mean: float) -> bool:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from scipy.special import ndtr
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, measured
@@ -70,6 +71,7 @@ def check(quantities: Quantities) -> Finding:
     white = min(curve.if_white.change().p_down, curve.if_white.change(MIDDLE).p_down)
     missing = () if 2 * white >= SEEN else ("longer run",) if reward.sampling is not None else ("rollouts",)
     untold = "" if not missing or worst.p < BEYOND else ", which may be slow random drift"
+    worst = replace(worst, p=min(worst.p, _lost(quantities)))
     outcome = run_outcome.of_run(quantities.run)
     beside = outcome.by_heldout or (outcome.heldout and outcome.direction == "up")
     grades: tuple[Grade, Grade] | None = ("note", "note") if beside else None
@@ -78,6 +80,14 @@ def check(quantities: Quantities) -> Finding:
         worst.p, worst.because + (untold or stage), worst.evidence, missing=missing, grades=grades,
         brief=worst.because, begins=partial(onset.since, reward, -1), remedy=OF_A_STAGE if stage else "",
     )  # fmt: skip
+
+
+def _lost(quantities: Quantities) -> float:
+    """The p-value of the loss where the outcome of the run is that the reward was lost; 1 where it is not."""
+    outcome = run_outcome.of_reward(quantities)
+    if outcome.fate != "lost" or not outcome.change.se > 0:
+        return 1.0
+    return float(2 * ndtr(-abs(outcome.change.value) / outcome.change.se))
 
 
 def _stage(quantities: Quantities, reward: MetricSeries) -> str:

@@ -53,11 +53,12 @@ SAME = "all rollouts of a prompt are the same text, so every group is dead"
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
-    """A temperature of 0, or verl without sampling."""
-    key = key_of(config, TEMPERATURE)
-    if by_our_names(config).get("temperature") == 0:
-        yield fact(True, f"at temperature 0 {SAME}", config.signs(key), grade="failing", brief="sampling is greedy",
-                   remedy=f"set {key} to 1")  # fmt: skip
+    """A temperature of COLD or less, or verl without sampling."""
+    key, temperature = key_of(config, TEMPERATURE), by_our_names(config).get("temperature")
+    if isinstance(temperature, int | float) and not isinstance(temperature, bool) and 0 <= temperature <= COLD:
+        alike = SAME if temperature == 0 else "rollouts of a prompt hardly differ, so nearly every group is dead"
+        yield fact(True, f"at temperature {temperature:g} {alike}", config.signs(key), grade="failing",
+                   brief="sampling is greedy", remedy=f"set {key} to 1")  # fmt: skip
     if config.dialect.name == "verl" and config.off(SAMPLE):
         yield fact(True, f"without sampling {SAME}", config.signs(SAMPLE), grade="failing", brief="sampling is greedy",
                    remedy=f"leave {SAMPLE} at True")  # fmt: skip

@@ -86,7 +86,7 @@ def _change(one: Decision, settings: tuple[int, float] | None) -> str:
 def _limit(one: Decision, interval: int) -> str:
     """Which threshold of stability a change moves towards, in brackets; empty for fresh rollouts that are used once.
 
-    interval: refresh interval before it. As `instruments.stability` decides by the settings of a run.
+    interval: refresh interval before it. As `instruments.dynamics` decides by the settings of a run.
     """
     if one.lag and interval > 1:
         return f" (a batch is {one.lag:,} steps late or more and serves {interval:,}: neither N* nor K* applies)"

@@ -28,7 +28,7 @@ INSTRUMENT = Instrument(
             "grposcope.instruments.claims.command",
         ),
     ),
-    uses=("bandit", "forecast", "stability", "gradient", "group_size"),
+    uses=("dynamics", "gradient", "group_size"),
 )
 
 MODULES = {"pg": "foundations", "u": "ustatistic", "d": "dynamics"}

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from grposcope.instruments.bandit.bandit import Bandit
 from grposcope.instruments.claims import lags
 from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, PaperVerdict, Tell
 from grposcope.instruments.claims.enumerated_policy import Array
-from grposcope.instruments.forecast.fit import fit
-from grposcope.instruments.stability import refresh
-from grposcope.instruments.stability.oscillator import Oscillator
+from grposcope.instruments.dynamics import refresh
+from grposcope.instruments.dynamics.bandit import Bandit
+from grposcope.instruments.dynamics.fit import fit
+from grposcope.instruments.dynamics.oscillator import Oscillator
 
 
 def _bandit(arms: int, kl: float) -> Bandit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from grposcope.instruments.claims.claim import Derived, Drawing, Tell
-from grposcope.instruments.stability import constant_lag, refresh
+from grposcope.instruments.dynamics import constant_lag, refresh
 
 
 def published_rule(tell: Tell) -> Derived:

@@ -260,9 +260,9 @@ def _compared(run: Run, arguments: argparse.Namespace, references: Sequence[Run]
         return None
     from grposcope.instruments import has, needed
 
-    if not has("reference"):
-        raise UserError(needed(["reference"]))
-    from grposcope.instruments.reference import answer
+    if not has("runs"):
+        raise UserError(needed(["runs"]))
+    from grposcope.instruments.runs.reference import answer
 
     return answer.of_run(run, references, arguments.clock, arguments.level)
 
@@ -282,7 +282,7 @@ def _page(run: Run, findings: Sequence[Finding], result: Answer, compared: Answe
     rules = replace(
         result, sentence="", because="", do="", text=(), missing=(), figures=figures.of_findings(run, findings)
     )
-    others = ask(instrument("settings"), [run]) if has("settings") else ()
+    others = ask(instrument("settings"), [run]) if has("runs") else ()
     settings = [section for section in others if section.name == "settings"]
     sections = (rules, *([] if compared is None else [compared]), *settings)
     return write_page(page.Document(tuple(labels([run])), top, sections), path, "--html")

@@ -11,8 +11,9 @@ from grposcope.core.finding import Finding, Sign
 from grposcope.core.run import Run
 from grposcope.core.text import capitalised, listed, number, plain, visible
 from grposcope.faults.judge import facts
+from grposcope.faults.judge_texts import undecided
 from grposcope.instruments.diagnosis import answer
-from grposcope.instruments.diagnosis.verdict import NEAR, PAST, Verdict, conclusion
+from grposcope.instruments.diagnosis.verdict import MAYBE, NEAR, PAST, Verdict, conclusion
 from grposcope.render import terminal
 
 MOST = 20
@@ -32,7 +33,7 @@ def text(run: Run, judged: Verdict, findings: Sequence[Finding], answer_: Answer
     notes_of_rules = (f"{capitalised(remark)}." for remark in judged.remarks[: len(judged.notes)])
     said = [plain(text) for text in (because, outcome, *notes_of_rules)]
     about, *notes = answer.about(run)
-    near = [plain(f"{capitalised(remark)}.") for remark in judged.remarks if remark.startswith((NEAR, PAST))]
+    near = [plain(f"{capitalised(remark)}.") for remark in judged.remarks if remark.startswith((NEAR, PAST, MAYBE))]
     others = [[visible(line, answer.LIMIT)] for line in (*answer_.text, *notes) if plain(line) not in (*said, *near)]
     tail = [*answer.missing(findings), counted(findings), about]
     shown = evidence(findings, judged, run.keys)
@@ -75,6 +76,7 @@ def _measured(sign: Sign, keys: Mapping[str, str]) -> str:
 
 def counted(findings: Sequence[Finding]) -> str:
     """How many rules found nothing, and how many could not tell."""
+    findings = [finding for finding in findings if not undecided(finding)]
     of = {
         status: sum(finding.status == status for finding in findings)
         for status in ("excluded", "possible", "cannot tell")

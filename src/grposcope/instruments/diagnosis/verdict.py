@@ -32,6 +32,9 @@ CLOCK = re.compile(r"(?:step|epoch|lr|time|timing|timing_s|seconds|tokens|perf|s
 NEAR = "near the limit: "
 """How a remark on a mode begins that is near its limit."""
 
+MAYBE = "may be gamed: "
+"""Begins the remark about a habit of the texts that is paid, where no true score decides."""
+
 PAST = "past the limit by no more than chance: "
 """How a remark on a mode begins whose level is past its limit, which noise may have done."""
 
@@ -164,7 +167,9 @@ def _what_is_logged(run: Run, outcome: Outcome) -> tuple[Logged, tuple[str, ...]
 
 
 def _near(finding: Finding) -> str:
-    """A mode that is near its limit, on which side of it, and what was seen."""
+    """A mode that is near its limit, on which side of it, or a habit that may be an exploit, and what was seen."""
+    if judge_texts.undecided(finding):
+        return f"{MAYBE}{finding.fault}, {finding.because}: whether it should be paid, a true score decides"
     return f"{PAST if finding.past else NEAR}{finding.fault}, {finding.because}"
 
 

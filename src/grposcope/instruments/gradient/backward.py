@@ -53,7 +53,7 @@ class Refusal(UserError):
     """Why a model is not measured, raised while no pass is under way: the model is as it was before."""
 
 
-class SeenTwice(Refusal):
+class _SeenTwice(Refusal):
     """The parameters `names` were used both in ways that are observed and in ways that are not."""
 
     def __init__(self, message: str, names: tuple[str, ...]):
@@ -223,7 +223,7 @@ class AttachedModel:
         both = next((name for name in outside if name in seen), None)
         if both:
             module, _ = self._owners[both][0]
-            raise SeenTwice(
+            raise _SeenTwice(
                 f"{type(module).__name__} uses {both} in a way that cannot be measured; freeze that layer to "
                 "measure the rest",
                 tuple(name for name in outside if name in seen),
@@ -289,7 +289,7 @@ def attach(model: Any, rollouts: RolloutBatch | None = None, temperature: float 
     while True:
         try:
             _self_check(attached, rollouts)
-        except SeenTwice as error:
+        except _SeenTwice as error:
             attached._add_apart(error.names)
         else:
             attached.idle = frozenset(name for name in attached.measured if name not in attached.energies)

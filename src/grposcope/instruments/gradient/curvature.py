@@ -7,7 +7,7 @@ w = ∂L/∂log π that depend on the policy that drew them. Along a unit direct
     current = −d/dε u·F(θ + εu, θ)      follows every optimizer step
     stale   = −d/dε u·F(θ, θ + εu)      waits for the next refresh
 
-`instruments.stability.refresh` is about a force that is stale throughout. Three ways to κ (derivation of this project;
+`instruments.dynamics.refresh` is about a force that is stale throughout. Three ways to κ (derivation of this project;
 no
 publication):
 

@@ -66,7 +66,7 @@ def scores(name: str, routed: Sequence[Routed], shape: tuple[int, int, int], bat
         yield Score(name, "experts", (rows, columns), (Use(padded[0], padded[1]),), expert=(expert, count))
 
 
-class Collecting(Protocol):
+class _Collecting(Protocol):
     """What a stack needs of a pass: its numbers of rollouts and of tokens of each, and where factors go."""
 
     batch: int
@@ -87,7 +87,7 @@ class Collecting(Protocol):
 class StackForward:
     """A stack's own forward, with the uses of its parameters `keys` observed."""
 
-    def __init__(self, module: Any, keys: list[str], collector: Collecting):
+    def __init__(self, module: Any, keys: list[str], collector: _Collecting):
         self.module, self.keys, self.collector, self.own = module, keys, collector, module.forward
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -99,7 +99,7 @@ class StackForward:
 class _StackUses(TorchFunctionMode):
     """Inside the `with` block, products with slices of the stacks `own`, or with all of one, report their factors."""
 
-    def __init__(self, own: dict[str, Tensor], collector: Collecting):
+    def __init__(self, own: dict[str, Tensor], collector: _Collecting):
         super().__init__()
         self.own, self.collector = own, collector
         self.tokens = collector.batch * collector.length

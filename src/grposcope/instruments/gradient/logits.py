@@ -51,7 +51,7 @@ def weighted_logp(
 ) -> tuple[TokenScores, Tensor]:
     """The tokens at the logits, and Σ weights · log π with its graph, from one forward pass of whole rows.
 
-    after: is given the scores e_y − π (B, K, V), see `PickedTokens`, and the tokens, before this returns.
+    after: is given the scores e_y − π (B, K, V), see `_PickedTokens`, and the tokens, before this returns.
     """
     width = rollouts.tokens.shape[1]
     whole = F.pad(rollouts.prompt_mask.long(), (0, width), value=1)
@@ -63,7 +63,7 @@ def weighted_logp(
             use_cache=False,
             logits_to_keep=width + 1,
         ).logits
-        logp, norms = PickedTokens.apply(logits, rollouts.tokens, rollouts.mask, temperature or 1.0)
+        logp, norms = _PickedTokens.apply(logits, rollouts.tokens, rollouts.mask, temperature or 1.0)
         total = (logp * weights.to(logp)).sum()
     scores = TokenScores(logp.detach(), norms)
     if after is not None:
@@ -71,7 +71,7 @@ def weighted_logp(
     return scores, total
 
 
-class PickedTokens(torch.autograd.Function):
+class _PickedTokens(torch.autograd.Function):
     """log π of the tokens drawn and the norms of their scores, (B, T) each, a few tokens at a time.
 
     The logits (B, K, V) are overwritten by the scores e_y − π, those of the T tokens in the places [-T-1:-1], which

@@ -1,4 +1,7 @@
-"""The error of one gradient at every group size, from the Gram matrix of a probe, and what rewards alone can say."""
+"""The error of one gradient at every group size, from the Gram matrix of a probe, and what rewards alone can say.
+
+Groups whose rewards are all equal carry no gradient: how many there are, where, and how many chance explains.
+"""
 
 from dataclasses import dataclass
 
@@ -33,7 +36,7 @@ class PlanSettings:
                 raise ValueError(f"{name} {getattr(self, name)} must be at least {least}")
 
 
-INSTRUMENT = Instrument(
+GROUP_SIZE = Instrument(
     "group_size",
     "How many rollouts per prompt?",
     answers="grposcope.instruments.group_size.answer",
@@ -48,3 +51,9 @@ INSTRUMENT = Instrument(
     ),
     uses=("gradient",),
 )
+DEAD_GROUPS = Instrument(
+    "dead_groups",
+    "Which groups teach nothing?",
+    answers="grposcope.instruments.group_size.dead_groups_answer",
+)
+INSTRUMENTS = (GROUP_SIZE, DEAD_GROUPS)

@@ -21,7 +21,7 @@ from grposcope.instruments.gradient import findings as geometry
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient import turn_answer
 from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
-from grposcope.instruments.group_size import INSTRUMENT, PlanSettings, mse, planning, pooled, rewards_alone
+from grposcope.instruments.group_size import GROUP_SIZE, PlanSettings, mse, planning, pooled, rewards_alone
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.group_size.planning import Allocation, Plan
 from grposcope.instruments.group_size.size import GroupSize, LayerSize, RecipeSize, Unknown
@@ -133,7 +133,7 @@ def _unknown(probe: ProbeRecord, reason: str) -> Answer:
     sentence = Unknown(reason).sentence()
     document = {"kind": "probe", "probe": _about(probe), "step": probe.step, "verdict": sentence, "plan": None}
     told = {**document, "cannot_tell": reason}
-    return Answer(INSTRUMENT.name, INSTRUMENT.question, "cannot tell", sentence, document=told)
+    return Answer(GROUP_SIZE.name, GROUP_SIZE.question, "cannot tell", sentence, document=told)
 
 
 def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Answer, GroupSize]:
@@ -165,8 +165,8 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
         **_document(facts, trained, budget, batch, errors),
     }
     answer = Answer(
-        INSTRUMENT.name,
-        INSTRUMENT.question,
+        GROUP_SIZE.name,
+        GROUP_SIZE.question,
         "told" if told else "cannot tell",
         sentence,
         do="" if batch is None else _what_to_draw(batch, budget, trained, leads),

@@ -14,7 +14,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Floats, Groups, Run
 from grposcope.core.text import number, percent, visible
-from grposcope.instruments.group_size import INSTRUMENT, PlanSettings
+from grposcope.instruments.group_size import GROUP_SIZE, PlanSettings
 from grposcope.instruments.group_size.planning import GROUPS
 from grposcope.logs.trainers import how_to_log
 from grposcope.maths import confidence, dead_groups, moments
@@ -88,8 +88,8 @@ def answer(run: Run, settings: PlanSettings) -> Answer:
         )
     facts = of_rewards(_rows(logged), (first, last), settings.groups)
     return Answer(
-        INSTRUMENT.name,
-        INSTRUMENT.question,
+        GROUP_SIZE.name,
+        GROUP_SIZE.question,
         "cannot tell",
         facts.sentence(),
         text=[
@@ -118,8 +118,8 @@ def _of_rate(run: Run, rate: float, settings: PlanSettings) -> Answer:
     used = run.setting("group")
     table = standardized_table(rate, settings.groups)
     return Answer(
-        INSTRUMENT.name,
-        INSTRUMENT.question,
+        GROUP_SIZE.name,
+        GROUP_SIZE.question,
         "cannot tell",
         "Cannot tell the best group size: the rewards of single rollouts were not recorded.",
         text=[

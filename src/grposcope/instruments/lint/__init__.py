@@ -29,7 +29,7 @@ INSTRUMENT = Instrument(
             "grposcope.instruments.lint.command",
         ),
     ),
-    uses=("stability",),
+    uses=("dynamics",),
 )
 
 _PLACES = {

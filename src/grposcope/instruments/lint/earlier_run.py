@@ -6,7 +6,7 @@ import math
 
 from grposcope.core.errors import UserError
 from grposcope.core.run import Run
-from grposcope.instruments.stability.stability import UpdateRule, from_reward
+from grposcope.instruments.dynamics.stability import UpdateRule, from_reward
 
 
 def update_rule(run: Run) -> tuple[UpdateRule | None, str]:

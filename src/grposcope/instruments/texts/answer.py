@@ -35,7 +35,7 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     made = []
     for label, run in zip(labels(runs), runs, strict=True):
         rows = sample.recorded(run)
-        if sum(row.completion is not None for row in rows) >= ON_PAGE:
+        if sum(map(sample.is_readable, rows)) >= ON_PAGE:
             reading = read(sample.of_rollouts(rows, most=ON_PAGE_MOST))
             said = with_pairs(of_reading(reading), reading)
             if len(runs) > 1:

@@ -14,6 +14,7 @@ from grposcope.logs.trainers import (
     grposcope,
     ms_swift,
     nemo_rl,
+    open_instruct,
     openrlhf,
     prime_rl,
     roll,
@@ -47,6 +48,7 @@ TRAINERS: dict[str, Trainer] = {
     "agent-lightning": agent_lightning.AGENT_LIGHTNING,
     "trinity": trinity.TRINITY,
     "cosmos-rl": cosmos_rl.COSMOS_RL,
+    "open-instruct": open_instruct.OPEN_INSTRUCT,
 }
 """Trainers by name."""
 

@@ -1,9 +1,10 @@
 """NeMo-RL: its keys in W&B, TensorBoard or JSON lines, `train/…`, `validation/…` and `timing/…`.
 
-`approx_entropy` is estimated from the tokens that were sampled. `gen_kl_error` (k3) and `token_mult_prob_error` compare
-the sampling engine with the trainer over all tokens, before anything is masked; `sampling_importance_ratio` is per
-sequence where sequence_level_importance_ratios is set. `natural_termination_rate` counts truncated rollouts too, so it
-keeps its name, as `policy_kl_error` and `js_divergence_error` do.
+`approx_entropy` is estimated from the tokens that were sampled, and `kl_penalty` is the KL to the reference before its
+coefficient, 0 where that is 0. `gen_kl_error` (k3) and `token_mult_prob_error` compare the sampling engine with the
+trainer over all tokens, before anything is masked; `sampling_importance_ratio` is per sequence where
+sequence_level_importance_ratios is set. `natural_termination_rate` counts truncated rollouts too, so it keeps its name,
+as `policy_kl_error` and `js_divergence_error` do.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ NEMO_RL = Trainer(
     keys={
         "reward": with_prefix("reward"),
         "entropy_loss": with_prefix("approx_entropy"),
+        "kl_estimate": with_prefix("kl_penalty"),
         "length": with_prefix("mean_gen_tokens_per_sample"),
         "loss": with_prefix("loss"),
         "policy_loss": with_prefix("policy_loss"),

@@ -123,7 +123,8 @@ class Trainer:
     these are. configured: whether the keys of a configuration, "." between levels, are this trainer's. derive:
     further settings from the flat configuration and the settings read so far. defects: metrics that it logs
     wrongly, by version. windowed: whether a row is the mean over all steps since the row before. counters: keys
-    that count the steps of rows of different kinds, that of the update first. leaves_files_of: another trainer
+    that count the steps of rows of different kinds, that of the update first. trained_on: keys of the rollouts
+    trained on that begin like those of an evaluation. leaves_files_of: another trainer
     whose files this one leaves, told apart by their keys. without_reward: what to say of a log without a reward,
     empty where it is refused. logs: kinds of logs that this trainer writes and prints. how_to_log: quantity -> how
     to have this trainer log it.
@@ -149,6 +150,7 @@ class Trainer:
     defects: tuple[Defect, ...] = ()
     windowed: bool = False
     counters: tuple[str, ...] = ()
+    trained_on: re.Pattern[str] | None = None
     leaves_files_of: str = ""
     without_reward: str = ""
     logs: tuple[LogKind, ...] = ()

@@ -181,6 +181,12 @@ def _never_high(columns: Columns, settings: Settings) -> bool | None:
     return True if tokens is not None and bool((tokens > 0).any()) else None
 
 
+def _fixed_batches(columns: Columns, settings: Settings) -> bool | None:
+    """That micro-batches have one size, which disproves that their rollouts were put in another order."""
+    dynamic = settings.get("dynamic_batches")
+    return False if dynamic is False else None
+
+
 def turns(columns: Columns) -> dict[str, Made]:
     """Turns of the policy: verl counts its messages and those of users and tools, so that one answer is two."""
     made = {}
@@ -238,7 +244,7 @@ VERL = Trainer(
         "staleness/mean": ("training/off_policy/trajectory_staleness/mean",),
         "staleness/max": ("training/off_policy/trajectory_staleness/max",),
         "weight_version": ("fully_async/count/current_param_version",),
-        "agent/calls": ("tool_call_counts/mean",),
+        "agent/calls": ("tool_call_counts/mean", "agent/tool_call_mean"),
         "agent/seconds_tools": ("agent_loop/tool_calls/mean",),
     },
     made=turns,
@@ -277,7 +283,7 @@ VERL = Trainer(
         Setting("data.max_prompt_length", default=512),
         Setting("actor_rollout_ref.actor.strategy", default="fsdp"),
         Setting("actor_rollout_ref.actor.ppo_mini_batch_size", default=256),
-        Setting("actor_rollout_ref.actor.use_dynamic_bsz", default=False),
+        Setting("actor_rollout_ref.actor.use_dynamic_bsz", "dynamic_batches", False),
         Setting("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", default=16384),
         Setting("actor_rollout_ref.actor.clip_ratio_high", default=0.2),
         Setting("actor_rollout_ref.actor.policy_loss.loss_mode", default="vanilla"),
@@ -296,6 +302,17 @@ VERL = Trainer(
     ),
     derive=_kl_coefficient,
     defects=(
+        Defect(
+            "entropy in another order",
+            "verl",
+            ("actor/entropy",),
+            (0, 3),
+            (0, 4, 1),
+            "with use_dynamic_bsz averages the entropies of some rollouts over the masks of others",
+            "verl #1943, JustRL #5",
+            False,
+            _fixed_batches,
+        ),
         Defect(
             "share at the limit",
             "verl",

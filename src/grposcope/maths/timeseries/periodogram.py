@@ -2,7 +2,7 @@
 
 Method of this project; no publication.
 
-A damped oscillator near its limit (`instruments.stability.refresh`: multipliers near the unit circle) shows as
+A damped oscillator near its limit (`instruments.dynamics.refresh`: multipliers near the unit circle) shows as
 y_t = smooth + e^{γt} (a cos ωt + b sin ωt) + u_t, that is, as a pair of complex roots e^{γ ± iω}: |root| = e^γ < 1 dies
 out, 1 stays, > 1 grows. The smooth part is a cubic plus saturating exponentials, so that a healthy rise is no
 oscillation, and a level shift where one is evident (`change_points`), since what is left of one rings. u: `noise`.

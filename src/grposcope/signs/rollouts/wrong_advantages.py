@@ -57,6 +57,10 @@ def faults(recipe: AdvantageRecipe, batch: TrainedBatch) -> Iterator[tuple[str, 
     expected, tolerance = batch.under(recipe)
     batch = replace(batch, advantages=np.where(np.isnan(batch.advantages), expected, batch.advantages))
     yield "sign", "have the opposite sign", _whole(np.abs(batch.advantages + expected) <= tolerance)
+    if (times := _of_first(batch)) is not None:
+        size = "" if abs(times - 1) < 1e-6 else f"{times:.4g} × "
+        said = f"are {size}(r − reward of the first rollout of the group)"
+        yield "baseline", said, np.ones(len(right), bool)
     factor = _factor(batch, expected, tolerance)
     if factor is not None:
         yield "factor", f"are {factor:.4g} times as large", np.ones(len(right), bool)
@@ -74,6 +78,13 @@ def faults(recipe: AdvantageRecipe, batch: TrainedBatch) -> Iterator[tuple[str, 
     yield from _other_groups(recipe, batch, right)
     if _shuffled_over_all(recipe, batch, right):
         yield "shuffled across the batch", "match rewards shuffled across the batch", np.ones(len(right), bool)
+
+
+def factor(recipe: AdvantageRecipe, batch: TrainedBatch) -> float | None:
+    """The number that all advantages of a batch are multiplied by; None where it is none."""
+    expected, tolerance = batch.under(recipe)
+    there = np.where(np.isnan(batch.advantages), expected, batch.advantages)
+    return _factor(replace(batch, advantages=there), expected, tolerance)
 
 
 def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
@@ -115,11 +126,22 @@ def _whole(rows: Bools) -> Bools:
     return np.full(len(rows), bool(rows.all()))
 
 
+def _of_first(batch: TrainedBatch) -> float | None:
+    """The number by which the rewards less that of the first rollout of their group are the advantages; None else."""
+    firsts = np.unique(batch.group, return_index=True)[1]
+    less = batch.rewards - batch.rewards[firsts][batch.group]
+    square = float(less @ less)
+    times = float(less @ batch.advantages) / square if square > 0 else 0.0
+    near = np.abs(batch.advantages - times * less) <= batch.absolute + (1e-6 + batch.relative) * np.abs(times * less)
+    return times if times > 0 and bool(near.all()) else None
+
+
 def _factor(batch: TrainedBatch, factors: Floats, tolerance: Floats) -> float | None:
     """One number that all advantages are multiplied by."""
     square = float(factors @ factors)
     factor = float(factors @ batch.advantages) / square if square else 0.0
-    near = np.abs(batch.advantages - factor * factors) <= tolerance * max(abs(factor), 1e-12)
+    slack = recipes.ROUNDING * float(np.abs(batch.advantages).max(initial=0.0))  # of a mean that is 0 but for rounding
+    near = np.abs(batch.advantages - factor * factors) <= tolerance * max(abs(factor), 1e-12) + slack
     return factor if factor > 0 and bool(near.all()) else None
 
 

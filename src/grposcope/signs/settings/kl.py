@@ -65,9 +65,10 @@ def _of_skyrl(settings: Settings) -> Iterator[KlTerm]:
     estimator = kl_gradient.named(settings.get(_SKYRL + "kl_estimator_type"))
     if not estimator or not settings.number(_SKYRL + "kl_loss_coef"):
         return
-    for switch, inside in (("use_kl_loss", "loss"), ("use_kl_in_reward", "reward")):
-        if settings.on(_SKYRL + switch):
-            yield KlTerm(estimator, inside, keys=(_SKYRL + "kl_estimator_type", _SKYRL + switch))
+    if settings.on(_SKYRL + "use_kl_loss"):
+        yield KlTerm(estimator, "loss", keys=(_SKYRL + "kl_estimator_type", _SKYRL + "use_kl_loss"))
+    if settings.on(_SKYRL + "use_kl_in_reward"):
+        yield KlTerm(estimator, "reward", keys=(_SKYRL + "kl_estimator_type", _SKYRL + "use_kl_in_reward"))
 
 
 def _of_openrlhf(settings: Settings) -> Iterator[KlTerm]:

@@ -33,6 +33,13 @@ STEPS = 100
 CHARACTERS = 60_000_000
 """Characters that are read in all, likewise."""
 
+SEVERAL_HISTORIES = (
+    "each rollout has several histories, for the prompts of its turns do not begin with the turns before them, and its "
+    "reward is of all of them; give each turn the whole text before it as its prompt, or leave out trajectory_id to "
+    "read each turn by itself"
+)
+"""Why no text can be read where a trajectory is cut into turns that do not go on with one another."""
+
 RUN_NAMES = ("run", "run_id", "run_name")
 """Columns that tell runs apart."""
 
@@ -96,7 +103,9 @@ def of_rollouts(
 
     UserError where no rollout has a text, for a true score that none has, and where no step is as late.
     """
-    told, of_runs = _of_one_run([row for row in rows if row.completion is not None and row.continuations == ()])
+    told, of_runs = _of_one_run([row for row in rows if is_readable(row)])
+    if not told and any(row.completion is not None for row in rows):
+        raise UserError(SEVERAL_HISTORIES)
     if not told:
         raise UserError("the rollouts have no texts; write prompt and completion, as texts or messages, with each")
     if since is not None and not any(row.step >= since for row in told):
@@ -123,6 +132,11 @@ def of_rollouts(
         *_tokens(later),
     )  # fmt: skip
     return _affordable(sample, MOST if most is None else most)
+
+
+def is_readable(row: Rollout) -> bool:
+    """Whether it has a text, and one history alone: what its reward was given for."""
+    return row.completion is not None and row.continuations == ()
 
 
 def _of_one_run(rows: Sequence[Rollout]) -> tuple[list[Rollout], tuple[str, ...]]:
@@ -255,9 +269,12 @@ def _truth(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) ->
 
 def _notes(rows: Sequence[Rollout], told: Sequence[Rollout], later: Sequence[Rollout]) -> tuple[str, ...]:
     notes = []
-    without = sum(row.completion is None or row.continuations != () for row in rows)
+    without = sum(row.completion is None for row in rows)
     if without:
         notes.append(f"{without:,} of {len(rows):,} rollouts have no text and are left out.")
+    several = sum(row.completion is not None and row.continuations != () for row in rows)
+    if several:
+        notes.append(f"{several:,} of {len(rows):,} rollouts have several histories and are left out.")
     if len(later) < len(told):
         notes.append(f"{len(told) - len(later):,} rollouts of earlier steps are left out, as was asked.")
     summed = sum(not math.isfinite(row.reward) and math.isfinite(_reward(row)) for row in later)

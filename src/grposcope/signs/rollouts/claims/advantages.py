@@ -32,7 +32,8 @@ USUAL = tuple(
 
 FAULTS: Mapping[str, str] = {
     "sign": "reversed sign", "factor": "scaled by a factor", "baseline": "wrong baseline",
-    "scale": "wrong divisor", "ddof": "wrong divisor", "epsilon": "wrong divisor", "weights": "wrong reward weights",
+    "scale": "wrong divisor", "ddof": "wrong divisor", "again": "wrong divisor",
+    "epsilon": "wrong divisor", "weights": "wrong reward weights",
     "shifted in the batch": "misplaced rewards", "shifted among siblings": "misplaced rewards",
     "shuffled in the group": "misplaced rewards", "shuffled across the batch": "misplaced rewards",
     "groups split": "split groups", "groups merged": "mixed prompts", "groups in another order": "mixed prompts",
@@ -44,6 +45,7 @@ EFFECTS: Mapping[str, str] = {
     "ddof": "Every step is scaled by a number that depends only on the group size.",
     "epsilon": "The weight of groups whose rewards hardly differ is not the stated one.",
     "scale": "The weights of prompts differ from those of the settings.",
+    "again": "Every step is scaled by a number of its own, the larger the fewer of its groups differ.",
     "baseline": "The gradient is biased, or noisier than with the stated settings.",
     "weights": "The policy is trained on a different reward from that of the settings.",
     "factor": "Every step is scaled by this number.",
@@ -64,6 +66,7 @@ REMEDIES: Mapping[str, str] = {
     "ddof": "Correct the ddof of the standard deviation, or state the ddof that you intend.",
     "epsilon": "Correct the ε added to the standard deviation, or state the ε that you intend.",
     "scale": "Correct the divisor of the advantages (scale_rewards in TRL), or state the one that you intend.",
+    "again": "Standardize advantages once: turn the second normalisation (whitening, norm_return) off.",
     "baseline": "Correct the baseline of the advantages, or state the one you intend.",
     "weights": "Check the weights of the reward functions and their order.",
     "groups split": "Keep the rollouts of a prompt in one batch until advantages are computed.",
@@ -72,6 +75,9 @@ REMEDIES: Mapping[str, str] = {
     "factor": "Find where advantages or rewards are multiplied.",
 }
 """What explains the advantages -> what to do; for permuted rewards as below, and else what the fault says."""
+
+SAME = 1e-3
+"""Share by which the factors of steps may differ and be one."""
 
 REORDER = "Find where rewards are gathered or sorted separately from their rollouts, and match both by an id."
 
@@ -268,7 +274,20 @@ def _explanation(
     if not shares or max(shares.values()) < 0.5:
         return None
     name = max(shares, key=lambda fault: round(shares[fault], 6))
+    if name == "factor" and (said := _of_every_step(recipe, wrong)):
+        return "again", said
     return name, words[name]
+
+
+def _of_every_step(recipe: AdvantageRecipe, wrong: Sequence[TrainedBatch]) -> str:
+    """That every step has a factor of its own, in words; empty where they are one, or not known of a step."""
+    factors = [factor for batch in wrong if (factor := wrong_advantages.factor(recipe, batch)) is not None]
+    if len(factors) < len(wrong) or max(factors) < (1 + SAME) * min(factors):
+        return ""
+    return (
+        f"are {min(factors):.4g} to {max(factors):.4g} times as large, by another number in each step, as where they "
+        "are divided by their standard deviation in the batch once more"
+    )
 
 
 def _parallel(values: Floats, other: Floats | None) -> bool:

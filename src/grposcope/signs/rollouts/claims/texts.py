@@ -41,7 +41,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 def shown(evidence: PipelineEvidence, level: float, draws: int, words: int) -> Iterator[Finding]:
     """The same with the level, permutations and words of `reading.read`."""
-    rows = [row for row in evidence.rows if row.completion is not None and not row.dropped]
+    rows = [row for row in evidence.rows if sample.is_readable(row) and not row.dropped]
     if len(rows) < TEXTS or len({row.step for row in rows}) < STEPS:
         yield cannot_tell(
             f"There are {len(rows):,} texts of {len({row.step for row in rows}):,} steps; {TEXTS} of {STEPS} steps are "
