@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hide what --hide names, before anything of it is imported; let examples be drawn as slowly as on a busy machine."""
+    """Hide what --hide names, before anything of it is imported; examples may be drawn slowly, as on a busy machine."""
     patient = hypothesis.settings.default
     assert patient is not None
     hypothesis.settings.register_profile(
