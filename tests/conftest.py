@@ -14,6 +14,7 @@ import hiding
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to other tests; torch reads it
 
+import hypothesis
 import pytest
 import torch
 from places import ROOT, TESTS
@@ -31,7 +32,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hide what --hide names, before anything of it is imported."""
+    """Hide what --hide names, before anything of it is imported; examples may be drawn slowly, as on a busy machine."""
+    patient = hypothesis.settings.default
+    assert patient is not None
+    hypothesis.settings.register_profile(
+        "patient", patient, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("patient")
     if config.getoption("--hide"):
         hiding.hide(config.getoption("--hide"))
 

@@ -128,7 +128,7 @@ class GroupSteering(TrainerCallback):
         from grposcope.instruments.autopilot import events, wording
         from grposcope.instruments.autopilot.pilot import group_move
         from grposcope.instruments.gradient import probe_record
-        from grposcope.instruments.group_size import moves, pooled
+        from grposcope.instruments.group_size import moves, probe_pool
 
         folder: Path | None = self.trainer._scope_record.record_folder
         if folder is None:
@@ -138,7 +138,7 @@ class GroupSteering(TrainerCallback):
         kept = [one for one in kept if self.since <= (-1 if one.step is None else one.step) < step]
         if not kept:
             return 0
-        pool = pooled.of_files([one.read_gram() for one in kept], [int(one.step or 0) + 1 for one in kept])
+        pool = probe_pool.of_files([one.read_gram() for one in kept], [int(one.step or 0) + 1 for one in kept])
         among = moves.sizes(self.draws.whole, problems=self.draws.rows)
         move = moves.of_pool(pool.files, self.draws.group, among)
         if not move.moves:

@@ -21,7 +21,7 @@ from grposcope.instruments.gradient import findings as geometry
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient import turn_answer
 from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
-from grposcope.instruments.group_size import GROUP_SIZE, PlanSettings, mse, planning, pooled, rewards_alone
+from grposcope.instruments.group_size import GROUP_SIZE, PlanSettings, mse, planning, probe_pool, rewards_alone
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.group_size.planning import Allocation, Plan
 from grposcope.instruments.group_size.size import GroupSize, LayerSize, RecipeSize, Unknown
@@ -138,7 +138,7 @@ def _unknown(probe: ProbeRecord, reason: str) -> Answer:
 
 def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Answer, GroupSize]:
     """What one probe says, and the group size behind it; UserError where it says nothing."""
-    pool = pooled.of_run(run, probe, settings.layers)
+    pool = probe_pool.of_run(run, probe, settings.layers)
     files = [file.without_truncated() for file in pool.files] if settings.truncated == "drop" else list(pool.files)
     costs = (settings.prompt_cost, settings.rollout_cost)
     resampled = (settings.replicates, settings.seed)

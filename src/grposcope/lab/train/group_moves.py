@@ -121,9 +121,9 @@ class GroupMoves:
         from grposcope.instruments.autopilot import events, wording
         from grposcope.instruments.autopilot.pilot import group_move
         from grposcope.instruments.gradient.probe_record import read_gram
-        from grposcope.instruments.group_size import moves, pooled
+        from grposcope.instruments.group_size import moves, probe_pool
 
-        pool = pooled.of_files([read_gram(place) for place in found], [_step(place) for place in found])
+        pool = probe_pool.of_files([read_gram(place) for place in found], [_step(place) for place in found])
         config = self.setup.config
         among = moves.sizes(self.rollouts, config.minibatches, len(self.setup.train_set))
         move = moves.of_pool(pool.files, self.group, among)
