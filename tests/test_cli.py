@@ -196,3 +196,20 @@ sys.exit(cli.program())
 def test_an_interrupt_ends_the_process_without_taking_it_apart(status: int, ends: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED.format(status=status)], capture_output=True, text=True)
     assert (done.returncode, done.stdout.split("\n")[:-1]) == (status, ends), done.stderr
+
+
+def test_a_refusal_is_a_document_where_documents_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether the input or a setting is refused; standard error has the same words."""
+    (tmp_path / "empty.jsonl").touch()
+    for words in (
+        ["diagnose", str(tmp_path / "nothing")],
+        ["diagnose", "docs/example.jsonl", "--fail-on", "nonsense"],
+        ["texts", str(tmp_path / "empty.jsonl")],
+    ):
+        assert main([*words, "--json"]) == 2
+        out, err = capsys.readouterr()
+        assert f"grposcope: error: {json.loads(out)['error']}" in err
+        assert main(words) == 2
+        assert not capsys.readouterr().out

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import importlib
+import json
 import os
 import sys
 import traceback
@@ -145,22 +146,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = int(arguments.run(arguments))
         return status or (UNREAD if getattr(arguments, "unread", False) else 0)
     except UserError as error:
-        said = visible(str(error), 10_000)  # names of files and keys may hold anything
-        print(f"grposcope: error: {said}", file=sys.stderr)
-        return 2
+        return _refuse(visible(str(error), 10_000), words)  # names of files and keys may hold anything
     except ModuleNotFoundError as error:
         if reason := instruments.needed_by(error):
-            print(f"grposcope: error: {reason}", file=sys.stderr)
-            return 2
+            return _refuse(reason, words)
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
         extra = EXTRAS[package]
-        print(
-            f"grposcope: error: this command needs the package {package}, which is not installed; run {install(extra)}",
-            file=sys.stderr,
-        )
-        return 2
+        return _refuse(f"this command needs the package {package}, which is not installed; run {install(extra)}", words)
     except BrokenPipeError:  # the reader of our output, such as head, has left
         silence()
         return UNREAD
@@ -169,13 +163,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         if (lost := lost_device(error)) is not None:
-            print(f"grposcope: error: {visible(lost, 10_000)}", file=sys.stderr)
-            return 2
+            return _refuse(visible(lost, 10_000), words)
         traceback.print_exc()
         print(
             "grposcope: this is a fault of grposcope, not of the input; please report the lines above", file=sys.stderr
         )
         return 70
+
+
+def _refuse(reason: str, words: Sequence[str]) -> int:
+    """Say why nothing was done, with --json as a document too, so that who reads it need not read another stream."""
+    print(f"grposcope: error: {reason}", file=sys.stderr)
+    if "--json" in words:
+        print(json.dumps({"error": reason}))
+    return 2
 
 
 def program() -> int:

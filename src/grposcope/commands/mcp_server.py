@@ -177,7 +177,10 @@ def answer(
     if not done.stdout.strip():
         said = done.stderr.strip().rpartition("\n")[2] or f"exit status {done.returncode}"
         raise UserError(visible(said.removeprefix("grposcope: error: "), 1000))
-    return small(json.loads(done.stdout))
+    document = json.loads(done.stdout)
+    if isinstance(document, dict) and document.keys() == {"error"}:
+        raise UserError(visible(document["error"], 1000))
+    return small(document)
 
 
 def below(root: Path, path: str) -> Path:
