@@ -73,3 +73,42 @@ def test_a_file_of_many_steps_is_read_once(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(written_rollouts, "HELD", 0)
     assert list(map(str, read(path).rollouts.values())) == list(map(str, texts))
     assert len(reads) > STEPS
+
+
+def dumps(place: Path, *, shift: float = 0.0, of: str = "rollout_data") -> Path:
+    """A run with a console log of verl, and its dumps in a folder below; the reward of the log is shifted."""
+    random = np.random.default_rng(0)
+    (place / of).mkdir(parents=True)
+    lines = []
+    for step in range(1, STEPS + 1):
+        rewards = (random.random((PROMPTS, GROUP)) < 0.2 + 0.5 * step / STEPS).astype(float)
+        rows = [
+            {"input": f"sum {step} {prompt}", "output": f"it is {index}", "score": rewards[prompt, index], "step": step}
+            for prompt in range(PROMPTS) for index in range(GROUP)
+        ]  # fmt: skip
+        (place / of / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        mean = rewards.mean() + shift
+        lines.append(f"step:{step} - actor/entropy:{0.5 + 0.01 * random.random():.4f} - critic/score/mean:{mean:.4f} - "
+                     f"critic/rewards/mean:{mean:.4f} - actor/grad_norm:{random.random():.4f}\n")  # fmt: skip
+    (place / "train.log").write_text("".join(lines))
+    return place
+
+
+def test_dumps_in_a_folder_below_are_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = dumps(tmp_path / "run")
+    run = read(place)
+    assert run.meta.engine == "verl"
+    assert len(run.groups) == STEPS * PROMPTS
+    assert run.rollouts[2][0].completion == "it is 0"
+    assert "rollouts are those of rollout_data/" in run.meta.notes
+    cli.main(["texts", str(place), "--json"])
+    assert json.loads(capsys.readouterr().out)["completions"] == STEPS * PROMPTS * GROUP
+
+
+def test_dumps_of_another_run_or_too_large_ones_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not read(dumps(tmp_path / "other", shift=1.0)).rollouts
+    assert not read(dumps(tmp_path / "saved", of="checkpoint-rollouts")).rollouts
+    monkeypatch.setattr(written_rollouts, "HELD", 1000)
+    large = read(dumps(tmp_path / "large"))
+    assert not large.rollouts
+    assert any("rollouts in rollout_data are large and were not read" in note for note in large.meta.notes)

@@ -114,7 +114,7 @@ def _folder(folder: Path, hints: Hints) -> Run:
     for kind in (*_of_trainers(), *FORMATS.values()):
         if kind.recognises_folder(folder):
             return normalize(kind.read(LogFile(folder), hints), hints)
-    return _only_log(folder, hints)
+    return rollouts_beside.with_rollouts_below(_only_log(folder, hints), folder, hints)
 
 
 def _has_config(folder: Path) -> bool:
@@ -192,15 +192,7 @@ def _of_one_run(folder: Path, files: Sequence[Path], hints: Hints) -> Run | None
 
 def _with_rollouts(folder: Path, files: Sequence[Path], hints: Hints) -> Run | None:
     """The run of a log that lies alone beside the file of its rollouts; None where there are no such two."""
-    pair = rollouts_beside.log_and_rollouts(files)
-    if pair is None:
-        return None
-    try:
-        log, rollouts = (normalize(_read_file(LogFile(path), hints), hints) for path in pair)
-    except UserError:
-        return None
-    run = rollouts_beside.with_rollouts(log, rollouts)
-    return None if run is None else replace(run, meta=replace(run.meta, source=folder))
+    return rollouts_beside.of_pair(folder, files, lambda path: normalize(_read_file(LogFile(path), hints), hints))
 
 
 def _read_file(file: LogFile, hints: Hints) -> RawLog:

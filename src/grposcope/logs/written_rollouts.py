@@ -57,6 +57,12 @@ class WrittenFiles:
             return self.paths
         return dict.fromkeys(sorted({row.step for row in self._rows(self.paths)}), self.paths)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether all files together are larger than what stays in memory."""
+        paths = (self.paths,) if isinstance(self.paths, Path) else set(self.paths.values())
+        return sum(map(_bytes_of, paths)) > HELD
+
     def rollouts(self) -> Iterator[Rollout]:
         """The rollouts of all files, in the order of the steps."""
         for path in (self.paths,) if isinstance(self.paths, Path) else dict.fromkeys(self.paths.values()):

@@ -126,7 +126,7 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class _Wishes:
     """What the flags ask of every run: what fails it, what is told, to whom, and the runs that it is compared with."""
 
     fatal: Wanted
@@ -152,7 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _asked(arguments: argparse.Namespace) -> Wishes:
+def _asked(arguments: argparse.Namespace) -> _Wishes:
     """What the flags ask, and UserError where they contradict each other."""
     from grposcope.faults.catalogue import seen_in_runs
 
@@ -167,7 +167,7 @@ def _asked(arguments: argparse.Namespace) -> Wishes:
         raise UserError("--html draws the page of one run; name one, or use grposcope report for several")
     if [*arguments.paths, *arguments.reference].count("-") > 1:
         raise UserError("standard input can be read only once; name - once")
-    return Wishes(
+    return _Wishes(
         wanted_by("--fail-on", grades, seen_in_runs()),
         wanted_by("--alert-on", arguments.alert_on or ["warning"], seen_in_runs()),
         senders(arguments.webhook),
@@ -175,7 +175,7 @@ def _asked(arguments: argparse.Namespace) -> Wishes:
     )
 
 
-def _several(arguments: argparse.Namespace, asked: Wishes) -> tuple[int, list[dict[str, Any]]]:
+def _several(arguments: argparse.Namespace, asked: _Wishes) -> tuple[int, list[dict[str, Any]]]:
     """Judge each of several runs under its name, and count; the worst exit status, and a document for each run."""
     status, documents = 0, []
     for path in arguments.paths:
@@ -196,7 +196,7 @@ def _several(arguments: argparse.Namespace, asked: Wishes) -> tuple[int, list[di
     return status, documents
 
 
-def _judge(path: str, arguments: argparse.Namespace, asked: Wishes) -> tuple[bool, dict[str, Any]]:
+def _judge(path: str, arguments: argparse.Namespace, asked: _Wishes) -> tuple[bool, dict[str, Any]]:
     """Print the verdict on a run and tell whom it concerns; whether it fails the command, and the document."""
     from grposcope.faults import judge_texts
     from grposcope.faults.judge import diagnose

@@ -65,7 +65,7 @@ def stable_rank_by_block(probe: Probe) -> dict[str, Estimate]:
     return {str(depth): Estimate.mean(values) for depth, values in sorted(ranks.items())}
 
 
-def group_rank_by_role(probe: Probe) -> dict[str, Estimate]:
+def _group_rank_by_role(probe: Probe) -> dict[str, Estimate]:
     """r_eff of the rows A_i ψ_i by role of the matrix, such as q_proj: mean over blocks, then over live groups."""
     layers, ranks = probe.matrices, probe.group_ranks().rank
     rows: dict[str, list[int]] = {}
@@ -89,6 +89,6 @@ STATISTICS: dict[str, Callable[[Probe], Any]] = {
     "token_sparsity": lambda probe: Measures(probe.token_sparsity()),
     "parameter_sparsity": lambda probe: Estimates(probe.parameters),
     "stable_rank_by_block": stable_rank_by_block,
-    "group_rank_by_role": group_rank_by_role,
+    "_group_rank_by_role": _group_rank_by_role,
 }
 """Field of `ProbeRecord`, or name among its further statistics -> statistic."""

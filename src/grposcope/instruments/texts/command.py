@@ -68,6 +68,18 @@ def run(arguments: argparse.Namespace) -> int:
         return _read(place, arguments)
 
 
+def _rows_below(place: Path) -> tuple[Rollout, ...]:
+    """The rollouts in the one folder below a run's that has some. UserError where several have."""
+    from grposcope.logs import read_rollouts
+    from grposcope.logs.rollouts_beside import inner_folders
+
+    places = {inner: rows for inner in inner_folders(place) if (rows := read_rollouts.rollouts(inner).rows)}
+    if len(places) > 1:
+        names = ", ".join(inner.name for inner in places)
+        raise UserError(f"{place}: rollouts lie in {len(places)} folders ({names}); give one of them")
+    return next(iter(places.values()), ())
+
+
 def _read(place: Path, arguments: argparse.Namespace) -> int:
     """The same of a place."""
     from tqdm import tqdm
@@ -86,7 +98,7 @@ def _read(place: Path, arguments: argparse.Namespace) -> int:
             bar.update()
 
         told("the rollouts")
-        rows = read_rollouts.rollouts(place).rows
+        rows = read_rollouts.rollouts(place).rows or _rows_below(place)
         if not rows:
             raise UserError(
                 f"{place} holds no rollouts; give JSONL or CSV with prompt, completion and reward on each line, or the "

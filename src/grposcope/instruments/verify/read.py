@@ -26,6 +26,7 @@ from grposcope.logs.hints import Hints
 from grposcope.logs.native import rollouts as recorded
 from grposcope.logs.rollout_columns import with_groups
 from grposcope.logs.rollout_rows import row_of
+from grposcope.logs.rollouts_beside import inner_folders
 from grposcope.logs.trainers import prime_rl_exports, rollout_files, rollout_lines, trl_completions
 from grposcope.signs.rollouts import pipeline_settings as settings
 from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
@@ -105,10 +106,6 @@ def _used(
     return tuple(used)
 
 
-SKIPPED = ("checkpoint", "ckpt", "global_step", "step-", "step_", "wandb", "verify", ".")
-"""How folders below a run's begin that hold neither its log nor its rollouts."""
-
-
 def _home(path: Path) -> Path:
     """The folder that holds the evidence of a training: the place, its record, or the one folder below that has any."""
     home = row_file.home(path)
@@ -121,15 +118,9 @@ def _home(path: Path) -> Path:
 def _folders_below(path: Path) -> list[Path]:
     """The folders one and two levels below a folder in which something of its run may lie."""
     folders: list[Path] = []
-    for folder in (path, *_inner(path)):
-        folders += _inner(folder)
+    for folder in (path, *inner_folders(path)):
+        folders += inner_folders(folder)
     return list(dict.fromkeys(folders))
-
-
-def _inner(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(SKIPPED)]
 
 
 def _run_below(path: Path, hints: Hints) -> tuple[Run | None, str, Path]:
