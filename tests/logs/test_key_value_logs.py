@@ -51,6 +51,8 @@ STYLES: dict[str, Callable[[int, float, float, int], str]] = {
     "spread": lambda s, r, k, n: f"Step {s} of 40: reward = {r} ± 0.12, kl = {k} (max 0.3), generation length = {n}",
     "tabs": lambda s, r, k, n: f"global_step\t{s}\treward\t{r}\tkl\t{k}\tresponse_length\t{n}",
     "camel": lambda s, r, k, n: f"TrainStep: {s}  MeanReward: {r}  KL: {k}  AvgResponseLen: {n}",
+    "short words": lambda s, r, k, n: f"[{s:03d}] rew {r} ± 0.40 | kl {k} ent 0.4 gn 0.3 len {n} | 12.3s",
+    "nanochat": lambda s, r, k, n: f"Step {s}/40 | Average reward: {r} | Average sequence length: {n}.00 | mean KL {k}",
     "counted by rows": lambda s, r, k, n: f">> reward: {r}, kl: {k}, response_length: {n}",
 }
 

@@ -87,7 +87,7 @@ ANY_SCORE = re.compile(
 )
 
 
-SIGNAL = re.compile(r"reward|score|return|accuracy|acc\b|pass@|success|solve", re.I)
+SIGNAL = re.compile(r"reward|\brew\b|score|return|accuracy|acc\b|pass@|success|solve", re.I)
 """Keys that have to do with what is rewarded."""
 
 _REWARD = frozenset(("reward", "rewards", "rew", "r"))

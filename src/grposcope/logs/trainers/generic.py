@@ -26,13 +26,14 @@ USUAL: Mapping[str, tuple[str, ...]] = {
 
 IN_WORDS: Mapping[str, tuple[str, ...]] = {
     "reward": ("reward", "rewards", "rew"),
-    "entropy": ("entropy",),
+    "entropy": ("entropy", "ent", "policy entropy"),
     "lr": ("lr", "learning rate"),
     "loss": ("loss", "total loss"),
-    "grad_norm": ("grad norm", "gradient norm", "gnorm"),
+    "grad_norm": ("grad norm", "gradient norm", "gnorm", "gn"),
     "kl": ("kl", "kl div", "kl divergence", "kl ref", "ref kl", "kl to ref", "kl reference"),
     "length": ("response len", "response length", "completion len", "completion length", "resp len", "gen len",
-               "generation length", "response lengths", "completion lengths", "completion tokens", "response tokens"),
+               "generation length", "response lengths", "completion lengths", "completion tokens", "response tokens",
+               "sequence length", "sequence lengths", "seq len", "seq length", "output len", "output length", "len"),
     "dead_fraction": ("frac zero std", "frac reward zero std", "zero std frac", "zero std ratio", "dead fraction",
                       "frac zero std groups", "zero advantage group ratio", "dead group ratio", "dead group frac"),
     "clip_fraction": ("clipfrac", "clip frac", "clip fraction"),
