@@ -155,6 +155,7 @@ def test_exit_statuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (last["status"], last["reason"]) == (0, "the run has ended")
     assert cli.main(["watch", str(tmp_path / "no" / "where"), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out).keys() == {"error"}
     assert cli.main(["watch", str(path), "--json", "--once"]) == 0
     once = capsys.readouterr().out.splitlines()
     assert len(once) == 1
