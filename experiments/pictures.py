@@ -3,8 +3,8 @@
     python experiments/pictures.py --results runs --out docs/pictures
 
 --results has a folder of each experiment, named as its script: dynamics_closed_form, dynamics_constant_lag,
-dynamics_size, dynamics_threshold, dynamics_transfer, geometry_group_rank, offpolicy_length, ustat_gap,
-ustat_shrunk_training, ustat_universality_seeds. What is missing or has too few seeds is left out and named.
+dynamics_size, dynamics_threshold, dynamics_transfer, geometry_group_rank, offpolicy_length, ustat_best_group,
+ustat_gap, ustat_shrunk_training, ustat_universality_seeds. What is missing or has too few seeds is left out and named.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from dynamics_closed_form import MODELS, NETWORKS
 from dynamics_threshold import half
 from dynamics_transfer import FAMILIES, GROUPS, TRAINED
 from scipy import stats
+from ustat_best_group import STEPS
+from ustat_best_group_power import CHECKPOINTS
+from ustat_best_group_power import GROUPS as GROUP_SIZES
 from ustat_shrunk_training import ARMS as BASELINES
 
 from grposcope.core.answer import Columns, Figure
@@ -37,6 +40,7 @@ TITLES = {
     "dynamics_transfer": "Held-out pass@1 by family and group size of the training",
     "geometry_group_rank": "Rank of the rows A ψ of a group at R = 8 over training, eight seeds",
     "offpolicy_length": "Share of a completion's weight that a correction keeps, over its length",
+    "ustat_best_group": "Held-out pass@1 by group size at 256 rollouts a step",
     "ustat_gap": "Gap of the learned policy, ÷ that of the oracle baseline",
     "ustat_shrunk_training": "Held-out pass@1 on hard prompts at G = 4, by baseline",
     "ustat_universality_seeds": "Best group size over training, a line a seed",
@@ -244,6 +248,23 @@ def lags(folder: Path) -> Figure:
     return figure("dynamics_constant_lag", [even, points.mark_point(filled=True, size=40)], data)
 
 
+def best_group(folder: Path) -> Figure:
+    """Mean pass@1 over seeds of each group size over training, with its 95 % interval."""
+    values = np.array(json.loads((folder / "report.json").read_text())["pass@1"])  # seeds, checkpoints, groups
+    steps = [(k + 1) * STEPS // CHECKPOINTS for k in range(CHECKPOINTS)]
+    names = [f"G = {group}" for group in GROUP_SIZES]
+    rows = [
+        (step, name, *estimate(values[:, k, g].tolist()))
+        for g, name in enumerate(names) for k, step in enumerate(steps)
+    ]  # fmt: skip
+    lines = base.dataset("rows").encode(alt.X("step:Q").scale(zero=False), shades(names))
+    layers = [
+        lines.mark_rule(opacity=0.5).encode(alt.Y("low:Q"), alt.Y2("high")),
+        base.dotted_line(lines).encode(alt.Y("value:Q").axis(title="pass@1", format="~%").scale(zero=False)),
+    ]
+    return figure("ustat_best_group", layers, columns(rows, "step", "name", "value", "low", "high"))
+
+
 def universality(folder: Path) -> Figure:
     """G* by stage of the training, a line a seed."""
     found = json.loads((folder / "rows.json").read_text())
@@ -286,6 +307,7 @@ PICTURES: dict[str, Callable[[Path], Figure]] = {
     "dynamics_transfer": transfer,
     "geometry_group_rank": ranks,
     "offpolicy_length": length,
+    "ustat_best_group": best_group,
     "ustat_gap": gap,
     "ustat_shrunk_training": baselines,
     "ustat_universality_seeds": universality,
