@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from alike import alike
 
 from grposcope import aliases
 
@@ -147,4 +148,4 @@ def test_lint_is_a_package_and_a_function_of_a_file(tmp_path: Path) -> None:
     assert result[0].grade == "failing"
     config = read.read(tmp_path / "config.yaml")
     assert isinstance(config, Settings)
-    assert lint(config) == result
+    assert alike(lint(config), result)

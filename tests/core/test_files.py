@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from alike import alike
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,19 +33,9 @@ VALUES = st.recursive(
 )
 
 
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or (math.isnan(one) and math.isnan(other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
-
-
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
 def test_what_dumps_writes_is_read_back(content: dict[str, Any]) -> None:
-    assert same(finite_or_named(json_object(dumps(content), "here")), finite_or_named(content))
+    assert alike(finite_or_named(json_object(dumps(content), "here")), finite_or_named(content))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +44,7 @@ def test_what_dumps_writes_is_read_back(content: dict[str, Any]) -> None:
         (b'{"a": ', "log.jsonl, line 2: not valid JSON"),
         (b"[1]", "log.jsonl, line 2: a JSON list, not an object"),
         (b'{"a": "\xff"}', "log.jsonl, line 2: byte 8 is not UTF-8"),
-        (b'{"a":' * 9000 + b"1" + b"}" * 9000, "log.jsonl, line 2: not valid JSON"),
+        (b'{"a":' * 200_000 + b"1" + b"}" * 200_000, "log.jsonl, line 2: not valid JSON"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(tmp_path: Path, line: bytes, words: str) -> None:

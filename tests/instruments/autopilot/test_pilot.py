@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from alike import alike
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps
@@ -263,7 +264,7 @@ def test_a_pilot_survives_json_at_any_step() -> None:
     whole = fly(-1)
     assert whole
     for cut in (1, 2, 20, 36, 37, 38, 39, 40, 41, 45, 50):
-        assert fly(cut) == whole
+        assert alike(fly(cut), whole)
 
 
 @pytest.mark.slow
