@@ -31,6 +31,7 @@ def test_promised_names_complete(package: str) -> None:
     assert set(grposcope.__all__) <= set(dir(grposcope))
 
 
+@pytest.mark.slow
 def test_a_module_that_completes_is_there_without_an_import_of_its_own() -> None:
     code = "import grposcope; grposcope.geometry.spectrum.ranks, grposcope.training.config, grposcope.ustat.mse"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

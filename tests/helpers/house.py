@@ -90,17 +90,18 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def branches(node: ast.AST) -> int:
     """Branches of a function, without those of the functions and classes defined in it."""
-    count = 0
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    count, below = 0, list(ast.iter_child_nodes(node))
+    while below:
+        child = below.pop()
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
-        if isinstance(child, ast.If | ast.IfExp | ast.For | ast.While | ast.ExceptHandler | ast.match_case):
+        if isinstance(child, (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.match_case)):
             count += 1
         elif isinstance(child, ast.comprehension):
             count += len(child.ifs)
         elif isinstance(child, ast.BoolOp):
             count += len(child.values) - 1
-        count += branches(child)
+        below += ast.iter_child_nodes(child)
     return count
 
 

@@ -46,6 +46,7 @@ def test_a_group_that_is_too_large_moves_towards_the_best() -> None:
     assert moves.SAVES < low < move.saving < high
 
 
+@pytest.mark.slow
 def test_the_saving_is_the_quotient_of_the_errors() -> None:
     files = pool(group=32, differing=2.0)
     move, pooled = decided(files, 32), together(files).pooled

@@ -219,6 +219,7 @@ def part(folder: Path, to: Path, number: int) -> None:
     (to / "probe.json").write_text(json.dumps({"format": 1, "model": "tiny", "prompts": 8, "group": 6}))
 
 
+@pytest.mark.slow
 def test_a_drift_over_the_probes_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Gradients ten times as large in the later half: that half is pooled alone."""
     run = make_run(tmp_path, [{"step": 1, "rewards": [0, 1, 1, 0]}])
@@ -259,6 +260,7 @@ def test_the_recipe_that_is_trained_comes_first(tmp_path: Path, capsys: pytest.C
     assert call(capsys, tmp_path / "probe", "--recipe", "rloo")[0].startswith("Best G = ")
 
 
+@pytest.mark.slow
 def test_several_probes_are_told_apart(tmp_path: Path) -> None:
     """A row of each in every table, and a probe that cannot tell beside one that can."""
     runs = []

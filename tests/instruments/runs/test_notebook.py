@@ -73,6 +73,7 @@ def test_a_run_without_anything_and_a_probe_have_a_card(tmp_path: Path) -> None:
     assert "stable rank" in Parts(notebook.card(probe)).text
 
 
+@pytest.mark.slow
 def test_the_extension_tells_ipython_of_runs(run: Run) -> None:
     """In a process of its own, as in a notebook."""
     pytest.importorskip("IPython")

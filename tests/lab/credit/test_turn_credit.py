@@ -56,6 +56,7 @@ def by_source(text: str) -> Table:
     return rule
 
 
+@pytest.mark.slow
 def test_fair_rules_have_the_gradient_as_their_mean() -> None:
     for rule in turns.FAIR:
         np.testing.assert_allclose(

@@ -100,6 +100,7 @@ def test_a_run_in_which_nothing_moves_is_the_run_left_alone(
     assert not (Path(settings.out or "") / events.EVENTS).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [4, 8])
 def test_a_resumed_run_keeps_its_group_size(
     settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, killed: int
