@@ -26,13 +26,13 @@ def trusted(accuracy: Estimate) -> bool:
 
 
 def interval(accuracy: Estimate) -> tuple[float, float]:
-    """95 % interval of a mean over n problems of values in [0, 1]; NaN without problems."""
+    """95 % interval of a mean over n problems of values in [0, 1]; NaN without problems or for other values."""
     if not math.isfinite(accuracy.value) or not (accuracy.n or trusted(accuracy)):
         return math.nan, math.nan
     if trusted(accuracy):
         low, high = accuracy.interval(Z)
         return (max(low, 0.0), min(high, 1.0)) if 0 <= accuracy.value <= 1 else (low, high)
-    return wilson(accuracy.value, accuracy.n)
+    return wilson(accuracy.value, accuracy.n) if 0 <= accuracy.value <= 1 else (math.nan, math.nan)
 
 
 def shown_interval(accuracy: Estimate, shares: bool = True) -> str:
