@@ -59,8 +59,9 @@ def _below(folder: Path, hints: Hints, depth: int, left_out: list[UnlistedFile])
     except OSError as error:
         yield Found(folder, None, f"{folder} cannot be opened: {error.strerror}")
         return
-    is_run = detect.is_run_folder(folder) or detect.is_one_run(folder)
-    whole = is_run and (detect.is_one_run(folder) or not detect.is_logger_folder(folder))
+    is_one = detect.is_one_run(folder)
+    is_run = is_one or detect.is_run_folder(folder)
+    whole = is_one or (is_run and not detect.is_logger_folder(folder))
     logs = [] if whole else [one for path in entries if _may_be_a_log(path) for one in _in_file(path, hints, left_out)]
     if is_run and not logs:
         yield from _tried(folder, hints)

@@ -7,7 +7,7 @@ chance goes, since the rollouts may be some of each batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Run
 from grposcope.logs.columns import COMPUTED
 from grposcope.logs.formats.log_file import LogFile
@@ -53,6 +54,16 @@ def inner_folders(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(SKIPPED)]
+
+
+def only_place(folder: Path, places: Mapping[Path, Sequence[Rollout]]) -> tuple[Path, Sequence[Rollout]] | None:
+    """The one place below a folder that has rollouts, and these; None without. UserError where several have."""
+    with_rows = {place: rows for place, rows in places.items() if rows}
+    outer = [place for place in with_rows if not any(other in place.parents for other in with_rows)]
+    if len(outer) > 1:
+        names = ", ".join(place.name for place in outer[:5])
+        raise UserError(f"{folder}: rollouts lie in {len(outer)} folders ({names}); give one of them")
+    return (outer[0], with_rows[outer[0]]) if outer else None
 
 
 def with_rollouts_below(log: Run, folder: Path, hints: Hints) -> Run:

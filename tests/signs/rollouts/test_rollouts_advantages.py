@@ -215,3 +215,15 @@ def test_advantages_that_are_standardized_twice() -> None:
     told = _of_usual(again)
     assert (told.fault, told.present) == ("wrong divisor", True)
     assert "by another number in each step" in told.because
+    assert "divided by their standard deviation in the batch once more" in told.because
+
+    def scaled(rows: Rows) -> Rows:
+        """Each step by a number that has nothing to do with its spread."""
+        for row in rows:
+            row["advantage"] *= 1.5 + 0.5 * row["step"]
+        return rows
+
+    told = _of_usual(scaled)
+    assert (told.fault, told.present) == ("scaled by a factor", True)
+    assert "by another number in each step" in told.because
+    assert "once" not in told.because + told.remedy

@@ -68,16 +68,13 @@ def run(arguments: argparse.Namespace) -> int:
         return _read(place, arguments)
 
 
-def _rows_below(place: Path) -> tuple[Rollout, ...]:
+def _rows_below(place: Path) -> Sequence[Rollout]:
     """The rollouts in the one folder below a run's that has some. UserError where several have."""
     from grposcope.logs import read_rollouts
-    from grposcope.logs.rollouts_beside import inner_folders
+    from grposcope.logs.rollouts_beside import inner_folders, only_place
 
-    places = {inner: rows for inner in inner_folders(place) if (rows := read_rollouts.rollouts(inner).rows)}
-    if len(places) > 1:
-        names = ", ".join(inner.name for inner in places)
-        raise UserError(f"{place}: rollouts lie in {len(places)} folders ({names}); give one of them")
-    return next(iter(places.values()), ())
+    found = only_place(place, {inner: read_rollouts.rollouts(inner).rows for inner in inner_folders(place)})
+    return () if found is None else found[1]
 
 
 def _read(place: Path, arguments: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ from grposcope.logs.hints import Hints
 from grposcope.logs.native import rollouts as recorded
 from grposcope.logs.rollout_columns import with_groups
 from grposcope.logs.rollout_rows import row_of
-from grposcope.logs.rollouts_beside import inner_folders
+from grposcope.logs.rollouts_beside import inner_folders, only_place
 from grposcope.logs.trainers import prime_rl_exports, rollout_files, rollout_lines, trl_completions
 from grposcope.signs.rollouts import pipeline_settings as settings
 from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
@@ -136,15 +136,8 @@ def _run_below(path: Path, hints: Hints) -> tuple[Run | None, str, Path]:
 
 def _rows_below(path: Path, home: Path, run: Run | None) -> tuple[Path, tuple[Rollout, ...]]:
     """The rollouts of the one folder below a place that has some. UserError where several have."""
-    with_rows = [(folder, rows) for folder in _folders_below(path) if (rows := _any_rows(folder, run).rows)]
-    places = [folder for folder, _ in with_rows]
-    with_rows = [folder for folder in with_rows if not any(other in folder[0].parents for other in places)]
-    if len(with_rows) > 1:
-        raise UserError(
-            f"{path}: rollouts lie in {len(with_rows)} folders ({', '.join(folder.name for folder, _ in with_rows[:5])}"
-            "); give one of them"
-        )
-    return with_rows[0] if with_rows else (home, ())
+    found = only_place(path, {folder: _any_rows(folder, run).rows for folder in _folders_below(path)})
+    return (home, ()) if found is None else (found[0], tuple(found[1]))
 
 
 def of_rows(

@@ -48,7 +48,7 @@ EFFECTS: Mapping[str, str] = {
     "again": "Every step is scaled by a number of its own, the larger the fewer of its groups differ.",
     "baseline": "The gradient is biased, or noisier than with the stated settings.",
     "weights": "The policy is trained on a different reward from that of the settings.",
-    "factor": "Every step is scaled by this number.",
+    "factor": "Every step is longer or shorter by that number.",
     "shifted in the batch": "Rollouts get the reward of their neighbour: the gradient is noise.",
     "shifted among siblings": "Rollouts get the reward of a sibling: the gradient is noise.",
     "shuffled in the group": "Rollouts get the reward of a sibling: the gradient of these groups is noise.",
@@ -274,20 +274,20 @@ def _explanation(
     if not shares or max(shares.values()) < 0.5:
         return None
     name = max(shares, key=lambda fault: round(shares[fault], 6))
-    if name == "factor" and (said := _of_every_step(recipe, wrong)):
-        return "again", said
-    return name, words[name]
+    return (_of_every_step(recipe, wrong) if name == "factor" else None) or (name, words[name])
 
 
-def _of_every_step(recipe: AdvantageRecipe, wrong: Sequence[TrainedBatch]) -> str:
-    """That every step has a factor of its own, in words; empty where they are one, or not known of a step."""
+def _of_every_step(recipe: AdvantageRecipe, wrong: Sequence[TrainedBatch]) -> tuple[str, str] | None:
+    """(fault, in words) where every step has a factor of its own; None where they are one, or not known of a step."""
     factors = [factor for batch in wrong if (factor := wrong_advantages.factor(recipe, batch)) is not None]
     if len(factors) < len(wrong) or max(factors) < (1 + SAME) * min(factors):
-        return ""
-    return (
-        f"are {min(factors):.4g} to {max(factors):.4g} times as large, by another number in each step, as where they "
-        "are divided by their standard deviation in the batch once more"
-    )
+        return None
+    said = f"are {min(factors):.4g} to {max(factors):.4g} times as large, by another number in each step"
+    expected = [batch.under(recipe)[0] for batch in wrong]
+    left = [[factor * made.std(ddof=ddof) for factor, made in zip(factors, expected, strict=True)] for ddof in (0, 1)]
+    if not any(np.ptp(spreads) < SAME and abs(spreads[0] - 1) < SAME for spreads in left):
+        return "factor", said
+    return "again", f"{said}: they are divided by their standard deviation in the batch once more"
 
 
 def _parallel(values: Floats, other: Floats | None) -> bool:
