@@ -372,6 +372,14 @@ FAILURES: Mapping[str, Failure] = {
         },
         ("trained", "reward"),
     ),
+    "coarse weights": Failure(
+        lambda rng: {
+            "weights_moved": np.clip(around(0.02, 0.002, rng), 0, 1),
+            "reward": around(0.3, 0.025, rng),
+            "heldout": 0.3 + 0 * U,
+        },
+        ("weights_moved", "reward"),
+    ),
     "correction drops most": Failure(
         lambda rng: {"importance/masked_sequences": np.clip(around(0.65, 0.03, rng), 0, 1)},
         ("importance/masked_sequences", "reward"),

@@ -25,10 +25,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from geometry_trajectory import Trajectory
 
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.gradient import probe
-from grposcope.instruments.gradient.trajectory import Trajectory
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import advantages, recipes
 from grposcope.lab.policies import Policy

@@ -71,3 +71,38 @@ def test_a_gradient_norm_that_is_not_logged_is_not_needed_where_groups_differ() 
     assert "the gradient norm, which is not logged" in finding.because
     assert not without(dead_fraction=np.ones(N))
     assert not without(kl=np.full(N, 1e-5))
+
+
+def moved(share: np.ndarray, **columns: np.ndarray) -> dict[str, Finding]:
+    """What is said of a flat run whose rows have the share of weights that a step changed."""
+    run: Run = made.run({**made.healthy(), "reward": flat(), "weights_moved": share, **columns})
+    return {finding.fault: finding for finding in diagnose(run)}
+
+
+def test_weights_that_no_step_changes_are_told_with_the_step() -> None:
+    finding = moved(np.r_[np.ones(N - 12), np.zeros(12)])[UPDATE]
+    assert finding.present
+    assert finding.since is not None
+    assert finding.since.step == N - 12 + 1
+    assert f"in the last 12 steps, since step {N - 11}" in finding.because
+    assert moved(np.zeros(N))[UPDATE].since is None
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{}, {"lr": np.r_[np.full(N - 12, 1e-4), np.zeros(12)]}],
+    ids=["some steps change them", "a rate of 0"],
+)  # fmt: skip
+def test_a_few_steps_that_change_nothing_are_none(columns: dict[str, np.ndarray]) -> None:
+    still = np.ones(N)
+    still[[3, 7, 50]] = 0
+    if columns:
+        still[-12:] = 0
+    assert moved(still, **columns)[UPDATE].status == "excluded"
+
+
+def test_steps_that_move_few_weights_are_rounded_away() -> None:
+    assert moved(np.full(N, 0.02))["coarse weights"].present
+    assert "2%" in moved(np.full(N, 0.02))["coarse weights"].because
+    assert not moved(np.full(N, 0.98))["coarse weights"].present
+    assert not moved(np.r_[np.full(N // 2, 0.02), np.full(N - N // 2, 0.9)])["coarse weights"].present

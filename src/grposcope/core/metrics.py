@@ -55,6 +55,8 @@ _TABLE = (
     Metric("clip_low", "Clipped from below", "share", "share of tokens clipped at the lower bound of the ratio"),
     Metric("clip_high", "Clipped from above", "share", "share of tokens clipped at the upper bound of the ratio"),
     Metric("lr", "Learning rate", "", "learning rate of the step"),
+    Metric("weights_moved", "Weights that moved", "share",
+           "share of up to 8,192 weights with a gradient, taken evenly, that the optimiser step changed at all"),
     Metric("rollouts_trained", "Rollouts trained on", "rollouts",
            "rollouts that took part in the update; those with no weight on any token are left out"),
     Metric("tokens", "Tokens", "tokens", "completion tokens of the batch"),

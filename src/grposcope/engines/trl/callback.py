@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ from grposcope.engines.trl import versions
 from grposcope.engines.trl.lines import RecordLines
 from grposcope.engines.trl.processes import anywhere, say
 from grposcope.instruments.diagnosis.verdict import present_faults, verdict
+from grposcope.lab.train.moved_weights import MovedWeights
 from grposcope.logs import RunWriter
 from grposcope.logs.native import reader
 from grposcope.logs.tail import Pace
@@ -47,6 +49,9 @@ from grposcope.watch.wording import alarm_alert, alarm_line
 
 PROBED = ("save", "end")
 """Moments at which the gradient can be probed."""
+
+STEPPED_ELSEWHERE = ("DeepSpeed", "Megatron")
+"""Beginnings of the names of optimisers whose step was made before they are asked for one."""
 
 LINE = 1000
 """Largest number of characters of a verdict or an alarm on the terminal."""
@@ -114,6 +119,8 @@ class GRPOscopeCallback(TrainerCallback):
         self._closing: dict[str, Any] = {}
         self._odd: set[str] = set()
         self._urgent = False
+        self._before: MovedWeights | None = None
+        self._moved: list[float] = []
 
     @property
     def record_folder(self) -> Path | None:
@@ -163,10 +170,27 @@ class GRPOscopeCallback(TrainerCallback):
             return
         if self._row and self._row["step"] != step:
             self._flush(args, state)
+        if self._moved:
+            logs = {**logs, "weights_moved": statistics.fmean(self._moved)}
+            self._moved = []
         self._row = {**self._row, **logs, "step": step}
         odd = not_finite_in(logs)
         self._urgent |= bool(odd - self._odd)
         self._odd |= odd
+
+    @_harmless
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Keep some of the weights as they are before a step of the optimiser."""
+        steps_here = not type(more.get("optimizer")).__name__.startswith(STEPPED_ELSEWHERE)
+        model = more.get("model")
+        self._before = MovedWeights(model.parameters()) if model is not None and steps_here else None
+
+    @_harmless
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Take note of the share of these that the step changed."""
+        if self._before is not None:
+            self._moved.append(self._before.share())
+            self._before = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """End the training if something that `stop_on` names was flagged: in all processes at the same step."""

@@ -3,7 +3,8 @@
 What it is
     The trained weights themselves, not only the computation, are bfloat16, which has 8 significant bits.
 How it shows
-    The reward moves less than the learning rate would have it; a share of weights is bit for bit what it was.
+    The reward moves less than the learning rate would have it; of the weights that have a gradient a step leaves most
+    bit for bit what they were.
 What it does to the gradient
     The gradient is right; the step is lost where it is below half the distance to the next number of bfloat16, about
     1/256 of the weight.
@@ -18,10 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grposcope.core.fault import Fault, SettingsCheck
-from grposcope.core.finding import Finding, Grade, fact
+import numpy as np
+
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
+from grposcope.core.finding import Finding, Grade, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
+from grposcope.core.text import percent
 from grposcope.faults.known_task import Known
+from grposcope.maths.timeseries import level
+from grposcope.maths.timeseries.change import LATE
+from grposcope.signs.quantities import SHORT, Quantities
 from grposcope.signs.settings.names import LEARNING_RATE, key_of
 from grposcope.signs.settings.recipe import has_adapters
 from grposcope.signs.settings.verl import ACTOR
@@ -36,6 +43,10 @@ TINY = 1e-3
 """A size that about one weight in twenty-five is below, so that nearly all steps are rounded away."""
 
 
+FEW = 0.25
+"""Share of the weights with a gradient, below which a step changes few: in float32 one changes nearly all."""
+
+
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Weights in bfloat16 beside a learning rate that moves only small ones; steps of Adam are about the rate."""
     key = _half_precision(config)
@@ -48,6 +59,21 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         grade: Grade = "warning" if size < TINY else "note"
         yield fact(True, because, config.signs(key), grade=grade, brief="most steps are rounded away",
                    remedy="keep float32 weights, and compute in bfloat16")  # fmt: skip
+
+
+def check(quantities: Quantities) -> Finding:
+    """The late share of the weights with a gradient that a step changes, of steps that change any."""
+    moved = quantities.column("weights_moved")
+    if moved is None or len(moved) < SHORT:
+        return cannot_tell("the log does not say which share of the weights a step changes")
+    late = moved.values[level.rows(len(moved), LATE)]
+    share = float(np.median(late[late > 0])) if (late > 0).any() else 1.0
+    evidence = (Sign("late share of weights that move", share, limit=f"few below {FEW:g}", column=moved.name),)
+    said = f"a step changes {percent(share)} of the weights that have a gradient"
+    if share >= FEW:
+        return fact(False, said, evidence)
+    because = f"{said}, in the middle over late steps: for the others it is below the precision in which they are kept"
+    return fact(True, because, evidence, brief=f"{said}; the rest are rounded back")
 
 
 def _half_precision(config: Settings) -> str:
@@ -67,6 +93,15 @@ FAULT = Fault(
     name="coarse weights",
     rank=5.7,
     remedy="keep float32 weights, and compute in bfloat16",
+    effect="most of each step is lost",
+    log=LogTest(
+        "coarse weights",
+        check,
+        needs=(),
+        where_logged=True,
+        statistic="late share of the weights with a gradient that a step changes, of steps that change any",
+        threshold=f"{FEW:g}, a fact",
+    ),
     settings=SettingsCheck(
         "coarse weights",
         settings,

@@ -6,8 +6,9 @@ What it is
     trained ones, weights loaded anew before each batch. Or the reference is renewed at every step, so that the KL
     says nothing.
 How it shows
-    The KL to the start is exactly 0 in every row, while the gradient norm and the learning rate are not, and the reward
-    stays where it was. Any change of the weights would leave a KL of more than 0.
+    None of the weights that a trainer compares before and after a step has changed, although they have a gradient. Or
+    the KL to the start is exactly 0 in every row, while the gradient norm and the learning rate are not, and the reward
+    stays where it was: any change of the weights would leave a KL of more than 0.
 What it does to the gradient
     Nothing: it is taken, and thrown away.
 What to do
@@ -27,7 +28,8 @@ from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, fact
 from grposcope.core.run import Floats
 from grposcope.signs import run_outcome
-from grposcope.signs.quantities import LEAST, Quantities
+from grposcope.signs.lasting_state import begins
+from grposcope.signs.quantities import LEAST, SHORT, Quantities
 
 MOST = 0.5
 """Share of the rows that have a gradient, at least."""
@@ -54,6 +56,30 @@ def _equal(quantities: Quantities) -> bool:
 
 
 def check(quantities: Quantities) -> Finding:
+    """Weights that steps leave as they were, where they are compared; else what the KL says of them."""
+    moved = quantities.column("weights_moved")
+    if moved is None or len(moved) < SHORT:
+        return _by_kl(quantities)
+    rate = quantities.column("lr")
+    idle = () if rate is None else rate.steps[rate.values == 0]
+    still = (moved.values == 0) & ~np.isin(moved.steps, idle)
+    first = 0 if still.all() else begins(still)
+    count = int(still.sum()) if first is None else len(still) - first
+    key = quantities.key(moved.name)
+    evidence = (Sign(f"rows with {moved.name} of 0", float(count), column=moved.name),)
+    if first is None:
+        return fact(False, f"{key} is above 0 in {len(still) - count} of {len(still)} rows", evidence)
+    where = f"all {count} {moved.rows}" if not first else f"the last {count} {moved.rows}"
+    onset = int(moved.steps[first]) if first else None
+    since = f", since step {onset:,}" if first else ""
+    because = (
+        f"{key} is 0 in {where}{since}: these weights have a gradient, and steps leave them bit for bit as they were"
+    )
+    brief = f"no step changes the weights{since}"
+    return fact(True, because, evidence, onset, brief=brief, explains=("no learning", "low learning rate"))
+
+
+def _by_kl(quantities: Quantities) -> Finding:
     """A KL of exactly 0 in every row beside a gradient and a learning rate, with no gain of the reward."""
     kl, norm = quantities.require("kl", LEAST), quantities.get("grad_norm", LEAST)
     if norm is None and (kl.values.any() or quantities.is_idle_kl(kl)):
@@ -99,8 +125,9 @@ FAULT = Fault(
         check,
         needs=("kl", "grad_norm"),
         where_logged=True,
-        statistic="KL to the start beside the gradient norm, the learning rate and what became of the reward",
-        threshold=f"0 in all of at least {LEAST} rows, with a gradient in {MOST:g} of them, or norms not logged, and "
-        "no gain: a fact",
+        statistic="share of the weights that a step changes; else the KL to the start beside the gradient norm, the "
+        "learning rate and what became of the reward",
+        threshold=f"a share of 0 in all rows, or in the last {SHORT} or more; or a KL of 0 in all of at least {LEAST} "
+        f"rows, with a gradient in {MOST:g} of them, or norms not logged, and no gain: facts",
     ),
 )

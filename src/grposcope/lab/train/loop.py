@@ -203,7 +203,10 @@ class _Session:
             row = _row(step, lr, batch, done, time.perf_counter() - started, fresh)
             of_sampler = staleness(batch.rollouts, step)
             critic = self.train_critic(step, batch, prompts, fresh)
-            self.log(row, {**of_batch, **of_loss, **of_sampler, **geometry, **critic, **of_turns(batch.rollouts)})
+            moved = {"weights_moved": done.moved}
+            self.log(
+                row, {**moved, **of_batch, **of_loss, **of_sampler, **geometry, **critic, **of_turns(batch.rollouts)}
+            )
             self.stop_if_diverged(step, done)
             if self.evaluation_due(step):
                 self.evaluate_or_leave(step)

@@ -17,6 +17,7 @@ from grposcope.lab.objectives import Objective, divergences, reductions
 from grposcope.lab.objectives.objective import row_weights
 from grposcope.lab.rollout_batch import RolloutBatch, rows_of_groups
 from grposcope.lab.sampling.accumulate import Term, accumulate
+from grposcope.lab.train.moved_weights import MovedWeights
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Update:
     ratios are to. clip_low, clip_high: shares of tokens held by the clip. trained: rollouts that took
     part, in the `rows` of what was given, (trained,), with the log-probabilities `logp` (trained, T) that the loss was
     taken at and the `weights` (trained, T) = ∂L/∂log π that the backward pass began from. kl and kl_old are
-    means over the tokens of those, the clip shares over all tokens.
+    means over the tokens of those, the clip shares over all tokens. moved: share of the sampled weights that the step
+    changed (`moved_weights`).
     """
 
     loss: float
@@ -38,6 +40,7 @@ class Update:
     clip_low: float
     clip_high: float
     trained: int
+    moved: float = math.nan
     rows: Tensor | None = None
     logp: Tensor | None = None
     weights: Tensor | None = None
@@ -109,7 +112,7 @@ def update(
 
     term = Term(weigh, bonus)
     logp, entropy = accumulate(model, rollouts, rows, temperature, micro_batch, term)
-    norm = _step(model, optimizer, clip_grad)
+    norm, moved = _step(model, optimizer, clip_grad)
     logp, old, taken, credit, _, reference = part = given(rows, logp)
     loss = float(objective.partial_loss(*part)) - (0.0 if bonus is None else float((bonus[rows] * entropy).sum()))
     low, high = objective.surrogate.held(objective.ratio(logp, old, taken), credit)
@@ -122,14 +125,18 @@ def update(
         clip_low=float((low & taken).sum()) / all_tokens,
         clip_high=float((high & taken).sum()) / all_tokens,
         trained=len(rows),
+        moved=moved,
         rows=rows,
         logp=logp,
         weights=taken_weights[rows],
     )
 
 
-def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, clip_grad: float) -> float:
-    """Clip, step and free the gradient; returns the norm before clipping. A gradient not finite is not applied."""
+def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, clip_grad: float) -> tuple[float, float]:
+    """Clip, step and free the gradient; returns the norm before clipping, and the share of weights that moved.
+
+    A gradient that is not finite is not applied.
+    """
     parameters = [p for p in model.parameters() if p.requires_grad]
     for parameter in parameters:
         if parameter.grad is None:  # nothing to learn from, but the momentum still moves the weights
@@ -138,7 +145,8 @@ def _step(model: PreTrainedModel, optimizer: torch.optim.Optimizer, clip_grad: f
     norm = torch.nn.utils.get_total_norm(gradients)
     if clip_grad and norm > clip_grad:
         torch.nn.utils.clip_grads_with_norm_(parameters, clip_grad, norm)
+    before = MovedWeights(parameters)
     if norm.isfinite():
         optimizer.step()
     optimizer.zero_grad()  # so that the next batch is sampled without its memory
-    return float(norm)
+    return float(norm), before.share()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from geometry_trajectory import Trajectory
 
 from grposcope.instruments.gradient import spectrum
-from grposcope.instruments.gradient.trajectory import Trajectory
 
 
 def gradients(steps: int, seed: int = 0) -> list[dict[str, torch.Tensor]]:
