@@ -268,6 +268,11 @@ def growing(folder: Path, to: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
+def as_number(value: Any) -> float | None:
+    """The number that a value of a record's row is, NaN and infinities, which are written as text, among them."""
+    return float(value) if isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity") else None
+
+
 def replay(folder: Path, speed: float) -> tuple[list[Told], float]:
     """The alarms of a recorded training whose steps take `speed` seconds; and seconds of looks per step from row 200
     on, NaN where there are fewer rows."""
@@ -309,7 +314,7 @@ def replay(folder: Path, speed: float) -> tuple[list[Told], float]:
                 alarms = live.LiveAlarms(to, [Receiver()], 0, lambda line: None)
             rows += 1
             before = clock.now()
-            alarms.step({name: float(value) for name, value in row.items() if isinstance(value, int | float)})
+            alarms.step({name: number for name, value in row.items() if (number := as_number(value)) is not None})
             looked.append(clock.now() - before)
             clock.added += speed
     return told, float(np.mean(looked[200:])) if len(looked) > 200 else float("nan")
@@ -357,7 +362,8 @@ def table(results: Sequence[Alarmed]) -> list[str]:
     for name, gradual in (("gross", False), ("gradual", True)):
         delays = [[STEPS if one.right is None else one.right for one in results
                    if one.speed == speed and one.fault.gradual == gradual] for speed in SPEEDS]  # fmt: skip
-        lines.append(f"| median delay, {name} | {' | '.join(f'{statistics.median(rows):g}' for rows in delays)} |")
+        middle = [f"{statistics.median(rows):g}" if rows else "–" for rows in delays]
+        lines.append(f"| median delay, {name} | {' | '.join(middle)} |")
     repeats = [sum(one.repeats for one in results if one.speed == speed) for speed in SPEEDS]
     return [*lines, f"| lines that were told again | {' | '.join(map(str, repeats))} |", ""]
 

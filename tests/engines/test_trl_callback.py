@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from places import ROOT, TESTS
 
 from engines import tiny_trl
@@ -493,6 +494,28 @@ def test_any_supported_trl_is_recorded(tmp_path: Path) -> None:
     for name in ("reward", "loss", "grad_norm"):
         assert run.table[name].tolist() == [row[name] for row in rows]
     assert read(tmp_path).table["step"].tolist() == [1, 2, 3, 4]
+    moved = run.table["weights_moved"]
+    assert (moved[np.isfinite(moved)] > 0.9).all()
+    assert np.isfinite(moved).any()
+
+
+@pytest.mark.parametrize(("name", "share"), [("AcceleratedOptimizer", 1.0), ("DeepSpeedOptimizerWrapper", None)])
+def test_the_share_of_weights_that_moved(tmp_path: Path, name: str, share: float | None) -> None:
+    """A wrapper of DeepSpeed is asked for a step that its engine has made before."""
+    model = torch.nn.Linear(4, 4)
+    model(torch.ones(2, 4)).sum().backward()
+    inner = torch.optim.SGD(model.parameters(), 0.1)
+    more = {"model": model, "optimizer": type(name, (), {})()}
+    play = Play(GRPOscopeCallback(), tmp_path)
+    play.event("train_begin")
+    play.event("pre_optimizer_step", **more)
+    inner.step()
+    play.event("optimizer_step", **more)
+    play.state.global_step = 1
+    play.event("log", logs=logged(1))
+    play.event("train_end")
+    (row,) = lines(tmp_path / "grposcope" / "steps.jsonl")
+    assert row.get("weights_moved") == share
 
 
 def check(folder: Path, history: list[dict[str, Any]], count: int) -> None:
