@@ -172,6 +172,10 @@ def facts(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
 
 
 def explains(cause: Finding, effect: Finding) -> bool:
-    """Whether a fault that is present is the cause of another: it says so, and it begins no later, or with the run."""
-    later = cause.since is None or (effect.since is not None and cause.since.first <= effect.since.last)
-    return cause.present and effect.fault in cause.explains and later
+    """Whether a fault that is present is the cause of another: it says so, and it begins no later, or with the run, or
+    before what was measured without a first step."""
+    if cause.since is None or effect.since is None:
+        in_time = cause.since is None or effect.basis != "fact"
+    else:
+        in_time = cause.since.first <= effect.since.last
+    return cause.present and effect.fault in cause.explains and in_time

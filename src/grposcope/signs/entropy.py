@@ -6,12 +6,12 @@ import math
 from functools import partial
 
 from grposcope.core.fault import LogTest
-from grposcope.core.finding import Finding, Grade, Status, cannot_tell, measured
+from grposcope.core.finding import Finding, Grade, Interval, Status, at, cannot_tell, measured
 from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import harmonic_mean
 from grposcope.signs import onset, run_outcome
-from grposcope.signs.parts_of_the_loss import loss_as_multiple
+from grposcope.signs.parts_of_the_loss import changed_multiple, loss_as_multiple
 from grposcope.signs.quantities import SHORT, Quantities
 from grposcope.signs.tests import early_level, late_level
 
@@ -37,6 +37,11 @@ BONUS = 0.05
 SHOWN = 0.01
 """p-value below which the entropy has exploded, whatever the loss is made of."""
 
+FOLLOWS = (
+    "kl blow-up", "gradient explosion", "reward decline", "held-out decline", "length", "starved", "gibberish",
+)  # fmt: skip
+"""Faults that follow where the bonus drives the policy away."""
+
 LESS_BONUS = "lower the entropy bonus to 0.01 or less, or leave it out"
 """What to do where it is the bonus that raises the entropy."""
 
@@ -59,9 +64,13 @@ def check(quantities: Quantities) -> Finding:
     brief = quantities.went(entropy.name, early[0], late[0])
     if (bonus := _bonus(quantities)) and high >= SHOWN:
         p = entropy.logs.change(EARLY, LATE).p_up
-        why = f"{bonus}; {because}, and the reward does not rise"
-        grades: tuple[Grade, Grade] | None = ("note", "warning")
-        return measured(p, why, evidence, "entropy explosion", brief=brief, grades=grades, remedy=LESS_BONUS)
+        clause, since = bonus
+        why = f"{clause}; {because}, and the reward does not rise"
+        falls = run_outcome.of_run(quantities.run).direction == "down"
+        grades: tuple[Grade, Grade] | None = ("note", "failing" if falls else "warning")
+        evidence = (evidence[0], late_level(entropy.name, *late, ""))
+        return measured(p, why, evidence, "entropy explosion", brief=brief, grades=grades, remedy=LESS_BONUS,
+                        since=since, explains=FOLLOWS)  # fmt: skip
     if high < low:
         evidence = (evidence[0], late_level(entropy.name, *late, f"exploded above {EXPLODED:g} × early"))
         gains = run_outcome.of_run(quantities.run).direction == "up"
@@ -79,14 +88,22 @@ def check(quantities: Quantities) -> Finding:
     return measured(p, because, evidence, status=near, grades=grades, brief=brief, begins=begins, past=past)
 
 
-def _bonus(quantities: Quantities) -> str:
-    """That the loss is mostly an entropy bonus of BONUS or more beside a reward that does not rise, as a clause; empty
-    where it is not."""
-    found = loss_as_multiple(quantities, "entropy")
-    if found is None or -found.coefficient < BONUS or run_outcome.of_run(quantities.run).direction == "up":
-        return ""
-    loss, of = quantities.key(found.loss), quantities.key(found.of)
-    return f"{loss} is {number(found.coefficient)} × {of} in {found.rows} rows, so that the bonus is nearly all of it"
+def _bonus(quantities: Quantities) -> tuple[str, Interval | None] | None:
+    """That the loss is mostly an entropy bonus of BONUS or more beside a reward that does not rise, as a clause, and
+    since when, where it was none before; None where it is not."""
+    if run_outcome.of_run(quantities.run).direction == "up":
+        return None
+    changed = changed_multiple(quantities, "entropy", BONUS, sign=-1)
+    if changed is not None:
+        step, coefficient = changed
+        said = f"{quantities.key('loss')} is {number(coefficient)} × {quantities.key('entropy')} since step {step:,}"
+        return f"{said}, so that the bonus is nearly all of it", at(step)
+    always = loss_as_multiple(quantities, "entropy")
+    if always is None or -always.coefficient < BONUS:
+        return None
+    loss, of = quantities.key(always.loss), quantities.key(always.of)
+    said = f"{loss} is {number(always.coefficient)} × {of} in {always.rows} rows"
+    return f"{said}, so that the bonus is nearly all of it", None
 
 
 TEST = LogTest(

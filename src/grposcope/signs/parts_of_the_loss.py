@@ -30,26 +30,25 @@ class Multiple:
     rows: int
 
 
-def changed_multiple(quantities: Quantities, quantity: str, least: float) -> tuple[int, float] | None:
+def changed_multiple(quantities: Quantities, quantity: str, least: float, sign: int = 1) -> tuple[int, float] | None:
     """The step since which the loss is another multiple of a quantity, of `least` or more, and that multiple, where
-    it was a smaller one before; None where it was not, or where rows do not agree."""
+    it was at most half as large before; None where it was not, or where rows do not agree. sign: −1 for a multiple
+    below 0, of −least or less."""
     loss, distance = quantities.column("loss"), quantities.get(quantity, LEAST)
     if loss is None or distance is None:
         return None
     steps, a, b = np.intersect1d(loss.steps, distance.steps, return_indices=True)
     y, x = loss.values[a], distance.values[b]
     steps, y, x = steps[x > 0], y[x > 0], x[x > 0]
-    ratios = y / x
+    ratios = sign * y / x
     first = begins(ratios >= least)
     if first is None:
         return None
     ratio = float(np.median(ratios[first:]))
-    if (
-        float(np.median(np.abs(ratios[first:] - ratio))) > ALIKE * ratio
-        or np.median(np.abs(ratios[:first])) > least / 2
-    ):
+    spread = float(np.median(np.abs(ratios[first:] - ratio)))
+    if spread > ALIKE * ratio or np.median(np.maximum(ratios[:first], 0)) > ratio / 2:
         return None
-    return int(steps[first]), ratio
+    return int(steps[first]), sign * ratio
 
 
 def loss_as_multiple(quantities: Quantities, quantity: str) -> Multiple | None:

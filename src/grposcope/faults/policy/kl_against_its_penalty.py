@@ -5,7 +5,7 @@ What it is
     overwritten, multiplied by a coefficient that is not the one of the settings.
 How it shows
     The log of the KL rises along one straight line from the first steps on, over many e-folds, as only a feedback does;
-    or the loss is the KL times a number below 0;
+    or the loss is the KL times a number below 0, in all rows or from one on;
     or the penalty, coefficient × KL, is larger than rewards differ, and the KL goes on growing as before.
 What it does to the gradient
     With the wrong sign the term drives the policy away; without a gradient the setting has no effect, however large.
@@ -33,11 +33,14 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import number
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs.mismatch import straight
-from grposcope.signs.parts_of_the_loss import loss_as_multiple
+from grposcope.signs.parts_of_the_loss import changed_multiple, loss_as_multiple
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 
 COEFFICIENT = re.compile(r"(.*[_./])?(kl_loss_coef|kl_coef|init_kl_coef|kl_beta|kl_ctl)")
 """Columns of coefficients of a KL term."""
+
+SMALLEST = 1e-4
+"""Coefficient of a KL term, at least, that is read off the loss."""
 
 EFOLDS, ON_A_LINE = 6.0, 0.97
 """e-folds of the KL, and the share of the variance of its log that one straight line explains, of a feedback."""
@@ -90,19 +93,22 @@ def check(quantities: Quantities) -> Finding:
 
 
 def _subtracted(quantities: Quantities, kl: MetricSeries) -> Finding | None:
-    """That the loss is the KL times a number below 0: the term has the wrong sign; None where it is not."""
-    multiple = loss_as_multiple(quantities, "kl")
-    if multiple is None or multiple.coefficient >= 0:
+    """That the loss is the KL times a number below 0, in all rows or since one: the term has the wrong sign; None where
+    it is not."""
+    multiple, turned = loss_as_multiple(quantities, "kl"), changed_multiple(quantities, "kl", SMALLEST, sign=-1)
+    away = "the KL term is subtracted from the loss, so that every step leads away from the start"
+    if turned is not None:
+        onset, coefficient = turned
+        brief = f"{quantities.key('loss')} is {number(coefficient)} × {quantities.key(kl.name)} since step {onset:,}"
+        because, rows = f"{brief}: {away}", "last rows"
+    elif multiple is not None and multiple.coefficient < 0:
+        onset, coefficient = None, multiple.coefficient
+        brief = f"{quantities.key(multiple.loss)} is {number(coefficient)} × {quantities.key(multiple.of)}"
+        because, rows = f"{brief} in the {multiple.rows} rows that have a KL: {away}", "median row"
+    else:
         return None
-    evidence = (
-        Sign("loss over KL, median row", multiple.coefficient, limit="above 0 for a penalty", column=multiple.loss),
-    )
-    brief = f"{quantities.key(multiple.loss)} is {number(multiple.coefficient)} × {quantities.key(multiple.of)}"
-    because = (
-        f"{brief} in the {multiple.rows} rows that have a KL: the KL term is subtracted from the loss, so that every "
-        "step leads away from the start"
-    )
-    return fact(True, because, evidence, explains=FOLLOWS, brief=brief, remedy=CHECK)
+    evidence = (Sign(f"loss over KL, {rows}", coefficient, limit="above 0 for a penalty", column="loss"),)
+    return fact(True, because, evidence, onset, explains=FOLLOWS, brief=brief, remedy=CHECK)
 
 
 def _found(because: str, quantities: Quantities, kl: MetricSeries, evidence: tuple[Sign, ...]) -> Finding:
