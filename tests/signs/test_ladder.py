@@ -147,6 +147,16 @@ def test_clipped_ratios_show_that_weights_move() -> None:
     assert rung("weights", run({**without("kl"), "clip_fraction": 0 * U})).answer == "cannot tell"
 
 
+def test_weights_that_are_compared_show_that_they_move() -> None:
+    seen = rung("weights", run({**without("kl"), "weights_moved": np.full(120, 0.97)}))
+    assert (seen.answer, seen.because) == (
+        "yes",
+        "the step in the middle changes 97% of the weights that have a gradient",
+    )
+    still = rung("weights", run({**without("kl"), "weights_moved": np.r_[np.ones(40), np.zeros(80)]}))
+    assert still.answer != "yes"
+
+
 def test_a_few_steps_do_not_show_that_the_policy_stands_still() -> None:
     short = {name: column[:40] for name, column in flat(kl=1e-5).items()}
     assert rung("weights", run(short)).answer == "cannot tell"

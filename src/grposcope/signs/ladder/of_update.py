@@ -9,7 +9,7 @@ import numpy as np
 
 from grposcope.core.finding import Finding
 from grposcope.core.run import Run
-from grposcope.core.text import number
+from grposcope.core.text import number, percent
 from grposcope.logs.columns import flat
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs.ladder.rung import Rung, blamed, of_fault, to_log
@@ -78,10 +78,14 @@ def _gradient_unseen(quantities: Quantities) -> Rung:
 
 
 def weights(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
-    """Whether the KL to the start shows that the policy moved; without one, whether ratios were clipped."""
+    """Whether the KL to the start shows that the policy moved; without one, whether steps change weights, or ratios were
+    clipped."""
     if cause := blamed(findings, ("low learning rate", "update not applied")):
         return of_fault(*WEIGHTS, cause)
-    kl = distance(quantities)
+    kl, compared = distance(quantities), quantities.get("weights_moved", SHORT)
+    if (kl is None or quantities.is_idle_kl(kl)) and compared is not None and np.median(compared.values) > 0:
+        share = percent(float(np.median(compared.values)))
+        return Rung(*WEIGHTS, "yes", f"the step in the middle changes {share} of the weights that have a gradient")
     if kl is not None and quantities.is_idle_kl(kl):
         because = f"{quantities.key(kl.name)} is exactly 0 in every row: it is not computed, or no weight moves"
         return Rung(*WEIGHTS, "cannot tell", because, do=CHECK_WEIGHTS)
