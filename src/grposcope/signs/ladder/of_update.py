@@ -78,8 +78,8 @@ def _gradient_unseen(quantities: Quantities) -> Rung:
 
 
 def weights(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
-    """Whether the KL to the start shows that the policy moved; without one, whether steps change weights, or ratios were
-    clipped."""
+    """Whether the KL to the start shows that the policy moved; without one, whether steps change weights, or ratios
+    were clipped."""
     if cause := blamed(findings, ("low learning rate", "update not applied")):
         return of_fault(*WEIGHTS, cause)
     kl, compared = distance(quantities), quantities.get("weights_moved", SHORT)
