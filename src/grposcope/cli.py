@@ -24,7 +24,7 @@ if os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE") == "PASSIVE":
 os.environ.setdefault("MKL_DISABLE_FAST_MM", "1")
 
 from grposcope import __version__, instruments
-from grposcope.commands import generic, known, listing
+from grposcope.commands import config_file, generic, known, listing
 from grposcope.commands.flags import FlagParser
 from grposcope.commands.output import silence
 from grposcope.core.deferred_imports import deferred
@@ -101,17 +101,26 @@ def _declare(commands: Any, declared: Command, instrument: Instrument | None) ->
             run=lambda arguments: generic.run(arguments, instrument),
             instrument=instrument, check_flags=None, parser=command,
         )  # fmt: skip
+    config_file.add_flag(command)
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
     """The flags, checked as far as their command can without the packages that take seconds to import."""
     with deferred(*SLOW):
-        arguments, unknown = parser(words[:1]).parse_known_args(words)
+        top = parser(words[:1])
+        arguments, unknown = top.parse_known_args(_with_file(words, top))
         if unknown:
             arguments.parser.refuse(unknown)
         if arguments.check_flags is not None:
             arguments.check_flags(arguments)
     return arguments
+
+
+def _with_file(words: Sequence[str], top: FlagParser) -> Sequence[str]:
+    """The words, with those of the file that --config names."""
+    commands = next(action.choices for action in top._actions if isinstance(action, argparse._SubParsersAction))
+    command = commands.get(words[0]) if words else None
+    return words if command is None else config_file.expanded(words, command)
 
 
 def _complete() -> int:

@@ -45,11 +45,6 @@ def settings_checks() -> tuple[SettingsCheck, ...]:
     return _distinct(fault.settings for fault in faults().values())
 
 
-def seen_in_logs() -> tuple[str, ...]:
-    """Names of the faults that a log may show."""
-    return tuple(name for name, fault in faults().items() if fault.log is not None)
-
-
 def seen_in_runs() -> tuple[str, ...]:
     """Names of the faults that a log, or the texts that are recorded beside it, may show: what `diagnose` names."""
     return tuple(name for name, fault in faults().items() if fault.log is not None or texts.PROOF in fault.rollouts)

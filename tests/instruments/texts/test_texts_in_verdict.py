@@ -67,7 +67,8 @@ def test_mixed_languages_are_worse_where_they_are_paid(
 
 
 def test_what_diagnose_names_is_what_logs_and_texts_show() -> None:
-    assert {*catalogue.seen_in_runs()} == {*catalogue.seen_in_logs(), *exploits.FAULTS}
+    of_logs = [name for name, fault in catalogue.faults().items() if fault.log is not None]
+    assert {*catalogue.seen_in_runs()} == {*of_logs, *exploits.FAULTS}
 
 
 @pytest.mark.slow
