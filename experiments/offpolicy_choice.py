@@ -120,7 +120,10 @@ class Enumerated:
             name: np.einsum("pg,pgd->pd", advantages / GROUP, vectors[at[:, None], drawn])
             for name, vectors in self.vectors.items()
         }
-        products = {name: error.from_estimates(one, estimates[FULL.name]) for name, one in estimates.items()}
+        full = estimates[FULL.name]
+        products = {
+            name: error.GradientProducts(own @ own.T, own @ full.T, full @ full.T) for name, own in estimates.items()
+        }
         seen = {name: USED[name].beyond(ratios) or name == FULL.name for name in products}
         mean_weight = float(np.exp(ratios.sequence).mean())
         found = {name: error.measure(one, k, seen[name], mean_weight) for name, one in products.items()}

@@ -101,7 +101,7 @@ def _declare(commands: Any, declared: Command, instrument: Instrument | None) ->
             run=lambda arguments: generic.run(arguments, instrument),
             instrument=instrument, check_flags=None, parser=command,
         )  # fmt: skip
-    config_file.add_flag(command)
+    command.add_file_flag()
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:

@@ -9,7 +9,8 @@ import pytest
 
 from grposcope import cli
 from grposcope.commands import known
-from grposcope.commands.config_file import FLAG, expanded
+from grposcope.commands.config_file import expanded
+from grposcope.commands.flags import FILE_FLAG
 from grposcope.core.errors import UserError
 
 OWN = ("diagnose", "verify")
@@ -20,7 +21,7 @@ def written(tmp_path: Path, text: str, *given: str, command: str = "train") -> l
     """The words of a command with a file of this text, as they are written."""
     file = tmp_path / "flags.yaml"
     file.write_text(text)
-    return [command, FLAG, str(file), *given]
+    return [command, FILE_FLAG, str(file), *given]
 
 
 def words(tmp_path: Path, text: str) -> list[str]:
@@ -78,5 +79,5 @@ def test_every_command_has_it(command: str) -> None:
     top = cli.parser([command])
     action = next(a for a in top._actions if a.dest == "command")
     parser = action.choices[command]  # type: ignore[index]
-    assert parser._option_string_actions[FLAG].dest == "config_file"
+    assert parser._option_string_actions[FILE_FLAG].dest == "config_file"
     assert expanded([command], parser) == [command]

@@ -13,36 +13,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grposcope.commands.flags import FlagParser, likely
+from grposcope.commands.flags import FILE_FLAG, FlagParser, likely
 from grposcope.core import yaml_files
 from grposcope.core.errors import UserError
-
-FLAG = "--config"
 
 OF_ITS_RUN = ("out", "resume")
 """Settings of a record that another run does not take over."""
 
 
-def add_flag(command: FlagParser) -> None:
-    """Declare the flag, where the command has none of this name."""
-    if FLAG not in command._option_string_actions:
-        command.add_argument(
-            FLAG, dest="config_file", metavar="FILE",
-            help="a YAML or JSON file with a flag per key, or the config.json of a record; flags given here win over it",
-        )  # fmt: skip
-
-
 def expanded(words: Sequence[str], command: FlagParser) -> list[str]:
     """The words of a command, its name first, with those that its file says before the others; UserError, with file
     and line, for what is none of its flags."""
-    action = command._option_string_actions.get(FLAG)
+    action = command._option_string_actions.get(FILE_FLAG)
     if action is None or action.dest != "config_file":
         return list(words)
-    others = [option for option in command._option_string_actions if option != FLAG]
+    others = [option for option in command._option_string_actions if option != FILE_FLAG]
 
     def names_file(word: str) -> bool:
         name = word.partition("=")[0]
-        return name.startswith("--c") and FLAG.startswith(name) and not any(o.startswith(name) for o in others)
+        return name.startswith("--c") and FILE_FLAG.startswith(name) and not any(o.startswith(name) for o in others)
 
     files = [
         word.partition("=")[2] or following for word, following in zip(words, [*words[1:], ""], strict=True)
@@ -70,7 +59,7 @@ def _flag_words(key: str, value: Any, command: FlagParser, where: str) -> list[s
     """The words of a key; none for a value of null, and for a switch that is off."""
     flag = f"--{key.replace('_', '-')}"
     action = command._option_string_actions.get(flag)
-    if action is None or flag == FLAG:
+    if action is None or flag == FILE_FLAG:
         options = [option for option in command._option_string_actions if option.startswith("--")]
         raise UserError(f"{where}: {key} is no flag of {command.prog}{likely(flag, options)}")
     if value is None:

@@ -34,6 +34,10 @@ threads = whole(0, 4096)
 """A number of CPU threads, 0 for all cores."""
 
 
+FILE_FLAG = "--config"
+"""The flag that names a file of flags (`config_file`)."""
+
+
 class FlagParser(argparse.ArgumentParser):
     """An argument parser whose `--help` shows the `common` flags where there are such, and `--help-all` shows all."""
 
@@ -41,6 +45,14 @@ class FlagParser(argparse.ArgumentParser):
         super().__init__(*arguments, **named)
         self.common: tuple[str, ...] = ()
         self.add_argument("--help-all", action=_HelpAll, help=argparse.SUPPRESS)
+
+    def add_file_flag(self) -> None:
+        """Declare FILE_FLAG, unless the command has one of this name for something else."""
+        if FILE_FLAG not in self._option_string_actions:
+            self.add_argument(
+                FILE_FLAG, dest="config_file", metavar="FILE",
+                help="a YAML or JSON file with a flag per key, or the config.json of a record; other flags win over it",
+            )  # fmt: skip
 
     def print_help(self, file: Any = None) -> None:
         """Print the help: of a command with many flags the common ones; `format_help` has all."""

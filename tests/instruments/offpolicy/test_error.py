@@ -8,6 +8,7 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
+from gradient_products import from_estimates
 from numpy.typing import NDArray
 from scipy.stats import ncx2
 
@@ -41,7 +42,7 @@ def test_bias_and_variance_are_unbiased_by_listing_every_batch(name: str) -> Non
     bias2 = variance = total = 0.0
     for batch in itertools.product(range(len(chances)), repeat=3):
         chance = float(np.prod(chances[list(batch)]))
-        found = error.measure(error.from_estimates(own[list(batch)], full[list(batch)]), 0.0)
+        found = error.measure(from_estimates(own[list(batch)], full[list(batch)]), 0.0)
         bias2, variance, total = (
             bias2 + chance * found.bias2.value, variance + chance * found.variance.value, total + chance
         )  # fmt: skip
@@ -71,7 +72,7 @@ def test_sequence_corrections_need_only_the_gram_matrix() -> None:
     advantages = error.leave_one_out(world.rewards[at[:, None], drawn])
     for name in ("none", "sequence_cap:2", "sequence_rejection:0.5,2"):
         own, full = (picked(world, one, at, drawn, advantages) for one in (BY_NAME[name], FULL))
-        due = error.from_estimates(own, full)
+        due = from_estimates(own, full)
         ratios = Ratios.of(logs(world, at, drawn))
         first, weights = (one.coefficients(ratios)[ratios.starts] for one in (BY_NAME[name], FULL))
         found = error.from_gram(scores @ scores.T, first, weights, advantages)
@@ -88,7 +89,7 @@ def test_variance_is_the_formula_of_the_u_statistic() -> None:
     flat = vectors.reshape(prompts * group, -1)
     due = moments.from_gram(flat @ flat.T, rewards)
     estimates = np.einsum("pg,pgd->pd", error.leave_one_out(rewards) / group, vectors)
-    found = error.measure(error.from_estimates(estimates, estimates), 0.0)
+    found = error.measure(from_estimates(estimates, estimates), 0.0)
     whole = due.prompt_variance.value + due.sigma1.value / group + due.delta.value / (group * (group - 1))
     assert found.variance.value == exact(whole / prompts)
 
@@ -133,7 +134,7 @@ def batch(
         own = picked(world, BY_NAME[name], at, drawn, advantages)
         beyond = BY_NAME[name].beyond(ratios)
         mean_weight = float(np.exp(ratios.sequence).mean())
-        found[name] = error.measure(error.from_estimates(own, full), k, beyond, mean_weight)
+        found[name] = error.measure(from_estimates(own, full), k, beyond, mean_weight)
     return found, k
 
 
@@ -190,7 +191,7 @@ def test_pooled_batches_say_what_their_mean_says() -> None:
     batches = []
     for _ in range(3):
         full = rng.normal(size=(20, 6)) + 1
-        batches.append(error.from_estimates(full + 0.3 * rng.normal(size=full.shape) + 0.1, full))
+        batches.append(from_estimates(full + 0.3 * rng.normal(size=full.shape) + 0.1, full))
     whole = error.measure(error.pooled(batches), 0.1)
     each = [error.measure(one, 0.1) for one in batches]
     assert whole.bias2.value == pytest.approx(np.mean([one.bias2.value for one in each]))
@@ -199,7 +200,7 @@ def test_pooled_batches_say_what_their_mean_says() -> None:
     assert len(whole.costs) == 60
     assert min(one.need.value for one in each) < whole.need.value < max(one.need.value for one in each)
     with pytest.raises(UserError, match="different sizes"):
-        error.pooled([*batches, error.from_estimates(full[:5], full[:5])])
+        error.pooled([*batches, from_estimates(full[:5], full[:5])])
 
 
 def test_pooled_intervals_of_bias_cover() -> None:
@@ -222,7 +223,7 @@ def _products(
     at, drawn = world.draw(rng, prompts, group)
     advantages = error.leave_one_out(world.rewards[at[:, None], drawn])
     full = picked(world, FULL, at, drawn, advantages)
-    return {name: error.from_estimates(picked(world, BY_NAME[name], at, drawn, advantages), full) for name in names}
+    return {name: from_estimates(picked(world, BY_NAME[name], at, drawn, advantages), full) for name in names}
 
 
 def exact_bias2(world: World, correction: Correction) -> float:
@@ -235,13 +236,13 @@ def test_a_bias_is_told_and_none_is_not() -> None:
     full = rng.normal(size=(64, 20))
     noise = 0.5 * rng.normal(size=(64, 20))
     shift = np.full(20, 0.2)
-    assert error.measure(error.from_estimates(full + noise + shift, full), 0.2).told
-    assert not error.measure(error.from_estimates(full + noise, full), 0.2).told
+    assert error.measure(from_estimates(full + noise + shift, full), 0.2).told
+    assert not error.measure(from_estimates(full + noise, full), 0.2).told
 
 
 def test_heavy_tails_and_unseen_bounds_are_refused() -> None:
     rng = np.random.default_rng(6)
-    products = error.from_estimates(rng.normal(size=(20, 5)) + 1, rng.normal(size=(20, 5)) + 1)
+    products = from_estimates(rng.normal(size=(20, 5)) + 1, rng.normal(size=(20, 5)) + 1)
     heavy, heavier = error.measure(products, 0.6), error.measure(products, 0.8)
     assert math.isfinite(heavy.bias2.value)
     assert "0.60" in heavy.bias2.flag
@@ -257,7 +258,7 @@ def test_heavy_tails_and_unseen_bounds_are_refused() -> None:
 @pytest.mark.parametrize(("mean_weight", "given"), [(0.89, False), (0.91, True), (1.09, True), (1.11, False)])
 def test_no_interval_where_the_mean_weight_is_not_1(mean_weight: float, given: bool) -> None:
     rng = np.random.default_rng(6)
-    products = error.from_estimates(rng.normal(size=(20, 5)) + 1, rng.normal(size=(20, 5)))
+    products = from_estimates(rng.normal(size=(20, 5)) + 1, rng.normal(size=(20, 5)))
     found = error.measure(products, 0.1, mean_weight=mean_weight)
     assert math.isfinite(found.interval[1]) == found.told == given
     assert math.isfinite(found.bias2.value)
@@ -268,9 +269,9 @@ def test_dropping_everything_is_never_chosen() -> None:
     rng = np.random.default_rng(7)
     full = rng.normal(size=(64, 10)) + 0.5
     errors = {
-        "none": error.measure(error.from_estimates(full, full), 0.1),
-        "tiny": error.measure(error.from_estimates(1e-3 * full, full), 0.1),
-        "nothing": error.measure(error.from_estimates(0 * full, full), 0.1),
+        "none": error.measure(from_estimates(full, full), 0.1),
+        "tiny": error.measure(from_estimates(1e-3 * full, full), 0.1),
+        "nothing": error.measure(from_estimates(0 * full, full), 0.1),
     }
     assert errors["tiny"].need.value == pytest.approx(errors["none"].need.value)
     assert math.isnan(errors["nothing"].need.value)
@@ -282,8 +283,8 @@ def test_the_better_correction_is_chosen_and_doubt_is_said() -> None:
     full = rng.normal(size=(200, 10)) + 0.5
     noisy = full + 3 * rng.normal(size=full.shape)
     errors = {
-        "none": error.measure(error.from_estimates(noisy, full), 0.1),
-        "good": error.measure(error.from_estimates(full, full), 0.1),
+        "none": error.measure(from_estimates(noisy, full), 0.1),
+        "good": error.measure(from_estimates(full, full), 0.1),
     }
     found = error.choose(errors, 0.1)
     assert found.name == "good"
@@ -292,9 +293,9 @@ def test_the_better_correction_is_chosen_and_doubt_is_said() -> None:
     assert turned.name == "none"
     assert "k̂" in error.choose(errors, 0.6).reason
     assert "k̂" in error.choose(errors, math.nan).reason
-    few = {name: error.measure(error.from_estimates(full[:5], full[:5]), 0.1) for name in errors}
+    few = {name: error.measure(from_estimates(full[:5], full[:5]), 0.1) for name in errors}
     assert "5 prompts" in error.choose(few, 0.1).reason
-    lost = error.measure(error.from_estimates(-full, full), 0.1)
+    lost = error.measure(from_estimates(-full, full), 0.1)
     assert "differ from 0" in error.choose({"none": lost}, 0.1).reason
 
 
@@ -319,8 +320,8 @@ def test_none_is_not_recommended_where_another_may_be_much_better() -> None:
     full = rng.normal(size=(12, 10)) + 0.5
     noisy = full + 2 * rng.normal(size=full.shape)
     errors = {
-        "none": error.measure(error.from_estimates(noisy, full), 0.1),
-        "other": error.measure(error.from_estimates(full + 2 * rng.normal(size=full.shape), full), 0.1),
+        "none": error.measure(from_estimates(noisy, full), 0.1),
+        "other": error.measure(from_estimates(full + 2 * rng.normal(size=full.shape), full), 0.1),
     }
     assert not error.choose(errors, 0.1).name
     assert "less than their errors" in error.choose(errors, 0.1).reason

@@ -10,6 +10,7 @@ import pytest
 import torch
 from geometry_models import batch as rollouts
 from geometry_models import build, logprobs
+from gradient_products import from_estimates
 from numpy.typing import NDArray
 
 from grposcope.core.errors import UserError
@@ -60,7 +61,7 @@ def test_products_are_those_of_autograd_token_by_token(family: str, spread: floa
     found = estimates.measure(model, batch, ratios, ALL)
     full = prompts(FULL)
     for one in ALL:
-        due = error.from_estimates(prompts(one), full)
+        due = from_estimates(prompts(one), full)
         scale = np.abs(due.full).max()
         for name in ("own", "cross", "full"):
             assert getattr(found.products[one.name], name) == pytest.approx(getattr(due, name), abs=digits * scale)

@@ -92,11 +92,6 @@ def pooled(products: Sequence[GradientProducts]) -> GradientProducts:
     return GradientProducts(own, cross, full, sum(product.batches for product in products))
 
 
-def from_estimates(corrected: Floats, full: Floats) -> GradientProducts:
-    """Products of the prompts' estimates under a correction and under full weights, both (P, D)."""
-    return GradientProducts(corrected @ corrected.T, corrected @ full.T, full @ full.T)
-
-
 def from_differences(difference: Floats, along: Floats, full: Floats) -> GradientProducts:
     """Products from ⟨d(x), d(y)⟩, ⟨d(x), ĝ_full(y)⟩ and ⟨ĝ_full(x), ĝ_full(y)⟩, (P, P) each."""
     return GradientProducts(difference + along + along.T + full, along + full, full)
