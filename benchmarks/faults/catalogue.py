@@ -122,9 +122,9 @@ def _sampled_with(**changes: Any) -> Injection:
     """Our sampler has other settings than those stated."""
 
     def make(world: World, inner: Any) -> Any:
-        def sample(model: Any, ids: Any, mask: Any, group: Any, sampling: Any, *given: Any) -> Any:
+        def sample(model: Any, prompts: Any, group: Any, sampling: Any, *given: Any) -> Any:
             used = replace(sampling, **changes) if world.faulty else sampling
-            return inner(model, ids, mask, group, used, *given)
+            return inner(model, prompts, group, used, *given)
 
         return sample
 
@@ -134,8 +134,8 @@ def _sampled_with(**changes: Any) -> Injection:
 def _equal_seeds(world: World, inner: Any) -> Any:
     """Two ranks draw half of each group, with the same seed."""
 
-    def sample(model: Any, ids: Any, mask: Any, group: Any, sampling: Any, *given: Any) -> Any:
-        done = inner(model, ids, mask, group, sampling, *given)
+    def sample(model: Any, prompts: Any, group: Any, sampling: Any, *given: Any) -> Any:
+        done = inner(model, prompts, group, sampling, *given)
         if not world.faulty:
             return done
         rows = torch.arange(len(done.tokens))

@@ -117,8 +117,8 @@ def sampled(**changes: Any) -> Callable[[int], Injection]:
     """The sampler has other settings; it returns the log-probabilities by its own."""
 
     def make(world: World, inner: Any) -> Any:
-        def sample(model: Any, ids: Any, mask: Any, group: Any, sampling: Any, *given: Any) -> Any:
-            return inner(model, ids, mask, group, replace(sampling, **changes), *given)
+        def sample(model: Any, prompts: Any, group: Any, sampling: Any, *given: Any) -> Any:
+            return inner(model, prompts, group, replace(sampling, **changes), *given)
 
         return sample
 

@@ -151,10 +151,11 @@ def _rounded(world: World, model: Any) -> Any:
 def _other_prompt(world: World, inner: Any) -> Any:
     """The sampler is given each prompt with its last token but one changed to its first."""
 
-    def sample(model: Any, ids: Any, *given: Any, **more: Any) -> Any:
+    def sample(model: Any, prompts: Any, *given: Any, **more: Any) -> Any:
+        ids, mask = prompts
         changed = ids.clone()
         changed[:, -2] = ids[:, -5]
-        return inner(model, changed, *given, **more)
+        return inner(model, (changed, mask), *given, **more)
 
     return sample
 
@@ -162,8 +163,8 @@ def _other_prompt(world: World, inner: Any) -> Any:
 def _hotter(world: World, inner: Any) -> Any:
     """The sampler draws at T = 1.6 and returns its own log-probabilities."""
 
-    def sample(model: Any, ids: Any, mask: Any, group: Any, sampling: Any, *given: Any) -> Any:
-        return inner(model, ids, mask, group, replace(sampling, temperature=1.6), *given)
+    def sample(model: Any, prompts: Any, group: Any, sampling: Any, *given: Any) -> Any:
+        return inner(model, prompts, group, replace(sampling, temperature=1.6), *given)
 
     return sample
 

@@ -32,7 +32,7 @@ from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.parts_of_the_loss import changed_multiple, loss_as_multiple
-from grposcope.signs.quantities import LEAST, Quantities
+from grposcope.signs.quantities import LEAST, SHORT, Quantities
 from grposcope.signs.settings.names import by_our_names
 
 STRONG = 1.0
@@ -51,10 +51,11 @@ def check(quantities: Quantities) -> Finding:
     if (changed := changed_multiple(quantities, "kl", STRONG)) is not None:
         step, ratio = changed
         key, now = quantities.key(kl.name), float(np.median(kl.values[kl.steps >= step]))
-        if now <= NEAR:
+        before = float(np.median(kl.values[kl.steps < step][-SHORT:]))
+        if now <= max(NEAR, before):
             because = (
                 f"since step {step:,} the loss is {number(ratio)} × {key}, where 0.001 to 0.04 is usual, and {key} is "
-                f"{number(now)} nats: the penalty draws the policy back to its start"
+                f"{number(now)} nats, {number(before)} before: the penalty draws the policy back to its start"
             )
             return fact(True, because, (Sign("coefficient of the KL", ratio),), step,
                         brief=f"KL coefficient {number(ratio)} since step {step:,}",
