@@ -59,6 +59,51 @@ def test_it_is_dated_and_a_fact_within_ten_rows(fault: str) -> None:
     assert finding(base(), fault) is None
 
 
+def test_a_kl_term_that_turns_its_sign_is_dated() -> None:
+    """The loss is 0.1 × the KL, and from row 46 on −0.1 × it; one taken off from the start has no first step."""
+    table = base()
+    table["loss"] = 0.1 * table["kl"]
+    assert finding(table, "kl against its penalty") is None
+    table["loss"][45:] *= -1
+    seen = finding(table, "kl against its penalty")
+    assert seen is not None
+    assert (seen.basis, seen.onset) == ("fact", 46)
+    assert "-0.1 × kl since step 46" in seen.because
+    table["loss"] = -0.1 * table["kl"]
+    always = finding(table, "kl against its penalty")
+    assert always is not None
+    assert always.onset is None
+
+
+def test_an_entropy_bonus_that_comes_into_force_explains_the_kl() -> None:
+    """The loss is −0.3 × the entropy from step 31 on; entropy and KL grow, and the reward falls."""
+    table, grows = base(120), np.clip((np.arange(120) - 30) / 90, 0, 1)
+    table["entropy"] *= 1 + 1.5 * grows
+    table["kl"] *= 1 + 60 * grows
+    table["reward"] -= 0.2 * grows
+    table["loss"][30:] = -0.3 * table["entropy"][30:]
+    seen = finding(table, "entropy explosion")
+    assert seen is not None
+    assert seen.onset == 31
+    assert "-0.3 × entropy since step 31" in seen.because
+    assert [one.fault for one in diagnose(made.run(table)) if one.present][0] == "entropy explosion"
+    table["loss"] = base(120)["loss"]
+    assert finding(table, "entropy explosion") is None
+
+
+def test_a_penalty_that_draws_a_policy_back_from_afar_outweighs_too() -> None:
+    """The KL falls from 0.07 to 0.03 when its coefficient rises to 20: more than 0.02, and less than before."""
+    table = base()
+    table["kl"] = np.where(np.arange(60) < 45, 7.0, 3.0) * table["kl"]
+    table["loss"][45:] = 20 * table["kl"][45:]
+    seen = finding(table, "kl penalty outweighs the reward")
+    assert seen is not None
+    assert seen.onset == 46
+    table["kl"][45:] *= 4
+    table["loss"][45:] *= 4
+    assert finding(table, "kl penalty outweighs the reward") is None
+
+
 def test_all_rewards_at_the_top_from_one_row_to_the_next_are_no_success() -> None:
     assert finding(changed(45, **CASES["constant reward"]), "constant reward").grade == "failing"  # type: ignore
     table = base()

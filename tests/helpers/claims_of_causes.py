@@ -200,11 +200,13 @@ def clipped_rows(raw: RawLog, match: re.Match[str]) -> str:
 
 
 def multiple(raw: RawLog, match: re.Match[str]) -> str:
-    """ "LOSS is V × KEY (in N rows)": the median of the ratios, and in how many rows the other is above 0."""
+    """ "LOSS is V × KEY (in N rows, since step S)": the median of the ratios, and in how many rows the other is above
+    0."""
     said = match.groupdict()
     loss = dict(raw.finite(raw.names["loss"]))
     other = dict(raw.finite(key_of(raw, said["x"]) if said.get("x") else raw.names["kl"]))
-    ratios = [loss[step] / value for step, value in other.items() if value > 0 and step in loss]
+    since = int((said.get("since") or "0").replace(",", ""))
+    ratios = [loss[step] / value for step, value in other.items() if value > 0 and step in loss and step >= since]
     problem = any_of(said["v"], [statistics.median(ratios)], 3)
     if said.get("n"):
         problem = problem or any_of(said["n"], [len(ratios)], 9)
@@ -386,9 +388,10 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
     (rf"gradient norm with clipped tokens over that without: (?P<ratio>{V}) \(0\.5\)", clipped_rows),
     (
         rf"(?:the )?{NAME} is (?P<v>{V}) × (?P<x>{NAME})(?:, where 0\.001 to 0\.04 is usual)?"
-        rf"(?: in (?:the )?{N} rows)?",
+        rf"(?: in (?:the )?{N} rows)?(?: since step (?P<since>[\d,]+))?",
         multiple,
     ),
+    (rf"since step (?P<since>[\d,]+) the loss is (?P<v>{V}) × (?P<x>{NAME}), where 0\.001 to 0\.04 is usual", multiple),
     (rf"KL coefficient (?P<v>{V}), (?P<x>{NAME}) held at (?P<late>{V})", multiple),
     (rf"(?:coefficient of the KL|loss over KL, median row): (?P<v>{V})", multiple),
     (rf"(?P<name>{NAME}) stays at (?P<v>{V}) nats", late_level),
