@@ -86,7 +86,7 @@ def test_an_entropy_bonus_that_comes_into_force_explains_the_kl() -> None:
     assert seen is not None
     assert seen.onset == 31
     assert "-0.3 × entropy since step 31" in seen.because
-    assert [one.fault for one in diagnose(made.run(table)) if one.present][0] == "entropy explosion"
+    assert next(one.fault for one in diagnose(made.run(table)) if one.present) == "entropy explosion"
     table["loss"] = base(120)["loss"]
     assert finding(table, "entropy explosion") is None
 
