@@ -158,6 +158,27 @@ def _trl_old_weights(lag: Callable[[int], int], some: Callable[[str], bool] = la
     return _patch(_trl("_generate_single_turn"), make)
 
 
+def _trl_adapters_scaled(factor: float) -> Injection:
+    """TRL's sampler adds the adapters times a factor, as where α/r is read otherwise there."""
+
+    def make(world: World, inner: Any) -> Any:
+        def generate(self: Any, *given: Any, **more: Any) -> Any:
+            layers = [layer for layer in self.model.modules() if isinstance(getattr(layer, "scaling", None), dict)]
+            stated = [dict(layer.scaling) for layer in layers]
+            if world.faulty:
+                for layer in layers:
+                    layer.scaling.update({name: factor * value for name, value in layer.scaling.items()})
+            try:
+                return inner(self, *given, **more)
+            finally:
+                for layer, scaling in zip(layers, stated, strict=True):
+                    layer.scaling.update(scaling)
+
+        return generate
+
+    return _patch(_trl("_generate_single_turn"), make)
+
+
 def _trl_sampled_with(**changes: Any) -> Injection:
     def make(world: World, inner: Any) -> Any:
         def generate(self: Any, *given: Any, **more: Any) -> Any:
@@ -517,6 +538,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault("frozen sampler", "ours", _old_weights(lambda step: 1), WEIGHTS),
     Fault("half of the adapters", "trl", _trl_old_weights(lambda step: 1, _upper), WEIGHTS,
           {"lr": 1e-2}, LORA),
+    Fault("adapters doubled", "trl", _trl_adapters_scaled(2.0), WEIGHTS, {"lr": 1e-2}, LORA),
+    Fault("adapters halved", "trl", _trl_adapters_scaled(0.5), WEIGHTS, {"lr": 1e-2}, LORA),
     Fault("half of the weights", "ours", _old_weights(lambda step: 1, _upper), WEIGHTS),
     Fault("wrong temperature", "ours", _sampled_with(temperature=1.3), SAMPLING),
     Fault("wrong temperature", "trl", _trl_sampled_with(temperature=1.3), SAMPLING),

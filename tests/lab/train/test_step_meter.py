@@ -59,3 +59,19 @@ def test_what_is_in_force_is_held_to_what_is_stated(seen: OptimizerEvidence, fau
     said = verify_batch([], Stated(decay=0.0), optimizer=[seen])
     broken = [claim["findings"][0]["fault"] for claim in said.document["claims"] if claim["status"] == "broken"]
     assert broken == ([fault] if fault else [])
+
+
+def test_adapters_that_are_zero_before_their_first_step_tell_the_rate_alone() -> None:
+    """The second matrix of LoRA begins at 0, and the first has no gradient then."""
+    first, second = torch.nn.Parameter(torch.randn(64, 4)), torch.nn.Parameter(torch.zeros(4, 64))
+    optimizer = torch.optim.AdamW([first, second], lr=3e-3, weight_decay=0.1)
+    meter = StepMeter(optimizer, lambda: 3e-3)
+    (torch.randn(8, 64) @ first @ second).sum().backward()
+    optimizer.step()
+    assert meter.rate == pytest.approx(3e-3, rel=1e-3)
+    assert math.isnan(meter.decay)
+
+
+def test_weights_along_the_step_tell_nothing() -> None:
+    push = np.linspace(1.0, 2.0, 100)
+    assert all(map(math.isnan, fitted(-0.01 * push, push, 3 * push)))

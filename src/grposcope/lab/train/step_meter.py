@@ -75,11 +75,13 @@ def fitted(change: np.ndarray, push: np.ndarray, size: np.ndarray) -> tuple[floa
     if not change.any():
         return 0.0, NAN
     columns = np.stack([-push, -size], 1)
-    (rate, both), *_ = np.linalg.lstsq(columns, change, rcond=None)
+    (rate, both), _, rank, _ = np.linalg.lstsq(columns, change, rcond=None)
     rest = change - columns @ np.array([rate, both])
     if np.sqrt((rest**2).mean()) > RESIDUAL * np.sqrt((change**2).mean()) or rate <= 0:
         return NAN, NAN
-    inverse = np.linalg.inv(columns.T @ columns)
+    if rank < 2:  # weights that are all 0, as adapters before their first step, or all along the step
+        return (NAN, NAN) if size.any() else (float(rate), NAN)
+    inverse = np.linalg.pinv(columns.T @ columns)
     error = math.sqrt((rest**2).sum() / (len(rest) - 2) * inverse[1, 1]) / rate
     return float(rate), float(both / rate) if error < SURE else NAN
 
