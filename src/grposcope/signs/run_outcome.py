@@ -19,7 +19,7 @@ from grposcope.maths.timeseries.shares import sampling_variance
 from grposcope.signs import answers, onset, outcome_tests
 from grposcope.signs.heldout import ESTIMATED, UNNAMED, heldout_scores, score_rank
 from grposcope.signs.heldout import of_run as of_scores
-from grposcope.signs.outcome import Outcome
+from grposcope.signs.outcome import Outcome, State
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.signs.short_dip import short_dip
 from grposcope.signs.thresholds import CERTAIN, FEWEST, PROBLEMS, RISES, STILL
@@ -30,6 +30,9 @@ TWO = 2
 SLIDE = 0.15
 """Share of the run by which a fall has begun before its largest step, from which on it is a slide and not sudden."""
 
+_FIRST: tuple[State, ...] = ("lost", "down", "proxy", "hump", "up", "small", "stalled", "top", "level", "undecided")
+"""Whose outcome of several tasks is said: what is lost first, then what was gained."""
+
 OTHERS = 12
 """Held-out scores beside that of the outcome that are looked at for a fall, at most."""
 
@@ -39,8 +42,11 @@ def of_run(run: Run) -> Outcome:
     """What became of the run: by its held-out score, else by right answers on the rows of training, else by its reward.
 
     A held-out score that says little (near the top, level) gives way to a reward that fell. Where nothing has levels,
-    `missing` says what is not logged.
+    `missing` says what is not logged. Of tasks in turn it is that of the one that ends worst, or else that gained.
     """
+    if run.in_turn:
+        tasks = [replace(of_run(task), task=name) for name, task in run.scopes.items()]
+        return min(tasks, key=lambda outcome: _FIRST.index(outcome.state))
     quantities = Quantities(run)
     return _dated(_of_run(quantities), quantities)
 

@@ -81,7 +81,7 @@ class Learning:
 def of_run(run: Run) -> Learning:
     """What became of a recorded run, in words."""
     result = run_outcome.of_run(run)
-    evaluated, said = evaluations(run), clause(result, run_outcome.steps(run))
+    evaluated, said = evaluations(run), clause(result, run_outcome.steps(run.scopes.get(result.task, run)))
     sentence = f"{capitalised(said)}." if result.known else f"Cannot tell whether it learned: {said}."
     if result.direction == "up" and not result.heldout:
         limits = "its held-out evaluations cannot" if len(evaluated) > 1 else "only held-out evaluations would"
@@ -95,6 +95,7 @@ def clause(outcome: Outcome, steps: int) -> str:
         return outcome.missing or "the log has no reward and no held-out score"
     what = f"held-out {heldout.name(outcome.name)}" if outcome.heldout else "training reward"
     what = heldout.name(outcome.name) if outcome.by_answers else what
+    what += f" of {visible(outcome.task, 60)}" if outcome.task else ""
     top = outcome.before if outcome.direction == "down" else outcome.best  # as the first line has it
     levels = [level.value for level in (outcome.start, top, outcome.end)]
     shares = outcome.heldout and heldout.are_shares(levels)

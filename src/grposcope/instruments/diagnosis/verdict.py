@@ -101,7 +101,9 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
 
 def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     """The verdict on a run from its findings, in the order in which `diagnose` returns them."""
-    outcome, steps = run_outcome.of_run(run), run_outcome.steps(run)
+    outcome = run_outcome.of_run(run)
+    run = run.scopes.get(outcome.task, run)
+    steps = run_outcome.steps(run)
     flagged = [finding for finding in findings if finding.status == "present"]
     bad = [finding for finding in flagged if finding.grade != "note"]
     notes = tuple(_note(finding) for finding in flagged if finding.grade == "note")
