@@ -69,6 +69,8 @@ CLAIMS: Sequence[tuple[str, Check]] = (
         lambda raw, m: rules.zero_rows(raw, m) or rules.count(raw, "kl", m["k"]),
     ),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) in {K} of {N} {ROWS}", rules.not_finite),
+    (rf"(?P<name>{NAME}) is (?P<what>not finite|null) at step (?P<at>{STEP})", rules.lost_at),
+    (r"[Ii]n one row alone: (?P<all>.*)\.$", rules.in_one_row),
     (rf"rows in which (?P<name>{NAME}) is (?P<what>not finite|null): {K}", rules.not_finite),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) on {K} rows?\b", rules.not_finite),
     (
