@@ -70,6 +70,10 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     ),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) in {K} of {N} {ROWS}", rules.not_finite),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) at step (?P<at>{STEP})", rules.lost_at),
+    (
+        rf"(?P<name>{NAME}) fell from (?P<a>{V}) to (?P<b>{V}) on the {N} rows that have it",
+        rules.fell_on_few_rows,
+    ),
     (r"[Ii]n one row alone: (?P<all>.*)\.$", rules.in_one_row),
     (rf"rows in which (?P<name>{NAME}) is (?P<what>not finite|null): {K}", rules.not_finite),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) on {K} rows?\b", rules.not_finite),

@@ -149,6 +149,15 @@ def not_finite(raw: RawLog, match: re.Match[str]) -> str:
     return ""
 
 
+def fell_on_few_rows(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY fell from a to b on the N rows that have it": its first or best level, its last one, and its rows."""
+    key = key_of(raw, match["name"])
+    if key is None or len(raw.values(key)) != int(value_of(match["n"])):
+        return f"not {match['n']} rows of {match['name']}"
+    firsts = [raw.values(key)[0], *(top for top, _ in bests_of_score(raw, key))]
+    return any_of(match["a"], firsts, 2) or any_of(match["b"], lasts_of_score(raw, key), 2)
+
+
 def lost_at(raw: RawLog, match: re.Match[str]) -> str:
     """ "KEY is not finite at step N": there, and in no other row in which the reward is there."""
     key = key_of(raw, match["name"])

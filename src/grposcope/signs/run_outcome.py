@@ -10,6 +10,7 @@ import numpy as np
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.finding import Grade, Interval
+from grposcope.core.metrics import LOGGED, METRICS
 from grposcope.core.run import Evaluations, Run, once
 from grposcope.maths.intervals import Z, trusted, wilson
 from grposcope.maths.timeseries import level
@@ -32,6 +33,9 @@ SLIDE = 0.15
 
 _FIRST: tuple[State, ...] = ("lost", "down", "proxy", "hump", "up", "small", "stalled", "top", "level", "undecided")
 """Whose outcome of several tasks is said: what is lost first, then what was gained."""
+
+_SELDOM = 0.25
+"""Share of the rows of the reward that a column has at most, to be looked at as an evaluation is."""
 
 OTHERS = 12
 """Held-out scores beside that of the outcome that are looked at for a fall, at most."""
@@ -129,14 +133,34 @@ def of_score(quantities: Quantities, heldout: MetricSeries, variance: float, sta
 
 
 def other_falls(run: Run, outcome: Outcome) -> list[Outcome]:
-    """Held-out scores beside the one of the outcome that lost a quarter of their gain or level, in their order."""
+    """Held-out scores beside the one of the outcome that lost a quarter of their gain or level, in their order; then
+    the shares that few rows of training have, by name a score."""
     quantities = Quantities(run)
     names = [name for name in of_scores(run) if name != outcome.name][:OTHERS]
     evaluated = [(name, run.evaluations.of(name)) for name in names]
     series = [MetricSeries(name, rows.step[keep].astype(np.float64), rows.value[keep])
               for name, rows in evaluated if (keep := np.isfinite(rows.value)).sum() >= TWO]  # fmt: skip
     outcomes = [of_score(quantities, score, sampling_variance(score.values)) for score in series]
-    return [outcome for outcome in outcomes if outcome.state == "lost"]
+    outcomes += [_of_seldom(score) for score in _seldom(quantities) if score.name != outcome.name][:OTHERS]
+    return [fall for fall in outcomes if fall.state == "lost"]
+
+
+def _seldom(quantities: Quantities) -> list[MetricSeries]:
+    """The columns of training that are shares, by name a score, and are there in _SELDOM of the rows of the reward or
+    fewer, from TWO on."""
+    reward, run = _reward(quantities), quantities.run
+    names = [name for name in run.table if name not in {**METRICS, **LOGGED} and score_rank(name) is not None]
+    series = [column for name in names if (column := quantities.column(name)) is not None]
+    most = 0.0 if reward is None else _SELDOM * len(reward)
+    return [column for column in series if TWO <= len(column) <= most and answers.is_share(column)]
+
+
+def _of_seldom(score: MetricSeries) -> Outcome:
+    """What became of a share that few rows of training have, tested as evaluations are."""
+    few = len(score) < FEWEST
+    errors = _assumed(score.values, sampling_variance(score.values)) if few else np.full(len(score), np.nan)
+    outcome = outcome_tests.of_evaluations(score.steps, score.values, errors, (0.0, 1.0), STILL, score.name)
+    return replace(outcome, heldout=False)
 
 
 def of_answers(quantities: Quantities) -> Outcome | None:

@@ -142,12 +142,14 @@ def _held(what: str, start: str, end: str, over: str, sum_of_parts: bool) -> str
 
 
 def other_falls(run: Run, outcome: Outcome) -> tuple[str, ...]:
-    """A clause for every other held-out score that lost a quarter of what it had: from where to where."""
+    """A clause for every other score that lost a quarter of what it had: from where to where."""
     said = []
     for fall in run_outcome.other_falls(run, outcome):
         levels = (fall.before.value, fall.end.value)
         first, last = (heldout.shown(level, heldout.are_shares(levels)) for level in levels)
-        said.append(f"held-out {heldout.name(fall.name)} fell from {first} to {last}")
+        named = heldout.name(fall.name)
+        held_out = f"held-out {named} fell from {first} to {last}"
+        said.append(held_out if fall.heldout else f"{named} fell from {first} to {last} on the {fall.end.n} rows that have it")
     return tuple(said)
 
 
