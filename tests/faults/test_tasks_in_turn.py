@@ -1,13 +1,17 @@
 """A log whose rows are of several tasks in turn is judged by task, and is no course of its own."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from raw_log import read_raw
+from true_sentences import untrue
 
 from grposcope.core.run import Run
-from grposcope.instruments.diagnosis import diagnose
+from grposcope.instruments.diagnosis import answer, diagnose, screen
+from grposcope.instruments.diagnosis.command import MORE
 from grposcope.instruments.diagnosis.verdict import verdict
 from grposcope.logs import read
 
@@ -61,3 +65,20 @@ def test_tasks_at_one_level_and_rows_without_a_task_are_one_course(tmp_path: Pat
     unmarked = _run(tmp_path, 0.3 + 0 * SHARE, 0.7 + 0 * SHARE, TURNS["one by one"], key=None)
     assert not unmarked.in_turn
     assert verdict(unmarked, diagnose(unmarked)).word == "cannot tell"
+
+
+@pytest.mark.parametrize("turns", TURNS)
+def test_what_is_said_of_each_task_is_true_of_its_rows(tmp_path: Path, turns: str) -> None:
+    run = _run(tmp_path, np.where(SHARE < 0.6, 0.4, 0.1), 0.6 + 0.2 * SHARE, TURNS[turns])
+    findings = diagnose(run)
+    judged = verdict(run, findings)
+    shown = screen.text(run, judged, findings, answer.of_run(run, findings), MORE, 2000)
+    names = {"reward": "reward", "entropy": "entropy"}
+    files = {"all": tmp_path / "log.jsonl"}
+    for task in ("hard", "easy"):
+        files[task] = tmp_path / f"{task}.jsonl"
+        rows = [line for line in files["all"].read_text().splitlines() if json.loads(line)["task"] == task]
+        files[task].write_text("\n".join(rows) + "\n")
+    raw = {name: read_raw(file, "step", names) for name, file in files.items()}
+    whole = replace(raw.pop("all"), scopes=raw)
+    assert untrue(shown.replace(str(run.meta.source), "LOG"), whole) == []

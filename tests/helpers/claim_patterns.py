@@ -74,6 +74,10 @@ CLAIMS: Sequence[tuple[str, Check]] = (
         rf"(?P<name>{NAME}) fell from (?P<a>{V}) to (?P<b>{V}) on the {N} rows that have it",
         rules.fell_on_few_rows,
     ),
+    (
+        r"rows of (?P<n>\d+) tasks in turn",
+        lambda raw, m: "" if len(raw.scopes) == int(m["n"]) else f"{len(raw.scopes)} tasks",
+    ),
     (r"[Ii]n one row alone: (?P<all>.*)\.$", rules.in_one_row),
     (rf"rows in which (?P<name>{NAME}) is (?P<what>not finite|null): {K}", rules.not_finite),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) on {K} rows?\b", rules.not_finite),

@@ -70,9 +70,10 @@ def _of_tasks(run: Run, findings: Sequence[Sequence[Finding]]) -> tuple[Finding,
     """The findings of a run whose rows are of several tasks in turn: of each fault that of the task that has it worst,
     which is named."""
     named = [
-        replace(finding, because=f"{task}: {finding.because}", brief=finding.brief and f"{task}: {finding.brief}")
-        if finding.present
-        else finding
+        replace(
+            finding, because=f"{task}: {finding.because}", brief=finding.brief and f"{task}: {finding.brief}",
+            evidence=tuple(replace(sign, what=f"{task}: {sign.what}") for sign in finding.evidence),
+        ) if finding.present else finding
         for task, of_task in zip(run.scopes, findings, strict=True)
         for finding in of_task
     ]
