@@ -45,9 +45,7 @@ def _sparse(first: float, last: float) -> dict[int, float]:
         ("f1", _sparse(0.6, 0.1), "f1 fell from 55% to 15% on the 20 rows that have it"),
     ],
 )
-def test_what_fell_on_few_rows_is_told_and_true(
-    tmp_path: Path, key: str, values: dict[int, float], said: str
-) -> None:
+def test_what_fell_on_few_rows_is_told_and_true(tmp_path: Path, key: str, values: dict[int, float], said: str) -> None:
     path = _log(tmp_path, key, values)
     run = read(path)
     findings = diagnose(run)

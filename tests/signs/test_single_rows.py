@@ -112,7 +112,9 @@ NAMES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("single", [{"grad_norm": 5e4, "frac_reward_zero_std": 1.0, "reward_std": 0.0}, {"loss": np.nan}])
+@pytest.mark.parametrize(
+    "single", [{"grad_norm": 5e4, "frac_reward_zero_std": 1.0, "reward_std": 0.0}, {"loss": np.nan}]
+)
 def test_every_claim_about_a_single_row_is_true_of_the_file(tmp_path: Path, single: dict[str, float]) -> None:
     path = _log(tmp_path, True, **single)
     run, judged, _ = _judged(path)

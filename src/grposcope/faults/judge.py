@@ -71,9 +71,13 @@ def _of_tasks(run: Run, findings: Sequence[Sequence[Finding]]) -> tuple[Finding,
     which is named."""
     named = [
         replace(
-            finding, because=f"{task}: {finding.because}", brief=finding.brief and f"{task}: {finding.brief}",
+            finding,
+            because=f"{task}: {finding.because}",
+            brief=finding.brief and f"{task}: {finding.brief}",
             evidence=tuple(replace(sign, what=f"{task}: {sign.what}") for sign in finding.evidence),
-        ) if finding.present else finding
+        )
+        if finding.present
+        else finding
         for task, of_task in zip(run.scopes, findings, strict=True)
         for finding in of_task
     ]

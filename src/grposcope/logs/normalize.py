@@ -70,7 +70,9 @@ def environments(table: LogTable) -> LogTable:
         return table
     own = {name: column for name, column in table.columns.items() if name != "step"} | {"step": step}
     if scoped is None:  # a row of a task is a mean over as many steps as a row of the log
-        log = replace(log, window=log.window or max(int(np.median(np.diff(np.unique(step[busy & np.isfinite(step)])))), 1))
+        log = replace(
+            log, window=log.window or max(int(np.median(np.diff(np.unique(step[busy & np.isfinite(step)])))), 1)
+        )
     hints, runs = replace(table.hints, run=None, average=False), {}
     for text in dict.fromkeys(of_row.values()):
         rows = np.zeros(len(step), bool)
@@ -81,7 +83,9 @@ def environments(table: LogTable) -> LogTable:
     told = visible(key, 40)
     note = f"{len(runs)} rows per step, distinguished by {told}: the run is their mean, and each is a scope of its own"
     if scoped is None:
-        note = f"rows of {len(runs)} tasks in turn, at levels of their own, distinguished by {told}: each is judged alone"
+        note = (
+            f"rows of {len(runs)} tasks in turn, at levels of their own, distinguished by {told}: each is judged alone"
+        )
     return table.noting(note, parts=runs)
 
 

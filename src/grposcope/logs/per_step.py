@@ -176,7 +176,10 @@ def merge(
 
 
 def _joining(step: Floats, first: Bools) -> tuple[str, ...]:
-    """That rows were joined with others of the same step, and which where it is one. first (N,): those that begin one."""
+    """That rows were joined with others of the same step, and of which step where one was.
+
+    first (N,): the rows that are the first of their step.
+    """
     again = step[~first]
     which = f" (step {again[0]:,.0f})" if len(again) == 1 else ""
     return (f"{len(again)} rows were joined with others of the same step{which}",) if len(again) else ()

@@ -105,9 +105,7 @@ def labelled(log: RawLog, step: Floats, rewarded: np.ndarray) -> tuple[str, Mapp
     return None
 
 
-def in_turn(
-    log: RawLog, step: Floats, reward: Floats, rows: np.ndarray
-) -> tuple[str, Mapping[int, str]] | None:
+def in_turn(log: RawLog, step: Floats, reward: Floats, rows: np.ndarray) -> tuple[str, Mapping[int, str]] | None:
     """The column whose text says of which task a row is, one task in every row, and the text of each row; else None.
 
     reward (N,): of the chosen rows (N,). Every text has FEWEST rows or more, and the reward differs far more from one

@@ -248,7 +248,8 @@ def _outcome(
 ) -> Outcome:  # fmt: skip
     """The outcome by any way to compare parts of a run, of a metric without a name.
 
-    worth: a fall that counts where it is not CERTAIN. late: its last part, which begins behind a sudden fall where there is one. least: as in `of_reward`.
+    worth: a fall that counts where it is not CERTAIN. late: its last part, which begins behind a sudden fall where
+    there is one. least: as in `of_reward`.
     """
     first = BEGIN if heldout else EARLY
     parts = PARTS if late == LATE else (*PARTS, (LATE[0], late[0]))
@@ -263,7 +264,7 @@ def _outcome(
     none = rise.p_up >= CERTAIN and _no_gain(rise, steps, least, ends, start.value)
     small = not heldout and (none or _is_small(rise.value, least, ends, start.value))
     fate: Fate = (
-        _fate_of_a_fall(rise, gain, loss, worth, 0.0 if heldout else CERTAIN)
+        _fate_of_a_fall(rise, gain, loss, worth, heldout)
         or _fate_of_a_rise(rise, gain, loss, small, still and _is_half(end.value, ends, start.value))
         or _fate_of_a_level(compare, first, end.value, ends, margin)
         or "cannot tell"
@@ -292,14 +293,14 @@ def _outcome(
     )
 
 
-def _fate_of_a_fall(rise: Contrast, gain: Contrast, loss: Contrast, worth: float, certain: float) -> Fate | None:
+def _fate_of_a_fall(rise: Contrast, gain: Contrast, loss: Contrast, worth: float, heldout: bool) -> Fate | None:
     """What a run is whose end is below its best part (`loss`) or its start (`rise`) beyond chance; None where neither
-    is. gain: the best part less the start. A fall below `worth` counts from half of that on, where its p-value is
-    below `certain`."""
+    is. gain: the best part less the start. A fall below `worth` counts from half of that on, where it is CERTAIN and
+    no evaluation."""
 
     def fell(fall: Contrast, tried: int) -> bool:
         p = tried * fall.p_down
-        return (p < FALLS and -fall.value > worth) or (p < certain and -fall.value > worth / 2)
+        return p < FALLS and -fall.value > (worth / 2 if p < CERTAIN and not heldout else worth)
 
     falling = fell(loss, DISJOINT)
     if falling and gain.p_up < RISES and -loss.value >= LOST * gain.value:

@@ -1,8 +1,8 @@
 """Metrics that are far from their neighbours in one row alone: a fact of that row, which says nothing of the others.
 
-A value is far where it is FACTOR times the running median of its neighbours or more, or that share of it or less, and
-no other row of the run is half as far, in logarithms; of groups without signal or of cut completions, where all are so in that row alone.
-Method of this project; no publication.
+A value is far where it is _FACTOR times the running median of its neighbours or more, or that share of it or less, and
+no other row of the run is half as far, in logarithms. A share of groups without signal, or of cut completions, is where
+it is 1. Method of this project; no publication.
 """
 
 from __future__ import annotations

@@ -149,7 +149,9 @@ def other_falls(run: Run, outcome: Outcome) -> tuple[str, ...]:
         first, last = (heldout.shown(level, heldout.are_shares(levels)) for level in levels)
         named = heldout.name(fall.name)
         held_out = f"held-out {named} fell from {first} to {last}"
-        said.append(held_out if fall.heldout else f"{named} fell from {first} to {last} on the {fall.end.n} rows that have it")
+        said.append(
+            held_out if fall.heldout else f"{named} fell from {first} to {last} on the {fall.end.n} rows that have it"
+        )
     return tuple(said)
 
 

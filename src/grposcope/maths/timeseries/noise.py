@@ -37,7 +37,7 @@ SHARES = (0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0)
 COARSE_PHI = (0.3, 0.6, 0.8, 0.9, 0.96)
 COARSE_SHARES = (0.3, 0.7, 1.0)
 
-_AVERAGES, _COARSE_AVERAGES = (0.45, 0.65, 0.78, 0.88, 0.94, 0.975), (0.5, 0.75, 0.88, 0.95)
+_AVERAGES, _COARSE_AVERAGES = (0.45, 0.65, 0.78, 0.88, 0.94, 0.975), (0.75, 0.93)
 """Weights that an exponential average gives to what it was; none is a φ of the grid."""
 
 EXACT = 1e-12
@@ -82,7 +82,9 @@ def cosine_variances(
     if averaged:
         grid, averages = (COARSE_PHI, _COARSE_AVERAGES) if coarse else (PHI, _AVERAGES)
         of_phi, of_average = (cosine_variances(n, phi=each, shares=(1.0,))[0][1:] for each in (grid, averages))
-        for (one, pure), (other, average) in product(zip(grid, of_phi, strict=True), zip(averages, of_average, strict=True)):
+        for (one, pure), (other, average) in product(
+            zip(grid, of_phi, strict=True), zip(averages, of_average, strict=True)
+        ):
             share = one * (1 - other**2) / ((one - other) * (1 + one * other))  # of an AR(2) with these roots
             rows.append(share * pure + (1 - share) * average)
             names.append((one, math.inf))

@@ -78,7 +78,8 @@ class Grid:
 def grid(n: int, averaged: bool = False) -> Grid:
     """The models of a window of n rows or blocks. averaged: they may be exponential averages."""
     falling, (coarse, names) = _noises(n, averaged), cosine_variances(n, coarse=True, averaged=averaged)
-    behind = coarse[(names[:, 1] >= 1) | (names[:, 0] == 0)]  # white noise, pure AR(1) and averages of it
+    behind = coarse[(names[:, 1] == 1) | (names[:, 0] == 0)]  # white noise and pure AR(1)
+    behind = np.vstack([behind, coarse[np.isinf(names[:, 1])][::3]])  # and some averages of it
     centres = CYCLES * STEP ** np.arange(1 + int(math.log(max(n / FASTEST / CYCLES, 1)) / math.log(STEP)))
     peaks = np.array([_peak(n, f, q, most) for f in centres for q in SPREADS for most in HARMONICS])
     share = np.array(SHARES)[:, None, None]
