@@ -295,11 +295,6 @@ def widening(phi: float) -> float:
     return (1 + phi) / (1 - phi) ** 2
 
 
-def noise_level(y: Array) -> float:
-    """Standard deviation of the noise of y (n,), from differences of neighbours."""
-    return math.sqrt(difference_variance(y))
-
-
 def robust_spread(values: Array) -> float:
     """Standard deviation estimated from the median absolute deviation; exact for a normal distribution."""
     return 1.4826 * float(np.median(np.abs(values - np.median(values))))
