@@ -78,6 +78,7 @@ CLAIMS: Sequence[tuple[str, Check]] = (
         r"rows of (?P<n>\d+) tasks in turn",
         lambda raw, m: "" if len(raw.scopes) == int(m["n"]) else f"{len(raw.scopes)} tasks",
     ),
+    (rf"with others of the same step \(step (?P<since>{STEP})\)", rules.a_step),
     (r"[Ii]n one row alone: (?P<all>.*)\.$", rules.in_one_row),
     (rf"rows in which (?P<name>{NAME}) is (?P<what>not finite|null): {K}", rules.not_finite),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) on {K} rows?\b", rules.not_finite),
