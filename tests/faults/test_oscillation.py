@@ -83,3 +83,15 @@ def test_legs_are_ways_up_and_down_of_a_size() -> None:
     assert oscillation.legs(cycles, 40, 0.5) == 6
     assert oscillation.legs(np.linspace(0, 1, 120), 40, 0.5) == 1
     assert oscillation.legs(cycles, 40, 2.5) == 0
+
+
+def test_running_means_of_noise_do_not_swing_and_running_means_of_swings_do() -> None:
+    """A mean of the last 20 rows has swings of its own, which say nothing of the run."""
+    rng, width = np.random.default_rng(4), 20
+    noise = np.convolve(rng.normal(size=600 + width - 1), np.ones(width) / width, "valid")
+    swings = np.sin(2 * np.pi * np.arange(600) / 150)
+    for values, swing in ((0.5 + 0.1 * noise, False), (0.5 + 0.1 * noise + 0.1 * swings, True)):
+        table = made.healthy() | {"step": np.arange(1.0, 601), "reward": values}
+        table = {name: np.resize(column, 600) for name, column in table.items()}
+        found = oscillation.check(Quantities(made.run(table)))
+        assert (found.p < 0.003) is swing

@@ -62,3 +62,15 @@ def test_the_screen_of_another_stage_is_true(tmp_path: Path) -> None:
     names = {"kl": "kl", "reward": "reward", "length": "completions/mean_length", "grad_norm": "grad_norm",
              "loss": "loss"}  # fmt: skip
     assert [claim for claim in untrue(shown, read_raw(path, "step", names)) if "jump" in claim] == []
+
+
+@pytest.mark.parametrize(("lower", "grade"), [(0.06, {None, "note"}), (0.3, {"failing", "warning"})])
+def test_a_decline_below_a_tenth_of_the_range_is_a_note(tmp_path: Path, lower: float, grade: set[str | None]) -> None:
+    """A reward of 0.5 that goes up by so much in the middle of the run and back again."""
+    rng, k = np.random.default_rng(3), np.arange(N)
+    reward = 0.5 + lower * np.sin(np.pi * k / N) + 0.012 * rng.normal(size=N)
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps({"step": int(i) + 1, "reward": float(reward[i])}) + "\n" for i in k))
+    run = read(path)
+    found = next(finding for finding in diagnose(run) if finding.fault == "reward decline")
+    assert found.grade in grade

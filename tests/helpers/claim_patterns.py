@@ -69,6 +69,17 @@ CLAIMS: Sequence[tuple[str, Check]] = (
         lambda raw, m: rules.zero_rows(raw, m) or rules.count(raw, "kl", m["k"]),
     ),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) in {K} of {N} {ROWS}", rules.not_finite),
+    (rf"(?P<name>{NAME}) is (?P<what>not finite|null) at step (?P<at>{STEP})", rules.lost_at),
+    (
+        rf"(?P<name>{NAME}) fell from (?P<a>{V}) to (?P<b>{V}) on the {N} rows that have it",
+        rules.fell_on_few_rows,
+    ),
+    (
+        r"rows of (?P<n>\d+) tasks in turn",
+        lambda raw, m: "" if len(raw.scopes) == int(m["n"]) else f"{len(raw.scopes)} tasks",
+    ),
+    (rf"with others of the same step \(step (?P<since>{STEP})\)", rules.a_step),
+    (r"[Ii]n one row alone: (?P<all>.*)\.$", rules.in_one_row),
     (rf"rows in which (?P<name>{NAME}) is (?P<what>not finite|null): {K}", rules.not_finite),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) on {K} rows?\b", rules.not_finite),
     (

@@ -149,6 +149,39 @@ def not_finite(raw: RawLog, match: re.Match[str]) -> str:
     return ""
 
 
+def fell_on_few_rows(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY fell from a to b on the N rows that have it": its first or best level, its last one, and its rows."""
+    key = key_of(raw, match["name"])
+    if key is None or len(raw.values(key)) != int(value_of(match["n"])):
+        return f"not {match['n']} rows of {match['name']}"
+    firsts = [raw.values(key)[0], *(top for top, _ in bests_of_score(raw, key))]
+    return any_of(match["a"], firsts, 2) or any_of(match["b"], lasts_of_score(raw, key), 2)
+
+
+def lost_at(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is not finite at step N": there, and in no other row in which the reward is there."""
+    key = key_of(raw, match["name"])
+    steps = [step for step, value in raw.columns.get(key or "", []) if not math.isfinite(value)]
+    return "" if int(value_of(match["at"])) in steps else f"not step {match['at']} but {steps}"
+
+
+def in_one_row(raw: RawLog, match: re.Match[str]) -> str:
+    """ "In one row alone: KEY V at step N and …": the value of that row, and no other on that side of half the way."""
+    for said in re.split(r", | and ", re.sub(r"(?<=\d),(?=\d{3})", "", match["all"])):
+        what, _, at = said.rpartition(" at step ")
+        name = {"all groups had equal rewards": "dead_fraction", "all completions were cut": "truncated"}.get(what)
+        key, value = key_of(raw, name or what.split()[0]), "1" if name else what.split()[-1]
+        if name == "dead_fraction" and key is None:
+            key, value = key_of(raw, "reward_std"), "0"
+        there = [v for step, v in raw.finite(key or "") if step == int(at)]
+        if problem := any_of(value, there, 3):
+            return problem
+        rest = sorted(v for step, v in raw.finite(key or "") if step != int(at))
+        if not (there[0] > rest[-1] or there[0] < rest[0]):
+            return f"{said}: another row is as far"
+    return ""
+
+
 def parts(raw: RawLog, match: re.Match[str]) -> str:
     """ "Parts of the reward: NAME a → b, …"."""
     problems = []

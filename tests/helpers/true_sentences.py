@@ -51,6 +51,10 @@ def untrue(screen: str, raw: RawLog) -> list[str]:
         scope = re.match(r"(\w+): (?:failing|warning|healthy|cannot tell): ", line)
         of_line = raw.scopes[scope[1]] if scope and scope[1] in raw.scopes else raw
         rest = line
+        for name, of_task in raw.scopes.items():  # of tasks in turn, what is said is said of one
+            if re.search(rf"reward of {name}\b|: {name}: |^Because {name}: |^ +{name}: ", line):
+                of_line = of_task
+                rest = rest.replace(f"reward of {name}", "reward").replace(f"{name}: ", "")
         for pattern, check in CLAIMS:
             while match := re.search(pattern, rest):
                 problem = check(of_line, match)

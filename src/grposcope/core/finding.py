@@ -167,7 +167,7 @@ def fact(
 ) -> Finding:
     """What was read off without noise. fault, more: as in `measured`."""
     status: Status = "present" if present else "excluded"
-    return Finding(fault, status, "fact", because, evidence=tuple(evidence), since=at(onset), **more)
+    return Finding(fault, status, "fact", because, evidence=tuple(evidence), **{"since": at(onset)} | more)
 
 
 def cannot_tell(because: str, *missing: str, fault: str = "") -> Finding:

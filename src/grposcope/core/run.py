@@ -293,6 +293,11 @@ class Run:
         return display.frame(self.table).set_index("step")
 
     @property
+    def in_turn(self) -> bool:
+        """Whether each row is of one of several tasks, the `scopes`, so that the rows have no course together."""
+        return len(self.scopes) > 1 and sum(len(run.table["step"]) for run in self.scopes.values()) == self.steps
+
+    @property
     def steps(self) -> int:
         """Number of optimiser steps recorded."""
         return len(self.table["step"])

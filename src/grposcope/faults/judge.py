@@ -45,6 +45,13 @@ def diagnose_together(runs: Sequence[Run], level: float = LEVEL) -> list[tuple[F
 
     Holm's method goes over the tests of all runs, so the environments of one run may be looked at one by one.
     """
+    if any(run.in_turn for run in runs):
+        tasks = [[*run.scopes.values()] if run.in_turn else [run] for run in runs]
+        each = iter(diagnose_together([task for of_run in tasks for task in of_run], level))
+        return [
+            _of_tasks(run, [next(each) for _ in of_run]) if run.in_turn else next(each)
+            for run, of_run in zip(runs, tasks, strict=True)
+        ]
     tests, faults = catalogue.log_tests(), catalogue.faults()
     seen = [Quantities(run) for run in runs]
     results = [_result(test, quantities) for quantities in seen for test in tests]
@@ -57,6 +64,27 @@ def diagnose_together(runs: Sequence[Run], level: float = LEVEL) -> list[tuple[F
         in_order([*_told(tests, weighed[k * len(tests) : (k + 1) * len(tests)]), *_of_reading(run, faults)])
         for k, run in enumerate(runs)
     ]
+
+
+def _of_tasks(run: Run, findings: Sequence[Sequence[Finding]]) -> tuple[Finding, ...]:
+    """The findings of a run whose rows are of several tasks in turn: of each fault that of the task that has it worst,
+    which is named."""
+    named = [
+        replace(
+            finding,
+            because=f"{task}: {finding.because}",
+            brief=finding.brief and f"{task}: {finding.brief}",
+            evidence=tuple(replace(sign, what=f"{task}: {sign.what}") for sign in finding.evidence),
+        )
+        if finding.present
+        else finding
+        for task, of_task in zip(run.scopes, findings, strict=True)
+        for finding in of_task
+    ]
+    worst: dict[str, Finding] = {}
+    for finding in in_order(named):
+        worst.setdefault(finding.fault, finding)
+    return tuple(worst.values())
 
 
 def _told(tests: Sequence[LogTest], findings: Sequence[Finding]) -> list[Finding]:

@@ -34,7 +34,7 @@ MOST, TRIED = 8, 40
 
 
 @dataclass(frozen=True)
-class LogFilePart:
+class _LogFilePart:
     """One file: its rows as columns (N,) with their step (N,), and its trainer."""
 
     path: Path
@@ -139,7 +139,7 @@ def joined(folder: Path, logs: Sequence[RawLog]) -> RawLog:
     )  # fmt: skip
 
 
-def _part(log: RawLog) -> LogFilePart:
+def _part(log: RawLog) -> _LogFilePart:
     """The columns of a log, of the last attempt of every step; UserError where nothing counts its steps."""
     labels = {key: dict(of_row) for key, of_row in log.rows.labels.items()}
     lines, columns, _ = log.rows.finish()
@@ -158,7 +158,7 @@ def _part(log: RawLog) -> LogFilePart:
     }
     builder = ColumnBuilder()
     builder.labels = named
-    return LogFilePart(log.source, rest, step[kept], engine, replace(log, rows=builder), lines[kept])
+    return _LogFilePart(log.source, rest, step[kept], engine, replace(log, rows=builder), lines[kept])
 
 
 def _same_steps(one: Floats, other: Floats) -> bool:
@@ -166,7 +166,7 @@ def _same_steps(one: Floats, other: Floats) -> bool:
     return len(np.intersect1d(here, there)) >= OVERLAP * min(len(here), len(there)) > 0
 
 
-def _given(part: LogFilePart) -> str:
+def _given(part: _LogFilePart) -> str:
     """What a file gave: its rows, steps, and the first of its metrics."""
     trainer = trainer_named(part.engine)
     known = sorted(
@@ -176,7 +176,7 @@ def _given(part: LogFilePart) -> str:
     return f"{len(part.step):,} rows of steps {part.step.min():g} to {part.step.max():g}{some}"
 
 
-def _one_builder(parts: Sequence[LogFilePart]) -> ColumnBuilder:
+def _one_builder(parts: Sequence[_LogFilePart]) -> ColumnBuilder:
     """The rows of all files in the order of their steps."""
     builder = ColumnBuilder()
     step = np.concatenate([part.step for part in parts])

@@ -59,13 +59,20 @@ FEWEST = 3
 
 
 def environments(table: LogTable) -> LogTable:
-    """The run of each text of a column such as env, where that tells the rows of a step apart."""
+    """The run of each text of a column such as env, where that tells the rows of a step apart, or tasks in turn."""
     log, step, busy = table.log, table.step, table.busy
     scoped = scopes.labelled(log, step, busy & table.rewarded) if log.rows.labels else None
-    if scoped is None:
+    turned = None
+    if scoped is None and log.rows.labels and table.rewarding:
+        turned = scopes.in_turn(log, step, table.columns[table.rewarding[0]], busy & table.rewarded)
+    key, of_row = scoped or turned or ("", {})
+    if not key:
         return table
-    key, of_row = scoped
     own = {name: column for name, column in table.columns.items() if name != "step"} | {"step": step}
+    if scoped is None:  # a row of a task is a mean over as many steps as a row of the log
+        log = replace(
+            log, window=log.window or max(int(np.median(np.diff(np.unique(step[busy & np.isfinite(step)])))), 1)
+        )
     hints, runs = replace(table.hints, run=None, average=False), {}
     for text in dict.fromkeys(of_row.values()):
         rows = np.zeros(len(step), bool)
@@ -73,11 +80,13 @@ def environments(table: LogTable) -> LogTable:
         if (rows & busy).any():
             name = f"{log.name or log.source.resolve().name}, {text}"
             runs[text] = normalize(scopes.part(log, own, rows, table.lines, name), hints)
-    return table.noting(
-        f"{len(runs)} rows per step, distinguished by {visible(key, 40)}: the run is their mean, and "
-        "each is a scope of its own",
-        parts=runs,
-    )
+    told = visible(key, 40)
+    note = f"{len(runs)} rows per step, distinguished by {told}: the run is their mean, and each is a scope of its own"
+    if scoped is None:
+        note = (
+            f"rows of {len(runs)} tasks in turn, at levels of their own, distinguished by {told}: each is judged alone"
+        )
+    return table.noting(note, parts=runs)
 
 
 def _settings_and_window(table: LogTable) -> LogTable:

@@ -155,7 +155,7 @@ def merge(
     clash = _contradictions(table, clocks, starts)
     if not clash.any():
         joined = {key: _joined(column, starts) for key, column in table.items()}
-        return Merged(joined, starts, (f"{len(first) - len(starts)} rows were joined with others of the same step",))
+        return Merged(joined, starts, _joining(table["step"], first))
     sizes = np.diff(np.append(starts, len(first)))
     plain = _micro_batches(rewards, sizes)
     if average or plain:
@@ -172,8 +172,17 @@ def merge(
     first |= clash[np.cumsum(first) - 1]
     starts = np.flatnonzero(first)
     joined = {key: _joined(column, starts) for key, column in table.items()}
-    count = len(first) - len(starts)
-    return Merged(joined, starts, (f"{count} rows were joined with others of the same step",) if count else ())
+    return Merged(joined, starts, _joining(table["step"], first))
+
+
+def _joining(step: Floats, first: Bools) -> tuple[str, ...]:
+    """That rows were joined with others of the same step, and of which step where one was.
+
+    first (N,): the rows that are the first of their step.
+    """
+    again = step[~first]
+    which = f" (step {again[0]:,.0f})" if len(again) == 1 else ""
+    return (f"{len(again)} rows were joined with others of the same step{which}",) if len(again) else ()
 
 
 def _joined(column: Floats, starts: Ints) -> Floats:

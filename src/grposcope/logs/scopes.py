@@ -6,13 +6,16 @@ A step that falls back to a later one goes on from a checkpoint, and is the same
 
 Environments are told by their keys, or by a text of each row. By keys: a trainer logs what it logs of the whole once
 more for each environment, under other names (`Trainer.scoped`). By rows: several rows of a step, one for each text of a
-column such as `env`. The whole is then the mean of the rows of a step, each environment counting alike.
+column such as `env`. The whole is then the mean of the rows of a step, each environment counting alike. Where every
+row is of one of several tasks at levels of their own, the whole has no course: what is said of it is said of a task.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -38,6 +41,9 @@ NUMBERED = (*RUNS, "seed", "trial", "fold")
 
 FEWEST = 12
 """Steps below which a beginning is a false start: nothing could be said of it anyway."""
+
+_FAR = 2.0
+"""Times that the reward differs more between rows of two tasks than between rows of one."""
 
 _SHOWN = 6
 
@@ -95,6 +101,30 @@ def labelled(log: RawLog, step: Floats, rewarded: np.ndarray) -> tuple[str, Mapp
         pairs = {(float(step[row]), of_row[row]) for row in rows}
         steps = {at for at, _ in pairs}
         if len(pairs) == len(rows) == int((rewarded & np.isfinite(step)).sum()) and len(pairs) > 1.5 * len(steps):
+            return key, of_row
+    return None
+
+
+def in_turn(log: RawLog, step: Floats, reward: Floats, rows: np.ndarray) -> tuple[str, Mapping[int, str]] | None:
+    """The column whose text says of which task a row is, one task in every row, and the text of each row; else None.
+
+    reward (N,): of the chosen rows (N,). Every text has FEWEST rows or more, and the reward differs far more from one
+    row to the next of another task than from one to the next of its own.
+    """
+    own = np.flatnonzero(rows & np.isfinite(reward) & np.isfinite(step))
+    own = own[np.argsort(step[own], kind="stable")]
+    if len(np.unique(step[own])) < len(own):
+        return None
+    for key, of_row in log.rows.labels.items():
+        texts = [of_row.get(int(row), "") for row in own]
+        counts = Counter(texts)
+        if key.rpartition("/")[2].lower() not in NAMES or "" in counts or not 2 <= len(counts) <= MOST:
+            continue
+        changes = np.array([a != b for a, b in pairwise(texts)])
+        across = np.diff(reward[own])[changes]
+        within = [np.diff(reward[own[[text == name for text in texts]]]) for name in counts]
+        noise = float(np.median(np.square(np.concatenate(within))))
+        if min(counts.values()) >= FEWEST and float(np.median(np.square(across))) > _FAR**2 * noise:
             return key, of_row
     return None
 

@@ -18,13 +18,13 @@ SOON = 0.4
 NEAR = 0.3
 """Nats of KL per token where it has fallen, at most: a policy that lost its way by too large steps is farther."""
 
-ROSE = 1.3
+_ROSE = 1.3
 """Smoothed reward over the first, before it fell, that is a rise."""
 
-ALIKE = 2.5
+_ALIKE = 2.5
 """Factor by which the entropy may have changed where the reward has fallen."""
 
-MORE = 0.1
+_MORE = 0.1
 """Share of completions by which more may be cut there than at first."""
 
 ENTROPY, CUT = "the entropy", "the share of cut completions"
@@ -64,7 +64,7 @@ def fall(quantities: Quantities) -> FallNearStart | None:
         return None
     row = int(low[0])
     step = float(reward.steps[row + width - 1])
-    if row > SOON * len(smooth) or smooth[:row].max() - least > ROSE * first:
+    if row > SOON * len(smooth) or smooth[:row].max() - least > _ROSE * first:
         return None
     far = _around(kl, step, width)
     beside = _as_at_first(quantities, step, width)
@@ -94,11 +94,11 @@ def _as_at_first(quantities: Quantities, step: float, width: int) -> tuple[str, 
     same = []
     if entropy is not None and (then := _around(entropy, step, width)) is not None:
         ratio = then / max(_start(entropy.values), 1e-9)
-        if not 1 / ALIKE < ratio < ALIKE:
+        if not 1 / _ALIKE < ratio < _ALIKE:
             return None
         same.append(ENTROPY)
     if cut is not None and (then := _around(cut, step, width)) is not None:
-        if then - _start(cut.values) > MORE:
+        if then - _start(cut.values) > _MORE:
             return None
         same.append(CUT)
     if mismatch is not None and abs(_around(mismatch, step, width) or 0.0) > APART:

@@ -71,7 +71,8 @@ class Outcome:
     rose, and right answers beside it did not; answers: the column of those, and its first and last level. small: a gain
     that is certain, but little of the range. above: what was lost is less than half of the gain, and the end is above
     the start. sum_of_parts: the reward is a sum of several parts whose range is not logged, only taken to be [0, 1].
-    dip: the steps in which it was far below those around them, and which are left out here.
+    dip: the steps in which it was far below those around them, and which are left out here. task: that of several in
+    turn whose outcome this is, empty where the rows are of one.
     """
 
     fate: Fate
@@ -101,6 +102,7 @@ class Outcome:
     above: bool = False
     sum_of_parts: bool = False
     dip: Interval | None = None
+    task: str = ""
 
     @property
     def state(self) -> State:

@@ -85,8 +85,8 @@ def of_reward(series: MetricSeries, ends: Ends | None, margin: float | None, lea
 
     scale = _scale(values, seen, margin)
     least = margin if least is None or seen.smoothed else least
-    outcome = _outcome(compare, steps, ends, margin, series.name, heldout=False, least=least)
-    outcome = replace(outcome, plain=_is_plain(outcome, ends))
+    outcome = _outcome(compare, steps, ends, margin, heldout=False, worth=STILL * scale, least=least)
+    outcome = replace(outcome, name=series.name, plain=_is_plain(outcome, ends))
     before = (
         seen.first if outcome.before == outcome.start else seen.best
     )  # levels are those of rows, tests those of curves
@@ -180,8 +180,9 @@ def of_evaluations(
 
     fallen, p = _late_fall(values, np.square(errors) if exact else None)
     late = LATE if fallen is None else (fallen / n, 1.0)
-    outcome = _outcome(compare, steps, ends, margin, name, heldout=True, late=late, least=margin)
-    return replace(outcome, plain=_is_plain(outcome, ends), sudden=fallen is not None, p_sudden=p)
+    worth = (margin or 0.0) / 2
+    outcome = _outcome(compare, steps, ends, margin, heldout=True, worth=worth, late=late, least=margin)
+    return replace(outcome, name=name, plain=_is_plain(outcome, ends), sudden=fallen is not None, p_sudden=p)
 
 
 def _late_fall(values: Array, variances: Array | None) -> tuple[int | None, float]:
@@ -242,12 +243,13 @@ def _is_plain(outcome: Outcome, ends: Ends | None) -> bool:
 
 
 def _outcome(
-    compare: Compare, steps: Array, ends: Ends | None, margin: float | None, name: str, heldout: bool,
+    compare: Compare, steps: Array, ends: Ends | None, margin: float | None, heldout: bool, worth: float,
     late: level.Span = LATE, least: float | None = None,
 ) -> Outcome:  # fmt: skip
-    """The outcome by any way to compare parts of a run.
+    """The outcome by any way to compare parts of a run, of a metric without a name.
 
-    late: its last part, which begins behind a sudden fall where there is one. least: as in `of_reward`.
+    worth: a fall that counts where it is not CERTAIN. late: its last part, which begins behind a sudden fall where
+    there is one. least: as in `of_reward`.
     """
     first = BEGIN if heldout else EARLY
     parts = PARTS if late == LATE else (*PARTS, (LATE[0], late[0]))
@@ -262,7 +264,7 @@ def _outcome(
     none = rise.p_up >= CERTAIN and _no_gain(rise, steps, least, ends, start.value)
     small = not heldout and (none or _is_small(rise.value, least, ends, start.value))
     fate: Fate = (
-        _fate_of_a_fall(rise, gain, loss, margin)
+        _fate_of_a_fall(rise, gain, loss, worth, heldout)
         or _fate_of_a_rise(rise, gain, loss, small, still and _is_half(end.value, ends, start.value))
         or _fate_of_a_level(compare, first, end.value, ends, margin)
         or "cannot tell"
@@ -272,7 +274,7 @@ def _outcome(
     from_best = direction(fate) == "down" and not (heldout and start.value >= best.value)
     return Outcome(
         fate,
-        name,
+        "",
         heldout,
         of_start,
         of_end,
@@ -291,15 +293,19 @@ def _outcome(
     )
 
 
-def _fate_of_a_fall(rise: Contrast, gain: Contrast, loss: Contrast, margin: float | None) -> Fate | None:
+def _fate_of_a_fall(rise: Contrast, gain: Contrast, loss: Contrast, worth: float, heldout: bool) -> Fate | None:
     """What a run is whose end is below its best part (`loss`) or its start (`rise`) beyond chance; None where neither
-    is. gain: the best part less the start."""
-    worth = margin / 2 if margin is not None else 0.0
-    falling = DISJOINT * loss.p_down < FALLS and -loss.value > worth
+    is. gain: the best part less the start. A fall below `worth` counts from half of that on, where it is CERTAIN and
+    no evaluation."""
+
+    def fell(fall: Contrast, tried: int) -> bool:
+        p = tried * fall.p_down
+        return p < FALLS and -fall.value > (worth / 2 if p < CERTAIN and not heldout else worth)
+
+    falling = fell(loss, DISJOINT)
     if falling and gain.p_up < RISES and -loss.value >= LOST * gain.value:
         return "lost"
-    sank = rise.p_down < FALLS and -rise.value > worth
-    return "fell" if sank or (falling and gain.p_up >= RISES) else None
+    return "fell" if fell(rise, 1) or (falling and gain.p_up >= RISES) else None
 
 
 def _fate_of_a_rise(rise: Contrast, gain: Contrast, loss: Contrast, small: bool, stalled: bool) -> Fate | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.finding import Grade, Interval
+from grposcope.core.metrics import LOGGED, METRICS
 from grposcope.core.run import Evaluations, Run, once
 from grposcope.maths.intervals import Z, trusted, wilson
 from grposcope.maths.timeseries import level
@@ -19,7 +20,7 @@ from grposcope.maths.timeseries.shares import sampling_variance
 from grposcope.signs import answers, onset, outcome_tests
 from grposcope.signs.heldout import ESTIMATED, UNNAMED, heldout_scores, score_rank
 from grposcope.signs.heldout import of_run as of_scores
-from grposcope.signs.outcome import Outcome
+from grposcope.signs.outcome import Outcome, State
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.signs.short_dip import short_dip
 from grposcope.signs.thresholds import CERTAIN, FEWEST, PROBLEMS, RISES, STILL
@@ -30,6 +31,12 @@ TWO = 2
 SLIDE = 0.15
 """Share of the run by which a fall has begun before its largest step, from which on it is a slide and not sudden."""
 
+_FIRST: tuple[State, ...] = ("lost", "down", "proxy", "hump", "up", "small", "stalled", "top", "level", "undecided")
+"""Whose outcome of several tasks is said: what is lost first, then what was gained."""
+
+_SELDOM = 0.25
+"""Share of the rows of the reward that a column has at most, to be looked at as an evaluation is."""
+
 OTHERS = 12
 """Held-out scores beside that of the outcome that are looked at for a fall, at most."""
 
@@ -39,8 +46,11 @@ def of_run(run: Run) -> Outcome:
     """What became of the run: by its held-out score, else by right answers on the rows of training, else by its reward.
 
     A held-out score that says little (near the top, level) gives way to a reward that fell. Where nothing has levels,
-    `missing` says what is not logged.
+    `missing` says what is not logged. Of tasks in turn it is that of the one that ends worst, or else that gained.
     """
+    if run.in_turn:
+        tasks = [replace(of_run(task), task=name) for name, task in run.scopes.items()]
+        return min(tasks, key=lambda outcome: _FIRST.index(outcome.state))
     quantities = Quantities(run)
     return _dated(_of_run(quantities), quantities)
 
@@ -123,14 +133,34 @@ def of_score(quantities: Quantities, heldout: MetricSeries, variance: float, sta
 
 
 def other_falls(run: Run, outcome: Outcome) -> list[Outcome]:
-    """Held-out scores beside the one of the outcome that lost a quarter of their gain or level, in their order."""
+    """Held-out scores beside the one of the outcome that lost a quarter of their gain or level, in their order; then
+    the shares that few rows of training have, by name a score."""
     quantities = Quantities(run)
     names = [name for name in of_scores(run) if name != outcome.name][:OTHERS]
     evaluated = [(name, run.evaluations.of(name)) for name in names]
     series = [MetricSeries(name, rows.step[keep].astype(np.float64), rows.value[keep])
               for name, rows in evaluated if (keep := np.isfinite(rows.value)).sum() >= TWO]  # fmt: skip
     outcomes = [of_score(quantities, score, sampling_variance(score.values)) for score in series]
-    return [outcome for outcome in outcomes if outcome.state == "lost"]
+    outcomes += [_of_seldom(score) for score in _seldom(quantities) if score.name != outcome.name][:OTHERS]
+    return [fall for fall in outcomes if fall.state == "lost"]
+
+
+def _seldom(quantities: Quantities) -> list[MetricSeries]:
+    """The columns of training that are shares, by name a score, and are there in _SELDOM of the rows of the reward or
+    fewer, from TWO on."""
+    reward, run = _reward(quantities), quantities.run
+    names = [name for name in run.table if name not in {**METRICS, **LOGGED} and score_rank(name) is not None]
+    series = [column for name in names if (column := quantities.column(name)) is not None]
+    most = 0.0 if reward is None else _SELDOM * len(reward)
+    return [column for column in series if TWO <= len(column) <= most and answers.is_share(column)]
+
+
+def _of_seldom(score: MetricSeries) -> Outcome:
+    """What became of a share that few rows of training have, tested as evaluations are."""
+    few = len(score) < FEWEST
+    errors = _assumed(score.values, sampling_variance(score.values)) if few else np.full(len(score), np.nan)
+    outcome = outcome_tests.of_evaluations(score.steps, score.values, errors, (0.0, 1.0), STILL, score.name)
+    return replace(outcome, heldout=False)
 
 
 def of_answers(quantities: Quantities) -> Outcome | None:

@@ -15,7 +15,7 @@ import numpy as np
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Grade, Interval, Sign, cannot_tell, measured
 from grposcope.maths.timeseries import periodogram, spectral_peak
-from grposcope.maths.timeseries.noise import Array
+from grposcope.maths.timeseries.noise import Array, running_mean
 from grposcope.maths.timeseries.periodogram import SEEN, Oscillation
 from grposcope.signs import onset, run_outcome
 from grposcope.signs.outages import without_outages
@@ -40,7 +40,7 @@ SURE = 0.01
 
 def check(quantities: Quantities) -> Finding:
     """Swings of the reward that last; their fault is "growing oscillation" where they surely grow."""
-    reward = _before_a_fall(without_outages(quantities.require("reward")))
+    reward = _thinned(_before_a_fall(without_outages(quantities.require("reward"))))
     sinusoid, any_shape = periodogram.oscillation(reward.values), spectral_peak.oscillation(reward.values)
     if sinusoid is None or any_shape is None:
         return cannot_tell("the reward is constant, or the log has too few rows to show an oscillation")
@@ -107,6 +107,16 @@ def _before_a_fall(reward: MetricSeries) -> MetricSeries:
     """The reward before a sudden fall that lasts, which is no swing; the whole of it where there is none."""
     fall = reward.present.fall
     return reward if fall is None else MetricSeries(reward.name, reward.steps[:fall], reward.values[:fall])
+
+
+def _thinned(reward: MetricSeries) -> MetricSeries:
+    """The reward at rows that share none of what they are means of, where each row is a running mean; else all of it.
+
+    Running means of noise swing with periods of their own.
+    """
+    every = running_mean(reward.values)
+    first = (len(reward) - 1) % every
+    return MetricSeries(reward.name, reward.steps[first::every], reward.values[first::every])
 
 
 def grades(amplitude: float, growing: bool, quantities: Quantities) -> tuple[Grade, Grade]:

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grposcope.core.fault import Fault, LogTest
-from grposcope.core.finding import Finding, Interval, Sign, measured
+from grposcope.core.finding import Finding, Grade, Interval, Sign, measured
 from grposcope.core.text import brief as short
 from grposcope.core.text import number
 from grposcope.signs import onset
@@ -120,7 +120,8 @@ def _exploded(kl: MetricSeries, rows: NDArray[np.int64], key: str) -> Finding:
     brief = f"{key} {short(largest)} {when}"
     if len(rows) > 1:
         brief = f"{key} up to {short(largest)} in {len(rows)} of {len(kl)} {kl.rows}"
-    return measured(0.0, because, evidence, remedy=advice, brief=brief, since=when)
+    single: tuple[Grade, Grade] | None = ("warning", "warning") if len(rows) == 1 and rows[0] < len(kl) - 1 else None
+    return measured(0.0, because, evidence, remedy=advice, brief=brief, since=when, grades=single)
 
 
 FAULT = Fault(

@@ -26,11 +26,12 @@ Sources
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
-from grposcope.core.finding import Finding, Grade, Sign, fact
+from grposcope.core.finding import Finding, Grade, Interval, Sign, fact
 from grposcope.core.not_finite import MEASURED, REWARD, UPDATE, Bools, Floats, is_written_null, not_finite
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import MetricSeries, Quantities
@@ -82,7 +83,8 @@ def check(quantities: Quantities) -> Finding:
     Grades. Loss, gradient norm or reward that is not finite in its last row is failing: the update that it went into
     may have spoilt the weights for good, and no later row says otherwise. KL, entropy and whatever else is measured
     beside the update may lose single values to 0 × log 0; not finite in the last LASTING rows, they are gone and that
-    is failing. Whatever passed again is a warning, and failing only where the run stopped learning or never began to.
+    is failing. Whatever passed again is a warning, and failing only where the run stopped learning or never began to;
+    a single row is a warning whatever became of the run.
     """
     table = quantities.run.table
     found = not_finite(table)
@@ -106,10 +108,15 @@ def check(quantities: Quantities) -> Finding:
     rows = f"{len(steps)} {steps.rows}"
     worst = max(names, key=lambda name: int(found[name].sum()))
     brief = f"{quantities.key(worst)} is {_lacking(table[worst], found[worst])} in {int(found[worst].sum())} of {rows}"
+    lost = np.flatnonzero(np.any(list(found.values()), axis=0))
+    began = Interval(int(table["step"][lost[0]]))
+    if len(lost) == 1 and _ended(table, found):
+        began = replace(began, told="at")
+        brief = f"{quantities.key(worst)} is {_lacking(table[worst], found[worst])} {began}"
     return fact(
-        True, what, evidence, int(table["step"][first[names[0]]]), remedy=_remedy(table, found, first),
+        True, what, evidence, since=began, remedy=_remedy(table, found, first),
         grades=_grades(table, found, quantities), brief=brief,
-        explains=EXPLAINS if any(_lasts(name, found[name], table[name]) for name in found) else (),
+        explains=() if _ended(table, found) else EXPLAINS,
     )  # fmt: skip
 
 
@@ -127,7 +134,7 @@ def _remedy(table: Mapping[str, Floats], found: Mapping[str, Bools], first: Mapp
 def _of_no_token(table: Mapping[str, Floats], found: Mapping[str, Bools]) -> bool:
     """Whether only KL, entropy and the like were lost, not up to the end, and the gradient norm of their rows is
     finite."""
-    if not set(found) <= set(MEASURED) or any(_lasts(name, found[name], table[name]) for name in found):
+    if not set(found) <= set(MEASURED) or not _ended(table, found):
         return False
     rows = np.any(list(found.values()), axis=0)
     norms = table.get("grad_norm")
@@ -143,10 +150,16 @@ def _grades(
     table: Mapping[str, Floats], found: Mapping[str, Bools], quantities: Quantities
 ) -> tuple[Grade, Grade] | None:
     """Grades beside learning that goes well and where it does not; None for the fault's own."""
-    if any(_lasts(name, found[name], table[name]) for name in found):
+    if not _ended(table, found):
         return "failing", "failing"
+    single = np.any(list(found.values()), axis=0).sum() == 1
     untold = run_outcome.of_run(quantities.run).fate == "cannot tell"
-    return ("warning", "warning") if untold else None
+    return ("warning", "warning") if untold or single else None
+
+
+def _ended(table: Mapping[str, Floats], found: Mapping[str, Bools]) -> bool:
+    """Whether every metric is a number again at the end."""
+    return not any(_lasts(name, found[name], table[name]) for name in found)
 
 
 def _lasts(name: str, wrong: Bools, column: Floats) -> bool:

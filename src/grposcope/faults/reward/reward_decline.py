@@ -32,6 +32,7 @@ from grposcope.signs.moves_alone import distance
 from grposcope.signs.outages import without_outages
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, ends, fell
+from grposcope.signs.thresholds import STILL
 
 MIDDLE = (0.4, 0.6)
 """The middle of the run."""
@@ -74,12 +75,19 @@ def check(quantities: Quantities) -> Finding:
     worst = replace(worst, p=min(worst.p, _lost(quantities)))
     outcome = run_outcome.of_run(quantities.run)
     beside = outcome.by_heldout or (outcome.heldout and outcome.direction == "up")
-    grades: tuple[Grade, Grade] | None = ("note", "note") if beside else None
+    grades: tuple[Grade, Grade] | None = ("note", "note") if beside or _is_little(quantities) else None
     stage = _stage(quantities, reward)
     return measured(
         worst.p, worst.because + (untold or stage), worst.evidence, missing=missing, grades=grades,
         brief=worst.because, begins=partial(onset.since, reward, -1), remedy=OF_A_STAGE if stage else "",
     )  # fmt: skip
+
+
+def _is_little(quantities: Quantities) -> bool:
+    """Whether the reward is lower than at its best by less than STILL of its range, and so stayed in words."""
+    outcome, margin = run_outcome.of_reward(quantities), quantities.reward_margin(STILL)
+    loss = max(outcome.best.value, outcome.start.value) - outcome.end.value
+    return outcome.direction != "down" and margin is not None and loss < margin
 
 
 def _lost(quantities: Quantities) -> float:

@@ -98,6 +98,7 @@ def levels(outcome: Outcome, steps: int) -> str:
         return ""
     what = f"held-out {short(outcome.name)}" if outcome.heldout else "reward"
     what = short(outcome.name) if outcome.by_answers else what
+    what += f" of {short(outcome.task)}" if outcome.task else ""
     down = outcome.direction == "down"
     first = (outcome.before if down else outcome.start).value
     last = outcome.end.value

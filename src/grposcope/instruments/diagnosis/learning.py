@@ -81,7 +81,7 @@ class Learning:
 def of_run(run: Run) -> Learning:
     """What became of a recorded run, in words."""
     result = run_outcome.of_run(run)
-    evaluated, said = evaluations(run), clause(result, run_outcome.steps(run))
+    evaluated, said = evaluations(run), clause(result, run_outcome.steps(run.scopes.get(result.task, run)))
     sentence = f"{capitalised(said)}." if result.known else f"Cannot tell whether it learned: {said}."
     if result.direction == "up" and not result.heldout:
         limits = "its held-out evaluations cannot" if len(evaluated) > 1 else "only held-out evaluations would"
@@ -95,6 +95,7 @@ def clause(outcome: Outcome, steps: int) -> str:
         return outcome.missing or "the log has no reward and no held-out score"
     what = f"held-out {heldout.name(outcome.name)}" if outcome.heldout else "training reward"
     what = heldout.name(outcome.name) if outcome.by_answers else what
+    what += f" of {visible(outcome.task, 60)}" if outcome.task else ""
     top = outcome.before if outcome.direction == "down" else outcome.best  # as the first line has it
     levels = [level.value for level in (outcome.start, top, outcome.end)]
     shares = outcome.heldout and heldout.are_shares(levels)
@@ -141,12 +142,16 @@ def _held(what: str, start: str, end: str, over: str, sum_of_parts: bool) -> str
 
 
 def other_falls(run: Run, outcome: Outcome) -> tuple[str, ...]:
-    """A clause for every other held-out score that lost a quarter of what it had: from where to where."""
+    """A clause for every other score that lost a quarter of what it had: from where to where."""
     said = []
     for fall in run_outcome.other_falls(run, outcome):
         levels = (fall.before.value, fall.end.value)
         first, last = (heldout.shown(level, heldout.are_shares(levels)) for level in levels)
-        said.append(f"held-out {heldout.name(fall.name)} fell from {first} to {last}")
+        named = heldout.name(fall.name)
+        held_out = f"held-out {named} fell from {first} to {last}"
+        said.append(
+            held_out if fall.heldout else f"{named} fell from {first} to {last} on the {fall.end.n} rows that have it"
+        )
     return tuple(said)
 
 

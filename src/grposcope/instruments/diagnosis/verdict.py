@@ -12,7 +12,7 @@ from grposcope.core.run import Run, once
 from grposcope.faults import judge_texts
 from grposcope.faults.judge import diagnose, facts
 from grposcope.instruments.diagnosis import first_line, learning
-from grposcope.signs import heldout, run_outcome, words
+from grposcope.signs import heldout, run_outcome, single_rows, words
 from grposcope.signs.ladder import climb
 from grposcope.signs.ladder.rung import Rung
 from grposcope.signs.outcome import Outcome
@@ -101,14 +101,18 @@ def findings_of(run: Run) -> tuple[Finding, ...]:
 
 def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     """The verdict on a run from its findings, in the order in which `diagnose` returns them."""
-    outcome, steps = run_outcome.of_run(run), run_outcome.steps(run)
+    outcome = run_outcome.of_run(run)
+    run = run.scopes.get(outcome.task, run)
+    steps = run_outcome.steps(run)
     flagged = [finding for finding in findings if finding.status == "present"]
     bad = [finding for finding in flagged if finding.grade != "note"]
     notes = tuple(_note(finding) for finding in flagged if finding.grade == "note")
     near = tuple(_near(finding) for finding in findings if finding.status == "possible")
     said = learning.clause(outcome, steps)
     of_groups = any(finding.fault in SIGNAL for finding in flagged)
-    clauses = (*learning.other_falls(run, outcome), "" if of_groups else learning.dead_groups(run), learning.parts(run))
+    single = single_rows.clause(Quantities(run), frozenset(finding.since.step for finding in bad if finding.since))
+    dead = "" if of_groups else learning.dead_groups(run)
+    clauses = (*learning.other_falls(run, outcome), dead, learning.parts(run), single)
     beside = tuple(clause for clause in clauses if clause)
     ladder = climb.of_run(run, findings)
     worst: Worst = "none" if not bad else "failing" if any(finding.grade == "failing" for finding in bad) else "warning"

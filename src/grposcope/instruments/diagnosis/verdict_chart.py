@@ -20,7 +20,7 @@ from grposcope.maths.intervals import interval
 from grposcope.render import charts as base
 from grposcope.render import thinning
 from grposcope.render.thinning import rounded
-from grposcope.signs import heldout, levels
+from grposcope.signs import heldout, levels, run_outcome
 
 KEPT = 150
 """Evaluations that are drawn, at most about."""
@@ -62,6 +62,7 @@ class Curve:
 
 def of_run(run: Run, findings: Sequence[Finding]) -> Figure | None:
     """The chart of a run with its findings, the most important first; None where no outcome is logged."""
+    run = run.scopes.get(run_outcome.of_run(run).task, run)
     bad = next((worst for worst in findings if worst.status == "present" and worst.grade != "note"), None)
     cause = _cause(run, bad)
     outcome = [curve for curve in (_reward(run), _heldout(run)) if curve is not None]

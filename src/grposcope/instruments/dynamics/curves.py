@@ -24,7 +24,13 @@ from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.dynamics.curve_models import MODELS, Model
 from grposcope.instruments.dynamics.reward_curve import RewardCurve, clean
-from grposcope.maths.timeseries.noise import Array, autocorrelation, noise_level, residual_covariance, robust_spread
+from grposcope.maths.timeseries.noise import (
+    Array,
+    autocorrelation,
+    difference_variance,
+    residual_covariance,
+    robust_spread,
+)
 
 HUBER = 2.5
 """Residuals beyond this many robust standard deviations count linearly."""
@@ -109,7 +115,7 @@ def noise_ceiling(steps: ArrayLike, reward: ArrayLike) -> Estimate:
     variance, n = float(series.reward.var()), len(series.reward)
     if variance == 0:
         return Estimate(math.nan, math.nan, n, "constant reward")
-    share = noise_level(series.reward) ** 2 / variance
+    share = difference_variance(series.reward) / variance
     return Estimate(max(0.0, 1 - share), share * math.sqrt(3 / n), n)
 
 

@@ -163,7 +163,7 @@ def _evident_shift(averaged: Array) -> Shift | None:
 
 
 @dataclass(frozen=True)
-class Straight:
+class _Straight:
     """A line under the noises of `noise`, and the bends that it may lack, for a test; None where n allows none."""
 
     line: Design
@@ -172,10 +172,10 @@ class Straight:
 
 
 @lru_cache(maxsize=16)
-def _straight(n: int, shift: Shift | None) -> Straight:
+def _straight(n: int, shift: Shift | None) -> _Straight:
     columns = np.column_stack([np.ones(n), (np.arange(n) + 0.5) / n - 0.5, *_step(n, shift)])
     coarse, bends = Design(columns, coarse=True), _hats(n)[:, 1:-1].T
-    return Straight(Design(columns), coarse, prepare(coarse, bends[None]) if len(bends) else None)
+    return _Straight(Design(columns), coarse, prepare(coarse, bends[None]) if len(bends) else None)
 
 
 @lru_cache(maxsize=16)

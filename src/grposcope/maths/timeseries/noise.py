@@ -22,6 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,9 @@ SHARES = (0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0)
 COARSE_PHI = (0.3, 0.6, 0.8, 0.9, 0.96)
 COARSE_SHARES = (0.3, 0.7, 1.0)
 
+_AVERAGES, _COARSE_AVERAGES = (0.45, 0.65, 0.78, 0.88, 0.94, 0.975), (0.75, 0.93)
+"""Weights that an exponential average gives to what it was; none is a φ of the grid."""
+
 EXACT = 1e-12
 """A residual sum of squares below this share of Σ y² is a perfect fit."""
 
@@ -45,20 +49,24 @@ SMOOTHED = 60
 WANDERED, CALM = 20, 0.8
 """Rows below which it is not asked how far neighbours go together, and the largest φ that is allowed for."""
 
-JUMP = 3.5
+_JUMP = 3.5
 """Robust standard deviations from their median beyond which the difference of neighbours is a jump."""
 
-NO_WHITE, NO_NOISE = -0.2, 0.3
+NO_WHITE, _NO_NOISE = -0.2, 0.3
 """Lag-one correlation of differences above which rows have no noise of their own, and above which they have none."""
+
+_OF_A_MEAN = 0.35
+"""Negative correlation of differences at the length of a running mean, which is 1/2 but for chance."""
 
 
 @lru_cache(maxsize=16)
 def cosine_variances(
-    n: int, coarse: bool = False, phi: tuple[float, ...] = (), shares: tuple[float, ...] = ()
+    n: int, coarse: bool = False, phi: tuple[float, ...] = (), shares: tuple[float, ...] = (), averaged: bool = False
 ) -> tuple[Array, Array]:
     """Variances (M, n) of the cosine coefficients of the M noises of the grid, and their (φ, s), (M, 2); white first.
 
-    phi, shares: the grid, by default PHI and SHARES, or the coarse ones.
+    phi, shares: the grid, by default PHI and SHARES, or the coarse ones. averaged: last the exponential averages of
+    AR(1) noise as well, which have no white noise and fall more steeply; s is infinite for these.
     """
     angle = np.pi * np.arange(n) / n
     sign = np.where(np.arange(n) % 2, -1.0, 1.0)
@@ -71,6 +79,15 @@ def cosine_variances(
         for share in shares or (COARSE_SHARES if coarse else SHARES):
             rows.append(share * wandering + 1 - share)
             names.append((one, share))
+    if averaged:
+        grid, averages = (COARSE_PHI, _COARSE_AVERAGES) if coarse else (PHI, _AVERAGES)
+        of_phi, of_average = (cosine_variances(n, phi=each, shares=(1.0,))[0][1:] for each in (grid, averages))
+        for (one, pure), (other, average) in product(
+            zip(grid, of_phi, strict=True), zip(averages, of_average, strict=True)
+        ):
+            share = one * (1 - other**2) / ((one - other) * (1 + one * other))  # of an AR(2) with these roots
+            rows.append(share * pure + (1 - share) * average)
+            names.append((one, math.inf))
     return np.array(rows), np.array(names)
 
 
@@ -226,8 +243,8 @@ def smoothing(y: Array) -> float:
     """
     if len(y) < SMOOTHED:
         return 0.0
-    lag = _lag_of_differences(y)
-    return min(1 + 2 * lag + 1 / math.sqrt(len(y)), 0.98) if NO_WHITE < lag < NO_NOISE else 0.0
+    lag = lag_of_differences(y)
+    return min(1 + 2 * lag + 1 / math.sqrt(len(y)), 0.98) if NO_WHITE < lag < _NO_NOISE else 0.0
 
 
 def wandering(y: Array) -> float:
@@ -237,30 +254,45 @@ def wandering(y: Array) -> float:
     """
     if len(y) < WANDERED:
         return 0.0
-    lag = _lag_of_differences(y)
-    return min(max(1 + 2 * lag, 0.0), CALM) if lag < NO_NOISE else 0.0
+    lag = lag_of_differences(y)
+    return min(max(1 + 2 * lag, 0.0), CALM) if lag < _NO_NOISE else 0.0
 
 
-def _lag_of_differences(y: Array) -> float:
+def lag_of_differences(y: Array) -> float:
     """Lag-one correlation of the differences of y (n,), of which large ones are cut; 1 for a constant."""
-    steps = np.diff(y)
-    if (spread := robust_spread(steps)) > 0:
-        middle = float(np.median(steps))
-        steps = np.clip(steps, middle - JUMP * spread, middle + JUMP * spread)
-    steps = steps - steps.mean()
+    steps = _without_jumps(np.diff(y))
     power = float(np.square(steps).sum())
     return float((steps[1:] * steps[:-1]).sum()) / power if power > 0 else 1.0
+
+
+def _without_jumps(steps: Array) -> Array:
+    """Differences (n,) less their mean, of which those beyond _JUMP robust spreads are cut."""
+    if (spread := robust_spread(steps)) > 0:
+        middle = float(np.median(steps))
+        steps = np.clip(steps, middle - _JUMP * spread, middle + _JUMP * spread)
+    return np.asarray(steps - steps.mean())
+
+
+def running_mean(y: Array) -> int:
+    """Rows w, 3 or more, of the running mean that y (n,) may be; 1 where it is none, or of fewer than 2 SMOOTHED rows.
+
+    The differences of a mean of the last w rows are a new row less one that is w rows old: their correlation is −1/2 at
+    the lag w and that of unrelated rows at the lags beside it, while those of a swing are all alike there.
+    """
+    n = len(y)
+    if n < 2 * SMOOTHED or robust_spread(np.diff(y)) == 0:
+        return 1
+    steps = _without_jumps(np.diff(y))
+    lags = np.fft.irfft(np.square(np.abs(np.fft.rfft(steps, 2 * n))))[: 2 * (n // 3) + 1]
+    w = 3 + int(np.argmin(lags[3 : n // 3]))
+    beside = np.abs(lags[[1, w - 1, w + 1, 2 * w]])
+    return w if lags[w] < -_OF_A_MEAN * lags[0] and beside.max() < -lags[w] / 2 else 1
 
 
 def widening(phi: float) -> float:
     """Variance of a mean of many rows over `difference_variance` per row, where they are an exponential average with
     this φ; 1 for φ = 0."""
     return (1 + phi) / (1 - phi) ** 2
-
-
-def noise_level(y: Array) -> float:
-    """Standard deviation of the noise of y (n,), from differences of neighbours."""
-    return math.sqrt(difference_variance(y))
 
 
 def robust_spread(values: Array) -> float:

@@ -31,7 +31,16 @@ import numpy as np
 from grposcope.core.estimate import Estimate
 from grposcope.maths.timeseries import change_points
 from grposcope.maths.timeseries.change import EDGE, SHIFT, block_means
-from grposcope.maths.timeseries.noise import Array, Candidates, Design, prepare, scan
+from grposcope.maths.timeseries.noise import (
+    NO_WHITE,
+    Array,
+    Candidates,
+    Design,
+    cosine_variances,
+    lag_of_differences,
+    prepare,
+    scan,
+)
 
 WINDOW = 200
 """Rows or blocks that are searched together."""
@@ -153,12 +162,12 @@ def _look(y: Array, first: int, last: int) -> Oscillation:
     n, per = len(part), (last - first) / len(part)
     if np.ptp(part) == 0:
         return Oscillation.none(n, first, last - 1, "constant")
-    shift = _shift(part)
-    cycles, columns, design = _lines(n, shift)
+    shift, averaged = _shift(part), lag_of_differences(part) > NO_WHITE
+    cycles, columns, design = _lines(n, shift, averaged)
     seen = scan(design, columns, part)
     best = int(np.argmin(seen.p))
     p, at = min(1.0, float(seen.p[best]) * len(seen.p)), float(cycles[best // len(SHAPES)])
-    envelope = _envelopes(n, at, shift)
+    envelope = _envelopes(n, at, shift, averaged)
     grown = scan(design, envelope, part)
     gamma = float(grown.posterior @ GROWTH)
     sd = math.sqrt(max(float(grown.posterior @ (GROWTH - gamma) ** 2), (GROWTH[1] - GROWTH[0]) ** 2 / 12))
@@ -185,23 +194,23 @@ def _shifts(n: int) -> change_points.ShiftCandidates:
 
 
 @lru_cache(maxsize=8)
-def _design(n: int, shift: Shift | None) -> Design:
+def _design(n: int, shift: Shift | None, averaged: bool = False) -> Design:
     columns = trend_columns(n)
     if shift is not None:
         columns = np.column_stack([columns, change_points.columns(n, *(np.array([value]) for value in shift))[0]])
-    return Design(np.linalg.qr(columns)[0], coarse=True)
+    return Design(np.linalg.qr(columns)[0], variances=cosine_variances(n, coarse=True, averaged=averaged)[0])
 
 
 @lru_cache(maxsize=8)
-def _lines(n: int, shift: Shift | None) -> tuple[Array, Candidates, Design]:
-    design = _design(n, shift)
+def _lines(n: int, shift: Shift | None, averaged: bool) -> tuple[Array, Candidates, Design]:
+    design = _design(n, shift, averaged)
     cycles = np.arange(2 * CYCLES, 2 * n / FASTEST + 1) / 2
     return cycles, prepare(design, _waves(n, cycles, SHAPES)), design
 
 
 @lru_cache(maxsize=32)
-def _envelopes(n: int, cycles: float, shift: Shift | None) -> Candidates:
-    return prepare(_design(n, shift), _waves(n, np.array([cycles]), GROWTH))
+def _envelopes(n: int, cycles: float, shift: Shift | None, averaged: bool) -> Candidates:
+    return prepare(_design(n, shift, averaged), _waves(n, np.array([cycles]), GROWTH))
 
 
 def _waves(n: int, cycles: Array, growth: Array) -> Array:

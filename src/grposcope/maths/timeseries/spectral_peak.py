@@ -38,7 +38,7 @@ from scipy.special import logsumexp, stdtr
 
 from grposcope.core.estimate import Estimate
 from grposcope.maths.timeseries.change import block_means
-from grposcope.maths.timeseries.noise import EXACT, Array, Design, cosine_variances
+from grposcope.maths.timeseries.noise import EXACT, NO_WHITE, Array, Design, cosine_variances, lag_of_differences
 from grposcope.maths.timeseries.periodogram import FASTEST, WINDOW, Oscillation, strongest, trend_columns, windows
 
 BOUND = 2.0
@@ -75,10 +75,11 @@ class Grid:
 
 
 @lru_cache(maxsize=8)
-def grid(n: int) -> Grid:
-    """The models of a window of n rows or blocks."""
-    falling, (coarse, names) = _noises(n), cosine_variances(n, coarse=True)
+def grid(n: int, averaged: bool = False) -> Grid:
+    """The models of a window of n rows or blocks. averaged: they may be exponential averages."""
+    falling, (coarse, names) = _noises(n, averaged), cosine_variances(n, coarse=True, averaged=averaged)
     behind = coarse[(names[:, 1] == 1) | (names[:, 0] == 0)]  # white noise and pure AR(1)
+    behind = np.vstack([behind, coarse[np.isinf(names[:, 1])][::3]])  # and some averages of it
     centres = CYCLES * STEP ** np.arange(1 + int(math.log(max(n / FASTEST / CYCLES, 1)) / math.log(STEP)))
     peaks = np.array([_peak(n, f, q, most) for f in centres for q in SPREADS for most in HARMONICS])
     share = np.array(SHARES)[:, None, None]
@@ -92,13 +93,13 @@ def grid(n: int) -> Grid:
     return Grid(noise, with_swings, cycles, shares, passed)
 
 
-def _noises(n: int) -> Array:
+def _noises(n: int, averaged: bool) -> Array:
     """Variances (M, n) of the cosine coefficients of noise alone: the grid of `noise`, and AR(1) averaged over rows.
 
     Averaging makes the first autocorrelation exceed φ: s > 1, up to (1 − φ)² / (2φ (φ − 1 − log φ)) for averages of
     very many rows, φ that of the averages.
     """
-    rows, names = cosine_variances(n)
+    rows, names = cosine_variances(n, averaged=averaged)
     pure, phi = rows[names[:, 1] == 1], names[names[:, 1] == 1, :1]
     most = (1 - phi) ** 2 / (2 * phi * (phi - 1 - np.log(phi)))
     return np.vstack([rows, *(share * pure + 1 - share for share in ((1 + most) / 2, most))])
@@ -125,7 +126,7 @@ def _look(y: Array, first: int, last: int) -> Oscillation:
     part = block_means(y[first:last], WINDOW)
     n = len(part)
     per = (last - first) / n
-    models, z = grid(n), dct(part - part.mean(), norm="ortho")
+    models, z = grid(n, lag_of_differences(part) > NO_WHITE), dct(part - part.mean(), norm="ortho")
     rest = z - models.noise.z @ (models.noise.z.T @ z)
     if rest @ rest <= EXACT * (z @ z):
         return Oscillation.none(n, first, last - 1, "no noise")

@@ -19,7 +19,7 @@ from grposcope.signs.rollouts.stated_loss import UNCLIPPED, StatedLoss
 
 
 @dataclass(frozen=True)
-class RatioLimit:
+class _RatioLimit:
     """Where a limit of the ratio lies: not below `open`, the outermost ratio with a weight, nor beyond `held`.
 
     open, held: distances from 1; open is 0 and held infinite where no token shows them.
@@ -105,14 +105,14 @@ def _both_sides(loss: StatedLoss, ratio: Floats, weighty: Bools, inside: Bools) 
     )
 
 
-def _limit(distance: Floats, side: Bools, inside: Bools) -> RatioLimit | None:
+def _limit(distance: Floats, side: Bools, inside: Bools) -> _RatioLimit | None:
     """Where the limit lies on one side, whose tokens are `side`; None where no limit explains which are held."""
     outward = side & (distance > 0)
     inner = float(distance[outward & ~inside].max(initial=0.0))
     outer = float(distance[outward & inside].min(initial=np.inf))
     if (side & inside & (distance <= 0)).any() or inner > outer * (1 + ROUNDING):
         return None
-    return RatioLimit(inner, outer)
+    return _RatioLimit(inner, outer)
 
 
 def _equal(values: Floats, other: Floats, finite: Bools, within: float) -> bool:
