@@ -41,7 +41,7 @@ REPORTS: list[tuple[str, Dialect, Mapping[str, Any], Mapping[str, Any], str]] = 
     ("kl against its penalty", OPENRLHF, {"algo.kl.init_coef": -1e-3}, {"algo.kl.init_coef": 1e-3}, "below 0"),
     ("accumulation not scaled", MS_SWIFT, {"loss_type": "cispo", "gradient_accumulation_steps": 6},
      {"gradient_accumulation_steps": 1}, "1/6"),  # ms-swift #10117
-    ("accumulation not scaled", MS_SWIFT, {"loss_type": "dapo", "gradient_accumulation_steps": 6}, 
+    ("accumulation not scaled", MS_SWIFT, {"loss_type": "dapo", "gradient_accumulation_steps": 6},
      {"loss_type": "grpo"},
      "divided by 6 on top"),
     ("idle filter", VERL, {"data.gen_batch_size": 512, "data.train_batch_size": 128}, {FILTER + "enable": True},

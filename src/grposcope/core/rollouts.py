@@ -35,7 +35,8 @@ _REPLIES = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
 _FAILED = re.compile(
     r"""\s*[\[({<"'`*#]*\s*(?:(?:tool|execution|runtime|api|unknown|request|command|http)\s*)*
     (?:(?:error|exception|traceback|time[ -]?out)\b|timed\s+out|failed\s+to\b|(?:internal\s+)?server\s+error
-    |connection\s+(?:refused|reset|timed)|service\s+unavailable|rate\s+limit|[45]\d\d\s+[a-z ]*(?:error|unavailable))""",
+    |connection\s+(?:refused|reset|timed)|service\s+unavailable|rate\s+limit
+    |[45]\d\d\s+[a-z ]*(?:error|unavailable))""",
     re.IGNORECASE | re.VERBOSE,
 )
 """Answers between tags in a message of a user, and how the answer of a tool begins that failed."""

@@ -17,7 +17,7 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.core.metrics import metric
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs import departs_from_sampler, onset
-from grposcope.signs.mismatch import INPUTS, NEVER, NUMERICS, TRUNCATED, logs, signature
+from grposcope.signs.mismatch import HEATED, INPUTS, NEVER, NUMERICS, TRUNCATED, logs, signature
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
 
@@ -108,7 +108,7 @@ def check(quantities: Quantities) -> Finding:
     because = f"{worst.because}{f' ({hidden})' if hidden else ''}; {told.because}"
     when = (
         None
-        if told.fault in (INPUTS, NUMERICS, TRUNCATED)
+        if told.fault in (HEATED, INPUTS, NUMERICS, TRUNCATED)
         else told.since or onset.since(logs(seen.sizes, seen.limit), 1)
     )
     explains: tuple[str, ...] = FOLLOWS if when is not None else ()
