@@ -146,8 +146,16 @@ def _never(zero: dict[str, MetricSeries], quantities: Quantities) -> Finding:
     if not answers and (rows < LEAST or all(_PENALTY.search(name) for name in zero)):
         return fact(True, because, evidence, grades=("note", "note"), brief=brief)
     others = len(quantities.components()) - sum(name.startswith("component/") for name in zero)
-    instead: Grade = "failing" if answers or others < OTHERS else "warning"
+    hard = bool(answers) or (others < OTHERS and not _is_form_beside_answers(zero, quantities))
+    instead: Grade = "failing" if hard else "warning"
     return fact(True, because, evidence, grades=("warning" if answers else "note", instead), brief=brief)
+
+
+def _is_form_beside_answers(zero: Mapping[str, MetricSeries], quantities: Quantities) -> bool:
+    """Whether all that is never paid is named as the format or the like, while right answers became more."""
+    parts = quantities.components().values()
+    learned = any(pays_for_answers(series.name.partition("/")[2]) and _rises(series) for series in parts)
+    return learned and all(is_beside(name.partition("/")[2]) for name in zero)
 
 
 def _hardly(series: MetricSeries) -> bool:

@@ -3,7 +3,8 @@
 What it is
     FP8 or bfloat16 kernels, other attention or routing (mixtures of experts) in the engine that samples.
 How it shows
-    Mismatch at the same level from the first step on; mean ρ is near 1.
+    Mismatch at the same level from the first step on; mean ρ is near 1. Or rows of a large one among small ones, where
+    single tokens differ wholly: fused kernels that keep intermediate results in bfloat16.
 What it does to the gradient
     Token gradients are weighted by noisy ratios: their variance grows with the length, their mean hardly moves.
 What to do
@@ -11,6 +12,7 @@ What to do
 What decides
     The same batch scored by the trainer in the sampler's precision.
 Sources
+    NeMo-RL #906, spikes: https://github.com/NVIDIA-NeMo/RL/issues/906
     verl, rollout correction; NeMo-RL, error of generation against training
     vime #64, log-probabilities before the temperature: https://github.com/vllm-project/vime/issues/64
     open-instruct #1678: https://github.com/allenai/open-instruct/pull/1678
