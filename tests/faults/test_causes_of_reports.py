@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 from test_reported_kinds import NAN, Row, false_claims, log, present, rows
 
+from grposcope.core.settings import Settings, SettingsAskedFor
 from grposcope.faults.judge import diagnose
+from grposcope.instruments.lint.dialects import TRL
 from grposcope.logs import read
 from grposcope.signs.ladder import climb
 
@@ -149,6 +151,31 @@ def test_a_zero_of_four_digits_is_not_called_exact(tmp_path: Path) -> None:
     )
     (found,) = [finding for finding in present(tmp_path / "b.csv") if finding.fault == "lost gradient"]
     assert "exactly 0" in found.because
+
+
+def test_a_gradient_that_is_next_to_none_is_scaled_down(tmp_path: Path) -> None:
+    """As in TRL #5312: the sampler lost its weights, and the norm is a few millionths."""
+
+    def change(k: int, row: Row) -> None:
+        flat(k, row)
+        row["grad_norm"] = 3.1e-6 * (1 + 0.1 * (k % 3))
+
+    path = log(tmp_path / "a.jsonl", rows(6, change))
+    first = present(path)[0]
+    assert first.fault == "lost gradient"
+    assert "grad_norm is 3.41e-6 in the median row although" in first.because
+    assert "sleep mode" in first.remedy
+    assert false_claims(path) == []
+    assert "lost gradient" not in [one.fault for one in present(log(tmp_path / "b.jsonl", rows(6)))]
+
+
+def test_a_kl_that_is_nan_in_every_row_is_not_a_setting_that_is_lost(tmp_path: Path) -> None:
+    """As in TRL #4040: with a beta of 0 no KL is computed."""
+    path = log(tmp_path / "a.jsonl", rows(7, lambda k, row: row.update(kl=NAN)))
+    settings = Settings(Path("config.yaml"), "a file", TRL, {"beta": 0.0, "num_generations": 8})
+    run = replace(read(path), asked=SettingsAskedFor(settings))
+    assert [one.because for one in diagnose(run) if one.present and one.fault == "setting not in force"] == []
+    assert any("so it is where its coefficient is 0" in note for note in run.meta.notes)
 
 
 def test_a_form_that_is_never_paid_beside_answers_that_rise_does_not_fail(tmp_path: Path) -> None:

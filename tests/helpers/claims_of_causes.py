@@ -492,6 +492,8 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
     ),
     (rf"(?P<name>{NAME}) is (?P<v>{V}) nats (?:per token )?or more (?:in every row )?from the first", least_of),
     (rf"smallest (?P<name>{NAME}): (?P<v>{V})", least_of),
+    (rf"(?P<name>{NAME}) is (?P<v>{V}) in the median row", median_row),
+    (rf"(?P<name>{NAME}), median row: (?P<v>{V})", median_row),
 )  # fmt: skip
 """Patterns and checks."""
 
@@ -500,6 +502,7 @@ CAUSES_CONSTANTS: Sequence[tuple[str, str]] = (
     (r"\(usual up to 0\.1, held from 1\)|\(greedy up to 0\.001\)|\(above 0 for a penalty\)", "limits of rules"),
     (r"grad is missing or 0|ZeRO stage|a temperature of 1|infinity × 0|one of 1e-6 is", "words of advice"),
     (r"drawn at a temperature of \d\.?\d*", "a setting"),
+    (r"norms of 0\.01 to 10 are usual|below 1e-05|importance weights near 0", "usual numbers"),
     (r"language has 2 at most", "a limit of a rule"),
     (r"rows of \S+ beyond its limit: \d+|beyond its limit in \d+ of \d+ rows", "counted where the reason is told"),
     (r"1e-6 is usual for all weights|1e-5 for adapters|1e-6 or so|move it by 0\.001", "usual rates, and what they do"),

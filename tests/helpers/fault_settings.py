@@ -136,6 +136,8 @@ def examples(folder: Path) -> dict[str, Example]:
                                     {"custom_reward_post_process_path": "mine.advantages"}, SLIME),
         "turn rewards not read": Example({"generator.step_wise_trajectories": True},
                                          {"generator.step_wise_trajectories": False}, SKYRL),
+        "last turn alone": Example({"generator.step_wise_trajectories": True},
+                                   {"generator.step_wise_trajectories": False}, SKYRL),
         "failures as zeros": Example({"generator.zero_reward_on_non_stop": True},
                                      {"generator.zero_reward_on_non_stop": False}, SKYRL),
         "masked truncation": Example({"mask_truncated_completions": True}, {"mask_truncated_completions": False}),

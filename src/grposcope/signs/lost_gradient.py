@@ -6,6 +6,7 @@ import numpy as np
 
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
+from grposcope.core.text import number
 from grposcope.signs import first_rows, run_outcome
 from grposcope.signs.lasting_state import begins
 from grposcope.signs.quantities import LEAST, NO_SPREAD, SHORT, MetricSeries, Quantities
@@ -34,6 +35,16 @@ DIGITS = (
 )
 """What to do first where a log has few digits."""
 
+TINY = 1e-5
+"""Gradient norm below which hardly a weight moves: of a model of 1e8 weights a coordinate has 1e-9 then, below Adam's
+ε of 1e-8."""
+
+SCALED = (
+    "find what scales the loss: compare the log-probabilities of sampler and trainer first (importance weights near 0 "
+    "leave nothing, as where the sampler has lost its weights in a sleep mode or a transfer), then what divides it"
+)
+"""What to do about a gradient that is next to none."""
+
 FEW_DIGITS, MANY_VALUES = (3, 4), 20
 """Digits of a log to which a small number is printed as 0, and the different values at the last of them that show so
 few digits to be those of the log."""
@@ -58,6 +69,8 @@ def check(quantities: Quantities) -> Finding:
         evidence = [Sign("largest gradient norm since", 0.0, column=norm.name)]
         return fact(True, because, tuple(evidence), step, fault=LOST, remedy=f"{MASK}; {BACKWARD}", explains=FOLLOWS,
                     brief=f"{quantities.key(norm.name)} is 0 since step {step:,}")  # fmt: skip
+    if (scaled := _scaled_down(quantities, norm)) is not None:
+        return scaled
     if norm.values.any():
         return fact(False, f"the gradient is not 0 in all {len(norm)} rows")
     differ = rewards_differ(quantities)
@@ -90,6 +103,23 @@ def check(quantities: Quantities) -> Finding:
     lost = "lost" if _digits(quantities) is None else "lost, or scaled down,"
     because = f"{rows}{still} although {differ}: it is {lost} between the loss and the weights"
     return fact(True, because, tuple(evidence), fault=LOST, remedy=backward, explains=FOLLOWS, brief=rows)
+
+
+def _scaled_down(quantities: Quantities, norm: MetricSeries) -> Finding | None:
+    """That the norm is above 0 and below TINY in nearly every row although groups differ; None where it is not so."""
+    differ = rewards_differ(quantities)
+    if norm.values.min() < 0 or np.mean(norm.values > 0) < OFTEN or np.mean(norm.values < TINY) < OFTEN:
+        return None
+    if not differ or differ == OVER_BATCH:
+        return None
+    median, key = number(float(np.median(norm.values))), quantities.key(norm.name)
+    because = (
+        f"{key} is {median} in the median row although {differ}: norms of 0.01 to 10 are usual, and Adam hardly moves "
+        f"a weight below {TINY:g}, so that the loss is scaled down"
+    )
+    evidence = (Sign(f"{norm.name}, median row", float(np.median(norm.values)), column=norm.name),)
+    return fact(True, because, evidence, fault=LOST, remedy=SCALED, explains=FOLLOWS,
+                brief=f"{key} is {median} in the median row")  # fmt: skip
 
 
 def is_lost(quantities: Quantities) -> bool:
