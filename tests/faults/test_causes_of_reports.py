@@ -223,3 +223,33 @@ def test_groups_that_lose_rollouts_after_the_first_steps(tmp_path: Path) -> None
     (because,) = told([5, 4, 3, 2, 1])
     assert "do not have 6 rollouts like those of the first steps" in because
     assert told([6]) == []
+
+
+def test_a_baseline_of_the_batch_where_none_is_stated_is_possible_and_told(tmp_path: Path) -> None:
+    """As in slime #2230 and NeMo-RL #2176: groups of equal rewards have advantages, and only settings could call that
+    meant."""
+    from grposcope.faults.judge_rollouts import prove
+    from grposcope.signs.rollouts.claims import advantages
+    from grposcope.signs.rollouts.evidence import PipelineEvidence
+
+    def told(over_batch: bool) -> list[str]:
+        rng, made = np.random.default_rng(11), []
+        for step in range(1, 6):
+            groups = [rng.integers(0, 2, size).astype(float) if size != 5 else np.ones(size) for size in (6, 5, 6)]
+            whole = np.concatenate(groups)
+            for number, rewards in enumerate(groups):
+                base = whole if over_batch else rewards
+                made += [
+                    {"step": step, "group": f"{step}.{number}", "prompt": f"q {step}.{number}", "completion": "so",
+                     "reward": reward, "advantage": (reward - base.mean()) / (base.std(ddof=1) + 1e-6)}
+                    for reward in rewards
+                ]  # fmt: skip
+        (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
+        run = read(tmp_path)
+        kept = tuple(row for step in run.rollouts for row in run.rollouts[step])
+        proved = prove(PipelineEvidence(str(tmp_path), "generic", kept), (advantages.PROOF,))[advantages.PROOF]
+        return [one.because for one in proved if one.fault == "wrong baseline" and one.status == "possible"]
+
+    (because,) = told(over_batch=True)
+    assert "5 of 5 groups of equal rewards have advantages other than 0" in because
+    assert told(over_batch=False) == []

@@ -32,8 +32,8 @@ PAID = "The policy learns what is paid and not what is meant."
 
 UNPAID = (
     "read one such text; they are paid less than others, so that no reward teaches them: compare the sampler's greedy "
-    "text with that of the trainer's weights after one update; where the trainer writes sense, mend what is sent to "
-    "the sampler, else go back to before the onset and lower the learning rate"
+    "text with that of the trainer's weights after one update; where the trainer writes sense, correct what is sent "
+    "to the sampler, else go back to before the onset and lower the learning rate"
 )
 """What to do about texts that repeat themselves, or are of another script, and earn less by it."""
 
