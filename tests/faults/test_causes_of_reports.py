@@ -251,5 +251,5 @@ def test_a_baseline_of_the_batch_where_none_is_stated_is_possible_and_told(tmp_p
         return [one.because for one in proved if one.fault == "wrong baseline" and one.status == "possible"]
 
     (because,) = told(over_batch=True)
-    assert "5 of 5 groups of equal rewards have advantages other than 0" in because
+    assert "6 of 6 groups of equal rewards have advantages other than 0" in because
     assert told(over_batch=False) == []

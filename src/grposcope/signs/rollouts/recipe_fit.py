@@ -63,8 +63,8 @@ def _over_the_batch(made: Sequence[TrainedBatch]) -> Finding:
     return Finding(
         "wrong baseline",
         "possible",
-        because=f"rollouts are compared with the mean of the batch, not of their group{shown}; so REINFORCE++ means it, "
-        "and so it is where groups of unequal sizes, or prompts that lost their ids, are taken for one group",
+        because=f"rollouts are compared with the mean of the batch, not of their group{shown}; so REINFORCE++ means "
+        "it, and so it is where groups of unequal sizes, or prompts that lost their ids, are taken for one group",
         brief="a baseline of the batch",
         remedy="if groups were meant, compute the mean by the id of the group (slime: group_index), not by its place",
     )
