@@ -95,6 +95,7 @@ OF_BACKWARD = (
 """What to do where the gradient norm alone was lost first."""
 
 PASSED = "; later rows are finite, so that the weights were not lost"
+LASTS = "; go back to a checkpoint from before"
 
 EXPLAINS = (
     "zero learning rate", "constant reward", "never paid", "dead after a fall", "starved", "empty steps", "zero loss",
@@ -153,7 +154,7 @@ def _remedy(table: Mapping[str, Floats], found: Mapping[str, Bools], first: Mapp
     if not lasts and _of_sampler(table, row):
         return OF_SAMPLER
     if at_first == {"grad_norm"} and _is_finite(table, VARIANTS["loss"], row):
-        return OF_BACKWARD if lasts else OF_BACKWARD + PASSED
+        return OF_BACKWARD + (LASTS if lasts else PASSED)
     return OF_NO_TOKEN if _of_no_token(table, found) else ""
 
 
