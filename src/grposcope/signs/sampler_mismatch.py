@@ -135,10 +135,12 @@ def check(quantities: Quantities) -> Finding:
 
 
 def _spikes(quantities: Quantities, distances: list[Measure]) -> Finding | None:
-    """That the mismatch is within its limit but for rows in which it is SPIKE × the usual one and beyond; else None."""
+    """That the mismatch is within its limit but for rows in which it is SPIKE × the usual one; else None."""
     for measure in distances:
         sizes, usual = measure.sizes.values, float(np.median(measure.sizes.values))
-        high = (sizes > measure.limit) & (sizes > SPIKE * max(usual, 0.0))
+        high = sizes > measure.limit
+        if not high.any() or sizes[high].min() < SPIKE * max(usual, 0.0):
+            continue  # a level, or one that rises
         count, rows = int(high.sum()), len(sizes)
         apart = int((high & ~np.append(False, high[:-1])).sum())
         if apart < FEW_SPIKES or count >= 2 * apart or not RARE * rows <= count <= rows / 2:
