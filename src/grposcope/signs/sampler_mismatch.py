@@ -143,6 +143,8 @@ def _spikes(quantities: Quantities, distances: list[Measure]) -> Finding | None:
             continue  # a level, or one that rises
         count, rows = int(high.sum()), len(sizes)
         apart = int((high & ~np.append(False, high[:-1])).sum())
+        if min(high[: rows // 2].sum(), high[rows // 2 :].sum()) < count / 5:
+            continue  # a level that begins in the middle of the run
         if apart < FEW_SPIKES or count >= 2 * apart or not RARE * rows <= count <= rows / 2:
             continue
         name, key = measure.series.name, quantities.key(measure.series.name)
