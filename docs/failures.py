@@ -544,6 +544,9 @@ FAILURES: Mapping[str, Failure] = {
         lambda rng: _mismatch(rng, 2e-4 * 300 ** ramp(0.3)) | {"staleness/mean": around(1 + 7 * ramp(0.3), 0.1, rng)},
         ("mismatch/k3", "staleness/mean"),
     ),
+    "sampler temperature differs": Failure(
+        lambda rng: _mismatch(rng, np.full(ROWS, 0.03)) | {"temperature": 0.7}, ("mismatch/k3",)
+    ),
     "truncated sampler": Failure(
         lambda rng: {
             "mismatch/k1": np.full(ROWS, -math.log(0.7)),

@@ -57,6 +57,17 @@ def ends_masked(rows: list[Rollout]) -> list[Rollout]:
     return [changed(row) for row in rows]
 
 
+def last_turn_alone(rows: list[Rollout]) -> list[Rollout]:
+    """The advantage of a trajectory stands at the tokens of its last turn, and 0 at those before it."""
+
+    def changed(row: Rollout) -> Rollout:
+        if row.turns is None or row.advantages is None:
+            return row
+        return replace(row, advantages=np.where(row.turns == row.turns.max(), row.advantages[-1], 0.0))
+
+    return [changed(row) for row in rows]
+
+
 def other_states(rows: list[Rollout]) -> list[Rollout]:
     """One rollout of the first group began elsewhere."""
     return [replace(rows[0], anchors=("elsewhere", *rows[0].anchors[1:])), *rows[1:]]

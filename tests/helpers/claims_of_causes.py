@@ -36,6 +36,19 @@ def middle_of_rows(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["v"], [statistics.median(values)], 3)
 
 
+def beyond(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is V in the median row and beyond L in K of N, up to W"."""
+    values, limit = column(raw, match), value_of(match["limit"])
+    count = sum(value > limit for value in values)
+    if (count, len(values)) != (int(match["k"]), int(match["n"])):
+        return f"beyond it in {count} of {len(values)}"
+    return any_of(match["v"], [statistics.median(values)], 3) or any_of(match["top"], [max(values)], 3)
+
+
+def least_of(raw: RawLog, match: re.Match[str]) -> str:
+    return any_of(match["v"], [min(column(raw, match))], 3)
+
+
 def last_row(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["v"], column(raw, match)[-1:], 3)
 
@@ -475,13 +488,26 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
     (rf"the largest less the least reward(?: is)? (?P<v>{V})", widest),
     (rf"median spread over the batch: (?P<v>{V})", widest),
     (rf"{NAME}, 5 rows before: (?P<v>{V})", zero_once_more),
+    (
+        rf"(?P<name>{NAME}) is (?P<v>{V}) in the median row and beyond (?P<limit>{V}) in (?P<k>\d+) of {N}"
+        rf", up to (?P<top>{V})",
+        beyond,
+    ),
+    (rf"(?P<name>{NAME}) is (?P<v>{V}) nats (?:per token )?or more (?:in every row )?from the first", least_of),
+    (rf"smallest (?P<name>{NAME}): (?P<v>{V})", least_of),
+    (rf"(?P<name>{NAME}) is (?P<v>{V}) in the median row", median_row),
+    (rf"(?P<name>{NAME}), median row: (?P<v>{V})", median_row),
 )  # fmt: skip
 """Patterns and checks."""
 
 CAUSES_CONSTANTS: Sequence[tuple[str, str]] = (
     (r"entropy bonus to 0\.01|sample at temperature 1|temperature near 0|0\.001 to 0\.04(?:, or 0)?", "usual settings"),
     (r"\(usual up to 0\.1, held from 1\)|\(greedy up to 0\.001\)|\(above 0 for a penalty\)", "limits of rules"),
-    (r"grad is missing or 0|ZeRO stage", "words of advice"),
+    (r"grad is missing or 0|ZeRO stage|a temperature of 1|infinity × 0|one of 1e-6 is", "words of advice"),
+    (r"drawn at a temperature of \d\.?\d*", "a setting"),
+    (r"norms of 0\.01 to 10 are usual|below 1e-05|importance weights near 0", "usual numbers"),
+    (r"language has 2 at most", "a limit of a rule"),
+    (r"rows of \S+ beyond its limit: \d+|beyond its limit in \d+ of \d+ rows", "counted where the reason is told"),
     (r"1e-6 is usual for all weights|1e-5 for adapters|1e-6 or so|move it by 0\.001", "usual rates, and what they do"),
     (r"max_num_gen_batches=0", "a setting"),
     (r"\(hardly moved below 0\.0003\)|\(limit 0\.6 × the first\)", "limits of rules"),

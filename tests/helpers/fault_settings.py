@@ -26,6 +26,7 @@ LORA = {"actor_rollout_ref.model.lora_rank": 32, ROLLOUT + "layered_summon": Tru
 FILTER, TURNS = "algorithm.filter_groups.", ROLLOUT + "multi_turn."
 FILTERED = {FILTER + "enable": True, FILTER + "max_num_gen_batches": 10, "data.gen_batch_size": 3072}
 NEMO_SCALED = {"grpo.num_generations_per_prompt": 4, "grpo.normalize_rewards": True}
+ALGORITHM = "trainer.algorithm."
 SCRIPT, KL = Path("settings"), "algorithm.use_kl_in_reward"
 
 
@@ -135,6 +136,8 @@ def examples(folder: Path) -> dict[str, Example]:
                                     {"custom_reward_post_process_path": "mine.advantages"}, SLIME),
         "turn rewards not read": Example({"generator.step_wise_trajectories": True},
                                          {"generator.step_wise_trajectories": False}, SKYRL),
+        "last turn alone": Example({"generator.step_wise_trajectories": True},
+                                   {"generator.step_wise_trajectories": False}, SKYRL),
         "failures as zeros": Example({"generator.zero_reward_on_non_stop": True},
                                      {"generator.zero_reward_on_non_stop": False}, SKYRL),
         "masked truncation": Example({"mask_truncated_completions": True}, {"mask_truncated_completions": False}),
@@ -162,5 +165,17 @@ def examples(folder: Path) -> dict[str, Example]:
         ),
         "normalisation not read": Example({"grpo.normalize_rewards": False},
                                           {"grpo.adv_estimator.normalize_rewards": False}, NEMO_RL),
+        "kl against its penalty": Example(
+            {ACTOR + "use_kl_loss": True, ACTOR + "kl_loss_coef": -0.001}, {ACTOR + "kl_loss_coef": 0.001}, VERL
+        ),
+        "idle filter": Example({FILTER + "max_num_gen_batches": 10, "data.gen_batch_size": 3072},
+                               {FILTER + "enable": True}, VERL),
+        "filter of summed rewards": Example(
+            {ALGORITHM + "advantage_estimator": "gdpo", ALGORITHM + "zero_variance_filter": True},
+            {ALGORITHM + "zero_variance_filter": False}, SKYRL,
+        ),
+        "best not measured": Example({"checkpointing.metric_name": "val_reward", "grpo.val_period": 0},
+                                     {"grpo.val_period": 10}, NEMO_RL),
+        "float16 overflow": Example({"fp16": True}, {"fp16": False, "bf16": True}),
         "weights never arrived": Example(LORA, {ROLLOUT + "load_format": "safetensors"}, VERL),
     }  # fmt: skip

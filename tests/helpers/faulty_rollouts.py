@@ -324,6 +324,7 @@ FAULTY: Mapping[str, Build] = {
         "", rows=tuple(agent_rollouts.trajectories(3, retokenised=faulty))
     ),
     "reset states differ": trajectories(agent_rollouts.other_states),
+    "last turn alone": trajectories(agent_rollouts.last_turn_alone),
     "weight by turns": trajectories(agent_rollouts.weighed_by_rows),
     "baseline by rows": trajectories(agent_rollouts.baseline_by_rows),
     "absent turns": trajectories(agent_rollouts.compared_with_survivors),

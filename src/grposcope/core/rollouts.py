@@ -9,6 +9,7 @@ T: tokens of the completion, with those of tools and environments. S: tokens of 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +29,17 @@ Text = str | list[dict[str, Any]]
 STOPS = ("eos", "length", "turns", "tool", "environment", "stop", "error", "aborted")
 """Reasons for which a rollout ends, of `Rollout.stop`: the policy's own end of text; a limit on tokens; a limit on
 turns; a call of a tool that nobody answered; the end of the episode; a stop string; a failure; taken back."""
+
+
+_REPLIES = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
+_FAILED = re.compile(
+    r"""\s*[\[({<"'`*#]*\s*(?:(?:tool|execution|runtime|api|unknown|request|command|http)\s*)*
+    (?:(?:error|exception|traceback|time[ -]?out)\b|timed\s+out|failed\s+to\b|(?:internal\s+)?server\s+error
+    |connection\s+(?:refused|reset|timed)|service\s+unavailable|rate\s+limit
+    |[45]\d\d\s+[a-z ]*(?:error|unavailable))""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Answers between tags in a message of a user, and how the answer of a tool begins that failed."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +180,18 @@ class Rollout:
             return self.calls_made
         calls = (message.get("tool_calls") for message in self.messages)
         return sum(len(own) for own in calls if isinstance(own, Sequence) and not isinstance(own, str))
+
+    @property
+    def failed_replies(self) -> list[bool]:
+        """For each answer of a tool in the messages whether it reads as an error; empty where there is none."""
+        answers: list[str] = []
+        for message in self.messages:
+            text = plain_text([message])
+            if message.get("role") in ("tool", "function", "ipython"):
+                answers.append(text)
+            elif message.get("role") != "assistant":
+                answers += _REPLIES.findall(text)
+        return [_FAILED.match(answer) is not None for answer in answers]
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -267,9 +268,11 @@ COMPUTED = "the metrics are computed from the rollouts, because the log has no o
 
 
 def log_of_groups(
-    source: Path, engine: str, groups: Groups, rollouts: Mapping[int, tuple[Rollout, ...]], notes: list[str]
-) -> RawLog:
-    """A log whose metrics are made of its groups: reward, reward_std within groups (ddof 1), dead_fraction.
+    source: Path, engine: str, groups: Groups, rollouts: Mapping[int, tuple[Rollout, ...]], notes: list[str],
+    failures: Mapping[int, float] = MappingProxyType({}),
+) -> RawLog:  # fmt: skip
+    """A log whose metrics are made of its groups: reward, reward_std within groups (ddof 1), dead_fraction; and
+    failures, the share of the tools' answers of each step that read as errors, where messages have any.
 
     The reward of a step with a reward that was written as NaN is one too.
     UserError where there is no group.
@@ -293,6 +296,7 @@ def log_of_groups(
                 "reward_std": float(np.mean(spread[here][sizes[here] > 1])) if (sizes[here] > 1).any() else np.nan,
                 "dead_fraction": float(dead[here].mean()),
                 "rollouts_trained": int(sizes[here].sum()),
+                **({"agent/call_failures": failures[int(step)]} if int(step) in failures else {}),
             },
         )
     return RawLog(

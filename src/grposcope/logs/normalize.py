@@ -138,8 +138,9 @@ def _never_a_number(table: LogTable, meant: Mapping[str, str]) -> list[str]:
     """That a column which is measured of the policy was written as NaN in every row, a sentence for each."""
     columns = {key: table.table[key] for key, metric in meant.items() if metric in MEASURED and key in table.table}
     return [
-        f"{visible(table.key_in_log(key), 60)} is NaN in all {len(column)} rows, and is treated as not measured; where "
-        "its term is in the loss, print the loss of one batch: it may be lost there"
+        f"{visible(table.key_in_log(key), 60)} is NaN in all {len(column)} rows, and is treated as not measured: so "
+        "it is where its coefficient is 0; where its term is in the loss, print the loss of one batch: it may be lost "
+        "there"
         for key, column in columns.items()
         if is_written_nan(column).all()
     ]

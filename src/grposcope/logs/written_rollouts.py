@@ -87,7 +87,8 @@ class WrittenFiles:
     def log(self, path: Path, notes: Iterable[str] = ()) -> RawLog:
         """A log whose metrics are made of the groups; UserError, with the line, for what does not fit."""
         groups, where, further = self.groups()
-        return log_of_groups(path, self.engine, groups, self.texts(where), [*notes, *further])
+        failures = {} if self.is_large else _failures(self.rollouts())
+        return log_of_groups(path, self.engine, groups, self.texts(where), [*notes, *further], failures)
 
     def groups(self) -> tuple[Groups, Mapping[int, Path], list[str]]:
         """The groups of rollouts that have a reward, the file of each step, and what is to be said of them."""
@@ -157,6 +158,15 @@ class WrittenFiles:
             }  # which the text does not show
             made.append(replace(row, problem=name, prompt=text, completion=answer, index=count, **counts_of))
         return tuple(made)
+
+
+def _failures(rollouts: Iterable[Rollout]) -> dict[int, float]:
+    """Step -> share of the tools' answers that read as errors, of the steps whose messages have any."""
+    replies: dict[int, list[bool]] = {}
+    for rollout in rollouts:
+        if failed := rollout.failed_replies:
+            replies.setdefault(rollout.step, []).extend(failed)
+    return {step: sum(failed) / len(failed) for step, failed in replies.items()}
 
 
 def _bytes_of(path: Path) -> int:

@@ -3,8 +3,8 @@
 Method of this project; no publication. Sizes (n,) of the mismatch are put beside the staleness and beside
 learning rate × steps, both where they are logged.
 
-- A floor is there from the first step: numerics, FP8, other inputs where it is more than these make, or a truncated
-  sampler. A sampler that draws from the share m of
+- A floor is there from the first step: numerics, FP8, a temperature other than 1 where the settings have one, other
+  inputs where it is more than these make, or a truncated sampler. A sampler that draws from the share m of
   the trainer's mass, with probabilities divided by m, has ρ = π_trainer/π_sampler = m on every token, so that
   mean log ρ = log of mean ρ = log m; otherwise the mean of ρ is 1. Of mean ρ, k1 and k3 two give the third, as
   mean ρ = 1 + k3 − k1 exactly.
@@ -34,6 +34,7 @@ from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 
 INPUTS = "inputs differ"
 NUMERICS, TRUNCATED, LAG = "sampler numerics differ", "truncated sampler", "growing lag"
+HEATED = "sampler temperature differs"
 REPLACED, NEVER, UNEXPLAINED = "wrong weights at the sampler", "weights never arrived", "sampler mismatch"
 """The faults that the course of the mismatch tells apart."""
 
@@ -46,6 +47,15 @@ SMALLEST = 1e-3
 ONE_SIDED = 0.5
 """Share of the mean log ratio that the log of the mean ratio makes up in a truncated sampler: 1 where the mass cut off
 is the same for every token, 0 where the sampler can draw all that the trainer can."""
+
+WARM = 0.02
+"""Distance of a temperature from 1 at which log-probabilities before it are others than those after it."""
+
+PROCESSED = (
+    "have the sampler return log-probabilities after its temperature (vLLM: logprobs_mode processed_logprobs), and "
+    "divide the trainer's logits by the same; then draw one batch at a temperature of 1: what is left is numerics"
+)
+"""What to do about a mismatch from the first step at another temperature than 1."""
 
 CUT = 0.02
 """Mass that a truncated sampler cuts off, at least, to be named."""
@@ -226,10 +236,21 @@ def _floor(quantities: Quantities, sizes: MetricSeries, early: float) -> Finding
             f"less than {_size(sizes, beyond)}: sampler and trainer do not read the same tokens, template or image, or "
             "hold other weights",
         )
+    drawn_at = quantities.run.setting("temperature")
+    heated = isinstance(drawn_at, int | float) and drawn_at > 0 and abs(drawn_at - 1) > WARM
+    if heated and not (known is not None and _is_truncated(*known)):
+        return _explained(
+            HEATED,
+            f"it is present from the first step, and rollouts are drawn at a temperature of {drawn_at:g}: so it is "
+            "where the sampler's log-probabilities are those before its temperature, or the trainer leaves it out; "
+            "numerics and FP8 are not excluded",
+            remedy=PROCESSED,
+        )
     if known is None:
+        also = "" if drawn_at == 1 else ", a temperature that only one of both applies,"
         return _explained(
             NUMERICS,
-            "it is present from the first step; the log does not show whether numerics, FP8 or top-k/top-p "
+            f"it is present from the first step; the log does not show whether numerics, FP8{also} or top-k/top-p "
             "sampling causes it",
         )
     ratio, size = known

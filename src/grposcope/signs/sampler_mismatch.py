@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from grposcope.core.fault import LogTest
-from grposcope.core.finding import Finding, Sign, cannot_tell, measured
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
 from grposcope.core.metrics import metric
+from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs import departs_from_sampler, onset
-from grposcope.signs.mismatch import INPUTS, NEVER, NUMERICS, TRUNCATED, logs, signature
+from grposcope.signs.mismatch import HEATED, INPUTS, NEVER, NUMERICS, TRUNCATED, logs, signature
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
 
@@ -63,6 +64,17 @@ EFFECTIVE = 0.3
 LOST = 0.5
 """Share of tokens or sequences masked that is too much: the same as a mean weight of LOW."""
 
+SPIKE, FEW_SPIKES, RARE = 10.0, 3, 0.03
+"""Mismatch over its median in a row that is a spike, how many of them apart and what share of the rows are worth
+a word."""
+
+OF_SPIKES = (
+    "find the rollouts of such a row whose tokens differ most, and score them with the trainer's fused kernels off "
+    "(Megatron: apply_rope_fusion and bias_activation_fusion false) or in float32; until then leave out rollouts whose "
+    "mean error is beyond the limit"
+)
+"""What to do about spikes of the mismatch."""
+
 AFTER = {
     "importance/weight": "it is logged after the cap, so the largest ratios are missing",
     "importance/ess": "it is computed from capped weights; raw weights are worse",
@@ -98,6 +110,8 @@ def check(quantities: Quantities) -> Finding:
         return departs_from_sampler.check(quantities, NEVER) or _not_logged(quantities)
     families = [any_of([_result(quantities, measure) for measure in distances])] if distances else []
     worst = least_of([*families, *(_result(quantities, measure) for measure in weights)])
+    if (spikes := _spikes(quantities, distances)) is not None:
+        return spikes
     if worst.p >= 0.5:
         return departs_from_sampler.check(quantities, NEVER) or _fine(quantities, distances, worst)
     measures = {measure.series.name: measure for measure in (*distances, *weights)}
@@ -108,7 +122,7 @@ def check(quantities: Quantities) -> Finding:
     because = f"{worst.because}{f' ({hidden})' if hidden else ''}; {told.because}"
     when = (
         None
-        if told.fault in (INPUTS, NUMERICS, TRUNCATED)
+        if told.fault in (HEATED, INPUTS, NUMERICS, TRUNCATED)
         else told.since or onset.since(logs(seen.sizes, seen.limit), 1)
     )
     explains: tuple[str, ...] = FOLLOWS if when is not None else ()
@@ -118,6 +132,32 @@ def check(quantities: Quantities) -> Finding:
         worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when,
         remedy=told.remedy,
     )  # fmt: skip
+
+
+def _spikes(quantities: Quantities, distances: list[Measure]) -> Finding | None:
+    """That the mismatch is within its limit but for rows in which it is SPIKE × the usual one; else None."""
+    for measure in distances:
+        sizes, usual = measure.sizes.values, float(np.median(measure.sizes.values))
+        high = sizes > measure.limit
+        if not high.any() or sizes[high].min() < SPIKE * max(usual, 0.0):
+            continue  # a level, or one that rises
+        count, rows = int(high.sum()), len(sizes)
+        apart = int((high & ~np.append(False, high[:-1])).sum())
+        if min(high[: rows // 2].sum(), high[rows // 2 :].sum()) < count / 5:
+            continue  # a level that begins in the middle of the run
+        if apart < FEW_SPIKES or count >= 2 * apart or not RARE * rows <= count <= rows / 2:
+            continue
+        name, key = measure.series.name, quantities.key(measure.series.name)
+        median, largest = (float(pick(measure.series.values)) for pick in (np.median, np.max))
+        because = (
+            f"{key} is {number(median)} in the median row and beyond {_as_logged(measure):g} in {count} of {rows}, up "
+            f"to {number(largest)}: in these rows single tokens or rollouts have wholly other probabilities in the "
+            "trainer than in the sampler; weights that never arrive would make all rows grow"
+        )
+        evidence = (Sign(f"rows of {name} beyond its limit", float(count), column=name),)
+        return fact(True, because, evidence, int(measure.series.steps[high][0]), fault=NUMERICS, remedy=OF_SPIKES,
+                    grades=("note", "warning"), brief=f"{key} beyond its limit in {count} of {rows} rows")  # fmt: skip
+    return None
 
 
 def _not_logged(quantities: Quantities) -> Finding:
@@ -213,5 +253,5 @@ TEST = LogTest(
     statistic="late mismatch against its limit and the early one; late mean weight, effective share and share masked",
     threshold=f"k3 > {K3_FAR:g}, |mean log ρ| or mean |log ρ| > {ABS_FAR:g}, error > {1 + ERROR_FAR:g}, or > {GROWN:g} "
     f"× early; correlation < {CORRELATED:g}; mean weight outside {LOW:g} to {HIGH:g}, effective share < {EFFECTIVE:g}, "
-    f"> {LOST:g} masked",
+    f"> {LOST:g} masked; or {SPIKE:g} × the median and beyond the limit in {RARE:.0%} of the rows, a fact",
 )

@@ -80,6 +80,15 @@ READ_CUT = (
 )
 """What to do where completions that had ended are cut and the reward fell."""
 
+MOST = 0.9
+"""Share of truncated completions in every row from which, with no reward in any, the text has to be read first."""
+
+READ_UNPAID = (
+    "read completions at the limit before anything else, since none was ever paid: unfinished answers need a higher "
+    "limit; repeated, random or broken text means that the sampler does not have the model's weights"
+)
+"""What to do where nearly all completions are cut from the first row on and nothing is paid."""
+
 LONGER, SHORTER = 1.5, 0.2
 """Late over early length: longer without reward for it, or shrunk to a stub."""
 
@@ -184,6 +193,8 @@ def _fewer_cut(quantities: Quantities, cut: MetricSeries) -> str:
     if cut.values.min() >= ALL:
         return NEVER_ENDS
     reward = quantities.get("reward", SHORT)
+    if reward is not None and not reward.values.any() and cut.values.min() >= MOST:
+        return READ_UNPAID
     fell = reward is not None and reward.change(EARLY, LATE).p_down < 0.01
     return READ_CUT if fell and cut.level(EARLY).value < CUT else FEWER_CUT
 

@@ -31,6 +31,13 @@ USUAL = 0.001
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A coefficient beside both switches off."""
+    if config.dialect.name == "roll":
+        if config.off("use_kl_loss") and config.number("kl_loss_coef"):
+            yield fact(True, "use_kl_loss is off, so that the coefficient of the KL in the loss is not used",
+                       config.signs("kl_loss_coef", "use_kl_loss"), grade="warning",
+                       brief="no KL in the loss despite its coefficient",
+                       remedy="set use_kl_loss: true, or leave the coefficient out")  # fmt: skip
+        return
     if not (config.off(IN_LOSS) and config.off(IN_REWARD)):
         return
     idle = [key for key in (LOSS_COEFFICIENT, REWARD_COEFFICIENT) if config.says(key) and config.number(key)]
@@ -52,6 +59,6 @@ FAULT = Fault(
     rank=3.5,
     remedy="switch the penalty on, or leave the coefficient out",
     settings=SettingsCheck(
-        "idle kl coefficient", settings, ("verl",), "a KL coefficient whose switch is off", ("warning", "note")
+        "idle kl coefficient", settings, ("verl", "roll"), "a KL coefficient whose switch is off", ("warning", "note")
     ),
 )

@@ -6,7 +6,8 @@ What it is
 How it shows
     The log of the KL rises along one straight line from the first steps on, over many e-folds, as only a feedback does;
     or the loss is the KL times a number below 0, in all rows or from one on;
-    or the penalty, coefficient × KL, is larger than rewards differ, and the KL goes on growing as before.
+    or the penalty, coefficient × KL, is larger than rewards differ, and the KL goes on growing as before. In settings:
+    a coefficient below 0.
 What it does to the gradient
     With the wrong sign the term drives the policy away; without a gradient the setting has no effect, however large.
 What to do
@@ -18,6 +19,7 @@ What decides
 Sources
     ToolRL #52: https://github.com/qiancheng0/ToolRL/issues/52
     Logic-RL #58: https://github.com/Unakar/Logic-RL/issues/58
+    rLLM #111, a coefficient of -0.001: https://github.com/rllm-org/rllm/issues/111
     SkyRL #1340: https://github.com/NovaSky-AI/SkyRL/issues/1340
 """
 
@@ -25,12 +27,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 
 import numpy as np
 
-from grposcope.core.fault import Fault, LogTest
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
+from grposcope.core.settings import Settings
 from grposcope.core.text import number
+from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs.mismatch import straight
 from grposcope.signs.parts_of_the_loss import changed_multiple, loss_as_multiple
@@ -152,6 +157,31 @@ def _unheld(kl: MetricSeries) -> bool:
     return last - middle > UNHELD * (middle - first) > 0
 
 
+COEFFICIENTS = {
+    "trl": ("beta",), "ms-swift": ("beta",), "open-instruct": ("beta",), "grposcope": ("kl",),
+    "verl": ("actor_rollout_ref.actor.kl_loss_coef", "algorithm.kl_ctrl.kl_coef"),
+    "nemo-rl": ("loss_fn.reference_policy_kl_penalty",), "skyrl": ("trainer.algorithm.kl_loss_coef",),
+    "slime": ("kl_loss_coef", "kl_coef"), "openrlhf": ("algo.kl.init_coef", "init_kl_coef"),
+    "roll": ("kl_loss_coef", "init_kl_coef"),
+}  # fmt: skip
+"""Trainer -> the keys of the coefficients of its KL terms."""
+
+
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
+    """A coefficient below 0, which pays for leaving the reference."""
+    for key in COEFFICIENTS[config.dialect.name]:
+        coefficient = config.number(key)
+        if coefficient is not None and coefficient < 0:
+            yield fact(
+                True,
+                f"{key} is {coefficient:g}: with a coefficient below 0 the policy is paid for leaving the reference",
+                config.signs(key),
+                grade="warning",
+                brief="a KL coefficient below 0",
+                remedy=f"set {key} to {-coefficient:g}, or to 0 for no term",
+            )
+
+
 FAULT = Fault(
     name="kl against its penalty",
     rank=25,
@@ -167,5 +197,8 @@ FAULT = Fault(
         threshold=f"loss over KL below 0 in all rows; {EFOLDS:g} e-folds at one rate with R² > {ON_A_LINE:g}; or "
         f"coefficient × KL > {OUTWEIGHS:g} of the "
         "range while the KL grows as before",
+    ),
+    settings=SettingsCheck(
+        "kl against its penalty", _settings, tuple(COEFFICIENTS), "a KL coefficient below 0", ("warning",), "rLLM #111"
     ),
 )

@@ -53,7 +53,7 @@ FAULT = Fault(
     remedy="take k3 or k2 in the loss, or put the penalty into the reward",
     settings=SettingsCheck(
         "kl estimator without gradient", settings,
-        ("trl", "ms-swift", "verl", "slime", "skyrl", "openrlhf", "grposcope"),
+        ("trl", "ms-swift", "verl", "slime", "skyrl", "openrlhf", "open-instruct", "grposcope"),
         "a KL penalty whose estimator has no gradient on average, and what others pull towards", ("warning",),
     ),
 )  # fmt: skip

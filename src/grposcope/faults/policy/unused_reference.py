@@ -27,7 +27,7 @@ from grposcope.signs.settings.kl import PENALTIES
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A switch that is on beside a coefficient of 0."""
-    for switch, coefficient in PENALTIES:
+    for switch, coefficient in (("use_kl_loss", "kl_loss_coef"),) if config.dialect.name == "roll" else PENALTIES:
         if config.on(switch) and config.number(coefficient) == 0:
             yield fact(
                 True,
@@ -44,5 +44,7 @@ FAULT = Fault(
     name="unused reference",
     rank=5.3,
     remedy="switch the penalty off",
-    settings=SettingsCheck("unused reference", settings, ("verl",), "a KL penalty with a coefficient of 0", ("note",)),
+    settings=SettingsCheck(
+        "unused reference", settings, ("verl", "roll"), "a KL penalty with a coefficient of 0", ("note",)
+    ),
 )

@@ -17,6 +17,8 @@ What decides
     The first step at which a value is not finite, and whether the reward or the update came first.
 Sources
     verl #2505: https://github.com/verl-project/verl/issues/2505
+    ms-swift #8123, a reward of None: https://github.com/modelscope/ms-swift/issues/8123
+    NeMo-RL #1885, log-probabilities of the sampler: https://github.com/NVIDIA-NeMo/RL/pull/1885
     open-r1 #704: https://github.com/huggingface/open-r1/issues/704
     ms-swift #3136: https://github.com/modelscope/ms-swift/issues/3136
     ms-swift #4465: https://github.com/modelscope/ms-swift/issues/4465
@@ -25,14 +27,24 @@ Sources
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Interval, Sign, fact
-from grposcope.core.not_finite import MEASURED, REWARD, UPDATE, Bools, Floats, is_written_null, not_finite
+from grposcope.core.metrics import VARIANTS
+from grposcope.core.not_finite import (
+    MEASURED,
+    REWARD,
+    UPDATE,
+    Bools,
+    Floats,
+    is_written_nan,
+    is_written_null,
+    not_finite,
+)
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import MetricSeries, Quantities
 from grposcope.signs.rollouts.claims import gradient
@@ -68,6 +80,23 @@ OF_NO_TOKEN = (
     "not lost"
 )
 """What to do where only what is measured beside the update is not finite, in some rows."""
+
+OF_SAMPLER = (
+    "the comparison with the sampler is not finite in the same row, and later rows are finite, so that the weights "
+    "were not lost: draw such a batch again, or leave out rollouts whose log-probabilities are not finite, and see "
+    "which engine, kernel or cache returned them"
+)
+"""What to do where the comparison with the sampler was lost in the same rows."""
+
+OF_BACKWARD = (
+    "the loss of that row is finite, and its gradient is not: look at the rewards of the batch first (a function that "
+    "returned None or NaN makes advantages NaN where each reward is standardized alone, as by gdpo), then in the "
+    "backward pass for infinity × 0, a ratio that overflows under a mask: clamp the log-ratio before exp"
+)
+"""What to do where the gradient norm alone was lost first."""
+
+PASSED = "; later rows are finite, so that the weights were not lost"
+LASTS = "; go back to a checkpoint from before"
 
 EXPLAINS = (
     "zero learning rate", "constant reward", "never paid", "dead after a fall", "starved", "empty steps", "zero loss",
@@ -128,7 +157,23 @@ def _remedy(table: Mapping[str, Floats], found: Mapping[str, Bools], first: Mapp
         return OF_POLICY if at_first & set(MEASURED) else OF_REWARD
     if _at_once(first):
         return AT_ONCE
+    lasts = any(_lasts(name, found[name], table[name]) for name in found)
+    if not lasts and _of_sampler(table, row):
+        return OF_SAMPLER
+    if at_first == {"grad_norm"} and _is_finite(table, VARIANTS["loss"], row):
+        return OF_BACKWARD + (LASTS if lasts else PASSED)
     return OF_NO_TOKEN if _of_no_token(table, found) else ""
+
+
+def _of_sampler(table: Mapping[str, Floats], row: int) -> bool:
+    """Whether a comparison of trainer and sampler was written as NaN, or is infinite, in a row."""
+    compared = [column for name, column in table.items() if name.startswith("mismatch/")]
+    return any(bool(is_written_nan(column)[row]) or bool(np.isinf(column[row])) for column in compared)
+
+
+def _is_finite(table: Mapping[str, Floats], names: Sequence[str], row: int) -> bool:
+    """Whether one of these metrics has a finite number in a row."""
+    return any(name in table and bool(np.isfinite(table[name][row])) for name in names)
 
 
 def _of_no_token(table: Mapping[str, Floats], found: Mapping[str, Bools]) -> bool:

@@ -1,8 +1,8 @@
 """One reward function returns 0 in every row.
 
 What it is
-    It never accepts an answer, because it is broken or the task is too hard; or it is a penalty that nothing
-    incurs.
+    It never accepts an answer, because it is broken, looks for a column that the data set does not have, or the task is
+    too hard; or it is a penalty that nothing incurs.
 How it shows
     The reward, a component of it, or a score of right answers, is exactly 0 in every row, or in nearly all.
 What it does to the gradient
@@ -52,8 +52,9 @@ LITTLE = 0.05
 """A late mean below this share of the largest row, or of 1, is that of a score that is hardly ever paid."""
 
 UNPAID = (
-    "run the reward function by hand on a right answer, as the prompt's template makes the model write it; if that is "
-    "paid, use easier prompts, partial credit, or fine-tune on examples first"
+    "run the reward function by hand on a right answer, as the prompt's template makes the model write it, and with a "
+    "row of the data set under the names of its columns; if that is paid, use easier prompts, partial credit, or "
+    "fine-tune on examples first"
 )
 """What to do where no rollout is ever paid."""
 
@@ -146,8 +147,16 @@ def _never(zero: dict[str, MetricSeries], quantities: Quantities) -> Finding:
     if not answers and (rows < LEAST or all(_PENALTY.search(name) for name in zero)):
         return fact(True, because, evidence, grades=("note", "note"), brief=brief)
     others = len(quantities.components()) - sum(name.startswith("component/") for name in zero)
-    instead: Grade = "failing" if answers or others < OTHERS else "warning"
+    hard = bool(answers) or (others < OTHERS and not _is_form_beside_answers(zero, quantities))
+    instead: Grade = "failing" if hard else "warning"
     return fact(True, because, evidence, grades=("warning" if answers else "note", instead), brief=brief)
+
+
+def _is_form_beside_answers(zero: Mapping[str, MetricSeries], quantities: Quantities) -> bool:
+    """Whether all that is never paid is named as the format or the like, while right answers became more."""
+    parts = quantities.components().values()
+    learned = any(pays_for_answers(series.name.partition("/")[2]) and _rises(series) for series in parts)
+    return learned and all(is_beside(name.partition("/")[2]) for name in zero)
 
 
 def _hardly(series: MetricSeries) -> bool:
@@ -207,8 +216,8 @@ def _called(column: str) -> str:
 FAULT = Fault(
     name="never paid",
     rank=120,
-    remedy="run this reward function by hand on a right answer and check that it is not 0; if it is not, "
-    "use easier prompts or partial credit",
+    remedy="run this reward function by hand on a right answer, with a row of the data set under the names of its "
+    "columns, and check that it is not 0; if it is not, use easier prompts or partial credit",
     effect="unless it is a penalty, the policy learns nothing from it",
     log=LogTest(
         "never paid",

@@ -8,7 +8,8 @@ What it is
 How it shows
     The share of cut completions goes from few to all within two rows and stays there, and the reward goes to one number
     in the same rows. Or the KL to the start is many times what it was from one step on, and the reward and another
-    metric of the rollouts are at other levels from the same step on.
+    metric of the rollouts are at other levels from the same step on. Or the entropy is that of noise from the first row
+    on, and nothing is paid.
 What it does to the gradient
     All rewards are equal, so that there is none.
 What to do
@@ -18,6 +19,7 @@ What decides
     One prompt, greedily, from the checkpoint of that step in another engine (transformers): sense, or the same text.
 Sources
     ms-swift #3372: https://github.com/modelscope/ms-swift/issues/3372
+    verl #5211, noise from the first step on: https://github.com/verl-project/verl/issues/5211
     ms-swift #8233: https://github.com/modelscope/ms-swift/issues/8233
 """
 
@@ -27,7 +29,7 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, fact
-from grposcope.core.text import listed
+from grposcope.core.text import listed, number
 from grposcope.maths.timeseries.onset import at_once
 from grposcope.signs.moves_alone import distance
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
@@ -51,6 +53,16 @@ BETWEEN = (
 )
 """What to do where the policy is another from one step to the next."""
 
+NOISE = 5.0
+"""Nats of entropy per token from which text is near noise: language has 2 at most, an even draw ln V, 11 or so."""
+
+LOADED = (
+    "read the first completion: if it is no language, sampler or trainer does not have the model's weights: a "
+    "checkpoint or adapters that were not loaded, a dummy load format, a first transfer that failed. Compare the "
+    "greedy text of the engine with that of transformers for one prompt; no longer limit and no other reward helps"
+)
+"""What to do where text is noise from the first step on."""
+
 WITHIN = 2
 """Rows within which it happens."""
 
@@ -59,6 +71,21 @@ FOLLOWS = (
     "reward decline", "saturated", "unseen truncation",
 )  # fmt: skip
 """Faults that follow from text that ends nowhere."""
+
+
+def _noise(quantities: Quantities) -> Finding | None:
+    """That what is drawn is near noise in every row, and nothing is paid; else None."""
+    entropy, reward = quantities.get("entropy", SHORT), quantities.get("reward", SHORT)
+    if entropy is None or reward is None or reward.values.any() or entropy.values.min() < NOISE:
+        return None
+    lowest = number(float(entropy.values.min()))
+    because = (
+        f"{quantities.key(entropy.name)} is {lowest} nats per token or more in every row from the first on, where "
+        "language has 2 at most, and nothing is ever paid: what is drawn is near noise"
+    )
+    evidence = (Sign(f"smallest {entropy.name}", float(entropy.values.min()), column=entropy.name),)
+    return fact(True, because, evidence, explains=FOLLOWS, remedy=LOADED,
+                brief=f"{quantities.key(entropy.name)} is {lowest} nats or more from the first row on")  # fmt: skip
 
 
 def _replaced(quantities: Quantities) -> Finding | None:
@@ -98,9 +125,8 @@ def _since_step(series: MetricSeries, direction: int = 0) -> int | None:
 
 def check(quantities: Quantities) -> Finding:
     """Cut completions that go from few to all within WITHIN rows, up to the end, with a reward that is then one."""
-    replaced = _replaced(quantities)
-    if replaced is not None:
-        return replaced
+    if (seen := _noise(quantities) or _replaced(quantities)) is not None:
+        return seen
     cut, reward = quantities.require("truncated", LEAST), quantities.require("reward", LEAST)
     whole = int(np.argmin(np.append(cut.values[::-1] >= ALL, False)))
     first = len(cut) - whole
@@ -137,8 +163,8 @@ FAULT = Fault(
         check,
         needs=("truncated", "reward"),
         statistic="rows from few cut completions to all of them; the reward after them; or the KL, the reward and one "
-        "more at other levels from one step on",
+        "more at other levels from one step on; entropy in every row",
         threshold=f"below {FEW:g} to {ALL:g} within {WITHIN} rows, up to the end, with one reward; KL above {FAR:g} "
-        f"and {TIMES:g} × what it was",
+        f"and {TIMES:g} × what it was; entropy of {NOISE:g} nats or more in every row, without reward",
     ),
 )

@@ -3,15 +3,19 @@
 What it is
     FP8 or bfloat16 kernels, other attention or routing (mixtures of experts) in the engine that samples.
 How it shows
-    Mismatch at the same level from the first step on; mean ρ is near 1.
+    Mismatch at the same level from the first step on; mean ρ is near 1. Or rows of a large one among small ones, where
+    single tokens differ wholly: fused kernels that keep intermediate results in bfloat16.
 What it does to the gradient
     Token gradients are weighted by noisy ratios: their variance grows with the length, their mean hardly moves.
 What to do
-    Compare one batch; raise the sampler's precision, or correct with a capped ratio.
+    Compare one batch at a temperature of 1; raise the sampler's precision, or correct with a capped ratio.
 What decides
     The same batch scored by the trainer in the sampler's precision.
 Sources
+    NeMo-RL #906, spikes: https://github.com/NVIDIA-NeMo/RL/issues/906
     verl, rollout correction; NeMo-RL, error of generation against training
+    vime #64, log-probabilities before the temperature: https://github.com/vllm-project/vime/issues/64
+    open-instruct #1678: https://github.com/allenai/open-instruct/pull/1678
     TRL #3867: https://github.com/huggingface/trl/pull/3867
     OpenClaw-RL #69: https://github.com/Gen-Verse/OpenClaw-RL/issues/69
     tinker-feedback #22: https://github.com/thinking-machines-lab/tinker-feedback/issues/22"""
@@ -25,9 +29,9 @@ FAULT = Fault(
     name="sampler numerics differ",
     rank=221,
     remedy=(
-        "compare the log-probabilities of one batch: precision (FP8), kernels, routing, temperature; sample without "
-        "top-k and top-p at the trainer's temperature, or have the sampler return log-probabilities computed before "
-        "truncation"
+        "draw one batch at a temperature of 1 without top-k and top-p: what is left are numerics (precision, FP8, "
+        "kernels, routing); what is gone are log-probabilities that the sampler returns before its temperature (vLLM: "
+        "logprobs_mode processed_logprobs), or after truncation"
     ),
     beside="warning",
     log=TEST,

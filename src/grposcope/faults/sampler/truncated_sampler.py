@@ -30,6 +30,7 @@ from grposcope.signs.sampler_mismatch import TEST
 TOP_P = {
     "trl": "top_p", "ms-swift": "top_p", "verl": "actor_rollout_ref.rollout.top_p", "slime": "rollout_top_p",
     "nemo-rl": "policy.generation.top_p", "skyrl": "generator.sampling_params.top_p",
+    "roll": "actor_infer.generating_args.top_p",
 }  # fmt: skip
 TOP_K = {name: key.replace("top_p", "top_k") for name, key in TOP_P.items()}
 """The keys of nucleus and top-k sampling."""

@@ -5,16 +5,19 @@ What it is
     the tokens of a batch of rollouts that is not the batch of the step.
 How it shows
     The derivatives of the loss are as many times too large as there are passes. In settings of TRL before #6024 (June
-    2026): dapo, cispo or vespo with steps_per_generation other than gradient_accumulation_steps.
+    2026): dapo, cispo or vespo with steps_per_generation other than gradient_accumulation_steps. In those of ms-swift
+    before #10116 (September 2026): dapo, cispo or fipo with accumulation, which is divided by once more.
 What it does to the gradient
     Every step is larger by the number of passes: the clip of the norm bites all the time, and the rate is not the
     stated one.
 What to do
-    Divide the loss of each pass by their number, or the sum once. In TRL: a version with #6024, or equal numbers.
+    Divide the loss of each pass by their number, or the sum once. In TRL: a version with #6024, or equal numbers; in
+    ms-swift a version with #10116, or loss_type grpo.
 What decides
     The norm of the gradient of one batch with one pass and with several.
 Sources
     TRL #6024: https://github.com/huggingface/trl/pull/6024
+    ms-swift #10117: https://github.com/modelscope/ms-swift/issues/10117
     TRL #3021: https://github.com/huggingface/trl/issues/3021
     Hugging Face, gradient accumulation: https://huggingface.co/blog/gradient_accumulation"""
 
@@ -31,11 +34,17 @@ from grposcope.signs.rollouts.claims import gradient
 BY_TOKENS = ("dapo", "cispo", "vespo")
 """Losses of TRL that are divided by the tokens of the batch of rollouts."""
 
+BY_WINDOW = ("dapo", "cispo", "fipo")
+"""Losses of ms-swift that are divided by the tokens of all passes of a step."""
+
 PASSES, ROLLED = "gradient_accumulation_steps", "steps_per_generation"
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A loss divided by the tokens of a batch of rollouts, and steps of another number of passes."""
+    if config.dialect.name == "ms-swift":
+        yield from _divided_twice(config)
+        return
     passes, rolled = config.whole(PASSES), config.whole(ROLLED) if config.says(ROLLED) else None
     if config.get("loss_type") not in BY_TOKENS or not passes or not rolled or passes == rolled:
         return
@@ -53,6 +62,23 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     )
 
 
+def _divided_twice(config: Settings) -> Iterator[Finding]:
+    """A loss that is divided by the tokens of all passes, and by their number on top."""
+    passes, loss = config.whole(PASSES), config.get("loss_type")
+    if loss not in BY_WINDOW or not passes or passes < 2:
+        return
+    yield fact(
+        True,
+        f"before ms-swift #10116 (September 2026) the loss {loss}, which is divided by the tokens of all {passes} "
+        f"passes of a step, is divided by {passes} on top: gradients and the logged loss are 1/{passes} of the mean "
+        "over tokens",
+        config.signs("loss_type", PASSES),
+        grade="note",
+        brief=f"gradients are 1/{passes} as large in older versions of ms-swift",
+        remedy="see which ms-swift is installed (pip show ms-swift): take one with #10116, or set loss_type to grpo",
+    )
+
+
 FAULT = Fault(
     name="accumulation not scaled",
     rank=7.4,
@@ -62,9 +88,9 @@ FAULT = Fault(
     settings=SettingsCheck(
         "accumulation not scaled",
         settings,
-        ("trl",),
-        "a loss divided by the tokens of another number of passes than a step has",
+        ("trl", "ms-swift"),
+        "a loss divided by the tokens of another number of passes than a step has, or by their number once more",
         ("note",),
-        "TRL #6024: https://github.com/huggingface/trl/pull/6024",
+        "TRL #6024: https://github.com/huggingface/trl/pull/6024; ms-swift #10117",
     ),
 )

@@ -29,6 +29,14 @@ SIDES = (ACTOR + "clip_ratio_low", ACTOR + "clip_ratio_high")
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A clip_ratio beside two sides that differ from it."""
+    if config.dialect.name == "roll":
+        unread = [key for key in ("pg_clip_low", "pg_clip_high") if config.says(key)]
+        if unread and config.off("use_pg_clip_range"):
+            yield fact(True, f"use_pg_clip_range is off, so that both sides of the ratio are clipped at pg_clip = "
+                       f"{config.get('pg_clip')}", config.signs(*unread, "use_pg_clip_range", "pg_clip"),
+                       grade="warning", brief=f"{unread[0]} is not read",
+                       remedy="set use_pg_clip_range: true")  # fmt: skip
+        return
     sides = [side for side in SIDES if config.get(side) is not None]
     if not config.says(RATIO) or len(sides) < 2:
         return
@@ -50,6 +58,6 @@ FAULT = Fault(
     rank=3.4,
     remedy="set clip_ratio_low and clip_ratio_high",
     settings=SettingsCheck(
-        "clip range not read", settings, ("verl",), "a clip_ratio that two other defaults override", ("warning",)
+        "clip range not read", settings, ("verl", "roll"), "a clip range that other settings override", ("warning",)
     ),
 )

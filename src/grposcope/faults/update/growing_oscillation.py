@@ -25,7 +25,7 @@ from grposcope.signs.swings import TEST
 
 FAULT = Fault(
     name="growing oscillation",
-    rank=30,
+    rank=39.95,
     remedy="draw new rollouts more often (fewer updates per batch), or lower the learning rate or momentum",
     effect="the result depends on where in the swing you stop the run",
     instead="warning",

@@ -47,6 +47,17 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     if rate is None:
         yield cannot_tell(f"{key} is not known", key)
         return
+    if config.dialect.name == "trl" and has_adapters(config) is None and ADAPTERS >= rate >= MUCH:
+        yield fact(
+            True,
+            f"nothing in the file says that adapters (LoRA) are trained; if all weights are, {rate:g} is "
+            f"{rate / USUAL:.3g} times their usual rate ({USUAL:g})",
+            config.signs(key),
+            grade="note",
+            brief="a learning rate that loses some policies, if all weights are trained",
+            remedy="start with 1e-6 for full training, 1e-5 for adapters",
+        )
+        return
     limit, of = (FULL, "all weights") if has_adapters(config) is False else (ADAPTERS, "adapters")
     if limit >= rate >= MUCH and of == "all weights":
         yield fact(

@@ -39,9 +39,12 @@ OPENRLHF_BEFORE = dialect(
     )
 )
 PRIME_RL = dialect(TRAINERS["prime-rl"])
+OPEN_INSTRUCT = dialect(TRAINERS["open-instruct"])
+ROLL = dialect(TRAINERS["roll"])
 OWN = dialect(replace(TRAINERS["grposcope"], title="GRPOscope"))
 
-DIALECTS = (VERL, SKYRL, NEMO_RL, PRIME_RL, OPENRLHF, OPENRLHF_BEFORE, SLIME, MS_SWIFT, OWN, TRL)
+DIALECTS = (VERL, SKYRL, NEMO_RL, PRIME_RL, OPENRLHF, OPENRLHF_BEFORE, ROLL, SLIME, MS_SWIFT,
+            OPEN_INSTRUCT, OWN, TRL)  # fmt: skip
 """Every trainer whose settings can be read, in the order in which they are tried."""
 
 

@@ -26,6 +26,7 @@ from grposcope.instruments.lint import python_source, shell_script
 from grposcope.instruments.lint.dialects import (
     DIALECTS,
     MS_SWIFT,
+    OPEN_INSTRUCT,
     OPENRLHF,
     OPENRLHF_BEFORE,
     RLOO,
@@ -159,7 +160,7 @@ def _shell(path: Path, text: str, number: int | None) -> Settings:
             return Settings(path, form, dialect, settings, script.lines, opaque,
                                  bool(script.unread), notes=tuple(notes))  # fmt: skip
     dialect = recognise(script.flags.keys() | opaque)
-    if dialect in (SLIME, MS_SWIFT, OPENRLHF, OPENRLHF_BEFORE):
+    if dialect in (SLIME, MS_SWIFT, OPENRLHF, OPENRLHF_BEFORE, OPEN_INSTRUCT):
         settings = {**script.flags, **({"train_async": True} if dialect is SLIME and "train_async.py" in text else {})}
         return Settings(
             path,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from grposcope.logs.trainers.trainer import Columns, Definitions, Made, Settings, Trainer
+from grposcope.logs.trainers.trainer import Columns, Definitions, Made, Setting, Settings, Trainer
 
 
 def _define(columns: Columns, settings: Settings, window: int) -> Definitions:
@@ -57,6 +57,17 @@ OPEN_INSTRUCT = Trainer(
     define=_define,
     made=_made,
     counters=("training_step",),
+    version="of May 2026",
+    configured=lambda keys: bool({"num_samples_per_prompt_rollout", "num_unique_prompts_rollout"} & set(keys)),
+    settings=(
+        Setting("num_samples_per_prompt_rollout", "group"),
+        Setting("num_unique_prompts_rollout", "prompts"),
+        Setting("learning_rate", "lr"),
+        Setting("beta", "kl"),
+        Setting("kl_estimator", "divergence"),
+        Setting("temperature", "temperature"),
+        Setting("response_length", "max_tokens"),
+    ),
     how_to_log={
         "reward": "scores, always logged",
         "evaluation": "local_eval_every",

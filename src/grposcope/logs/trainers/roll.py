@@ -20,7 +20,7 @@ from grposcope.logs.formats.console import clean
 from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.formats.log_file import LogFile, first_few, json_row
 from grposcope.logs.hints import Hints
-from grposcope.logs.trainers.trainer import Columns, Made, Scoped, Trainer
+from grposcope.logs.trainers.trainer import Columns, Made, Scoped, Setting, Trainer
 
 _TAG = re.compile(r"\bmetrics_tag: (?P<json>\{.*)")
 _DOMAIN = re.compile(r"(?P<scope>[^/]+)/(?P<whole>(?:critic|tokens?|group)/.+)")
@@ -108,6 +108,25 @@ ROLL = Trainer(
     patterns={"agent/turns": (re.compile(r"env/[^/]+/num_actions(?:/mean)?"),)},
     made=made,
     scoped=scoped,
+    version="of August 2026",
+    configured=lambda keys: (
+        "rollout_batch_size" in keys and any(key.startswith(("actor_train.", "actor_infer.")) for key in keys)
+    ),
+    settings=(
+        Setting("num_return_sequences_in_group", "group"),
+        Setting("train_env_manager.group_size", "group"),
+        Setting("rollout_batch_size", "prompts", 128),
+        Setting("actor_train.training_args.learning_rate", "lr"),
+        Setting("actor_infer.generating_args.temperature", "temperature"),
+        Setting("actor_infer.generating_args.top_p", "top_p"),
+        Setting("response_length", "max_tokens"),
+        Setting("adv_estimator", "advantage", "gae"),
+        Setting("kl_loss_coef", "kl", 0.0),
+        Setting("use_kl_loss", default=False),
+        Setting("use_pg_clip_range", default=False),
+        Setting("pg_clip", default=0.2),
+        Setting("ppo_epochs", default=1),
+    ),
     logs=(LogKind(read_console, printed=re.compile(rb"\bmetrics_tag: \{\"step\": ")),),
     how_to_log={
         "reward": "critic/score/mean, always logged",

@@ -10,6 +10,7 @@ from pathlib import Path
 from grposcope.core.files import json_lines
 from grposcope.core.rollouts import Rollout
 from grposcope.logs.formats.log_file import LogFile
+from grposcope.logs.plain_rollouts import divided
 from grposcope.logs.rollout_columns import NAMES
 from grposcope.logs.rollout_columns import recognises as of_rollouts
 from grposcope.logs.rollout_rows import rows_of
@@ -47,7 +48,7 @@ def rollouts(place: Path, notes: list[str] | None = None) -> Iterator[Rollout]:
     notes: takes what did not fit of trajectories of several rows, a sentence each.
     """
     for path in _files(place):
-        yield from rows_of(((f"{path}, line {line}", row) for line, row in json_lines(path)), notes)
+        yield from rows_of(((f"{path}, line {line}", divided(row)) for line, row in json_lines(path)), notes)
 
 
 METRICS = ("loss", "lr", "learning_rate", "grad_norm", "entropy", "kl", "epoch")

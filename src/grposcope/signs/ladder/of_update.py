@@ -13,10 +13,11 @@ from grposcope.core.text import number, percent
 from grposcope.logs.columns import flat
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs.ladder.rung import Rung, blamed, of_fault, to_log
+from grposcope.signs.mismatch import FOLLOWS, GREW, straight
 from grposcope.signs.moves_alone import distance, moves_alone
-from grposcope.signs.quantities import SHORT, Quantities
+from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.settings.recipe import has_adapters
-from grposcope.signs.thresholds import FULL_RATE, LORA_RATE, MANY_STEPS, MOST_ZERO, UNMOVED
+from grposcope.signs.thresholds import FULL_RATE, LORA_RATE, MANY_STEPS, MOST_ZERO, RISES, UNMOVED
 
 GRADIENT = ("gradient", "Is there a gradient?")
 WEIGHTS = ("weights", "Do the weights move?")
@@ -127,7 +128,17 @@ def sampler(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
         do = f"{how}; or run grposcope verify on rollouts with log-probabilities"
         return Rung(*SAMPLER, "cannot tell", "no mismatch of sampler and trainer is logged", do=do)
     went = quantities.went(mismatch.name, mismatch.level(EARLY).value, mismatch.level(LATE).value)
+    if _grows(mismatch):
+        because = f"{went}, although below its limit: so it grows where new weights, or adapters, never arrive"
+        return Rung(*SAMPLER, "no", because, f"the mismatch grows from the first step ({went})", CHECK_SAMPLER)
     return Rung(*SAMPLER, "yes", f"{went}, which does not grow as weights that never arrive would make it")
+
+
+def _grows(mismatch: MetricSeries) -> bool:
+    """Whether the late mismatch is GREW × the early one or more, beyond noise and on the way of a slow rise."""
+    sizes = MetricSeries(mismatch.name, mismatch.steps, np.abs(mismatch.values))
+    slope, explained = straight(sizes.steps, sizes.values)
+    return slope > 0 and explained > FOLLOWS and sizes.change(EARLY, LATE, ratio=GREW).p_up < RISES
 
 
 def learning_rate(quantities: Quantities, findings: Sequence[Finding]) -> Rung:

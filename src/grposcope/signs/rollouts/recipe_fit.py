@@ -42,11 +42,32 @@ def told(
     of = coverage.share(compared, whole, "no reward, group or advantage")
     end = "" if stated else "; the settings do not state the recipe"
     yield exact(UNEXPLAINED, False, "", f"The advantages of {of} are {best}{others}{end}.")
+    if not stated and not same and best.baseline == "batch":
+        yield _over_the_batch(made)
     if not stated:
         yield cannot_tell("The settings do not state how advantages are made, so they were compared with the usual "
                           "recipes only; state it (scale_rewards, or baseline and scale).")  # fmt: skip
     elif (other := _not_told_apart(best, made)) is not None:
         yield cannot_tell(f"These rollouts do not tell {best} from {other}; write more groups with different rewards.")
+
+
+def _over_the_batch(made: Sequence[TrainedBatch]) -> Finding:
+    """That rollouts are compared with the batch and not with their group, which only settings could call meant."""
+    alike = [
+        np.abs(np.nan_to_num(batch.advantages[batch.group == group])).max() > 0
+        for batch in made
+        for group in np.unique(batch.group)
+        if np.ptp(batch.rewards[batch.group == group]) == 0
+    ]
+    shown = f": {sum(alike):,} of {len(alike):,} groups of equal rewards have advantages other than 0" if alike else ""
+    return Finding(
+        "wrong baseline",
+        "possible",
+        because=f"rollouts are compared with the mean of the batch, not of their group{shown}; so REINFORCE++ means "
+        "it, and so it is where groups of unequal sizes, or prompts that lost their ids, are taken for one group",
+        brief="a baseline of the batch",
+        remedy="if groups were meant, compute the mean by the id of the group (slime: group_index), not by its place",
+    )
 
 
 def _not_told_apart(best: AdvantageRecipe, made: Sequence[TrainedBatch]) -> AdvantageRecipe | None:

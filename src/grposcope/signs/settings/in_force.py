@@ -145,7 +145,10 @@ def _limit(run: Run, asked: Any) -> tuple[float, str] | None:
 
 def _penalty(run: Run, asked: Any) -> tuple[float, str] | None:
     """Whether TRL had a KL penalty: it logs kl exactly where beta is not 0."""
-    beta, logged = _plain(asked), [name for name in VARIANTS["kl"] if name in run.table]
+    beta, columns = _plain(asked), [run.table[name] for name in VARIANTS["kl"] if name in run.table]
+    logged = [column for column in columns if np.isfinite(column).any()]
+    if columns and not logged:
+        return None  # a NaN in every row is not measured
     if run.meta.engine != "trl" or not isinstance(beta, float) or bool(logged) == (beta != 0):
         return None
     if logged:

@@ -29,7 +29,7 @@ def terms(settings: Settings) -> Iterator[KlTerm]:
     """The KL terms that are in force, as far as the settings name their estimator."""
     readers = {
         "verl": _of_verl, "trl": _of_trl, "ms-swift": _of_trl, "slime": _of_slime, "skyrl": _of_skyrl,
-        "openrlhf": _of_openrlhf, "grposcope": _of_own,
+        "openrlhf": _of_openrlhf, "open-instruct": _of_open_instruct, "grposcope": _of_own,
     }  # fmt: skip
     yield from readers.get(settings.dialect.name, _none)(settings)
 
@@ -81,6 +81,15 @@ def _of_openrlhf(settings: Settings) -> Iterator[KlTerm]:
             yield KlTerm(estimator, keys=(kind, switch))
         elif not settings.partial:
             yield KlTerm(estimator, "reward", keys=(kind,))
+
+
+def _of_open_instruct(settings: Settings) -> Iterator[KlTerm]:
+    """By its names kl1 to kl4, or their places from 0; kl4 is k3 of the exact ratio."""
+    kind = settings.get("kl_estimator")
+    kind = kind + 1 if isinstance(kind, int) and not isinstance(kind, bool) else str(kind).removeprefix("kl")
+    estimator = {"1": "k1", "2": "k2", "3": "k3"}.get(str(kind))
+    if settings.number("beta") and estimator:
+        yield KlTerm(estimator, keys=("kl_estimator", "beta"))
 
 
 def _of_own(settings: Settings) -> Iterator[KlTerm]:

@@ -8,7 +8,8 @@ from typing import Any
 from grposcope.core.settings import Settings
 from grposcope.logs.trainers import TRAINERS
 
-EVERY = ("trl", "ms-swift", "verl", "nemo-rl", "skyrl", "slime", "prime-rl", "openrlhf", "grposcope")
+EVERY = ("trl", "ms-swift", "verl", "nemo-rl", "skyrl", "slime", "prime-rl", "openrlhf", "open-instruct", "roll",
+         "grposcope")  # fmt: skip
 """Names of all trainers whose settings are read."""
 
 Keys = Mapping[str, str | tuple[str, ...]]
@@ -23,6 +24,8 @@ GROUP_SIZE: Keys = {
     "slime": "n_samples_per_prompt",
     "openrlhf": ("rollout.n_samples_per_prompt", "n_samples_per_prompt"),
     "prime-rl": ("orchestrator.group_size", "orchestrator.rollouts_per_example", "rollouts_per_example"),
+    "open-instruct": "num_samples_per_prompt_rollout",
+    "roll": ("num_return_sequences_in_group", "train_env_manager.group_size"),
     "grposcope": "group",
 }
 """The key of the group size."""
@@ -36,6 +39,8 @@ LEARNING_RATE: Keys = {
     "slime": "lr",
     "openrlhf": ("actor.adam.lr", "actor_learning_rate"),
     "prime-rl": ("trainer.optim.lr", "optim.lr"),
+    "open-instruct": "learning_rate",
+    "roll": "actor_train.training_args.learning_rate",
     "grposcope": "lr",
 }
 """The key of the learning rate."""
@@ -53,6 +58,8 @@ TEMPERATURE: Keys = {
         "orchestrator.sampling.temperature",
         "sampling.temperature",
     ),
+    "open-instruct": "temperature",
+    "roll": "actor_infer.generating_args.temperature",
     "grposcope": "temperature",
 }
 """The key of the temperature at which rollouts are drawn."""

@@ -34,6 +34,10 @@ def has_adapters(settings: Settings) -> bool | None:
         return any(".lora." in f".{name}" for name in settings.given)
     if settings.dialect.name == "slime":
         return False
+    if settings.dialect.name == "roll":
+        return any(settings.says(f"actor_train.model_args.{name}") for name in ("lora_rank", "lora_target"))
+    if settings.dialect.name == "open-instruct":
+        return settings.on("use_peft")
     if settings.dialect.name == "openrlhf":
         return any(settings.number(name) for name in ("ds.lora.rank", "lora_rank"))
     if settings.get("use_peft") is True or settings.says("lora_r"):

@@ -152,7 +152,11 @@ def _chosen(
     level: float,
 ) -> int | None:
     """The feature with the largest |z| that may be a habit and is none that was found before."""
-    free = (association.p <= level) & (association.r2 >= SHARE) & np.array([kind in RANKS for kind in features.kinds])
+    free = (
+        (association.p <= level)
+        & (association.r2 >= SHARE)
+        & np.array([kind in RANKS for kind in features.kinds], dtype=bool)
+    )
     for feature in taken:
         free &= np.abs(correlations(features.columns, feature)) < SAME
     for feature in np.argsort(-np.abs(np.where(free, association.z, 0.0)))[:20]:

@@ -124,6 +124,8 @@ def _changes(
     level: float,
 ) -> tuple[TextChange, ...]:  # fmt: skip
     """What changed most and is none of the paid habits; one name for what changes together."""
+    if not len(measured):
+        return ()
     nameable = np.array([kind in habits.RANKS for kind in measured.kinds])
     count = len(measured)
     lasting = _significant(over.z[:count], over.p[:count], nameable, level)

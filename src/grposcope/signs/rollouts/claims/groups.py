@@ -29,6 +29,9 @@ SHARES = (0.02, 0.1, 0.3, 0.6, 0.95)
 
 PERMUTATIONS = 1999
 
+FIRST_STEPS = 3
+"""Steps from the first whose groups all have one size, so that later ones are held to it."""
+
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Prompts, sizes, groups over several steps, and copies."""
@@ -83,17 +86,28 @@ def _prompt(row: Rollout) -> str | None:
     return None if row.prompt is None else str(row.prompt)
 
 
+def _size_at_first(sizes: Mapping[tuple[int, str], int]) -> int:
+    """The size of all groups of the first FIRST_STEPS steps or more, which no later group exceeds; 0 where there is
+    none."""
+    steps = sorted({step for step, _ in sizes})[:FIRST_STEPS]
+    at_first = {size for (step, _), size in sizes.items() if step in steps}
+    largest = max(sizes.values(), default=0)
+    return largest if len(steps) == FIRST_STEPS and at_first == {largest} else 0
+
+
 def _sizes(evidence: PipelineEvidence) -> Iterator[Finding]:
-    """Every group has the stated size, or without one the size of most."""
+    """Every group has the stated size, or without one the size of most, or that of the first steps."""
     sizes = {key: len(places) for key, places in evidence.groups.items()}
     size = evidence.stated.group
     if size == 0:
         yield _sizes_of_steps(sizes)
         return
-    stated = size is not None
+    stated, like = size is not None, "the others"
     if size is None:
         usual, times = Counter(sizes.values()).most_common(1)[0]
         if usual < 2 or times < 0.5 * len(sizes):
+            usual, like = _size_at_first(sizes), "those of the first steps"
+        if usual < 2:
             yield cannot_tell("The settings do not state the group size; give them, or the log of the run.")
             return
         size = usual
@@ -112,7 +126,7 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[Finding]:
     elif wrong and all(count == 1 for count in wrong.values()):
         brief, words = "singletons", "are single rollouts"
     elif wrong and not stated:
-        words = f"do not have {size} rollouts like the others"
+        words = f"do not have {size} rollouts like {like}"
     yield exact(
         fault=fault,
         brief=brief,

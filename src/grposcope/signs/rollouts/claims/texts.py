@@ -30,6 +30,16 @@ MOST = 8000
 PAID = "The policy learns what is paid and not what is meant."
 """What a paid habit does."""
 
+UNPAID = (
+    "read one such text; they are paid less than others, so that no reward teaches them: compare the sampler's greedy "
+    "text with that of the trainer's weights after one update; where the trainer writes sense, correct what is sent "
+    "to the sampler, else go back to before the onset and lower the learning rate"
+)
+"""What to do about texts that repeat themselves, or are of another script, and earn less by it."""
+
+FOLLOWS = ("reward hacking", "reward decline", "held-out decline", "length", "oscillation", "growing oscillation")
+"""Faults of a log that what the texts show explains."""
+
 GRADER = "correct the grader so that this alone earns nothing"
 """What to do about a habit that is paid where the fault's own remedy is for one that need not be."""
 
@@ -71,10 +81,21 @@ def finding(own: Exploit) -> Finding:
     return Finding(
         own.fault, "possible", because=own.because, brief=own.brief, since=since, evidence=_signs(own), p=p,
         effect=PAID if own.habit is not None and own.fault != exploits.FINISHING else "",
-        explains=("reward hacking", "reward decline", "held-out decline", "length"),
+        explains=FOLLOWS,
         grades=("warning", "warning") if also_unpaid and own.habit is not None else None,
-        remedy=GRADER if also_unpaid and own.habit is not None else "",
+        remedy=_remedy(own) if also_unpaid else "",
     )  # fmt: skip
+
+
+def _remedy(own: Exploit) -> str:
+    """What to do about texts that may spread without being paid; empty for what their fault says."""
+    return GRADER if own.habit is not None else UNPAID if _earns_less(own) else ""
+
+
+def _earns_less(own: Exploit) -> bool:
+    """Whether the texts in a state are known to be paid less than the others."""
+    state = own.state
+    return state is not None and bool(np.isfinite([state.paid, state.other]).all()) and state.paid < state.other
 
 
 def _signs(own: Exploit) -> tuple[Sign, ...]:

@@ -26,6 +26,9 @@ Ints = NDArray[np.int64]
 ALIKE = 0.02
 """Relative spread of the weights over what they are to be proportional to, below which they are."""
 
+MOSTLY = 0.5
+"""Share of the trajectories whose last turn alone has an advantage, from which that is no rule of credit."""
+
 CLOSE = 1e-3
 """Relative distance of numbers that are the same but for rounding."""
 
@@ -37,16 +40,52 @@ OF_REDUCTION: Mapping[str, str] = {
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
-    """Weights in the loss, baselines, and the rule of the advantages of turns."""
+    """Turns without an advantage, weights in the loss, baselines, and the rule of the advantages of turns."""
     rows = [row for row in evidence.rows if not row.dropped]
     several = [row for row in rows if (row.turn_count or 0) > 1 or row.pieces > 1]
     if not several:
         return
+    if (alone := _last_alone(several)) is not None:
+        yield alone
     yield _weights(evidence, rows)
     if any(row.pieces > 1 for row in rows):
         yield _baseline(evidence)
     if any(row.turn_rewards is not None for row in rows):
         yield _rule(evidence)
+
+
+def _last_alone(rows: Sequence[Rollout]) -> Finding | None:
+    """Whether the last turn of a trajectory has an advantage, and the trained tokens before it have 0; None where no
+    trajectory of several turns says so of its tokens."""
+    ends = [(row, end) for row in rows if (end := _with_advantage(row)) is not None and end[1]]
+    if not ends:
+        return None
+    wrong = [row for row, (before, _) in ends if not before]
+    return exact(
+        "last turn alone",
+        len(wrong) > MOSTLY * len(ends),
+        f"in {len(wrong):,} of {len(ends):,} trajectories whose last turn has an advantage, the tokens of all turns "
+        f"before it have 0; the first is {wrong[0].where}"
+        if wrong
+        else "",
+        held=f"Turns before the last have an advantage where the last has one, in {len(ends) - len(wrong):,} of "
+        f"{len(ends):,} trajectories.",
+        onset=min((row.step for row in wrong), default=None),
+    )
+
+
+def _with_advantage(row: Rollout) -> tuple[bool, bool] | None:
+    """Whether any trained token before the last turn, and any of the last, has an advantage other than 0; None where
+    the rollout has no advantage for each token, one turn alone, or rewards of turns before the last."""
+    if row.turns is None or row.mask is None or row.advantages is None or len(row.advantages) != len(row.turns):
+        return None
+    if row.turn_rewards is not None and row.turn_rewards[:-1].any():
+        return None
+    trained = row.mask & (row.turns >= 0)
+    if not trained.any() or row.turns[trained].min() == row.turns[trained].max():
+        return None
+    last = row.turns == row.turns[trained].max()
+    return bool(row.advantages[trained & ~last].any()), bool(row.advantages[trained & last].any())
 
 
 def _weights(evidence: PipelineEvidence, rows: Sequence[Rollout]) -> Finding:
