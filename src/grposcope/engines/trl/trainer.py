@@ -29,6 +29,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from grposcope.core import capabilities
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
+from grposcope.core.trajectories import joined
 from grposcope.engines.trl import (
     constraining,
     draws,
@@ -409,13 +410,14 @@ def _check(trainer: Any) -> None:
     columns = getattr(data, "column_names", None)
     guard.batch(args)
     environments = ("environments",) if getattr(trainer, "environment_factories", None) is not None else ()
-    guard.rewards(trainer.reward_funcs, columns, (*guard.GIVEN, *environments))
+    further = getattr(trainer, "rollout_func", None) is not None
+    guard.rewards(trainer.reward_funcs, columns, (*guard.GIVEN, *environments), further)
     chosen = trainer._scope_credit, trainer._scope_advantage, trainer._scope_steps
     guard.credit(*chosen, args, trainer._scope_aggregation)
     if trainer._scope_aggregation is not None:
         checked_weights(trainer.reward_weights.tolist(), trainer.reward_func_names)
     if trainer._scope_steps is not None:
-        guard.rewards([trainer._scope_steps], columns, ())
+        guard.rewards([trainer._scope_steps], columns, (), further)
     if trainer._scope_probes.every:
         if not has("gradient"):
             raise UserError(needed(["gradient"]))
@@ -504,7 +506,8 @@ def _verify(trainer: Any) -> None:
     from grposcope.instruments.verify.in_training import TrainingVerifier
 
     pending, trainer._scope_pending = trainer._scope_pending, None
-    rows = verifying.together(trainer, pending.rows)
+    rows, _ = joined(every := verifying.together(trainer, pending.rows))
+    scored = pending.scored if len(rows) == len(every) else ()  # of rows, which are parts of trajectories
     folder = trainer._scope_record.record_folder
     if folder is None:
         return
@@ -517,7 +520,7 @@ def _verify(trainer: Any) -> None:
             )  # fmt: skip
             trainer._scope_verifier = TrainingVerifier(folder, stated, pending.step - 1)
         state = verifying.optimizer_state(trainer, trainer.state.global_step)
-        for line in trainer._scope_verifier.take(pending.step, rows, pending.scored, state):
+        for line in trainer._scope_verifier.take(pending.step, rows, scored, state):
             say(f"grposcope: {line}", logging.WARNING)
     except Exception as error:
         _say_no_evidence(trainer, pending.step, error)
