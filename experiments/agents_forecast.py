@@ -7,9 +7,9 @@ Any credit A (B, H) of the batch makes the gradient ĝ = Σ A_ih s_ih / B, of wh
     ⟨E ĝ, g⟩   the mean over pairs of different prompts of ⟨ĝ_p, ĝ_q of broadcast⟩, which are independent
 
 whatever bias the credit has; for one without bias the second is ‖g‖², the same as for broadcast. A step of an optimizer
-that scales gradients to one size goes ⟨E ĝ, g⟩ / √E‖ĝ‖² along g, and a run of a fixed number of tokens makes fewer steps
-where continuations cost tokens: the forecast of a credit is that progress ÷ its tokens, over the same of broadcast. It
-is of the first steps, of small ones, and of Adam as if all parameters had one scale.
+that scales gradients to one size goes ⟨E ĝ, g⟩ / √E‖ĝ‖² along g, and a run of a fixed number of tokens makes fewer
+steps where continuations cost tokens: the forecast of a credit is that progress ÷ its tokens, over the same of
+broadcast. It is of the first steps, of small ones, and of Adam as if all parameters had one scale.
 
 `python experiments/agents_training.py forecast` runs it; the rules are in that file.
 """

@@ -26,9 +26,9 @@ with continuations had generated 11 % more; its runs do not count. Rules:
 * The gain of a credit is its held-out pass@1 at the end (100 problems × 4) less that of `turns:rule=broadcast` with the
   same seed; it is *better* or *worse* where a paired t-test, by Holm over the 16 comparisons, has p < 0.05.
 * Turns *collapsed* in a run where their mean over the last fifth of its steps is below 1.5.
-* `forecast`, made and kept before the first run: 64 batches of each start, `agents_forecast.py` (sizes chosen with 4 of
-  another seed). A credit is forecast to be better or worse where the 95 % interval of its progress a token, over that of
-  broadcast, is wholly above 1.05 or below 0.95, else alike.
+* `forecast`, made and kept before the first run: 64 batches of each start, `agents_forecast.py` (sizes chosen with 4
+  of another seed). A credit is forecast to be better or worse where the 95 % interval of its progress a token, over that
+  of broadcast, is wholly above 1.05 or below 0.95, else alike.
 * A forecast of better or worse is right where the runs came out so, one of alike where they were neither; *opposite* is
   better for worse or worse for better. The matrix *said so before* at a start where 6 of 8 forecasts are right and none
   is opposite. Spearman's correlation of forecast and gain over the 8 credits is told beside it.
@@ -151,6 +151,8 @@ def run_within(folder: Path, budget: int, **settings: Any) -> None:
     began = processor_seconds()
     config = TrainConfig(out=str(folder), steps=MOST_STEPS, **OF_CREDIT, **settings)
     result = train(config, partial(WithinBudget, budget=budget))
+    if result.terminated:
+        raise SystemExit(f"{folder} was ended before its tokens were spent; the same command makes it anew")
     steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
     if len(steps) == MOST_STEPS or result.tokens > budget:
         raise ValueError(f"{folder}: {len(steps)} steps, {result.tokens} tokens")
