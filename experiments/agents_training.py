@@ -27,8 +27,8 @@ with continuations had generated 11 % more; its runs do not count. Rules:
   same seed; it is *better* or *worse* where a paired t-test, by Holm over the 16 comparisons, has p < 0.05.
 * Turns *collapsed* in a run where their mean over the last fifth of its steps is below 1.5.
 * `forecast`, made and kept before the first run: 64 batches of each start, `agents_forecast.py` (sizes chosen with 4
-  of another seed). A credit is forecast to be better or worse where the 95 % interval of its progress a token, over that
-  of broadcast, is wholly above 1.05 or below 0.95, else alike.
+  of another seed). A credit is forecast to be better or worse where the 95 % interval of its progress a token, over
+  that of broadcast, is wholly above 1.05 or below 0.95, else alike.
 * A forecast of better or worse is right where the runs came out so, one of alike where they were neither; *opposite* is
   better for worse or worse for better. The matrix *said so before* at a start where 6 of 8 forecasts are right and none
   is opposite. Spearman's correlation of forecast and gain over the 8 credits is told beside it.

@@ -1,7 +1,7 @@
 """Faults of agents put into trainings of TRL are named by verify, and the sound training is left alone.
 
-`tables` plays the hidden table with TRL's `rollout_func`, whose further columns say what the turns were paid, the states
-before them, what ended them and what failed.
+`tables` plays the hidden table with TRL's `rollout_func`, whose further columns say what the turns were paid, the
+states before them, what ended them and what failed.
 """
 
 from __future__ import annotations
@@ -166,14 +166,15 @@ def reward(completions: list[str], paid: list[float], **_: Any) -> list[float]:
     return paid
 
 
-def named(folder: Path, change: Rollouts, kind: type = trl.GRPOTrainer) -> set[str]:
-    """Faults that are present in the evidence of a training of two steps."""
+def named(folder: Path, change: Rollouts, kind: type = trl.GRPOTrainer, steps: int = 2) -> set[str]:
+    """Faults that are present in the evidence of a training."""
     policy = policies.load("tables")
     policy.model.config.max_position_embeddings = 4096
     arguments = trl.GRPOConfig(
-        str(folder), use_cpu=True, bf16=False, report_to="none", disable_tqdm=True, per_device_train_batch_size=8 * GROUP,
-        num_generations=GROUP, max_completion_length=TASK.max_tokens, logging_steps=1, max_steps=2, save_strategy="no",
-        num_completions_to_print=0, learning_rate=1e-4, gradient_checkpointing=False, loss_type="grpo", seed=1,
+        str(folder), use_cpu=True, bf16=False, report_to="none", disable_tqdm=True, num_generations=GROUP,
+        per_device_train_batch_size=8 * GROUP, max_completion_length=TASK.max_tokens, logging_steps=1, max_steps=steps,
+        save_strategy="no", num_completions_to_print=0, learning_rate=1e-4, gradient_checkpointing=False,
+        loss_type="grpo", seed=1,
     )  # fmt: skip
 
     def rollouts(prompts: list[str], trainer: Any) -> Columns:

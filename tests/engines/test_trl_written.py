@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from grposcope.core.rollouts import Rollout
-from grposcope.engines.trl.verifying import as_drawn, as_trained
+from grposcope.engines.trl.verifying import _as_drawn, _as_trained
 
 DRAWN = np.array([1, 1, 1, 0, 0, 1, 1], bool)
 
@@ -25,7 +25,7 @@ SCORED = [-1.0, -0.5, -0.2, -4.0, -3.0, -0.3, -2.0]
 
 
 def test_tokens_of_a_tool_without_a_mask_are_those_that_no_sampler_drew() -> None:
-    told = as_drawn([rollout(OWN, SCORED)] * 8)
+    told = _as_drawn([rollout(OWN, SCORED)] * 8)
     for row in told:
         assert row.written is not None
         assert row.written.tolist() == DRAWN.tolist()
@@ -45,17 +45,17 @@ def test_tokens_of_a_tool_without_a_mask_are_those_that_no_sampler_drew() -> Non
     ],
 )
 def test_nothing_is_told_by_other_log_probabilities(sampler: list[float], current: list[float]) -> None:
-    assert all(row.written is None for row in as_drawn([rollout(sampler, current)] * 8))
+    assert all(row.written is None for row in _as_drawn([rollout(sampler, current)] * 8))
 
 
 def test_few_tokens_tell_nothing() -> None:
-    assert as_drawn([rollout(OWN, SCORED)])[0].written is None
+    assert _as_drawn([rollout(OWN, SCORED)])[0].written is None
 
 
 def test_a_drawn_token_that_the_mask_of_tools_leaves_out_is_the_end_of_a_turn() -> None:
     mask = DRAWN.copy()
     mask[2] = mask[6] = False
-    told = as_drawn([rollout(OWN, written=mask, mask=mask)])[0]
+    told = _as_drawn([rollout(OWN, written=mask, mask=mask)])[0]
     assert told.written is not None
     assert told.written.tolist() == DRAWN.tolist()
     assert told.mask is not None
@@ -63,15 +63,15 @@ def test_a_drawn_token_that_the_mask_of_tools_leaves_out_is_the_end_of_a_turn() 
 
 
 def test_log_probabilities_of_what_tools_wrote_change_no_mask() -> None:
-    for sampler in (SCORED, [-1.0, -0.5, -0.2, -4.0, 0.0, -0.3, -2.0][:3] + [-4.0, -3.0, -0.3, -2.0]):
-        told = as_drawn([rollout(sampler, written=DRAWN, mask=DRAWN)])[0]
+    for sampler in (SCORED, [*SCORED[:3], -4.0, -3.0, *SCORED[5:]]):
+        told = _as_drawn([rollout(sampler, written=DRAWN, mask=DRAWN)])[0]
         assert told.written is not None
         assert told.written.tolist() == DRAWN.tolist()
 
 
 def test_the_mask_has_what_the_loss_has_a_derivative_of() -> None:
     weights = np.array([0.1, 0.1, 0.1, 0.1, 0.0, 0.0, np.nan])
-    told = as_trained(rollout(OWN, mask=np.array([1, 1, 1, 0, 0, 1, 1], bool), loss_weights=weights))
+    told = _as_trained(rollout(OWN, mask=np.array([1, 1, 1, 0, 0, 1, 1], bool), loss_weights=weights))
     assert told.mask is not None
     assert told.mask.tolist() == [True, True, True, True, False, True, True]
-    assert as_trained(rollout(OWN, loss_weights=weights)).mask is None
+    assert _as_trained(rollout(OWN, loss_weights=weights)).mask is None

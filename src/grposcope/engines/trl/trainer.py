@@ -278,7 +278,7 @@ class GRPOscopeMixin(_Behind):
         every = _rollouts(self, out, batch)
         if self._replaces:
             assert self._scope_objective is not None
-            given = assigned(self._scope_credit, self._scope_objective, every)
+            given = _assigned(self._scope_credit, self._scope_objective, every)
         else:
             given = self.accelerator.gather(out["advantages"])
         if self._scope_limits is not None:
@@ -297,7 +297,7 @@ class GRPOscopeTrainer(GRPOscopeMixin, GRPOTrainer):
     """GRPOTrainer with `GRPOscopeMixin`."""
 
 
-def assigned(chosen: Chosen, objective: Objective, every: RolloutBatch) -> Tensor:
+def _assigned(chosen: Chosen, objective: Objective, every: RolloutBatch) -> Tensor:
     """The advantages of a batch: (B,) for outcome credit, (B, T) for other sources; 0 where they are not known.
 
     A group with a rollout that no reward function scored has nothing to compare, and gets 0 as a whole.

@@ -36,8 +36,8 @@ TOLD = ("turn_rewards", "anchors", "stop", "failed", "environment", "trajectory"
 """Columns of a rollout that a `rollout_func` may return, under any of their names."""
 
 SURE, UNSURE = 0.1, 1.0
-"""Nats by which the trainer's log-probabilities of tokens may differ from a sampler's that is right, and those by which a
-token is less likely than the certainty that 0 says."""
+"""Nats by which the trainer's log-probabilities of tokens may differ from those of a sampler that drew them, and by
+which a token is less likely than the certainty that 0 says."""
 
 FEWEST = 8
 """Tokens of each kind from which a missing mask is told."""
@@ -183,20 +183,20 @@ def _with_told(row: Rollout, example: Mapping[str, Any], dataset: Collection[str
 def together(trainer: Any, rows: Sequence[Rollout]) -> list[Rollout]:
     """The rows of all processes, in their order, as loss and sampler show them; all processes call this."""
     if trainer.accelerator.num_processes == 1:
-        return as_drawn([as_trained(row) for row in rows])
+        return _as_drawn([_as_trained(row) for row in rows])
     from accelerate.utils import gather_object  # type: ignore[import-untyped]
 
-    return as_drawn([as_trained(row) for row in gather_object(list(rows))])
+    return _as_drawn([_as_trained(row) for row in gather_object(list(rows))])
 
 
-def as_trained(row: Rollout) -> Rollout:
+def _as_trained(row: Rollout) -> Rollout:
     """A rollout whose mask has every token that the loss has a derivative of, whatever mask its batch came with."""
     if row.mask is None or row.loss_weights is None:
         return row
     return replace(row, mask=row.mask | (np.nan_to_num(row.loss_weights) != 0))
 
 
-def as_drawn(rows: Sequence[Rollout]) -> list[Rollout]:
+def _as_drawn(rows: Sequence[Rollout]) -> list[Rollout]:
     """Rollouts whose `written` has what the sampler's log-probabilities say, which are 0 on what it did not draw.
 
     With a mask of tools: single tokens behind those of the policy that have a log-probability, where all else that the
@@ -225,7 +225,7 @@ def as_drawn(rows: Sequence[Rollout]) -> list[Rollout]:
 
 
 def _with_ends(rows: Sequence[Rollout]) -> list[Rollout]:
-    """Rollouts with a mask of tools, as `as_drawn`."""
+    """Rollouts with a mask of tools, as `_as_drawn`."""
     silent, ends, made = 0, 0, []
     for row in rows:
         if row.written is None or row.sampler is None:
@@ -364,10 +364,10 @@ def _scored(trainer: Any, rows: Sequence[Rollout], step: int, ends: set[int]) ->
     model = trainer.accelerator.unwrap_model(trainer.model)
     policy = Policy("these weights", model, tokenizer, torch.tensor(sorted(ends)), tokenizer.pad_token_id)
     with probing.plain(model):
-        return (scoring.score(policy, few(rows, trainer.num_generations), trainer.temperature, step=step - 1),)
+        return (scoring.score(policy, _few(rows, trainer.num_generations), trainer.temperature, step=step - 1),)
 
 
-def few(rows: Sequence[Rollout], group: int) -> list[Rollout]:
+def _few(rows: Sequence[Rollout], group: int) -> list[Rollout]:
     """The rows, of which only those of the first groups can be scored: about SCORED."""
     limit = max(1, SCORED // group) * group
     return [row if i < limit else replace(row, prompt_ids=None) for i, row in enumerate(rows)]
