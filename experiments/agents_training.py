@@ -50,7 +50,7 @@ from typing import Any
 import numpy as np
 import torch
 from agents_forecast import forecast
-from scipy.stats import ttest_1samp
+from scipy.stats import spearmanr, ttest_1samp
 
 from grposcope.faults.judge import diagnose
 from grposcope.lab.sampling.evaluate import evaluate
@@ -84,6 +84,9 @@ OF_CREDIT: dict[str, Any] = {
 
 MOST_STEPS = 1_000
 """Steps that no run of `credit` reaches before its tokens are spent."""
+
+LEVEL = 0.05
+"""Adjusted p below which a credit is better or worse."""
 
 BATCHES, FORECAST_SEED = 64, 99
 """Batches of a forecast, and the seed that they are drawn with."""
@@ -193,23 +196,46 @@ def short(name: str) -> str:
 
 
 def credits_summary(out: Path) -> None:
-    """A row for each credit and start: end, gain with its standard error, adjusted p, collapsed runs, tokens."""
-    rows, tests = [], []
-    for start in ("tables", "weak"):
-        base = [each["last"] for each in of(out, f"{start}-{short(BASE)}")]
-        for name in CREDITS:
-            runs = list(of(out, f"{start}-{short(name)}"))
-            gain = np.array([each["last"] for each in runs]) - base
-            tests.append(float("nan") if name == BASE else float(ttest_1samp(gain, 0).pvalue))
-            rows.append((start, name, runs, gain))
-    adjusted = holm([p for p in tests if p == p])
-    for (start, name, runs, gain), p in zip(rows, tests, strict=True):
-        shown = "" if p != p else f"{gain.mean():+.3f} ± {gain.std(ddof=1) / len(gain) ** 0.5:.3f}"
-        value = "" if p != p else f"{adjusted.pop(0):.2g}"
-        gone = sum(each["turns_last"] < COLLAPSED for each in runs)
-        print(f"| {start} | `{name}` | {np.mean([each['last'] for each in runs]):.3f} | {shown} | {value} | {gone} | "
-              f"{np.mean([each['turns_last'] for each in runs]):.2f} | "
-              f"{np.mean([each['tokens'] for each in runs]):,.0f} |")  # fmt: skip
+    """A row for each credit and start: end, gain with its standard error, adjusted p, forecast, collapsed runs; then how
+    many forecasts were right. Only seeds of which every run is there."""
+    rows: list[tuple[str, str, list[dict[str, Any]], list[float]]] = []
+    for start in BUDGETS:
+        made = {name: {seed: json.loads(path.read_text()) for seed in SEEDS
+                       if (path := out / f"{start}-{short(name)}-{seed}.json").exists()} for name in CREDITS}  # fmt: skip
+        whole = [seed for seed in SEEDS if all(seed in runs for runs in made.values())]
+        for name, runs in made.items():
+            rows.append((start, name, [runs[seed] for seed in whole],
+                         [runs[seed]["last"] - made[BASE][seed]["last"] for seed in whole]))  # fmt: skip
+    tests = [float(ttest_1samp(gains, 0).pvalue) for _, name, _, gains in rows if name != BASE]
+    adjusted = dict(zip([(start, name) for start, name, *_ in rows if name != BASE], holm(tests), strict=True))
+    for start in BUDGETS:
+        told = json.loads((out / f"forecast-{start}.json").read_text())["credits"]
+        came = []
+        for _, name, runs, gains in (row for row in rows if row[0] == start):
+            mean = float(np.mean(gains))
+            shown, p, word = "", 1.0, ""
+            if name != BASE:
+                p = adjusted[start, name]
+                shown = f"{mean:+.3f} ± {np.std(gains, ddof=1) / len(gains) ** 0.5:.3f}"
+                word = "alike" if p >= LEVEL else "better" if mean > 0 else "worse"
+                came.append((mean, told[name]["ratio"], word, told[name]["forecast"]))
+            own = told[name]
+            forecast_of = (
+                f"{own['ratio']:.2f} ({own['low']:.2f} to {own['high']:.2f}) {own['forecast']}" if shown else ""
+            )
+            ends = [each["turns_last"] for each in runs]
+            print(f"| {start} | `{name}` | {np.mean([each['last'] for each in runs]):.3f} | {shown} | "
+                  f"{f'{p:.2g}' if shown else ''} | {word} | {forecast_of} | {sum(np.array(ends) < COLLAPSED)} | "
+                  f"{np.mean(ends):.2f} | {np.mean([each['tokens'] for each in runs]):,.0f} | "
+                  f"{np.mean([each['steps'] for each in runs]):.0f} |")  # fmt: skip
+        right = sum(word == said for *_, word, said in came)
+        opposite = sum({word, said} == {"better", "worse"} for *_, word, said in came)
+        rank = spearmanr([each[0] for each in came], [each[1] for each in came])
+        seeds = len(next(row[2] for row in rows if row[0] == start))
+        print(f"{start}: {seeds} seeds; forecasts right {right} of {len(came)}, opposite {opposite}; Spearman's "
+              f"correlation of forecast and gain {rank.statistic:.2f}")  # fmt: skip
+    seconds = [json.loads(path.read_text())["seconds"] for path in out.glob("*-*-[1-8].json")]
+    print(f"{len(seconds)} runs, {sum(seconds) / 60:.0f} minutes of processor time")
 
 
 def of(out: Path, name: str) -> Iterator[dict[str, Any]]:

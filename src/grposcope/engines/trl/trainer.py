@@ -172,6 +172,8 @@ class GRPOscopeMixin(_Behind):
         changes = self._replaces or self._scope_limits is not None
         if not model.training or batch is None:
             return out
+        if "tool_mask" in out:
+            _log_turns(self, out)
         if self._scope_draws is not None:
             _learn(self, batch)
         if self._scope_steering is not None:
@@ -394,6 +396,15 @@ def _penalties(trainer: Any, limits: TrainerConstraints, batch: Scored, given: T
     for name, value in metrics.items():
         trainer._metrics["train"][name].append(value)
     return penalties.to(given) if given.dim() == 1 else penalties.to(given)[:, None] * every.mask
+
+
+def _log_turns(trainer: Any, out: dict[str, Any]) -> None:
+    """Log the turns that the policy took in the rollouts of all processes: runs of tokens that it wrote itself."""
+    own = (out["tool_mask"] * out["completion_mask"]).bool()
+    begins = own & ~torch.nn.functional.pad(own[:, :-1], (1, 0))
+    turns = trainer.accelerator.gather(begins.sum(1)).float()
+    trainer._metrics["train"]["agent/turns"].append(float(turns.mean()))
+    trainer._metrics["train"]["agent/turns_max"].append(float(turns.max()))
 
 
 def _learn(trainer: Any, batch: Scored) -> None:
