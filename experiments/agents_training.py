@@ -196,12 +196,13 @@ def short(name: str) -> str:
 
 
 def credits_summary(out: Path) -> None:
-    """A row for each credit and start: end, gain with its standard error, adjusted p, forecast, collapsed runs; then how
-    many forecasts were right. Only seeds of which every run is there."""
+    """A row for each credit and start: end, gain with its standard error, adjusted p, forecast, collapsed runs; then
+    how many forecasts were right. Only seeds of which every run is there."""
     rows: list[tuple[str, str, list[dict[str, Any]], list[float]]] = []
     for start in BUDGETS:
         made = {name: {seed: json.loads(path.read_text()) for seed in SEEDS
-                       if (path := out / f"{start}-{short(name)}-{seed}.json").exists()} for name in CREDITS}  # fmt: skip
+                       if (path := out / f"{start}-{short(name)}-{seed}.json").exists()}
+                for name in CREDITS}  # fmt: skip
         whole = [seed for seed in SEEDS if all(seed in runs for runs in made.values())]
         for name, runs in made.items():
             rows.append((start, name, [runs[seed] for seed in whole],
