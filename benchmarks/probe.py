@@ -5,7 +5,7 @@
     python benchmarks/probe.py --sides pass fast checked    only these sides, without memory
     python benchmarks/probe.py --scaling --picture FILE     time against tokens and against layers, and a plot of it
 
-Six sides, one after the other in each round, on the same rollouts:
+Six sides by default, one after the other in each round, on the same rollouts:
 
     pass      one plain forward + backward of the batch
     fast      the whole fast probe: Gram, leading spectra of all layers, sparsity, baseline
@@ -14,6 +14,11 @@ Six sides, one after the other in each round, on the same rollouts:
     exact     `checked` with all singular values
     plain     a backward per rollout, gradients stored, their combination per layer, svdvals per layer, Gram
     sweep     `checked` of R in 2, 4, 8 × grpo, rloo, dr_grpo
+
+and two of rollouts of three turns, which are asked for by name:
+
+    holes     `checked`, where the last eighth of each third was written by an environment
+    turns     `holes` and the turn Gram matrix
 
 The plain sweep is one `plain` and, for each further weighting, its combination and svdvals, which is what
 `plain` measures of one weighting; it is reported as that sum. On this one group of equal lengths recipes differ by a
@@ -26,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
 import statistics
@@ -33,6 +39,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
@@ -42,13 +49,15 @@ import torch
 from torch import Tensor
 from transformers.utils import logging
 
-from grposcope.instruments.gradient import probe
+from grposcope.instruments.gradient import probe, turns
 from grposcope.instruments.gradient.weightings import of_recipe
 from grposcope.lab import policies
 from grposcope.lab.objectives import recipes
 from grposcope.lab.rollout_batch import RolloutBatch
 
 SIDES = ("pass", "fast", "checked", "exact", "sweep", "plain")
+
+OF_TURNS = ("holes", "turns")
 
 SWEEP = {"sweep": (2, 4, 8), "also": (recipes.RLOO, recipes.DR_GRPO)}
 
@@ -67,6 +76,16 @@ def batch(rows: int, length: int, vocabulary: int, prompt: int = 32) -> RolloutB
         entropy=torch.zeros(rows, width),
         truncated=torch.zeros(rows, dtype=torch.bool),
         rewards=torch.tensor([[0.0, 1.0] * (rows // 2)], dtype=torch.float64),
+    )
+
+
+def of_turns(rollouts: RolloutBatch, count: int = 3) -> RolloutBatch:
+    """The rollouts as if of `count` turns: an environment wrote the last eighth of each."""
+    place = torch.arange(rollouts.tokens.shape[1])
+    width = math.ceil(len(place) / count)
+    drawn = (place % width < width - width // 8) | (place == len(place) - 1)
+    return replace(
+        rollouts, mask=rollouts.mask & drawn, token_annotations={"turns": (place // width).expand_as(rollouts.tokens)}
     )
 
 
@@ -150,8 +169,16 @@ def sides(model: torch.nn.Module, rollouts: RolloutBatch) -> dict[str, Callable[
         plain_gram(stored)
         plain_weighting(stored, rows)
 
+    several = of_turns(rollouts)
+
+    def with_turns() -> None:
+        probe.probe(model, several, recipes.GRPO)
+        turns.savings(several, turns.measure(model, several))
+
     return {
         "pass": lambda: plain_pass(model, rollouts),
+        "holes": lambda: probe.probe(model, several, recipes.GRPO),
+        "turns": with_turns,
         "fast": lambda: probe.probe(model, rollouts, recipes.GRPO, check=False),
         "checked": lambda: probe.probe(model, rollouts, recipes.GRPO),
         "exact": lambda: probe.probe(model, rollouts, recipes.GRPO, tier="exact"),
@@ -216,7 +243,8 @@ def ratios(times: dict[str, list[tuple[float, float]]], rounds: int) -> dict[str
     results = {}
     pairs = [
         ("fast", "pass", "≤ 1.3"), ("checked", "pass", "≤ 1.3"), ("exact", "pass", "≤ 2.5"), ("plain", "exact", ""),
-        ("plain", "checked", "≥ 3"), ("plain sweep", "sweep", "≥ 8"),
+        ("plain", "checked", "≥ 3"), ("plain sweep", "sweep", "≥ 8"), ("holes", "checked", "≤ 1.1"),
+        ("turns", "checked", "≤ 1.1"),
     ]  # fmt: skip
     for one, other, goal in pairs:
         if other not in times or one.removesuffix(" sweep") not in times:
@@ -241,7 +269,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--sides", nargs="+", choices=SIDES + OF_TURNS, default=SIDES)
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--picture", type=Path, help="file for the plot of --scaling (PNG)")
     parser.add_argument("--memory", help=argparse.SUPPRESS)

@@ -136,3 +136,21 @@ def test_an_answer_without_a_call_is_said() -> None:
     assert answers_without_calls([Rollout(completion=[call, tool, tool])]) == ""
     stray = answers_without_calls([Rollout(where="row 7", completion=[{"role": "assistant", "content": "x"}, tool])])
     assert stray == "messages of tools that answer no recorded call: 1; the first is in row 7"
+
+
+def test_groups_of_two_trajectories_under_one_id_are_left_out_where_these_are_few() -> None:
+    rows = [replace(own, trajectory=name, group=name, named=True) for name in "abc" for own in turns()]
+    made, notes = joined([*rows, replace(turns()[0], trajectory="b", group="b", named=True)])
+    assert [own.group for own in made] == ["a", "c"]
+    assert "two trajectories have one id" in notes[0]
+    assert notes[1] == "groups with such trajectories are left out: 1"
+    made, notes = joined([turns()[0], *turns()])
+    assert len(made) == 3
+    assert len(notes) == 1
+
+
+def test_turns_before_the_only_one_of_a_trajectory_are_missed() -> None:
+    made, notes = joined([*turns(), *(replace(turns()[1], trajectory=name) for name in "uv")])
+    assert len(made) == 3
+    assert notes == ["row 1: the turns before turn 1 of trajectory u are missing; so it is with 1 more"]
+    assert joined(replace(turns()[1], trajectory=name) for name in "uv")[1] == []

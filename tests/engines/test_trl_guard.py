@@ -109,6 +109,9 @@ def test_reward_functions_that_are_fine() -> None:
     guard.rewards([lambda completions, completion_ids, prompts, trainer_state, log_extra, log_metric: []], None)
     with pytest.raises(UserError, match="'answer'"):
         guard.rewards([Graded()], ["prompt"])
+    guard.rewards([Graded()], ["prompt"], further=True)  # which a rollout_func may return
+    with pytest.raises(UserError, match="unexpected"):
+        guard.rewards([no_keywords], ["prompt"], further=True)
 
 
 def test_batches_of_whole_groups_in_equal_parts() -> None:

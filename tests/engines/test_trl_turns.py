@@ -95,6 +95,7 @@ def test_rollout_func(tmp_path: Path) -> None:
     trainer(tmp_path, False, {"probe_every": 1, "verify_every": 1}, rollout_func=two_turns).train()
     assert [row["step"] for row in steps(tmp_path)] == [1, 2]
     assert all(row["geometry/dead"] < 1 for row in steps(tmp_path))
+    assert read_run(tmp_path).table["agent/turns"].tolist() == [2.0, 2.0]
     found = read.evidence(tmp_path)
     for row in found.rows:
         assert row.mask is not None

@@ -77,6 +77,24 @@ def test_episodes_that_the_environment_ends_are_not_cut(tmp_path: Path) -> None:
     assert "end not recognised" in found
 
 
+def test_rollouts_of_a_batch_that_are_all_counted_as_cut_have_one_length_or_were_not(tmp_path: Path) -> None:
+    """Short episodes of nearly one length in every batch, all without an end token."""
+    rows = [
+        {
+            "step": k + 1, "reward": 0.5 + 0.1 * (k % 3), "agent/turns": 2.8, "completions/clipped_ratio": 1.0,
+            "completions/mean_length": 7.8, "completions/min_length": 5.0, "completions/max_length": 9.0,
+        }
+        for k in range(40)
+    ]  # fmt: skip
+    found = of(tmp_path, rows)
+    assert "length" not in found
+    assert found["ends not counted"].grade == "note"
+    assert "as long as the limit, but they have 5 to 9 tokens in the median batch" in found["ends not counted"].because
+    for row in rows:
+        row["completions/min_length"] = 9.0
+    assert "length" in of(tmp_path, rows)
+
+
 def test_completions_at_one_limit_are_cut(tmp_path: Path) -> None:
     """Answers of one turn that are all as long as the limit, as before."""
     world = agents.agent(np.random.default_rng(0), "one turn") | {"cut": np.ones(60)}

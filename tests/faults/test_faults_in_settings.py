@@ -22,7 +22,7 @@ from grposcope.faults.judge_settings import UNREAD, judged, lint, untold, word
 from grposcope.faults.known_task import Known
 from grposcope.instruments.dynamics import constant_lag, refresh
 from grposcope.instruments.dynamics.stability import UpdateRule
-from grposcope.instruments.lint.dialects import DIALECTS, NEMO_RL, OPENRLHF, OWN, TRL, VERL
+from grposcope.instruments.lint.dialects import DIALECTS, NEMO_RL, OPENRLHF, OWN, PRIME_RL, TRL, VERL
 from grposcope.logs import read
 from grposcope.signs.settings.recipe import interval
 
@@ -89,6 +89,29 @@ def test_small_groups(dialect: Dialect, key: str, grade: str) -> None:
     assert not found("group of two", {key: 3, **beside}, dialect)
     if dialect is VERL:
         assert not found("group of one", {key: 1, "algorithm.adv_estimator": "gae"}, dialect)
+
+
+@pytest.mark.parametrize("whole", ["orchestrator.", ""])
+@pytest.mark.parametrize(
+    ("fault", "given", "sound", "words"),
+    [
+        ("tool output trained on", {"mask_env_responses": False}, {"mask_env_responses": True}, "answer, as if"),
+        ("tool output trained on", {"algo.type": "echo"}, {"algo.type": "grpo"}, "likelihood of what tools answer"),
+        ("baseline by rows", {"algo.length_weighted_baseline": True}, {}, "by their trained tokens"),
+        ("turns retokenised", {"use_token_client": False}, {"use_token_client": True}, "tokenised anew"),
+        ("collapsed calls", {"algo.length_penalty.type": "linear", "algo.length_penalty.num_turns_weight": 0.3},
+         {"algo.length_penalty.num_turns_weight": 0, "algo.length_penalty.num_input_tokens_weight": 0},
+         "up to 0.3 × the mean reward of the group from a rollout for its turns and up to 0.1 ×"),
+    ],
+)  # fmt: skip
+def test_turns_of_prime_rl(
+    whole: str, fault: str, given: dict[str, object], sound: dict[str, object], words: str
+) -> None:
+    beside = {f"{whole}group_size": 8} if whole else {"rollouts_per_example": 8}
+    (finding,) = found(fault, {**beside, **{whole + key: value for key, value in given.items()}}, PRIME_RL)
+    assert words in finding.because
+    assert f"{whole}{next(iter(given)).rpartition('.')[0] or next(iter(given))}" in finding.because
+    assert not found(fault, {**beside, **{whole + key: value for key, value in sound.items()}}, PRIME_RL)
 
 
 def test_rollouts_older_than_the_stable_lag() -> None:

@@ -15,7 +15,7 @@ from grposcope.core.run import Groups, Meta, Reading, Run, no_evaluations
 from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.known_task import Known
 from grposcope.instruments.dynamics.stability import UpdateRule
-from grposcope.instruments.lint.dialects import NEMO_RL, SKYRL, SLIME, TRL, VERL
+from grposcope.instruments.lint.dialects import NEMO_RL, PRIME_RL, SKYRL, SLIME, TRL, VERL
 from grposcope.logs import read
 from grposcope.logs.trainers import DEFECTS
 
@@ -134,6 +134,11 @@ def examples(folder: Path) -> dict[str, Example]:
                                      {TURNS + "use_inference_chat_template": False}, VERL),
         "baseline by rows": Example({"custom_generate_function_path": "mine.generate"},
                                     {"custom_reward_post_process_path": "mine.advantages"}, SLIME),
+        "collapsed calls": Example({"orchestrator.algo.length_penalty.type": "linear"},
+                                   {"orchestrator.algo.length_penalty.num_turns_weight": 0.0,
+                                    "orchestrator.algo.length_penalty.num_input_tokens_weight": 0.0}, PRIME_RL),
+        "tool output trained on": Example({"orchestrator.mask_env_responses": False},
+                                          {"orchestrator.mask_env_responses": True}, PRIME_RL),
         "turn rewards not read": Example({"generator.step_wise_trajectories": True},
                                          {"generator.step_wise_trajectories": False}, SKYRL),
         "last turn alone": Example({"generator.step_wise_trajectories": True},

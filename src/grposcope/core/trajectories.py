@@ -34,8 +34,10 @@ def joined(rows: Iterable[Rollout]) -> tuple[list[Rollout], list[str]]:
 
     Rows of a step, of a group that the pipeline names, and of a `trajectory` are one, in order of `turn` where they say
     it; a group that is made of the prompt is another one in every turn. Rows that cannot be told
-    apart as turns, because two are the same turn or begin with the same prompt, stay rollouts of their own.
+    apart as turns, because two are the same turn or begin with the same prompt, stay rollouts of their own where this
+    is so of most trajectories; else their groups are left out.
     """
+    rows = list(rows)
     members: dict[tuple[int, str | None, str], list[Rollout]] = {}
     alone: dict[tuple[int, str | None, str], Rollout] = {}
     for index, row in enumerate(rows):
@@ -47,13 +49,28 @@ def joined(rows: Iterable[Rollout]) -> tuple[list[Rollout], list[str]]:
     made: list[Rollout] = []
     notes: list[str] = []
     parted: list[str] = []
+    unclear: list[tuple[int, str | None]] = []
+    several, headless = 0, []
+    least = min((row.turn for row in rows if row.turn is not None), default=0)
     for key, own in members.items():
         if not own:
             made.append(alone[key[0], None, ""])
         elif len(own) == 1:
             made += own
+            if own[0].turn is not None and own[0].turn > least:
+                headless.append(f"{own[0].where}: the turns before turn {own[0].turn} of trajectory "
+                                f"{visible(own[0].trajectory, 40)} are missing")  # fmt: skip
         else:
-            made += _of_trajectory(own, notes, parted)
+            whole = _of_trajectory(own, notes, parted)
+            several += 1
+            made += whole
+            if len(whole) > 1:
+                unclear.append((key[0], own[0].group))
+    if unclear and 2 * len(unclear) < several and all(group is not None for _, group in unclear):
+        made = [row for row in made if (row.step, row.group) not in unclear]
+        notes.append(f"groups with such trajectories are left out: {len(set(unclear)):,}")
+    if headless:
+        notes.append(headless[0] + (f"; so it is with {len(headless) - 1:,} more" if headless[1:] else ""))
     if parted:
         notes.append(parted[0] + (f"; so do {len(parted) - 1:,} more" if parted[1:] else ""))
     return made, notes
@@ -89,7 +106,7 @@ def _of_trajectory(rows: Sequence[Rollout], notes: list[str], parted: list[str])
         if len(set(told)) < len(told):
             twice = next(turn for turn in told if told.count(turn) > 1)
             notes.append(f"{where}: two rows are turn {twice} of trajectory {name}, so that two trajectories have one "
-                         "id; each row is read as a rollout of its own")  # fmt: skip
+                         "id, and its rows are not put together")  # fmt: skip
             return ordered
         ordered.sort(key=lambda row: row.turn or 0)
         if told != sorted(told):
@@ -101,7 +118,7 @@ def _of_trajectory(rows: Sequence[Rollout], notes: list[str], parted: list[str])
                          "the environment")  # fmt: skip
     elif _same_prompt(rows[0], rows[1]):
         notes.append(f"{where}: rows of trajectory {name} begin with the same prompt, so that two trajectories have "
-                     "one id; each row is read as a rollout of its own")  # fmt: skip
+                     "one id, and its rows are not put together")  # fmt: skip
         return ordered
     full = [row for row in ordered if _has_content(row)]
     if len(full) < len(ordered):

@@ -108,7 +108,7 @@ def of_group(gram: Floats, credit: Floats) -> Floats:
     return np.array([both, single, none])
 
 
-def of_prompts(grams: Floats, credit: Floats) -> TurnNoise:
+def _of_prompts(grams: Floats, credit: Floats) -> TurnNoise:
     """Moments of a turn credit (P, n, H) from the Grams (P, n, H, n, H) of the prompts; UserError for n < 4."""
     if credit.shape[1] < LEAST:
         raise UserError(f"groups of {credit.shape[1]} rollouts do not show the noise of a credit; take {LEAST} or more")
@@ -127,7 +127,7 @@ def savings(
     """
     if not credits:
         raise UserError("no credit was given; give that of the whole rollout first")
-    measured = {name: of_prompts(grams, credit) for name, credit in credits.items()}
+    measured = {name: _of_prompts(grams, credit) for name, credit in credits.items()}
     first = next(iter(measured.values()))
     prompts, size = len(grams), grams.shape[1]
     chosen = size if group is None else group

@@ -12,7 +12,7 @@ from grposcope.core.text import number, percent
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs.agents import has_turns
-from grposcope.signs.quantities import SHORT, Quantities
+from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import late_level
 
 LEAST_CUT = 0.2
@@ -94,12 +94,12 @@ def check(quantities: Quantities) -> Finding:
 
 
 def at_no_one_length(quantities: Quantities) -> str:
-    """That the longest of the batches are of no one length although many rollouts of each are counted as cut, a clause;
-    empty where they are, and for rollouts without turns or tools.
+    """That the longest of the batches are of no one length although many rollouts of each are counted as cut, or the
+    rollouts of a batch although all are, a clause; empty where they are, and for rollouts without turns or tools.
 
     A limit on tokens makes the longest of every batch as long as the limit.
     """
-    cut, longest = (quantities.get(name, SHORT) for name in ("truncated", "length_max"))
+    cut, longest, shortest = (quantities.get(name, SHORT) for name in ("truncated", "length_max", "length_min"))
     if cut is None or longest is None or cut.values.max() > 1 or not has_turns(quantities):
         return ""
     _, at, own = np.intersect1d(cut.steps, longest.steps, return_indices=True)
@@ -108,9 +108,21 @@ def at_no_one_length(quantities: Quantities) -> str:
         return ""
     low, middle, high = (float(quantile) for quantile in np.quantile(most, (0.05, 0.5, 0.95)))
     if high - low <= VARY * middle:
-        return ""
+        return "" if shortest is None else _several_lengths(cut, longest, shortest)
     return f"which would make the longest of every batch as long as the limit, but it goes from {number(low)} to " \
         f"{number(high)} tokens"  # fmt: skip
+
+
+def _several_lengths(cut: MetricSeries, longest: MetricSeries, shortest: MetricSeries) -> str:
+    """That the rollouts of a batch are of several lengths although all are counted as cut, a clause; else empty."""
+    steps = np.intersect1d(np.intersect1d(cut.steps, longest.steps), shortest.steps)
+    share, most, least = (own.values[np.searchsorted(own.steps, steps)] for own in (cut, longest, shortest))
+    shown = (share >= 1) & (least < SLACK * most)
+    if shown.sum() < max(SHORT, ROWS * len(steps)):
+        return ""
+    low, high = float(np.median(least[shown])), float(np.median(most[shown]))
+    return f"which would make all rollouts of a batch as long as the limit, but they have {number(low)} to " \
+        f"{number(high)} tokens in the median batch"  # fmt: skip
 
 
 def _of_agents(quantities: Quantities, shown: str) -> Finding:
@@ -130,7 +142,7 @@ def _of_agents(quantities: Quantities, shown: str) -> Finding:
         fault=OF_AGENTS,
         explains=FOLLOWS,
         brief=f"{share} of rollouts counted as cut, at no one length",
-        grades=("failing", "failing") if masks else None,
+        grades=("failing", "failing") if masks else ("note", "note"),
     )
 
 

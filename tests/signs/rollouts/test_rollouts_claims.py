@@ -6,12 +6,15 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import judged_claims
 import numpy as np
 import pipelines
 import pytest
 from pipelines import Pipeline
 
+from grposcope.core.rollouts import Rollout
 from grposcope.signs.rollouts.claims import groups
+from grposcope.signs.rollouts.evidence import PipelineEvidence
 
 SIZES = ((1, 4, 4), (2, 16, 8))
 
@@ -250,3 +253,22 @@ def test_what_is_missing_is_said() -> None:
             assert result.status == "cannot tell"
             assert result.untested
     assert pipelines.judged(absent, Pipeline().settings)["first update"].status == "cannot tell"
+
+
+def test_the_prompt_of_a_group_is_what_its_trajectories_begin_with() -> None:
+    """A history that a template rewrote, or a turn whose beginning is missing, has another prompt and no other task."""
+
+    def rollout(prompt: list[int], group: str = "g", **more: Any) -> Rollout:
+        return Rollout(
+            step=1, group=group, named=True, prompt_ids=np.array(prompt), completion_ids=np.array([7]), **more
+        )
+
+    def told(*rows: Rollout) -> bool:
+        claim = judged_claims.of(PipelineEvidence("made", rows=rows))["groups"]
+        return any(own.fault == "mixed prompts" and own.present for own in claim.told)
+
+    plain, rewritten = rollout([1, 2]), rollout([1, 3, 4], pieces=2, continuations=(rollout([1, 2]),))
+    assert not told(plain, rewritten, plain)
+    assert not told(plain, plain, rollout([1, 2, 7, 9], turn=1), rewritten)
+    assert told(plain, rollout([1, 3]))
+    assert told(plain, replace(rewritten, continuations=(rollout([5, 2]),)))

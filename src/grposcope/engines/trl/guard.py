@@ -114,10 +114,13 @@ def probed_rollouts(prompts: int, args: Any) -> None:
         )
 
 
-def rewards(functions: Iterable[Any], columns: Iterable[str] | None, given: tuple[str, ...] = GIVEN) -> None:
+def rewards(
+    functions: Iterable[Any], columns: Iterable[str] | None, given: tuple[str, ...] = GIVEN, further: bool = False
+) -> None:
     """UserError for a reward function that cannot take what TRL passes, by name.
 
     columns: of the dataset; None where they are not known, so that only a function without **kwargs is looked at.
+    further: whether a rollout_func may pass others, so that a function with **kwargs may ask for any.
     """
     arguments_known = ("prompts", "completions", "completion_ids", *given)
     others = [] if columns is None else [name for name in columns if name not in ("prompt", "completion")]
@@ -129,7 +132,10 @@ def rewards(functions: Iterable[Any], columns: Iterable[str] | None, given: tupl
             signature = inspect.signature(function)
         except (TypeError, ValueError):  # built in: nothing is known of it
             continue
-        if columns is None and not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+        if further and takes_any:
+            continue
+        if columns is None and not takes_any:
             others = [name for name in signature.parameters if name not in arguments_known]
         try:
             signature.bind(**dict.fromkeys([*arguments_known, *others]))

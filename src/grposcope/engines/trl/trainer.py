@@ -29,6 +29,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from grposcope.core import capabilities
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
+from grposcope.core.trajectories import joined
 from grposcope.engines.trl import (
     constraining,
     draws,
@@ -171,6 +172,8 @@ class GRPOscopeMixin(_Behind):
         changes = self._replaces or self._scope_limits is not None
         if not model.training or batch is None:
             return out
+        if "tool_mask" in out:
+            _log_turns(self, out)
         if self._scope_draws is not None:
             _learn(self, batch)
         if self._scope_steering is not None:
@@ -277,7 +280,7 @@ class GRPOscopeMixin(_Behind):
         every = _rollouts(self, out, batch)
         if self._replaces:
             assert self._scope_objective is not None
-            given = assigned(self._scope_credit, self._scope_objective, every)
+            given = _assigned(self._scope_credit, self._scope_objective, every)
         else:
             given = self.accelerator.gather(out["advantages"])
         if self._scope_limits is not None:
@@ -296,7 +299,7 @@ class GRPOscopeTrainer(GRPOscopeMixin, GRPOTrainer):
     """GRPOTrainer with `GRPOscopeMixin`."""
 
 
-def assigned(chosen: Chosen, objective: Objective, every: RolloutBatch) -> Tensor:
+def _assigned(chosen: Chosen, objective: Objective, every: RolloutBatch) -> Tensor:
     """The advantages of a batch: (B,) for outcome credit, (B, T) for other sources; 0 where they are not known.
 
     A group with a rollout that no reward function scored has nothing to compare, and gets 0 as a whole.
@@ -395,6 +398,15 @@ def _penalties(trainer: Any, limits: TrainerConstraints, batch: Scored, given: T
     return penalties.to(given) if given.dim() == 1 else penalties.to(given)[:, None] * every.mask
 
 
+def _log_turns(trainer: Any, out: dict[str, Any]) -> None:
+    """Log the turns that the policy took in the rollouts of all processes: runs of tokens that it wrote itself."""
+    own = (out["tool_mask"] * out["completion_mask"]).bool()
+    begins = own & ~torch.nn.functional.pad(own[:, :-1], (1, 0))
+    turns = trainer.accelerator.gather(begins.sum(1)).float()
+    trainer._metrics["train"]["agent/turns"].append(float(turns.mean()))
+    trainer._metrics["train"]["agent/turns_max"].append(float(turns.max()))
+
+
 def _learn(trainer: Any, batch: Scored) -> None:
     """Let the forecast learn from a batch's rewards, and log its metrics."""
     rewards = batch.total(trainer.reward_weights, trainer.num_generations)
@@ -409,13 +421,14 @@ def _check(trainer: Any) -> None:
     columns = getattr(data, "column_names", None)
     guard.batch(args)
     environments = ("environments",) if getattr(trainer, "environment_factories", None) is not None else ()
-    guard.rewards(trainer.reward_funcs, columns, (*guard.GIVEN, *environments))
+    further = getattr(trainer, "rollout_func", None) is not None
+    guard.rewards(trainer.reward_funcs, columns, (*guard.GIVEN, *environments), further)
     chosen = trainer._scope_credit, trainer._scope_advantage, trainer._scope_steps
     guard.credit(*chosen, args, trainer._scope_aggregation)
     if trainer._scope_aggregation is not None:
         checked_weights(trainer.reward_weights.tolist(), trainer.reward_func_names)
     if trainer._scope_steps is not None:
-        guard.rewards([trainer._scope_steps], columns, ())
+        guard.rewards([trainer._scope_steps], columns, (), further)
     if trainer._scope_probes.every:
         if not has("gradient"):
             raise UserError(needed(["gradient"]))
@@ -504,7 +517,8 @@ def _verify(trainer: Any) -> None:
     from grposcope.instruments.verify.in_training import TrainingVerifier
 
     pending, trainer._scope_pending = trainer._scope_pending, None
-    rows = verifying.together(trainer, pending.rows)
+    rows, _ = joined(every := verifying.together(trainer, pending.rows))
+    scored = pending.scored if len(rows) == len(every) else ()  # of rows, which are parts of trajectories
     folder = trainer._scope_record.record_folder
     if folder is None:
         return
@@ -517,7 +531,7 @@ def _verify(trainer: Any) -> None:
             )  # fmt: skip
             trainer._scope_verifier = TrainingVerifier(folder, stated, pending.step - 1)
         state = verifying.optimizer_state(trainer, trainer.state.global_step)
-        for line in trainer._scope_verifier.take(pending.step, rows, pending.scored, state):
+        for line in trainer._scope_verifier.take(pending.step, rows, scored, state):
             say(f"grposcope: {line}", logging.WARNING)
     except Exception as error:
         _say_no_evidence(trainer, pending.step, error)

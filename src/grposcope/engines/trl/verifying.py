@@ -6,7 +6,7 @@ advantages and log-probabilities are those that the loss took, put back beside t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from transformers import Trainer
 
+from grposcope.core.rollouts import Bools, Rollout, turns_of
 from grposcope.engines.trl import settings
 from grposcope.engines.trl.scored_batch import Scored
 
 if TYPE_CHECKING:
-    from grposcope.core.rollouts import Rollout
     from grposcope.lab.train.step_meter import StepMeter
     from grposcope.signs.rollouts.evidence import OptimizerEvidence, ScoredTokens, Stated
 
@@ -31,6 +31,16 @@ METHODS = {
     "training_step": ("self", "model", "inputs", "num_items_in_batch"),
 }
 """Methods of TRL's trainer that are overridden for this, with the parameters that they must have."""
+
+TOLD = ("turn_rewards", "anchors", "stop", "failed", "environment", "trajectory", "turn")
+"""Columns of a rollout that a `rollout_func` may return, under any of their names."""
+
+SURE, UNSURE = 0.1, 1.0
+"""Nats by which the trainer's log-probabilities of tokens may differ from those of a sampler that drew them, and by
+which a token is less likely than the certainty that 0 says."""
+
+FEWEST = 8
+"""Tokens of each kind from which a missing mask is told."""
 
 SCORED = 64
 """Rollouts of a batch that are scored under the weights that drew them: the first groups."""
@@ -146,18 +156,94 @@ def begin(trainer: Any, out: dict[str, Any], batch: Scored, step: int, ends: set
         completions=[own if isinstance(own, str) or len(own) > 1 else own[0]["content"] for own in batch.completions],
         where=f"step {step}",
     )
+    dataset = getattr(trainer.train_dataset, "column_names", None)
+    if getattr(trainer, "rollout_func", None) is not None and dataset is not None:
+        rows = tuple(_with_told(row, own, dataset) for row, own in zip(rows, batch.examples, strict=True))
     out[ROW] = torch.arange(count, device=tokens.device)
     passes = int(getattr(trainer, "num_iterations", 1) or 1)
     return PendingBatch(step, list(rows), kept, _scored(trainer, rows, step, ends), set(range(count)), passes)
 
 
+def _with_told(row: Rollout, example: Mapping[str, Any], dataset: Collection[str]) -> Rollout:
+    """A rollout with what a `rollout_func` says of it beside its tokens. example: the columns that reward functions are
+    given; dataset: those that the data has, which say nothing of a rollout."""
+    from grposcope.core.errors import UserError
+    from grposcope.logs.rollout_columns import NAMES
+    from grposcope.logs.rollout_rows import row_of
+
+    own = {name: example[name] for column in TOLD for name in NAMES[column] if name in example and name not in dataset}
+    own = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in own.items()}
+    try:
+        told = row_of(own, row.where) if any(value is not None for value in own.values()) else None
+    except (UserError, TypeError, ValueError):  # columns of another meaning
+        told = None
+    return row if told is None else replace(row, **{name: getattr(told, name) for name in TOLD})
+
+
 def together(trainer: Any, rows: Sequence[Rollout]) -> list[Rollout]:
-    """The rows of all processes, in their order; all of them call this."""
+    """The rows of all processes, in their order, as loss and sampler show them; all processes call this."""
     if trainer.accelerator.num_processes == 1:
-        return list(rows)
+        return _as_drawn([_as_trained(row) for row in rows])
     from accelerate.utils import gather_object  # type: ignore[import-untyped]
 
-    return list(gather_object(list(rows)))
+    return _as_drawn([_as_trained(row) for row in gather_object(list(rows))])
+
+
+def _as_trained(row: Rollout) -> Rollout:
+    """A rollout whose mask has every token that the loss has a derivative of, whatever mask its batch came with."""
+    if row.mask is None or row.loss_weights is None:
+        return row
+    return replace(row, mask=row.mask | (np.nan_to_num(row.loss_weights) != 0))
+
+
+def _as_drawn(rows: Sequence[Rollout]) -> list[Rollout]:
+    """Rollouts whose `written` has what the sampler's log-probabilities say, which are 0 on what it did not draw.
+
+    With a mask of tools: single tokens behind those of the policy that have a log-probability, where all else that the
+    mask leaves out has none, were drawn too. Without one: tokens of log-probability 0 that the trainer finds unlikely
+    were not, where it agrees with the sampler on the others.
+    """
+    known = [row for row in rows if row.sampler is not None and row.completion_ids is not None]
+    if any(row.written is not None for row in known):
+        return _with_ends(rows)
+    pairs = [(row.sampler, row.current) for row in known if row.current is not None]
+    if not pairs:
+        return list(rows)
+    sampler, current = (np.concatenate([pair[place] for pair in pairs]) for place in (0, 1))
+    strange = (sampler == 0) & (current < -UNSURE)
+    others = (sampler != 0) & np.isfinite(sampler) & np.isfinite(current)
+    if min(strange.sum(), others.sum()) < FEWEST or np.abs(sampler - current)[others].mean() > SURE:
+        return list(rows)
+    if strange.sum() < (sampler == 0).sum() / 2:
+        return list(rows)
+    return [
+        row
+        if row.sampler is None or row.current is None
+        else _redrawn(row, (row.sampler != 0) | ~(row.current < -SURE))
+        for row in rows
+    ]
+
+
+def _with_ends(rows: Sequence[Rollout]) -> list[Rollout]:
+    """Rollouts with a mask of tools, as `_as_drawn`."""
+    silent, ends, made = 0, 0, []
+    for row in rows:
+        if row.written is None or row.sampler is None:
+            return list(rows)
+        own = ~row.written & np.isfinite(row.sampler) & (row.sampler != 0)
+        before = np.concatenate([[False], row.written[:-1]])
+        if (own & ~before).any():
+            return list(rows)
+        silent += int((~row.written & ~own).sum())
+        ends += int(own.sum())
+        made.append(_redrawn(row, row.written | own))
+    return made if silent and ends else list(rows)
+
+
+def _redrawn(row: Rollout, written: Bools) -> Rollout:
+    """A rollout with another `written`, and what follows from it."""
+    sampler = None if row.sampler is None else np.where(written, row.sampler, np.nan)
+    return replace(row, written=written, turns=turns_of(written), sampler=sampler)
 
 
 def stated(trainer: Any, ends: set[int], pad: int, advantage: str | None, whole: bool) -> Stated:
@@ -278,10 +364,10 @@ def _scored(trainer: Any, rows: Sequence[Rollout], step: int, ends: set[int]) ->
     model = trainer.accelerator.unwrap_model(trainer.model)
     policy = Policy("these weights", model, tokenizer, torch.tensor(sorted(ends)), tokenizer.pad_token_id)
     with probing.plain(model):
-        return (scoring.score(policy, few(rows, trainer.num_generations), trainer.temperature, step=step - 1),)
+        return (scoring.score(policy, _few(rows, trainer.num_generations), trainer.temperature, step=step - 1),)
 
 
-def few(rows: Sequence[Rollout], group: int) -> list[Rollout]:
+def _few(rows: Sequence[Rollout], group: int) -> list[Rollout]:
     """The rows, of which only those of the first groups can be scored: about SCORED."""
     limit = max(1, SCORED // group) * group
     return [row if i < limit else replace(row, prompt_ids=None) for i, row in enumerate(rows)]

@@ -23,15 +23,29 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
-from grposcope.faults.checks.turns import key_of_turns
+from grposcope.faults.checks.turns import key_of_turns, of_prime_rl
 from grposcope.faults.known_task import Known
 from grposcope.signs.rollouts.claims import trajectory_weights
 
 POST = "custom_reward_post_process_path"
+BY_TOKENS = ("algo.length_weighted_baseline", "advantage.length_weighted_baseline")
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
-    """A function of one's own generates, which may return several samples, and nothing groups rewards by rollout."""
+    """A function of one's own generates, which may return several samples, and nothing groups rewards by rollout; or
+    the baseline weighs rollouts by their tokens."""
+    for name in BY_TOKENS if config.dialect.name == "prime-rl" else ():
+        if config.on(own := of_prime_rl(config, name)):
+            yield fact(
+                True,
+                f"{own} weighs the rollouts of a group by their trained tokens: one of many turns counts more in the "
+                "mean that it is itself compared with, which turns the expected update of small groups away from the "
+                "gradient",
+                config.signs(own),
+                grade="note",
+                brief="siblings weigh by their tokens",
+                remedy=f"set {own} to false",
+            )
     key = key_of_turns(config)
     if key and not config.says(POST):
         yield fact(
@@ -53,6 +67,10 @@ FAULT = Fault(
     beside="warning",
     rollouts=(trajectory_weights.PROOF,),
     settings=SettingsCheck(
-        "baseline by rows", settings, ("slime",), "samples of one rollout that are counted as several", ("note",)
+        "baseline by rows",
+        settings,
+        ("slime", "prime-rl"),
+        "rollouts of many rows that weigh more in the baseline",
+        ("note",),
     ),
 )

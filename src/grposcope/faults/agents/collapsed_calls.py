@@ -24,8 +24,40 @@ Sources
 
 from __future__ import annotations
 
-from grposcope.core.fault import Fault
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, fact
+from grposcope.core.settings import Settings
+from grposcope.core.text import number
+from grposcope.faults.checks.turns import of_prime_rl
+from grposcope.faults.known_task import Known
 from grposcope.signs.agents import COLLAPSE
+
+PENALTY, UNSET = "algo.length_penalty.", 0.1
+"""Settings of prime-rl's length penalty, and what its terms of turns and of the text of tools weigh where unset."""
+
+
+def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+    """A penalty on length takes a part of the reward for turns, and for what tools answered."""
+    kind = of_prime_rl(config, f"{PENALTY}type")
+    names = [of_prime_rl(config, f"{PENALTY}{name}") for name in ("num_turns_weight", "num_input_tokens_weight")]
+    if config.get(kind) != "linear" and not any(map(config.says, names)):
+        return
+    weights = [UNSET if not config.says(name) else config.number(name) for name in names]
+    turns, heard = (0.0 if weight is None else weight for weight in weights)
+    if turns > 0 or heard > 0:
+        yield fact(
+            True,
+            f"{kind.removesuffix('.type')} takes up to {number(turns)} × the mean reward of the group from a rollout "
+            f"for its turns and up to {number(heard)} × for its prompt and what tools answered, also from wrong ones: "
+            "calls cost from the first step, before they pay",
+            config.signs(kind, *names),
+            grade="note",
+            brief="turns and answers of tools cost reward",
+            remedy=f"set {' and '.join(names)} to 0 until calls pay",
+        )
+
 
 FAULT = Fault(
     name="collapsed calls",
@@ -35,4 +67,5 @@ FAULT = Fault(
     effect="what a call would have paid is no longer seen",
     beside="warning",
     log=COLLAPSE,
+    settings=SettingsCheck("collapsed calls", settings, ("prime-rl",), "turns that cost reward", ("note",)),
 )

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
-from grposcope.faults.checks.turns import VERL_TURNS
+from grposcope.faults.checks.turns import VERL_TURNS, of_prime_rl
 from grposcope.faults.known_task import Known
 from grposcope.signs.rollouts.claims import turns
 
@@ -36,6 +36,8 @@ TEMPLATE = "actor_rollout_ref.rollout.multi_turn.use_inference_chat_template"
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Nothing compares the tokens of turns with those that are trained on, or a template may rewrite them."""
+    if config.dialect.name == "prime-rl":
+        yield from _by_messages(config)
     if not config.on(VERL_TURNS):
         return
     if config.on(TEMPLATE):
@@ -59,6 +61,21 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         )
 
 
+def _by_messages(config: Settings) -> Iterator[Finding]:
+    """Turns go to the server of prime-rl as messages and not as tokens."""
+    key = of_prime_rl(config, "use_token_client")
+    if config.off(key):
+        yield fact(
+            True,
+            f"{key} false sends every turn as messages, which are rendered and tokenised anew: where that changes "
+            "earlier tokens, a rollout falls apart into several rows",
+            config.signs(key),
+            grade="note",
+            brief="turns are tokenised anew",
+            remedy=f"set {key} to true where the chat template keeps earlier turns, and watch num_branches",
+        )
+
+
 FAULT = Fault(
     name="turns retokenised",
     rank=4.95,
@@ -67,6 +84,10 @@ FAULT = Fault(
     beside="warning",
     rollouts=(turns.PROOF,),
     settings=SettingsCheck(
-        "turns retokenised", settings, ("verl",), "turns that a template may rewrite unnoticed", ("warning", "note")
+        "turns retokenised",
+        settings,
+        ("verl", "prime-rl"),
+        "turns that a template may rewrite unnoticed",
+        ("warning", "note"),
     ),
 )

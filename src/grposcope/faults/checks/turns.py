@@ -1,4 +1,4 @@
-"""Whether settings make rollouts of several turns, and of which key that is seen."""
+"""Whether settings make rollouts of several turns, and of which key that is seen; where prime-rl has its settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ TRL_TURNS = "max_tool_calling_iterations"
 VERL_TURNS = "actor_rollout_ref.rollout.multi_turn.enable"
 SKYRL_TURNS = "generator.max_turns"
 SLIME_TURNS = "custom_generate_function_path"
+
+
+def of_prime_rl(config: Settings, name: str) -> str:
+    """The key of a setting of prime-rl's orchestrator, in a file of the whole run or of the orchestrator alone."""
+    return next((key for key in (f"orchestrator.{name}", name) if config.says(key)), f"orchestrator.{name}")
 
 
 def key_of_turns(config: Settings) -> str:

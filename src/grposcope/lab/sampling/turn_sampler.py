@@ -238,28 +238,32 @@ def _take_turn(
     sampling = settings.sampling
     rows = [own.prompt + own.tokens for own in live]
     width = max(map(len, rows))
-    ids = torch.full((len(rows), width), policy.pad, device=ends.device)
-    mask = torch.zeros(ids.shape, dtype=torch.bool, device=ends.device)
-    for index, row in enumerate(rows):
-        ids[index, width - len(row) :] = torch.tensor(row, device=ends.device)
-        mask[index, width - len(row) :] = True
+    padding = [width - len(row) for row in rows]
+    filled = [[policy.pad] * blank + row for blank, row in zip(padding, rows, strict=True)]
+    ids = torch.tensor(filled, device=ends.device)
+    mask = torch.arange(width, device=ends.device) >= torch.tensor(padding, device=ends.device)[:, None]
     room = torch.tensor([sampling.max_tokens - len(own.tokens) for own in live], device=ends.device)
     some = replace(sampling, max_tokens=int(room.max()))
     drawn = sample(policy.model, (ids, mask), 1, some, ends, policy.pad, stream, limits=room)
-    for index, own in enumerate(live):
-        row_mask = drawn.mask[index]
-        tokens = drawn.tokens[index][row_mask].tolist()
+    counts, every = drawn.mask.sum(1).tolist(), (drawn.tokens, drawn.logp, drawn.entropy)
+    of_rows = zip(*(values.tolist() for values in every), counts, drawn.truncated.tolist(), strict=True)
+    texts: dict[tuple[int, ...], str] = {}
+    heard: dict[str, list[int]] = {"": []}
+    for own, (tokens, logp, entropy, count, cut) in zip(live, of_rows, strict=True):
+        tokens = tokens[:count]
         own.anchors.append(_anchored(task, own))
         own.tokens += tokens
-        own.drawn += [True] * len(tokens)
-        own.turns += [turn] * len(tokens)
-        own.logp += drawn.logp[index][row_mask].tolist()
-        own.entropy += drawn.entropy[index][row_mask].tolist()
-        if bool(drawn.truncated[index]):
+        own.drawn += [True] * count
+        own.turns += [turn] * count
+        own.logp += logp[:count]
+        own.entropy += entropy[:count]
+        if cut:
             own.rewards.append(0.0)
             own.stop = "length"
             continue
-        said = str(policy.tokenizer.decode(tokens, skip_special_tokens=True))
+        if tuple(tokens) not in texts:
+            texts[tuple(tokens)] = str(policy.tokenizer.decode(tokens, skip_special_tokens=True))
+        said = texts[tuple(tokens)]
         answer = _answered(task, own, said, turn, settings.reward_timeout, settings.reward_errors)
         own.rewards.append(answer.reward)
         if answer.done:
@@ -267,7 +271,9 @@ def _take_turn(
         elif tokens[-1] != int(ends[-1]):
             own.stop = "eos"
         elif turn + 1 < task.max_turns:
-            _observe(policy, own, answer.observation, turn, sampling.max_tokens)
+            if answer.observation not in heard:
+                heard[answer.observation] = policy.tokenizer(answer.observation, add_special_tokens=False).input_ids
+            _observe(own, heard[answer.observation], turn, sampling.max_tokens)
 
 
 def _anchored(task: Task, own: _Episode) -> str:
@@ -315,9 +321,8 @@ def _wrong(answer: Any) -> str:
     return ""
 
 
-def _observe(policy: Policy, own: _Episode, observation: str, turn: int, most: int) -> None:
-    """Append what the environment said; an episode without room for a further token ends at the limit."""
-    ids = policy.tokenizer(observation, add_special_tokens=False).input_ids if observation else []
+def _observe(own: _Episode, ids: Sequence[int], turn: int, most: int) -> None:
+    """Append the tokens of what the environment said; an episode without room for a further one ends at the limit."""
     if len(own.tokens) + len(ids) >= most:
         own.stop = "length"
         return

@@ -45,14 +45,16 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 
 def _prompts(evidence: PipelineEvidence) -> Finding:
-    """One prompt in every group, of those in which two rollouts or more have one."""
+    """One prompt in every group, of those in which two rollouts or more have one; that of a later turn counts not."""
     mixed, known = [], 0
+    whole = any(row.pieces > 1 for row in evidence.rows)
+    first_turn = 0 if whole else min((row.turn for row in evidence.rows if row.turn is not None), default=0)
     for key, places in evidence.groups.items():
-        prompts = [_prompt(evidence.rows[place]) for place in places if evidence.rows[place].named]
-        prompts = [prompt for prompt in prompts if prompt is not None]
-        known += len(prompts) > 1
-        if len(set(prompts)) > 1:
-            mixed.append((key, len(set(prompts))))
+        group = [row for place in places if (row := evidence.rows[place]).named]
+        group = [row for row in group if _prompt(row) is not None and (row.turn is None or row.turn == first_turn)]
+        known += len(group) > 1
+        if len(group) > 1 and not frozenset.intersection(*map(_prompts_of_histories, group)):
+            mixed.append((key, len({_prompt(row) for row in group})))
     if not known:
         return cannot_tell(_no_prompts(evidence))
     first = min(mixed, default=None)
@@ -78,6 +80,11 @@ def _no_prompts(evidence: PipelineEvidence) -> str:
             "group id that the advantages were computed with."
         )
     return "No group has two rollouts with a prompt; write the prompt with each rollout."
+
+
+def _prompts_of_histories(row: Rollout) -> frozenset[str | None]:
+    """The prompts that the histories of a rollout begin with, of which one is what it was asked."""
+    return frozenset(_prompt(own) for own in (row, *row.continuations) if not own.shared)
 
 
 def _prompt(row: Rollout) -> str | None:
