@@ -237,17 +237,17 @@ def test_a_group_with_a_rollout_that_nobody_scored_gets_nothing(tmp_path: Path) 
 
     trainer = make(tmp_path, reward=some, advantage="leave_one_out", probe_every=1, max_steps=1)
     seen: list[torch.Tensor] = []
-    whole = module.assigned
+    whole = module._assigned
 
     def spied(*given: Any) -> torch.Tensor:
         seen.append(whole(*given))
         return seen[-1]
 
-    module.assigned = spied
+    module._assigned = spied
     try:
         trainer.train()
     finally:
-        module.assigned = whole
+        module._assigned = whole
     (given,) = seen
     assert given[4:8].tolist() == [0.0] * 4
     assert torch.isfinite(given).all()

@@ -44,7 +44,7 @@ def test_the_symptoms_stand_behind_the_cause() -> None:
 
 def test_a_spike_just_before_the_reward_falls_is_told_before_it() -> None:
     rng = np.random.default_rng(3)
-    reward = 0.3 + 0.004 * made.ar1(rng, N, 0.2) - np.where(np.arange(N) >= 80, 0.05, 0.0)
+    reward = 0.3 + 0.004 * made.ar1(rng, N, 0.2) - np.where(np.arange(N) >= 80, 0.08, 0.0)
     norm = made.healthy()["grad_norm"]
     spiked = np.where(np.isin(np.arange(N), (40, 41, 79)), 400.0, norm)
     names = list(present(with_columns(reward=reward, grad_norm=spiked, clip_fraction=np.zeros(N))()))

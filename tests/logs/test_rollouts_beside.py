@@ -69,7 +69,8 @@ def test_a_file_of_many_steps_is_read_once(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(written_rollouts, "_bytes_of", size)
     texts = list(read(path).rollouts.values())
-    assert (len(texts), len(reads)) == (STEPS, 1)
+    assert len(texts) == STEPS
+    assert len(reads) <= 2  # once to read it, once for the size of all files
     monkeypatch.setattr(written_rollouts, "HELD", 0)
     assert list(map(str, read(path).rollouts.values())) == list(map(str, texts))
     assert len(reads) > STEPS

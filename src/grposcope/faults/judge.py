@@ -199,11 +199,15 @@ def facts(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
     return heads
 
 
+OF_THE_LOSS = ("entropy explosion", "kl against its penalty", "kl penalty outweighs the reward")
+"""Faults of a term of the loss, which acts in every later row: what has no first step may follow from them."""
+
+
 def explains(cause: Finding, effect: Finding) -> bool:
     """Whether a fault that is present is the cause of another: it says so, and it begins no later, or with the run, or
-    before what was measured without a first step."""
+    is OF_THE_LOSS and the other was measured without a first step."""
     if cause.since is None or effect.since is None:
-        in_time = cause.since is None or effect.basis != "fact"
+        in_time = cause.since is None or (cause.fault in OF_THE_LOSS and effect.basis != "fact")
     else:
         in_time = cause.since.first <= effect.since.last
     return cause.present and effect.fault in cause.explains and in_time

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from alike import alike
 from asked import asked
+from gradient_products import from_estimates
 from numpy.typing import NDArray
 
 from grposcope.core.errors import UserError
@@ -35,7 +36,7 @@ def probe(seed: int, prompts: int = 4, apart: float = 0.4, step: int = 1, world:
         return np.einsum("pg,pgd->pd", shares, world.corrected(BY_NAME[name])[at[:, None], drawn])
 
     full = estimates("full")
-    products = {name: error.from_estimates(estimates(name), full) for name in NAMES}
+    products = {name: from_estimates(estimates(name), full) for name in NAMES}
     pairs = [(x, y) for x, row in zip(at, drawn, strict=True) for y in row]
     norms = np.array([np.linalg.norm(world.token_scores[x][y].sum(0)) for x, y in pairs]).reshape(prompts, GROUP)
     norms[(rewards == rewards[:, :1]).all(1)] = np.nan
@@ -51,11 +52,11 @@ def test_pooled_products_are_those_of_one_large_probe_by_listing_every_split() -
     """Means of pooled ‖b‖², variance, ‖m‖² over all splits of six prompts in pairs of probes are the large probe's."""
     rng = np.random.default_rng(0)
     own, full = rng.normal(size=(6, 3)), rng.normal(size=(6, 3)) + 0.5
-    large = error.measure(error.from_estimates(own, full), 0.0, batch=6)
+    large = error.measure(from_estimates(own, full), 0.0, batch=6)
     found = []
     for some in itertools.combinations(range(6), 3):
         halves = [list(some), [i for i in range(6) if i not in some]]
-        pooled = error.pooled([error.from_estimates(own[half], full[half]) for half in halves])
+        pooled = error.pooled([from_estimates(own[half], full[half]) for half in halves])
         one = error.measure(pooled, 0.0, batch=6)
         found.append((one.bias2.value, one.variance.value))
     assert np.std([bias2 for bias2, _ in found]) > 0
@@ -65,7 +66,7 @@ def test_pooled_products_are_those_of_one_large_probe_by_listing_every_split() -
 def test_variance_and_need_are_of_a_batch_of_the_size_that_is_asked_for() -> None:
     rng = np.random.default_rng(1)
     estimates = rng.normal(size=(8, 4)) + 1.0
-    products = error.from_estimates(estimates, estimates)
+    products = from_estimates(estimates, estimates)
     usual, larger = error.measure(products, 0.0), error.measure(products, 0.0, batch=64)
     assert larger.variance.value == pytest.approx(usual.variance.value / 8)
     assert larger.need.value == pytest.approx(usual.need.value / 8), "without a bias need is V / ‖g‖²"
