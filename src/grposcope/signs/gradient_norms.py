@@ -96,7 +96,8 @@ def check(quantities: Quantities) -> Finding:
             brief=quantities.went(norm.name, early, late), begins=partial(onset.since, logs, 1),
         )  # fmt: skip
     p = min(1.0, 2 * p)
-    if p >= 0.5 and (first := float(np.median(norm.values[living][:EARLIEST]))) >= LARGE:
+    first = float(np.median(norm.values[:EARLIEST]))
+    if p >= 0.5 and min(first, late) >= LARGE:
         key = quantities.key(norm.name)
         because = (
             f"{key} is {number(first)} in the median of the first rows and stays there, where a loss that is a mean "
