@@ -89,7 +89,7 @@ def over_no_token(k: int, row: Row) -> None:
 @pytest.mark.parametrize(
     ("change", "remedy"),
     [
-        (lost_for_good, "lower the learning rate, clip the gradient"),
+        (lost_for_good, "the log-probabilities of that step were not finite"),
         (with_the_policy, "look at the policy before the reward function"),
         (of_the_reward, "make the reward function return a finite number"),
         (over_no_token, "count the tokens trained on"),

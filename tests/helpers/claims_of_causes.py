@@ -362,7 +362,29 @@ def all_failed(raw: RawLog, match: re.Match[str]) -> str:
     return "" if not any(came) and len(came) == int(value_of(match["n"])) else "some came back"
 
 
+def other_level(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY goes from A to B at step S": its medians before that step and from it on."""
+    course, step = raw.finite(key_of(raw, match["name"]) or ""), value_of(match["step"])
+    before, after = ([value for at, value in course if (at < step) == early] for early in (True, False))
+    return any_of(match["a"], [statistics.median(before)], 3) or any_of(match["b"], [statistics.median(after)], 3)
+
+
+def of_first_rows(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is V in the median of the first rows": of five."""
+    return any_of(match["v"], [statistics.median(column(raw, match)[:5])], 3)
+
+
 OF_CAUSES: Sequence[tuple[str, Check]] = (
+    (
+        rf"(?P<name>{NAME}) goes from (?P<a>{V}) to (?P<b>{V}) at step {STEP} and stays there, within its limit of {V}",
+        other_level,
+    ),
+    (
+        rf"(?P<name>{NAME}) is (?P<v>{V}) (?:in the median of the first rows and stays there, where a loss that is a "
+        r"mean over tokens has one near 1|from the first row on)",
+        of_first_rows,
+    ),
+    (rf"(?P<name>{NAME}), median of the first 5 rows: (?P<v>{V}) \(counts from 100\)", of_first_rows),
     (
         rf"the reward is (?P<a>{V}) on (?P<k>\d+) of {N} rows, from step {STEP} on, and (?P<b>{V}) on those around them"
         r"(?:, every (?P<every>\d+) rows)?",

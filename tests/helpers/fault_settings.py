@@ -16,6 +16,7 @@ from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.known_task import Known
 from grposcope.instruments.dynamics.stability import UpdateRule
 from grposcope.instruments.lint.dialects import NEMO_RL, PRIME_RL, SKYRL, SLIME, TRL, VERL
+from grposcope.instruments.lint.dialects import NEMO_RL, OPENRLHF, SKYRL, SLIME, TRL, VERL
 from grposcope.logs import read
 from grposcope.logs.trainers import DEFECTS
 
@@ -181,6 +182,8 @@ def examples(folder: Path) -> dict[str, Example]:
         ),
         "best not measured": Example({"checkpointing.metric_name": "val_reward", "grpo.val_period": 0},
                                      {"grpo.val_period": 10}, NEMO_RL),
+        "filter by mean": Example({"algo.dynamic_filtering_enable": True}, {"algo.dynamic_filtering_enable": False},
+                                  OPENRLHF),
         "float16 overflow": Example({"fp16": True}, {"fp16": False, "bf16": True}),
         "weights never arrived": Example(LORA, {ROLLOUT + "load_format": "safetensors"}, VERL),
     }  # fmt: skip

@@ -27,6 +27,9 @@ _ALIKE = 2.5
 _MORE = 0.1
 """Share of completions by which more may be cut there than at first."""
 
+AT_FIRST = 3
+"""Rows from whose median something is as at first; what has fallen within them has no such rows before it."""
+
 ENTROPY, CUT = "the entropy", "the share of cut completions"
 """What may be as at first."""
 
@@ -64,7 +67,7 @@ def fall(quantities: Quantities) -> FallNearStart | None:
         return None
     row = int(low[0])
     step = float(reward.steps[row + width - 1])
-    if row > SOON * len(smooth) or smooth[:row].max() - least > _ROSE * first:
+    if row < AT_FIRST or row > SOON * len(smooth) or smooth[:row].max() - least > _ROSE * first:
         return None
     far = _around(kl, step, width)
     beside = _as_at_first(quantities, step, width)
@@ -107,4 +110,4 @@ def _as_at_first(quantities: Quantities, step: float, width: int) -> tuple[str, 
 
 
 def _start(values: Array) -> float:
-    return float(np.median(values[:3]))
+    return float(np.median(values[:AT_FIRST]))

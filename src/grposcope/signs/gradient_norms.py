@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import betainc, stdtr
 
 from grposcope.core.fault import LogTest
-from grposcope.core.finding import Finding, Interval, Sign, cannot_tell, measured
+from grposcope.core.finding import Finding, Interval, Sign, cannot_tell, fact, measured
+from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Array
 from grposcope.maths.timeseries.running_median import running_median
@@ -47,6 +48,20 @@ TWO_SIDED = (
     "(verl), or take fewer updates on a batch"
 )
 
+UNSCALED = "accumulation not scaled"
+"""The fault of a gradient that is many times too large from the first row on."""
+
+LARGE, EARLIEST = 100.0, 5
+"""Median norm of the first EARLIEST rows from which on it is that of a sum: those of 45 public logs of means over
+tokens are below 15."""
+
+OF_SUMS = (
+    "compute the norm of one batch with one process a sequence (context and sequence parallel 1) and without "
+    "accumulation: where it is as many times smaller, the loss is not divided by tokens, passes or processes; until "
+    "then max_grad_norm sets the length of every step"
+)
+"""What to do about such a norm."""
+
 JUST_BEFORE = 3
 """Rows before a fall within which a spike may have begun it."""
 
@@ -81,6 +96,17 @@ def check(quantities: Quantities) -> Finding:
             brief=quantities.went(norm.name, early, late), begins=partial(onset.since, logs, 1),
         )  # fmt: skip
     p = min(1.0, 2 * p)
+    first = float(np.median(norm.values[:EARLIEST]))
+    if p >= 0.5 and min(first, late) >= LARGE:
+        key = quantities.key(norm.name)
+        because = (
+            f"{key} is {number(first)} in the median of the first rows and stays there, where a loss that is a mean "
+            "over tokens has one near 1: so it is where terms are added up that should be averaged (tokens, passes of "
+            "accumulation, processes of context parallel), or where another precision or backend scales gradients"
+        )
+        sign = Sign(f"{norm.name}, median of the first {EARLIEST} rows", first, limit=f"counts from {LARGE:g}")
+        return fact(True, because, (sign, *evidence), fault=UNSCALED, remedy=OF_SUMS, grades=("note", "note"),
+                    brief=f"{key} is {number(first)} from the first row on")  # fmt: skip
     if p >= 0.5:
         return measured(p, "no gradient norm is unusually large", evidence)
     count = len(multiples)
@@ -161,5 +187,5 @@ TEST = LogTest(
     statistic=f"second largest log norm of live steps above the running median of {WINDOW} rows in robust σ; late − ρ "
     "× early norm",
     threshold=f"P(2 of n exceed it under Student's t, {TAILS} df) and {SPIKE:g} ×, growing with log n; explosion "
-    f"{GROWN:g} ×",
+    f"{GROWN:g} ×; or a median of {LARGE:g} in the first rows, a fact",
 )

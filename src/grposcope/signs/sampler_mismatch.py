@@ -17,6 +17,7 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
 from grposcope.core.metrics import metric
 from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.maths.timeseries.onset import at_once
 from grposcope.signs import departs_from_sampler, onset
 from grposcope.signs.mismatch import HEATED, INPUTS, NEVER, NUMERICS, TRUNCATED, logs, signature
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
@@ -68,6 +69,16 @@ SPIKE, FEW_SPIKES, RARE = 10.0, 3, 0.03
 """Mismatch over its median in a row that is a spike, how many of them apart and what share of the rows are worth
 a word."""
 
+STEPPED, SPREADS = 1.4, 6.0
+"""Mismatch after one step over that before it, and spreads between them, from which a level within its limit is
+another."""
+
+OF_STEP = (
+    "find what changed at that step: a restart with another version, kernel, precision or engine; score one recorded "
+    "batch under both. Within the limit no learning is lost by it, and an importance correction evens it out"
+)
+"""What to do where the mismatch is at another level from one step on, within its limit."""
+
 OF_SPIKES = (
     "find the rollouts of such a row whose tokens differ most, and score them with the trainer's fused kernels off "
     "(Megatron: apply_rope_fusion and bias_activation_fusion false) or in float32; until then leave out rollouts whose "
@@ -112,6 +123,8 @@ def check(quantities: Quantities) -> Finding:
     worst = least_of([*families, *(_result(quantities, measure) for measure in weights)])
     if (spikes := _spikes(quantities, distances)) is not None:
         return spikes
+    if worst.p >= 0.5 and (stepped := _stepped(quantities, distances)) is not None:
+        return stepped
     if worst.p >= 0.5:
         return departs_from_sampler.check(quantities, NEVER) or _fine(quantities, distances, worst)
     measures = {measure.series.name: measure for measure in (*distances, *weights)}
@@ -157,6 +170,31 @@ def _spikes(quantities: Quantities, distances: list[Measure]) -> Finding | None:
         evidence = (Sign(f"rows of {name} beyond its limit", float(count), column=name),)
         return fact(True, because, evidence, int(measure.series.steps[high][0]), fault=NUMERICS, remedy=OF_SPIKES,
                     grades=("note", "warning"), brief=f"{key} beyond its limit in {count} of {rows} rows")  # fmt: skip
+    return None
+
+
+def _stepped(quantities: Quantities, distances: list[Measure]) -> Finding | None:
+    """That the mismatch, within its limit, is STEPPED × what it was from one row on; else None."""
+    for measure in distances:
+        series = measure.series
+        if not measure.sizes.values.min() > 0:
+            continue
+        row = at_once(np.log(measure.sizes.values), 1, clear=SPREADS)
+        if row is None:
+            continue
+        before, after = (float(np.median(rows)) for rows in (series.values[:row], series.values[row:]))
+        sizes = [float(np.median(rows)) for rows in (measure.sizes.values[:row], measure.sizes.values[row:])]
+        if sizes[1] < STEPPED * sizes[0]:
+            continue
+        step, key = int(series.steps[row]), quantities.key(series.name)
+        went = f"{key} goes from {number(before)} to {number(after)} at step {step:,}"
+        because = (
+            f"{went} and stays there, within its limit of {_as_logged(measure):g}: weights that arrive late would "
+            "make it grow further; so it is where the computation changed (a version, a kernel, another "
+            "rounding of FP8)"
+        )
+        evidence = (Sign(f"{series.name}, median from step {step:,} on", after, column=series.name),)
+        return fact(True, because, evidence, step, fault=NUMERICS, remedy=OF_STEP, grades=("note", "note"), brief=went)
     return None
 
 

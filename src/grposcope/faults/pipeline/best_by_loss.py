@@ -15,6 +15,7 @@ What to do
 What decides
     The held-out score of the last checkpoint against the one that was kept: grposcope evaluate ONE OTHER.
 Sources
+    ms-swift #9733, #9336, no metric given: https://github.com/modelscope/ms-swift/issues/9733
     ms-swift #9730: https://github.com/modelscope/ms-swift/issues/9730
     ms-swift #8030: https://github.com/modelscope/ms-swift/issues/8030
 """
@@ -35,6 +36,9 @@ REMEDY = f"set {METRIC} to eval_reward and greater_is_better to true, or keep th
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The best model is loaded at the end, by the loss."""
     metric = config.get(METRIC)
+    if config.dialect.name == "ms-swift" and METRIC not in config.opaque and metric is None:
+        yield from _by_version(config)
+        return
     swift = config.dialect.name == "ms-swift"
     if METRIC in config.opaque or metric not in ("loss", "eval_loss", *(() if swift else (None,))):
         return
@@ -53,11 +57,30 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     )
 
 
+def _by_version(config: Settings) -> Iterator[Finding]:
+    """ms-swift without a metric, where something asks for the best checkpoint."""
+    asked = [key for key in ("early_stop_interval", KEEPS) if config.says(key) and config.get(key)]
+    if asked:
+        yield fact(
+            True,
+            f"{METRIC} is not given: versions of ms-swift before #9336 (May 2026) take the loss for it, later ones "
+            f"the reward, and {asked[0]} goes by it",
+            config.signs(*asked),
+            grade="note",
+            brief="which metric chooses the best checkpoint depends on the version",
+            remedy=REMEDY,
+        )
+
+
 FAULT = Fault(
     name="best by loss",
     rank=5.65,
     remedy=REMEDY,
     settings=SettingsCheck(
-        "best by loss", settings, ("trl", "ms-swift"), "a best checkpoint that is chosen by the loss", ("warning",)
+        "best by loss",
+        settings,
+        ("trl", "ms-swift"),
+        "a best checkpoint that is chosen by the loss",
+        ("warning", "note"),
     ),
 )

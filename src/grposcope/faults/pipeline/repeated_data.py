@@ -14,6 +14,7 @@ What decides
     The prompts around the restart: grposcope verify FOLDER.
 Sources
     verl #389, stateful data loader: https://github.com/verl-project/verl/pull/389
+    ms-swift #10050, accelerate #4071, an epoch in the order of the first: https://github.com/modelscope/ms-swift/issues/10050
     EasyR1 #57: https://github.com/hiyouga/EasyR1/issues/57"""
 
 from __future__ import annotations

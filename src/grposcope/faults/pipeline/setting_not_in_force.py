@@ -7,7 +7,8 @@ What it is
     nothing reads, an override on the command line, a default that is filled in later, a wrapper that drops it.
 How it shows
     The trainer's record of its settings differs from the file of `--config`; the learning rate of the rows is another
-    than the file's, beyond what a schedule explains; a completion is longer than the limit.
+    than the file's, beyond what a schedule explains; a completion is longer than the limit; a term of the loss is
+    exactly 0 in every row although its weight is not.
 What it does to the gradient
     It is that of the settings in force. A KL coefficient of 0.04 that arrives as 0 leaves the reference out.
 What to do
@@ -16,6 +17,7 @@ What decides
     The arguments that the trainer holds when it starts, printed or logged: `print(trainer.args)` of TRL, the
     configuration at the head of verl's console, config.yaml of a W&B run.
 Sources
+    NeMo-RL #3792, a term without effect: https://github.com/NVIDIA-NeMo/RL/pull/3792
     TRL, passing GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer
     method of this project"""
 

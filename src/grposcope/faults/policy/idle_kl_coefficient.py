@@ -2,7 +2,8 @@
 
 What it is
     verl has a switch and a coefficient for each of its two penalties, in the loss and in the reward. The coefficient
-    alone does nothing.
+    alone does nothing. slime subtracts kl_coef from the rewards of tokens where its estimator is PPO or REINFORCE++,
+    and the estimators that compare groups leave it out.
 How it shows
     No KL to a reference is logged, and no reference model is loaded.
 What it does to the gradient
@@ -13,7 +14,8 @@ What decides
     Whether actor/kl_loss is logged.
 Sources
     verl docs, algo/grpo: https://verl.readthedocs.io/en/latest/algo/grpo.html
-    verl 0.9.1, validate_config: https://github.com/verl-project/verl"""
+    verl 0.9.1, validate_config: https://github.com/verl-project/verl
+    slime #399: https://github.com/THUDM/slime/pull/399"""
 
 from __future__ import annotations
 
@@ -25,12 +27,24 @@ from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
 from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD, LOSS_COEFFICIENT, REWARD_COEFFICIENT
 
+OF_GROUPS = ("grpo", "gspo")
+"""Estimators of slime whose returns are the rewards of groups alone."""
+
 USUAL = 0.001
 """verl's default of both coefficients, which stays in many scripts that want no penalty."""
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
-    """A coefficient beside both switches off."""
+    """A coefficient beside both switches off, or one that the estimator does not use."""
+    if config.dialect.name == "slime":
+        estimator = config.get("advantage_estimator")
+        if config.number("kl_coef") and estimator in OF_GROUPS:
+            yield fact(True, f"the estimator {estimator} takes the rewards of groups alone and leaves the KL out, so "
+                       "that kl_coef only loads a reference",
+                       config.signs("kl_coef", "advantage_estimator"), grade="warning",
+                       brief="no KL penalty despite its coefficient",
+                       remedy="set use_kl_loss and kl_loss_coef, or leave kl_coef out")  # fmt: skip
+        return
     if config.dialect.name == "roll":
         if config.off("use_kl_loss") and config.number("kl_loss_coef"):
             yield fact(True, "use_kl_loss is off, so that the coefficient of the KL in the loss is not used",
@@ -59,6 +73,10 @@ FAULT = Fault(
     rank=3.5,
     remedy="switch the penalty on, or leave the coefficient out",
     settings=SettingsCheck(
-        "idle kl coefficient", settings, ("verl", "roll"), "a KL coefficient whose switch is off", ("warning", "note")
+        "idle kl coefficient",
+        settings,
+        ("verl", "roll", "slime"),
+        "a KL coefficient whose switch is off, or that the estimator does not use",
+        ("warning", "note"),
     ),
 )

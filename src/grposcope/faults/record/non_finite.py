@@ -19,6 +19,7 @@ Sources
     verl #2505: https://github.com/verl-project/verl/issues/2505
     ms-swift #8123, a reward of None: https://github.com/modelscope/ms-swift/issues/8123
     NeMo-RL #1885, log-probabilities of the sampler: https://github.com/NVIDIA-NeMo/RL/pull/1885
+    verl #721, old log-probabilities, then "!!!!": https://github.com/verl-project/verl/issues/721
     open-r1 #704: https://github.com/huggingface/open-r1/issues/704
     ms-swift #3136: https://github.com/modelscope/ms-swift/issues/3136
     ms-swift #4465: https://github.com/modelscope/ms-swift/issues/4465
@@ -95,6 +96,13 @@ OF_BACKWARD = (
 )
 """What to do where the gradient norm alone was lost first."""
 
+OF_LOG_PROBABILITIES = (
+    "the log-probabilities of that step were not finite, which its KL or entropy shows, and nothing that was lost is "
+    "finite again: the weights were lost with it. Go back to a checkpoint from before; score the batch of that step "
+    "again for the first rollout whose log-probabilities are not finite, and skip updates whose gradient norm is not"
+)
+"""What to do where what is measured of the policy and its update were lost in one row, for good."""
+
 PASSED = "; later rows are finite, so that the weights were not lost"
 LASTS = "; go back to a checkpoint from before"
 
@@ -160,9 +168,19 @@ def _remedy(table: Mapping[str, Floats], found: Mapping[str, Bools], first: Mapp
     lasts = any(_lasts(name, found[name], table[name]) for name in found)
     if not lasts and _of_sampler(table, row):
         return OF_SAMPLER
+    if lasts and at_first & set(MEASURED) and _is_lost(table, found, row):
+        return OF_LOG_PROBABILITIES
     if at_first == {"grad_norm"} and _is_finite(table, VARIANTS["loss"], row):
         return OF_BACKWARD + (LASTS if lasts else PASSED)
     return OF_NO_TOKEN if _of_no_token(table, found) else ""
+
+
+def _is_lost(table: Mapping[str, Floats], found: Mapping[str, Bools], row: int) -> bool:
+    """Whether loss or gradient norm was lost in this row, and all of either, and of what was lost with it, is lost in
+    every row after it."""
+    update = [name for name in found if name in UPDATE and found[name][row]]
+    lost = [name for name in found if found[name][row]]
+    return bool(update) and all(not np.isfinite(table[name][row:]).any() for name in lost)
 
 
 def _of_sampler(table: Mapping[str, Floats], row: int) -> bool:

@@ -19,6 +19,7 @@ What decides
     One prompt, greedily, from the checkpoint of that step in another engine (transformers): sense, or the same text.
 Sources
     ms-swift #3372: https://github.com/modelscope/ms-swift/issues/3372
+    ms-swift #7017, weights that an engine discarded as it slept: https://github.com/modelscope/ms-swift/pull/7017
     verl #5211, noise from the first step on: https://github.com/verl-project/verl/issues/5211
     ms-swift #8233: https://github.com/modelscope/ms-swift/issues/8233
 """
@@ -155,7 +156,8 @@ FAULT = Fault(
     name="degenerate output",
     rank=15,
     remedy="read a completion of that step: if the sampler repeats one token or writes gibberish, compare its weights "
-    "with the trainer's after one update, and go back to the checkpoint before the onset",
+    "with the trainer's after one update (an engine at sleep level 2 discards them, and needs all of them again after "
+    "it wakes, not the adapters alone), and go back to the checkpoint before the onset",
     effect="nothing can be learned",
     beside="failing",
     log=LogTest(

@@ -1,8 +1,8 @@
 """Sampler and trainer disagree by more than numerics can make, from the first step on: they read different things.
 
 What it is
-    Another prompt, chat template, image or system message on one side; tokens that were decoded and encoded again; or
-    other weights altogether.
+    Another prompt, chat template, image or system message on one side; tokens that were decoded and encoded again;
+    positions that count the padding before a prompt; or other weights altogether.
 How it shows
     In rollouts, a KL of more than a tenth of a nat per token between sampler and trainer at the first update; in a log,
     mismatch of a fifth of a nat per token or more from the first step. Numerics, FP8 among them, stay below a tenth.
@@ -15,6 +15,7 @@ What to do
 What decides
     The ids of one prompt, printed by the sampler and by the trainer, side by side.
 Sources
+    unsloth-zoo #840, positions of padded prompts: https://github.com/unslothai/unsloth-zoo/pull/840
     NeMo-RL #2260: https://github.com/NVIDIA-NeMo/RL/issues/2260
     NeMo-RL #1330: https://github.com/NVIDIA-NeMo/RL/issues/1330
 """
@@ -28,8 +29,9 @@ from grposcope.signs.sampler_mismatch import TEST
 FAULT = Fault(
     name="inputs differ",
     rank=214,
-    remedy="compare for one rollout what sampler and trainer read: prompt ids, chat template, image inputs; if they "
-    "are equal, the weights",
+    remedy="compare for one rollout what sampler and trainer read: prompt ids, chat template, image inputs, "
+    "positions (of a prompt padded on the left they count from its first token, not from the padding); if they are "
+    "equal, the weights",
     beside="warning",
     log=TEST,
     rollouts=(first_update.PROOF,),

@@ -6,7 +6,8 @@ What it is
 How it shows
     The derivatives of the loss are as many times too large as there are passes. In settings of TRL before #6024 (June
     2026): dapo, cispo or vespo with steps_per_generation other than gradient_accumulation_steps. In those of ms-swift
-    before #10116 (September 2026): dapo, cispo or fipo with accumulation, which is divided by once more.
+    before #10116 (September 2026): dapo, cispo or fipo with accumulation, which is divided by once more. In a log: a
+    gradient norm in the hundreds or thousands from the first row on, beside a policy and rewards that are as ever.
 What it does to the gradient
     Every step is larger by the number of passes: the clip of the norm bites all the time, and the rate is not the
     stated one.
@@ -16,6 +17,8 @@ What to do
 What decides
     The norm of the gradient of one batch with one pass and with several.
 Sources
+    verl #6609, context parallel: https://github.com/verl-project/verl/issues/6609
+    ms-swift #6815, 1,500 under one stage of ZeRO: https://github.com/modelscope/ms-swift/issues/6815
     TRL #6024: https://github.com/huggingface/trl/pull/6024
     ms-swift #10117: https://github.com/modelscope/ms-swift/issues/10117
     TRL #3021: https://github.com/huggingface/trl/issues/3021
@@ -29,6 +32,7 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
+from grposcope.signs.gradient_norms import TEST
 from grposcope.signs.rollouts.claims import gradient
 
 BY_TOKENS = ("dapo", "cispo", "vespo")
@@ -84,6 +88,7 @@ FAULT = Fault(
     rank=7.4,
     remedy="divide the loss of each pass by the number of passes",
     beside="warning",
+    log=TEST,
     rollouts=(gradient.PROOF,),
     settings=SettingsCheck(
         "accumulation not scaled",

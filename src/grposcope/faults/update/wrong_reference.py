@@ -13,6 +13,7 @@ What decides
     The KL of step 1.
 Sources
     ms-swift #6910: https://github.com/modelscope/ms-swift/issues/6910
+    TRL #3194, adapters of an earlier stage: https://github.com/huggingface/trl/issues/3194
     method of this project"""
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from grposcope.signs.rollouts.claims import first_update
 FAULT = Fault(
     name="wrong reference",
     rank=8.0,
-    remedy="load reference and policy from the same weights, with dropout off; nothing, where the reference is another "
-    "model on purpose",
+    remedy="load reference and policy from the same weights, with dropout off: with adapters the reference is the "
+    "model without them, so merge those of an earlier stage into it before training new ones; nothing, where the "
+    "reference is another model on purpose",
     beside="warning",
     log=TEST,
     rollouts=(first_update.PROOF,),

@@ -129,12 +129,12 @@ def _add_trainer(tree: ast.AST, names: Mapping[str, Any], calls: list[PythonSett
         settings.reward_functions = len(functions.elts)
     elif isinstance(functions, ast.Attribute | ast.Constant | ast.Lambda):
         settings.reward_functions = 1
-    source = ast.dump(tree)
+    called = {_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     if "peft_config" in keywords:
         settings.adapters = not (
             isinstance(keywords["peft_config"], ast.Constant) and keywords["peft_config"].value is None
         )
-    elif "get_peft_model" in source or "'LoraConfig'" in source:
+    elif called & {"get_peft_model", "LoraConfig"}:
         settings.adapters = True
 
 

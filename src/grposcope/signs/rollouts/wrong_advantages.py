@@ -205,7 +205,7 @@ def _other_groups(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) ->
     flat[places.ravel()] = np.arange(count)
     for divisor in [part for part in range(size - 1, 0, -1) if size % part == 0]:
         fits = replace(batch, group=flat // divisor).fits(recipe)
-        if fits.all():
+        if fits.all() and _are_0_alone(flat // divisor, batch.advantages):
             yield "groups split", f"match groups of {divisor} instead of {size}", fits
             return
     for times in [times for times in range(2, prompts + 1) if prompts % times == 0]:
@@ -231,10 +231,16 @@ def _other_groups(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) ->
             halves = (np.arange(size) >= cut).astype(np.int64)
             small = TrainedBatch(batch.step, here, batch.rewards[here], halves, batch.advantages[here], None, None,
                           batch.relative, batch.absolute)  # fmt: skip
-            if recipe.scale != "batch" and small.fits(recipe).all():
+            alone = _are_0_alone(halves, small.advantages)
+            if recipe.scale != "batch" and alone and small.fits(recipe).all():
                 explained[here] = True
                 break
     yield "groups split", "match groups that were split", explained
+
+
+def _are_0_alone(group: Ints, advantages: Floats) -> bool:
+    """Whether rollouts that are alone in their group have an advantage of 0: rounding over ε alone fits anything."""
+    return not bool(advantages[np.bincount(group)[group] == 1].any())
 
 
 def _shuffled_over_all(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bools) -> bool:

@@ -18,6 +18,12 @@ from grposcope.signs.settings.names import by_our_names
 NEAR = 0.02
 """Relative difference up to which a logged number is taken for the one that was asked for: logs round."""
 
+TERMS = {"loss_fn.positive_example_nll_weight": "positive_nll_loss"}
+"""Key of the weight of a term of the loss -> last part of the key under which the trainer logs the term."""
+
+ROWS = 10
+"""Rows of which a term has to be 0 to have no effect: a batch without the rollouts that it is of has none either."""
+
 FAR = 0.5
 """Share of the learning rate that was asked for, below which the peak of a schedule that has turned is another one."""
 
@@ -59,7 +65,7 @@ def compared(beside: SettingsAskedFor, run: Run) -> tuple[InForce, ...]:
             actual = run.setting(name)
         else:
             shown = _ROWS.get(name)
-            seen = shown(run, asked.given[key]) if shown else None
+            seen = shown(run, asked.given[key]) if shown else _term(run, key, asked.given[key])
             told += [] if seen is None else [InForce(key, asked.given[key], where, *seen)]
             continue
         told.append(InForce(key, asked.given[key], where, actual, f"{written(actual)} in the run"))
@@ -154,6 +160,18 @@ def _penalty(run: Run, asked: Any) -> tuple[float, str] | None:
     if logged:
         return float("nan"), "the log has kl, which TRL writes only where beta is not 0"
     return 0.0, "the log has no kl, which TRL writes wherever beta is not 0"
+
+
+def _term(run: Run, key: str, asked: Any) -> tuple[float, str] | None:
+    """That a term of the loss is exactly 0 in every row although its weight is not; None where it is not so."""
+    logged, weight = TERMS.get(key, ""), _plain(asked)
+    if not logged or not isinstance(weight, float) or weight == 0:
+        return None
+    name = next((name for name in run.table if name.split("/")[-1] == logged), None)
+    values = np.array([]) if name is None else run.table[name][np.isfinite(run.table[name])]
+    if name is None or len(values) < ROWS or values.any():
+        return None
+    return 0.0, f"its term {name} is exactly 0 in all {len(values)} rows, so that it has no effect"
 
 
 _ROWS: Mapping[str, Callable[[Run, Any], tuple[float, str] | None]] = {

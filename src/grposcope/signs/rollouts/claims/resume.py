@@ -90,6 +90,9 @@ EQUAL_PROMPTS = cannot_tell(
     "Some prompts appear twice within an epoch, so the data may hold duplicates; remove them to test the data order."
 )
 
+FEWEST_STEPS = 3
+"""Steps of an epoch, at least, by which a data set without repeats is known from its rollouts."""
+
 IN_ORDER = 4
 """Prompts that have to come again at the same distance before the order of the data is said to be repeated."""
 
@@ -109,10 +112,27 @@ def in_order(again: Sequence[tuple[int, int]], prompts: Mapping[int, frozenset[s
     )
 
 
+def _shown_epoch(prompts: Mapping[int, frozenset[str]]) -> tuple[int, int, int] | None:
+    """Prompts of an epoch, prompts of a step, and 1, where the first steps have every prompt there is exactly once and
+    the steps of two such epochs at least follow without a gap; else None."""
+    sizes = {len(names) for names in prompts.values()}
+    if len(sizes) != 1 or list(prompts) != list(range(1, len(prompts) + 1)):
+        return None
+    (size,), data = sizes, len(frozenset().union(*prompts.values()))
+    steps = data // size
+    first = frozenset().union(*(prompts[step] for step in range(1, min(steps, len(prompts)) + 1)))
+    if data % size or steps < FEWEST_STEPS or len(prompts) < 2 * steps or len(first) != data:
+        return None
+    return data, size, 1
+
+
 def _drawn_again(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]]) -> Iterator[Finding]:
     """No prompt in two batches of an epoch, where the settings say how long it is and that prompts come in turn."""
     data, size, interval = evidence.stated.data, evidence.stated.prompts, evidence.stated.interval or 1
     every = {**evidence.earlier, **prompts}
+    shown = not data and _shown_epoch(every)
+    if shown:
+        data, size, interval = shown
     if not data or not size or len(every) < 2:
         return
     seen: dict[tuple[int, str], int] = {}
@@ -128,7 +148,7 @@ def _drawn_again(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str
             before = seen.setdefault((epoch, prompt), step)
             if (before - 1) // interval != (step - 1) // interval and step in prompts:
                 again.append((step, before))
-    if again and not in_order(again, prompts):
+    if again and not shown and not in_order(again, prompts):
         yield EQUAL_PROMPTS
         return
     compared = sum(count for count in inside.values() if count > 1)
