@@ -372,6 +372,9 @@ FAILURES: Mapping[str, Failure] = {
         },
         ("trained", "reward"),
     ),
+    "accumulation not scaled": Failure(
+        lambda rng: {"grad_norm": around(700.0, 60.0, rng), "clip_fraction": np.zeros(ROWS)}, ("grad_norm", "reward")
+    ),
     "coarse weights": Failure(
         lambda rng: {
             "weights_moved": np.clip(around(0.02, 0.002, rng), 0, 1),

@@ -108,11 +108,11 @@ def ours(folder: Path, fault: Injection, settings: dict[str, Any] | None = None,
         return draw
 
     def stepping(inner: Any) -> Any:
-        def step(model: Any, optimizer: Any, clip: float) -> float:
+        def step(model: Any, optimizer: Any, clip: float) -> Any:
             _captured(world, model)
-            norm = float(inner(model, optimizer, clip))
+            done = inner(model, optimizer, clip)
             _changed(world, model)
-            return norm
+            return done
 
         return step
 

@@ -15,8 +15,7 @@ from grposcope.core.run import Groups, Meta, Reading, Run, no_evaluations
 from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.known_task import Known
 from grposcope.instruments.dynamics.stability import UpdateRule
-from grposcope.instruments.lint.dialects import NEMO_RL, PRIME_RL, SKYRL, SLIME, TRL, VERL
-from grposcope.instruments.lint.dialects import NEMO_RL, OPENRLHF, SKYRL, SLIME, TRL, VERL
+from grposcope.instruments.lint.dialects import NEMO_RL, OPENRLHF, PRIME_RL, SKYRL, SLIME, TRL, VERL
 from grposcope.logs import read
 from grposcope.logs.trainers import DEFECTS
 
