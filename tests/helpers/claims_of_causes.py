@@ -374,7 +374,56 @@ def of_first_rows(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["v"], [statistics.median(column(raw, match)[:5])], 3)
 
 
+def turned(raw: RawLog, match: re.Match[str]) -> str:
+    """ "loss over KL, last rows: V": the median over the last rows in which it is below 0."""
+    loss = dict(raw.finite(raw.names["loss"]))
+    ratios = [loss[step] / value for step, value in raw.finite(raw.names["kl"]) if value > 0 and step in loss]
+    first = next((k + 1 for k in range(len(ratios) - 1, -1, -1) if ratios[k] >= 0), 0)
+    return any_of(match["v"], [statistics.median(ratios[first:])], 3)
+
+
+def drawn_back(raw: RawLog, match: re.Match[str]) -> str:
+    """ "since step S the loss is V × KEY, …, and KEY is A nats, B before": medians since, and of ten rows before."""
+    course, since = raw.finite(key_of(raw, match["x"]) or ""), int(value_of(match["since"]))
+    after = statistics.median(value for step, value in course if step >= since)
+    before = statistics.median([value for step, value in course if step < since][-10:])
+    return multiple(raw, match) or any_of(match["a"], [after], 3) or any_of(match["b"], [before], 3)
+
+
+def unmoved(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is 0 in the last N steps, since step S", "in all N steps", "rows with KEY of 0: N": the rows of 0 at the
+    end."""
+    said, course = match.groupdict(), raw.finite("weights_moved")
+    count = next((k for k, (_, value) in enumerate(reversed(course)) if value), len(course))
+    problem = any_of(said["n"], [count], 9) if said.get("n") else ""
+    if said.get("all"):
+        problem = problem or any_of(said["n"], [len(course)], 9)
+    return problem or (any_of(said["since"], [course[-count][0]], 9) if said.get("since") else "")
+
+
+def moved(raw: RawLog, match: re.Match[str]) -> str:
+    """ "changes V of the weights": the median of those of the last fifth of the rows that are above 0."""
+    values = raw.values("weights_moved")
+    late = [value for value in values[int(0.8 * len(values)) :] if value > 0]
+    return any_of(match["v"], [statistics.median(late)], 2)
+
+
 OF_CAUSES: Sequence[tuple[str, Check]] = (
+    (rf"loss over KL, last rows: (?P<v>{V})", turned),
+    (
+        rf"since step (?P<since>[\d,]+) the loss is (?P<v>{V}) × (?P<x>{NAME}), where 0\.001 to 0\.04 is usual, and "
+        rf"{NAME} is (?P<a>{V}) nats, (?P<b>{V}) before",
+        drawn_back,
+    ),
+    (rf"KL coefficient (?P<v>{V}) since step (?P<since>[\d,]+)", multiple),
+    (
+        rf"weights_moved is 0 in (?:(?P<all>all)|the last) {N} (?:steps|rows)(?:, since step (?P<since>[\d,]*\d))?",
+        unmoved,
+    ),
+    (r"no step changes the weights, since step (?P<since>[\d,]*\d)", unmoved),
+    (rf"rows with weights_moved of 0: {N}", unmoved),
+    (rf"changes (?P<v>{V}) of the weights that have a gradient", moved),
+    (rf"late share of weights that move: (?P<v>{V}) \(few below 0\.25\)", moved),
     (
         rf"(?P<name>{NAME}) goes from (?P<a>{V}) to (?P<b>{V}) at step {STEP} and stays there, within its limit of {V}",
         other_level,
@@ -426,7 +475,6 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
         rf"(?: in (?:the )?{N} rows)?(?: since step (?P<since>[\d,]+))?",
         multiple,
     ),
-    (rf"since step (?P<since>[\d,]+) the loss is (?P<v>{V}) × (?P<x>{NAME}), where 0\.001 to 0\.04 is usual", multiple),
     (rf"KL coefficient (?P<v>{V}), (?P<x>{NAME}) held at (?P<late>{V})", multiple),
     (rf"(?:coefficient of the KL|loss over KL, median row): (?P<v>{V})", multiple),
     (rf"(?P<name>{NAME}) stays at (?P<v>{V}) nats", late_level),

@@ -33,7 +33,7 @@ CONSTANTS: Sequence[tuple[str, str]] = (
         "of the curve that is fitted to swings: its method has tests of its own",
     ),
     (r"make less than [01]\.\d", "what numerics may do, a limit"),
-    (r"FP8|sleep level 2|\(learning rate × steps\)\^[\d.]+", "a name, and an exponent that is fitted"),
+    (r"FP8|sleep level 2|b?float(?:16|32)|\(learning rate × steps\)\^[\d.]+", "a name, and an exponent that is fitted"),
     (
         r"^Of \d+ rules, .*cannot tell\.$|and \d+ more\b|\d+ more problems? found|\d+ more findings?",
         "counts of rules, which are held to the JSON document",

@@ -151,7 +151,7 @@ def test_weights_that_are_compared_show_that_they_move() -> None:
     seen = rung("weights", run({**without("kl"), "weights_moved": np.full(120, 0.97)}))
     assert (seen.answer, seen.because) == (
         "yes",
-        "the step in the middle changes 97% of the weights that have a gradient",
+        "the median step changes 97% of the weights that have a gradient",
     )
     still = rung("weights", run({**without("kl"), "weights_moved": np.r_[np.ones(40), np.zeros(80)]}))
     assert still.answer != "yes"

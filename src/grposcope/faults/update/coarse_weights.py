@@ -72,7 +72,7 @@ def check(quantities: Quantities) -> Finding:
     said = f"a step changes {percent(share)} of the weights that have a gradient"
     if share >= FEW:
         return fact(False, said, evidence)
-    because = f"{said}, in the middle over late steps: for the others it is below the precision in which they are kept"
+    because = f"{said}, by the median of the late steps: for the others it is below the precision they are kept in"
     return fact(True, because, evidence, brief=f"{said}; the rest are rounded back")
 
 

@@ -86,7 +86,7 @@ def weights(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     kl, compared = distance(quantities), quantities.get("weights_moved", SHORT)
     if (kl is None or quantities.is_idle_kl(kl)) and compared is not None and np.median(compared.values) > 0:
         share = percent(float(np.median(compared.values)))
-        return Rung(*WEIGHTS, "yes", f"the step in the middle changes {share} of the weights that have a gradient")
+        return Rung(*WEIGHTS, "yes", f"the median step changes {share} of the weights that have a gradient")
     if kl is not None and quantities.is_idle_kl(kl):
         because = f"{quantities.key(kl.name)} is exactly 0 in every row: it is not computed, or no weight moves"
         return Rung(*WEIGHTS, "cannot tell", because, do=CHECK_WEIGHTS)
