@@ -62,7 +62,7 @@ def check(quantities: Quantities) -> Finding:
     evidence = (early_level(entropy.name, *early), late_level(entropy.name, *late, limit))
     because = f"the entropy went from {early[0]:.3g} to {late[0]:.3g} nats"
     brief = quantities.went(entropy.name, early[0], late[0])
-    if (bonus := _bonus(quantities)) and high >= SHOWN:
+    if high >= SHOWN and (bonus := _bonus(quantities)) is not None:
         p = entropy.logs.change(EARLY, LATE).p_up
         clause, since = bonus
         why = f"{clause}; {because}, and the reward does not rise"
