@@ -42,6 +42,7 @@ EXTRAS = {
     "torch": "lab",
     "transformers": "lab",
     "trl": "trl",
+    "vl_convert": "figures",
 }
 """Package that a part of GRPOscope needs -> the extra of GRPOscope that installs it."""
 

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -133,20 +130,8 @@ def escaped(content: Any) -> str:
 
 @cache
 def chart_script() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, made by vl-convert in seconds and kept in the user's cache."""
-    import vl_convert
-
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cached = home / "grposcope" / f"charts-{version('vl-convert-python')}.js"
-    try:
-        return cached.read_text()
-    except OSError:
-        text = _script(vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;"))
-    with suppress(OSError):  # it is only a cache
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(cached) as file:
-            file.write(text.encode())
-    return text
+    """Vega, Vega-Lite and Vega-Embed as one script, which tests/helpers/vega_script.py makes."""
+    return _script((files("grposcope.render") / "assets" / "vega.js").read_text())
 
 
 def _data(content: Document) -> dict[str, Any]:
