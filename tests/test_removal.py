@@ -95,6 +95,7 @@ def test_the_tests_of_others_are_found_without_an_instrument(hidden: str) -> Non
     assert int(skipped) < int(left)
 
 
+@pytest.mark.slow
 def test_what_an_instrument_needs_is_said_before_its_work(folder: Path) -> None:
     asked = removal.quick(folder)
     plan, runs = hiding.commands(("gradient", "dynamics"), asked["plan"], asked["runs"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from alike import alike
 
@@ -31,6 +32,7 @@ from grposcope.render import page
 P, G = 16, 8
 
 
+@pytest.mark.slow
 def test_from_rollouts_to_the_page(tmp_path: Path) -> None:
     # 1. A policy answers P prompts G times each, and the task's verifier grades every answer.
     policy, task = policies.load("tiny"), tasks.load("arithmetic")

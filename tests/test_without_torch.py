@@ -80,18 +80,21 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_commands_for_logs_need_no_torch(run: Path, tmp_path: Path) -> None:
     other = synthetic.make(tmp_path / "other", steps=40, seed=1)
     commands = [[*command, run, "--json"] for command in (*LOG_COMMANDS, ["plan"])]
     assert all(json.loads(said) for said in call(*commands, ["compare", run, other, "--json"]))
 
 
+@pytest.mark.slow
 def test_the_page_and_a_setting_need_no_torch(run: Path, log: Path, tmp_path: Path) -> None:
     setting = ["stability", "--lr", "0.1", "--momentum", "0.9", "--curvature", "0.1", "--interval", "20"]
     call(["report", run, log, "--out", tmp_path / "page.html"], setting)
     assert (tmp_path / "page.html").stat().st_size > 100_000
 
 
+@pytest.mark.slow
 def test_rollouts_are_read_without_the_packages_of_the_lab(tmp_path: Path) -> None:
     """Texts and claims of a plain file: what the light installation has is enough."""
     path = tmp_path / "rollouts.jsonl"
@@ -127,6 +130,7 @@ def test_logs_are_judged_without_the_slow_parts_of_scipy(command: list[str], log
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_record_is_read_alike_without_pyarrow(run: Path) -> None:
     commands = [["diagnose", run], ["fit", run]]
     assert call(*commands, absent=(*TRAINING, "pyarrow")) == call(*commands)
@@ -167,6 +171,7 @@ def test_flags_are_told_and_checked_without_the_packages_of_the_lab() -> None:
         assert "--json" in out
 
 
+@pytest.mark.slow
 def test_the_page_of_a_record_needs_none_of_the_packages_of_the_lab(tmp_path: Path) -> None:
     """Its rollouts are in Parquet files; without pyarrow the page says why it does not show them."""
     run = synthetic.make(tmp_path / "run", steps=40)

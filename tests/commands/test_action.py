@@ -41,6 +41,7 @@ def judged(tmp_path: Path, path: str, **inputs: str) -> tuple[int, str, str, str
     return done.returncode, done.stdout, summary, output
 
 
+@pytest.mark.slow
 def test_a_failing_run_fails_the_job_and_says_why(tmp_path: Path) -> None:
     never = dict.fromkeys(("reward", "reward_std", "grad_norm", "loss"), [0.0] * 120)
     table = made.healthy() | never | {"dead_fraction": [1.0] * 120, "truncated": [1.0] * 120, "length": [256.0] * 120}
@@ -61,6 +62,7 @@ def test_a_healthy_run_passes(tmp_path: Path) -> None:
     assert "word=healthy\n" in output
 
 
+@pytest.mark.slow
 def test_settings_are_linted_and_what_is_unreadable_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text("trl grpo --num_generations 1 --learning_rate 1e-6 --loss_type grpo\n")
     status, printed, summary, _ = judged(tmp_path, str(tmp_path / "train.sh"), command="lint")

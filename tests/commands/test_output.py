@@ -50,6 +50,7 @@ def test_a_document_is_one_line(capsys: pytest.CaptureFixture) -> None:
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.needs("diagnosis", "runs")
 @pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ ABSENT = {"rec_one_side", "opmd", "asymre"}
 """Recipes that TRL's loss cannot express, which are refused there."""
 
 
-QUICK = {"grpo", "dr_grpo", "dapo", "gspo", "rloo"}
+QUICK = {"grpo", "dapo", "gspo"}
 """Recipes that the default tests compare; CI compares all."""
 
 

@@ -258,6 +258,7 @@ def words(tmp_path: Path) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_of_trl_keeps_its_rewards_apart(tmp_path: Path, words: list[str]) -> None:
     folder = tmp_path / "run"
     how = ["--aggregation", "standardized_components"]

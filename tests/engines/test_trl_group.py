@@ -75,6 +75,7 @@ def test_a_run_of_one_pass_says_that_its_groups_stay(tmp_path: Path, caplog: pyt
     assert sizes(tmp_path) == dict.fromkeys((1, 2), (2, 4))
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_group_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moving(monkeypatch)
     saving = {**RUN, "save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant"}

@@ -62,6 +62,7 @@ def of_texts(folder: Path) -> list[tuple[str, int]]:
     return [(own["fault"], own["seen"]) for own in raised if own["fault"] in exploits.FAULTS]
 
 
+@pytest.mark.slow
 def test_an_exploit_is_raised_while_trl_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     loophole = written_texts.LOOPHOLES["ends in zero"]
     rows = written_texts.rollouts(loophole, 3, onset=8, steps=22, prompts=4, truth=False)

@@ -136,6 +136,7 @@ def test_a_run_is_the_same_with_probes_as_without(tmp_path: Path) -> None:
     assert all("lora_" in layer.name for layer in record.layers)  # what is trained is what is measured
 
 
+@pytest.mark.slow
 def test_the_record_has_the_probes_and_every_reader_finds_them(tmp_path: Path, capsys: Any) -> None:
     trainer = make(tmp_path, probe_every=2, probe_prompts=3, max_steps=4)
     trainer.train()

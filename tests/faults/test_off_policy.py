@@ -54,11 +54,11 @@ def visible(engine: str, cause: str) -> str:
     return "floor" if cause == "truncated" and not logs.ENGINES[engine].sides else cause
 
 
-QUICK = ("trl",)
-"""Engines whose logs the default tests look at; those of all engines are looked at in CI."""
+QUICK = (("trl", "floor"), ("trl", "staleness"))
+"""Engines and causes whose logs the default tests look at; all are looked at in CI."""
 
 CASES = [
-    pytest.param(name, cause, marks=() if name in QUICK else pytest.mark.slow)
+    pytest.param(name, cause, marks=() if (name, cause) in QUICK else pytest.mark.slow)
     for name, e in logs.ENGINES.items() for cause in logs.COURSES if e.lag or cause != "staleness"
 ]  # fmt: skip
 """Engines and causes; where no staleness is logged it cannot be named."""

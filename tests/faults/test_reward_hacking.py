@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import synthetic_series as made
 from synthetic_series import U, flagged
 
@@ -74,6 +75,7 @@ def test_a_component_without_weight_may_fall_with_the_reward() -> None:
     assert "reward hacking" not in flagged(table)
 
 
+@pytest.mark.slow
 def test_right_answers_are_traded_for_another_part(tmp_path: Path) -> None:
     """Whatever the sum of the parts does; a part that sinks beside it, or answers that stay, are no trade."""
 

@@ -178,6 +178,7 @@ def test_the_generic_command_answers_for_an_instrument_that_is_shipped(capsys: p
     assert "over 50 more steps" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("toy")
 def test_it_is_on_the_page_and_in_its_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = report(read(LOG), tmp_path / "page.html").read_text()

@@ -264,6 +264,7 @@ FILES: Mapping[str, Callable[[Path], Path]] = {
 """Trainer -> what writes its files of rollouts, and says where they are."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", FILES)
 def test_every_trainers_files_have_one_answer(trainer: str, tmp_path: Path) -> None:
     """What each function weighs, the curve of group sizes and the groups are those of the rollouts a line."""

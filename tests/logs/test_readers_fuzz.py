@@ -221,6 +221,7 @@ LONG: dict[str, Callable[[int], bytes]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LONG)
 def test_long_lines_take_time_in_proportion(tmp_path: Path, kind: str) -> None:
     """Half a megabyte of what makes regular expressions explode; a quadratic search would take minutes."""
@@ -233,6 +234,7 @@ def test_long_lines_take_time_in_proportion(tmp_path: Path, kind: str) -> None:
     assert peak < 16e6 + 300 * (tmp_path / "file").stat().st_size
 
 
+@pytest.mark.slow
 def test_a_large_file_is_not_held(tmp_path: Path) -> None:
     """Numbers take their own 8 bytes each; the texts beside them pass through."""
     line = json.dumps({"step": 0, "reward": 0.5, "completion": "x" * 4000})
@@ -248,6 +250,7 @@ def test_a_large_file_is_not_held(tmp_path: Path) -> None:
     assert peak < 16e6
 
 
+@pytest.mark.slow
 def test_a_bomb_is_unpacked_piece_by_piece(tmp_path: Path) -> None:
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(b'{"step": 1, "reward": 1}\n' + b"0" * 200_000_000))
     tracemalloc.start()

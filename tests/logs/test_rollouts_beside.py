@@ -59,6 +59,7 @@ def test_the_list_has_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert names == ["metrics.jsonl", "rollouts.jsonl", "run"]
 
 
+@pytest.mark.slow
 def test_a_file_of_many_steps_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder(tmp_path / "run") / "rollouts.jsonl"
     reads: list[Path] = []

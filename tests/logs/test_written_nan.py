@@ -141,6 +141,7 @@ def test_a_healthy_log_with_gaps_is_not_flagged(tmp_path: Path, form: str) -> No
     assert lost(written(tmp_path, form, table)).status == "excluded"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [at_the_end, scattered])
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("metric", METRICS)
@@ -154,6 +155,7 @@ def test_any_share_of_nan_is_flagged(
     assert finding.grade == ("failing" if lasting else "warning")
 
 
+@pytest.mark.slow
 def test_watch_fails_at_the_first_row(tmp_path: Path) -> None:
     """A log of another trainer and a record of our own, row by row; no row is waited for."""
     for metric, first in itertools.product(("loss", "grad_norm", "reward"), (5, 70)):

@@ -82,6 +82,7 @@ def test_step_groups_of_others_have_no_bias(group: int) -> None:
     np.testing.assert_allclose(turn_toy.expected(turn_rules.step_groups, group), turn_toy.gradient(), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [name for name in turn_rules.STATE_RULES if name not in turn_rules.UNBIASED])
 def test_step_groups_with_oneself_are_biased(rule: str) -> None:
     g = turn_toy.gradient()

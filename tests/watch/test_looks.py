@@ -28,7 +28,7 @@ from grposcope.watch.row_signs import AGAIN, REFERENCE, RUN, RowSigns
 LONGEST = 110
 """Rows of a made-up run that are looked at."""
 
-FEW, REST = list(plain_runs.KINDS)[::5], [name for k, name in enumerate(plain_runs.KINDS) if k % 5]
+FEW, REST = list(plain_runs.KINDS)[::10], [name for k, name in enumerate(plain_runs.KINDS) if k % 10]
 """Kinds of made-up runs that are looked at always, and with the slow tests."""
 
 
@@ -41,6 +41,7 @@ def test_scheduled_looks() -> None:
     assert len([rows for rows in looks.scheduled(10_000) if rows >= LEAST]) == 15
 
 
+@pytest.mark.slow
 def test_levels_between_scheduled_looks_sum_to_one_more() -> None:
     """The bound that the module states: LEVEL at each scheduled look, and LEVEL for all other rows together."""
     rows = np.arange(LEAST, 200_000)
@@ -93,6 +94,7 @@ def test_alarms_and_diagnosis_agree_on_the_logs_of_the_tests(begin: int, tmp_pat
     assert sum(_agrees(read(made.path)) for made in list(fixture_logs.logs(tmp_path))[begin::10]) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.needs("autopilot")
 def test_advice_names_what_is_failing_at_a_scheduled_look() -> None:
     from grposcope.instruments.autopilot import answer

@@ -43,6 +43,7 @@ def growing(steps: int) -> Run:
     return Run(Meta(Path("made up"), "made up", "made up", "running"), {}, table, no_groups(), held)
 
 
+@pytest.mark.slow
 def test_an_exploit_is_raised_once_and_by_its_name() -> None:
     rows = by_step(written_texts.rollouts(written_texts.LOOPHOLES["hedge"], 3, onset=15, steps=30, prompts=4))
     looks, alarms = TextLooks(1.0), Alarms()

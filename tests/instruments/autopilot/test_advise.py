@@ -103,6 +103,7 @@ def failing_logs(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
+@pytest.mark.slow
 def test_no_failing_fault_is_passed_over(tmp_path: Path) -> None:
     """Whatever `diagnose` calls failing is named by `advise`, with what is done about it or why nothing is."""
     failing = 0

@@ -75,6 +75,7 @@ def test_the_page_of_claims_says_the_same(name: str) -> None:
     assert verdict.startswith(worded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*(n for n in DOCUMENTED if n not in SLOW),
                                   *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])  # fmt: skip
 def test_the_verdict_is_derived(name: str) -> None:

@@ -300,6 +300,7 @@ def test_escapes_and_html_of_a_log_stay_text(tmp_path: Path, capsys: pytest.Capt
     assert "\x1b" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     import subprocess
 

@@ -101,6 +101,7 @@ def test_short_runs(rows: int) -> None:
         assert found.word == "cannot tell"
 
 
+@pytest.mark.slow
 def test_it_is_on_the_page_of_a_run_and_exports(tmp_path: Path) -> None:
     run = synthetic.make(tmp_path / "run", steps=60)
     content = runs_page.document([read(run)])

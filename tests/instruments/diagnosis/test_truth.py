@@ -93,6 +93,7 @@ def test_screens_of_causes_are_true(tmp_path: Path, k: int) -> None:
         assert false_claims([made_logs.of_columns(tmp_path / name, f"{case.fault}, {name}", columns)]) == []
 
 
+@pytest.mark.slow
 def test_screens_of_made_up_logs_are_true(tmp_path: Path) -> None:
     assert false_claims(of_seeds(tmp_path, range(1, 300, 43))) == []
 

@@ -69,6 +69,7 @@ def test_completions_are_independent_draws_of_the_model(tmp_path: Path, tiny: Po
         assert abs(share - p) < 4 * (p * (1 - p) / 1500) ** 0.5 + 1e-6
 
 
+@pytest.mark.slow
 def test_what_is_there_is_kept_and_the_rest_is_drawn(tmp_path: Path, tiny: Policy) -> None:
     whole = evaluated(tmp_path / "a", tiny, Arithmetic())
     path = tmp_path / "a" / evaluation.ROWS

@@ -65,6 +65,7 @@ def test_the_noise_of_a_square_is_no_excess() -> None:
     assert without - left == pytest.approx(0.05 * np.diag(gram).mean())
 
 
+@pytest.mark.slow
 def test_prompts_with_equal_rewards_count_in_the_average() -> None:
     """Rewards 1 with chance 0.1, ‖s‖² = 1 + 2r: Cov/E k = 0.18/1.2; mixed groups alone would give far more."""
     random = np.random.default_rng(0)

@@ -50,6 +50,7 @@ def test_dead_groups_are_judged_against_the_binomial(tmp_path: Path, seen: float
     assert words in sentences(synthetic_probe.make(tmp_path / "probe", groups=groups))["dead_groups"]
 
 
+@pytest.mark.slow
 def test_terminal_page_and_json_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command prints the answer of the probe it wrote, which the page shows of it."""
     out = tmp_path / "probe"

@@ -107,6 +107,7 @@ def test_continuations_are_drawn_for_a_probe(tmp_path: Path, capsys: pytest.Capt
         given.run(given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["flag", "folder"])
 def test_a_checkpoint_is_probed_at_its_step(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture, by: str) -> None:
     copy = tmp_path / "copy"
@@ -184,6 +185,7 @@ def test_bad_input_is_named_with_its_remedy(flags: list[str], words: str) -> Non
         given.run(given)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +241,7 @@ def test_a_probe_goes_on_with_the_rollouts_that_are_there(
     assert (out / "tokens.jsonl").read_text().count("\n") == 16
 
 
+@pytest.mark.slow
 def test_stopped_while_the_first_rollouts_were_written(tmp_path: Path) -> None:
     kept = tmp_path / resumable_rollouts.FOLDER
     kept.mkdir()

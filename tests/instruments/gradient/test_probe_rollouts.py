@@ -86,6 +86,7 @@ def called(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str
     return status, out, err
 
 
+@pytest.mark.slow
 def test_the_probe_is_that_of_the_rollouts_that_were_drawn(
     output: Path, batch: Batch, policy: Policy, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,6 +95,7 @@ def test_the_best_shrinkage_has_the_least_enumerated_error(centre: float) -> Non
         assert ratio == exact(1 + gap)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arms", "right"),
     [(2, 1), (4, 1), (8, 4), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((8, 1), (8, 7), (16, 1)))],

@@ -199,6 +199,7 @@ def test_with_an_earlier_run_a_setting_of_logs_is_of_its_log(bad: Path, capsys: 
     assert "Judged with beta=0.5 in place of what the file says." in told["notes"]
 
 
+@pytest.mark.slow
 def test_a_pipe_that_drips_is_given_up(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ def batch(
     return found, k
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("longest", "apart"), [(3, 0.4), (1, 2.0)])
 def test_intervals_of_bias_cover(longest: int, apart: float) -> None:
     """90 % intervals over 200 batches of 64 × 8 cover at least 0.80, also where a few have the weight."""
@@ -299,6 +300,7 @@ def test_the_better_correction_is_chosen_and_doubt_is_said() -> None:
     assert "differ from 0" in error.choose({"none": lost}, 0.1).reason
 
 
+@pytest.mark.slow
 def test_choices_are_seldom_worse_than_none() -> None:
     """Of 60 batches of 64 × 8, none chosen needs over 1.1 × the rollouts of no correction in more than 5 %."""
     world, names = World(prompts=6, apart=0.4), tuple(one.name for one in ALL if not one.of_advantage)

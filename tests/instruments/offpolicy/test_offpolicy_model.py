@@ -56,6 +56,7 @@ def written(path: Path, rows: list[dict[str, object]]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_distance_is_of_the_trainer_and_the_sampler(trained: tuple[Policy, RolloutBatch, Tensor]) -> None:
     policy, batch, trainer = trained
     drawn, found = from_model.measure(policy.model, [batch], 16)

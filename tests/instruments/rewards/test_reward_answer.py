@@ -98,6 +98,7 @@ def test_ninety_in_a_hundred_are_named(tmp_path: Path) -> None:
     assert false <= 2
 
 
+@pytest.mark.slow
 def test_over_the_run_and_on_the_page(tmp_path: Path) -> None:
     """A weight that drifts is drawn in windows; names are text, not HTML."""
     drawn = reward_rows.drawn()

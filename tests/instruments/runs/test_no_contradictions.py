@@ -46,6 +46,7 @@ def test_of_a_real_log(path: Path) -> None:
     check(runs.read(path, Hints(run=LAST)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_of_a_record(seed: int, tmp_path: Path) -> None:
     check(runs.read(synthetic.make(tmp_path / "run", steps=150, seed=seed)))

@@ -51,6 +51,7 @@ def _compared(run: Run) -> object:
     return compare.of_runs([run, run], ["a", "b"]).document
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("course", COURSES)
 def test_the_last_level_of_a_held_out_score_is_one_number(course: str, seed: int) -> None:

@@ -225,6 +225,7 @@ def test_blocks_and_scales() -> None:
         assert (scale.of(values + step) - scale.of(values)) / step == pytest.approx(scale.slope(values), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_false_rate_of_independent_normals(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 5 % of normal runs leave, whatever their metrics' spread; a shift of five of its errors is seen."""
     monkeypatch.setattr(bands, "DRAWS", 400)

@@ -214,6 +214,7 @@ def test_group_size(probe: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert numbers["plan"][name] == planned[name] == plain(getattr(fact.plan, name))
 
 
+@pytest.mark.slow
 @pytest.mark.needs("dynamics")
 def test_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = synthetic.make(tmp_path / "run", steps=80)

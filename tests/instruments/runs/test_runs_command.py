@@ -54,6 +54,7 @@ def test_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rising[-1] - rising[0] == pytest.approx(0.48, abs=0.1)
 
 
+@pytest.mark.slow
 def test_every_run_of_a_log_has_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"step": i + 1, "reward": 0.2 + 0.01 * i} for _ in range(2) for i in range(30)]
     (folder / "two.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -71,6 +72,7 @@ def test_a_broken_record_is_named_and_the_others_are_shown(folder: Path, capsys:
     assert f"not read: {folder / 'a' / 'config.json'} cannot be read" in said.err
 
 
+@pytest.mark.slow
 def test_a_folder_of_runs_gets_a_page_that_links_to_theirs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, document = call(capsys, "report", folder)
     assert document["page"] == str(folder / "runs.html")
@@ -104,6 +106,7 @@ def test_small_curves() -> None:
     assert curve == (1.0, 2.0, 4.0)
 
 
+@pytest.mark.slow
 def test_files_that_are_not_listed_are_counted_with_the_reason(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -199,6 +199,7 @@ def test_differences_are_listed(made: Path, tmp_path: Path) -> None:
     assert same.sentence == "All settings recorded for more than one run are equal."
 
 
+@pytest.mark.slow
 def test_several_runs_are_overlaid(made: Path) -> None:
     content = document([read(made / "one"), read(made / "two")])
     reward = next(figure for figure in content.figures if figure.name == "reward")

@@ -286,6 +286,7 @@ def with_tags(seed: int) -> list[Rollout]:
     return rows
 
 
+@pytest.mark.slow
 def test_a_form_that_is_nearly_the_whole_reward(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

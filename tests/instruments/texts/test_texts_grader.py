@@ -81,6 +81,7 @@ def test_what_the_grader_pays_for_the_habit_is_measured(
     assert said["same_as_recorded"] == said["graded"]
 
 
+@pytest.mark.slow
 def test_another_grader_pays_nothing_and_is_told_apart(
     grader: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,6 +134,7 @@ MISBEHAVING = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MISBEHAVING)
 def test_graders_that_misbehave_are_answered(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

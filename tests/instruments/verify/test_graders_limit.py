@@ -48,6 +48,7 @@ def test_a_grader_that_hangs_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert asked == [2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not interruptible(), reason="no time limits on this system")
 def test_verify_goes_on_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graders.bounded, "__defaults__", (0.3,))

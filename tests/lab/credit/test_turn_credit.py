@@ -68,6 +68,7 @@ QUICK = ("own", "survivors")
 """Rules whose trees are small; the others are enumerated in CI."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rule", [pytest.param(rule, marks=() if rule in QUICK else pytest.mark.slow) for rule in turns.BIASED]
 )

@@ -83,6 +83,7 @@ def test_process_supervision_has_the_wrong_sign_on_going_on(group: int) -> None:
     assert group != 4 or float(half[0]) == pytest.approx(-0.171, abs=5e-4)  # the truth is +0.125
 
 
+@pytest.mark.slow
 def test_process_supervision_climbs_down() -> None:
     """300 steps of expected gradients from P(go on) = 0.5, P(right) = 0.9, at G = 4 and learning rate 0.5."""
     listed, values = go_on(), {}

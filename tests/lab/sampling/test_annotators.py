@@ -107,6 +107,7 @@ def test_a_teacher_without_numbers_is_named_with_the_token(policy: Policy, tmp_p
         start(replace(broken, credit=f"teacher:model={tmp_path / 'broken'}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("credit", ["token_baseline", "teacher:model=MODEL,outcome=1", "placebo:of=token_baseline"])
 def test_a_run_learns_by_it(credit: str, policy: Policy, tmp_path: Path) -> None:
     settings = config(policy, tmp_path, steps=2, eval_problems=0, probe_every=1, probe_prompts=2, rollouts_every=1)

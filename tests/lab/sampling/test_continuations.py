@@ -59,6 +59,7 @@ def greedy(policy: Policy, ids: list[int], most: int) -> list[int]:
     return written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "gpt_neox"])
 def test_continuations_go_on_where_the_rollout_stood(family: str, make_policy) -> None:
     policy = make_policy(family)

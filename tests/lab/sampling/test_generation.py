@@ -92,6 +92,7 @@ def test_trees_are_drawn_and_their_tokens_counted_once(
         assert not given[~batch.rollouts.mask].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("credit", ["continuations:at=entropy", "tree:widths=2x2,every=2"])
 def test_a_run_that_was_cut_goes_on_as_if_nothing_had_happened(
     credit: str, policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -29,6 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[plan.SweepPlan, dict
     return cells, runs
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_table_says(made: tuple[plan.SweepPlan, dict], tmp_path: Path) -> None:
     cells, runs = made
     states = [RunState(one, "finished") for one in cells.runs]

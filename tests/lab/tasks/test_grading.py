@@ -163,6 +163,7 @@ def test_long_text_is_searched_but_not_read_as_one_expression(monkeypatch: pytes
     assert "\\boxed{x}" in read
 
 
+@pytest.mark.slow
 def test_a_hopeless_comparison_ends_and_is_wrong_and_nothing_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_reward_that_fails_everywhere_is_broken() -> None:
         graded(Short(), PROBLEMS, ["a", "b", "c", "d"], 5, "drop")
 
 
+@pytest.mark.slow
 def test_many_that_hang_end_the_run_in_time() -> None:
     began = time.monotonic()
     problems = [Problem(f"p{i}", "?") for i in range(100)]

@@ -85,6 +85,7 @@ def test_biased_rules_of_turns(rule: str, fault: str, tmp_path: Path) -> None:
     assert fault in run(tmp_path / "run", f"trainer_turns:rule={rule}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("put", "fault"),
     [

@@ -146,6 +146,7 @@ def test_a_change_outlives_a_kill(settings: TrainConfig, monkeypatch: pytest.Mon
     assert_same(Path(whole.out or ""), Path(cut.out or ""), "autopilot")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "killed", ["between", *(pytest.param(each, marks=pytest.mark.slow) for each in ("before", "after"))]
 )
@@ -204,6 +205,7 @@ def test_a_full_disk_in_a_rollback_loses_nothing(settings: TrainConfig, monkeypa
     assert_same(Path(whole.out or ""), Path(cut.out or ""), "autopilot")
 
 
+@pytest.mark.slow
 def test_real_monitors_bring_a_run_back(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No part is replaced: weights are destroyed in mid-run, the reward falls, and the run is brought back."""
     settings = config(policy, tmp_path, steps=26, prompts=16, eval_problems=0, threads=1, checkpoint_every=4, lr=0.0,

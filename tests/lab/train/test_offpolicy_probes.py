@@ -68,6 +68,7 @@ def watched(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return go
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{"staleness": "2"}, {"staleness": "2", "correction": "sequence_cap:1.1"}, {"staleness": "2", "recipe": "gspo"}],

@@ -60,12 +60,17 @@ def content(run: Path) -> dict[str, Any]:
     ("changes", "step"),
     [
         ({}, 2),  # before the first checkpoint
-        ({}, 6),
         ({"interval": 2, "kl": 0.1, "minibatches": 1}, 6),
-        ({"optimizer": "sgd", "recipe": "dapo", "interval": 3, "minibatches": 3}, 8),
-        ({"checkpoint_every": 0}, 5),
-        ({"staleness": "3", "correction": "sequence_cap:2"}, 6),
-        ({"staleness": "0-4", "interval": 2, "checkpoint_every": 2}, 7),
+        *(
+            pytest.param(changes, step, marks=pytest.mark.slow)
+            for changes, step in [
+                ({}, 6),
+                ({"optimizer": "sgd", "recipe": "dapo", "interval": 3, "minibatches": 3}, 8),
+                ({"checkpoint_every": 0}, 5),
+                ({"staleness": "3", "correction": "sequence_cap:2"}, 6),
+                ({"staleness": "0-4", "interval": 2, "checkpoint_every": 2}, 7),
+            ]
+        ),
     ],
 )
 def test_a_resumed_run_is_the_undisturbed_one(
@@ -123,6 +128,7 @@ def test_the_newest_checkpoint_goes_by_number(tmp_path: Path) -> None:
     assert checkpoint.latest(tmp_path) == tmp_path / "checkpoints" / "step-1000000"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "waits", "done", "kept", "every"),
     [(3, 0, 2, [2], 6), (4, 0, 4, [4], 6), (4, 3, 3, [], 6), (6, 3, 5, [4], 4)],
@@ -167,6 +173,7 @@ def test_a_run_that_is_asked_to_end_leaves_an_update(
     assert content(tmp_path / "run") == content(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_asked_to_end_between_two_batches_keeps_the_one_before(
     settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -246,6 +253,7 @@ def test_a_run_that_is_asked_to_end_while_it_is_evaluated_makes_the_evaluation_w
     assert content(tmp_path / "run") == content(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_extended_where_its_schedule_allows_it(settings: TrainConfig, tmp_path: Path) -> None:
     constant = replace(settings, schedule="constant", eval_every=4, steps=12)
     start(replace(constant, out=str(tmp_path / "whole")))
@@ -276,6 +284,7 @@ def test_changed_bytes_of_a_checkpoint_are_noticed(
         resume(tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["model/model.safetensors", "optimizer.safetensors", "state.json"])
 def test_a_checkpoint_cut_in_half_is_named(
     settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str
@@ -291,6 +300,7 @@ def test_a_checkpoint_cut_in_half_is_named(
     assert resume(tmp_path / "run").steps == 8
 
 
+@pytest.mark.slow
 def test_checkpoints_of_the_first_formats_are_resumed(
     settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -343,6 +353,7 @@ def test_too_little_room_is_said_before_anything_starts(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_ends_the_run_and_it_resumes(
     settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -168,6 +168,7 @@ def test_zero_counts_the_failures_and_is_the_run_of_the_mended_reward(settings: 
     assert weights(tmp_path / "zero") == weights(tmp_path / "mended_run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["grpo", "rloo", "batch_grpo", "ppo", "dapo"])
 def test_dropped_rollouts_are_in_no_mean(settings: TrainConfig, tmp_path: Path, recipe: str) -> None:
     given = with_reward(settings, tmp_path, "fragile", steps=6, reward_errors="drop", recipe=recipe, probe_every=3)
@@ -218,6 +219,7 @@ def _no_memory() -> None:
     raise MemoryError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "fault", "words"),
     [

@@ -156,6 +156,7 @@ def test_the_record_has_the_mismatch_and_what_the_correction_keeps(watched: Call
     assert row["mismatch/k3"] > 1e-4
 
 
+@pytest.mark.slow
 def test_diagnose_judges_the_mismatch(watched: Callable[..., Watched]) -> None:
     fine, far = watched(steps=12, lr=1e-4, staleness="1"), watched(steps=12, lr=5e-2, staleness="6")
     judged = [off_policy.check(Quantities(read(one.folder))) for one in (fine, far)]
@@ -163,6 +164,7 @@ def test_diagnose_judges_the_mismatch(watched: Callable[..., Watched]) -> None:
     assert judged[1].p < 0.05
 
 
+@pytest.mark.slow
 def test_offpolicy_reads_the_record(watched: Callable[..., Watched]) -> None:
     run = watched(staleness="1", rollouts_groups=3)
     found = read_offpolicy(run.folder)

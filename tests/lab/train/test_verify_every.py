@@ -50,6 +50,7 @@ def test_evidence_of_a_run(policy: Policy, tmp_path: Path, monkeypatch: pytest.M
     assert broken == ["advantages"]
 
 
+@pytest.mark.slow
 def test_the_gradient_is_taken_again_and_a_loss_with_another_sign_is_named(
     policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

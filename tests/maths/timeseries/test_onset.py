@@ -26,6 +26,7 @@ def held(kind: str, seeds: range) -> tuple[float, float]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", onset_curves.CHANGES)
 def test_intervals_hold_the_true_row(kind: str) -> None:
     covered, error = held(kind, range(12))

@@ -23,6 +23,7 @@ def test_changes_are_exact_without_noise() -> None:
     assert since.whole().value == pytest.approx(0.29)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["white", "wandering", "early rise", "sudden rise"])
 @pytest.mark.parametrize("n", [6, 12, 30])
 def test_what_only_rises_seldom_falls(kind: str, n: int) -> None:

@@ -14,6 +14,7 @@ QUICK = ("magic word", "format", "one text")
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in written_texts.LOOPHOLES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_loophole_is_named_with_its_onset(name: str) -> None:
     loophole = written_texts.LOOPHOLES[name]
