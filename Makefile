@@ -10,6 +10,7 @@ TESTS  := $(BIN)/python -m pytest -n 2 --dist worksteal
 RUN    := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 export OMP_WAIT_POLICY ?= PASSIVE
+export OPENBLAS_NUM_THREADS ?= 1
 # Tests start some hundred processes, which would each compile the package anew without compiled files.
 unexport PYTHONDONTWRITEBYTECODE
 

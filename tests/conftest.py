@@ -14,6 +14,7 @@ from typing import Any
 import hiding
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to other tests; torch reads it
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy reads it; processes of xdist have it from here
 
 import hypothesis
 import pytest

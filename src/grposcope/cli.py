@@ -190,7 +190,12 @@ def _refuse(reason: str, words: Sequence[str]) -> int:
 
 
 def program() -> int:
-    """The command line as a process, which an interrupt ends at once: taking torch apart can last for seconds."""
+    """The command line as a process, which an interrupt ends at once: taking torch apart can last for seconds.
+
+    NumPy's matrices are small here: its threads would wait for work longer than they work, in half of all the time of
+    a processor that reading a log takes.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     status = main()
     if status in (130, 143):
         atexit._run_exitfuncs()  # what ends other processes, closes logs and restores the terminal
