@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import (
+    atomic,
     atomic_folder,
     dumps,
     finite_or_named,
@@ -106,6 +109,17 @@ def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
         (folder / "c").write_text("3")
     assert [f.name for f in target.iterdir()] == ["c"]
     assert [f.name for f in target.parent.iterdir()] == ["model"]
+
+
+def test_a_pipe_is_written_into_and_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(pipe.read_bytes)
+        with atomic(pipe) as file:
+            file.write(b"page")
+        assert read.result(timeout=10) == b"page"
+    assert pipe.is_fifo()
 
 
 def test_of_two_that_make_the_same_folder_the_first_to_end_wins(tmp_path: Path) -> None:

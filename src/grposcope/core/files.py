@@ -62,8 +62,13 @@ def dumps(content: Any, indent: int | None = None) -> str:
 def atomic(path: Path) -> Iterator[IO[bytes]]:
     """A file to be written at `path` that is there complete when the block ends, or not at all when it raises.
 
-    Processes that write the same file at the same time do not disturb each other; the last one to end wins.
+    Processes that write the same file at the same time do not disturb each other; the last one to end wins. A device or
+    a pipe, such as /dev/stdout, is written into and not replaced.
     """
+    if path.exists() and (not path.is_file() or path.parent == Path("/dev")):
+        with path.open("wb") as stream:
+            yield stream
+        return
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with scratch.open("wb") as file:
