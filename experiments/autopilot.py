@@ -6,6 +6,7 @@ python experiments/autopilot.py nulls --model FOLDER --out FILE   sound training
 python experiments/autopilot.py settings --out FILE               bad settings from the start
 python experiments/autopilot.py more --model FOLDER --out FILE    further faults
 python experiments/autopilot.py raise --model FOLDER --out FILE   whether a rate that was cut is raised again
+python experiments/autopilot.py begins --model FOLDER --out FILE  a rate x 30 from five different steps on
 python experiments/autopilot.py smollm2 --out FILE                one fault of SmolLM2, two seeds
 python experiments/autopilot.py simulated --out FILE              levels without any training
 python experiments/autopilot.py report FILE …                     the tables, with the verdicts
@@ -37,6 +38,10 @@ from grposcope.core.files import dumps
 from grposcope.instruments.autopilot import events
 from grposcope.instruments.autopilot.pilot import Pilot, Situation, decision_document
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
+from grposcope.lab.policies.load import load
+from grposcope.lab.sampling.evaluate import evaluate
+from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.tasks.arithmetic import Arithmetic
 from grposcope.lab.train import loop
 from grposcope.lab.train.allocate import Allocated, RolloutAllocation
 from grposcope.lab.train.config import TrainConfig
@@ -58,6 +63,12 @@ BASE: dict[str, Any] = {
 SEEDS = tuple(range(10, 18))
 """Seeds of the comparisons; faults and defaults were chosen on seed 900."""
 
+
+BEGUN = (13, 25, 37, 61, 85)
+"""First steps with the rate x 30 of experiment 6, each just after an evaluation."""
+
+RESCUED = tuple(range(30, 38))
+"""Seeds of experiment 6."""
 
 LATER = tuple(range(20, 28))
 """Seeds of experiment 5, of which no run had been looked at when its code was final."""
@@ -132,6 +143,9 @@ LONG = {
 }
 """Faults of the runs with LONGER steps."""
 
+RESCUES = {f"rate x30 from {first}": Fault(lr=30.0, first=first, last=LONGER) for first in BEGUN}
+"""The faults of experiment 6."""
+
 PRETRAINED = {"smollm2: rate x30": Fault(lr=30.0, first=17)}
 """The fault of experiment 4."""
 
@@ -144,6 +158,7 @@ EVERY_FAULT = {
     CORRECTED: MORE["staleness grows"],
     **{f"long: {name}": fault for name, fault in LONG.items()},
     **PRETRAINED,
+    **RESCUES,
 }
 
 
@@ -211,13 +226,22 @@ def run(name: str, settings: Mapping[str, Any], seed: int, autopilot: str, place
         accuracy = {row["step"]: float(row["pass@1"]["value"]) for row in rows}
         tokens = [json.loads(line)["tokens_generated"] for line in (folder / "steps.jsonl").read_text().splitlines()]
         decisions = [json.loads(dumps(decision_document(one))) for one in story.decisions]
+        before = [f"checkpoints/step-{fault.first - 1:06d}", "."] if name in RESCUES else []
+        solved = [share_solved(folder / which / "model") for which in before]
     finally:
         shutil.rmtree(folder.parent, ignore_errors=True)
     return {
         "cell": name, "settings": dict(settings), "seed": seed, "autopilot": autopilot, "steps": result.steps,
         "accuracy": {str(step): value for step, value in accuracy.items()}, "tokens": sum(tokens),
-        "decisions": decisions,
+        "decisions": decisions, "solved": solved,
     }  # fmt: skip
+
+
+def share_solved(model: Path) -> float:
+    """Share of 1,000 held-out problems that the weights in a folder solve."""
+    task = Arithmetic()
+    sampling, stream = Sampling(task.max_tokens), torch.Generator().manual_seed(0)
+    return evaluate(load(str(model)), task, task.problems("heldout")[:1000], 1, sampling, stream)["pass@1"].value
 
 
 def area(row: Mapping[str, Any], until: int | None = None) -> float:
@@ -295,6 +319,12 @@ def raised(model: str) -> list[Wanted]:
     given = {"model": model, "steps": LONGER, "eval_every": 20, "checkpoint_every": 20}
     arms = (RAISING, "act")
     return [(f"long: {name}", given, seed, arm) for seed in LATER for name in LONG for arm in arms]
+
+
+def begins(model: str) -> list[Wanted]:
+    """Experiment 6: the autopilot where the rate is too high from different steps on."""
+    given = {"model": model, "steps": 120, "eval_every": 12, "checkpoint_every": 12}
+    return [(name, given, seed, "act") for seed in RESCUED for name in RESCUES]
 
 
 def pretrained(model: str) -> list[Wanted]:
@@ -414,6 +444,18 @@ def report(paths: Sequence[Path]) -> Iterator[str]:
         yield f"sound trainings: something decided in {interval(sum(bool(r['decisions']) for r in sound), len(sound))}"
     yield from _arms(trained)
     yield from _against(trained, RAISING, "a rate that was cut is raised again")
+    yield from _rescued([row for row in trained if row.get("solved")])
+
+
+def _rescued(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What each run ends with, of 1,000 held-out problems, as a share of what it had before the fault."""
+    for cell in dict.fromkeys(row["cell"] for row in rows):
+        pairs = np.array([row["solved"] for row in rows if row["cell"] == cell])
+        shares = pairs[:, 1] / pairs[:, 0]
+        yield (
+            f"{cell}, {len(pairs)} seeds: before {spread(pairs[:, 0])}, at the end {spread(pairs[:, 1])}, least share "
+            f"{shares.min():.2f}, below 0.7: {sum(shares < 0.7)}"
+        )
 
 
 def _against(trained: Sequence[Mapping[str, Any]], arm: str, words: str) -> Iterator[str]:
@@ -491,8 +533,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "what",
-        choices=("base", "faults", "nulls", "settings", "more", "raise", "smollm2", "simulated", "page", "report"),
-    )
+        choices=("base", "faults", "nulls", "settings", "more", "raise", "begins", "smollm2", "simulated", "page",
+                 "report"),
+    )  # fmt: skip
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--model", default="")
@@ -515,7 +558,7 @@ def main() -> None:
         given.out.write_text("".join(json.dumps(row) + "\n" for row in simulated()))
     else:
         wanted = {"faults": faults, "nulls": nulls, "more": more, "raise": raised, "settings": bad_settings,
-                  "smollm2": pretrained}  # fmt: skip
+                  "smollm2": pretrained, "begins": begins}  # fmt: skip
         add(given.out, wanted[given.what](given.model))
 
 
