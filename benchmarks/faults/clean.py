@@ -1,6 +1,6 @@
 """Clean runs through `verify`: in how many of them is any claim called broken?
 
-    python benchmarks/faults/clean.py [--results FILE] [--keep FOLDER]
+    python benchmarks/faults/clean.py [--results FILE] [--keep FOLDER] [--later 100]
 
 Rules, written before the first run: 64 real trainings of 4 steps, 32 of our loop and 32 of TRL's trainer, with the
 model `tiny`, 8 prompts × 4 rollouts: recipes and settings, other seeds, LoRA, several rewards, resumed runs, filtered
@@ -56,13 +56,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=run.HERE / "clean.json")
     parser.add_argument("--keep", type=Path, default=Path("build/clean"), help="folder of the runs")
+    parser.add_argument("--later", type=int, default=0, help="added to every seed, for further runs")
     parser.add_argument("--judge", action="store_true", help="judge the kept runs anew")
     given = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable_progress_bar()
     results = json.loads(given.results.read_text()) if given.results.exists() else {}
     for engine, every in (("ours", OURS), ("trl", TRL)):
-        for settings in every:
+        for listed in every:
+            settings = {**listed, "seed": int(listed.get("seed", 0)) + given.later} if given.later else listed
             key = f"{engine} {json.dumps(settings)}"
             if key in results and not given.judge:
                 continue

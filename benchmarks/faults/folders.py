@@ -247,13 +247,14 @@ def main() -> None:
     told(results)
 
 
-def told(results: dict[str, list[str]]) -> None:
-    """Print the counts with Wilson's 95 % interval."""
+def told(results: dict[str, list[str]], table: dict[str, Any] | None = None) -> None:
+    """Print the counts with Wilson's 95 % interval. table: of the faults and how they are named, FAULTS by default."""
     from grposcope.maths.intervals import wilson
 
     faults = {key: found for key, found in results.items() if key.startswith("fault")}
     clean = {key: found for key, found in results.items() if key.startswith("clean")}
-    right = {key: set(found) & set(FAULTS[key.removeprefix("fault: ").rpartition(", seed")[0]][2])
+    named = FAULTS if table is None else table
+    right = {key: set(found) & set(named[key.removeprefix("fault: ").rpartition(", seed")[0]][2])
              for key, found in faults.items()}  # fmt: skip
     counts = {
         "faults found": (sum(map(bool, faults.values())), len(faults)),
