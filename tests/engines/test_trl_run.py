@@ -214,6 +214,10 @@ def test_versions_outside_are_refused(part: str, trl: str, said: str, monkeypatc
 def test_the_callback_goes_on_with_a_newer_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "version", lambda package: "1.17.0" if package == "trl" else "5.23.0")
     assert "was tested with 0.21 to 1.16" in versions.check("callback")
+    monkeypatch.setattr(versions, "version", lambda package: "1.16.0" if package == "trl" else "5.24.0")
+    said = "transformers 5.24.0 was found, and the callback was tested with 4.55 to 5.23"
+    assert versions.check("callback").startswith(said)
+    assert versions.check("trainer") == ""
     monkeypatch.setattr(versions, "version", lambda package: "1.16.3" if package == "trl" else "5.23.0")
     assert versions.check("callback") == versions.check("trainer") == ""
 

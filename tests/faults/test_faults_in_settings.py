@@ -446,6 +446,7 @@ def test_refresh_intervals_beyond_the_limit() -> None:
 def test_learning_rates() -> None:
     assert found("zero learning rate", {"learning_rate": 0})[0].grade == "failing"
     assert found("high learning rate", {"learning_rate": 1e-3})[0].grade == "warning"
+    assert "even for adapters" in found("high learning rate", {"learning_rate": 1e-3})[0].because
     assert found("high learning rate", {"learning_rate": 5e-5}, adapters=False)[0].grade == "note"
     assert not found("high learning rate", {"learning_rate": 1e-6})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import synthetic_series as made
 from synthetic_series import U
@@ -15,6 +17,14 @@ def test_a_small_but_clear_rise_is_learning() -> None:
     finding = next(f for f in diagnose(made.run(table)) if f.fault == "no learning")
     assert finding.status == "excluded"
     assert "more than noise" in finding.because
+
+
+def test_a_short_log_does_not_rule_a_gain_out() -> None:
+    table = {name: values[:37] for name, values in made.healthy().items()}
+    table["reward"] = 0.45 + 0.1 * np.random.default_rng(3).normal(size=37)
+    finding = next(f for f in diagnose(made.run(table)) if f.fault == "no learning")
+    assert not finding.present
+    assert re.search(r"at most over 36 steps, and 0\.1 or more is not ruled out$", finding.because)
 
 
 def test_a_fall_is_no_standstill() -> None:

@@ -58,11 +58,10 @@ class Progress:
 
     def step(self, row: StepRow) -> None:
         """Show an optimiser step."""
-        kl = row.kl_old if math.isnan(row.kl) else row.kl
+        kl = "" if math.isnan(row.kl) else f"kl {row.kl:.4f} · "
         self.show(
             row.reward,
-            f"dead {row.dead_fraction:.0%} · entropy {row.entropy:.3f} · kl {kl:.4f} · "
-            f"{row.tokens_per_second:,.0f} tok/s",
+            f"dead {row.dead_fraction:.0%} · entropy {row.entropy:.3f} · {kl}{row.tokens_per_second:,.0f} tok/s",
         )
 
     def show(self, reward: float, more: str) -> None:

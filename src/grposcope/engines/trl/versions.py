@@ -18,7 +18,7 @@ LOWEST = {
 """Part -> package -> the lowest version it is tested with. The callback uses public events of transformers alone, the
 trainer methods of TRL that are not, so that its versions are narrower."""
 
-NEWEST = {"trl": "1.16.0"}
+NEWEST = {"trl": "1.16.0", "transformers": "5.23.0"}
 """Package -> the newest version that was tested; later patches of the same minor version count as that one."""
 
 
@@ -26,7 +26,7 @@ def check(feature: str) -> str:
     """What there is to know about the installed versions, a sentence, empty if they are tested ones.
 
     UserError where `feature` is known not to work or was not tested: too old for it, or, for the trainer, too new.
-    The callback goes on with a newer TRL, since no failure of it can end a training.
+    The callback goes on with newer packages, since no failure of it can end a training.
     """
     for package, lowest in LOWEST[feature].items():
         version = _installed(package)
@@ -34,13 +34,21 @@ def check(feature: str) -> str:
             raise UserError(
                 f"{package} {version} was found, and the {feature} needs {lowest} or newer; {_remedy(feature)}"
             )
-    trl = _installed("trl")
-    if trl is None or trl.release[:2] <= Version(NEWEST["trl"]).release[:2]:
-        return ""
-    span = f"{_short(LOWEST[feature]['trl'])} to {_short(NEWEST['trl'])}"
+    told = {
+        package: f"{package} {found} was found, and the {feature} was tested with {_span(feature, package)}"
+        for package, newest in NEWEST.items()
+        if (found := _installed(package)) is not None and found.release[:2] > Version(newest).release[:2]
+    }
     if feature == "callback":
-        return f"TRL {trl} was found, and the callback was tested with {span}: some metrics may be missing."
-    raise UserError(f"trl {trl} was found, and the {feature} was tested with {span}; {_remedy(feature)}")
+        return f"{'; '.join(told.values())}: some metrics may be missing." if told else ""
+    if "trl" in told:
+        raise UserError(f"{told['trl']}; {_remedy(feature)}")
+    return ""
+
+
+def _span(feature: str, package: str) -> str:
+    """The versions that a part was tested with."""
+    return f"{_short(LOWEST[feature][package])} to {_short(NEWEST[package])}"
 
 
 def _remedy(feature: str) -> str:

@@ -43,7 +43,7 @@ def check(quantities: Quantities) -> Finding:
     key, count = quantities.key(norm.name), int(empty.sum())
     evidence = (Sign(f"late steps without a gradient, last {1 - LATE[0]:.0%}", last, column=norm.name),)
     if last < MANY:
-        return fact(False, f"{last:.0%} of late steps have no gradient", evidence)
+        return fact(False, f"{last:.0%} of late steps have no gradient to speak of", evidence)
     if is_lost(quantities):
         return fact(False, "no step has a gradient, and dead groups do not explain it", evidence)
     because = (

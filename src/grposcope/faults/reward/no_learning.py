@@ -30,6 +30,9 @@ from grposcope.signs.tests import fell
 STILL = 0.1
 """A change of reward below this share of its range is none."""
 
+SURE = 0.05
+"""Chance of the fault above which it is not said to be there."""
+
 
 def check(quantities: Quantities) -> Finding:
     """No fifth of the run differs from the beginning by STILL of the reward's range, nor did the reward rise."""
@@ -52,6 +55,9 @@ def check(quantities: Quantities) -> Finding:
     if (rewarded := run_outcome.of_reward(quantities)).rose:
         because = f"the reward {fell(rewarded)} over {steps}: little, but more than noise"
         return measured(1.0, because, evidence)
+    if p > SURE:
+        because = f"the reward changed by {most:.2g} at most over {steps}, and {margin:.2g} or more is not ruled out"
+        return measured(p, because, evidence)
     because = f"the reward changed by {most:.2g} at most, less than {margin:.2g}, over {steps}"
     return measured(p, because, evidence, brief="no gain")
 

@@ -58,7 +58,9 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             remedy="start with 1e-6 for full training, 1e-5 for adapters",
         )
         return
-    limit, of = (FULL, "all weights") if has_adapters(config) is False else (ADAPTERS, "adapters")
+    adapters = has_adapters(config)
+    limit, of = (FULL, "all weights") if adapters is False else (ADAPTERS, "adapters")
+    whose = "even for" if adapters is None else "for"
     if limit >= rate >= MUCH and of == "all weights":
         yield fact(
             True,
@@ -72,7 +74,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     if rate > limit:
         yield fact(
             True,
-            f"{rate:g} is {rate / limit:.3g} times the largest rate in the published settings for {of} "
+            f"{rate:g} is {rate / limit:.3g} times the largest rate in the published settings {whose} {of} "
             f"({limit:g}); a step of Adam moves every weight by about the learning rate",
             config.signs(key),
             grade="warning" if rate > FAR * limit else "note",
