@@ -37,7 +37,18 @@ def _inputs(home: Path) -> None:
     hostile.bases(home / "sound")
     hostile_inputs.prepared(home / "large")
     (home / "trained").mkdir()
-    start(config(load("tiny"), home / "trained", steps=4, eval_problems=0, checkpoint_every=2, keep_checkpoints=2, rollouts_every=1, threads=1))
+    start(
+        config(
+            load("tiny"),
+            home / "trained",
+            steps=4,
+            eval_problems=0,
+            checkpoint_every=2,
+            keep_checkpoints=2,
+            rollouts_every=1,
+            threads=1,
+        )
+    )
 
 
 def _batch(home: Path, seed: int, calls: int, share_of_models: float) -> None:
@@ -47,7 +58,9 @@ def _batch(home: Path, seed: int, calls: int, share_of_models: float) -> None:
     import test_cli_fuzz as fuzz
 
     large = {path.name: path for path in (home / "large").iterdir()}
-    inputs = fuzz.Inputs([home / "sound" / name for name in ("first", "second", "short")], home / "trained" / "run", large)
+    inputs = fuzz.Inputs(
+        [home / "sound" / name for name in ("first", "second", "short")], home / "trained" / "run", large
+    )
     rng = np.random.default_rng(seed)
     table: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0.0, 0.0])
     with tempfile.TemporaryDirectory() as place:
@@ -63,7 +76,9 @@ def _batch(home: Path, seed: int, calls: int, share_of_models: float) -> None:
             if made.fault:
                 print(f"WRONG {made.fault}: {number} {kind} {made.arguments}: {made.said[-900:]}", flush=True)
             elif made.seconds > 8 or made.bytes > 2.5e9:
-                print(f"SLOW {made.seconds:.1f} s {made.bytes / 1e9:.1f} GB: {number} {kind} {made.arguments}", flush=True)
+                print(
+                    f"SLOW {made.seconds:.1f} s {made.bytes / 1e9:.1f} GB: {number} {kind} {made.arguments}", flush=True
+                )
     print(json.dumps(table), flush=True)
 
 
@@ -85,7 +100,19 @@ def main() -> None:
         a.home.mkdir()
         _inputs(a.home)
     for k in range(-(-a.calls // BATCH)):
-        line = [sys.executable, __file__, "--home", str(a.home), "--calls", str(BATCH), "--seed", str(a.seed * 100_000 + k), "--models", str(a.models), "--batch"]
+        line = [
+            sys.executable,
+            __file__,
+            "--home",
+            str(a.home),
+            "--calls",
+            str(BATCH),
+            "--seed",
+            str(a.seed * 100_000 + k),
+            "--models",
+            str(a.models),
+            "--batch",
+        ]
         status = subprocess.run(line, check=False).returncode
         if status:
             print(f"BATCH {k} ended with {status}", flush=True)

@@ -101,7 +101,9 @@ def prepared(folder: Path) -> dict[str, Path]:
     paths["many"] = folder / "many"
     paths["many"].mkdir()
     for number in range(5_000):
-        (paths["many"] / f"file-{number:04d}{('.jsonl', '.txt', '.json', '.parquet')[number % 4]}").write_text("".join(rows[:2]))
+        (paths["many"] / f"file-{number:04d}{('.jsonl', '.txt', '.json', '.parquet')[number % 4]}").write_text(
+            "".join(rows[:2])
+        )
     paths["bomb.npz"] = folder / "bomb.npz"
     with zipfile.ZipFile(paths["bomb.npz"], "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name in ("gram.npy", "rewards.npy", "format.npy", "steps.npy"):
@@ -115,7 +117,9 @@ def prepared(folder: Path) -> dict[str, Path]:
 def _parquet_bomb(file: Path, rows: int) -> None:
     """Columns of one value, repeated so often that they fill memory where they are read whole."""
     names = pa.array(["p"])
-    schema = pa.schema([("step", pa.int64()), ("prompt", pa.string()), ("completion", pa.string()), ("reward", pa.float64())])
+    schema = pa.schema(
+        [("step", pa.int64()), ("prompt", pa.string()), ("completion", pa.string()), ("reward", pa.float64())]
+    )
     with pyarrow.parquet.ParquetWriter(file, schema) as writer:
         block = 5_000_000
         texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(block, np.int32)), names).cast(pa.string())
@@ -154,7 +158,9 @@ def array(rng: Rng) -> bytes:
 def archive(rng: Rng, content: bytes) -> bytes:
     """A .npz file whose members are packed in an unusual way, encrypted, damaged, or said to be what they are not."""
     out = io.BytesIO()
-    names = hostile.one(rng, (("gram.npy", "rewards.npy"), ("gram.npy", "gram.npy"), ("../gram.npy",), (), ("gram",), ("x" * 5000,)))
+    names = hostile.one(
+        rng, (("gram.npy", "rewards.npy"), ("gram.npy", "gram.npy"), ("../gram.npy",), (), ("gram",), ("x" * 5000,))
+    )
     method = hostile.one(rng, (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
     with zipfile.ZipFile(out, "w", method) as packed:
         for name in names:
@@ -191,7 +197,9 @@ def settings(folder: Path, rng: Rng) -> Path:
         elif lines:
             at = min(at, len(lines) - 1)
             value = hostile.one(rng, hostile.VALUES)
-            lines[at] = lines[at].replace(hostile.one(rng, ("8", "1", "0.04", "e", "a")), hostile.one(rng, (str(value), json.dumps(value))), 1)
+            lines[at] = lines[at].replace(
+                hostile.one(rng, ("8", "1", "0.04", "e", "a")), hostile.one(rng, (str(value), json.dumps(value))), 1
+            )
         text = "".join(lines)
     content = text.encode("utf-8", "surrogatepass")
     if rng.random() < 0.3:
@@ -223,7 +231,19 @@ def rollouts(folder: Path, rng: Rng) -> Path:
         if columns and n:
             name = hostile.one(rng, list(columns))
             columns[name] = hostile.spoiled(rng, columns[name])
-    texts = ("", " ", "\x1b[2J", "\u202eabc", "\ud800", "a\u0301" * 500, "x" * 20_000, "\0", "😀" * 300, "</script><b>", "9" * 5000)
+    texts = (
+        "",
+        " ",
+        "\x1b[2J",
+        "\u202eabc",
+        "\ud800",
+        "a\u0301" * 500,
+        "x" * 20_000,
+        "\0",
+        "😀" * 300,
+        "</script><b>",
+        "9" * 5000,
+    )
     if rng.random() < 0.3 and columns.get("completion"):
         columns["completion"][int(rng.integers(n))] = hostile.one(rng, texts)
     rows = [{name: column[i] for name, column in columns.items()} for i in range(n)]
@@ -266,16 +286,43 @@ def model(folder: Path, rng: Rng, base: Path) -> Path:
     if rng.random() < 0.2:
         file = hostile.one(rng, sorted(run.rglob("*.safetensors")) or [run / "x"])
         file.unlink(missing_ok=True)
-        file.write_bytes(hostile.one(rng, (b"", (2**62).to_bytes(8, "little"), (8).to_bytes(8, "little") + b"{}      ", b"\x80\x04.", rng.bytes(99))))
+        file.write_bytes(
+            hostile.one(
+                rng,
+                (
+                    b"",
+                    (2**62).to_bytes(8, "little"),
+                    (8).to_bytes(8, "little") + b"{}      ",
+                    b"\x80\x04.",
+                    rng.bytes(99),
+                ),
+            )
+        )
     return run / hostile.one(rng, ("", "", within if (run / within).is_dir() else ""))
 
 
 def special(folder: Path, rng: Rng, sound: Path) -> Path:
     """A path of the system, a pipe, a socket, a link, or a record one of whose files is such."""
-    kind = hostile.one(rng, ("system", "system", "pipe", "endless pipe", "socket", "link", "loop", "in a record", "in a record", "in a folder"))
+    kind = hostile.one(
+        rng,
+        (
+            "system",
+            "system",
+            "pipe",
+            "endless pipe",
+            "socket",
+            "link",
+            "loop",
+            "in a record",
+            "in a record",
+            "in a folder",
+        ),
+    )
     if kind == "system":
         return Path(hostile.one(rng, OF_THE_SYSTEM))
-    file = folder / hostile.one(rng, ("log.jsonl", "run", "settings.yaml", "gram.npy", "x.parquet", "x.csv", "script.py", "x.json"))
+    file = folder / hostile.one(
+        rng, ("log.jsonl", "run", "settings.yaml", "gram.npy", "x.parquet", "x.csv", "script.py", "x.json")
+    )
     if kind.startswith("in a"):
         into = folder / "holder"
         if kind == "in a record":
@@ -353,7 +400,9 @@ def _probe(folder: Path, rng: Rng, sound: Path) -> Path:
     shutil.copytree(sound / "probes" / "step-000020", copy)
     of_array = io.BytesIO()
     np.save(of_array, rng.normal(size=(48, 48)))
-    (copy / "gram.npz").write_bytes(hostile.one(rng, (b"", array(rng), archive(rng, of_array.getvalue()), bz2.compress(b"x"))))
+    (copy / "gram.npz").write_bytes(
+        hostile.one(rng, (b"", array(rng), archive(rng, of_array.getvalue()), bz2.compress(b"x")))
+    )
     return copy
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import math
 import os
+import select
 import shutil
+import stat
 import struct
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -39,6 +43,9 @@ NAMED: Mapping[str, float] = {"NaN": WRITTEN_NAN, "Infinity": math.inf, "-Infini
 _WORDS = {**NAMED, "nan": WRITTEN_NAN, "inf": math.inf, "-inf": -math.inf}
 
 _DECODER = json.JSONDecoder(parse_constant=NAMED.__getitem__)
+
+_PATIENCE, _LONGEST, _LARGEST_PIPE = 10.0, 60.0, 1 << 30
+"""Seconds without a byte, seconds in all, and bytes, after which a pipe is given up."""
 
 MEND = "correct or delete that line, or restore the file from a copy"
 """What to do about a line of a record that cannot be read."""
@@ -178,7 +185,7 @@ def json_object(line: bytes | str, where: str, remedy: str = MEND) -> dict[str, 
 def versioned_json(path: Path, newest: int, writer: str, remedy: str) -> dict[str, Any]:
     """The object in a file that says its `format`; UserError for what `writer` has not written, or a newer one has."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_whole(path))
     except OSError as error:
         raise unreadable(path, error) from None
     except (ValueError, RecursionError) as error:
@@ -238,11 +245,45 @@ def unreadable(path: Path, error: OSError) -> UserError:
         return UserError(f"cannot read {file}: {error.strerror}; change its permissions")
     if isinstance(error, FileNotFoundError):
         return UserError(f"{file} disappeared while it was read; run the command again")
+    if error.errno in (errno.EINVAL, errno.ETIMEDOUT):  # of `read_whole` and `opened`
+        return UserError(f"cannot read {file}: {error.strerror}; write what it brings to a file, and give that file")
     return UserError(f"cannot read {file}: {error.strerror or error}; replace the file with a copy")
 
 
+def opened(path: Path) -> IO[bytes]:
+    """A file to be read; OSError for a pipe, a device or a socket as well, which may have no end or never begin."""
+    kind = path.stat().st_mode
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        raise OSError(errno.EINVAL, "it is a pipe, a device or a socket", str(path))
+    return path.open("rb")
+
+
+def read_whole(path: Path) -> bytes:
+    """All bytes of a file, or of a pipe, which is read to its end.
+
+    OSError for what cannot be read: a device, a socket, a pipe that brings nothing or no end, more than memory holds.
+    """
+    if not path.is_fifo():
+        with opened(path) as file:
+            try:
+                return file.read()
+            except MemoryError:
+                raise OSError(errno.EFBIG, "it is larger than the memory", str(path)) from None
+    written, end = bytearray(), time.monotonic() + _LONGEST
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else opening waits for a writer, who may have left
+    try:
+        while select.select([pipe], [], [], _PATIENCE)[0] and len(written) <= _LARGEST_PIPE and time.monotonic() < end:
+            if not (more := os.read(pipe, 1 << 16)):
+                return bytes(written)
+            written += more
+    finally:
+        os.close(pipe)
+    reason = "this pipe does not end" if written else "nothing was written to this pipe"
+    raise OSError(errno.ETIMEDOUT, reason, str(path))
+
+
 def _plain_or_gzip(path: Path) -> IO[bytes]:
-    with path.open("rb") as file:
+    with opened(path) as file:
         zipped = file.read(2) == b"\x1f\x8b"
     return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
 

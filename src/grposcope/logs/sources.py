@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import nothing_there, unreadable
+from grposcope.core.files import nothing_there, read_whole, unreadable
 from grposcope.core.run import Run
 from grposcope.logs import joined_files, measurement_folders, rollouts_beside, scopes
 from grposcope.logs.columns import RawLog
@@ -124,7 +124,7 @@ def _has_config(folder: Path) -> bool:
 def _is_native(folder: Path) -> bool:
     """Whether config.json is that of a record of our own; a broken one counts, so that its error is shown."""
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = json.loads(read_whole(folder / "config.json"))
     except (ValueError, RecursionError):
         return True
     return isinstance(config, dict) and "format" in config

@@ -9,7 +9,7 @@ from typing import Any
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.core.files import atomic, dumps, json_object
+from grposcope.core.files import atomic, dumps, json_object, read_whole
 from grposcope.instruments.autopilot.pilot import Decision, FollowUp, decision_document, decision_of
 
 EVENTS = "autopilot.jsonl"
@@ -42,7 +42,7 @@ def read(folder: Path) -> Story | None:
     """The events of a record; None where it has no such file. UserError, with the line, for one that is none."""
     path = folder / EVENTS
     try:
-        lines = path.read_text("utf-8", "replace").splitlines()
+        lines = read_whole(path).decode("utf-8", "replace").splitlines()
     except OSError:
         return None
     decisions, outcomes = [], []
