@@ -53,9 +53,13 @@ def _inputs(home: Path) -> None:
 
 def _batch(home: Path, seed: int, calls: int, share_of_models: float) -> None:
     """Run calls, and print the counts as JSON."""
-    resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
+    resource.setrlimit(resource.RLIMIT_DATA, (12 << 30, 12 << 30))
     import numpy as np
     import test_cli_fuzz as fuzz
+
+    from grposcope.core import files
+
+    files._PATIENCE = 1.0  # of 10 s for pipes that bring nothing, of which there are many here
 
     large = {path.name: path for path in (home / "large").iterdir()}
     inputs = fuzz.Inputs(

@@ -296,11 +296,11 @@ def outcome(
 
 
 def has_a_row(path: Path) -> bool:
-    """Whether any number of a run, but its step, can be read."""
+    """Whether any number of a run, but its step, can be read; of a folder, of the record of the callback in it."""
     try:
         run = logs.read(path)
     except UserError:
-        return False
+        return (path / "grposcope").is_dir() and has_a_row(path / "grposcope")
     return any(np.isfinite(column).any() for name, column in run.table.items() if name != "step")
 
 

@@ -137,6 +137,8 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
     for step, some, rows in _updates(evidence):
         derivatives = np.concatenate([_given(row) for row in some])
         wanted = _wanted(loss, kl, some, rows)
+        if len(wanted) != len(derivatives):
+            continue  # derivatives alone were written: nothing says what they were computed from
         compared = np.isfinite(derivatives) & np.isfinite(wanted)
         if kl and not compared.any() and _without_term(evidence, step, some, rows, derivatives):
             wrong.append((step, "KL left out", f"have no KL term, although its coefficient is {kl:.3g}: no "
