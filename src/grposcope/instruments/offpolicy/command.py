@@ -134,6 +134,6 @@ def _gram(path: Path) -> Floats:
     from grposcope.core.array_files import read_arrays
 
     try:
-        return np.asarray(read_arrays(path, "write a matrix with numpy.save")[""], np.float64)
+        return read_arrays(path, "write a matrix with numpy.save")[""].astype(np.float64, casting="same_kind")
     except (KeyError, ValueError, TypeError):
         raise UserError(f"--gram {path} is not a NumPy array of numbers; write it with numpy.save") from None
