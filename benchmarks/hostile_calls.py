@@ -56,6 +56,7 @@ def _batch(home: Path, seed: int, calls: int, share_of_models: float) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (12 << 30, 12 << 30))
     import numpy as np
     import test_cli_fuzz as fuzz
+    import transformers  # noqa: F401  # what takes seconds to import is not what an input takes
 
     from grposcope.core import files
 
@@ -95,7 +96,7 @@ def main() -> None:
     options.add_argument("--home", type=Path, default=Path("/tmp/hostile"))
     options.add_argument("--calls", type=int, default=20_000)
     options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--models", type=float, default=0.02)
+    options.add_argument("--models", type=float, default=0.01)
     options.add_argument("--batch", action="store_true")
     a = options.parse_args()
     if a.batch:

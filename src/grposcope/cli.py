@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import errno
 import importlib
 import json
 import os
@@ -14,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 # Threads that spin while they wait slow each other down badly as soon as another program runs; those that sleep at once
@@ -29,6 +31,7 @@ from grposcope.commands.flags import FlagParser
 from grposcope.commands.output import silence
 from grposcope.core.deferred_imports import deferred
 from grposcope.core.errors import UserError, lost_device
+from grposcope.core.files import unreadable
 from grposcope.core.installing import install
 from grposcope.core.instrument import Command, Instrument
 from grposcope.core.text import visible
@@ -44,6 +47,10 @@ EXTRAS = {
     "trl": "trl",
 }
 """Package that a part of GRPOscope needs -> the extra of GRPOscope that installs it."""
+
+_REFUSED = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO,
+           errno.ENXIO, errno.ESTALE)  # fmt: skip
+"""What the system says of a file, wherever that happens, that is for the user to mend and no fault of GRPOscope."""
 
 UNREAD = 141
 """Exit status where the reader of standard output has left, as shells give it for other programs."""
@@ -171,6 +178,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("grposcope: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _REFUSED and error.filename:
+            return _refuse(visible(str(unreadable(Path(error.filename), error)), 10_000), words)
         if (lost := lost_device(error)) is not None:
             return _refuse(visible(lost, 10_000), words)
         traceback.print_exc()

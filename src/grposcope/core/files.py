@@ -245,6 +245,8 @@ def unreadable(path: Path, error: OSError) -> UserError:
         return UserError(f"cannot read {file}: {error.strerror}; change its permissions")
     if isinstance(error, FileNotFoundError):
         return UserError(f"{file} disappeared while it was read; run the command again")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        return UserError(f"cannot write {file}: {error.strerror}; make room, or choose another folder")
     if error.errno in (errno.EINVAL, errno.ETIMEDOUT):  # of `read_whole` and `opened`
         return UserError(f"cannot read {file}: {error.strerror}; write what it brings to a file, and give that file")
     return UserError(f"cannot read {file}: {error.strerror or error}; replace the file with a copy")
