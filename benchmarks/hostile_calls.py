@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "helpers"), str(Path(__file__).parents[1] / "tests")]
 
-BATCH = 250
+BATCH = 1000
 """Calls of a process."""
 
 

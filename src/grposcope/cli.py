@@ -48,8 +48,10 @@ EXTRAS = {
 }
 """Package that a part of GRPOscope needs -> the extra of GRPOscope that installs it."""
 
-_REFUSED = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO,
-           errno.ENXIO, errno.ESTALE)  # fmt: skip
+_REFUSED = (
+    errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO,
+    errno.ENXIO, errno.ESTALE,
+)  # fmt: skip
 """What the system says of a file, wherever that happens, that is for the user to mend and no fault of GRPOscope."""
 
 UNREAD = 141
@@ -178,15 +180,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("grposcope: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _REFUSED and error.filename:
-            return _refuse(visible(str(unreadable(Path(error.filename), error)), 10_000), words)
-        if (lost := lost_device(error)) is not None:
-            return _refuse(visible(lost, 10_000), words)
+        if (reason := _of_the_machine(error)) is not None:
+            return _refuse(visible(reason, 10_000), words)
         traceback.print_exc()
         print(
             "grposcope: this is a fault of grposcope, not of the input; please report the lines above", file=sys.stderr
         )
         return 70
+
+
+def _of_the_machine(error: Exception) -> str | None:
+    """What is to be mended on the machine, where the system refused a file or lost a device; None for another error."""
+    if isinstance(error, OSError) and error.errno in _REFUSED and error.filename:
+        return str(unreadable(Path(error.filename), error))
+    return lost_device(error)
 
 
 def _refuse(reason: str, words: Sequence[str]) -> int:

@@ -373,7 +373,7 @@ def path(folder: Path, kind: str, rng: Rng, sound: list[Path], trained: Path, la
     """A hostile input of a kind: RUN, SETTINGS, ROLLOUTS, ARRAY or MODEL; now and then something else altogether."""
     if rng.random() < 0.06:
         return special(folder, rng, sound[0])
-    if rng.random() < 0.02:
+    if rng.random() < 0.008:
         chosen = hostile.one(rng, list(large.values()))
         if chosen.name == "bomb.npz" and kind == "RUN":
             return _with_bomb(folder, chosen, sound[0])

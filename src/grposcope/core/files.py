@@ -254,8 +254,9 @@ def unreadable(path: Path, error: OSError) -> UserError:
 
 def opened(path: Path) -> IO[bytes]:
     """A file to be read; OSError for a pipe, a device or a socket as well, which may have no end or never begin."""
-    kind = path.stat().st_mode
-    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+    status = path.stat()
+    of_system = not status.st_size and path.resolve().is_relative_to("/proc")  # such as /proc/self/pagemap
+    if of_system or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise OSError(errno.EINVAL, "it is a pipe, a device or a socket", str(path))
     return path.open("rb")
 

@@ -19,7 +19,7 @@ import yaml
 from grposcope.core.errors import UserError
 from grposcope.core.files import read_whole, unreadable
 
-LARGEST = 4_000_000
+_LARGEST = 4_000_000
 """Bytes of a file beyond which it is no file of settings."""
 
 
@@ -54,8 +54,8 @@ class YamlFile:
 def read(path: Path) -> YamlFile:
     """The one document of a YAML file; UserError, with file and line, for one that cannot be read."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise UserError(f"{path} has more than {LARGEST:,} bytes; give a file of settings")
+        if path.stat().st_size > _LARGEST:
+            raise UserError(f"{path} has more than {_LARGEST:,} bytes; give a file of settings")
         text = read_whole(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"there is no {path}; give the path of a YAML file") from None

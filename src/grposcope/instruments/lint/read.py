@@ -31,13 +31,13 @@ from grposcope.instruments.lint.dialects import (
     recognise,
 )
 
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 """Endings of files that loading would run code from."""
 
 ENTRIES = 20_000
 """Settings beyond which a file is none of settings, or repeats itself by aliases."""
 
-IN_A_FOLDER = (".hydra/config.yaml", "files/config.yaml", "config.json", "trainer_state.json", "config.yaml")
+_IN_A_FOLDER = (".hydra/config.yaml", "files/config.yaml", "config.json", "trainer_state.json", "config.yaml")
 """Files of a folder that hold settings, the most telling first."""
 
 _NAMES = listed(list(dict.fromkeys(dialect.title for dialect in DIALECTS)))
@@ -57,7 +57,7 @@ def read(path: Path, number: int | None = None) -> Settings:
         path = _in_folder(path)
     elif str(path) == "-" and not path.exists():
         path = Path("/dev/stdin")
-    if path.suffix in PICKLES:
+    if path.suffix in _PICKLES:
         raise UserError(
             f"{path} is a pickle, and loading one runs code, so it is not opened; give the YAML file or script that "
             f"made "
@@ -76,9 +76,9 @@ def read(path: Path, number: int | None = None) -> Settings:
 
 
 def _in_folder(folder: Path) -> Path:
-    file = next((folder / name for name in IN_A_FOLDER if (folder / name).is_file()), None)
+    file = next((folder / name for name in _IN_A_FOLDER if (folder / name).is_file()), None)
     if file is None:
-        raise UserError(f"{folder} has none of {', '.join(IN_A_FOLDER)}; give the file with the settings itself")
+        raise UserError(f"{folder} has none of {', '.join(_IN_A_FOLDER)}; give the file with the settings itself")
     return file
 
 
