@@ -69,22 +69,46 @@ def dumps(content: Any, indent: int | None = None) -> str:
 def atomic(path: Path) -> Iterator[IO[bytes]]:
     """A file to be written at `path` that is there complete when the block ends, or not at all when it raises.
 
-    Processes that write the same file at the same time do not disturb each other; the last one to end wins.
+    Processes that write the same file at the same time do not disturb each other; the last one to end wins. A device or
+    a pipe, such as /dev/null, is written to and stays what it is. An OSError of the disk names the file.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with _named(path), path.open("wb") as file:
+            yield file
+        return
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with scratch.open("wb") as file:
+        with _named(path), scratch.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)
     except BaseException:
-        scratch.unlink(missing_ok=True)
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
         raise
 
 
-def append(file: int, data: bytes) -> None:
-    """Append `data` to an open file whole; what was written of it is taken back where an OSError comes between."""
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Have an OSError of the block that names no file, such as that of a full disk, name this one."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def append(file: int | Path, data: bytes) -> None:
+    """Append `data` to a file whole; what was written of it is taken back where an OSError comes between."""
+    if isinstance(file, Path):
+        opened_file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            with _named(file):
+                append(opened_file, data)
+        finally:
+            os.close(opened_file)
+        return
     before = os.fstat(file).st_size
     try:
         while data:

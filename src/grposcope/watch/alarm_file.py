@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,11 +20,7 @@ def append(folder: Path, alarms: Sequence[Finding]) -> None:
     if not alarms:
         return
     try:
-        file = os.open(folder / ALARMS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            append_whole(file, "".join(map(_line, alarms)).encode())
-        finally:
-            os.close(file)
+        append_whole(folder / ALARMS, "".join(map(_line, alarms)).encode())
     except OSError as error:
         raise UserError(f"cannot write {folder / ALARMS}: {error.strerror or error}; make room") from None
 

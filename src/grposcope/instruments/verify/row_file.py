@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import atomic, dumps, json_lines, json_object, read_whole, typed, write_json
+from grposcope.core.files import append, atomic, dumps, json_lines, json_object, read_whole, typed, write_json
 from grposcope.core.rollouts import Rollout
 from grposcope.logs.trainers import trl_output
 from grposcope.signs.rollouts.evidence import OptimizerEvidence, Stated
@@ -188,7 +188,6 @@ def read_claims(folder: Path) -> tuple[Mapping[str, Any], ...]:
 
 def _append(path: Path, row: Mapping[str, Any]) -> None:
     try:
-        with path.open("ab") as file:
-            file.write((dumps(row) + "\n").encode())
+        append(path, (dumps(row) + "\n").encode())
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}; make room") from None
