@@ -70,7 +70,7 @@ def _batch(home: Path, seed: int, calls: int, share_of_models: float) -> None:
     table: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0.0, 0.0])
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)
-        for _ in range(calls):
+        for call in range(1, calls + 1):
             number, chance = int(rng.integers(2**32)), rng.random()
             kind = "models" if chance < share_of_models else "others" if chance < 0.6 else "files"
             made = fuzz.outcome(number, Path(place), inputs, _COMMANDS(fuzz)[kind])
@@ -84,7 +84,9 @@ def _batch(home: Path, seed: int, calls: int, share_of_models: float) -> None:
                 print(
                     f"SLOW {made.seconds:.1f} s {made.bytes / 1e9:.1f} GB: {number} {kind} {made.arguments}", flush=True
                 )
-    print(json.dumps(table), flush=True)
+            if call % 100 == 0 or call == calls:
+                print(json.dumps(table), flush=True)
+                table.clear()
 
 
 def _COMMANDS(fuzz) -> dict:  # noqa: N802

@@ -27,7 +27,8 @@ from grposcope.cli import main, parser
 from grposcope.core.errors import UserError
 
 SECONDS = 20
-"""Longest that a command may take."""
+"""Seconds of the processor that a command may take, which other programs may use at the same time, and a third of those
+of the clock."""
 
 MEMORY = 4e9
 """Bytes that the process may hold at most while a command runs."""
@@ -44,41 +45,46 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 """Commands; RUN is the hostile path, SOUND a record of the same kind, OUT a page to be written."""
 
 OTHERS: tuple[tuple[str, ...], ...] = (
-    ("diagnose", "-"), ("diagnose", "RUN", "--config", "SETTINGS"), ("diagnose", "SOUND", "--config", "SETTINGS"), ("diagnose", "RUN", "RUN"),
-    ("advise", "RUN"), ("advise", "RUN", "--json"), ("advise", "SOUND", "--policy", "SETTINGS"), ("runs", "RUN", "--json"), ("runs", "FOLDER", "--sort",
-    "verdict"),
-    ("rewards", "RUN"), ("rewards", "ROLLOUTS"), ("rewards", "ROLLOUTS", "--json"), ("rewards", "ROLLOUTS", "--gram", "ARRAY"),
-    ("texts", "RUN"), ("texts", "ROLLOUTS"), ("texts", "ROLLOUTS", "--html", "OUT"), ("texts", "-"),
-    ("offpolicy", "ROLLOUTS"), ("offpolicy", "ROLLOUTS", "--gram", "ARRAY"), ("offpolicy", "RUN", "--json"), ("explain", "WORD"),
-    ("lint", "SETTINGS"), ("lint", "SETTINGS"), ("lint", "SETTINGS", "--json"), ("lint", "SETTINGS", "--run", "RUN"), ("lint", "RUN"),
-    ("lint", "SETTINGS", "--probe", "PROBE"), ("lint", "SETTINGS", "--skip-others", "SETTINGS"), ("verify", "RUN"), ("verify", "ROLLOUTS"),
-    ("verify", "ROLLOUTS", "--json"), ("verify", "SOUND", "--config", "SETTINGS"), ("verify", "SOUND", "--rollouts", "ROLLOUTS"),
-    ("fit", "RUN", "--json"), ("fit", "RUN", "--figures", "OUT"), ("stability", "--settings", "SETTINGS"), ("stability", "RUN", "--json"),
-    ("plan", "PROBE", "--replicates", "20"), ("plan", "PROBE", "--replicates", "20", "--layers", "--json"), ("report", "PROBE", "--out", "OUT"),
-    ("plan", "ROLLOUTS", "--replicates", "20"), ("sweep", "SETTINGS", "--check"), ("sweep", "SETTINGS", "--check", "--json"),
-    ("plan", "RUN", "--config", "SETTINGS"), ("simulate", "--steps", "3", "--config", "SETTINGS"), ("claims", "--list", "--config", "SETTINGS"),
-    ("watch", "--once", "ROLLOUTS"), ("report", "ROLLOUTS", "--out", "OUT"), ("compare", "RUN", "ROLLOUTS"), ("compare", "SOUND", "RUN", "--html", "OUT"),
-    ("mcp", "--root", "RUN", "--config", "SETTINGS"),
+    ("diagnose", "-"), ("diagnose", "RUN", "--config", "SETTINGS"), ("diagnose", "SOUND", "--config", "SETTINGS"),
+    ("diagnose", "RUN", "RUN"), ("advise", "RUN"), ("advise", "RUN", "--json"),
+    ("advise", "SOUND", "--policy", "SETTINGS"), ("runs", "RUN", "--json"), ("runs", "FOLDER", "--sort", "verdict"),
+    ("rewards", "RUN"), ("rewards", "ROLLOUTS"), ("rewards", "ROLLOUTS", "--json"),
+    ("rewards", "ROLLOUTS", "--gram", "ARRAY"), ("texts", "RUN"), ("texts", "ROLLOUTS"),
+    ("texts", "ROLLOUTS", "--html", "OUT"), ("texts", "-"), ("offpolicy", "ROLLOUTS"),
+    ("offpolicy", "ROLLOUTS", "--gram", "ARRAY"), ("offpolicy", "RUN", "--json"), ("explain", "WORD"),
+    ("lint", "SETTINGS"), ("lint", "SETTINGS"), ("lint", "SETTINGS", "--json"), ("lint", "SETTINGS", "--run", "RUN"),
+    ("lint", "RUN"), ("lint", "SETTINGS", "--probe", "PROBE"), ("lint", "SETTINGS", "--skip-others", "SETTINGS"),
+    ("verify", "RUN"), ("verify", "ROLLOUTS"), ("verify", "ROLLOUTS", "--json"),
+    ("verify", "SOUND", "--config", "SETTINGS"), ("verify", "SOUND", "--rollouts", "ROLLOUTS"),
+    ("fit", "RUN", "--json"), ("fit", "RUN", "--figures", "OUT"), ("stability", "--settings", "SETTINGS"),
+    ("stability", "RUN", "--json"), ("plan", "PROBE", "--replicates", "20"),
+    ("plan", "PROBE", "--replicates", "20", "--layers", "--json"), ("report", "PROBE", "--out", "OUT"),
+    ("plan", "ROLLOUTS", "--replicates", "20"), ("sweep", "SETTINGS", "--check"),
+    ("sweep", "SETTINGS", "--check", "--json"), ("plan", "RUN", "--config", "SETTINGS"),
+    ("simulate", "--steps", "3", "--config", "SETTINGS"), ("claims", "--list", "--config", "SETTINGS"),
+    ("watch", "--once", "ROLLOUTS"), ("report", "ROLLOUTS", "--out", "OUT"), ("compare", "RUN", "ROLLOUTS"),
+    ("compare", "SOUND", "RUN", "--html", "OUT"), ("mcp", "--root", "RUN", "--config", "SETTINGS"),
 )  # fmt: skip
 """More commands: SETTINGS, ROLLOUTS, PROBE and ARRAY are hostile files of that kind, - is a hostile standard input."""
 
 TASK = ("--task", "jsonl:ROLLOUTS", "--reward", "REWARD")
 SMALL = ("--prompts", "2", "--group", "2", "--max-tokens", "4", "--threads", "1")
 OF_MODELS: tuple[tuple[str, ...], ...] = (
-    ("train", "--resume", "MODEL"), ("train", "--resume", "MODEL", "--json"), ("train", "--resume", "RUN"), ("train", "--config", "SETTINGS"),
-    ("train", "--model", "SMALL", *TASK, *SMALL, "--steps", "1", "--out", "NEW"), ("evaluate", "MODEL", "--task", "jsonl:PROMPTS", "--reward",
-    "REWARD", "--limit", "2", "--samples", "1", "--max-tokens", "4", "--out", "NEW"),
-    ("evaluate", "SMALL", *TASK, "--limit", "2", "--samples", "1", "--max-tokens", "4", "--out", "NEW"), ("evaluate", "SMALL", "--task",
-    "jsonl:PROMPTS", "--reward", "REWARD", "--limit", "2", "--out", "RUN"),
-    ("probe", "MODEL", *SMALL), ("probe", "SMALL", "--rollouts", "ROLLOUTS", "--out", "NEW"), ("credit", "MODEL", *SMALL, "--reference", "2",
-    "--oracle", "2"),
-    ("offpolicy", "MODEL", *SMALL), ("offpolicy", "ROLLOUTS", "--model", "MODEL"), ("verify", "ROLLOUTS", "--model", "MODEL"), ("verify", "MODEL"),
-    ("stability", "MODEL", "--measure"), ("MCP", "diagnose", "RUN"), ("MCP", "lint", "SETTINGS"), ("MCP", "verify", "ROLLOUTS"), ("MCP", "rewards",
-    "ROLLOUTS"),
-    ("MCP", "texts", "ROLLOUTS"), ("MCP", "plan", "PROBE"), ("MCP", "compare", "RUN"), ("texts", "ROLLOUTS", "--reward", "SETTINGS:f",
-    "--reward-seconds", "2"),
+    ("train", "--resume", "MODEL"), ("train", "--resume", "MODEL", "--json"), ("train", "--resume", "RUN"),
+    ("train", "--config", "SETTINGS"), ("train", "--model", "SMALL", *TASK, *SMALL, "--steps", "1", "--out", "NEW"),
+    ("evaluate", "MODEL", "--task", "jsonl:PROMPTS", "--reward", "REWARD", "--limit", "2", "--samples", "1",
+     "--max-tokens", "4", "--out", "NEW"),
+    ("evaluate", "SMALL", *TASK, "--limit", "2", "--samples", "1", "--max-tokens", "4", "--out", "NEW"),
+    ("evaluate", "SMALL", "--task", "jsonl:PROMPTS", "--reward", "REWARD", "--limit", "2", "--out", "RUN"),
+    ("probe", "MODEL", *SMALL), ("probe", "SMALL", "--rollouts", "ROLLOUTS", "--out", "NEW"),
+    ("credit", "MODEL", *SMALL, "--reference", "2", "--oracle", "2"), ("offpolicy", "MODEL", *SMALL),
+    ("offpolicy", "ROLLOUTS", "--model", "MODEL"), ("verify", "ROLLOUTS", "--model", "MODEL"), ("verify", "MODEL"),
+    ("stability", "MODEL", "--measure"), ("MCP", "diagnose", "RUN"), ("MCP", "lint", "SETTINGS"),
+    ("MCP", "verify", "ROLLOUTS"), ("MCP", "rewards", "ROLLOUTS"), ("MCP", "texts", "ROLLOUTS"),
+    ("MCP", "plan", "PROBE"), ("MCP", "compare", "RUN"),
+    ("texts", "ROLLOUTS", "--reward", "SETTINGS:f", "--reward-seconds", "2"),
 )  # fmt: skip
-"""Commands that load models or start processes: MODEL is a hostile model, SMALL a sound one, MCP asks a tool of `mcp`."""
+"""Commands that load models or start processes: MODEL is hostile, SMALL sound, MCP asks a tool of `mcp`."""
 
 EXTRA: tuple[tuple[str, ...], ...] = (
     ("--set", "group=8"), ("--set", "rewards=binary"), ("--set", "x"), ("--set", "group=nan"), ("--set",
@@ -129,7 +135,7 @@ def call(arguments: Sequence[str], typed: bytes = b"") -> tuple[int, str, str]:
     before = sys.stdout, sys.stderr, sys.stdin
     sys.stdout, sys.stderr, sys.stdin = out, err, io.TextIOWrapper(io.BytesIO(typed), "utf-8")
     try:
-        with warnings.catch_warnings(), within(SECONDS):
+        with warnings.catch_warnings(), within(3 * SECONDS):
             warnings.simplefilter("always", RuntimeWarning)
             try:
                 status = asked_by_agent(arguments) if arguments[0] == "MCP" else main(list(arguments))
@@ -196,7 +202,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a call: seconds, bytes of the process at the most, and what is wrong; empty where nothing is."""
+    """What came of a call: seconds of the processor, bytes of the process at the most, and what is wrong; empty where nothing is."""
 
     arguments: list[str]
     seconds: float
@@ -231,9 +237,12 @@ def words_of(command: Sequence[str], folder: Path, rng: np.random.Generator, inp
                 "",
             ),
         )
-    sure = {"FOLDER": str(folder), "SOUND": str(inputs.sound[0]), "OUT": out, "SMALL": str(inputs.trained.parent / "model"),
-            "NEW": str(folder / "new"), "WORD": str(hostile.one(rng, VALUES)), "jsonl:PROMPTS": f"jsonl:{inputs.trained.parent / 'prompts.jsonl'}",
-            "REWARD": f"{inputs.trained.parent / 'rewards.py'}:letters"}  # fmt: skip
+    beside = inputs.trained.parent
+    sure = {
+        "FOLDER": str(folder), "SOUND": str(inputs.sound[0]), "OUT": out, "SMALL": str(beside / "model"),
+        "NEW": str(folder / "new"), "WORD": str(hostile.one(rng, VALUES)),
+        "jsonl:PROMPTS": f"jsonl:{beside / 'prompts.jsonl'}", "REWARD": f"{beside / 'rewards.py'}:letters",
+    }  # fmt: skip
     words, typed = [], b""
     for number, word in enumerate(command):
         kind = word.removeprefix("jsonl:").removesuffix(":f")
@@ -276,11 +285,11 @@ def outcome(
         os.chdir(home / "gone")
         (home / "gone").rmdir()
     peak(reset=True)
-    began = time.perf_counter()
+    began = sum(os.times()[:4])
     try:
         status, out, err = call(arguments, typed)
     finally:
-        seconds = time.perf_counter() - began
+        seconds = sum(os.times()[:4]) - began
         os.fchdir(here)
         os.close(here)
         hostile_inputs.close()
@@ -297,12 +306,14 @@ def outcome(
 
 
 def has_a_row(path: Path) -> bool:
-    """Whether any number of a run, but its step, can be read; of a folder, of the record of the callback in it."""
+    """Whether any number of a run, but its step, or an evaluation can be read; of a folder, in the callback's record."""
     try:
         run = logs.read(path)
     except UserError:
         return (path / "grposcope").is_dir() and has_a_row(path / "grposcope")
-    return any(np.isfinite(column).any() for name, column in run.table.items() if name != "step")
+    return len(run.evaluations.value) > 0 or any(
+        np.isfinite(column).any() for name, column in run.table.items() if name != "step"
+    )
 
 
 def check(number: int, home: Path, inputs: Inputs, commands: Sequence[tuple[str, ...]] = COMMANDS) -> None:

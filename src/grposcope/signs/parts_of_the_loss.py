@@ -41,7 +41,8 @@ def changed_multiple(quantities: Quantities, quantity: str, least: float, sign: 
     steps, a, b = np.intersect1d(loss.steps, distance.steps, return_indices=True)
     y, x = loss.values[a], distance.values[b]
     steps, y, x = steps[x > 0], y[x > 0], x[x > 0]
-    ratios = sign * y / x
+    with np.errstate(over="ignore"):
+        ratios = np.nan_to_num(sign * y / x)
     first = begins(ratios >= least)
     if first is None:
         return None

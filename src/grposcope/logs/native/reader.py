@@ -74,8 +74,9 @@ def _complete_lines(path: Path) -> Lines:
         return Lines(path, whole)
     try:
         json.loads(rest)
-    except ValueError:
-        return Lines(path, whole, unfinished=True)
+    except (ValueError, RecursionError):
+        if rest.startswith(b"{"):  # else it is no beginning of a line
+            return Lines(path, whole, unfinished=True)
     return Lines(path, whole + rest + b"\n")
 
 
