@@ -50,7 +50,7 @@ EXTRAS = {
 
 _REFUSED = (
     errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO,
-    errno.ENXIO, errno.ESTALE,
+    errno.ENXIO, errno.ESTALE, errno.EFBIG, errno.ENOTDIR,
 )  # fmt: skip
 """What the system says of a file, wherever that happens, that is for the user to mend and no fault of GRPOscope."""
 

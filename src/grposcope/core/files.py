@@ -270,7 +270,7 @@ def unreadable(path: Path, error: OSError) -> UserError:
         return UserError(f"cannot read {file}: {error.strerror}; change its permissions")
     if isinstance(error, FileNotFoundError):
         return UserError(f"{file} disappeared while it was read; run the command again")
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
         return UserError(f"cannot write {file}: {error.strerror}; make room, or choose another folder")
     if error.errno in (errno.EINVAL, errno.ETIMEDOUT):  # of `read_whole` and `opened`
         return UserError(f"cannot read {file}: {error.strerror}; write what it brings to a file, and give that file")
@@ -296,7 +296,7 @@ def read_whole(path: Path) -> bytes:
             try:
                 return file.read()
             except MemoryError:
-                raise OSError(errno.EFBIG, "it is larger than the memory", str(path)) from None
+                raise OSError(errno.ENOMEM, "it is larger than the memory", str(path)) from None
     written, end = bytearray(), time.monotonic() + _LONGEST
     pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else opening waits for a writer, who may have left
     try:

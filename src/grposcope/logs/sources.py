@@ -71,13 +71,14 @@ def _with_overflows(run: Run) -> Run:
         table[name] = np.where(beyond, np.copysign(np.inf, column), column) if beyond.any() else column
         if beyond.any():
             notes.append(f"{name}: {beyond.sum():,} values beyond {OVERFLOW:g} count as infinite")
-    rewards = run.groups.rewards
-    beyond = np.isfinite(rewards) & (np.abs(rewards) > OVERFLOW)
-    if beyond.any():
-        notes.append(f"rewards of rollouts: {beyond.sum():,} beyond {OVERFLOW:g} count as infinite")
+    of_rollouts = {"": run.groups.rewards, **run.groups.components}
+    beyond = sum(int((np.isfinite(own) & (np.abs(own) > OVERFLOW)).sum()) for own in of_rollouts.values())
+    if beyond:
+        notes.append(f"rewards of rollouts: {beyond:,} beyond {OVERFLOW:g} count as infinite")
     if not notes:
         return run
-    groups = replace(run.groups, rewards=np.where(beyond, np.copysign(np.inf, rewards), rewards))
+    cut = {name: np.where(np.abs(own) > OVERFLOW, np.copysign(np.inf, own), own) for name, own in of_rollouts.items()}
+    groups = replace(run.groups, rewards=cut.pop(""), components=cut)
     return replace(run, table=table, groups=groups, meta=replace(run.meta, notes=(*run.meta.notes, *notes)))
 
 
