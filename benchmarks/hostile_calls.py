@@ -1,11 +1,12 @@
-"""Calls of every command on hostile files, many of them: how many of each, what went wrong, the slowest and the largest.
+"""Calls of every command on hostile files, by the thousand: how many, what went wrong, the slowest, the largest.
 
     python benchmarks/hostile_calls.py --calls 20000 --seed 1
-    python benchmarks/hostile_calls.py --numbers 1234567 --commands others     a call anew, with all that it said
+    python benchmarks/hostile_calls.py --again 1234567 others         a call anew, with all that it said
 
-The calls are those of tests/test_cli_fuzz.py, with inputs of tests/helpers/hostile.py and hostile_inputs.py. Batches run in a process of
-their own, with a limit of memory. Wrong is: another exit status than 0, 1 or 2, a traceback or a warning, JSON that is none, over 20 s, over
-4 GB, and "healthy" of a file without a number that can be read. The last line of a batch is JSON.
+The calls are those of tests/test_cli_fuzz.py, on inputs of tests/helpers/hostile.py and hostile_inputs.py. Batches run
+in processes of their own, with a limit of memory. Wrong is: another exit status than 0, 1 or 2, a traceback or a
+warning, JSON that is none, over 20 s of the processor or 60 s of the clock, over 4 GB, "healthy" of a file without a
+number or an evaluation that can be read. Pipes that bring nothing are given up after 1 s here, not 10 s.
 """
 
 from __future__ import annotations
@@ -19,14 +20,21 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "helpers"), str(Path(__file__).parents[1] / "tests")]
+
+if TYPE_CHECKING:
+    from test_cli_fuzz import Outcome
 
 BATCH = 1000
 """Calls of a process."""
 
+LIMIT = 12 << 30
+"""Bytes that a process may ask for, so that a bomb ends it and not the machine."""
 
-def _inputs(home: Path) -> None:
+
+def _prepare(home: Path) -> None:
     """Make what inputs are made of, once: sound records, large files, a trained run."""
     import hostile
     import hostile_inputs
@@ -37,93 +45,95 @@ def _inputs(home: Path) -> None:
     hostile.bases(home / "sound")
     hostile_inputs.prepared(home / "large")
     (home / "trained").mkdir()
-    start(
-        config(
-            load("tiny"),
-            home / "trained",
-            steps=4,
-            eval_problems=0,
-            checkpoint_every=2,
-            keep_checkpoints=2,
-            rollouts_every=1,
-            threads=1,
-        )
-    )
+    saves = {"checkpoint_every": 2, "keep_checkpoints": 2, "rollouts_every": 1}
+    start(config(load("tiny"), home / "trained", steps=4, eval_problems=0, threads=1, **saves))
 
 
-def _batch(home: Path, seed: int, calls: int, share_of_models: float) -> None:
-    """Run calls, and print the counts as JSON."""
-    resource.setrlimit(resource.RLIMIT_DATA, (12 << 30, 12 << 30))
-    import numpy as np
+def _called(home: Path, number: int, kind: str) -> Outcome:
+    """The call of a number, in the working folder."""
     import test_cli_fuzz as fuzz
-    import transformers  # noqa: F401  # what takes seconds to import is not what an input takes
-
     from grposcope.core import files
 
-    files._PATIENCE = 1.0  # of 10 s for pipes that bring nothing, of which there are many here
+    files._PATIENCE = 1.0
+    large = {path.name: path for path in sorted((home / "large").iterdir())}
+    sound = [home / "sound" / name for name in ("first", "second", "short")]
+    commands = {"files": fuzz.COMMANDS, "others": fuzz.OTHERS, "models": fuzz.OF_MODELS}
+    return fuzz.outcome(number, Path.cwd(), fuzz.Inputs(sound, home / "trained" / "run", large), commands[kind])
 
-    large = {path.name: path for path in (home / "large").iterdir()}
-    inputs = fuzz.Inputs(
-        [home / "sound" / name for name in ("first", "second", "short")], home / "trained" / "run", large
-    )
+
+def _batch(home: Path, seed: int, calls: int, models: float) -> None:
+    """Make calls, and print the counts of every hundred as JSON. models: the share of calls that load models."""
+    import numpy as np
+    import transformers  # noqa: F401  # what takes seconds to import is not what an input takes
+
+    resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     rng = np.random.default_rng(seed)
     table: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0.0, 0.0])
-    with tempfile.TemporaryDirectory() as place:
-        os.chdir(place)
-        for call in range(1, calls + 1):
-            number, chance = int(rng.integers(2**32)), rng.random()
-            kind = "models" if chance < share_of_models else "others" if chance < 0.6 else "files"
-            made = fuzz.outcome(number, Path(place), inputs, _COMMANDS(fuzz)[kind])
-            row = table[made.arguments[0]]
-            row[0] += 1
-            row[1] += bool(made.fault)
-            row[2], row[3] = max(row[2], made.seconds), max(row[3], made.bytes)
-            if made.fault:
-                print(f"WRONG {made.fault}: {number} {kind} {made.arguments}: {made.said[-900:]}", flush=True)
-            elif made.seconds > 8 or made.bytes > 2.5e9:
-                print(
-                    f"SLOW {made.seconds:.1f} s {made.bytes / 1e9:.1f} GB: {number} {kind} {made.arguments}", flush=True
-                )
-            if call % 100 == 0 or call == calls:
-                print(json.dumps(table), flush=True)
-                table.clear()
+    for call in range(1, calls + 1):
+        number, chance = int(rng.integers(2**32)), rng.random()
+        kind = "models" if chance < models else "others" if chance < 0.6 else "files"
+        made = _called(home, number, kind)
+        row = table[made.arguments[0]]
+        row[:] = row[0] + 1, row[1] + bool(made.fault), max(row[2], made.seconds), max(row[3], made.bytes)
+        if made.fault or made.seconds > 8 or made.bytes > 2.5e9:
+            what = f"WRONG {made.fault}" if made.fault else "SLOW"
+            used = f"{made.seconds:.1f} s {made.bytes / 1e9:.1f} GB"
+            print(f"{what}: {used}: {number} {kind} {made.arguments}: {made.said[-900:]}", flush=True)
+        if call % 100 == 0 or call == calls:
+            print(json.dumps(table), flush=True)
+            table.clear()
 
 
-def _COMMANDS(fuzz) -> dict:  # noqa: N802
-    return {"files": fuzz.COMMANDS, "others": fuzz.OTHERS, "models": fuzz.OF_MODELS}
+def _print_table(lines: list[str]) -> None:
+    """Counts by command, of all lines of JSON that batches printed."""
+    table: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0.0, 0.0])
+    for line in lines:
+        for command, (calls, wrong, seconds, used) in json.loads(line).items():
+            row = table[command]
+            row[:] = row[0] + calls, row[1] + wrong, max(row[2], seconds), max(row[3], used)
+    print("| command | calls | wrong | slowest, s | peak, GB |\n|---|---|---|---|---|")
+    for command, row in [*sorted(table.items()), ("all", [sum(c) for c in zip(*table.values(), strict=True)][:2])]:
+        print(
+            f"| {command} | {row[0]:,} | {row[1]} |" + (f" {row[2]:.1f} | {row[3] / 1e9:.2f} |" if row[2:] else " | |")
+        )
 
 
-def main() -> None:
+def _main() -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("--home", type=Path, default=Path("/tmp/hostile"))
+    options.add_argument("--home", type=Path, default=Path(tempfile.gettempdir()) / "hostile")
     options.add_argument("--calls", type=int, default=20_000)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--models", type=float, default=0.01)
-    options.add_argument("--batch", action="store_true")
-    a = options.parse_args()
-    if a.batch:
-        return _batch(a.home, a.seed, a.calls, a.models)
-    if not (a.home / "trained").exists():
-        a.home.mkdir()
-        _inputs(a.home)
-    for k in range(-(-a.calls // BATCH)):
-        line = [
-            sys.executable,
-            __file__,
-            "--home",
-            str(a.home),
-            "--calls",
-            str(BATCH),
-            "--seed",
-            str(a.seed * 100_000 + k),
-            "--models",
-            str(a.models),
-            "--batch",
-        ]
-        status = subprocess.run(line, check=False).returncode
-        if status:
-            print(f"BATCH {k} ended with {status}", flush=True)
+    options.add_argument("--again", nargs=2, metavar=("NUMBER", "KIND"))
+    options.add_argument("--batch", action="store_true", help=argparse.SUPPRESS)
+    own = options.parse_args()
+    if not (own.home / "trained").exists():
+        own.home.mkdir(exist_ok=True)
+        _prepare(own.home)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        if own.again:
+            made = _called(own.home, int(own.again[0]), own.again[1])
+            print(made.arguments, made.fault or "nothing wrong", f"{made.seconds:.1f} s", made.said, sep="\n")
+        elif own.batch:
+            _batch(own.home, own.seed, own.calls, own.models)
+        if own.again or own.batch:
+            return
+    tables: list[str] = []
+    for number in range(-(-own.calls // BATCH)):
+        values = {
+            "home": own.home, "calls": min(BATCH, own.calls - number * BATCH), "seed": own.seed * 100_000 + number,
+            "models": own.models,
+        }  # fmt: skip
+        line = [sys.executable, __file__, "--batch", *(f"--{name}={value}" for name, value in values.items())]
+        with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+            for said in process.stdout or ():
+                print(said, end="", flush=True)
+                tables += [said] if said.startswith('{"') else []
+        if process.returncode:
+            print(f"BATCH {number} ended with {process.returncode}", flush=True)
+    _print_table(tables)
 
 
 if __name__ == "__main__":
-    main()
+    _main()

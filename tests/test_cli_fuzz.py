@@ -202,7 +202,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a call: seconds of the processor, bytes of the process at the most, and what is wrong; empty where nothing is."""
+    """What came of a call: seconds of the processor, bytes at the most, and what is wrong; empty where nothing is."""
 
     arguments: list[str]
     seconds: float
@@ -306,7 +306,7 @@ def outcome(
 
 
 def has_a_row(path: Path) -> bool:
-    """Whether any number of a run, but its step, or an evaluation can be read; of a folder, in the callback's record."""
+    """Whether a number of a run, but its step, or an evaluation can be read; of a folder, in the callback's record."""
     try:
         run = logs.read(path)
     except UserError:

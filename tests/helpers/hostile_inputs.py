@@ -1,4 +1,4 @@
-"""Hostile inputs beside logs and records: settings, rollouts, arrays, models, files of the system, bombs, and very large ones.
+"""Hostile inputs beside logs and records: settings, rollouts, arrays, models, files of the system, bombs, large files.
 
 `prepared(folder)` makes what is large or slow to make, once; `path(folder, kind, rng, sound)` gives the path of a
 hostile input of a kind, made in `folder`.
@@ -26,14 +26,17 @@ from hostile import Rng
 
 SETTINGS: dict[str, str] = {
     "trl.yaml": "num_generations: 8\nlearning_rate: 1.0e-6\nbeta: 0.04\nloss_type: grpo\nscale_rewards: true\n",
-    "verl.yaml": "algorithm:\n  adv_estimator: grpo\nactor_rollout_ref:\n  rollout:\n    n: 8\n  actor:\n    kl_loss_coef: 0.01\n"
-    "data:\n  train_batch_size: 1024\n",
+    "verl.yaml": "algorithm:\n  adv_estimator: grpo\nactor_rollout_ref:\n  rollout:\n    n: 8\n  actor:\n"
+    "    kl_loss_coef: 0.01\ndata:\n  train_batch_size: 1024\n",
     "trl.json": '{"num_generations": 8, "learning_rate": 1e-06, "beta": 0.04, "temperature": 1.0}',
     "trl.toml": "num_generations = 8\nlearning_rate = 1e-6\n[model]\nname = 'x'\n",
-    "trl.py": "from trl import GRPOConfig\nn = 4\nargs = GRPOConfig(num_generations=n * 2, learning_rate=1e-6, beta=0.04)\n",
-    "verl.sh": "#!/bin/bash\nN=8\npython3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=$N \\\n"
+    "trl.py": "from trl import GRPOConfig\nn = 4\n"
+    "args = GRPOConfig(num_generations=n * 2, learning_rate=1e-6, beta=0.04)\n",
+    "verl.sh": "#!/bin/bash\nN=8\n"
+    "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=$N \\\n"
     "  actor_rollout_ref.actor.optim.lr=1e-6 data.train_batch_size=1024\n",
-    "sweep.yaml": "seeds: 2\nbase: {steps: 4, prompts: 2, group: 2}\ngrid: {lr: [0.1, 0.2]}\nbaseline: {lr: 0.1}\nmetric: reward\n",
+    "sweep.yaml": "seeds: 2\nbase: {steps: 4, prompts: 2, group: 2}\n"
+    "grid: {lr: [0.1, 0.2]}\nbaseline: {lr: 0.1}\nmetric: reward\n",
     "flags.yaml": "steps: 3\nprompts: 2\ngroup: 2\nmodel: /nowhere/at/all\n",
     "policy.yaml": "mode: advise\nfall: 0.2\nalpha: 0.01\n",
     "stability.yaml": "lr: 0.1\ncurvature: 2.0\ninterval: 4\n",
@@ -42,20 +45,26 @@ SETTINGS: dict[str, str] = {
 """Name of a file of settings -> its text, as people write it."""
 
 YAML_PIECES: tuple[str, ...] = (
-    "a: \x01\n", "a: \x1b[31m\n", "\x00", "steps: " + "9" * 400 + "\n", "lr: 1e999\n", "lr: .inf\n", "lr: .nan\n", "steps: 0x" + "f" * 300
-    + "\n", "steps: 1:60:60\n", "date: 2026-99-99\n", "date: 2026-02-30 99:99:99\n", "? [a, b]\n: 1\n", "? {a: 1}\n: 1\n", "~: 1\n",
-    "1: 2\n", "true: 1\n", "a: &x [*x]\n", "a: &x {b: *x}\n", "<<: *x\n", "<<: 3\n", "<<: [1, 2]\n", "a: !!python/object:os.system x\n",
-    "a: !!binary '*'\n", "a: !!binary gIGC\n", "a: !!set {1, 2}\n", "a: !!omap [1]\n", "a: !!timestamp x\n", "a: !!int x\n",
-    "a: !!float x\n", "a: !!bool x\n", "---\na: 1\n---\nb: 2\n", "%YAML 9.9\n---\n", "a: |\n\tx\n", "\ta: 1\n", "a: 'x\n", "a: [1, 2\n",
-    "[" * 2000, "{a: " * 2000, "- " * 2000, "a: \ud800\n", "a: \u202e\n", "\ufeff", "steps: [1, [2, {a: 3}]]\n", "grid: {lr: []}\n", "grid: 3\n",
-    "seeds: -1\n", "seeds: 1e400\n", "seeds: [1, 1]\n", "seeds: " + "8" * 30 + "\n", "base: []\n", "cells: {a: 1}\n", "cells: [[]]\n",
+    "a: \x01\n", "a: \x1b[31m\n", "\x00", "steps: " + "9" * 400 + "\n", "lr: 1e999\n", "lr: .inf\n", "lr: .nan\n",
+    "steps: 0x" + "f" * 300 + "\n", "steps: 1:60:60\n", "date: 2026-99-99\n", "date: 2026-02-30 99:99:99\n",
+    "? [a, b]\n: 1\n", "? {a: 1}\n: 1\n", "~: 1\n", "1: 2\n", "true: 1\n", "a: &x [*x]\n", "a: &x {b: *x}\n",
+    "<<: *x\n", "<<: 3\n", "<<: [1, 2]\n", "a: !!python/object:os.system x\n", "a: !!binary '*'\n",
+    "a: !!binary gIGC\n", "a: !!set {1, 2}\n", "a: !!omap [1]\n", "a: !!timestamp x\n", "a: !!int x\n",
+    "a: !!float x\n", "a: !!bool x\n", "---\na: 1\n---\nb: 2\n", "%YAML 9.9\n---\n", "a: |\n\tx\n", "\ta: 1\n",
+    "a: 'x\n", "a: [1, 2\n", "[" * 2000, "{a: " * 2000, "- " * 2000, "a: \ud800\n", "a: \u202e\n", "\ufeff",
+    "steps: [1, [2, {a: 3}]]\n", "grid: {lr: []}\n", "grid: 3\n", "seeds: -1\n", "seeds: 1e400\n", "seeds: [1, 1]\n",
+    "seeds: " + "8" * 30 + "\n", "base: []\n", "cells: {a: 1}\n", "cells: [[]]\n",
     "grid: {a: " + str(list(range(300))) + ", b: " + str(list(range(300))) + ", c: " + str(list(range(300))) + "}\n",
-    "steps: '" + "x" * 5000 + "'\n", "lr: 1_0\n", "lr: 0o777\n", "lr: =\n", "lr: <<\n", "out: /dev/full\n", "format: 2\nsettings: {}\n",
+    "steps: '" + "x" * 5000 + "'\n", "lr: 1_0\n", "lr: 0o777\n", "lr: =\n", "lr: <<\n", "out: /dev/full\n",
+    "format: 2\nsettings: {}\n",
 )  # fmt: skip
 """What may stand in YAML and means something else than it looks, or nothing."""
 
-OF_THE_SYSTEM = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/tty", "/proc/self/mem", "/proc/self/fd", "/proc/1/root",
-                 "/dev", "/sys/kernel", "/dev/stdin", "/proc/self/environ", "/proc/kallsyms", "/proc/self/exe", "/proc/self/pagemap")  # fmt: skip
+OF_THE_SYSTEM = (
+    "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/tty", "/proc/self/mem", "/proc/self/fd", "/proc/1/root",
+    "/dev", "/sys/kernel", "/dev/stdin", "/proc/self/environ", "/proc/kallsyms", "/proc/self/exe",
+    "/proc/self/pagemap",
+)  # fmt: skip
 """Paths that are no files of anybody."""
 
 
@@ -79,14 +88,11 @@ def prepared(folder: Path) -> dict[str, Path]:
         "power.py": "GRPOConfig(num_generations=9**9**9**9, beta='a' * 10**12, x=[0] * 10**10)\n",
         "keys.jsonl": "".join(json.dumps({"step": step, **wide}) + "\n" for step in (1, 2, 3)),
         "keys.json": json.dumps({"settings": wide, "format": 2}),
-        "keys.csv": ",".join(["step", *wide]) + "\n" + "\n".join(",".join(map(str, [i, *wide.values()])) for i in (1, 2, 3)),
+        "keys.csv": "\n".join(",".join(map(str, row)) for row in (["step", *wide], [1, *wide.values()])),
         "keys.yaml": "".join(f"key{i}: {i}\n" for i in range(100_000)),
-        "aliases.yaml": "".join(
-            f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" if i else "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" for i in range(12)
-        ),
-        "merges.yaml": "a0: &a0 {x0: 1}\n" + "".join(
-            f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 8)}], x{i}: 1}}\n" for i in range(1, 12)
-        ),
+        "aliases.yaml": "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{f'*a{i - 1}, ' * 9}]\n" for i in range(1, 12)),
+        "merges.yaml": "a0: &a0 {x: 1}\n"
+        + "".join(f"a{i}: &a{i} {{<<: [{f'*a{i - 1}, ' * 8}]}}\n" for i in range(1, 12)),
         "numbers.jsonl": '{"step": 1, "reward": ' + "9" * 5000 + '}\n{"step": ' + "9" * 4000 + ', "reward": 1}\n',
     }  # fmt: skip
     paths = {name: folder / name for name in texts}
@@ -140,16 +146,17 @@ def array(rng: Rng) -> bytes:
     square = rng.normal(size=(4, 4))
     of_file = io.BytesIO()
     chosen = hostile.one(
-        rng, (square, square * np.nan, square[:0], square[:, :2], np.float64(3), square.astype(str), square > 0, square + 1j,
-              np.zeros((0, 0)), square * 1e200, square.astype(np.float16), np.array([None, {}], object),
+        rng, (square, square * np.nan, square[:0], square[:, :2], np.float64(3), square.astype(str), square > 0,
+              square + 1j, np.zeros((0, 0)), square * 1e200, square.astype(np.float16), np.array([None, {}], object),
               np.array(["2026-01-01"], "datetime64[D]"), np.zeros(3, [("a", "f8"), ("b", "i4")]))
     )  # fmt: skip
     np.save(of_file, chosen, allow_pickle=True)
     plain = of_file.getvalue()
     heads = (
-        _header((10**12,)) + bytes(800), _header((-1, 4)) + bytes(80), _header((2**62, 2**62)), _header((4, 4), "O") + bytes(99),
-        _header((4, 4), "|V8") + bytes(128), _header((4, 4), "x"), _header((10**9, 10**9)) + bytes(8), _header((4, 4), version=9),
-        _header((50_000, 50_000)) + bytes(9), b"\x93NUMPY\x01\x00\xff\xff{" + b"(" * 60_000, b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", plain[:30],
+        _header((10**12,)) + bytes(800), _header((-1, 4)) + bytes(80), _header((2**62, 2**62)),
+        _header((4, 4), "O") + bytes(99), _header((4, 4), "|V8") + bytes(128), _header((4, 4), "x"),
+        _header((10**9, 10**9)) + bytes(8), _header((4, 4), version=9), _header((50_000, 50_000)) + bytes(9),
+        b"\x93NUMPY\x01\x00\xff\xff{" + b"(" * 60_000, b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", plain[:30],
         plain[:-5], plain + b"x",
     )  # fmt: skip
     return hostile.one(rng, (plain, plain, hostile.one(rng, heads), hostile.one(rng, heads), archive(rng, plain)))

@@ -51,7 +51,7 @@ class Silent:
 
 
 def falling(own: Any) -> None:
-    """The autopilot sees a fall after each step of FALLS, and goes back with three quarters of the rate; alarms come."""
+    """The autopilot sees a fall after each step of FALLS, and goes back with a lower rate; alarms come."""
     look = live.Alarms.look
 
     def looked(self: Any, run: Any, of_texts: Any = ()) -> list[Finding]:
