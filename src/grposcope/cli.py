@@ -180,8 +180,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("grposcope: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
-        if (reason := _of_the_machine(error)) is not None:
-            return _refuse(visible(reason, 10_000), words)
+        if (refused := _of_the_machine(error)) is not None:
+            return _refuse(visible(refused, 10_000), words)
         traceback.print_exc()
         print(
             "grposcope: this is a fault of grposcope, not of the input; please report the lines above", file=sys.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import json
 import math
 import os
@@ -277,7 +278,7 @@ def unreadable(path: Path, error: OSError) -> UserError:
     return UserError(f"cannot read {file}: {error.strerror or error}; replace the file with a copy")
 
 
-def opened(path: Path) -> IO[bytes]:
+def opened(path: Path) -> io.BufferedReader:
     """A file to be read; OSError for a pipe, a device or a socket as well, which may have no end or never begin."""
     status = path.stat()
     of_system = not status.st_size and path.resolve().is_relative_to("/proc")  # such as /proc/self/pagemap

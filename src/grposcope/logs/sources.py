@@ -72,9 +72,9 @@ def _with_overflows(run: Run) -> Run:
         if beyond.any():
             notes.append(f"{name}: {beyond.sum():,} values beyond {OVERFLOW:g} count as infinite")
     of_rollouts = {"": run.groups.rewards, **run.groups.components}
-    beyond = sum(int((np.isfinite(own) & (np.abs(own) > OVERFLOW)).sum()) for own in of_rollouts.values())
-    if beyond:
-        notes.append(f"rewards of rollouts: {beyond:,} beyond {OVERFLOW:g} count as infinite")
+    count = sum(int((np.isfinite(own) & (np.abs(own) > OVERFLOW)).sum()) for own in of_rollouts.values())
+    if count:
+        notes.append(f"rewards of rollouts: {count:,} beyond {OVERFLOW:g} count as infinite")
     if not notes:
         return run
     cut = {name: np.where(np.abs(own) > OVERFLOW, np.copysign(np.inf, own), own) for name, own in of_rollouts.items()}

@@ -41,7 +41,7 @@ IN_WORDS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Metric -> the words of keys that usually mean it, without FILLING."""
 
-_BY_WORDS = {phrase: metric for metric, phrases in reversed(IN_WORDS.items()) for phrase in phrases}
+_BY_WORDS = {phrase: metric for metric, phrases in reversed(list(IN_WORDS.items())) for phrase in phrases}
 
 OF_EACH_STEP = "_step"
 """What Lightning appends to the name of a metric that it logs at every step, beside its mean over an epoch."""
