@@ -46,6 +46,8 @@ def huge() -> bytes:
         ("c.yaml", lambda: b"steps: \x01", ("simulate", "--config"), "not valid YAML"),
         ("l.jsonl", lambda: series(kl=5e-324, loss=0.1), ("diagnose",), ""),
         ("l.jsonl", lambda: series(grad_norm=5e-324), ("diagnose",), ""),
+        ("l.jsonl", lambda: lines(*({"step": i, "reward": 0.5, "grad_norm": 1e99 if i in (50, 90) else 5e-324}
+                                    for i in range(1, 121))), ("diagnose",), ""),
         ("r.jsonl", lambda: huge(), ("texts",), ""),
         ("l.yaml", lambda: b"num_generations: 1000000000000\nlearning_rate: 1.0e-6\n", ("lint", "--run", "SOUND"),
          "a group of 1,000,000,000,000 rollouts is more than is computed"),
@@ -53,7 +55,7 @@ def huge() -> bytes:
 )  # fmt: skip
 def test_an_answer_or_a_line(
     name: str, content: Callable[[], bytes], command: tuple[str, ...], said: str, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder,
 ) -> None:  # fmt: skip
     sound = synthetic.make(tmp_path / "sound", steps=4, group=2)
     (tmp_path / name).write_bytes(content())
@@ -63,6 +65,7 @@ def test_an_answer_or_a_line(
     except SystemExit as stop:  # of argparse
         status = int(stop.code or 0)
     err = capsys.readouterr().err
+    assert not recwarn.list
     assert status == (2 if said else 0)
     assert said in err
     assert "Traceback" not in err
