@@ -70,6 +70,8 @@ def read(path: Path) -> YamlFile:
 
 def parse(text: str, path: Path) -> YamlFile:
     """The one document of a text; `path` is named in messages."""
+    if len(text) > _LARGEST:
+        raise UserError(f"{path} has more than {_LARGEST:,} characters; give a file of settings")
     loader: Any = None
     try:
         loader = _Loader(text)
