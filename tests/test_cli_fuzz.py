@@ -11,19 +11,27 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import hostile
+import hostile_inputs
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from grposcope import logs
 from grposcope.cli import main, parser
+from grposcope.core.errors import UserError
 
-SECONDS = 30
-"""Longest that a command may take on these small files."""
+SECONDS = 20
+"""Seconds of the processor that a command may take, which other programs may use at the same time, and a third of those
+of the clock."""
+
+MEMORY = 4e9
+"""Bytes that the process may hold at most while a command runs."""
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("diagnose", "RUN"), ("diagnose", "RUN"), ("diagnose", "RUN", "--json"), ("diagnose", "RUN", "--dry-run"),
@@ -35,6 +43,48 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("diagnose", "RUN", "--html", "OUT"), ("runs", "FOLDER"), ("report", "FOLDER", "--json"),
 )  # fmt: skip
 """Commands; RUN is the hostile path, SOUND a record of the same kind, OUT a page to be written."""
+
+OTHERS: tuple[tuple[str, ...], ...] = (
+    ("diagnose", "-"), ("diagnose", "RUN", "--config", "SETTINGS"), ("diagnose", "SOUND", "--config", "SETTINGS"),
+    ("diagnose", "RUN", "RUN"), ("advise", "RUN"), ("advise", "RUN", "--json"),
+    ("advise", "SOUND", "--policy", "SETTINGS"), ("runs", "RUN", "--json"), ("runs", "FOLDER", "--sort", "verdict"),
+    ("rewards", "RUN"), ("rewards", "ROLLOUTS"), ("rewards", "ROLLOUTS", "--json"),
+    ("rewards", "ROLLOUTS", "--gram", "ARRAY"), ("texts", "RUN"), ("texts", "ROLLOUTS"),
+    ("texts", "ROLLOUTS", "--html", "OUT"), ("texts", "-"), ("offpolicy", "ROLLOUTS"),
+    ("offpolicy", "ROLLOUTS", "--gram", "ARRAY"), ("offpolicy", "RUN", "--json"), ("explain", "WORD"),
+    ("lint", "SETTINGS"), ("lint", "SETTINGS"), ("lint", "SETTINGS", "--json"), ("lint", "SETTINGS", "--run", "RUN"),
+    ("lint", "RUN"), ("lint", "SETTINGS", "--probe", "PROBE"), ("lint", "SETTINGS", "--skip-others", "SETTINGS"),
+    ("verify", "RUN"), ("verify", "ROLLOUTS"), ("verify", "ROLLOUTS", "--json"),
+    ("verify", "SOUND", "--config", "SETTINGS"), ("verify", "SOUND", "--rollouts", "ROLLOUTS"),
+    ("fit", "RUN", "--json"), ("fit", "RUN", "--figures", "OUT"), ("stability", "--settings", "SETTINGS"),
+    ("stability", "RUN", "--json"), ("plan", "PROBE", "--replicates", "20"),
+    ("plan", "PROBE", "--replicates", "20", "--layers", "--json"), ("report", "PROBE", "--out", "OUT"),
+    ("plan", "ROLLOUTS", "--replicates", "20"), ("sweep", "SETTINGS", "--check"),
+    ("sweep", "SETTINGS", "--check", "--json"), ("plan", "RUN", "--config", "SETTINGS"),
+    ("simulate", "--steps", "3", "--config", "SETTINGS"), ("claims", "--list", "--config", "SETTINGS"),
+    ("watch", "--once", "ROLLOUTS"), ("report", "ROLLOUTS", "--out", "OUT"), ("compare", "RUN", "ROLLOUTS"),
+    ("compare", "SOUND", "RUN", "--html", "OUT"), ("mcp", "--root", "RUN", "--config", "SETTINGS"),
+)  # fmt: skip
+"""More commands: SETTINGS, ROLLOUTS, PROBE and ARRAY are hostile files of that kind, - is a hostile standard input."""
+
+TASK = ("--task", "jsonl:ROLLOUTS", "--reward", "REWARD")
+SMALL = ("--prompts", "2", "--group", "2", "--max-tokens", "4", "--threads", "1")
+OF_MODELS: tuple[tuple[str, ...], ...] = (
+    ("train", "--resume", "MODEL"), ("train", "--resume", "MODEL", "--json"), ("train", "--resume", "RUN"),
+    ("train", "--config", "SETTINGS"), ("train", "--model", "SMALL", *TASK, *SMALL, "--steps", "1", "--out", "NEW"),
+    ("evaluate", "MODEL", "--task", "jsonl:PROMPTS", "--reward", "REWARD", "--limit", "2", "--samples", "1",
+     "--max-tokens", "4", "--out", "NEW"),
+    ("evaluate", "SMALL", *TASK, "--limit", "2", "--samples", "1", "--max-tokens", "4", "--out", "NEW"),
+    ("evaluate", "SMALL", "--task", "jsonl:PROMPTS", "--reward", "REWARD", "--limit", "2", "--out", "RUN"),
+    ("probe", "MODEL", *SMALL), ("probe", "SMALL", "--rollouts", "ROLLOUTS", "--out", "NEW"),
+    ("credit", "MODEL", *SMALL, "--reference", "2", "--oracle", "2"), ("offpolicy", "MODEL", *SMALL),
+    ("offpolicy", "ROLLOUTS", "--model", "MODEL"), ("verify", "ROLLOUTS", "--model", "MODEL"), ("verify", "MODEL"),
+    ("stability", "MODEL", "--measure"), ("MCP", "diagnose", "RUN"), ("MCP", "lint", "SETTINGS"),
+    ("MCP", "verify", "ROLLOUTS"), ("MCP", "rewards", "ROLLOUTS"), ("MCP", "texts", "ROLLOUTS"),
+    ("MCP", "plan", "PROBE"), ("MCP", "compare", "RUN"),
+    ("texts", "ROLLOUTS", "--reward", "SETTINGS:f", "--reward-seconds", "2"),
+)  # fmt: skip
+"""Commands that load models or start processes: MODEL is hostile, SMALL sound, MCP asks a tool of `mcp`."""
 
 EXTRA: tuple[tuple[str, ...], ...] = (
     ("--set", "group=8"), ("--set", "rewards=binary"), ("--set", "x"), ("--set", "group=nan"), ("--set",
@@ -56,12 +106,16 @@ EXTRA: tuple[tuple[str, ...], ...] = (
 """Flags that fit the command, or not, with values that make sense, or not."""
 
 
+class Late(BaseException):
+    """A command takes too long; no error of the program that anything in it would catch."""
+
+
 @contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """TimeoutError where the block takes longer."""
+    """Late where the block takes longer."""
 
     def stop(*_: object) -> None:
-        raise TimeoutError(f"took longer than {seconds} s")
+        raise Late(f"took longer than {seconds} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
@@ -72,20 +126,26 @@ def within(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def call(arguments: Sequence[str]) -> tuple[int, str, str]:
-    """Status, standard output (strict UTF-8) and standard error, with all warnings about numbers, of a command."""
+def call(arguments: Sequence[str], typed: bytes = b"") -> tuple[int, str, str]:
+    """Status, standard output (strict UTF-8) and standard error, with all warnings about numbers, of a command.
+
+    typed: what standard input holds.
+    """
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors) for errors in ("strict", "backslashreplace"))
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = out, err
+    before = sys.stdout, sys.stderr, sys.stdin
+    sys.stdout, sys.stderr, sys.stdin = out, err, io.TextIOWrapper(io.BytesIO(typed), "utf-8")
     try:
-        with warnings.catch_warnings(), within(SECONDS):
+        with warnings.catch_warnings(), within(3 * SECONDS):
             warnings.simplefilter("always", RuntimeWarning)
             try:
-                status = main(list(arguments))
+                status = asked_by_agent(arguments) if arguments[0] == "MCP" else main(list(arguments))
             except SystemExit as stop:  # of argparse
                 status = int(stop.code or 0)
+            except Late as late:
+                status = 124
+                print(late, file=sys.stderr)
     finally:
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr, sys.stdin = before
     texts = []
     for stream in (out, err):
         stream.flush()
@@ -105,8 +165,10 @@ def wrong(arguments: Sequence[str], status: int, out: str, err: str) -> str:
         except ValueError:
             document = None
         return "" if isinstance(document, dict) == ("--json" in arguments) else "JSON, or none, against --json"
-    if "usage:" in err:  # of argparse
+    if "usage:" in err or (out.strip() and not err.strip()):  # of argparse, or an answer that nothing can be told
         return ""
+    if arguments[0] in ("evaluate", "probe", "credit", "train", "offpolicy"):  # after bars of progress
+        err = err.strip().rpartition("\n")[2] + "\n"
     if not err.startswith("grposcope: error: ") or err.count("\n") != 1:
         return "standard error is not one line"
     if len(err) > 3000:
@@ -115,25 +177,154 @@ def wrong(arguments: Sequence[str], status: int, out: str, err: str) -> str:
     return "" if remedy or not WORDS else "the line has no remedy"
 
 
-def check(number: int, home: Path, sound: list[Path]) -> None:
-    """One example from its number: a hostile run, a command, perhaps a flag."""
+def asked_by_agent(arguments: Sequence[str]) -> int:
+    """A tool of `grposcope mcp` on a path, as the command that it is: 2 where it refuses."""
+    from grposcope.commands import mcp_server
+
+    _, tool, path = arguments
+    root = Path(path).parent
+    try:
+        mcp_server.answer(root.resolve(), tool, [path, path] if tool == "compare" else [path])
+    except UserError as error:
+        print(f"grposcope: error: {error}", file=sys.stderr)
+        return 70 if "fault of grposcope" in str(error) else 2
+    return 0
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What hostile inputs are made of: sound records, a trained run with its prompts and reward, large files."""
+
+    sound: list[Path]
+    trained: Path = Path("nowhere")
+    large: dict[str, Path] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a call: seconds of the processor, bytes at the most, and what is wrong; empty where nothing is."""
+
+    arguments: list[str]
+    seconds: float
+    bytes: float
+    fault: str
+    said: str
+
+
+def peak(reset: bool = False) -> float:
+    """Bytes of memory that this process held at the most since the last reset; 0 where the system does not say."""
+    with suppress(OSError):
+        if reset:
+            Path("/proc/self/clear_refs").write_text("5")
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0.0)
+    return 0.0
+
+
+def words_of(command: Sequence[str], folder: Path, rng: np.random.Generator, inputs: Inputs) -> tuple[list[str], bytes]:
+    """The command with a hostile input for each of its words that stands for one, and its standard input."""
+    out = str(folder / "page-of.html")
+    if rng.random() < 0.1:
+        out = hostile.one(
+            rng,
+            (
+                "/proc/page.html",
+                "/dev/full",
+                "/sys/x/page.html",
+                str(folder),
+                "/nowhere/at/all/x.html",
+                "/dev/null/x",
+                "",
+            ),
+        )
+    beside = inputs.trained.parent
+    sure = {
+        "FOLDER": str(folder), "SOUND": str(inputs.sound[0]), "OUT": out, "SMALL": str(beside / "model"),
+        "NEW": str(folder / "new"), "WORD": str(hostile.one(rng, VALUES)),
+        "jsonl:PROMPTS": f"jsonl:{beside / 'prompts.jsonl'}", "REWARD": f"{beside / 'rewards.py'}:letters",
+    }  # fmt: skip
+    words, typed = [], b""
+    for number, word in enumerate(command):
+        kind = word.removeprefix("jsonl:").removesuffix(":f")
+        if word in sure:
+            words.append(sure[word])
+        elif kind in ("RUN", "SETTINGS", "ROLLOUTS", "PROBE", "ARRAY", "MODEL"):
+            inside = folder / f"{number}"
+            inside.mkdir()
+            words.append(
+                word.replace(
+                    kind, str(hostile_inputs.path(inside, kind, rng, inputs.sound, inputs.trained, inputs.large))
+                )
+            )
+        else:
+            words.append(word)
+        if word == "-":
+            made = hostile.log(folder, rng)
+            typed = made.read_bytes() if made.is_file() else b""
+    if "FOLDER" in command:
+        hostile_inputs.path(folder, "RUN", rng, inputs.sound, inputs.trained, inputs.large)
+    return words, typed
+
+
+def outcome(
+    number: int, home: Path, inputs: Inputs, commands: Sequence[tuple[str, ...]] = COMMANDS, only: str = ""
+) -> Outcome:
+    """One example from its number: a hostile run, a command, perhaps a flag; `only` picks those of one command."""
     rng = np.random.default_rng(number)
     folder = home / "x"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    run = hostile.write(folder, rng, sound)
-    words = {"RUN": str(run), "FOLDER": str(folder), "SOUND": str(sound[0]), "OUT": str(folder / "page-of.html")}
-    arguments = [words.get(word, word) for word in hostile.one(rng, COMMANDS)]
-    if rng.random() < 0.3:
+    command = hostile.one(rng, [command for command in commands if not only or command[0] == only])
+    arguments, typed = words_of(command, folder, rng, inputs)
+    plain = command[0] == "MCP" or rng.random() > 0.25
+    if not plain:
         arguments += hostile.one(rng, EXTRA)
-    status, out, err = call(arguments)
-    fault = wrong(arguments, status, out, err)
-    assert not fault, f"{fault}: example {number}, {arguments}: status {status}\n{out[-300:]}\n{err[-3000:]}"
+    here = os.open(".", os.O_RDONLY)
+    if rng.random() < 0.01:  # a working folder that is gone
+        (home / "gone").mkdir(exist_ok=True)
+        os.chdir(home / "gone")
+        (home / "gone").rmdir()
+    peak(reset=True)
+    began = sum(os.times()[:4])
+    try:
+        status, out, err = call(arguments, typed)
+    finally:
+        seconds = sum(os.times()[:4]) - began
+        os.fchdir(here)
+        os.close(here)
+        hostile_inputs.close()
+    most = peak()
+    fault = "" if command[0] == "MCP" and status in (0, 2) else wrong(arguments, status, out, err)
+    if not fault and seconds > SECONDS:
+        fault = f"{seconds:.0f} s"
+    if not fault and most > MEMORY:
+        fault = f"{most / 1e9:.1f} GB"
+    one_run = command[:2] in (("diagnose", "RUN"), ("watch", "--once")) and command.count("RUN") == 1
+    if not fault and plain and one_run and "ealthy" in out[:1000]:
+        fault = "" if has_a_row(Path(arguments[2 if command[0] == "watch" else 1])) else "healthy, without a row"
+    return Outcome(arguments, seconds, most, fault, f"status {status}\n{out[-300:]}\n{err[-3000:]}")
+
+
+def has_a_row(path: Path) -> bool:
+    """Whether a number of a run, but its step, or an evaluation can be read; of a folder, in the callback's record."""
+    try:
+        run = logs.read(path)
+    except UserError:
+        return (path / "grposcope").is_dir() and has_a_row(path / "grposcope")
+    return len(run.evaluations.value) > 0 or any(
+        np.isfinite(column).any() for name, column in run.table.items() if name != "step"
+    )
+
+
+def check(number: int, home: Path, inputs: Inputs, commands: Sequence[tuple[str, ...]] = COMMANDS) -> None:
+    """One example from its number, with nothing wrong in it."""
+    made = outcome(number, home, inputs, commands)
+    assert not made.fault, f"{made.fault}: example {number}, {made.arguments}: {made.said}"
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return hostile.bases(tmp_path_factory.mktemp("sound"))
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    return Inputs(hostile.bases(tmp_path_factory.mktemp("sound")))
 
 
 QUIET = settings(
@@ -144,8 +335,17 @@ QUIET = settings(
 @seed(0)
 @QUIET
 @given(number=st.integers(0, 2**32 - 1))
-def test_any_command_on_hostile_files(number: int, tmp_path_factory: pytest.TempPathFactory, sound: list[Path]) -> None:
+def test_any_command_on_hostile_files(number: int, tmp_path_factory: pytest.TempPathFactory, sound: Inputs) -> None:
     check(number, tmp_path_factory.getbasetemp(), sound)
+
+
+@seed(0)
+@QUIET
+@given(number=st.integers(0, 2**32 - 1))
+def test_any_command_on_other_hostile_inputs(
+    number: int, tmp_path_factory: pytest.TempPathFactory, sound: Inputs
+) -> None:
+    check(number, tmp_path_factory.getbasetemp(), sound, OTHERS)
 
 
 WORDS = "GRPOSCOPE_FUZZ_SECONDS" in os.environ
@@ -167,10 +367,10 @@ def late(test: str) -> bool:
 @settings(QUIET, max_examples=MANY)
 @given(number=st.integers(0, 2**32 - 1))
 def test_any_command_on_many_hostile_files(
-    number: int, tmp_path_factory: pytest.TempPathFactory, sound: list[Path]
+    number: int, tmp_path_factory: pytest.TempPathFactory, sound: Inputs
 ) -> None:
     if not late("files"):
-        check(number, tmp_path_factory.getbasetemp(), sound)
+        check(number, tmp_path_factory.getbasetemp(), sound, COMMANDS + OTHERS)
 
 
 NOWHERE = "/nowhere/at/all"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import errno
 import importlib
 import json
 import os
@@ -14,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 # Threads that spin while they wait slow each other down badly as soon as another program runs; those that sleep at once
@@ -29,6 +31,7 @@ from grposcope.commands.flags import FlagParser
 from grposcope.commands.output import silence
 from grposcope.core.deferred_imports import deferred
 from grposcope.core.errors import UserError, lost_device
+from grposcope.core.files import unreadable
 from grposcope.core.installing import install
 from grposcope.core.instrument import Command, Instrument
 from grposcope.core.text import visible
@@ -45,6 +48,12 @@ EXTRAS = {
     "vl_convert": "figures",
 }
 """Package that a part of GRPOscope needs -> the extra of GRPOscope that installs it."""
+
+_REFUSED = (
+    errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO,
+    errno.ENXIO, errno.ESTALE, errno.EFBIG, errno.ENOTDIR,
+)  # fmt: skip
+"""What the system says of a file, wherever that happens, that is for the user to mend and no fault of GRPOscope."""
 
 UNREAD = 141
 """Exit status where the reader of standard output has left, as shells give it for other programs."""
@@ -172,13 +181,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("grposcope: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
-        if (lost := lost_device(error)) is not None:
-            return _refuse(visible(lost, 10_000), words)
+        if (refused := _of_the_machine(error)) is not None:
+            return _refuse(visible(refused, 10_000), words)
         traceback.print_exc()
         print(
             "grposcope: this is a fault of grposcope, not of the input; please report the lines above", file=sys.stderr
         )
         return 70
+
+
+def _of_the_machine(error: Exception) -> str | None:
+    """What is to be mended on the machine, where the system refused a file or lost a device; None for another error."""
+    if isinstance(error, OSError) and error.errno in _REFUSED and error.filename:
+        return str(unreadable(Path(error.filename), error))
+    return lost_device(error)
 
 
 def _refuse(reason: str, words: Sequence[str]) -> int:

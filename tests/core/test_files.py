@@ -6,6 +6,8 @@ import gzip
 import json
 import math
 import os
+import socket
+import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import (
+    append,
     atomic,
     atomic_folder,
     dumps,
@@ -27,6 +30,8 @@ from grposcope.core.files import (
     json_number,
     json_object,
     nothing_there,
+    opened,
+    read_whole,
     typed,
 )
 
@@ -186,3 +191,51 @@ def test_what_is_absent_or_of_another_type_has_its_default(content: dict[str, An
 def test_a_dash_is_no_file_and_is_said_to_be_none() -> None:
     assert "does not read standard input" in str(nothing_there(Path("-"), "a file"))
     assert str(nothing_there(Path("x"), "a file")) == "there is no x; give a file"
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "/dev/null", "/proc/self/pagemap", "pipe", "socket"])
+def test_what_is_no_file_is_not_read(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    os.mkfifo("pipe")
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind("socket")
+    with pytest.raises(OSError, match="it is a pipe, a device or a socket"):
+        opened(Path(place))
+
+
+def test_a_device_that_is_written_to_stays_one(tmp_path: Path) -> None:
+    null = tmp_path / "null"
+    null.symlink_to("/dev/null")
+    for path in (Path("/dev/null"), null):
+        with atomic(path) as file:
+            file.write(b"x")
+        assert stat.S_ISCHR(path.stat().st_mode)
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"), atomic(Path("/dev/full")) as file:
+        file.write(b"x")
+    assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)
+
+
+def test_what_is_appended_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write = tmp_path / "rows", os.write
+    append(path, b"first\n")
+
+    def full(file: int, data: bytes) -> int:
+        if len(data) < 8:
+            raise OSError(28, "No space left on device")
+        return write(file, data[:3])
+
+    monkeypatch.setattr("os.write", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*rows'"):
+        append(path, b"the second\n")
+    assert path.read_bytes() == b"first\n"
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    if not os.fork():
+        with pipe.open("wb") as file:
+            file.write(b"x" * 100_000)
+        os._exit(0)
+    assert read_whole(pipe) == b"x" * 100_000
+    os.wait()

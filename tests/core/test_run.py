@@ -274,10 +274,10 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_file_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path) -> bytes:
+    def refuse(self: Path, *_: Any) -> bytes:
         raise PermissionError(13, "Permission denied", str(self))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(UserError, match=r"cannot read .*config\.json: Permission denied; change its permissions"):
         read(folder)
 

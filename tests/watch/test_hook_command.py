@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,21 @@ def test_a_command_gets_the_document_and_the_words(tmp_path: Path) -> None:
     assert words == "runs/a b;length@7"
     assert json.loads("{" + document) == dict(ALERT.document)
     assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    "script", ["printf %s {run} > {out}", 'printf %s "{run}" > {out}', "printf %s '{run}' > {out}"]
+)
+def test_the_name_of_a_run_is_not_run_by_a_shell_either(script: str, tmp_path: Path) -> None:
+    """However the user quotes it; and a name that looks like another word of the alert stays as it is."""
+    evil, out = tmp_path / "evil", tmp_path / "out"
+    name = f"a$(touch {evil})`touch {evil}`;touch {evil};'{{fault}}'"
+    sender = hook_command.command(f"sh -c {shlex.quote(script.replace('{out}', str(out)))}")
+    sender.send(replace(ALERT, run=name))
+    assert alerts.wait([sender]) == []
+    assert not evil.exists()
+    if "'" not in script:
+        assert out.read_text().replace(" ", "") == name.replace(" ", "")
 
 
 @pytest.mark.parametrize(("code", "said"), [

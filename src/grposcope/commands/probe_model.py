@@ -68,7 +68,10 @@ class ModelSource:
 def find(model: str, checkpoint: int | None = None) -> ModelSource:
     """The model that `--model` and `--checkpoint` name; UserError where the run has none such."""
     folder = Path(model)
-    whole = folder.resolve()
+    try:
+        whole = folder.resolve()
+    except (OSError, RuntimeError):  # RuntimeError of a link to itself
+        raise UserError(f"{model} cannot be followed to a folder; give the folder of a model or a run") from None
     if whole.parent.name == "checkpoints" and (settings := _settings(whole.parent.parent)) is not None:
         if checkpoint is not None:
             raise UserError(f"--checkpoint {checkpoint}: {model} is already a checkpoint; leave the flag out")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import io
 import json
 import math
 import os
+import select
 import shutil
+import stat
 import struct
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -40,6 +45,9 @@ _WORDS = {**NAMED, "nan": WRITTEN_NAN, "inf": math.inf, "-inf": -math.inf}
 
 _DECODER = json.JSONDecoder(parse_constant=NAMED.__getitem__)
 
+_PATIENCE, _LONGEST, _LARGEST_PIPE = 10.0, 60.0, 1 << 30
+"""Seconds without a byte, seconds in all, and bytes, after which a pipe is given up."""
+
 MEND = "correct or delete that line, or restore the file from a copy"
 """What to do about a line of a record that cannot be read."""
 
@@ -63,26 +71,46 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
     """A file to be written at `path` that is there complete when the block ends, or not at all when it raises.
 
     Processes that write the same file at the same time do not disturb each other; the last one to end wins. A device or
-    a pipe, such as /dev/stdout, is written into and not replaced.
+    a pipe, such as /dev/null or /dev/stdout, is written to and stays what it is. An OSError of the disk names the file.
     """
-    if path.exists() and (not path.is_file() or path.parent == Path("/dev")):
-        with path.open("wb") as stream:
-            yield stream
+    if (path.exists() and not path.is_file() and not path.is_dir()) or path.parent == Path("/dev"):
+        with _named(path), path.open("wb") as file:
+            yield file
         return
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with scratch.open("wb") as file:
+        with _named(path), scratch.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)
     except BaseException:
-        scratch.unlink(missing_ok=True)
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
         raise
 
 
-def append(file: int, data: bytes) -> None:
-    """Append `data` to an open file whole; what was written of it is taken back where an OSError comes between."""
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Have an OSError of the block that names no file, such as that of a full disk, name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def append(file: int | Path, data: bytes) -> None:
+    """Append `data` to a file whole; what was written of it is taken back where an OSError comes between."""
+    if isinstance(file, Path):
+        opened_file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            with _named(file):
+                append(opened_file, data)
+        finally:
+            os.close(opened_file)
+        return
     before = os.fstat(file).st_size
     try:
         while data:
@@ -183,7 +211,7 @@ def json_object(line: bytes | str, where: str, remedy: str = MEND) -> dict[str, 
 def versioned_json(path: Path, newest: int, writer: str, remedy: str) -> dict[str, Any]:
     """The object in a file that says its `format`; UserError for what `writer` has not written, or a newer one has."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_whole(path))
     except OSError as error:
         raise unreadable(path, error) from None
     except (ValueError, RecursionError) as error:
@@ -243,11 +271,48 @@ def unreadable(path: Path, error: OSError) -> UserError:
         return UserError(f"cannot read {file}: {error.strerror}; change its permissions")
     if isinstance(error, FileNotFoundError):
         return UserError(f"{file} disappeared while it was read; run the command again")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
+        return UserError(f"cannot write {file}: {error.strerror}; make room, or choose another folder")
+    if error.errno in (errno.EINVAL, errno.ETIMEDOUT):  # of `read_whole` and `opened`
+        return UserError(f"cannot read {file}: {error.strerror}; write what it brings to a file, and give that file")
     return UserError(f"cannot read {file}: {error.strerror or error}; replace the file with a copy")
 
 
+def opened(path: Path) -> io.BufferedReader:
+    """A file to be read; OSError for a pipe, a device or a socket as well, which may have no end or never begin."""
+    status = path.stat()
+    of_system = not status.st_size and path.resolve().is_relative_to("/proc")  # such as /proc/self/pagemap
+    if of_system or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise OSError(errno.EINVAL, "it is a pipe, a device or a socket", str(path))
+    return path.open("rb")
+
+
+def read_whole(path: Path) -> bytes:
+    """All bytes of a file, or of a pipe, which is read to its end.
+
+    OSError for what cannot be read: a device, a socket, a pipe that brings nothing or no end, more than memory holds.
+    """
+    if not path.is_fifo():
+        with opened(path) as file:
+            try:
+                return file.read()
+            except MemoryError:
+                raise OSError(errno.ENOMEM, "it is larger than the memory", str(path)) from None
+    written, end = bytearray(), time.monotonic() + _LONGEST
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else opening waits for a writer, who may have left
+    try:
+        while select.select([pipe], [], [], _PATIENCE)[0] and len(written) <= _LARGEST_PIPE and time.monotonic() < end:
+            if not (more := os.read(pipe, 1 << 16)):
+                return bytes(written)
+            written += more
+    finally:
+        os.close(pipe)
+    reason = "this pipe does not end" if written else "nothing was written to this pipe"
+    raise OSError(errno.ETIMEDOUT, reason, str(path))
+
+
 def _plain_or_gzip(path: Path) -> IO[bytes]:
-    with path.open("rb") as file:
+    with opened(path) as file:
         zipped = file.read(2) == b"\x1f\x8b"
     return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
 

@@ -7,6 +7,7 @@ one winning silently.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -16,10 +17,14 @@ from typing import Any
 import yaml
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import unreadable
+from grposcope.core.files import read_whole, unreadable
 
-LARGEST = 4_000_000
+_LARGEST = 4_000_000
 """Bytes of a file beyond which it is no file of settings."""
+
+
+_MOST = 500_000
+"""Values of a file, its aliases written out, beyond which it is no file of settings."""
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -49,9 +54,9 @@ class YamlFile:
 def read(path: Path) -> YamlFile:
     """The one document of a YAML file; UserError, with file and line, for one that cannot be read."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise UserError(f"{path} has more than {LARGEST:,} bytes; give a file of settings")
-        text = path.read_bytes().decode("utf-8-sig")
+        if path.stat().st_size > _LARGEST:
+            raise UserError(f"{path} has more than {_LARGEST:,} bytes; give a file of settings")
+        text = read_whole(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"there is no {path}; give the path of a YAML file") from None
     except IsADirectoryError:
@@ -65,9 +70,14 @@ def read(path: Path) -> YamlFile:
 
 def parse(text: str, path: Path) -> YamlFile:
     """The one document of a text; `path` is named in messages."""
-    loader = _Loader(text)
+    if len(text) > _LARGEST:
+        raise UserError(f"{path} has more than {_LARGEST:,} characters; give a file of settings")
+    loader: Any = None
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
+        if _size(node, {}) > _MOST:
+            raise UserError(f"{path}: its aliases stand for over {_MOST:,} values; use fewer of them")
         lines: dict[str, int] = {}
         if node is not None:
             _check_keys(node, "", lines, path, set())
@@ -76,11 +86,22 @@ def parse(text: str, path: Path) -> YamlFile:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark is not None else ""
         raise UserError(f"{path}{line}: not valid YAML ({error.problem or error.context}); correct that line") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not valid YAML ({reason}); correct the file") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
+
+
+def _size(node: Any, sizes: dict[int, float]) -> float:
+    """Values that a node stands for with its aliases written out, infinite for one that contains itself."""
+    if id(node) not in sizes:
+        sizes[id(node)] = math.inf
+        children = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = (part for child in children for part in (child if isinstance(child, tuple) else (child,)))
+        sizes[id(node)] = 1 + sum(_size(part, sizes) for part in parts)
+    return sizes[id(node)]
 
 
 def _check_keys(node: Any, prefix: str, lines: dict[str, int], path: Path, seen: set[int]) -> None:

@@ -23,6 +23,7 @@ def read(path: str | Path, known: Mapping[str, Any] | Hints | None = None, conte
     newer version, where a line of it is broken, or where the file is of no kind that can be read; UndecidedError (of
     `logs.hints`, a UserError) where the log can be read once the user says which of several things it is.
     """
+    from grposcope.core.files import read_whole, unreadable
     from grposcope.logs import (
         remote,
         sources,
@@ -32,4 +33,8 @@ def read(path: str | Path, known: Mapping[str, Any] | Hints | None = None, conte
     hints = known if isinstance(known, Hints) else Hints(known or {})
     if content is None and (kept := remote.address(path)) is not None and not Path(path).exists():
         return sources.made(remote.read(*kept), hints)
+    try:
+        content = read_whole(Path(path)) if content is None and Path(path).is_fifo() else content
+    except OSError as error:
+        raise unreadable(Path(path), error) from None
     return sources.read(LogFile(Path(path), content), hints)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 
+from grposcope.core.files import opened
 from grposcope.logs.columns import ColumnBuilder
 from grposcope.logs.hints import Hints
 
@@ -77,7 +78,7 @@ class KeptRows:
         if about.st_size > LARGEST:
             self._files.pop((path, kind), None)
             return None
-        with path.open("rb") as file:
+        with opened(path) as file:
             if file.read(2) == b"\x1f\x8b":
                 return None
             kept = self._files.pop((path, kind), None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -50,6 +51,7 @@ FILLING = frozenset(
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
+@lru_cache(1 << 17)
 def words_of(key: str) -> str:
     """The words of a key in lower case and without FILLING: "Avg_ResponseLen" is "response len"."""
     words = [word.lower() for word in _WORD.findall(key[:200])]

@@ -220,9 +220,12 @@ def _places_differ(rewards: Floats) -> bool:
     steps, places = rewards.shape
     if steps < FEWEST:
         return True
-    centred = rewards - rewards.mean(1, keepdims=True)
-    between = steps * (centred.mean(0) ** 2).sum() / (places - 1)
-    within = ((centred - centred.mean(0)) ** 2).sum() / ((places - 1) * (steps - 1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        centred = rewards - rewards.mean(1, keepdims=True)
+        between = steps * (centred.mean(0) ** 2).sum() / (places - 1)
+        within = ((centred - centred.mean(0)) ** 2).sum() / ((places - 1) * (steps - 1))
+        if not math.isfinite(between + within):  # of numbers whose squares no float holds
+            return True
     if within <= 1e-24 * (1 + (rewards**2).mean()):
         return bool(between > 0)
     return bool(fdtrc(places - 1, (places - 1) * (steps - 1), between / within) < DIFFER)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import json_lines, json_value, unreadable
+from grposcope.core.files import json_lines, json_value, opened, read_whole, unreadable
 from grposcope.core.rollouts import Rollout
 from grposcope.logs.rollout_columns import GROUP, NAMES, PROMPT, SPELLINGS, simple, spelled
 from grposcope.logs.rollout_rows import rows_of
@@ -55,7 +55,7 @@ def rollouts(path: Path) -> list[Rollout]:
 
 def _table(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Where each row of a CSV stands, and its values by our names."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         if b"\0" in file.read(4096):
             raise UserError(f"{path} is not a text file; give a CSV with prompt, completion and reward")
     before = csv.field_size_limit(LONGEST_FIELD)
@@ -96,7 +96,7 @@ def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Where each row of JSON lines, or of a list of objects, stands, and its values by our names."""
     if path.name.lower().endswith(".json"):
         try:
-            content = json_value(path.read_bytes())
+            content = json_value(read_whole(path))
         except ValueError:
             return
         if isinstance(content, list):

@@ -308,10 +308,14 @@ def _truncated(value: Any, reason: Any) -> bool | None:
 
 
 def _text(value: Any, name: str, where: str) -> Any:
-    """A text, or a conversation as it is; UserError for a list of something else than messages."""
+    """A text, or a conversation as it is, None for NaN; UserError for what is neither."""
     if isinstance(value, list) and not all(isinstance(message, Mapping) for message in value):
         raise UserError(f"{where}: {name} is a list of something else than messages; write token ids as {name}_ids")
-    return value
+    if value is None or isinstance(value, str | list):
+        return value
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    raise UserError(f"{where}: {name} is a {type(value).__name__}; give a text, or a list of messages")
 
 
 def _array(value: Any, kind: type, name: str, where: str) -> Any:

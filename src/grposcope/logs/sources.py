@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import nothing_there, unreadable
+from grposcope.core.files import nothing_there, read_whole, unreadable
 from grposcope.core.run import Run
 from grposcope.logs import joined_files, measurement_folders, rollouts_beside, scopes
 from grposcope.logs.columns import RawLog
@@ -71,13 +71,14 @@ def _with_overflows(run: Run) -> Run:
         table[name] = np.where(beyond, np.copysign(np.inf, column), column) if beyond.any() else column
         if beyond.any():
             notes.append(f"{name}: {beyond.sum():,} values beyond {OVERFLOW:g} count as infinite")
-    rewards = run.groups.rewards
-    beyond = np.isfinite(rewards) & (np.abs(rewards) > OVERFLOW)
-    if beyond.any():
-        notes.append(f"rewards of rollouts: {beyond.sum():,} beyond {OVERFLOW:g} count as infinite")
+    of_rollouts = {"": run.groups.rewards, **run.groups.components}
+    count = sum(int((np.isfinite(own) & (np.abs(own) > OVERFLOW)).sum()) for own in of_rollouts.values())
+    if count:
+        notes.append(f"rewards of rollouts: {count:,} beyond {OVERFLOW:g} count as infinite")
     if not notes:
         return run
-    groups = replace(run.groups, rewards=np.where(beyond, np.copysign(np.inf, rewards), rewards))
+    cut = {name: np.where(np.abs(own) > OVERFLOW, np.copysign(np.inf, own), own) for name, own in of_rollouts.items()}
+    groups = replace(run.groups, rewards=cut.pop(""), components=cut)
     return replace(run, table=table, groups=groups, meta=replace(run.meta, notes=(*run.meta.notes, *notes)))
 
 
@@ -124,7 +125,7 @@ def _has_config(folder: Path) -> bool:
 def _is_native(folder: Path) -> bool:
     """Whether config.json is that of a record of our own; a broken one counts, so that its error is shown."""
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = json.loads(read_whole(folder / "config.json"))
     except (ValueError, RecursionError):
         return True
     return isinstance(config, dict) and "format" in config

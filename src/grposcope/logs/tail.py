@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import json_object, unreadable
+from grposcope.core.files import json_object, opened, unreadable
 from grposcope.core.run import Run
 from grposcope.logs import read
 from grposcope.logs.formats.tensorboard import is_our_verdict
@@ -47,7 +47,7 @@ class Tail:
     def read(self) -> tuple[list[dict[str, Any]], bool]:
         """(new rows, whether the file was read from its beginning). UserError for a complete line that is broken."""
         try:
-            with self.path.open("rb") as file:
+            with opened(self.path) as file:
                 afresh = not self._continues(file)
                 if afresh:
                     self._forget()

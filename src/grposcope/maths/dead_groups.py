@@ -154,8 +154,9 @@ def _dead_subsets(rewards: NDArray[np.float64], sizes: NDArray[np.int64], group:
 def log_choose(n: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     """log C(n, k) for whole n, k ≥ 0 that broadcast; −∞ where k > n."""
     n, k = np.broadcast_arrays(np.asarray(n), np.asarray(k))
-    factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, max(n.max(), k.max()) + 1)))])
-    return np.where(k <= n, factorial[n] - factorial[k] - factorial[np.maximum(n - k, 0)], -np.inf)
+    factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n.max(initial=0) + 1)))])
+    of_k = np.minimum(k, n)
+    return np.where(k <= n, factorial[n] - factorial[of_k] - factorial[n - of_k], -np.inf)
 
 
 # From the histogram of successes (G + 1,) over groups of one size

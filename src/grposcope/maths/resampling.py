@@ -79,7 +79,8 @@ def standard_error(left_out: NDArray, times: NDArray | None = None) -> float:
         times = np.ones(len(left_out))
     n = float(times.sum())
     centre = float(times @ left_out) / n
-    return math.sqrt((n - 1) / n * float(times @ (left_out - centre) ** 2))
+    with np.errstate(over="ignore"):  # an error that no float holds is infinite
+        return math.sqrt((n - 1) / n * float(times @ (left_out - centre) ** 2))
 
 
 def estimate(value: float, left_out: NDArray, flag: str = "") -> Estimate:

@@ -24,6 +24,9 @@ from numpy.typing import ArrayLike, NDArray
 from grposcope.core.errors import UserError
 from grposcope.maths.dead_groups import log_choose
 
+_LARGEST = 1_000_000
+"""Rollouts of a group whose weights fit into memory."""
+
 SCALE_ALONE = 3
 """Group size up to which every live group of two-valued rewards has one deviation."""
 
@@ -65,6 +68,8 @@ def _arguments(success: ArrayLike, group: int) -> tuple[NDArray[np.float64], NDA
     p = np.asarray(success, np.float64)[..., None]
     if group < 2:
         raise UserError(f"a group of {group} has no standard deviation; use 2 rollouts per prompt or more")
+    if group > _LARGEST:
+        raise UserError(f"a group of {group:,} rollouts is more than is computed; correct the size of the groups")
     if not ((p >= 0) & (p <= 1)).all():
         raise UserError("a success probability must lie between 0 and 1")
     k = np.arange(1.0, group)

@@ -101,8 +101,11 @@ def association(
 
 
 def live_rows(reward: Floats, group: Ints, prompt: Ints) -> _LiveRows | None:
-    """The rows of groups whose rewards differ, in the order of their groups; None where there is none."""
-    finite = np.flatnonzero(np.isfinite(reward))
+    """The rows of groups whose rewards differ, in the order of their groups; None where there is none.
+
+    Rewards whose squares no float holds are left out as those that are not finite.
+    """
+    finite = np.flatnonzero(np.abs(reward) < 1e150)
     order = finite[np.argsort(group[finite], kind="stable")]
     if not len(order):
         return None

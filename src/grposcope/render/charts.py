@@ -19,6 +19,7 @@ import altair as alt
 
 from grposcope.core.answer import Columns, Figure
 from grposcope.core.errors import UserError
+from grposcope.core.files import atomic
 from grposcope.core.run import Run, labels
 
 COLOURS = 10
@@ -205,7 +206,8 @@ def export(figures: Sequence[Figure], folder: Path, kind: str) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         for figure in figures:
             path = folder / f"{figure.name}.{kind}"
-            path.write_bytes(drawn(figure, kind))
+            with atomic(path) as file:
+                file.write(drawn(figure, kind))
             written.append(path)
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from None

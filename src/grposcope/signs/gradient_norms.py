@@ -155,6 +155,10 @@ def live(norms: Array) -> NDArray[np.bool_]:
     return np.asarray(norms > DEAD * usual)
 
 
+_MOST = 700.0
+"""Logarithm of the largest multiple that a float holds."""
+
+
 def _spikes(norms: Array) -> tuple[float, Array, np.ndarray]:
     """P-value of the second largest deviation of log norms, the spikes' multiples (largest first), and their rows.
 
@@ -169,7 +173,7 @@ def _spikes(norms: Array) -> tuple[float, Array, np.ndarray]:
     tail = stdtr(TAILS, -deviation[order] / scale)
     p = float(betainc(2, len(logs) - 1, tail[1]))  # of the binomial distribution
     rows = order[(deviation[order] > math.log(SPIKE)) & (tail <= max(tail[1], 1e-4))]
-    return p, np.exp(deviation[rows]), rows
+    return p, np.exp(np.minimum(deviation[rows], _MOST)), rows
 
 
 def _running_median(logs: Array, window: int) -> Array:

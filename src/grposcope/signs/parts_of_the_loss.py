@@ -6,6 +6,7 @@ rounding, so that what is logged as the loss is coefficient × KL, or − coeffi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +41,8 @@ def changed_multiple(quantities: Quantities, quantity: str, least: float, sign: 
     steps, a, b = np.intersect1d(loss.steps, distance.steps, return_indices=True)
     y, x = loss.values[a], distance.values[b]
     steps, y, x = steps[x > 0], y[x > 0], x[x > 0]
-    ratios = sign * y / x
+    with np.errstate(over="ignore"):
+        ratios = np.nan_to_num(sign * y / x)
     first = begins(ratios >= least)
     if first is None:
         return None
@@ -61,9 +63,13 @@ def loss_as_multiple(quantities: Quantities, quantity: str) -> Multiple | None:
     y, x = y[x > 0], x[x > 0]
     if len(x) < LEAST or not np.ptp(x) or not np.ptp(y):
         return None
-    ratio = float(np.median(y / x))
+    with np.errstate(over="ignore"):
+        ratio = float(np.median(y / x))
+    if not math.isfinite(ratio):
+        return None
     rest = float(((y - ratio * x) ** 2).sum())
-    spread = float(np.median(np.abs(y / x - ratio)))
+    with np.errstate(over="ignore"):
+        spread = float(np.median(np.abs(y / x - ratio)))
     if not ratio or rest > (1 - ALONG) * float((y**2).sum()) or spread > ALIKE * abs(ratio):
         return None
     return Multiple(ratio, distance.name, loss.name, len(x))

@@ -42,7 +42,7 @@ def _far(quantities: Quantities, name: str, told: frozenset[int]) -> tuple[int, 
     if series is None or (series.values <= 0).mean() > 1 / len(series):
         return None
     low = float(series.values[series.values > 0].min())
-    logs = np.log(np.maximum(series.values, low / 2))
+    logs = np.log(np.maximum(series.values, low / 2 or low))
     row = _alone(np.abs(logs - running_median(logs, _WINDOW)), float(np.log(_FACTOR)))
     if row is None or row < _WINDOW or int(series.steps[row]) in told:  # first rows are apart for other reasons
         return None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import append as append_whole
-from grposcope.core.files import dumps, json_object
+from grposcope.core.files import atomic, dumps, json_object, read_whole
 from grposcope.core.finding import Finding, document, of_document
 
 ALARMS = "alarms.jsonl"
@@ -21,11 +20,7 @@ def append(folder: Path, alarms: Sequence[Finding]) -> None:
     if not alarms:
         return
     try:
-        file = os.open(folder / ALARMS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            append_whole(file, "".join(map(_line, alarms)).encode())
-        finally:
-            os.close(file)
+        append_whole(folder / ALARMS, "".join(map(_line, alarms)).encode())
     except OSError as error:
         raise UserError(f"cannot write {folder / ALARMS}: {error.strerror or error}; make room") from None
 
@@ -37,11 +32,12 @@ def cut_back(folder: Path, step: int) -> list[Finding]:
     """
     alarms, path = [], folder / ALARMS
     with contextlib.suppress(FileNotFoundError):
-        for line in path.read_text("utf-8", "replace").split("\n"):
+        for line in read_whole(path).decode("utf-8", "replace").split("\n"):
             with contextlib.suppress(UserError, TypeError):
                 alarms.append(of_document(json_object(line, str(path)), str(path)))
         alarms = [alarm for alarm in alarms if (alarm.seen or 0) <= step]
-        path.write_text("".join(map(_line, alarms)), "utf-8")
+        with atomic(path) as file:
+            file.write("".join(map(_line, alarms)).encode())
     return alarms
 
 

@@ -17,7 +17,7 @@ import pytest
 from places import ROOT
 
 from grposcope.cli import main
-from grposcope.instruments.lint import read
+from grposcope.core import files
 
 BAD = "GRPOConfig(\n    num_generations=1,\n    loss_type='cispo',\n)\n"
 
@@ -67,8 +67,8 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_pipe_without_an_end_is_refused(
     written: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read, "PATIENCE", 0.5)
-    monkeypatch.setattr(read, "LARGEST_PIPE", 65_536)
+    monkeypatch.setattr(files, "_PATIENCE", 0.5)
+    monkeypatch.setattr(files, "_LARGEST_PIPE", 65_536)
     os.mkfifo(tmp_path / "pipe")
     writer = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)  # never closed while the command runs
     sent = threading.Thread(target=_write, args=(writer, written), daemon=True)
@@ -203,7 +203,7 @@ def test_with_an_earlier_run_a_setting_of_logs_is_of_its_log(bad: Path, capsys: 
 def test_a_pipe_that_drips_is_given_up(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read, "LONGEST", 1.0)
+    monkeypatch.setattr(files, "_LONGEST", 1.0)
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(f"(while sleep 0.1 && echo x; do :; done) > {tmp_path / 'pipe'} 2>&1", shell=True) as writer:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from grposcope.core import yaml_files
 from grposcope.core.errors import UserError
 from grposcope.faults.judge_settings import UNREAD, lint
+from grposcope.instruments.lint import shell_script
 from grposcope.instruments.lint.read import read
 from grposcope.instruments.lint.shell_script import parse
 from grposcope.signs.settings.names import by_our_names, group_size
@@ -287,7 +289,7 @@ def test_aliases_that_repeat_without_end_are_refused(tmp_path: Path) -> None:
     lines = ["a0: &a0 {x: 1, y: 2}"]
     lines += [f"a{i}: &a{i} {{x: *a{i - 1}, y: *a{i - 1}}}" for i in range(1, 40)]
     (tmp_path / "bomb.yaml").write_text("\n".join(lines))
-    with pytest.raises(UserError, match="more than 20,000 settings"):
+    with pytest.raises(UserError, match="stand for over 500,000 values"):
         read(tmp_path / "bomb.yaml")
 
 
@@ -438,3 +440,11 @@ def test_the_group_of_a_fork_of_verl(tmp_path: Path) -> None:
     text = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n_agent=5\n"
     (tmp_path / "run.sh").write_text(text)
     assert group_size(read(tmp_path / "run.sh")) == 5
+
+
+@pytest.mark.parametrize("text", ["train " + "a" * 3_000_000, 'echo "\n' + "it's a line\n" * 100_000, "x=1 " * 700_000])
+def test_a_text_without_end_is_no_script(text: str, tmp_path: Path) -> None:
+    began = time.process_time()
+    with pytest.raises(UserError, match="no command that ends; give the script that starts the run"):
+        shell_script.read(tmp_path / "run.sh", text)
+    assert time.process_time() - began < 10

@@ -173,7 +173,7 @@ def test_one_reward_is_nothing_to_weigh(tmp_path: Path) -> None:
         (["--weights", "1,x,3"], "'x' is not a finite number"),
         (["--weights", "rihgt=1"], "no reward is named rihgt; they are right, form and short"),
         (["--aggregation", "sum"], "'sum' is not a way of combining rewards"),
-        (["--gram", "no.npy"], "is not a NumPy array"),
+        (["--gram", "no.npy"], "no.npy cannot be read"),
     ],
 )
 def test_bad_flags(flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.core.files import atomic, dumps, json_object
+from grposcope.core.files import append as append_whole
+from grposcope.core.files import atomic, dumps, json_object, read_whole
 from grposcope.instruments.autopilot.pilot import Decision, FollowUp, decision_document, decision_of
 
 EVENTS = "autopilot.jsonl"
@@ -32,8 +33,7 @@ def append(folder: Path, event: Decision | FollowUp) -> None:
     """Append an event to the record; UserError where the disk refuses."""
     path = folder / EVENTS
     try:
-        with path.open("ab") as file:
-            file.write(_line(event).encode())
+        append_whole(path, _line(event).encode())
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}; make room") from None
 
@@ -42,7 +42,7 @@ def read(folder: Path) -> Story | None:
     """The events of a record; None where it has no such file. UserError, with the line, for one that is none."""
     path = folder / EVENTS
     try:
-        lines = path.read_text("utf-8", "replace").splitlines()
+        lines = read_whole(path).decode("utf-8", "replace").splitlines()
     except OSError:
         return None
     decisions, outcomes = [], []

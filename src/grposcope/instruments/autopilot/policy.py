@@ -117,7 +117,7 @@ def _checked(content: Mapping[str, Any], where: str) -> AutopilotPolicy:
             raise UserError(f"{where}: {_unknown(key)}")
         try:
             values[key] = _typed(_KNOWN[key], value)
-        except ValueError:
+        except (ValueError, TypeError, OverflowError):
             raise UserError(f"{where}: {key} is {visible(str(value))!r}; it must be a {_KNOWN[key].__name__}") from None
     policy = AutopilotPolicy(**values)
     bounds = {

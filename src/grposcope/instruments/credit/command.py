@@ -58,7 +58,13 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--temperature", type=float, metavar="X", help="temperature of sampling (default: that of the run, else 1)"
     )
-    what.add_argument("--seed", type=int, default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
+    what.add_argument(
+        "--seed",
+        type=flags.whole(0, 2**63 - 1),
+        default=0,
+        metavar="N",
+        help="seed of prompts and sampling (default: 0)",
+    )
     draw = command.add_argument_group("how much")
     draw.add_argument("--prompts", type=int, metavar="N", help="prompts (default: 40 for a small model, 16 for others)")
     draw.add_argument("--group", type=int, metavar="N", help="rollouts per prompt that get credit (default: 8)")

@@ -18,7 +18,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import alone, append, dumps, json_lines, json_object, typed, unreadable, write_json
+from grposcope.core.files import (
+    alone,
+    append,
+    dumps,
+    json_lines,
+    json_object,
+    read_whole,
+    typed,
+    unreadable,
+    write_json,
+)
 
 FORMAT = 1
 """The newest version of evaluation.json that this module reads, and the one it writes."""
@@ -234,7 +244,7 @@ def opened(
 def _plan_file(folder: Path) -> _PlanFile:
     path = folder / PLAN
     try:
-        row = json_object(path.read_bytes(), str(path), "delete the folder, or restore the file")
+        row = json_object(read_whole(path), str(path), "delete the folder, or restore the file")
     except OSError as error:
         raise unreadable(path, error) from None
     format_ = row.get("format")

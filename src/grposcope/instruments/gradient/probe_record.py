@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 import re
 import shutil
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grposcope.core.array_files import read_arrays
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import NOT_MEASURED, Estimate
 from grposcope.core.files import atomic, dumps, json_key, json_lines, json_number, typed, versioned_json, write_json
@@ -374,11 +374,7 @@ def read_gram(folder: Path, layers: bool = False) -> ProbeGram:
     path = Path(folder) / GRAM
     if not path.is_file():
         raise UserError(f"{path} is missing; {REMEDY}")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files if layers or not name.startswith("layer")}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} cannot be read ({str(error).splitlines()[0]}); {REMEDY}") from error
+    arrays = read_arrays(path, REMEDY, lambda name: layers or not name.startswith("layer"))
     for name in ("gram", "rewards"):
         if name not in arrays:
             raise UserError(f"{path} has no array {name!r}; {REMEDY}")

@@ -6,11 +6,7 @@ Nothing in the file is run, imported or unpickled.
 from __future__ import annotations
 
 import json
-import os
 import re
-import select
-import stat
-import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -19,7 +15,7 @@ from typing import Any
 
 from grposcope.core import yaml_files
 from grposcope.core.errors import UserError
-from grposcope.core.files import unreadable
+from grposcope.core.files import read_whole, unreadable
 from grposcope.core.settings import Settings
 from grposcope.core.text import listed
 from grposcope.instruments.lint import python_source, shell_script
@@ -35,16 +31,13 @@ from grposcope.instruments.lint.dialects import (
     recognise,
 )
 
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 """Endings of files that loading would run code from."""
 
 ENTRIES = 20_000
 """Settings beyond which a file is none of settings, or repeats itself by aliases."""
 
-PATIENCE, LONGEST, LARGEST_PIPE = 10.0, 60.0, 64 * 2**20
-"""Seconds without a byte, seconds in all, and bytes, after which a pipe is given up."""
-
-IN_A_FOLDER = (".hydra/config.yaml", "files/config.yaml", "config.json", "trainer_state.json", "config.yaml")
+_IN_A_FOLDER = (".hydra/config.yaml", "files/config.yaml", "config.json", "trainer_state.json", "config.yaml")
 """Files of a folder that hold settings, the most telling first."""
 
 _NAMES = listed(list(dict.fromkeys(dialect.title for dialect in DIALECTS)))
@@ -64,14 +57,14 @@ def read(path: Path, number: int | None = None) -> Settings:
         path = _in_folder(path)
     elif str(path) == "-" and not path.exists():
         path = Path("/dev/stdin")
-    if path.suffix in PICKLES:
+    if path.suffix in _PICKLES:
         raise UserError(
             f"{path} is a pickle, and loading one runs code, so it is not opened; give the YAML file or script that "
             f"made "
             "it, the config.yaml of W&B, or the record of GRPOscope's callback (config.json), which holds all arguments"
         )
     try:
-        text = _content(path).decode("utf-8-sig")
+        text = read_whole(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"there is no {path}; give the file with the settings of a run") from None
     except UnicodeDecodeError as error:
@@ -82,33 +75,10 @@ def read(path: Path, number: int | None = None) -> Settings:
     return reader(path, text, number)
 
 
-def _content(path: Path) -> bytes:
-    """All bytes of a file, or of a pipe, which is read to its end; UserError for one that brings nothing or no end."""
-    kind = path.stat().st_mode
-    if stat.S_ISREG(kind):
-        return path.read_bytes()
-    if not stat.S_ISFIFO(kind):
-        raise UserError(f"{path} is a device or a socket; give a file with settings")
-    content, end = bytearray(), time.monotonic() + LONGEST
-    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else opening waits for a writer, who may have left
-    try:
-        while select.select([pipe], [], [], PATIENCE)[0] and len(content) <= LARGEST_PIPE and time.monotonic() < end:
-            if not (more := os.read(pipe, 1 << 16)):
-                break
-            content += more
-        else:
-            if not content:
-                raise UserError(f"nothing was written to the pipe {path}; give a file with settings")
-            raise UserError(f"the pipe {path} does not end; write its output to a file, and give that file")
-    finally:
-        os.close(pipe)
-    return bytes(content)
-
-
 def _in_folder(folder: Path) -> Path:
-    file = next((folder / name for name in IN_A_FOLDER if (folder / name).is_file()), None)
+    file = next((folder / name for name in _IN_A_FOLDER if (folder / name).is_file()), None)
     if file is None:
-        raise UserError(f"{folder} has none of {', '.join(IN_A_FOLDER)}; give the file with the settings itself")
+        raise UserError(f"{folder} has none of {', '.join(_IN_A_FOLDER)}; give the file with the settings itself")
     return file
 
 

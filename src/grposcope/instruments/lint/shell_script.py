@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +66,18 @@ class _Command:
             script.unread_flags += self.unread
 
 
+_LONGEST, _MOST = 100_000, 4_000_000
+"""Characters of a command, and of all beginnings of commands, beyond which a text is no script."""
+
+
 def read(path: Path, text: str) -> ShellSettings:
     """All overrides and flags of a script; of one that is given twice, the last. UserError where quotes do not end."""
-    words = list(_words(path, text))
+    words = deque(_words(path, text))
     variables: dict[str, str] = {}
     changed: set[str] = set()
     script, command = ShellSettings(), _Command()
     while words:
-        line, word = words.pop(0)
+        line, word = words.popleft()
         if word in _ENDS:
             command.ends(script)
             command = _Command()
@@ -85,12 +91,13 @@ def read(path: Path, text: str) -> ShellSettings:
                 content = _OPAQUE
             variables[name] = content
         elif re.search(r"\s[+~]{0,2}[A-Za-z_]\w*(\.\w+)+=", f" {expanded}") and expanded.split() != [expanded]:
-            words[:0] = [(line, word) for word in _split(expanded) or expanded.split()]  # a variable with several words
+            inside = _split(expanded) or expanded.split()  # a variable with several words
+            words.extendleft((line, word) for word in reversed(inside))
         elif override is not None:
             _take(script, script.overrides, override["key"].replace("/", "."), override["value"], line)
             command.overrides = True
         elif expanded.startswith("--") and len(expanded) > 2:
-            _take_flag(script, expanded[2:], [_expand(w, variables) for _, w in words[:40]], line)
+            _take_flag(script, expanded[2:], [_expand(w, variables) for _, w in islice(words, 40)], line)
             command.flags = True
         elif command.may_hold_settings(word, expanded):
             command.unread.append(line)
@@ -144,7 +151,7 @@ def _take_flag(script: ShellSettings, flag: str, after: list[str], line: int) ->
 
 def _words(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """(line, word) of a script, with "\\n" for an end of a command; comments are left out."""
-    joined, number = "", 0
+    joined, number, looked_at = "", 0, 0
     start = 1
     for number, raw in enumerate(text.splitlines(), 1):
         if not joined:
@@ -153,6 +160,9 @@ def _words(path: Path, text: str) -> Iterator[tuple[int, str]]:
         if bare.startswith("#"):
             continue
         joined += bare.removesuffix("\\") + " "
+        looked_at += len(joined)
+        if len(joined) > _LONGEST or looked_at > _MOST:
+            raise UserError(f"{path}, line {start}: this is no command that ends; give the script that starts the run")
         if bare.endswith("\\"):
             yield from ((number, word) for word in _split(joined) or ())
             joined = "" if _split(joined) is not None else joined

@@ -131,7 +131,9 @@ def _gram(path: Path) -> Floats:
     """The matrix in a file; UserError where there is none."""
     import numpy as np
 
+    from grposcope.core.array_files import read_arrays
+
     try:
-        return np.asarray(np.load(path, allow_pickle=False), np.float64)
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"--gram {path} is not a NumPy array ({error}); write it with numpy.save") from None
+        return read_arrays(path, "write a matrix with numpy.save")[""].astype(np.float64, casting="same_kind")
+    except (KeyError, ValueError, TypeError):
+        raise UserError(f"--gram {path} is not a NumPy array of numbers; write it with numpy.save") from None

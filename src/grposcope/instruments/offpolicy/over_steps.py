@@ -21,7 +21,7 @@ FEWEST = 4
 
 
 @dataclass(frozen=True)
-class Halves:
+class _Halves:
     """Means (n,) of a quantity over the earlier and the later half of the probes, with their errors over probes."""
 
     before: Estimate
@@ -80,9 +80,9 @@ def _choice(probes: Sequence[OffPolicyProbe]) -> error.CorrectionChoice:
     return error.choose(errors, k)
 
 
-def _halves(values: Floats) -> Halves | None:
+def _halves(values: Floats) -> _Halves | None:
     if len(values) < FEWEST:
         return None
     half = len(values) // 2
     before, after = (Estimate.mean(part.tolist()) for part in (values[:half], values[len(values) - half :]))
-    return Halves(before, after)
+    return _Halves(before, after)

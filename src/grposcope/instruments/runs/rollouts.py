@@ -316,5 +316,5 @@ def _size(content: Any) -> int:
     if isinstance(content, list):
         return sum(_size(value) for value in content) + 2
     if isinstance(content, str):
-        return 4 + sum(6 if c in "<>&" or ord(c) < 32 else len(c.encode()) for c in content)
+        return 4 + sum(6 if c in "<>&" or ord(c) < 32 else len(c.encode("utf-8", "surrogatepass")) for c in content)
     return 8

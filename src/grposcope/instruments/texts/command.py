@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grposcope.commands import flags
 from grposcope.commands.output import add_json, finish, say
 from grposcope.core.errors import UserError
 from grposcope.core.files import nothing_there
@@ -56,7 +57,9 @@ def add_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument("--reward-seconds", type=float, default=60.0, metavar="S",
                          help="that it may take in all (default: 60)")  # fmt: skip
     command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page")
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the permutations (default: 0)")
+    command.add_argument(
+        "--seed", type=flags.whole(0, 2**63 - 1), default=0, metavar="N", help="of the permutations (default: 0)"
+    )
     add_json(command)
 
 

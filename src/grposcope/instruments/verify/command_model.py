@@ -15,6 +15,7 @@ from transformers.utils import logging
 
 from grposcope.commands import probe_model
 from grposcope.core.errors import UserError
+from grposcope.core.files import read_whole
 from grposcope.core.rollouts import Rollout
 from grposcope.core.text import listed
 from grposcope.instruments.verify import gradient_norm, model_folders, module_differences, scoring
@@ -130,7 +131,7 @@ def _precision(stated: str | None, model: Path) -> str:
     bfloat16 where nothing says it.
     """
     try:
-        config = json.loads((model / "config.json").read_bytes())
+        config = json.loads(read_whole(model / "config.json"))
     except (OSError, ValueError):
         config = {}
     dtype = str(config.get("dtype", config.get("torch_dtype"))) if isinstance(config, dict) else ""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from grposcope.core.files import read_whole
 from grposcope.core.rollouts import Rollout
 from grposcope.logs.trainers import trl_output
 
@@ -119,7 +120,7 @@ def size(folder: Path) -> int:
     if (folder / "config.json").is_file() or not (folder / ADAPTERS).is_file():
         return own
     try:
-        base = json.loads((folder / ADAPTERS).read_bytes())["base_model_name_or_path"]
+        base = json.loads(read_whole(folder / ADAPTERS))["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError):
         return own
     return own + (size(Path(base).expanduser()) if base and isinstance(base, str) and Path(base).is_dir() else 0)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import atomic, dumps, json_lines, json_object, typed, write_json
+from grposcope.core.files import append, atomic, dumps, json_lines, json_object, read_whole, typed, write_json
 from grposcope.core.rollouts import Rollout
 from grposcope.logs.trainers import trl_output
 from grposcope.signs.rollouts.evidence import OptimizerEvidence, Stated
@@ -123,7 +123,7 @@ def read_filtered(folder: Path) -> bool | None:
 def _settings(folder: Path) -> dict[str, Any] | None:
     path = folder / FOLDER / SETTINGS
     try:
-        content = path.read_bytes()
+        content = read_whole(path)
     except OSError:
         return None
     return json_object(content, str(path), "restore the file from a copy, or delete it")
@@ -142,7 +142,8 @@ def cut_back(folder: Path, step: int) -> None:
     for path in (folder / FOLDER / CLAIMS, folder / FOLDER / OPTIMIZER):
         if not path.exists():
             continue
-        earlier = [line for line in path.read_text("utf-8", "replace").splitlines() if _step(line, path) <= step]
+        lines = read_whole(path).decode("utf-8", "replace").splitlines()
+        earlier = [line for line in lines if _step(line, path) <= step]
         with atomic(path) as file:
             file.write("".join(line + "\n" for line in earlier).encode())
 
@@ -187,7 +188,6 @@ def read_claims(folder: Path) -> tuple[Mapping[str, Any], ...]:
 
 def _append(path: Path, row: Mapping[str, Any]) -> None:
     try:
-        with path.open("ab") as file:
-            file.write((dumps(row) + "\n").encode())
+        append(path, (dumps(row) + "\n").encode())
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}; make room") from None

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from grposcope.core.errors import UserError
+from grposcope.core.files import read_whole
 
 CONFIG = "adapter_config.json"
 
@@ -17,7 +18,7 @@ def base_of(folder: Path) -> str:
     """Name or folder of the base model of the adapters in `folder`; UserError where it is not known."""
     path = folder / CONFIG
     try:
-        base = json.loads(path.read_text())["base_model_name_or_path"]
+        base = json.loads(read_whole(path))["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({type(error).__name__}: {error}); restore it from a copy") from None
     if not isinstance(base, str) or not base:

@@ -33,7 +33,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import atomic, atomic_folder, write_json
+from grposcope.core.files import atomic, atomic_folder, opened, read_whole, write_json
 from grposcope.lab import allocation
 from grposcope.lab.policies import Policy
 from grposcope.lab.policies.load import dtype_argument
@@ -189,7 +189,7 @@ def restore(
 def _read(folder: Path) -> tuple[State, dict[str, Any]]:
     """The place of the run, and the whole content of state.json."""
     try:
-        content = dict(json.loads((folder / STATE).read_text()))
+        content = dict(json.loads(read_whole(folder / STATE)))
         version = content.get("format", 1)
         if version > FORMAT:
             raise UserError(
@@ -205,7 +205,7 @@ def _read(folder: Path) -> tuple[State, dict[str, Any]]:
 
 def _print_of(file: Path) -> tuple[int, str]:
     """Size in bytes and SHA-256 of a file."""
-    with file.open("rb") as content:
+    with opened(file) as content:
         return file.stat().st_size, hashlib.file_digest(content, "sha256").hexdigest()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import json_object, json_value
+from grposcope.core.files import json_object, json_value, opened, unreadable
 
 Shape = Literal["binary", "text", "json lines", "json document"]
 """Form of the content of a file."""
@@ -48,7 +48,7 @@ class LogFile:
 
     def blocks(self, size: int = PIECE) -> Iterator[bytes]:
         """The content in blocks of `size` bytes, decompressed; a compressed file that is cut off ends with a note."""
-        with self.path.open("rb") if self.content is None else io.BytesIO(self.content) as file:
+        with self._opened() as file:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             if packed:
@@ -56,6 +56,12 @@ class LogFile:
                 return
             while block := file.read(size):
                 yield block
+
+    def _opened(self) -> IO[bytes]:
+        try:
+            return opened(self.path) if self.content is None else io.BytesIO(self.content)
+        except OSError as error:
+            raise unreadable(self.path, error) from None
 
     def _unpacked(self, file: IO[bytes], size: int) -> Iterator[bytes]:
         """Blocks of all gzip members, as far as they go where the last is cut off."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grposcope.core.errors import UserError
+from grposcope.core.files import read_whole
 from grposcope.core.run import Floats
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _opened(path: Path) -> pq.ParquetFile:
     except ModuleNotFoundError:
         raise UserError(f"{path}: reading Parquet needs pyarrow; pip install pyarrow") from None
     try:
-        return pq.ParquetFile(pa.BufferReader(path.read_bytes()))
+        return pq.ParquetFile(pa.BufferReader(read_whole(path)))
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # the last of a name of a column
         raise _unreadable(path, error) from None
 

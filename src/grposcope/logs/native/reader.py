@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import MEND, is_whole, json_number, json_object
+from grposcope.core.files import MEND, is_whole, json_number, json_object, read_whole
 from grposcope.core.run import Evaluations, Floats, Groups, Meta, Run
 from grposcope.logs.columns import ColumnBuilder
 from grposcope.logs.native import rollouts, schema
@@ -65,7 +65,7 @@ class Lines:
 def _complete_lines(path: Path) -> Lines:
     """The complete lines of the file; none if there is no such file."""
     try:
-        data = path.read_bytes()
+        data = read_whole(path)
     except FileNotFoundError:
         return Lines(path, b"")
     whole = data[: data.rfind(b"\n") + 1]
@@ -74,8 +74,9 @@ def _complete_lines(path: Path) -> Lines:
         return Lines(path, whole)
     try:
         json.loads(rest)
-    except ValueError:
-        return Lines(path, whole, unfinished=True)
+    except (ValueError, RecursionError):
+        if rest.startswith(b"{"):  # else it is no beginning of a line
+            return Lines(path, whole, unfinished=True)
     return Lines(path, whole + rest + b"\n")
 
 

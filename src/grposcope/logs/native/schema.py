@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import typed, unreadable
+from grposcope.core.files import read_whole, typed, unreadable
 
 FORMAT = 2
 """Version of the record, kept in config.json. 2 added rollouts/, phase.json and `truncated` of groups."""
@@ -150,7 +150,7 @@ def read_config(folder: Path) -> RunConfig:
     """config.json of a record; UserError if there is none, or it is broken, or of a newer version."""
     path = folder / "config.json"
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_whole(path))
     except FileNotFoundError:
         raise UserError(f"{folder} has no config.json, so it holds no run; give the folder of a run") from None
     except (ValueError, RecursionError) as error:
@@ -187,7 +187,7 @@ def read_summary(folder: Path) -> Summary | None:
 def _object(path: Path) -> dict[str, Any] | None:
     """A small JSON document; None if it is not there or not whole."""
     try:
-        content = json.loads(path.read_bytes().strip(b"\0 \n"))
+        content = json.loads(read_whole(path).strip(b"\0 \n"))
     except (FileNotFoundError, ValueError, RecursionError):
         return None
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from grposcope.core.array_files import read_arrays
 from grposcope.core.errors import UserError
 from grposcope.core.files import atomic
 
@@ -51,12 +51,11 @@ def read(path: Path, newest: int, make: Callable[[dict[str, NDArray[Any]]], T]) 
     whose arrays `make` refuses by a ValueError.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_arrays(path, REMEDY)
         if int(arrays["format"]) > newest:
             raise UserError(f"{path} has format {int(arrays['format'])}, newer than {newest}; update GRPOscope")
         return make(arrays)
     except KeyError as missing:
         raise UserError(f"{path} has no array {missing}; {REMEDY}") from None
-    except (OSError, ValueError, TypeError, EOFError, IndexError, zipfile.BadZipFile) as problem:
+    except (ValueError, TypeError, IndexError) as problem:
         raise UserError(f"{path} cannot be read ({str(problem).splitlines()[0]}); {REMEDY}") from None

@@ -41,6 +41,8 @@ IN_WORDS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Metric -> the words of keys that usually mean it, without FILLING."""
 
+_BY_WORDS = {phrase: metric for metric, phrases in reversed(list(IN_WORDS.items())) for phrase in phrases}
+
 OF_EACH_STEP = "_step"
 """What Lightning appends to the name of a metric that it logs at every step, beside its mean over an epoch."""
 
@@ -59,7 +61,7 @@ def usual_metric(key: str) -> str | None:
     words = words_of(key)
     if key.endswith(OF_EACH_STEP):
         words = words.removesuffix(" step")
-    return next((metric for metric, phrases in IN_WORDS.items() if words in phrases), None)
+    return _BY_WORDS.get(words)
 
 
 GENERIC = Trainer(

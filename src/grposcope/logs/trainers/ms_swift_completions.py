@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.files import json_lines
+from grposcope.core.files import json_lines, read_whole
 from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
 from grposcope.logs.formats.kind import OBJECTS
@@ -35,7 +35,7 @@ ARGUMENTS = "args.json"
 def arguments(folder: Path) -> dict[str, Any]:
     """The arguments that ms-swift wrote into a folder; empty where it wrote none."""
     try:
-        content = json.loads((folder / ARGUMENTS).read_bytes())
+        content = json.loads(read_whole(folder / ARGUMENTS))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) and "rlhf_type" in content else {}

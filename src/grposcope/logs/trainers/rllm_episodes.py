@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.core.errors import UserError
+from grposcope.core.files import read_whole
 from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
 from grposcope.core.trajectories import joined
@@ -67,7 +68,7 @@ def rollouts(path: Path, notes: list[str] | None = None) -> Iterator[Rollout]:
     """
     for file in _files(path) if path.is_dir() else [path]:
         try:
-            episode = json.loads(file.read_bytes())
+            episode = json.loads(read_whole(file))
         except ValueError as error:
             raise UserError(f"{file}: not valid JSON ({error}); give episodes as rLLM writes them") from None
         yield from _of_episode(episode, str(file), notes)

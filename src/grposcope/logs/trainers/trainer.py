@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,15 @@ class Setting:
     default: Any = None
 
 
+def _by_key(names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Key -> the first metric that has it among its keys."""
+    first: dict[str, str] = {}
+    for name, keys in names.items():
+        for key in keys:
+            first.setdefault(key, name)
+    return first
+
+
 @dataclass(frozen=True)
 class Trainer:
     """All that is known of the logs of one trainer.
@@ -161,7 +171,7 @@ class Trainer:
 
         usual: whether the usual meaning of the key counts too, where it has no definition.
         """
-        name = next((name for name, keys in self.keys.items() if key in keys), None)
+        name = self._names.get(key)
         if name is None:
             name = next((name for name, forms in self.patterns.items() if any(f.fullmatch(key) for f in forms)), None)
         if name is None and self.component is not None and (match := self.component.fullmatch(key)):
@@ -170,8 +180,16 @@ class Trainer:
             return name
         if key in metrics.METRICS or key in metrics.LOGGED:
             return key
-        name = next((name for name, keys in self.usual_keys.items() if key in keys), None)
+        name = self._usual_names.get(key)
         return self.usual_words(key) if name is None and self.usual_words is not None else name
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return _by_key(self.keys)
+
+    @cached_property
+    def _usual_names(self) -> dict[str, str]:
+        return _by_key(self.usual_keys or {})
 
     @property
     def defaults(self) -> dict[str, Any]:

@@ -167,11 +167,9 @@ def rollouts(path: Path, components: Collection[str] = ()) -> Iterator[Rollout]:
 
 def _message_list(value: Any) -> Any:
     """A conversation without the fields that Parquet fills with null because another message has them."""
-    if isinstance(value, list):
-        return [
-            {k: v for k, v in piece.items() if v is not None} if isinstance(piece, dict) else piece for piece in value
-        ]
-    return str(value)
+    if isinstance(value, list) and all(isinstance(piece, dict) for piece in value):
+        return [{k: v for k, v in piece.items() if v is not None} for piece in value]
+    return _text(value)
 
 
 def group_rows(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from grposcope.core.errors import UserError
+from grposcope.core.files import read_whole
 from grposcope.core.rollouts import Rollout
 from grposcope.logs.rollout_rows import row_of
 from grposcope.logs.written_rollouts import WrittenFiles
@@ -109,7 +110,7 @@ def _is_table(path: Path) -> bool:
 def _table(path: Path) -> tuple[list[str], list[list[Any]]]:
     """The columns and rows of a table; UserError for what is none."""
     try:
-        whole = json.loads(path.read_text("utf-8"))
+        whole = json.loads(read_whole(path))
         columns, rows = whole["columns"], whole["data"]
         fits = all(isinstance(name, str) for name in columns) and all(len(row) == len(columns) for row in rows)
     except (OSError, ValueError, KeyError, TypeError):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from grposcope.core.errors import UserError
+from grposcope.core.files import json_number
 from grposcope.core.run import Run
 from grposcope.core.text import visible
 from grposcope.logs.trainers import TRAINERS
@@ -220,7 +221,8 @@ def _value(name: str, key: str, value: Any) -> Any:
         return _fit(value if value in _WORDS[name] else None, key, value, ", ".join(_WORDS[name]))
     if name == "schedule":
         return str(value)
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    read = json_number(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    number = math.nan if read is None else read
     if name == "updates" and number <= 0:
         return None  # TRL writes −1 where epochs say how many steps there are
     if name in _WHOLE:

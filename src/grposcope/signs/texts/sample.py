@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from grposcope.core.errors import UserError
+from grposcope.core.files import json_number
 from grposcope.core.named_settings import nearest
 from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, plain_text
 from grposcope.core.run import Run
@@ -245,7 +246,8 @@ def _scores(rows: Sequence[Rollout]) -> dict[str, Floats]:
 
 
 def _value(value: Any) -> float:
-    return float(value) if isinstance(value, bool | int | float) and math.isfinite(value) else math.nan
+    number = json_number(value) if isinstance(value, bool | int | float) else None
+    return math.nan if number is None or not math.isfinite(number) else number
 
 
 def _truth(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) -> str:

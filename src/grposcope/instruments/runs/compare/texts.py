@@ -15,7 +15,7 @@ from grposcope.signs.texts.text_differences import FEW, TextDifference, TextsBet
 
 
 @dataclass(frozen=True)
-class WrittenApart:
+class _WrittenApart:
     """What is said of the texts of runs: a line for each run after the first that has texts as the first has, the table
     of what differs, and the document."""
 
@@ -24,7 +24,7 @@ class WrittenApart:
     document: tuple[dict[str, Any], ...] = ()
 
 
-def of_runs(runs: Sequence[Run], names: Sequence[str], sources: Sequence[str]) -> WrittenApart:
+def of_runs(runs: Sequence[Run], names: Sequence[str], sources: Sequence[str]) -> _WrittenApart:
     """The texts of each run against those of the first. names, sources: of the runs."""
     first = sample.recorded(runs[0])
     apart = [between(first, sample.recorded(run)) if first else None for run in runs[1:]]
@@ -35,7 +35,7 @@ def of_runs(runs: Sequence[Run], names: Sequence[str], sources: Sequence[str]) -
         f"tested together at {percent(LEVEL)}. One name for what goes together."
     )
     header = ("run", "feature of its texts", names[0], "this run", "z", "p")
-    return WrittenApart(
+    return _WrittenApart(
         tuple(_line(name, names[0], own) for name, _, own in compared),
         (Table("What its texts do otherwise", header, rows, caption),) if rows else (),
         tuple({"run": source, **asdict(own)} for _, source, own in compared),

@@ -91,7 +91,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Apart:
+class _Apart:
     """A reference that is unlike the others: its place among them, the metric that shows it, and the adjusted p."""
 
     place: int
@@ -120,7 +120,7 @@ class Judgement:
     courses: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     untested: Mapping[str, str] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
-    apart: tuple[Apart, ...] = ()
+    apart: tuple[_Apart, ...] = ()
     lacking: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -383,7 +383,7 @@ def _earliest(departures: Sequence[Left]) -> list[Left]:
     return list({departure.metric: departure for departure in sorted(departures, key=_order, reverse=True)}.values())
 
 
-def _apart(cells: _Cells, level: float) -> tuple[Apart, ...]:
+def _apart(cells: _Cells, level: float) -> tuple[_Apart, ...]:
     """The reference that is least like the others, each held against the rest, where Holm's adjusted p is at most
     `level`; only one, since with it among them the rest are judged by a spread that is not theirs."""
     outliers = []
@@ -396,7 +396,7 @@ def _apart(cells: _Cells, level: float) -> tuple[Apart, ...]:
         outliers.append((p, -float(t.max()), index, cells.metrics[int(t.max(-1).argmax())]))
     _, _, index, metric = min(outliers)
     adjusted = holm([p for p, *_ in outliers])[index]
-    return (Apart(index, metric, adjusted),) if adjusted <= level else ()
+    return (_Apart(index, metric, adjusted),) if adjusted <= level else ()
 
 
 def _lacking(count: int, metrics: Sequence[str]) -> tuple[str, ...]:

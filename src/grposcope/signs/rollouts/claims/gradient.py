@@ -111,7 +111,7 @@ def _updates(evidence: PipelineEvidence) -> Iterator[tuple[int, list[Rollout], l
     """
     for step, places in evidence.steps.items():
         rows = [evidence.rows[index] for index in places]
-        if some := [rows[index] for index in token_weights.of_update(rows) if rows[index].loss_weights is not None]:
+        if some := [rows[index] for index in token_weights.of_update(rows) if _computed(rows[index])]:
             yield step, some, rows
         later: dict[int, list[Rollout]] = {}
         for row in rows:
@@ -120,6 +120,11 @@ def _updates(evidence: PipelineEvidence) -> Iterator[tuple[int, list[Rollout], l
                 later.setdefault(row.last_step, []).append(taken)
         for at in sorted(later):
             yield at, later[at], rows
+
+
+def _computed(row: Rollout) -> bool:
+    """Whether derivatives were written, and beside them what they were computed from, a value per token."""
+    return row.loss_weights is not None and token_weights.length(row) == len(row.loss_weights)
 
 
 def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
