@@ -39,7 +39,7 @@ from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.maths.timeseries.onset import at_once
-from grposcope.signs import first_rows, onset
+from grposcope.signs import first_rows, onset, run_outcome
 from grposcope.signs.counted_as_cut import at_no_one_length, ended
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
@@ -145,6 +145,8 @@ def _grew_unpaid(quantities: Quantities, length: MetricSeries, early: float, lat
     reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
     if length.logs is None or reward is None or margin is None or at_once(length.values, 1) is not None:
         return None
+    if _grew_while_paid(quantities, length, early, margin):
+        return None
     unpaid = reward.change(EARLY, LATE, minus=margin).p_down
     unpaid = 1.0 if unseen_limit(quantities) is not None else unpaid  # cut unseen, which is a fault of its own
     longer = length.logs.change(EARLY, LATE, minus=math.log(LONGER)).p_up
@@ -155,6 +157,14 @@ def _grew_unpaid(quantities: Quantities, length: MetricSeries, early: float, lat
         "overlong answers",
         brief=quantities.went(length.name, early, late, " tokens"),
     )
+
+
+def _grew_while_paid(quantities: Quantities, length: MetricSeries, early: float, margin: float) -> bool:
+    """Whether completions had grown so from the `early` length while the reward rose by `margin` or more, and it was
+    lost only after: then that length did not go unpaid, and something else took the reward."""
+    outcome = run_outcome.of_reward(quantities)
+    until = length.values[length.steps <= outcome.best_step][-SHORT:]
+    return outcome.fate == "lost" and outcome.gain > margin and len(until) > 0 and np.median(until) > LONGER * early
 
 
 def _shrank(quantities: Quantities, length: MetricSeries, first: level.Span, late: float) -> Finding:
