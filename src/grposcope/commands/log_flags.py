@@ -155,6 +155,31 @@ def named_values(words: Sequence[str]) -> dict[str, Any]:
     return pairs
 
 
+_BESIDE = ("config.yaml", "config.yml", "config.toml", "args.json", ".hydra/config.yaml", "files/config.yaml")
+"""Files of the folder of a run that hold the settings of its trainer, the most telling first."""
+
+
+def config_beside(arguments: argparse.Namespace, path: str | Path) -> Path | None:
+    """The file of settings: that of --config, else the one that lies in the folder of a run, where its trainer is one
+    whose settings can be read; None where there is none. A record of ours states its settings itself."""
+    from grposcope.instruments import has
+    from grposcope.logs.native.schema import is_record
+
+    folder = Path(path)
+    if arguments.config is not None or not folder.is_dir() or is_record(folder) or not has("lint"):
+        return arguments.config
+    from grposcope.instruments.lint import read as lint
+
+    for name in _BESIDE:
+        if (folder / name).is_file():
+            try:
+                lint.read(folder / name)
+            except UserError:
+                continue
+            return folder / name
+    return None
+
+
 OTHER_SETTINGS = (
     "aggregation", "allocate", "max_steps", "optimizer", "outcome", "recipe", "reward_high", "reward_low", "rewards",
     "task",

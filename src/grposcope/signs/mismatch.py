@@ -65,8 +65,8 @@ LAGS = 0.5
 
 OF_LAG = (
     "draw one batch with the trainer's own weights: mismatch that is gone then is of the lag; allow less of it, lower "
-    "the learning rate, or take a loss that bounds the ratio (clipped, or truncated importance weights) in place of one "
-    "that does not; mismatch that stays is of numerics: sample that batch in the trainer's own precision"
+    "the learning rate, or take a loss that bounds the ratio (clipped, or truncated importance weights) in place of "
+    "one that does not; mismatch that stays is of numerics: sample that batch in the trainer's own precision"
 )
 """What to do about mismatch that grows at a lag that stays."""
 
@@ -74,8 +74,8 @@ LONGER = 1.5
 """Late over early length of completions from which the sampler's numbers may go wrong with the length."""
 
 OF_LONG_TEXTS = (
-    "sample one batch in the trainer's own precision and compare short completions with long ones: mismatch of the long "
-    "ones alone is of the sampler's attention (vLLM, where its cascade attention is wrong on long prefixes: "
+    "sample one batch in the trainer's own precision and compare short completions with long ones: mismatch of the "
+    "long ones alone is of the sampler's attention (vLLM, where its cascade attention is wrong on long prefixes: "
     "disable_cascade_attn); mismatch of all that is gone in that precision is of numerics, which training makes worse: "
     "weigh by a capped ratio (truncated importance sampling)"
 )
