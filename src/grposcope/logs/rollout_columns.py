@@ -105,6 +105,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
         "completions",
         "outputs",
     ),
+    "rewards": ("reward_components", "component_rewards", "reward_breakdown", "reward_parts", "rewards_by_function"),
     "reward": ("total_reward", "reward_total", "reward_score", "return"),
 }
 """Our column -> further names that people give to it in plain tables, taken where a row has none of NAMES for it."""
