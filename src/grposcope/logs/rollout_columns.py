@@ -62,7 +62,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "last_weights": ("last_loss_weights",),
     "last_step": ("last_step",),
     "last_part": ("last_part",),
-    "rewards": ("rewards", "metrics"),
+    "rewards": ("rewards", "metrics", "reward_components", "component_rewards", "reward_breakdown"),
     "reward": ("reward", "score", "rewards"),
     "advantages": ("advantage", "advantages"),
     "length": ("length", "response_length", "completion_length"),
@@ -105,7 +105,6 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
         "completions",
         "outputs",
     ),
-    "rewards": ("reward_components", "component_rewards", "reward_breakdown", "reward_parts", "rewards_by_function"),
     "reward": ("total_reward", "reward_total", "reward_score", "return"),
 }
 """Our column -> further names that people give to it in plain tables, taken where a row has none of NAMES for it."""
