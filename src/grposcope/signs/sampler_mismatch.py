@@ -87,8 +87,9 @@ are two stretches at least, each with a fall of RISEN × behind it."""
 
 OF_STRETCHES = (
     "find what ends each stretch (a restart of the engine, a checkpoint, an evaluation) and is not done at every "
-    "update of the weights: first of all emptying the cache of prefixes, whose keys and values are of earlier weights (vLLM: "
-    "reset_prefix_cache; NeMo-RL: recompute_kv_cache_after_weight_updates); one job without prefix caching shows it"
+    "update of the weights: first of all emptying the cache of prefixes, whose keys and values are of earlier weights "
+    "(vLLM: reset_prefix_cache; NeMo-RL: recompute_kv_cache_after_weight_updates); one job without prefix caching "
+    "shows it"
 )
 """What to do about mismatch that grows in stretches."""
 
@@ -183,8 +184,8 @@ def _in_stretches(quantities: Quantities, distances: list[Measure]) -> Finding |
         key, steps = quantities.key(measure.series.name), [int(measure.series.steps[row]) for row in falls]
         back = ", ".join(f"{step:,}" for step in steps[:4]) + (" …" if len(steps) > 4 else "")
         because = (
-            f"{key} grows by {min(grown):.2g} × or more in each of {len(stretches)} stretches of rows and falls back at "
-            f"once at steps {back}: something of the sampler stays as it was while weights are updated, and is made "
+            f"{key} grows by {min(grown):.2g} × or more in each of {len(stretches)} stretches of rows and falls back "
+            f"at once at steps {back}: something of the sampler stays as it was while weights are updated, and is made "
             "anew there, as prefixes are that were cached under earlier weights"
         )
         evidence = (Sign(f"falls of {measure.series.name} by {RISEN:g} × or more", float(len(falls)),
@@ -337,6 +338,7 @@ TEST = LogTest(
     needs=("mismatch",),
     statistic="late mismatch against its limit and the early one; late mean weight, effective share and share masked",
     threshold=f"k3 > {K3_FAR:g}, |mean log ρ| or mean |log ρ| > {ABS_FAR:g}, error > {1 + ERROR_FAR:g}, difference > "
-    f"{DIFFERENCE_FAR:g}, or > {GROWN:g} × early; correlation < {CORRELATED:g}; mean weight outside {LOW:g} to {HIGH:g}, effective share < {EFFECTIVE:g}, "
-    f"> {LOST:g} masked; or {SPIKE:g} × the median and beyond the limit in {RARE:.0%} of the rows, a fact",
+    f"{DIFFERENCE_FAR:g}, or > {GROWN:g} × early; correlation < {CORRELATED:g}; mean weight outside {LOW:g} to "
+    f"{HIGH:g}, effective share < {EFFECTIVE:g}, > {LOST:g} masked; or {SPIKE:g} × the median and "
+    f"beyond the limit in {RARE:.0%} of the rows, or {RISEN:g} × in each of {DROPS + 1} stretches or more, facts",
 )

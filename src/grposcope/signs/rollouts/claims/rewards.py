@@ -55,8 +55,8 @@ def _sums(evidence: PipelineEvidence) -> Iterator[Finding]:
         held=f"The rewards of {coverage.share(len(rows), len(evidence.rows), 'no reward of several functions')} are "
         "the weighted sum of their functions.",
         effect="The policy is trained on a different reward from that of the settings.",
-        remedy="Check the weights of the reward functions, their order, and their signs: a score that is to be high enters "
-        "with a plus.",
+        remedy="Check the weights of the reward functions, their order, and their signs: a score that is to be high "
+        "enters with a plus.",
         onset=None if first is None else first.step,
     )  # fmt: skip
 
