@@ -111,7 +111,7 @@ def hints(arguments: argparse.Namespace, run: int | None = None) -> Hints:
     from grposcope.logs import Hints
 
     outcome = {"outcome": arguments.outcome} if arguments.outcome else {}
-    return Hints(settings(arguments.set) | outcome, columns(arguments.map), arguments.average, run, arguments.scope)
+    return Hints(settings(arguments.set) | outcome, _columns(arguments.map), arguments.average, run, arguments.scope)
 
 
 def place(path: str | Path) -> str | Path:
@@ -222,7 +222,7 @@ def _versions(names: Collection[str]) -> set[str]:
     return {name for name in names if name.endswith("_version")}
 
 
-def columns(words: Sequence[str]) -> dict[str, str]:
+def _columns(words: Sequence[str]) -> dict[str, str]:
     """Metric -> key from METRIC=KEY pairs, several in one text with commas between them.
 
     KEY=METRIC is taken as well, where the first of the two is no metric and the second is.

@@ -177,7 +177,9 @@ def _grew_while_paid(quantities: Quantities, length: MetricSeries, early: float,
     lost only after: then that length did not go unpaid, and something else took the reward."""
     outcome = run_outcome.of_reward(quantities)
     until = length.values[length.steps <= outcome.best_step][-SHORT:]
-    return outcome.fate == "lost" and outcome.gain > margin and len(until) > 0 and np.median(until) > LONGER * early
+    return (
+        outcome.fate == "lost" and outcome.gain > margin and len(until) > 0 and bool(np.median(until) > LONGER * early)
+    )
 
 
 def _shrank(quantities: Quantities, length: MetricSeries, first: level.Span, late: float) -> Finding:
