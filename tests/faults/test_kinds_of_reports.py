@@ -324,3 +324,33 @@ def test_a_stale_batch_that_is_used_for_several_steps(size: int, steps: int | No
         one for one in lint(Settings(Path("x"), "a file", SLIME, given)) if one.fault == "stale sampler" and one.present
     ]
     assert [one.brief for one in found] == ([] if steps is None else [f"{steps} steps on each stale batch"])
+
+
+def texts(folder: Path, again: float, opens: bool) -> Path:
+    """Rollouts of twelve steps of four prompts, of 20 words; again: the chance that one is the first of its group."""
+    rng, words = np.random.default_rng(3), [f"word{number}" for number in range(40)]
+    with (folder / "rollouts.jsonl").open("w") as file:
+        for step in range(1, 13):
+            for prompt in range(4):
+                made = [" ".join(rng.choice(words, 20)) for _ in range(8)]
+                for text in made:
+                    said = made[0] if rng.random() < again else text
+                    row = {
+                        "step": step, "prompt": f"question {step}.{prompt}" + "\n<think>\n" * opens,
+                        "completion": f"{'' if opens else '<think>'}{said}</think> so",
+                        "reward": float(rng.random() < 0.4), "think_format_reward": float(not opens),
+                    }  # fmt: skip
+                    file.write(json.dumps(row) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize(("again", "opens"), [(0.6, False), (0.0, True), (0.0, False)])
+def test_what_texts_say_of_siblings_that_are_one_text_and_of_tags_in_the_prompt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], again: float, opens: bool
+) -> None:
+    """As in TRL #5783, whose sampler was colder than asked, and TRL #6966, whose template opens <think>."""
+    assert cli.main(["texts", str(texts(tmp_path, again, opens))]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("of pairs of siblings are one text" in shown) == (again > 0)
+    assert ("print the temperature, top-k and top-p in force" in shown) == (again > 0)
+    assert ("think_format_reward is 0 for all 384 completions; the prompts end with <think>." in shown) == opens
