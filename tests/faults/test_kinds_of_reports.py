@@ -354,3 +354,25 @@ def test_what_texts_say_of_siblings_that_are_one_text_and_of_tags_in_the_prompt(
     assert ("of pairs of siblings are one text" in shown) == (again > 0)
     assert ("print the temperature, top-k and top-p in force" in shown) == (again > 0)
     assert ("think_format_reward is 0 for all 384 completions; the prompts end with <think>." in shown) == opens
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_reward_that_changes_with_the_length_alone(tmp_path: Path, sign: int) -> None:
+    """As in TRL #2771, whose example paid the distance from the wanted length and not its opposite."""
+
+    def change(k: int, row: Row) -> None:
+        row["reward"] = sign * abs(20 - 4.3 * row["completions/mean_length"])
+
+    path = log(tmp_path / "a.jsonl", rows(10, change))
+    (found,) = [one for one in present(path) if one.fault == "length pays"]
+    assert found.grade == "note"
+    assert f"batches of {'longer' if sign > 0 else 'shorter'} completions are paid more" in found.because
+    assert f"(correlation {sign} over 159 changes)" in found.because
+    assert "a distance from the wanted length is paid as it is" in found.remedy
+    assert false_claims(path) == []
+
+    def harder(k: int, row: Row) -> None:
+        """Batches of harder prompts have longer and worse answers."""
+        row["reward"] -= 0.002 * (row["completions/mean_length"] - 300)
+
+    assert "length pays" not in names(log(tmp_path / "b.jsonl", rows(10, harder)))

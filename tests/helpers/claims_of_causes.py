@@ -424,7 +424,26 @@ def stretches(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(said["v"], [least], 2) if said.get("v") else ""
 
 
+def together(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY changes with KEY (correlation R over N changes)", or the correlation alone, of reward and length."""
+    said, reward, length = match.groupdict(), *(raw.values(raw.names[name]) for name in ("reward", "length"))
+    x, y = ([later - before for before, later in pairwise(values)] for values in (reward, length))
+    along = statistics.correlation(x, y)
+    paid = said.get("paid")
+    if said.get("n") and int(value_of(said["n"])) != len(x):
+        return f"{len(x)} changes"
+    return (
+        any_of(said["v"], [along], 2) if said.get("v") else "" if (paid == "longer") == (along > 0) else "the other way"
+    )
+
+
 OF_CAUSES: Sequence[tuple[str, Check]] = (
+    (
+        rf"from row to row (?P<name>{NAME}) changes with {NAME} \(correlation (?P<v>{V}) over {N} changes\)",
+        together,
+    ),
+    (r"batches of (?P<paid>longer|shorter) completions are paid more", together),
+    (rf"correlation of the changes of reward and length: (?P<v>{V})", together),
     (rf"(?P<name>{NAME}) grows in {N} stretches and is back after each", stretches),
     (
         rf"(?P<name>{NAME}) grows by (?P<v>{V}) × or more in each of {N} stretches of rows and falls back at once at "
