@@ -356,8 +356,8 @@ def _unexplained(quantities: Quantities, staleness: MetricSeries | None) -> Find
     if staleness is not None and staleness.level(LATE).value >= LAGS:
         return _explained(
             UNEXPLAINED,
-            f"it grows while {_lag(quantities, staleness)}: the same lag makes more of it the farther each step moves "
-            "the policy; numerics are not excluded",
+            f"it grows, and nothing in the log explains it; {_lag(quantities, staleness)}: the same lag makes more of "
+            "it the farther each step moves the policy, and numerics are not excluded",
             remedy=OF_LAG,
         )
     length = quantities.get("length", SHORT)

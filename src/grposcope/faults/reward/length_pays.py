@@ -42,7 +42,7 @@ READ = (
 """What to do where the reward changes with the length alone."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Changes of the mean reward from row to row go with those of the mean length: their correlation above WITH, of
     half as many rows, since neighbouring changes share one."""
     reward, length = quantities.require("reward", LEAST), quantities.require("length", LEAST)
@@ -74,7 +74,7 @@ FAULT = Fault(
     gamed=True,
     log=LogTest(
         "length pays",
-        check,
+        _check,
         needs=("reward", "length"),
         statistic="correlation of the changes of mean reward and mean length from row to row",
         threshold=f"{WITH:g}, by the transformation of Fisher over half of the rows",

@@ -31,8 +31,8 @@ from grposcope.signs.sampler_mismatch import TEST
 FAULT = Fault(
     name="inputs differ",
     rank=214,
-    remedy="compare for one rollout what sampler and trainer read: ids of the prompt and of the completion (as they "
-    "were drawn, not decoded and encoded again), chat template, image inputs, "
+    remedy="compare for one rollout what sampler and trainer read: prompt ids, completion ids (as they were drawn, "
+    "not those of the decoded text), chat template, image inputs, "
     "positions (of a prompt padded on the left they count from its first token, not from the padding); if they are "
     "equal, the weights",
     beside="warning",

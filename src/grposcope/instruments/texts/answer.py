@@ -50,9 +50,9 @@ _AGAIN, _WORDS = 0.2, 16
 words is drawn twice in a fifth of the pairs only where all its words together leave 1.6 nats or less."""
 
 _COLDER = (
-    "print the temperature, top-k and top-p in force where completions are drawn: what the generation_config.json of a "
-    "model says may stand in place of what was asked for (TRL #5783); if they are those asked for, the policy is that "
-    "certain, and more rollouts per prompt teach no more"
+    "print the temperature, top-k and top-p in force where completions are drawn: what the generation_config.json of "
+    "a model says may stand in place of the trainer's settings (TRL #5783); if they are those of the settings, the policy "
+    "is that certain, and more rollouts per prompt teach no more"
 )
 """What to do about siblings that are one text."""
 
