@@ -51,8 +51,8 @@ words is drawn twice in a fifth of the pairs only where all its words together l
 
 _COLDER = (
     "print the temperature, top-k and top-p in force where completions are drawn: what the generation_config.json of "
-    "a model says may stand in place of the trainer's settings (TRL #5783); if they are those of the settings, the policy "
-    "is that certain, and more rollouts per prompt teach no more"
+    "a model says may stand in place of the trainer's settings (TRL #5783); if they are those of the settings, the "
+    "policy is that certain, and more rollouts per prompt teach no more"
 )
 """What to do about siblings that are one text."""
 
