@@ -376,3 +376,20 @@ def test_a_reward_that_changes_with_the_length_alone(tmp_path: Path, sign: int) 
         row["reward"] -= 0.002 * (row["completions/mean_length"] - 300)
 
     assert "length pays" not in names(log(tmp_path / "b.jsonl", rows(10, harder)))
+
+
+def test_one_jump_of_reward_and_length_is_no_pay_for_length(tmp_path: Path) -> None:
+    """As in slime #2091: from the second rollout on noise up to the limit, which is paid nothing."""
+
+    def broken(k: int, row: Row) -> None:
+        if k > 40:
+            row.update(reward=0.0, reward_std=0.0, frac_reward_zero_std=1.0)
+            row.update({"completions/mean_length": 1024.0, "completions/clipped_ratio": 1.0})
+
+    assert "length pays" not in names(log(tmp_path / "a.jsonl", rows(11, broken)))
+
+    def jumps(k: int, row: Row) -> None:
+        row["reward"] += 5.0 * (k > 80)
+        row["completions/mean_length"] += 900.0 * (k > 80)
+
+    assert "length pays" not in names(log(tmp_path / "b.jsonl", rows(11, jumps)))

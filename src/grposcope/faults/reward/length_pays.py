@@ -27,6 +27,7 @@ from scipy.special import ndtr
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, measured
 from grposcope.core.text import number
+from grposcope.signs.mismatch import spearman
 from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.rollouts.claims import texts
 
@@ -48,10 +49,11 @@ def _check(quantities: Quantities) -> Finding:
     reward, length = quantities.require("reward", LEAST), quantities.require("length", LEAST)
     _, a, b = np.intersect1d(reward.steps, length.steps, return_indices=True)
     x, y = np.diff(reward.values[a]), np.diff(length.values[b])
-    if len(x) < LEAST or not x.std() > 0 or not y.std() > 0:
+    if np.count_nonzero((x != 0) & (y != 0)) < max(LEAST, 0.8 * len(x)):
         return measured(1.0, "reward and length are not logged together on enough rows, or do not vary")
-    along = float(np.corrcoef(x, y)[0, 1])
-    gap = (math.atanh(min(abs(along), 1 - 1e-9)) - math.atanh(WITH)) * math.sqrt(len(x) / 2 - 3)
+    along, ranked = float(np.corrcoef(x, y)[0, 1]), spearman(x, y)  # ranks know nothing of how large one jump is
+    least = min(abs(along), abs(ranked)) if along * ranked > 0 else 0.0
+    gap = (math.atanh(min(least, 1 - 1e-9)) - math.atanh(WITH)) * math.sqrt(len(x) / 2 - 3)
     what = "longer" if along > 0 else "shorter"
     because = (
         f"from row to row {quantities.key(reward.name)} changes with {quantities.key(length.name)} (correlation "
