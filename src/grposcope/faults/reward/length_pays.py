@@ -49,7 +49,7 @@ def _check(quantities: Quantities) -> Finding:
     reward, length = quantities.require("reward", LEAST), quantities.require("length", LEAST)
     _, a, b = np.intersect1d(reward.steps, length.steps, return_indices=True)
     x, y = np.diff(reward.values[a]), np.diff(length.values[b])
-    if np.count_nonzero((x != 0) & (y != 0)) < max(LEAST, 0.8 * len(x)):
+    if np.count_nonzero((x != 0) & (y != 0)) < max(LEAST, 0.8 * len(x)) or not (x.std() > 0 and y.std() > 0):
         return measured(1.0, "reward and length are not logged together on enough rows, or do not vary")
     along, ranked = float(np.corrcoef(x, y)[0, 1]), spearman(x, y)  # ranks know nothing of how large one jump is
     least = min(abs(along), abs(ranked)) if along * ranked > 0 else 0.0
