@@ -408,7 +408,49 @@ def moved(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["v"], [statistics.median(late)], 2)
 
 
+def stretches(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY grows by V × in each of N stretches … falls back at once at steps A, B …", or the count of falls alone."""
+    said, series = match.groupdict(), raw.finite(key_of(raw, match["name"]) or "")
+    falls = [k for k in range(1, len(series)) if 3 * series[k][1] < series[k - 1][1]]
+    if int(value_of(said["n"])) != len(falls) + (said.get("falls") is None):
+        return f"{len(falls)} falls"
+    if said.get("at") and [int(value_of(at)) for at in said["at"].rstrip(" …").split(", ")] != [
+        series[k][0] for k in falls[:4]
+    ]:
+        return f"falls at {[series[k][0] for k in falls]}"
+    parts = [series[a:b] for a, b in pairwise([0, *falls, len(series)])]
+    ends = [[value for _, value in part] for part in parts]
+    least = min(statistics.median(part[-3:]) / statistics.median(part[:3]) for part in ends)
+    return any_of(said["v"], [least], 2) if said.get("v") else ""
+
+
+def together(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY changes with KEY (correlation R over N changes)", or the correlation alone, of reward and length."""
+    said, reward, length = match.groupdict(), *(raw.values(raw.names[name]) for name in ("reward", "length"))
+    x, y = ([later - before for before, later in pairwise(values)] for values in (reward, length))
+    along = statistics.correlation(x, y)
+    paid = said.get("paid")
+    if said.get("n") and int(value_of(said["n"])) != len(x):
+        return f"{len(x)} changes"
+    return (
+        any_of(said["v"], [along], 2) if said.get("v") else "" if (paid == "longer") == (along > 0) else "the other way"
+    )
+
+
 OF_CAUSES: Sequence[tuple[str, Check]] = (
+    (
+        rf"from row to row (?P<name>{NAME}) changes with {NAME} \(correlation (?P<v>{V}) over {N} changes\)",
+        together,
+    ),
+    (r"batches of (?P<paid>longer|shorter) completions are paid more", together),
+    (rf"correlation of the changes of reward and length: (?P<v>{V})", together),
+    (rf"(?P<name>{NAME}) grows in {N} stretches and is back after each", stretches),
+    (
+        rf"(?P<name>{NAME}) grows by (?P<v>{V}) × or more in each of {N} stretches of rows and falls back at once at "
+        r"steps (?P<at>\d[\d, ]*(?: …)?)",
+        stretches,
+    ),
+    (rf"(?P<falls>falls) of (?P<name>{NAME}) by 3 × or more: {N}", stretches),
     (rf"loss over KL, last rows: (?P<v>{V})", turned),
     (
         rf"since step (?P<since>[\d,]+) the loss is (?P<v>{V}) × (?P<x>{NAME}), where 0\.001 to 0\.04 is usual, and "

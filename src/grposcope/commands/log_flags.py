@@ -111,7 +111,7 @@ def hints(arguments: argparse.Namespace, run: int | None = None) -> Hints:
     from grposcope.logs import Hints
 
     outcome = {"outcome": arguments.outcome} if arguments.outcome else {}
-    return Hints(settings(arguments.set) | outcome, columns(arguments.map), arguments.average, run, arguments.scope)
+    return Hints(settings(arguments.set) | outcome, _columns(arguments.map), arguments.average, run, arguments.scope)
 
 
 def place(path: str | Path) -> str | Path:
@@ -153,6 +153,31 @@ def named_values(words: Sequence[str]) -> dict[str, Any]:
         if isinstance(pairs[name], float) and not math.isfinite(pairs[name]):
             raise UserError(f"--set {text}: {value} is not a finite number; write for example --set group=8")
     return pairs
+
+
+_BESIDE = ("config.yaml", "config.yml", "config.toml", "args.json", ".hydra/config.yaml", "files/config.yaml")
+"""Files of the folder of a run that hold the settings of its trainer, the most telling first."""
+
+
+def config_beside(arguments: argparse.Namespace, path: str | Path) -> Path | None:
+    """The file of settings: that of --config, else the one that lies in the folder of a run, where its trainer is one
+    whose settings can be read; None where there is none. A record of ours states its settings itself."""
+    from grposcope.instruments import has
+    from grposcope.logs.native.schema import is_record
+
+    folder = Path(path)
+    if arguments.config is not None or not folder.is_dir() or is_record(folder) or not has("lint"):
+        return arguments.config
+    from grposcope.instruments.lint import read as lint
+
+    for name in _BESIDE:
+        if (folder / name).is_file():
+            try:
+                lint.read(folder / name)
+            except UserError:
+                continue
+            return folder / name
+    return None
 
 
 OTHER_SETTINGS = (
@@ -197,7 +222,7 @@ def _versions(names: Collection[str]) -> set[str]:
     return {name for name in names if name.endswith("_version")}
 
 
-def columns(words: Sequence[str]) -> dict[str, str]:
+def _columns(words: Sequence[str]) -> dict[str, str]:
     """Metric -> key from METRIC=KEY pairs, several in one text with commas between them.
 
     KEY=METRIC is taken as well, where the first of the two is no metric and the second is.

@@ -343,7 +343,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "clip": ("clip_fraction", "clip_high", "clip_low"),
     "mismatch": (
         "mismatch/k3", "mismatch/k1", "mismatch/abs", "mismatch/mult_error", "mismatch/k2", "mismatch/log_ratio",
-        "mismatch/chi2_token", "mismatch/correlation",
+        "mismatch/chi2_token", "mismatch/prob_diff", "mismatch/correlation",
     ),
     "importance": ("importance/ratio", "importance/weight"),
     "staleness": ("staleness/mean", "staleness/max"),

@@ -62,7 +62,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "last_weights": ("last_loss_weights",),
     "last_step": ("last_step",),
     "last_part": ("last_part",),
-    "rewards": ("rewards", "metrics"),
+    "rewards": ("rewards", "metrics", "reward_components", "component_rewards", "reward_breakdown"),
     "reward": ("reward", "score", "rewards"),
     "advantages": ("advantage", "advantages"),
     "length": ("length", "response_length", "completion_length"),

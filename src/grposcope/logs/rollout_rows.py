@@ -174,7 +174,7 @@ def _by_function(row: Mapping[str, Any], rewards: Any) -> Any:
     """The numbers among rewards by function, which verl and TRL write beside the other columns of the row."""
     if rewards is None and (_is_of_verl(row) or _is_of_trl(row)):
         return {name: own for name, own in row.items() if name not in _NO_REWARDS and isinstance(own, int | float)}
-    if rewards and not isinstance(row.get("rewards"), Mapping):
+    if isinstance(rewards, Mapping) and not isinstance(row.get("rewards"), Mapping):
         return {name: own for name, own in rewards.items() if isinstance(own, int | float)}
     return rewards
 

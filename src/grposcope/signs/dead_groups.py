@@ -5,6 +5,7 @@ At success rate p a group of G rollouts is dead with probability p^G + (1 − p)
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -25,6 +26,16 @@ HALF = 0.5
 
 AFTER = "dead after a fall"
 """Fault of groups that died as the reward was lost: they are not what began it."""
+
+ROSE = 0.1
+"""Gain over loss of a reward that fell, below which it hardly rose."""
+
+NEVER_ROSE = (
+    "the reward hardly rose before it fell: first see that updates make paid rollouts likelier (the sign of advantages "
+    "and loss, and advantages beside their own rollouts: write some rollouts with both and run grposcope verify), then "
+    "lower the learning rate; go back to the first weights, since groups of equal rewards have no gradient"
+)
+"""What to do where groups died while a reward fell that had never risen."""
 
 NEAR = 0.05
 """A share of dead groups this little below the limit is near it."""
@@ -95,8 +106,16 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
         brief=_brief(dead, early.value + limit, late.value + limit),
         begins=None if from_the_start or solved_at_first else partial(onset.since, dead, 1),
         past=p < 0.5,
-        remedy="" if after or _is_low(quantities, reward) else EITHER,
+        remedy=_after_a_fall(quantities) if after else "" if _is_low(quantities, reward) else EITHER,
     )
+
+
+def _after_a_fall(quantities: Quantities) -> str:
+    """What to do where groups died as the reward fell; empty for the fault's own, where it had risen before."""
+    outcome = run_outcome.of_reward(quantities)
+    gain = outcome.gain if math.isfinite(outcome.gain) else 0.0
+    lost = outcome.start.value - outcome.end.value
+    return NEVER_ROSE if outcome.fate == "fell" and gain < ROSE * lost else ""
 
 
 def _near(in_place: bool, share: float) -> Status:

@@ -60,6 +60,27 @@ PROCESSED = (
 CUT = 0.02
 """Mass that a truncated sampler cuts off, at least, to be named."""
 
+LAGS = 0.5
+"""Versions of lag, on average, from which rollouts are those of older weights."""
+
+OF_LAG = (
+    "draw one batch with the trainer's own weights: mismatch that is gone then is of the lag; allow less of it, lower "
+    "the learning rate, or take a loss that bounds the ratio (clipped, or truncated importance weights) in place of "
+    "one that does not; mismatch that stays is of numerics: sample that batch in the trainer's own precision"
+)
+"""What to do about mismatch that grows at a lag that stays."""
+
+LONGER = 1.5
+"""Late over early length of completions from which the sampler's numbers may go wrong with the length."""
+
+OF_LONG_TEXTS = (
+    "sample one batch in the trainer's own precision and compare short completions with long ones: mismatch of the "
+    "long ones alone is of the sampler's attention (vLLM, where its cascade attention is wrong on long prefixes: "
+    "disable_cascade_attn); mismatch of all that is gone in that precision is of numerics, which training makes worse: "
+    "weigh by a capped ratio (truncated importance sampling)"
+)
+"""What to do about mismatch that grows beside the length."""
+
 STALER = 1.5
 """Late over early staleness above which the staleness grew."""
 
@@ -87,9 +108,12 @@ TOGETHER = 0.5
 
 BEYOND = {
     "mismatch/k3": 0.1, "mismatch/k2": 0.1, "mismatch/k1": 0.2, "mismatch/abs": 0.4, "mismatch/mult_error": 0.5,
+    "mismatch/prob_diff": 0.1, "mismatch/correlation": 0.1,
 }  # fmt: skip
 """Nats per token from which a distance is more than numerics make: FP8 was seen to reach a mean |log ρ| of 0.27, of
-which k3 is 0.06 where log ratios are normal. Of the multiplicative error, less 1, what a |log ρ| of 0.4 makes."""
+which k3 is 0.06 where log ratios are normal. Of the multiplicative error, less 1, what a |log ρ| of 0.4 makes. Of the
+mean difference of probabilities, and of their correlation below 1, more than it makes: noise in the logits that makes
+it leaves a correlation of 0.93 to 0.97 and a difference of 0.04 to 0.08, at entropies of 1 to 2.3 nats (simulated)."""
 
 POWERS = (0.3, 3.0)
 """Exponents of Σ learning rate with which the mismatch to frozen weights may grow: 1/2 to 1 for log ratios, 1 to 2 for
@@ -228,13 +252,16 @@ def _floor(quantities: Quantities, sizes: MetricSeries, early: float) -> Finding
     """There from the first step: a truncated sampler where mean ρ shows it; where it is beyond numerics other inputs,
     else numerics. early: the size at first, before the policy became sharp."""
     known = mean_ratio(quantities)
+    sizes, early = _farthest(quantities, sizes, early)
     beyond = BEYOND.get(sizes.name)
     if beyond is not None and early > beyond and not (known is not None and _is_truncated(*known)):
+        less = f"at {_size(sizes, early)}, and numerics (FP8 among them) make less than {_size(sizes, beyond)}"
+        if sizes.name == "mismatch/correlation":
+            less = f"at a correlation of {1 - early:.2g}, and numerics (FP8 among them) leave more than {1 - beyond:g}"
         return _explained(
             INPUTS,
-            f"it is present from the first step, at {_size(sizes, early)}, and numerics (FP8 among them) make "
-            f"less than {_size(sizes, beyond)}: sampler and trainer do not read the same tokens, template or image, or "
-            "hold other weights",
+            f"it is present from the first step, {less}: sampler and trainer do not read the same tokens, template or "
+            "image, or hold other weights",
         )
     drawn_at = quantities.run.setting("temperature")
     heated = isinstance(drawn_at, int | float) and drawn_at > 0 and abs(drawn_at - 1) > WARM
@@ -268,8 +295,20 @@ def _floor(quantities: Quantities, sizes: MetricSeries, early: float) -> Finding
     )
 
 
+def _farthest(quantities: Quantities, sizes: MetricSeries, early: float) -> tuple[MetricSeries, float]:
+    """The sizes (n,) and the early one; those of the correlation of probabilities where it alone is beyond numerics."""
+    correlation = quantities.column("mismatch/correlation")
+    if early > BEYOND.get(sizes.name, math.inf) or correlation is None or len(correlation) < SHORT:
+        return sizes, early
+    below = MetricSeries(correlation.name, correlation.steps, 1 - correlation.values)
+    first = below.level(EARLY).value
+    return (below, first) if first > BEYOND[below.name] else (sizes, early)
+
+
 def _size(sizes: MetricSeries, value: float) -> str:
     """A size of mismatch in its unit; a multiplicative error, of which sizes are less 1, as it is logged."""
+    if sizes.name == "mismatch/prob_diff":
+        return f"{value:.2g} of probability"
     return f"{value + 1:.2g}" if sizes.name == "mismatch/mult_error" else f"{value:.2g} nats per token"
 
 
@@ -314,4 +353,16 @@ def _frozen(quantities: Quantities, staleness: MetricSeries | None, exponent: fl
 
 
 def _unexplained(quantities: Quantities, staleness: MetricSeries | None) -> Finding:
-    return _explained(UNEXPLAINED, f"it grows, and nothing in the log explains it; {_lag(quantities, staleness)}")
+    if staleness is not None and staleness.level(LATE).value >= LAGS:
+        return _explained(
+            UNEXPLAINED,
+            f"it grows, and nothing in the log explains it; {_lag(quantities, staleness)}: the same lag makes more of "
+            "it the farther each step moves the policy, and numerics are not excluded",
+            remedy=OF_LAG,
+        )
+    length = quantities.get("length", SHORT)
+    because = f"it grows, and nothing in the log explains it; {_lag(quantities, staleness)}"
+    if length is not None and length.level(LATE).value > LONGER * length.level(EARLY).value:
+        went = quantities.went(length.name, length.level(EARLY).value, length.level(LATE).value)
+        return _explained(UNEXPLAINED, f"{because}; completions grew meanwhile ({went} tokens)", remedy=OF_LONG_TEXTS)
+    return _explained(UNEXPLAINED, because)

@@ -19,7 +19,7 @@ from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.onset import at_once
 from grposcope.signs import departs_from_sampler, onset
-from grposcope.signs.mismatch import HEATED, INPUTS, NEVER, NUMERICS, TRUNCATED, logs, signature
+from grposcope.signs.mismatch import HEATED, INPUTS, NEVER, NUMERICS, TRUNCATED, UNEXPLAINED, logs, signature, spearman
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
 
@@ -39,9 +39,14 @@ ERROR_FAR = 0.05
 CHI2_FAR = 1.0
 """χ² of tokens that is too far: the alert of verl's documentation."""
 
+DIFFERENCE_FAR = 0.03
+"""Mean difference of the probabilities of drawn tokens that is too far: noise in the logits that makes a mean |log ρ|
+of ABS_FAR makes 0.012 to 0.025 of it, at entropies of 2.3 to 1 nats (simulated)."""
+
 FAR: Mapping[str, float] = {
     "mismatch/k3": K3_FAR, "mismatch/k1": KL_FAR, "mismatch/abs": ABS_FAR, "mismatch/mult_error": ERROR_FAR,
     "mismatch/k2": K3_FAR, "mismatch/log_ratio": KL_FAR, "mismatch/chi2_token": CHI2_FAR,
+    "mismatch/prob_diff": DIFFERENCE_FAR,
 }  # fmt: skip
 """Limit of the size of each column of mismatch; a KL or log ratio counts whichever sign it has."""
 
@@ -73,6 +78,21 @@ STEPPED, SPREADS = 1.4, 6.0
 """Mismatch after one step over that before it, and spreads between them, from which a level within its limit is
 another."""
 
+STRETCH, DROPS, RISEN = 6, 2, 3.0
+"""Rows of a stretch in which mismatch grows, how many times it is back at its level, and how much it grows in each."""
+
+ORDERED = 0.8
+"""Rank correlation of mismatch with the rows of a stretch, at least; 0.8 in six rows by chance is 1 in 19, and there
+are two stretches at least, each with a fall of RISEN × behind it."""
+
+OF_STRETCHES = (
+    "find what ends each stretch (a restart of the engine, a checkpoint, an evaluation) and is not done at every "
+    "update of the weights: first of all emptying the cache of prefixes, whose keys and values are of earlier weights "
+    "(vLLM: reset_prefix_cache; NeMo-RL: recompute_kv_cache_after_weight_updates); one job without prefix caching "
+    "shows it"
+)
+"""What to do about mismatch that grows in stretches."""
+
 OF_STEP = (
     "find what changed at that step: a restart with another version, kernel, precision or engine; score one recorded "
     "batch under both. Within the limit no learning is lost by it, and an importance correction evens it out"
@@ -98,6 +118,7 @@ FOLLOWS = ("entropy collapse", "entropy explosion", "gradient explosion", "gradi
 
 OF_OTHERS_ROLLOUTS = (
     *FOLLOWS, "kl blow-up", "starved", "dead after a fall", "empty steps", "no learning", "length", "held-out decline",
+    "constant reward", "outage",
 )  # fmt: skip
 """Modes that follow where every batch is another policy's from the first step on: what it earned is taught to a policy
 that would not have written it."""
@@ -121,8 +142,8 @@ def check(quantities: Quantities) -> Finding:
         return departs_from_sampler.check(quantities, NEVER) or _not_logged(quantities)
     families = [any_of([_result(quantities, measure) for measure in distances])] if distances else []
     worst = least_of([*families, *(_result(quantities, measure) for measure in weights)])
-    if (spikes := _spikes(quantities, distances)) is not None:
-        return spikes
+    if (found := _in_stretches(quantities, distances) or _spikes(quantities, distances)) is not None:
+        return found
     if worst.p >= 0.5 and (stepped := _stepped(quantities, distances)) is not None:
         return stepped
     if worst.p >= 0.5:
@@ -145,6 +166,33 @@ def check(quantities: Quantities) -> Finding:
         worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when,
         remedy=told.remedy,
     )  # fmt: skip
+
+
+def _in_stretches(quantities: Quantities, distances: list[Measure]) -> Finding | None:
+    """That the mismatch grows RISEN × in each of several stretches of rows, and is back where it began after each."""
+    for measure in distances:
+        sizes = measure.sizes.values
+        if not sizes.min() > 0 or np.max(sizes) < MATTERS * measure.limit:
+            continue
+        falls = np.flatnonzero(sizes[1:] * RISEN < sizes[:-1]) + 1
+        stretches = [part for part in np.split(np.arange(len(sizes)), falls) if len(part) >= STRETCH]
+        if len(falls) < DROPS or sum(len(part) for part in stretches) < 0.8 * len(sizes):
+            continue
+        grown = [float(np.median(sizes[part[-3:]]) / np.median(sizes[part[:3]])) for part in stretches]
+        if min(grown) < RISEN or min(spearman(sizes[part], part.astype(float)) for part in stretches) < ORDERED:
+            continue
+        key, steps = quantities.key(measure.series.name), [int(measure.series.steps[row]) for row in falls]
+        back = ", ".join(f"{step:,}" for step in steps[:4]) + (" …" if len(steps) > 4 else "")
+        because = (
+            f"{key} grows by {min(grown):.2g} × or more in each of {len(stretches)} stretches of rows and falls back "
+            f"at once at steps {back}: something of the sampler stays as it was while weights are updated, and is made "
+            "anew there, as prefixes are that were cached under earlier weights"
+        )
+        evidence = (Sign(f"falls of {measure.series.name} by {RISEN:g} × or more", float(len(falls)),
+                         column=measure.series.name),)  # fmt: skip
+        return fact(True, because, evidence, fault=UNEXPLAINED, remedy=OF_STRETCHES, grades=("warning", "warning"),
+                    brief=f"{key} grows in {len(stretches)} stretches and is back after each")  # fmt: skip
+    return None
 
 
 def _spikes(quantities: Quantities, distances: list[Measure]) -> Finding | None:
@@ -289,7 +337,8 @@ TEST = LogTest(
     check,
     needs=("mismatch",),
     statistic="late mismatch against its limit and the early one; late mean weight, effective share and share masked",
-    threshold=f"k3 > {K3_FAR:g}, |mean log ρ| or mean |log ρ| > {ABS_FAR:g}, error > {1 + ERROR_FAR:g}, or > {GROWN:g} "
-    f"× early; correlation < {CORRELATED:g}; mean weight outside {LOW:g} to {HIGH:g}, effective share < {EFFECTIVE:g}, "
-    f"> {LOST:g} masked; or {SPIKE:g} × the median and beyond the limit in {RARE:.0%} of the rows, a fact",
+    threshold=f"k3 > {K3_FAR:g}, |mean log ρ| or mean |log ρ| > {ABS_FAR:g}, error > {1 + ERROR_FAR:g}, difference > "
+    f"{DIFFERENCE_FAR:g}, or > {GROWN:g} × early; correlation < {CORRELATED:g}; mean weight outside {LOW:g} to "
+    f"{HIGH:g}, effective share < {EFFECTIVE:g}, > {LOST:g} masked; or {SPIKE:g} × the median and "
+    f"beyond the limit in {RARE:.0%} of the rows, or {RISEN:g} × in each of {DROPS + 1} stretches or more, facts",
 )

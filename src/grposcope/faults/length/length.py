@@ -20,6 +20,8 @@ Sources
     arXiv:2503.14476 (DAPO), overlong filtering
     TRL #5697: https://github.com/huggingface/trl/issues/5697
     ms-swift #4950: https://github.com/modelscope/ms-swift/issues/4950
+    UniRL #19, cut completions that are paid 0: https://github.com/Tencent-Hunyuan/UniRL/pull/19
+    autocontext #1067: https://github.com/greyhaven-ai/autocontext/pull/1067
     CoursIA #13596: https://github.com/jsboige/CoursIA/issues/13596
 """
 
@@ -39,7 +41,7 @@ from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.maths.timeseries.onset import at_once
-from grposcope.signs import first_rows, onset
+from grposcope.signs import first_rows, onset, run_outcome
 from grposcope.signs.counted_as_cut import at_no_one_length, ended
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
@@ -75,10 +77,20 @@ RUN_ON = (
 """What to do where completions no longer end."""
 
 READ_CUT = (
-    "read completions at the limit before anything else: they ended before and the reward fell since, so that a higher "
-    "limit would only make them longer; repeated or broken text means that the policy is lost"
+    "read completions at the limit before anything else: they ended before and the reward fell since; repeated or "
+    "broken text means that the policy is lost, and a higher limit would only make it longer"
 )
 """What to do where completions that had ended are cut and the reward fell."""
+
+ENDED_PAID = (
+    "completions that end are paid as before if cut ones are paid least, so that the cut itself takes the reward: read "
+    "some at the limit. Unfinished answers need a higher limit, or a grader that does not zero them; text that goes on "
+    "or repeats needs a reason to end (overlong penalty or filtering), or is the end of the policy"
+)
+"""What to do where the reward fell by no more than the share that is cut."""
+
+AS_BEFORE, ENDS = 0.9, 0.05
+"""Late over early reward of completions that end from which it is as before, and the share that ends, at least."""
 
 MOST = 0.9
 """Share of truncated completions in every row from which, with no reward in any, the text has to be read first."""
@@ -113,7 +125,8 @@ def check(quantities: Quantities) -> Finding:
         limit = f"limits: {LONGER:g} × the first without more reward, {SHORTER:g} × the first"
         evidence += [early_level(length.name, *early), late_level(length.name, *late, limit)]
         tests.append(any_of([_shrank(quantities, length, part, late[0]) for part in (EARLY, FIRST)]))
-        longer = _grew_unpaid(quantities, length, early[0], late[0])
+        into_limit = cut is not None and cut.level(LATE, CUT).p_up < 0.001  # what is paid then, is paid by the cut
+        longer = None if into_limit else _grew_unpaid(quantities, length, early[0], late[0])
         tests += [] if longer is None else [longer]
     if not tests:
         seen = [name for name in ("length", "truncated") if quantities.logged(name)]
@@ -145,6 +158,8 @@ def _grew_unpaid(quantities: Quantities, length: MetricSeries, early: float, lat
     reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
     if length.logs is None or reward is None or margin is None or at_once(length.values, 1) is not None:
         return None
+    if _grew_while_paid(quantities, length, early, margin):
+        return None
     unpaid = reward.change(EARLY, LATE, minus=margin).p_down
     unpaid = 1.0 if unseen_limit(quantities) is not None else unpaid  # cut unseen, which is a fault of its own
     longer = length.logs.change(EARLY, LATE, minus=math.log(LONGER)).p_up
@@ -154,6 +169,16 @@ def _grew_unpaid(quantities: Quantities, length: MetricSeries, early: float, lat
         remedy="use a loss that does not divide by each completion's length (Dr. GRPO, DAPO), or add a penalty for "
         "overlong answers",
         brief=quantities.went(length.name, early, late, " tokens"),
+    )
+
+
+def _grew_while_paid(quantities: Quantities, length: MetricSeries, early: float, margin: float) -> bool:
+    """Whether completions had grown so from the `early` length while the reward rose by `margin` or more, and it was
+    lost only after: then that length did not go unpaid, and something else took the reward."""
+    outcome = run_outcome.of_reward(quantities)
+    until = length.values[length.steps <= outcome.best_step][-SHORT:]
+    return (
+        outcome.fate == "lost" and outcome.gain > margin and len(until) > 0 and bool(np.median(until) > LONGER * early)
     )
 
 
@@ -196,7 +221,20 @@ def _fewer_cut(quantities: Quantities, cut: MetricSeries) -> str:
     if reward is not None and not reward.values.any() and cut.values.min() >= MOST:
         return READ_UNPAID
     fell = reward is not None and reward.change(EARLY, LATE).p_down < 0.01
-    return READ_CUT if fell and cut.level(EARLY).value < CUT else FEWER_CUT
+    if not fell or cut.level(EARLY).value >= CUT:
+        return FEWER_CUT
+    early, late = (_of_ended(quantities, cut, span) for span in (EARLY, LATE))
+    return ENDED_PAID if late >= AS_BEFORE * early > 0 else READ_CUT
+
+
+def _of_ended(quantities: Quantities, cut: MetricSeries, span: level.Span) -> float:
+    """The mean reward of completions that end in a part of the run, above the least, if cut ones are paid the least;
+    NaN where the least is not known, or hardly any ends."""
+    reward, ends = quantities.get("reward", SHORT), quantities.reward_range
+    ended_share = 1 - cut.level(span).value
+    if reward is None or ends is None or ended_share < ENDS:
+        return math.nan
+    return (reward.level(span).value - ends[0]) / ended_share
 
 
 def _runs_on(quantities: Quantities, cut: MetricSeries) -> Finding:

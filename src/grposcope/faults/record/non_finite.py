@@ -20,6 +20,7 @@ Sources
     ms-swift #8123, a reward of None: https://github.com/modelscope/ms-swift/issues/8123
     NeMo-RL #1885, log-probabilities of the sampler: https://github.com/NVIDIA-NeMo/RL/pull/1885
     verl #721, old log-probabilities, then "!!!!": https://github.com/verl-project/verl/issues/721
+    TTRL #33, in every row: https://github.com/PRIME-RL/TTRL/issues/33
     open-r1 #704: https://github.com/huggingface/open-r1/issues/704
     ms-swift #3136: https://github.com/modelscope/ms-swift/issues/3136
     ms-swift #4465: https://github.com/modelscope/ms-swift/issues/4465
@@ -110,6 +111,7 @@ EXPLAINS = (
     "zero learning rate", "constant reward", "never paid", "dead after a fall", "starved", "empty steps", "zero loss",
     "reward decline", "held-out decline", "length", "degenerate output", "lost gradient", "entropy collapse",
     "kl blow-up", "gradient explosion", "answers shorten", "update not applied", "one text", "gibberish",
+    "no learning",
 )  # fmt: skip
 """Faults that follow from weights that are no numbers, where they begin no earlier."""
 
@@ -150,8 +152,9 @@ def check(quantities: Quantities) -> Finding:
     if len(lost) == 1 and _ended(table, found):
         began = replace(began, told="at")
         brief = f"{quantities.key(worst)} is {_lacking(table[worst], found[worst])} {began}"
+    since = began if lost[0] or _ended(table, found) else None  # of the whole run: what has no first step follows too
     return fact(
-        True, what, evidence, since=began, remedy=_remedy(table, found, first),
+        True, what, evidence, since=since, remedy=_remedy(table, found, first),
         grades=_grades(table, found, quantities), brief=brief,
         explains=() if _ended(table, found) else EXPLAINS,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 What it is
     Rewards that are gathered, sorted or filtered separately from their rollouts: shifted by a place, permuted
-    within groups or over the batch.
+    within groups or over the batch. Or advantages that are, between the reward and the loss.
 How it shows
     Advantages, or rewards graded again, are those of a permutation: of a neighbour, of a sibling, of the batch.
     Reward curves look normal, since the mean does not change.
@@ -15,6 +15,7 @@ What decides
     Rewards graded again: grposcope verify FOLDER --reward MODULE:FUNCTION.
 Sources
     TRL #6673, completions of another rollout in tool loops: https://github.com/huggingface/trl/pull/6673
+    tt-metal #46548, advantages in another order than micro-batches: https://github.com/tenstorrent/tt-metal/pull/46548
     method of this project"""
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ What decides
 Sources
     slime #1527: https://github.com/THUDM/slime/issues/1527
     TRL #3903: https://github.com/huggingface/trl/issues/3903
+    TRL #6966, <think> in the prompt: https://github.com/huggingface/trl/issues/6966
     TRL #5298: https://github.com/huggingface/trl/issues/5298
     method of this project
 """
@@ -42,6 +43,9 @@ from grposcope.signs.thresholds import RISES
 _PENALTY = re.compile(r"penal|overlong|repet|length|cost|kl|bann|forbid|violat|invalid|push_?back|unsafe|toxic", re.I)
 """Names of components that are best at 0."""
 
+_FORM = re.compile(r"format|xml|tag|think|struct|schema|json", re.I)
+"""Names of components that pay for the form of a text."""
+
 OTHERS = 3
 """Parts of the reward that are paid, from which on one that never is, and is not named as right answers, only warns."""
 
@@ -57,6 +61,13 @@ UNPAID = (
     "fine-tune on examples first"
 )
 """What to do where no rollout is ever paid."""
+
+OF_FORM = (
+    "print one completion as the function gets it, beside the end of its prompt: a tag that the chat template opens in "
+    "the prompt (<think>) is no part of the completion, and a function that asks for it there pays nobody; so it is of "
+    "special tokens that are left out when text is decoded; else use partial credit for parts of the form"
+)
+"""What to do where a reward of form is never paid."""
 
 UNPAID_FOLLOWS = ("starved", "empty steps", "zero loss", "no learning", "constant reward")
 
@@ -144,12 +155,14 @@ def _never(zero: dict[str, MetricSeries], quantities: Quantities) -> Finding:
     because = f"{listed(named)} {'is' if len(named) == 1 else 'are'} 0 in all {rows} rows"
     evidence = tuple(Sign(f"{_called(name)}, every row", 0.0, 0.0, column=name) for name in zero)
     brief = f"{visible(named[0], 34)} is 0 in all {rows} {zero[(answers or [*zero])[0]].rows}"
+    remedy = OF_FORM if all(_FORM.search(name) for name in zero) else ""
     if not answers and (rows < LEAST or all(_PENALTY.search(name) for name in zero)):
-        return fact(True, because, evidence, grades=("note", "note"), brief=brief)
+        return fact(True, because, evidence, grades=("note", "note"), brief=brief, remedy=remedy)
     others = len(quantities.components()) - sum(name.startswith("component/") for name in zero)
     hard = bool(answers) or (others < OTHERS and not _is_form_beside_answers(zero, quantities))
     instead: Grade = "failing" if hard else "warning"
-    return fact(True, because, evidence, grades=("warning" if answers else "note", instead), brief=brief)
+    grades: tuple[Grade, Grade] = ("warning" if answers else "note", instead)
+    return fact(True, because, evidence, grades=grades, brief=brief, remedy=remedy)
 
 
 def _is_form_beside_answers(zero: Mapping[str, MetricSeries], quantities: Quantities) -> bool:

@@ -1,7 +1,7 @@
 """The trained reward is not the weighted sum that the settings state.
 
 What it is
-    Weights of reward functions that are ignored, in another order, or applied twice.
+    Weights of reward functions that are ignored, in another order, applied twice, or of the opposite sign.
 How it shows
     Stored rewards are another sum of their functions, or advantages fit other weights than the stated ones.
 What it does to the gradient
@@ -11,6 +11,7 @@ What to do
 What decides
     The rewards by function of one batch beside the reward: grposcope verify FOLDER.
 Sources
+    alpamayo-recipes #29, a sign: https://github.com/NVlabs/alpamayo-recipes/issues/29
     method of this project"""
 
 from __future__ import annotations

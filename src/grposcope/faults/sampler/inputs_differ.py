@@ -5,7 +5,8 @@ What it is
     positions that count the padding before a prompt; or other weights altogether.
 How it shows
     In rollouts, a KL of more than a tenth of a nat per token between sampler and trainer at the first update; in a log,
-    mismatch of a fifth of a nat per token or more from the first step. Numerics, FP8 among them, stay below a tenth.
+    mismatch of a fifth of a nat per token or more from the first step, or probabilities that correlate by less than
+    0.9. Numerics, FP8 among them, stay below a tenth.
 What it does to the gradient
     Log-probabilities are of completions under prompts that did not draw them: ratios are wrong, and what is reinforced
     belongs to another prompt.
@@ -15,6 +16,7 @@ What to do
 What decides
     The ids of one prompt, printed by the sampler and by the trainer, side by side.
 Sources
+    agent-lightning #326, ids that a streaming parser drops: https://github.com/microsoft/agent-lightning/issues/326
     unsloth-zoo #840, positions of padded prompts: https://github.com/unslothai/unsloth-zoo/pull/840
     NeMo-RL #2260: https://github.com/NVIDIA-NeMo/RL/issues/2260
     NeMo-RL #1330: https://github.com/NVIDIA-NeMo/RL/issues/1330
@@ -29,7 +31,8 @@ from grposcope.signs.sampler_mismatch import TEST
 FAULT = Fault(
     name="inputs differ",
     rank=214,
-    remedy="compare for one rollout what sampler and trainer read: prompt ids, chat template, image inputs, "
+    remedy="compare for one rollout what sampler and trainer read: prompt ids, completion ids (as they were drawn, "
+    "not those of the decoded text), chat template, image inputs, "
     "positions (of a prompt padded on the left they count from its first token, not from the padding); if they are "
     "equal, the weights",
     beside="warning",

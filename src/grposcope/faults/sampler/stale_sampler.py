@@ -15,6 +15,7 @@ What decides
 Sources
     AReaL, staleness: https://arxiv.org/abs/2505.24298
     miles #1829, asynchronous training without a correction: https://github.com/radixark/miles/pull/1829
+    miles #2524, several steps on a stale batch: https://github.com/radixark/miles/pull/2524
     method of this project: likelihood ratios between checkpoints"""
 
 from __future__ import annotations
@@ -26,13 +27,28 @@ from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
 from grposcope.signs.rollouts.claims import checkpoints, weights
+from grposcope.signs.settings.recipe import interval
 
 CORRECTIONS = ("use_tis", "use_rollout_logprobs", "keep_old_actor")
 """Settings of slime by which rollouts of older weights are weighed by who drew them."""
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
-    """slime's asynchronous loop, with nothing that corrects for the weights that drew a batch."""
+    """slime's asynchronous loop: a stale batch in several steps, and nothing that corrects for who drew a batch."""
+    steps, allowed = interval(config, facts.world), config.whole("max_weight_staleness")
+    if allowed is not None and steps is not None and steps > 1:
+        yield fact(
+            True,
+            f"a batch may be {allowed} updates of the sampler old when it is taken (max_weight_staleness), and each is "
+            f"used for {steps} optimiser steps, which that number does not count: the last of them is {steps - 1} "
+            "steps farther from the weights that drew it",
+            config.signs("max_weight_staleness", "global_batch_size", "num_steps_per_rollout"),
+            grade="note",
+            brief=f"{steps} steps on each stale batch",
+            remedy="set global_batch_size to rollout_batch_size × n_samples_per_prompt, so that a batch is used once, "
+            "or count these steps in",
+            source="miles #2524",
+        )
     if not config.on("train_async") or any(config.on(name) for name in CORRECTIONS):
         return
     every = config.whole("update_weights_interval") or 1
@@ -56,6 +72,11 @@ FAULT = Fault(
     beside="warning",
     rollouts=(checkpoints.PROOF, weights.PROOF),
     settings=SettingsCheck(
-        "stale sampler", settings, ("slime",), "asynchronous rollouts without a correction", ("warning",), "miles #1829"
+        "stale sampler",
+        settings,
+        ("slime",),
+        "asynchronous rollouts without a correction",
+        ("warning", "note"),
+        "miles #1829; miles #2524",
     ),
 )

@@ -6,7 +6,8 @@ What it is
     The policy moves far within a batch, or sampler and trainer disagree before any update.
 How it shows
     The late clip fraction is above 0.3 of tokens; or the first update on each batch, in which nothing is clipped, has
-    more than twice the gradient of the later ones, in which tokens are.
+    more than twice the gradient of the later ones, in which tokens are. Or above a tenth where the settings have 32
+    updates or more on each batch.
 What it does to the gradient
     Clipped tokens teach nothing; what remains is the part of the batch that moved least.
 What to do
@@ -14,6 +15,8 @@ What to do
 What decides
     The clip fraction of the first update of a batch: above 0 there, sampler and trainer disagree.
 Sources
+    multimodal-search-r1 #19, mini-batches: https://github.com/EvolvingLMMs-Lab/multimodal-search-r1/issues/19
+    arXiv:2503.14476 (DAPO), 16 updates on a batch
     method of this project
 """
 
@@ -30,6 +33,7 @@ from grposcope.core.text import number
 from grposcope.maths.timeseries import level as levels
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs.quantities import SHORT, Quantities, too_few
+from grposcope.signs.settings.recipe import interval
 from grposcope.signs.tests import least_of
 
 SOME, KEPT = 0.03, 0.5
@@ -40,6 +44,20 @@ WIDER = (
     "updates per batch or a lower learning rate"
 )
 """What to do where the clip takes most of the gradient of later updates."""
+
+MANY, OUTSIDE = 32, 0.1
+"""Updates on one batch that are twice the most of published recipes that this project knows (DAPO: 16), and the share
+of tokens that is clipped where they move the policy far."""
+
+FEWER = (
+    "use fewer updates per batch: a larger mini-batch (one to sixteen of a batch are usual), one epoch over it; if "
+    "memory is why it is small, make micro-batches smaller and not mini-batches"
+)
+"""What to do where a batch is used for many updates."""
+
+FOLLOWS = ("entropy explosion", "entropy collapse", "gradient explosion", "reward decline", "kl blow-up", "starved",
+           "constant reward", "dead after a fall")  # fmt: skip
+"""Faults that follow where most updates on a batch are far from the policy that drew it."""
 
 HELD = 0.3
 """Share of tokens held by the clip that is too much."""
@@ -60,7 +78,25 @@ def check(quantities: Quantities) -> Finding:
     column = both.name if both is not None else "clip_high"
     evidence = (Sign(f"clip fraction, last {1 - LATE[0]:.0%}", share, over.se, f"limit {HELD:g}", column),)
     because = f"{share:.1%} of tokens are clipped"
-    return least_of([measured(over.p_up, because, evidence, brief=because), _takes_the_gradient(quantities, values)])
+    held = measured(over.p_up, because, evidence, brief=because)
+    return least_of([held, _takes_the_gradient(quantities, values), _by_many_updates(quantities, values, column)])
+
+
+def _by_many_updates(quantities: Quantities, clipped: Floats, column: str) -> Finding:
+    """By the settings each batch is used for MANY updates or more, and a share of tokens above OUTSIDE ends clipped."""
+    asked = quantities.run.asked
+    steps = None if asked is None else interval(asked.settings, None)
+    over = levels.level(clipped, LATE, OUTSIDE)
+    if steps is None or steps < MANY:
+        return measured(1.0, "no settings say that a batch is used for many updates")
+    share = over.value + OUTSIDE
+    evidence = (Sign(f"clip fraction, last {1 - LATE[0]:.0%}", share, over.se, f"limit {OUTSIDE:g}", column),)
+    because = (
+        f"{share:.1%} of tokens are clipped, and by the settings each batch of rollouts is used for {steps:,} updates: "
+        "the later ones are taken far from the policy that drew it"
+    )
+    brief = f"{share:.0%} of tokens clipped, at {steps:,} updates on each batch"
+    return measured(over.p_up, because, evidence, brief=brief, remedy=FEWER, explains=FOLLOWS)
 
 
 def _takes_the_gradient(quantities: Quantities, clipped: Floats) -> Finding:
@@ -94,7 +130,8 @@ FAULT = Fault(
         check,
         needs=("clip_fraction",),
         statistic="late clip fraction − limit; gradient norm of rows with clipped tokens over that of rows without",
-        threshold=f"> {HELD:g} of tokens; or < {KEPT:g} where {SOME:g} of tokens or more are clipped",
+        threshold=f"> {HELD:g} of tokens; > {OUTSIDE:g} where the settings have {MANY} updates on a batch or more; or "
+        f"< {KEPT:g} where {SOME:g} of tokens or more are clipped",
         limit=True,
     ),
 )

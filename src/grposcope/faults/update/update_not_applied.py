@@ -26,6 +26,7 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.not_finite import not_finite
 from grposcope.core.run import Floats
 from grposcope.signs import run_outcome
 from grposcope.signs.lasting_state import begins
@@ -104,7 +105,8 @@ def _by_kl(quantities: Quantities) -> Finding:
         return Finding("update not applied", "possible", "fact", either, evidence=evidence)
     exactly = f"{key} is exactly 0 in all {len(kl)} rows"
     changes = "no step changes the policy, or the reference changes with it"
-    because = f"{exactly}: {changes}; the gradient norm, which is not logged, tells whether there is a gradient"
+    lacks = "is not finite" if "grad_norm" in not_finite(quantities.run.table) else "is not logged"
+    because = f"{exactly}: {changes}; the gradient norm, which {lacks}, tells whether there is a gradient"
     if norm is not None:
         seen = f"although the gradient norm is above 0 in {int((norm.values > 0).sum())} of {len(norm)}"
         because = f"{exactly}, {seen}: {changes}"

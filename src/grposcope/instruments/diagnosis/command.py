@@ -238,8 +238,8 @@ def _judge(path: str, arguments: argparse.Namespace, asked: _Wishes) -> tuple[bo
 
 def _run(path: str, arguments: argparse.Namespace) -> Run:
     """The run, with what the file of --config asks for: settings that its log does not state are taken from there."""
-    run = logs.read(path, arguments)
-    if arguments.config is None:
+    run, config = logs.read(path, arguments), logs.config_beside(arguments, path)
+    if config is None:
         return run
     from grposcope.instruments import has, needed
 
@@ -248,10 +248,12 @@ def _run(path: str, arguments: argparse.Namespace) -> Run:
     from grposcope.instruments.lint.read import read
     from grposcope.signs.settings.in_force import missing_from
 
-    settings = read(arguments.config)
+    settings = read(config)
     if more := missing_from(run, settings):
         run = logs.read(path, arguments, more)
-    return replace(run, asked=SettingsAskedFor(settings, frozenset(more)))
+    beside = () if arguments.config is not None else (f"the settings are those of {config}; --config names others",)
+    meta = replace(run.meta, notes=(*run.meta.notes, *beside))
+    return replace(run, asked=SettingsAskedFor(settings, frozenset(more)), meta=meta)
 
 
 def _compared(run: Run, arguments: argparse.Namespace, references: Sequence[Run]) -> Answer | None:

@@ -143,6 +143,9 @@ def _of_nothing_bad(run: Run, outcome: Outcome, findings: Sequence[Finding], jud
         return replace(judged, because=rung.because, remedy=rung.do)
     remedy = (UNPAID if outcome.proxy else BACK) if judged.word in ("failing", "warning") else ""
     told = climb.clause(judged.ladder) if outcome.known else ""
+    if not remedy and told:  # of a flat run no rung fails: what the log does not answer is the next thing to see
+        unanswered = next((rung for rung in judged.ladder if rung.answer == "cannot tell" and rung.do), None)
+        remedy = "" if unanswered is None else f"{unanswered.do} (the log does not answer: {unanswered.question})"
     return replace(judged, remedy=remedy, beside=(*judged.beside, *([told] if told else [])))
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
+
+import numpy as np
 
 from grposcope.core.answer import Answer, Table, Word
 from grposcope.core.rollouts import Floats
@@ -29,6 +33,29 @@ ON_PAGE, ON_PAGE_MOST = 64, 8000
 
 Z95 = 1.96
 
+_FEW, _NEARLY = 50, 0.9
+"""Completions from which a score that is 0 on all is told, and the share of the prompts that is nearly all."""
+
+_OPENED = re.compile(r"<(\w{2,20})>\s*$")
+"""A tag that is opened at the end of a prompt."""
+
+_ASK_ELSEWHERE = (
+    "have the function look at the end of the prompt and the completion together, or not ask for the opening tag "
+    "(TRL #6966, of its think_format_reward)"
+)
+"""What to do about a reward that asks for a tag which stands in the prompt."""
+
+_AGAIN, _WORDS = 0.2, 16
+"""Share of pairs of siblings that are one text, and words of a text, from which so much is no chance: a text of 16
+words is drawn twice in a fifth of the pairs only where all its words together leave 1.6 nats or less."""
+
+_COLDER = (
+    "print the temperature, top-k and top-p in force where completions are drawn: what the generation_config.json of "
+    "a model says may stand in place of the trainer's settings (TRL #5783); if they are those of the settings, the "
+    "policy is that certain, and more rollouts per prompt teach no more"
+)
+"""What to do about siblings that are one text."""
+
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """What the texts of the runs do, an answer for each run with enough of them."""
@@ -49,14 +76,15 @@ def of_reading(reading: TextReading) -> Answer:
     found = exploits.exploits(reading)
     shown = to_read(reading, found)
     first = found[0] if found else None
+    beside = [] if first is not None else [*_unpaid_tags(reading), *_same_siblings(reading)]
     return Answer(
         NAME,
         QUESTION,
         word=word(reading, found),
-        sentence=first_line(reading, found),
-        because=first.because if first is not None else "",
-        do=_do(reading, first) if first is not None else "",
-        text=[*_others(found), *reading.sample.notes],
+        sentence=beside[0][0] if beside else first_line(reading, found),
+        because=beside[0][1] if beside else first.because if first is not None else "",
+        do=beside[0][2] if beside else _do(reading, first) if first is not None else "",
+        text=[*_others(found), *(f"Also, {because}." for _, because, _ in beside[1:]), *reading.sample.notes],
         tables=[*_habits(reading), *_scores(reading), *_splits(reading), *_changes(reading)],
         missing=_missing(reading, found),
         document=document(reading, found, shown),
@@ -126,6 +154,51 @@ def _do(reading: TextReading, own: Exploit) -> str:
         return "read the pairs, and look at the update rather than the reward: nothing that was found pays for it"
     back = "start again" if own.since is None else f"go back to a checkpoint from before step {own.since.low:,}"
     return f"read the pairs, correct the grader so that this alone earns nothing, and {back}"
+
+
+def _unpaid_tags(reading: TextReading) -> Iterator[tuple[str, str, str]]:
+    """(first line, reason, what to do) for scores that are 0 on every text while the prompts open a tag that the texts
+    close and do not open."""
+    own = reading.sample
+    opened = Counter(match[1] for prompt in own.prompts if (match := _OPENED.search(prompt)))
+    if len(own) < _FEW or not opened:
+        return
+    tag, count = opened.most_common(1)[0]
+    closes, opens = (float(np.mean([mark in text for text in own.texts])) for mark in (f"</{tag}>", f"<{tag}>"))
+    if count < _NEARLY * len(own) or closes < 0.5 or opens > 1 - _NEARLY:
+        return
+    for name in own.unpaid:
+        said = f"{visible(name, 40)} is 0 for all {len(own):,} completions"
+        yield (
+            f"{said}; the prompts end with <{tag}>.",
+            f"{said}, while {percent(count / len(own))} of the prompts end with <{tag}> and {percent(closes)} of the "
+            f"completions close it: a function that asks for <{tag}> in the completion does not find it there",
+            _ASK_ELSEWHERE,
+        )
+
+
+def _same_siblings(reading: TextReading) -> Iterator[tuple[str, str, str]]:
+    """(first line, reason, what to do) where siblings of the first quarter of the steps are often one long text."""
+    own = reading.sample
+    if not len(own) or np.median([len(text.split()) for text in own.texts]) < _WORDS:
+        return
+    last = np.quantile(np.unique(own.step), 0.25)
+    groups: dict[int, list[str]] = {}
+    for text, group, step in zip(own.texts, own.group, own.step, strict=True):
+        if step <= last:
+            groups.setdefault(int(group), []).append(text)
+    pairs_of = sum(len(texts) * (len(texts) - 1) for texts in groups.values())
+    same = sum(count * (count - 1) for texts in groups.values() for count in Counter(texts).values())
+    if len(groups) < FEW_PROMPTS or not pairs_of or same < _AGAIN * pairs_of:
+        return
+    share = same / pairs_of
+    yield (
+        f"{percent(share)} of pairs of siblings are one text, in the first quarter of the steps.",
+        f"{percent(share)} of pairs of siblings are one text in the first quarter of the steps, as where all its "
+        f"tokens together leave {-math.log(share):.2g} nats: so certain is a policy at a low temperature, or one that "
+        "was trained to a few answers",
+        _COLDER,
+    )
 
 
 def _others(exploits: Sequence[Exploit]) -> list[str]:

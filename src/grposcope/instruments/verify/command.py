@@ -192,7 +192,8 @@ def _settings(arguments: argparse.Namespace) -> StatedByCaller:
     settings = log_flags.named_values(arguments.set)
     _check_names(settings)
     by_hand = dict.fromkeys(settings, "--set")
-    if arguments.config is None:
+    file = log_flags.config_beside(arguments, arguments.place)
+    if file is None:
         return StatedByCaller(settings, origin=by_hand)
     from grposcope.instruments import has
 
@@ -200,9 +201,9 @@ def _settings(arguments: argparse.Namespace) -> StatedByCaller:
         raise UserError("--config needs the module instruments.lint; give settings one by one with --set instead")
     from grposcope.instruments.lint import read as lint
 
-    config = lint.read(arguments.config)
+    config = lint.read(file)
     said = {key: config.get(key) for key in config.given if config.get(key) is not None}
     usual = {} if config.partial else {key: config.get(key) for key in config.dialect.defaults}
     defaults = {**{key: value for key, value in usual.items() if value is not None}, **said}
-    origin = {**dict.fromkeys(said, str(arguments.config)), **by_hand}
+    origin = {**dict.fromkeys(said, str(file)), **by_hand}
     return StatedByCaller({**said, **settings}, defaults, config.dialect.name, origin)

@@ -126,6 +126,8 @@ def sampler(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     if mismatch is None:
         how = to_log("mismatch", "the mismatch of sampler and trainer", quantities.run)
         do = f"{how}; or run grposcope verify on rollouts with log-probabilities"
+        if adapters(quantities.run):
+            do = f"{CHECK_SAMPLER}; or {how}"
         return Rung(*SAMPLER, "cannot tell", "no mismatch of sampler and trainer is logged", do=do)
     went = quantities.went(mismatch.name, mismatch.level(EARLY).value, mismatch.level(LATE).value)
     if _grows(mismatch):

@@ -78,6 +78,8 @@ def faults(recipe: AdvantageRecipe, batch: TrainedBatch) -> Iterator[tuple[str, 
     yield from _other_groups(recipe, batch, right)
     if _shuffled_over_all(recipe, batch, right):
         yield "shuffled across the batch", "match rewards shuffled across the batch", np.ones(len(right), bool)
+    if _in_other_rows(batch, expected, tolerance):
+        yield "in other rows", "are the right ones in another order of the rows", np.ones(len(right), bool)
 
 
 def factor(recipe: AdvantageRecipe, batch: TrainedBatch) -> float | None:
@@ -261,6 +263,16 @@ def _shuffled_over_all(recipe: AdvantageRecipe, batch: TrainedBatch, right: Bool
         wrong = scaled[~right]
         return bool(len(wrong)) and bool((wrong == 0).all()) and len(np.unique(batch.group[~right])) > 1
     return all(_from_pool(recipe, scaled[batch.group == number], pool, batch) for number in live[:GROUPS])
+
+
+def _in_other_rows(batch: TrainedBatch, expected: Floats, tolerance: Floats) -> bool:
+    """Whether a batch of several groups has exactly its right advantages, in other rows: those of each group belong to
+    its rewards, so that no other rewards or groups give them all."""
+    if len(np.unique(batch.group)) < 2:
+        return False
+    order = np.argsort(expected)
+    near = np.abs(np.sort(batch.advantages) - expected[order]) <= tolerance[order]
+    return bool(near.all())
 
 
 def _from_pool(recipe: AdvantageRecipe, advantages: Floats, pool: Floats, batch: TrainedBatch) -> bool:

@@ -59,7 +59,7 @@ class TextSample:
     name of the one that is meant to count, empty where none is known. stepped: whether steps are known. notes: what was
     left out or assumed, a sentence each. turns: of each rollout, empty where all have one turn and no call.
     environments: names, empty where there are fewer than two. tokens: ids of what the policy wrote, empty unless all
-    rollouts have them; spelled: the text of each id, where it is known.
+    rollouts have them; spelled: the text of each id, where it is known. unpaid: names of the scores that are 0 on all.
     """
 
     prompts: tuple[str, ...]
@@ -77,6 +77,7 @@ class TextSample:
     environments: tuple[str, ...] = ()
     tokens: tuple[Ints, ...] = ()
     spelled: Mapping[int, str] = field(default_factory=dict)
+    unpaid: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -130,7 +131,7 @@ def of_rollouts(
         _numbered([prompt or (row.group or "") for row, prompt in zip(later, prompts, strict=True)]),
         np.array([bool(cut) for cut in cuts]) if any(cut is not None for cut in cuts) else None,
         scores, name, len({row.step for row in later}) > 1, notes, _turns(later), _environments(later),
-        *_tokens(later),
+        *_tokens(later), _unpaid(later),
     )  # fmt: skip
     return _affordable(sample, MOST if most is None else most)
 
@@ -243,6 +244,13 @@ def _scores(rows: Sequence[Rollout]) -> dict[str, Floats]:
         if len(finite) >= 0.5 * len(rows) and np.ptp(finite) > 0:
             scores[name] = values
     return scores
+
+
+def _unpaid(rows: Sequence[Rollout]) -> tuple[str, ...]:
+    """Scores of single functions and further columns of numbers that are 0 on every rollout."""
+    names = dict.fromkeys(name for row in rows for name in (*row.rewards, *row.columns))
+    values = ([_value(row.rewards.get(name, row.columns.get(name))) for row in rows] for name in names)
+    return tuple(name for name, own in zip(names, values, strict=True) if all(value == 0 for value in own))
 
 
 def _value(value: Any) -> float:

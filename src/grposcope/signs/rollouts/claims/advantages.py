@@ -36,6 +36,7 @@ FAULTS: Mapping[str, str] = {
     "epsilon": "wrong divisor", "weights": "wrong reward weights",
     "shifted in the batch": "misplaced rewards", "shifted among siblings": "misplaced rewards",
     "shuffled in the group": "misplaced rewards", "shuffled across the batch": "misplaced rewards",
+    "in other rows": "misplaced rewards",
     "groups split": "split groups", "groups merged": "mixed prompts", "groups in another order": "mixed prompts",
 }  # fmt: skip
 """What explains the advantages -> its fault; UNEXPLAINED where nothing does."""
@@ -53,6 +54,7 @@ EFFECTS: Mapping[str, str] = {
     "shifted among siblings": "Rollouts get the reward of a sibling: the gradient is noise.",
     "shuffled in the group": "Rollouts get the reward of a sibling: the gradient of these groups is noise.",
     "shuffled across the batch": "Rollouts get rewards of other prompts: the gradient is noise.",
+    "in other rows": "Rollouts are trained on the advantages of others: the gradient is noise.",
     "groups split": (
         "Baselines come from smaller groups: they are noisier, and a rollout alone in its group gets advantage 0."
     ),
@@ -73,6 +75,8 @@ REMEDIES: Mapping[str, str] = {
     "groups merged": "Pass the group size of the rollouts to the function that computes advantages.",
     "groups in another order": "Order rollouts by prompt before splitting them into groups.",
     "factor": "Find where advantages or rewards are multiplied.",
+    "in other rows": "Find where advantages are split or sorted apart from their rollouts (over micro-batches, devices "
+    "or lengths), and match both by an id; advantages made before that split cannot part from them.",
 }
 """What explains the advantages -> what to do; for permuted rewards as below, and else what the fault says."""
 

@@ -50,14 +50,28 @@ def _sums(evidence: PipelineEvidence) -> Iterator[Finding]:
         broken=bool(len(wrong)),
         evidence="" if first is None else (
             f"{len(wrong):,} of {len(rows):,} rewards are not the weighted sum of their functions; the first, "
-            f"{first.where}, is {given[wrong[0]]:.6g} instead of {due[wrong[0]]:.6g}"
+            f"{first.where}, is {given[wrong[0]]:.6g} instead of {due[wrong[0]]:.6g}{_weights_in_force(rows, given)}"
         ),
         held=f"The rewards of {coverage.share(len(rows), len(evidence.rows), 'no reward of several functions')} are "
         "the weighted sum of their functions.",
         effect="The policy is trained on a different reward from that of the settings.",
-        remedy="Check the weights of the reward functions and their order.",
+        remedy="Check the weights of the reward functions, their order, and their signs: a score that is to be high "
+        "enters with a plus.",
         onset=None if first is None else first.step,
     )  # fmt: skip
+
+
+def _weights_in_force(rows: Sequence[Rollout], given: Floats) -> str:
+    """That the rewards (N,) are the sum with other weights, as a clause, where these are known; else empty."""
+    names = list(dict.fromkeys(name for row in rows for name in row.rewards))
+    parts = np.array([[row.rewards.get(name, np.nan) for name in names] for row in rows])
+    if np.isnan(parts).any() or len(rows) <= len(names) or np.linalg.matrix_rank(parts) < len(names):
+        return ""
+    weights = np.linalg.lstsq(parts, given, rcond=None)[0]
+    if not _near(parts @ weights, given).all():
+        return ""
+    found = ", ".join(f"{name} {weight:.4g}" for name, weight in zip(names, weights, strict=True))
+    return f"; all of them are the sum with the weights {found}"
 
 
 def _failures(evidence: PipelineEvidence) -> Iterator[Finding]:
