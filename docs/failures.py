@@ -125,6 +125,11 @@ def _parts(one: np.ndarray, other: np.ndarray) -> Columns:
     return {"component/right": one, "component/form": other, "reward": one + other}
 
 
+def _paid_by_length(rng: np.random.Generator) -> Columns:
+    length = around(200 + 60 * U, 15, rng)
+    return {"length": length, "reward": length / 500}
+
+
 def _cancelling(rng: np.random.Generator) -> Columns:
     common = rng.normal(size=ROWS)
     return _parts(around(0.5 + 0.3 * common, 0.02, rng), around(-0.3 * common, 0.02, rng))
@@ -572,6 +577,7 @@ FAILURES: Mapping[str, Failure] = {
         },
         ("loss", "grad_norm"),
     ),
+    "length pays": Failure(_paid_by_length, ("reward", "length")),
     "no learning": Failure(
         lambda rng: {"reward": around(0.4, 0.012, rng), "heldout": 0.4 + 0 * U},
         ("reward", "heldout"),

@@ -113,9 +113,12 @@ def test_a_damaged_file_is_named_with_the_remedy(tmp_path: Path, harm: str) -> N
         changed = {"shape": {"own": arrays["own"][:, :2]}, "format": {"format": 9}, "array": {}}[harm]
         arrays = {name: array for name, array in arrays.items() if harm != "array" or name != "norms"} | changed
         np.savez(path, **arrays)
-    words = {"format": "format 9.*update", "array": "no array 'norms'.*delete it"}.get(
-        harm, "cannot be read.*delete it"
-    )
+    words = {
+        "format": "format 9.*update",
+        "array": "no array 'norms'.*delete it",
+        "text": "is not a NumPy array.*delete it",
+        "shape": "cannot be read.*delete it",
+    }[harm]
     with pytest.raises(UserError, match=f"step-000001.npz.*{words}"):
         probe_file.in_folder(tmp_path)
 
