@@ -77,3 +77,11 @@ def test_groups_are_said_to_have_been_all_right_only_where_they_were(first: floa
     table["dead_fraction"] = np.full(120, 0.97)
     dead = [one for one in diagnose(made.run(table)) if one.fault in ("starved", "dead after a fall")]
     assert ["all answers were right" in one.because for one in dead] == [said]
+
+
+def test_rows_that_are_single_rollouts_prove_no_dead_groups() -> None:
+    """Rewards of 0 or 1, one a row: each is the least or the largest of all, and says nothing of a group."""
+    rows = {"reward": np.random.default_rng(4).integers(0, 2, 200).astype(float)}
+    assert not {"starved", "saturated"} & {f.fault for f in diagnose(made.run(rows)) if f.present}
+    rows["reward"][:] = 0.0
+    assert "starved" in {f.fault for f in diagnose(made.run(rows)) if f.present}

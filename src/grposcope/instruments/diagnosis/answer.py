@@ -139,7 +139,9 @@ def _tables(findings: Sequence[Finding]) -> list[Table]:
     """What is flagged, the evidence of it and what to do; and the other rules, folded."""
     flagged = [finding for finding in findings if finding.status == "present"]
     rest = [finding for finding in findings if finding.status != "present"]
-    others = [(finding.fault, _status(finding), visible(finding.because, LIMIT)) for finding in rest]
+    others = [
+        (finding.fault, _status(finding), visible(finding.because, LIMIT) + _by_chance(finding)) for finding in rest
+    ]
     tables = [Table("Rules that are not flagged", ("rule", "status", "what was seen"), others, folded=True)]
     if not flagged:
         return tables
@@ -178,6 +180,15 @@ def _sure(finding: Finding) -> str:
 def certain(finding: Finding) -> bool:
     """Whether a fault that is present is read off, or as sure as that."""
     return finding.basis == "fact" or finding.adjusted == 0
+
+
+def _by_chance(finding: Finding) -> str:
+    """What a sign in the direction of a fault that is not told lacks; empty where it points elsewhere or is a fact."""
+    if finding.status == "cannot tell":
+        return ""
+    if 0 < finding.p < 0.5:
+        return f"; no more than chance explains (p = {finding.p:.2g})"
+    return "; no more than chance explains" if " fell " in finding.because else ""
 
 
 def _status(finding: Finding) -> str:

@@ -35,7 +35,7 @@ def section(runs: Sequence[Run]) -> Answer | None:
     differing = [key for key in chosen if len({config[key] for config in flat if key in config}) > 1]
     partly = [key for key in chosen if key not in differing and any(key not in config for config in flat)]
     tables, text = [], []
-    sentence = f"{len(keys):,} settings are recorded."
+    sentence = "One setting is recorded." if len(keys) == 1 else f"{len(keys):,} settings are recorded."
     if differing:
         more = [f"{len(differing) - NAMED} more"] if len(differing) > NAMED else []
         sentence = f"The runs differ in {listed([*differing[:NAMED], *more])}."
