@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -39,7 +40,7 @@ def asked(root: Path, talk: Callable[[Any], Awaitable[Any]]) -> Any:
 
     async def conversation() -> Any:
         line = [sys.executable, "-m", "grposcope", "mcp", "--root", str(root)]
-        parameters = mcp.StdioServerParameters(command=line[0], args=line[1:])
+        parameters = mcp.StdioServerParameters(command=line[0], args=line[1:], env=dict(os.environ))
         async with mcp.Client(mcp.stdio_client(parameters)) as client:
             return await talk(client)
 
@@ -108,8 +109,8 @@ def test_a_refusal_is_the_commands_own_line(tmp_path: Path) -> None:
         ("diagnose", {"paths": ["a"]}, "diagnose: there is no argument 'paths'; the argument 'path' is missing; its "
          "arguments: path (text), config (text, may be left out)"),
         ("explain", {}, "explain: the argument 'fault' is missing; its arguments: fault (text)"),
-        ("lint", {"path": "a", "rate": 1}, "lint: there is no argument 'rate'; its arguments: path (text), success_rate "
-         "(a number, may be left out)"),
+        ("lint", {"path": "a", "rate": 1}, "lint: there is no argument 'rate'; its arguments: path (text), "
+         "success_rate (a number, may be left out)"),
         ("compare", {"paths": 3}, "compare: the argument 'paths' should be a list of texts, not 3; its arguments: "
          "paths (a list of texts)"),
     ],

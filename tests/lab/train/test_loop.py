@@ -73,7 +73,7 @@ def test_a_run_whose_first_groups_are_all_dead_is_told_once(
 ) -> None:
     monkeypatch.setattr(loop, "DEAD_STEPS", 2)
     run(reward, steps=steps, eval_every=0, eval_problems=0)
-    told = "all groups of the first 2 steps are dead: within each no two rewards differ (their mean is 1), so"
+    told = "all groups of the first 2 steps are dead: within each no two rewards differ (mean 1), so"
     assert " ".join(capsys.readouterr().err.split()).count(told) == said
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from transformers import PreTrainedTokenizerBase
 
 from grposcope.lab import policies
 from grposcope.lab.tasks.arithmetic import Arithmetic
@@ -59,7 +58,7 @@ def test_unknown_text_of_any_tokenizer_is_told_of_a_bounded_sample(
 
 @pytest.mark.parametrize("name", ["tiny", "tables"])
 def test_the_shipped_models_saw_what_is_said(name: str) -> None:
-    tokens: PreTrainedTokenizerBase = pretrain.tokenizer()
+    tokens = pretrain.tokenizer()
     if name == "tiny":
         ids, _ = pretrain.worked(Arithmetic(3).problems("train")[:300], tokens, pretrain.LESSONS[1], 0)
     else:

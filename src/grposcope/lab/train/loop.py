@@ -539,7 +539,7 @@ class _Session:
             return
         mean = sum(self.totals.rewards) / len(self.totals.rewards)
         self.progress.say(
-            f"warning: all groups of the first {DEAD_STEPS} steps are dead: within each no two rewards differ (their mean is "
+            f"warning: all groups of the first {DEAD_STEPS} steps are dead: within each no two rewards differ (mean "
             f"{mean:.3g}), so they tell no rollout from another; take prompts that the model sometimes solves, more "
             "rollouts of a prompt, or a reward with partial credit, and try the reward on an answer that is right"
         )

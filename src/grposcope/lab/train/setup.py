@@ -226,8 +226,8 @@ def _strange_prompts(policy: Policy, problems: Sequence[Problem]) -> str:
     examples = ", ".join(visible(repr(text), 40) for text in texts[:5])
     if trained_on is None:
         return (
-            f"{count} text that the tokenizer of {policy.name} maps to its unknown token, such as {examples}: the model "
-            "cannot tell it from other unknown text; write it otherwise, or choose a model whose tokenizer knows it"
+            f"{count} text that the tokenizer of {policy.name} maps to its unknown token, such as {examples}: the "
+            "model cannot tell it from other unknown text; write it otherwise, or choose a model whose tokenizer has it"
         )
     return (
         f"{count} characters that the model {policy.name} never saw when it was made, such as {examples}: it saw "
