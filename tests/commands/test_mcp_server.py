@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,8 +12,12 @@ from typing import Any
 
 import pytest
 
+from grposcope import logs
 from grposcope.commands import mcp_server
 from grposcope.core.errors import UserError
+from grposcope.instruments.diagnosis import answer
+from grposcope.instruments.diagnosis.verdict import findings_of, verdict
+from grposcope.render import document
 
 mcp = pytest.importorskip("mcp")
 
@@ -35,7 +40,7 @@ def asked(root: Path, talk: Callable[[Any], Awaitable[Any]]) -> Any:
 
     async def conversation() -> Any:
         line = [sys.executable, "-m", "grposcope", "mcp", "--root", str(root)]
-        parameters = mcp.StdioServerParameters(command=line[0], args=line[1:])
+        parameters = mcp.StdioServerParameters(command=line[0], args=line[1:], env=dict(os.environ))
         async with mcp.Client(mcp.stdio_client(parameters)) as client:
             return await talk(client)
 
@@ -54,6 +59,9 @@ def test_an_agent_is_answered(tmp_path: Path) -> None:
         page = await client.call_tool("explain", {"fault": "never paid"})
         resource = await client.read_resource("run://log.jsonl")
         outside = await client.call_tool("diagnose", {"path": "../secret"})
+        misnamed = await client.call_tool("diagnose", {"paths": ["log.jsonl"]})
+        assert misnamed.is_error
+        assert misnamed.content[0].text.startswith("diagnose: there is no argument 'paths'")
         differ = await client.call_tool("compare", {"paths": ["log.jsonl", "dead.jsonl"]})
         return tools, verdict, dead, page, resource, outside, differ
 
@@ -93,6 +101,39 @@ def test_a_refusal_is_the_commands_own_line(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(UserError, match=r"empty\.jsonl is empty"):
         mcp_server.answer(tmp_path.resolve(), "diagnose", ["empty.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("diagnose", {"paths": ["a"]}, "diagnose: there is no argument 'paths'; the argument 'path' is missing; its "
+         "arguments: path (text), config (text, may be left out)"),
+        ("explain", {}, "explain: the argument 'fault' is missing; its arguments: fault (text)"),
+        ("lint", {"path": "a", "rate": 1}, "lint: there is no argument 'rate'; its arguments: path (text), "
+         "success_rate (a number, may be left out)"),
+        ("compare", {"paths": 3}, "compare: the argument 'paths' should be a list of texts, not 3; its arguments: "
+         "paths (a list of texts)"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_one_line_with_the_right_ones(
+    tool: str, arguments: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    server = mcp_server.server(tmp_path)
+    with pytest.raises(Exception, match="its arguments") as refused:
+        asyncio.run(server.call_tool(tool, arguments))
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize("reward", [lambda k: 0.0, lambda k: 0.3 + 0.02 * ((k * 7919) % 11 - 5) / 5])
+def test_advice_and_reason_are_those_of_the_command_line(reward: Callable[[int], float], tmp_path: Path) -> None:
+    """Also of a flat run of which the log cannot tell why."""
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps({"step": k, "reward": reward(k)}) + "\n" for k in range(1, 201)))
+    run = logs.read(path)
+    judged = verdict(run, findings_of(run))
+    told = mcp_server.small(document.of_answer(answer.of_run(run, findings_of(run))))
+    assert (told["do"], told["because"]) == (judged.do, judged.because)
+    assert told["do"]
 
 
 def test_answers_are_cut_and_say_so() -> None:

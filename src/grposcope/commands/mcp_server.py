@@ -74,11 +74,28 @@ def server(root: Path) -> MCPServer:
     try:
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
+        from pydantic import ValidationError
     except ImportError:
         raise UserError(
             f"this command needs the package mcp, which is not installed; run {installing.install('mcp')}"
         ) from None
-    made = MCPServer("grposcope", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
+
+    class Refusing(MCPServer):
+        """The server, which refuses wrong arguments of a tool in one line."""
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            schema = next((tool.input_schema for tool in await self.list_tools() if tool.name == name), None)
+            if schema is not None and (line := _refusal(name, schema, arguments, ())):
+                raise ToolError(line)
+            try:
+                return await super().call_tool(name, arguments, context)
+            except ToolError as error:
+                if schema is None or not isinstance(error.__cause__, ValidationError):
+                    raise
+                wrong = [str(each["loc"][0]) for each in error.__cause__.errors()]
+                raise ToolError(_refusal(name, schema, arguments, wrong)) from None
+
+    made = Refusing("grposcope", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
 
     def told(what: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
         """The same, with a refusal as the protocol has it."""
@@ -146,6 +163,30 @@ def server(root: Path) -> MCPServer:
         return json.dumps(ask("diagnose", [path]), ensure_ascii=False)
 
     return made
+
+
+def _refusal(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any], wrong: Sequence[str]) -> str:
+    """What is wrong with the arguments of a tool, and which it takes, in one line; empty where nothing is wrong.
+
+    schema: JSON schema of its arguments, as the protocol lists it. wrong: arguments whose value is of another kind.
+    """
+    takes, needed = schema["properties"], schema.get("required", [])
+    faults = [f"there is no argument {visible(name, 60)!r}" for name in arguments if name not in takes]
+    faults += [f"the argument {name!r} is missing" for name in needed if name not in arguments]
+    faults += [
+        f"the argument {name!r} should be {_kind(takes[name])}, not {visible(json.dumps(arguments[name]), 60)}"
+        for name in dict.fromkeys(wrong)
+    ]
+    if not faults:
+        return ""
+    right = [f"{name} ({_kind(takes[name])}{'' if name in needed else ', may be left out'})" for name in takes]
+    return f"{tool}: {'; '.join(faults)}; its arguments: {', '.join(right)}"
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """The kind of value that the JSON schema of an argument asks for, in words."""
+    kind = schema.get("anyOf", [schema])[0].get("type")
+    return {"string": "text", "number": "a number", "array": "a list of texts"}.get(kind, str(kind))
 
 
 def page(fault: str) -> dict[str, Any]:

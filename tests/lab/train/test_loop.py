@@ -67,6 +67,29 @@ def test_fewer_evaluated_problems_than_were_asked_for_are_said(
     assert (told in " ".join(capsys.readouterr().err.split())) == said
 
 
+@pytest.mark.parametrize(("reward", "steps", "said"), [("equal", 3, 1), ("equal", 1, 0), ("letters", 3, 0)])
+def test_a_run_whose_first_groups_are_all_dead_is_told_once(
+    run, reward: str, steps: int, said: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(loop, "DEAD_STEPS", 2)
+    run(reward, steps=steps, eval_every=0, eval_problems=0)
+    told = "all groups of the first 2 steps are dead: within each no two rewards differ (mean 1), so"
+    assert " ".join(capsys.readouterr().err.split()).count(told) == said
+
+
+def test_a_run_says_before_its_first_step_which_prompts_its_model_cannot_read(
+    run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = [f"caf\u00e9 {i}:" if i % 2 else f"tea {i}:" for i in range(40)]
+    (tmp_path / "menu.jsonl").write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    run(steps=1, task=f"jsonl:{tmp_path / 'menu.jsonl'}", eval_problems=0)
+    err = capsys.readouterr().err
+    before, told, _ = err.partition("training prompts have text that the tokenizer of")
+    assert told
+    assert "maps to its unknown token, such as '\u00e9': the model cannot" in " ".join(err.split())
+    assert "0/1" in before or "step" not in before
+
+
 def test_it_learns(run) -> None:
     """Reward is the share of letters; forty steps from about a half must leave it clearly higher."""
     outcome = run(steps=40, eval_every=0, eval_problems=0)

@@ -290,8 +290,8 @@ def _run(setup: Setup, launch: Launch, folder: Path, start: Path | None) -> Trai
             trainer.add_callback(Bar(progress))
             for line in launch.loss.left_out:
                 progress.say(f"warning: {line}")
-            if fewer := setup.fewer_evaluated:
-                progress.say(f"warning: {fewer}")
+            for line in setup.warnings:
+                progress.say(f"warning: {line}")
             if asked_for := draws.allocator(config.allocate):
                 progress.say(asked_for.consequence)
         interrupted = False

@@ -1,6 +1,7 @@
 """The models that are trained and measured: `load` takes `tiny`, `smollm2`, a folder or a hub name."""
 
 from grposcope.lab.policies.load import (
+    TRAINED_ON,
     Policy,
     available_memory,
     check,
@@ -12,6 +13,7 @@ from grposcope.lab.policies.load import (
 )
 
 __all__ = [
+    "TRAINED_ON",
     "Policy",
     "available_memory",
     "check",

@@ -17,6 +17,7 @@ from grposcope.core import capabilities
 from grposcope.core.capabilities import STEP_ENDS
 from grposcope.core.environment import environment
 from grposcope.core.errors import UserError
+from grposcope.core.text import visible
 from grposcope.lab import allocation, batch_memory, policies, tasks
 from grposcope.lab.credit import chosen
 from grposcope.lab.objectives import Objective, recipes
@@ -40,6 +41,9 @@ from grposcope.maths.aggregation import METHODS, Aggregation
 from grposcope.maths.constraints import LENGTH, Constraint
 
 logger = logging.getLogger("grposcope")
+
+PROMPTS_LOOKED_AT = 1_000
+"""Training prompts that are searched for what the model cannot read, at most."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,14 @@ class Setup:
         return self.annotator if isinstance(self.annotator, Critic) else None
 
     @property
-    def fewer_evaluated(self) -> str:
+    def warnings(self) -> tuple[str, ...]:
+        """What is said before the first step: of problems that cannot be evaluated, and of prompts the model cannot
+        read."""
+        lines = self._fewer_evaluated, _strange_prompts(self.policy, self.train_set)
+        return tuple(line for line in lines if line)
+
+    @property
+    def _fewer_evaluated(self) -> str:
         """That fewer problems are evaluated than `eval_problems` asks for, and why; empty where all are."""
         asked, there = self.config.eval_problems, len(self.heldout)
         if asked is None or there >= asked:
@@ -196,6 +207,51 @@ def prepare(config: TrainConfig) -> Setup:
         annotator=annotator(credit, context),
         stale=StaleWeights(policy, staleness, config.interval) if staleness.most else None,
     )
+
+
+def _strange_prompts(policy: Policy, problems: Sequence[Problem]) -> str:
+    """How many prompts, of the first PROMPTS_LOOKED_AT, have characters that a shipped model was not made on, or text
+    that becomes the unknown token of the tokenizer; examples, and what to do. Empty where none has.
+    """
+    prompts = [problem.prompt for problem in problems[:PROMPTS_LOOKED_AT]]
+    trained_on = policies.TRAINED_ON.get(policy.name)
+    strange = _unknown_texts(policy, prompts) if trained_on is None else [
+        [character for character in prompt if character not in trained_on] for prompt in prompts
+    ]  # fmt: skip
+    texts = list(dict.fromkeys(text for of_prompt in strange for text in of_prompt))
+    if not texts:
+        return ""
+    first = "the first " if len(prompts) < len(problems) else ""
+    count = f"{sum(map(bool, strange)):,} of {first}{len(prompts):,} training prompts have"
+    examples = ", ".join(visible(repr(text), 40) for text in texts[:5])
+    if trained_on is None:
+        return (
+            f"{count} text that the tokenizer of {policy.name} maps to its unknown token, such as {examples}: the "
+            "model cannot tell it from other unknown text; write it otherwise, or choose a model whose tokenizer has it"
+        )
+    return (
+        f"{count} characters that the model {policy.name} never saw when it was made, such as {examples}: it saw "
+        f"{trained_on} alone; write prompts and answers with these, or choose another model, such as smollm2"
+    )
+
+
+def _unknown_texts(policy: Policy, prompts: Sequence[str]) -> list[list[str]]:
+    """Of each prompt the characters that become the unknown token, or the words where no character alone does."""
+    tokenizer = policy.tokenizer
+    unknown, written = tokenizer.unk_token_id, tokenizer.unk_token
+    if unknown is None or not prompts:
+        return [[] for _ in prompts]
+
+    def texts_of(texts: Sequence[str]) -> list[str]:
+        rows = tokenizer(list(texts), add_special_tokens=False).input_ids if texts else []
+        return [text for text, row in zip(texts, rows, strict=True) if unknown in row]
+
+    plain = [prompt.replace(written, "") for prompt in prompts]  # who writes the unknown token means it
+    strange = set(texts_of(plain))
+    return [
+        texts_of(list(dict.fromkeys(prompt))) or texts_of(prompt.split()) or [prompt] if prompt in strange else []
+        for prompt in plain
+    ]
 
 
 def _training_bytes(policy: Policy, optimizer: str, reference: bool) -> float:
