@@ -417,6 +417,7 @@ def went_of(raw: RawLog, name: str, match: re.Match[str]) -> str:
     starts = [
         v for span in ((0.0, FIRST), (0.0, 0.5), (0.0, 0.05), (0.0, 0.1), (0.0, 0.03)) for v in level(raw, key, *span)
     ]
+    starts += raw.values(key)[:1]
     ends = [v for span in ((1 - LATE, 1.0), (0.9, 1.0)) for v in level(raw, key, *span)]
     return any_of(match["a"], starts, 3) or any_of(match["b"], ends, 3)
 
