@@ -123,7 +123,10 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     (rf"median spread over the batch: (?P<size>{V})", rules.spread_of_any),
     (rf"rewards differ by prompt \((?P<key>\S+) (?P<size>{V})\), not within", rules.spread_of_key),
     (rf"completions went from (?P<a>{V}) to (?P<b>{V}) tokens", lambda raw, m: rules.went_of(raw, "length", m)),
-    (rf"the entropy went from (?P<a>{V}) to (?P<b>{V}) nats", lambda raw, m: rules.went_of(raw, "entropy", m)),
+    (
+        rf"the entropy went from (?P<a>{V})(?: in the first of \d+ (?:steps|rows))? to (?P<b>{V}) nats",
+        lambda raw, m: rules.went_of(raw, "entropy", m),
+    ),
     (
         rf"the KL to the starting policy went from (?P<a>{V}) to (?P<b>{V}) nats",
         lambda raw, m: rules.went_of(raw, "kl", m),

@@ -70,6 +70,7 @@ def went(raw: RawLog, match: re.Match[str]) -> str:
         return f"no column {match['name']}"
     spans = [(0.0, FIRST), (0.0, 0.5), (0.0, 0.05), (0.0, 0.03), (0.0, 0.1)]
     a = [value for low, high in spans[:2] for value in level(raw, key, low, high)]
+    a += raw.values(key)[:1] if key == raw.names.get("entropy") else []  # an early fall is told from its first row
     b = [value for low, high in ((1 - LATE, 1.0), (0.9, 1.0)) for value in level(raw, key, low, high)]
     return any_of(match["a"], a, 2) or any_of(match["b"], b, 2) or is_step(raw, match.groupdict().get("since"))
 
@@ -417,6 +418,7 @@ def went_of(raw: RawLog, name: str, match: re.Match[str]) -> str:
     starts = [
         v for span in ((0.0, FIRST), (0.0, 0.5), (0.0, 0.05), (0.0, 0.1), (0.0, 0.03)) for v in level(raw, key, *span)
     ]
+    starts += raw.values(key)[:1] if name == "entropy" else []
     ends = [v for span in ((1 - LATE, 1.0), (0.9, 1.0)) for v in level(raw, key, *span)]
     return any_of(match["a"], starts, 3) or any_of(match["b"], ends, 3)
 

@@ -31,7 +31,7 @@ class StepChanges:
 
     z: of the best split, above 0 where the column rises. p: family-wise. at: the last step before it. before, after:
     mean of the groups. odd_z, odd_p, odd_step: the same of the single step that is least like the others. steps (S,);
-    means (S, F): of the groups of a step.
+    means (S, F): of the groups of a step. largest: the largest |z| of a split in each permutation, sorted.
     """
 
     z: Floats
@@ -44,6 +44,7 @@ class StepChanges:
     odd_step: Ints
     steps: Ints
     means: Singles
+    largest: Floats
 
 
 @dataclass(frozen=True)
@@ -134,4 +135,4 @@ def _found(
     after = (running[-1] - running[split, every]) / (counts[-1] - counts[split])
     means = (sums / per[:, None]).astype(np.float32)
     return StepChanges(z, tail(np.abs(z), largest[0]), steps[split], before, after, odd_z,
-                       tail(np.abs(odd_z), largest[1]), steps[odd], steps, means)  # fmt: skip
+                       tail(np.abs(odd_z), largest[1]), steps[odd], steps, means, largest[0])  # fmt: skip

@@ -92,12 +92,11 @@ def collapse(quantities: Quantities) -> Finding:
             if first.value < FEW:
                 continue
             said = series.level(part).value, series.level(LATE).value
-            what = "turns" if name == "agent/turns" else "tool calls"
             a, b = apart(*said)
             tests.append(
                 measured(
                     beyond.change(part, LATE, ratio=COLLAPSED).p_down,
-                    f"the policy went from {a} to {b} {what} per rollout{_beside_reward(quantities)}",
+                    f"the policy went from {a} to {b} {_counted(quantities, name)}{_beside_reward(quantities)}",
                     brief=quantities.went(name, *said),
                     begins=partial(onset.since, beyond, -1),
                     explains=FOLLOWS,
@@ -126,12 +125,11 @@ def looping(quantities: Quantities) -> Finding:
         first, late = series.level(EARLY).value, series.level(LATE).value
         more = series.change(EARLY, LATE, ratio=MORE).p_up
         unpaid = reward.change(_before(series) if more < 0.05 else EARLY, LATE, minus=margin).p_down
-        what = "turns" if name == "agent/turns" else "tool calls"
         a, b = apart(first, late)
         tests.append(
             measured(
                 max(more, unpaid),
-                f"the policy went from {a} to {b} {what} per rollout, while the reward {went(reward)}",
+                f"the policy went from {a} to {b} {_counted(quantities, name)}, while the reward {went(reward)}",
                 brief=quantities.went(name, first, late),
                 begins=partial(onset.since, series, 1),
                 explains=("turn limit", "length"),
@@ -142,6 +140,16 @@ def looping(quantities: Quantities) -> Finding:
     if not tests:
         return cannot_tell("no reward is logged beside the turns", "reward")
     return _with(any_of(tests), evidence)
+
+
+def _counted(quantities: Quantities, name: str) -> str:
+    """What the turns or calls of a rollout are, with the log's own key where that counts messages of others too."""
+    if name != "agent/turns":
+        return "tool calls per rollout"
+    key = quantities.key(name)
+    whole = key.removesuffix(" ÷ 2")
+    own = "" if whole == key else f" (half of {whole}, which counts the messages of users and tools too)"
+    return f"turns per rollout{own}"
 
 
 def _before(series: MetricSeries) -> level.Span:

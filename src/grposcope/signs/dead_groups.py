@@ -11,7 +11,7 @@ from functools import partial
 
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Sign, Status, cannot_tell, measured
-from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.signs import first_rows, onset, run_outcome
 from grposcope.signs.group_signal import signal
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
@@ -36,6 +36,15 @@ NEVER_ROSE = (
     "lower the learning rate; go back to the first weights, since groups of equal rewards have no gradient"
 )
 """What to do where groups died while a reward fell that had never risen."""
+
+_NO_SIGNAL = 0.9
+"""Share of dead groups in the first rows from which what the policy then does was hardly taught by any reward."""
+
+_UNTAUGHT = (
+    "one text", "gibberish", "repetition", "language mixing", "prompt decides the reward", "entropy collapse", "length",
+    "answers shorten", "empty steps", "no learning", "zero loss",
+)  # fmt: skip
+"""Faults that follow where groups were dead from the first rows on."""
 
 NEAR = 0.05
 """A share of dead groups this little below the limit is near it."""
@@ -106,6 +115,7 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
         brief=_brief(dead, early.value + limit, late.value + limit),
         begins=None if from_the_start or solved_at_first else partial(onset.since, dead, 1),
         past=p < 0.5,
+        explains=_UNTAUGHT if from_the_start and dead.level(FIRST).value >= _NO_SIGNAL else (),
         remedy=_after_a_fall(quantities) if after else "" if _is_low(quantities, reward) else EITHER,
     )
 

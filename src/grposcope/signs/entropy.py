@@ -24,6 +24,9 @@ SPENT = 0.05
 ZERO = 0.05
 """Nats below which a collapsed entropy is next to zero, a warning unless a held-out score shows that the run gained."""
 
+_FALLEN = 1.25
+"""Entropy of the first row over the early mean from which the fall lies in the early rows, whose mean is no start."""
+
 NEAR = 1.25
 """Entropy below this multiple of the limit is near it."""
 
@@ -60,8 +63,11 @@ def check(quantities: Quantities) -> Finding:
     high = entropy.logs.change(EARLY, LATE, minus=math.log(EXPLODED)).p_up
     limit = f"collapsed below {COLLAPSED:g} × early"
     evidence = (early_level(entropy.name, *early), late_level(entropy.name, *late, limit))
-    because = f"the entropy went from {early[0]:.3g} to {late[0]:.3g} nats"
-    brief = quantities.went(entropy.name, early[0], late[0])
+    at_first = float(entropy.values[0])
+    start, place = (at_first, f" in the first of {len(entropy)} {entropy.rows}") if at_first > _FALLEN * early[0] else (
+        early[0], "")  # fmt: skip
+    because = f"the entropy went from {start:.3g}{place} to {late[0]:.3g} nats"
+    brief = quantities.went(entropy.name, start, late[0])
     if high >= SHOWN and (bonus := _bonus(quantities)) is not None:
         p = entropy.logs.change(EARLY, LATE).p_up
         clause, since = bonus

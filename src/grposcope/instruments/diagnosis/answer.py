@@ -121,7 +121,7 @@ def _ladder(judged: Verdict) -> list[Table]:
 def _how_to_log(run: Run, findings: Sequence[Finding]) -> list[Table]:
     """How to have the quantities logged that rules lack, folded; none where nothing is lacking."""
     names = dict.fromkeys(name for finding in findings for name in finding.missing)
-    ways = [(name, how_to_log(name, run.meta.engine)) for name in names]
+    ways = [(name, how_to_log(name, run.meta.engine, run.config.get("logged"))) for name in names]
     return [Table("How to log what is missing", ("metric", "how"), ways, folded=True)] if ways else []
 
 

@@ -100,7 +100,7 @@ def word(reading: TextReading, exploits: Sequence[Exploit]) -> Word:
     """“warning” where an exploit is present; “cannot tell” where nothing could be tested; else “told”."""
     if any(own.status == "present" for own in exploits):
         return "warning"
-    testable = reading.live and reading.prompts >= FEW_PROMPTS
+    testable = reading.live and reading.prompts >= FEW_PROMPTS and not reading.doubt
     return "told" if testable or exploits else "cannot tell"
 
 
@@ -114,7 +114,23 @@ def first_line(reading: TextReading, exploits: Sequence[Exploit]) -> str:
     if reading.prompts < FEW_PROMPTS:
         of = f"{reading.prompts:,} prompt{'s' * (reading.prompts != 1)}"
         return f"Rewards differ in groups of only {of}: too few to tell a habit from an answer ({size})."
+    if reading.doubt:
+        return next(line for line in _doubted(reading, size) if len(line) <= FIRST_LINE)
     return f"No habit of the texts spread that pays without the prompt; {size}, {reading.live:,} live groups."
+
+
+def _doubted(reading: TextReading, size: str) -> Iterator[str]:
+    """First lines where it cannot be told that no habit spread, longer ones first; the last one always fits."""
+    habit = reading.rose
+    if not reading.sample.stepped:
+        yield f"All of one step, so that what spreads cannot be seen ({size})."
+    elif habit is None:
+        yield f"Too few groups to tell that no paid habit spread ({size}, {reading.live:,} live groups)."
+    else:
+        if math.isfinite(habit.paid):
+            paid = f"Texts that {phrases.having(habit)} are paid {brief(habit.paid)}, others {brief(habit.unpaid)}"
+            yield f"{paid}; {phrases.moved(habit)}, which may be chance."
+        yield f"A paid habit went {phrases.moved(habit)}, which may be chance ({size})."
 
 
 def _lines(own: Exploit, reading: TextReading) -> Iterator[str]:

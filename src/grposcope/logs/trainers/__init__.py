@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from grposcope.core.text import listed
+from grposcope.logs.columns import flat
 from grposcope.logs.trainers import (
     agent_lightning,
     areal,
@@ -83,8 +86,16 @@ def trainer_named(name: str) -> Trainer:
     return TRAINERS.get(name, generic.GENERIC)
 
 
-def how_to_log(quantity: str, engine: str = "") -> str:
-    """Advice how to have the trainer `engine`, else any, log a quantity; "log it" if nobody is known to log it."""
+_ASKED = re.compile(r"([\w.]*\w\.\w+)(?:=(\w+))?")
+"""A setting that a way to log something names, and its value."""
+
+
+def how_to_log(quantity: str, engine: str = "", logged: Mapping[str, Any] | None = None) -> str:
+    """Advice how to have the trainer `engine`, else any, log a quantity; "log it" if nobody is known to log it.
+
+    logged: the run's own configuration, nested or joined by "/" or "."; what it has as advised is said to be set.
+    """
+    own_settings = {str(key).replace("/", "."): value for key, value in flat(logged or {}).items()}
     ways: dict[str, list[str]] = {}
     known = TRAINERS.get(engine)
     own = known is not None and quantity in known.how_to_log
@@ -95,5 +106,26 @@ def how_to_log(quantity: str, engine: str = "") -> str:
     )
     for trainer in (*asked, generic.GENERIC):
         if quantity in trainer.how_to_log:
-            ways.setdefault(trainer.how_to_log[quantity], []).append(trainer.title)
+            way = _beside(trainer.how_to_log[quantity], own_settings)
+            ways.setdefault(way, []).append(trainer.title)
     return "; ".join(f"{listed(titles)}: {way}" for way, titles in ways.items()) or "log it"
+
+
+def _beside(way: str, settings: Mapping[str, Any]) -> str:
+    """A way to log something; what its settings leave to do, where the run has all of them as it says."""
+    asked = [(match[1], match[2]) for match in _ASKED.finditer(way)]
+    if not asked or not all(_is_set(settings, key, value) for key, value in asked):
+        return way
+    said = listed([f"{key}{'' if value is None else f'={value}'}" for key, value in asked])
+    are = "is" if len(asked) == 1 else "are"
+    if all(value is None for _, value in asked):
+        return f"{said} {are} set already: give the files that come of it"
+    return f"{said} {are} set already, and yet none of its metrics is in this log"
+
+
+def _is_set(settings: Mapping[str, Any], key: str, value: str | None) -> bool:
+    """Whether settings with dots have a key, or one that ends in it, at a value; None: at any that is not off."""
+    found = [own for name, own in settings.items() if name == key or name.endswith(f".{key}")]
+    if value is not None:
+        return any(str(own).lower() == value.lower() for own in found)
+    return any(own not in (None, False, "", 0) and not (isinstance(own, int | float) and own < 0) for own in found)

@@ -38,6 +38,16 @@ _RATE = "actor/lr"
 _ROUNDED_AWAY = re.compile(r"-?0?\.0{1,4}")
 """A learning rate that was printed to a few decimals, so that what is left of it is 0."""
 
+_ADVISED = {
+    "calculate_log_probs": "actor_rollout_ref/rollout/calculate_log_probs",
+    "calculate_entropy": "actor_rollout_ref/actor/calculate_entropy",
+    "use_kl_loss": "actor_rollout_ref/actor/use_kl_loss",
+    "rollout_data_dir": "trainer/rollout_data_dir",
+}
+"""Settings that have more logged, by their name in the configuration that is printed, which has each once."""
+
+_PRINTED_SETTING = re.compile(rf"'({'|'.join(_ADVISED)})': (True\b|'[^']+')")
+
 WIDEST = 500
 """Widest terminal."""
 
@@ -53,11 +63,14 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
     rows = ColumnBuilder()
     last_keys: Counter[str] = Counter()
     cut_lines: list[int] = []
+    logged: dict[str, Any] = {}
     left_out, lost, rounded = LeftOut(), 0, 0
     for line, text, ended in _whole_lines(file):
         cleaned = clean(text)
         match = _LINE.search(cleaned) if "step:" in cleaned else None
         if match is None:
+            for key, value in _PRINTED_SETTING.findall(cleaned):
+                logged[_ADVISED[key]] = value == "True" or value[1:-1]
             if text.strip():
                 left_out.add(line, text)
             continue
@@ -85,7 +98,7 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
         file.notes.append(
             f"{_RATE} is printed to too few decimals to be told from 0 on {rounded} lines, and was left out there"
         )
-    return RawLog(file.path, rows, "verl", notes=file.notes, left_out=left_out)
+    return RawLog(file.path, rows, "verl", notes=file.notes, logged=logged, left_out=left_out)
 
 
 def _drop_rounded_rate(values: dict[str, Any], rest: str) -> bool:
@@ -347,14 +360,14 @@ VERL = Trainer(
         "reward": "always logged; give the training log itself",
         "evaluation": "data.val_files and trainer.test_freq",
         "dead_fraction": "trainer.rollout_data_dir",
-        "entropy": "actor/entropy",
+        "entropy": "actor_rollout_ref.actor.calculate_entropy=True",
         "kl": "actor.use_kl_loss=True",
         "length": "response_length/mean, always logged",
         "truncated": "response_length/clip_ratio, always logged",
         "grad_norm": "actor/grad_norm, logged where the optimiser step runs",
         "lr": "actor/lr, always logged",
         "loss": "actor/pg_loss; give the log of the trainer itself",
-        "clip_fraction": "actor/pg_clipfrac",
+        "clip_fraction": "actor/pg_clipfrac, always logged; give the training log itself",
         "components": "extra keys of the reward function",
         "component_std": "trainer.rollout_data_dir has the rollouts",
         "reward_std": "trainer.rollout_data_dir",

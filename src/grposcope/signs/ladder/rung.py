@@ -55,4 +55,5 @@ def to_log(quantity: str, noun: str, run: Run) -> str:
     """What to log for a rung to be answered, and how the trainer of the run does, where that is known."""
     trainer = TRAINERS.get(run.meta.engine)
     logged = trainer is not None and quantity in trainer.how_to_log
-    return f"log {noun}" + (f" ({how_to_log(quantity, run.meta.engine)})" if logged else "")
+    how = how_to_log(quantity, run.meta.engine, run.config.get("logged")) if logged else ""
+    return f"log {noun}" + (f" ({how})" if how else "")

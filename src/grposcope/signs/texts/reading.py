@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from grposcope.core.rollouts import Bools, Floats
+from grposcope.core.text import percent
 from grposcope.maths import group_steps, within_groups
 from grposcope.maths.group_steps import StepChanges
 from grposcope.maths.passage import Passage
-from grposcope.signs.texts import familiarity, features, habits, states
+from grposcope.maths.within_groups import WithinGroups
+from grposcope.signs.texts import familiarity, features, habits, phrases, states
 from grposcope.signs.texts.features import TextFeatures
-from grposcope.signs.texts.habits import LEVEL, PaidHabit
+from grposcope.signs.texts.habits import LEVEL, SHARE, SPREAD, PaidHabit
 from grposcope.signs.texts.sample import TextSample
 from grposcope.signs.texts.states import PromptDependence, TextState
 
@@ -32,6 +34,13 @@ PARTS = ("what the texts have", "what changes", "what is paid", "since when")
 
 CHANGES = 3
 """Most changes that are told."""
+
+_RISE, _PART = 0.5, 0.25
+"""That no habit spread is said where one would have been found that this share of the late texts had, and that this
+share of the reward differences went with."""
+
+_POWER = 0.84
+"""Standard errors between a limit and what passes it four times of five."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,10 @@ class TextReading:
     habits: that are paid. states: of the late texts. changes: what else changed most. dependence: on the prompt.
     disorder: of the last texts over that of the early ones, as in `familiarity`, NaN where they are like these. live,
     prompts: groups with different rewards, and the prompts of these. tested: how many features were. fell: whether the
-    true score was surely lower in the last tenth of the steps than in the first, groups being the units.
+    true score was surely lower in the last tenth of the steps than in the first, groups being the units. rose: the
+    first habit that rose by as much as a spread, which is not shown to be more than chance. doubt: why it cannot be
+    told that no habit spread, a sentence, and unmeant: why it cannot be told that no habit is paid; both empty where it
+    can. least: the smallest habit that would have been found, a clause.
     """
 
     sample: TextSample
@@ -71,6 +83,10 @@ class TextReading:
     prompts: int
     tested: int
     fell: bool = False
+    rose: PaidHabit | None = None
+    doubt: str = ""
+    unmeant: str = ""
+    least: str = ""
 
 
 def read(
@@ -99,8 +115,83 @@ def read(
     depends = states.dependence(read.columns[:, read.words], sample)
     unlike = any(state.name == states.UNLIKE for state in of_texts)
     disorder = familiarity.disorder(sample.texts, sample.step, sample.group) if unlike else math.nan
-    return TextReading(sample, paid, of_texts, changed, depends, disorder, every_paid.live, prompts, len(read),
-                       _fell(sample))  # fmt: skip
+    rose = next((habit for habit in paid if over_steps is not None and _rose(sample, habit)), None)
+    rise, part = _least(sample, over_steps, every_paid, level)
+    return TextReading(
+        sample, paid, of_texts, changed, depends, disorder, every_paid.live, prompts, len(read), _fell(sample), rose,
+        _doubt(sample, rose, rise, part), _unmeant(paid),
+        f"one that {percent(rise)} of the texts of every prompt had in the later half of the groups, and that "
+        f"{percent(part)} of their reward differences went with, is found about four times of five",
+    )  # fmt: skip
+
+
+def _rose(sample: TextSample, habit: PaidHabit) -> bool:
+    """Whether a habit that no true score clears rose by as much as a spread, which its test did not show to be one."""
+    if habit.spread or habit.blind is False or _finishes(habit):
+        return False
+    first, _ = habits.tenths(sample)
+    enough = SPREAD if habit.binary else 0.8 * max(float(habit.column[first].std()), 1e-9)
+    return (habit.late - habit.early) * (1 if habit.more or habit.binary else -1) > enough
+
+
+def _finishes(habit: PaidHabit) -> bool:
+    """Whether what is paid is to end before the limit, which is no habit of what a text says."""
+    return habit.kind == "cut" and not habit.more
+
+
+def _least(
+    sample: TextSample, over: StepChanges | None, paid: WithinGroups, level: float
+) -> tuple[float, float]:  # fmt: skip
+    """(share of the late texts, share of the reward differences) of the smallest habit that both tests find four times
+    of five; infinite where they find none.
+
+    The habit is one that no text of the earlier half of the groups has, and each text of the later half with one
+    probability d. With K groups of G texts, group means then have variance d²/4 + v with v = d(1 − d)/2G, and the split
+    between the halves has z = √K·d/2 over its root. A habit with the share ρ of the differences in M rollouts of L live
+    groups has z² = ρ(M − L), and half of these are of the later half.
+    """
+    if over is None or not paid.live or not len(paid.largest):
+        return math.inf, math.inf
+    groups = len(np.unique(sample.group))
+    size = len(sample) / groups
+    limit = float(np.quantile(over.largest, 1 - LEVEL))
+    rise = math.inf
+    for share in np.arange(1.0, SPREAD, -0.05):
+        noise = share * (1 - share) / (2 * size)
+        whole = math.sqrt(share**2 / 4 + noise)
+        if math.sqrt(groups) * share / 2 / whole - _POWER * math.sqrt(noise) / whole < limit:
+            break
+        rise = float(share)
+    needed = max(float(np.quantile(paid.largest, 1 - level)), habits.CLUSTERED) + _POWER
+    part = max(2 * needed**2 / max(paid.rows - paid.live, 1), SHARE)
+    return rise, part if part <= 1 else math.inf
+
+
+def _doubt(sample: TextSample, rose: PaidHabit | None, rise: float, part: float) -> str:
+    """Why it cannot be told that no paid habit spread, a sentence; empty where it can."""
+    groups, steps = len(np.unique(sample.group)), len(np.unique(sample.step))
+    of = f"{groups:,} group{'s' * (groups != 1)} of {steps:,} step{'s' * (steps != 1)}"
+    if rose is not None:
+        told = phrases.paid(rose)
+        return f"{told[0].upper()}{told[1:]}; {phrases.moved(rose)} over the run, which may be chance in {of}."
+    if rise <= _RISE and part <= _PART:
+        return ""
+    if math.isinf(rise) or math.isinf(part):
+        return f"In {of} no habit that spreads and is paid is sure to be found: record more groups and steps."
+    return (
+        f"In {of} a habit is found about four times of five only where {percent(rise)} of the late texts have it and "
+        f"{percent(part)} of the reward differences go with it: record more groups and steps."
+    )
+
+
+def _unmeant(paid: Sequence[PaidHabit]) -> str:
+    """The first paid habit that no true score clears, a sentence; empty without."""
+    habit = next((habit for habit in paid if habit.blind is not False and not _finishes(habit)), None)
+    if habit is None:
+        return ""
+    told = phrases.paid(habit)
+    why = phrases.truth(habit) if habit.blind else "no true score says whether that is meant"
+    return f"{told[0].upper()}{told[1:]}; {why}."
 
 
 def _fell(sample: TextSample) -> bool:

@@ -69,8 +69,11 @@ def shown(evidence: PipelineEvidence, level: float, draws: int, words: int) -> I
             "an answer."
         )
         return
-    held = f"No habit of {len(read.sample):,} texts spread that pays without the prompt, in {read.live:,} live groups."
-    yield Finding(exploits.MAGIC, because=held)
+    if read.doubt or read.unmeant:
+        yield cannot_tell(read.doubt or read.unmeant)
+        return
+    held = f"No habit of {len(read.sample):,} texts spread that pays without the prompt, in {read.live:,} live groups"
+    yield Finding(exploits.MAGIC, because=f"{held}; {read.least}.")
 
 
 def finding(own: Exploit) -> Finding:
