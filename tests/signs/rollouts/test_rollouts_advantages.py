@@ -135,6 +135,19 @@ def test_weights_that_are_not_stated_are_found() -> None:
     assert pipelines.judged(rows, settings)["advantages"].status == "holds"
 
 
+@pytest.mark.parametrize("reward", ["binary", "real", "two"])
+def test_the_sign_of_half_of_the_groups(reward: str) -> None:
+    """As where one rank of two turns it: no rewards of other rollouts."""
+    pipeline = Pipeline(reward=reward, steps=2, prompts=6, group=8)
+
+    def of_half(pipeline: Pipeline, rows: Rows, random: np.random.Generator) -> Rows:
+        names = list(dict.fromkeys(row["group"] for row in rows))
+        return [{**row, "advantage": row["advantage"] * (-1) ** names.index(row["group"])} for row in rows]
+
+    told = pipelines.judged(pipelines.with_fault(pipeline, of_half), pipeline.settings)["advantages"].told[0]
+    assert (told.fault, told.present) == ("reversed sign", True)
+
+
 def test_one_wrong_row_of_many() -> None:
     """A single advantage is off: the row is named with both numbers."""
     pipeline = Pipeline(reward="real", steps=1)

@@ -73,6 +73,8 @@ def faults(recipe: AdvantageRecipe, batch: TrainedBatch) -> Iterator[tuple[str, 
         "match rewards shuffled within groups",
         right | _sorted_in_group(batch, expected, tolerance),
     )
+    turned = np.abs(batch.advantages + expected) <= tolerance
+    yield "sign", "have the opposite sign", _whole(right | turned)
     if not many:
         yield from _in_the_batch(recipe, batch)
     yield from _other_groups(recipe, batch, right)
