@@ -235,3 +235,23 @@ def test_rollouts_without_a_reward_are_not_wrong_answers(tmp_path: Path) -> None
     first = present(path)[0]
     assert (first.fault, first.brief) == ("failures as zeros", "every rollout failed or has no reward in all 40 steps")
     assert first.remedy.startswith("read the trace of one rollout")
+
+
+FEW_PAID = (
+    0, 0, 0.0016, 0.0008, 0, 0.0125, 0, 0.0086, 0.0133, 0.0047, 0.0547, 0.0773, 0.0789, 0.1094, 0.2, 0.2672, 0.1898,
+    0.2313, 0.2297, 0.368, 0.4289, 0.3648, 0.4211, 0.4742, 0.4242, 0.6523, 0.607, 0.5398, 0.5344, 0.5555, 0.4883,
+)  # fmt: skip
+"""Mean rewards of a training of 256 rollouts a step that learns to 1 from few that are paid."""
+
+
+def test_early_rows_of_a_sparse_reward_are_no_outage(tmp_path: Path) -> None:
+    """Means of a few paid rollouts come and go, and completions shorten later on while the task is solved."""
+    rng = np.random.default_rng(0)
+
+    def change(k: int, row: Row) -> None:
+        later = min(0.5 + 0.005 * (k - 31), 1.0) - (0.05 if k < 120 else 0.002) * float(rng.random())
+        row["reward"] = FEW_PAID[k] if k < len(FEW_PAID) else later
+        row["completions/mean_length"] = max(2.0, 18.0 - k)
+
+    found = present(log(tmp_path / "log.jsonl", rows(0, change, 320)))
+    assert "outage" not in {finding.fault for finding in found}

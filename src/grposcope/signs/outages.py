@@ -1,7 +1,7 @@
 """Where a metric is lost for a few rows and is back, and the interval of that.
 
-A row is lost where it is far below the running median of its neighbours, by their robust spread and by half of that
-median. Method of this project; no publication.
+A row is lost where it is far below the running median of its neighbours, by their robust spread, there and in the whole
+run, and by half of that median. Method of this project; no publication.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ DEEP = 0.5
 WINDOW, SHARE = 11, 0.1
 """Rows of the running median: at least so many, and this share of the run."""
 
+NEAR = 3
+"""Windows of the running median in which the spread there is taken."""
+
 MOST = 0.25
 """Share of the rows that may be lost: more are no outage."""
 
@@ -41,10 +44,11 @@ AROUND = 5
 class Outages:
     """Lost rows (n,) as a mask, the first row of each outage, and the rows from one to the next, 0 where these differ.
 
-    lost, around: the median reward of the lost rows, and of the AROUND rows on either side of each.
+    sides: the AROUND rows on either side of each (n,). lost, around: the median reward of the lost rows, and of those.
     """
 
     rows: NDArray[np.bool_]
+    sides: NDArray[np.bool_]
     starts: NDArray[np.int64]
     every: int
     lost: float
@@ -62,9 +66,11 @@ def without_outages(series: MetricSeries) -> MetricSeries:
 def outages(values: NDArray[np.float64]) -> Outages | None:
     """Where the values (n,) are lost for a few rows; None where they are not, or from some row on for good."""
     n = len(values)
-    middle = running_median(values, max(int(SHARE * n) | 1, WINDOW))
+    window = max(int(SHARE * n) | 1, WINDOW)
+    middle = running_median(values, window)
     below = middle - values
-    spread = robust_spread(below)
+    there = 1.4826 * running_median(np.abs(below), NEAR * window)  # a reward that is solved later on was noisier before
+    spread = np.maximum(robust_spread(below), there)
     rows = (below > CLEAR * spread) & (below > DEEP * np.abs(middle)) & (spread > 0)
     rows[: int(np.argmin(np.append(rows, False)))] = False  # one that the log begins or ends with is not back
     rows[n - int(np.argmin(np.append(rows[::-1], False))) :] = False
@@ -77,7 +83,7 @@ def outages(values: NDArray[np.float64]) -> Outages | None:
         sides[max(start - AROUND, 0) : start] = True
         sides[behind : behind + AROUND] = True
     sides &= ~rows
-    return Outages(rows, starts, _interval(starts, n), float(np.median(values[rows])), float(np.median(values[sides])))
+    return Outages(rows, sides, starts, _interval(starts, n), float(np.median(values[rows])), float(np.median(values[sides])))
 
 
 def _interval(starts: NDArray[np.int64], n: int) -> int:

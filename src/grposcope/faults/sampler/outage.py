@@ -68,7 +68,8 @@ def check(quantities: Quantities) -> Finding:
         Sign("reward of the lost rows, median", found.lost, column=reward.name),
         Sign("reward of the rows around them, median", found.around, column=reward.name),
     ]
-    beside = [(series, *_levels(series, reward, found.rows)) for series in _of_what_is_sampled(quantities)]
+    lost, sides = reward.steps[found.rows], reward.steps[found.sides]
+    beside = [(series, *_levels(series, lost, sides)) for series in _of_what_is_sampled(quantities)]
     differ = [one for one in beside if _differs(*one)]
     if not found.every and not differ:
         return fact(False, "single rows have a lower reward, at no interval", evidence)
@@ -94,16 +95,18 @@ def _of_what_is_sampled(quantities: Quantities) -> list[MetricSeries]:
     return [series for name in names if (series := quantities.column(name)) is not None and len(series) >= LEAST]
 
 
-def _levels(series: MetricSeries, reward: MetricSeries, rows: NDArray[np.bool_]) -> tuple[float, float]:
-    """The median of a metric over the lost rows, and over all others."""
-    lost = np.isin(series.steps, reward.steps[rows])
-    if not lost.any() or lost.all():
+def _levels(
+    series: MetricSeries, lost: NDArray[np.float64], sides: NDArray[np.float64]
+) -> tuple[float, float]:
+    """The median of a metric at the lost steps, and at those on either side of them; NaN where it has none."""
+    of_lost, of_sides = (series.values[np.isin(series.steps, steps)] for steps in (lost, sides))
+    if not len(of_lost) or not len(of_sides):
         return math.nan, math.nan
-    return float(np.median(series.values[lost])), float(np.median(series.values[~lost]))
+    return float(np.median(of_lost)), float(np.median(of_sides))
 
 
 def _differs(series: MetricSeries, inside: float, outside: float) -> bool:
-    """Whether a metric is another in the lost rows than in others: longer, shorter, or a larger mismatch."""
+    """Whether a metric is another in the lost rows than beside them: longer, shorter, or a larger mismatch."""
     if not min(inside, outside) > 0:
         return False
     if series.name.startswith("mismatch/"):
@@ -125,6 +128,6 @@ FAULT = Fault(
         statistic="rows whose reward is far below its running median, the interval between them, and the length and "
         "the mismatch of the same rows",
         threshold=f"{CLEAR:g} spreads and {DEEP:g} of the median; {TIMES} or more at one interval, or lengths "
-        f"{OTHER_LENGTH:g} × or a mismatch {OTHER_MISMATCH:g} × those of other rows",
+        f"{OTHER_LENGTH:g} × or a mismatch {OTHER_MISMATCH:g} × those of the rows beside",
     ),
 )
