@@ -83,7 +83,8 @@ def outages(values: NDArray[np.float64]) -> Outages | None:
         sides[max(start - AROUND, 0) : start] = True
         sides[behind : behind + AROUND] = True
     sides &= ~rows
-    return Outages(rows, sides, starts, _interval(starts, n), float(np.median(values[rows])), float(np.median(values[sides])))
+    lost, around = (float(np.median(values[where])) for where in (rows, sides))
+    return Outages(rows, sides, starts, _interval(starts, n), lost, around)
 
 
 def _interval(starts: NDArray[np.int64], n: int) -> int:

@@ -95,9 +95,7 @@ def _of_what_is_sampled(quantities: Quantities) -> list[MetricSeries]:
     return [series for name in names if (series := quantities.column(name)) is not None and len(series) >= LEAST]
 
 
-def _levels(
-    series: MetricSeries, lost: NDArray[np.float64], sides: NDArray[np.float64]
-) -> tuple[float, float]:
+def _levels(series: MetricSeries, lost: NDArray[np.float64], sides: NDArray[np.float64]) -> tuple[float, float]:
     """The median of a metric at the lost steps, and at those on either side of them; NaN where it has none."""
     of_lost, of_sides = (series.values[np.isin(series.steps, steps)] for steps in (lost, sides))
     if not len(of_lost) or not len(of_sides):
