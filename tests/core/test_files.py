@@ -29,6 +29,7 @@ from grposcope.core.files import (
     json_lines,
     json_number,
     json_object,
+    json_value,
     nothing_there,
     opened,
     read_whole,
@@ -134,6 +135,12 @@ def test_of_two_that_make_the_same_folder_the_first_to_end_wins(tmp_path: Path) 
         (late / "a").write_text("late")
     assert (tmp_path / "model" / "a").read_text() == "early"
     assert [f.name for f in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("of", [json_value, lambda text: json_object(text, "line 1")])
+def test_json_that_is_nested_too_deeply_is_no_json(of: Any) -> None:
+    with pytest.raises((ValueError, UserError), match="nested too deeply"):
+        of("[" * 100_000)
 
 
 class Shares(dict[str, float]):

@@ -380,7 +380,7 @@ def path(folder: Path, kind: str, rng: Rng, sound: list[Path], trained: Path, la
     """A hostile input of a kind: RUN, SETTINGS, ROLLOUTS, ARRAY or MODEL; now and then something else altogether."""
     if rng.random() < 0.06:
         return special(folder, rng, sound[0])
-    if rng.random() < 0.008:
+    if rng.random() < 0.008 and large:
         chosen = hostile.one(rng, list(large.values()))
         if chosen.name == "bomb.npz" and kind == "RUN":
             return _with_bomb(folder, chosen, sound[0])
@@ -390,9 +390,10 @@ def path(folder: Path, kind: str, rng: Rng, sound: list[Path], trained: Path, la
         "SETTINGS": lambda: settings(folder, rng),
         "ROLLOUTS": lambda: rollouts(folder, rng),
         "ARRAY": lambda: _written(folder / "gram.npy", array(rng)),
-        "MODEL": lambda: model(folder, rng, trained),
         "PROBE": lambda: _probe(folder, rng, sound[0]),
     }
+    if trained.exists():
+        makers["MODEL"] = lambda: model(folder, rng, trained)
     return makers[kind]() if rng.random() < 0.97 else makers[hostile.one(rng, sorted(makers))]()
 
 

@@ -81,7 +81,7 @@ def _value(name: str, text: str | None) -> Any:
     if simple(name) in _TEXTS and text.lstrip().startswith('[{"'):
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text
     if simple(name) in _TEXTS or len(text) > LONGEST_NUMBER:
         return text

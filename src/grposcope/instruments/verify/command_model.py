@@ -132,7 +132,7 @@ def _precision(stated: str | None, model: Path) -> str:
     """
     try:
         config = json.loads(read_whole(model / "config.json"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         config = {}
     dtype = str(config.get("dtype", config.get("torch_dtype"))) if isinstance(config, dict) else ""
     coarse = [precision for precision in (stated, dtype) if precision in ("bfloat16", "float16")]

@@ -121,6 +121,6 @@ def size(folder: Path) -> int:
         return own
     try:
         base = json.loads(read_whole(folder / ADAPTERS))["base_model_name_or_path"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return own
     return own + (size(Path(base).expanduser()) if base and isinstance(base, str) and Path(base).is_dir() else 0)

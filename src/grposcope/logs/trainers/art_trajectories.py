@@ -127,7 +127,7 @@ def _rollout(
     if isinstance(beside, str):
         try:
             beside = json.loads(beside)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{where}: metrics is not valid JSON ({error}); give an object of numbers") from None
     return Rollout(
         where=where,

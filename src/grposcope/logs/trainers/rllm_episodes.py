@@ -69,7 +69,7 @@ def rollouts(path: Path, notes: list[str] | None = None) -> Iterator[Rollout]:
     for file in _files(path) if path.is_dir() else [path]:
         try:
             episode = json.loads(read_whole(file))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{file}: not valid JSON ({error}); give episodes as rLLM writes them") from None
         yield from _of_episode(episode, str(file), notes)
 

@@ -113,7 +113,7 @@ def _table(path: Path) -> tuple[list[str], list[list[Any]]]:
         whole = json.loads(read_whole(path))
         columns, rows = whole["columns"], whole["data"]
         fits = all(isinstance(name, str) for name in columns) and all(len(row) == len(columns) for row in rows)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         fits, columns, rows = False, [], []
     if not fits:
         raise UserError(f"{path} is no table of Weights & Biases; restore it, or name another file")

@@ -76,7 +76,7 @@ def _written_out(text: str) -> tuple[ToolCall, ...]:
     for match in WRITTEN_OUT.finditer(text):
         try:
             call = json.loads(match[1])
-        except ValueError:
+        except (ValueError, RecursionError):
             call = {"arguments": match[1]}
         calls.append(_call(call))
     return tuple(calls)
@@ -86,7 +86,7 @@ def _one_line(arguments: Any) -> str:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             return str(arguments)[:LONGEST]
     return json.dumps(arguments, sort_keys=True, ensure_ascii=False, default=str)[:LONGEST]
 
