@@ -309,8 +309,8 @@ def has_a_row(path: Path) -> bool:
     """Whether a number of a run, but its step, or an evaluation can be read; of a folder, in the callback's record."""
     try:
         run = logs.read(path)
-    except UserError:
-        return (path / "grposcope").is_dir() and has_a_row(path / "grposcope")
+    except UserError as error:
+        return "runs in it" in str(error) or ((path / "grposcope").is_dir() and has_a_row(path / "grposcope"))
     return len(run.evaluations.value) > 0 or any(
         np.isfinite(column).any() for name, column in run.table.items() if name != "step"
     )

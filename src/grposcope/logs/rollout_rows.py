@@ -337,7 +337,7 @@ def _array(value: Any, kind: type, name: str, where: str) -> Any:
 
 def _number(value: Any, name: str, where: str, absent: float) -> float:
     number = absent if value is None else json_number(value)
-    if number is None or (name == "step" and not math.isfinite(number)):
+    if number is None or (name == "step" and not abs(number) < 2**63):
         raise UserError(f"{where}: {name} is {visible(str(value), 40)}; give a number, or leave it out")
     return number
 

@@ -117,7 +117,8 @@ def _scale(
     if recipe.scale == "mean":
         return mean[group], 1.0
     if recipe.scale == "group":
-        squares = np.bincount(group, np.where(there, (values - mean[group]) ** 2, 0.0))
+        with np.errstate(over="ignore"):
+            squares = np.bincount(group, np.where(there, (values - mean[group]) ** 2, 0.0))
         return np.sqrt(squares / np.maximum(count - recipe.ddof, 1))[group], 4.0
     finite = values[there]
     spread = np.sqrt(((finite - finite.mean()) ** 2).sum() / max(len(finite) - recipe.ddof, 1)) if len(finite) else 0.0
