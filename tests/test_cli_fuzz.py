@@ -351,7 +351,7 @@ def test_any_command_on_other_hostile_inputs(
 WORDS = "GRPOSCOPE_FUZZ_SECONDS" in os.environ
 """Whether lines without a remedy are failures too: in long runs, where someone reads and mends them."""
 
-MANY = int(os.environ.get("GRPOSCOPE_FUZZ_EXAMPLES", "3000"))
+MANY = int(os.environ.get("GRPOSCOPE_FUZZ_EXAMPLES", "800"))
 LIMIT = float(os.environ.get("GRPOSCOPE_FUZZ_SECONDS", "100"))
 """Examples of the slow tests, and the seconds that each of them may take: what is not looked at by then is skipped."""
 

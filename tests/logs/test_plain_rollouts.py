@@ -19,3 +19,8 @@ def test_a_whole_conversation_is_prompt_and_completion(tmp_path: Path) -> None:
     assert (made[0].prompt, made[0].completion, made[0].turn_count) == (said[:1], said[1:], 2)
     assert made[1].completion is None
     assert made[2].completion == "x"
+
+
+def test_a_list_that_is_nested_too_deeply_holds_no_rollouts(tmp_path: Path) -> None:
+    (tmp_path / "rollouts.json").write_text("[" * 100_000)
+    assert list(plain_rollouts._lines(tmp_path / "rollouts.json")) == []

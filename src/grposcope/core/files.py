@@ -184,12 +184,10 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def json_value(content: bytes | str) -> Any:
-    """The value that a JSON text holds, as `json.loads` has it, but WRITTEN_NAN for NaN; ValueError if it is none."""
+    """The value that a JSON text holds, as `json.loads` has it, but WRITTEN_NAN for NaN; ValueError if it is none,
+    RecursionError if it is nested too deeply."""
     text = content if isinstance(content, str) else content.decode(json.detect_encoding(content), "surrogatepass")
-    try:
-        return _DECODER.decode(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    return _DECODER.decode(text)
 
 
 def json_object(line: bytes | str, where: str, remedy: str = MEND) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if path.name.lower().endswith(".json"):
         try:
             content = json_value(read_whole(path))
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if isinstance(content, list):
             for number, row in enumerate(content, 1):

@@ -215,7 +215,7 @@ def test_very_long_completions_are_read(tmp_path: Path, capsys: pytest.CaptureFi
         ("own.bin", b"\x00\x01\x02", "holds no rollouts; give JSONL or CSV with prompt, completion and reward"),
         ("own.csv", b"loss,reward\n1,2\n", "holds no rollouts"),
         ("own.csv", b"", "holds no rollouts"),
-        ("own.jsonl", b'{"step": 1e30, "prompt": "p", "completion": "a"}\n', "step is 1e+30; give a number"),
+        ("own.jsonl", b'{"step": 1e30, "prompt": "p", "completion": "a"}\n', "step is 1e30; give a number"),
         ("own.csv", b"prompt,completion,reward\np,a,high\n", "line 2: reward is high; give a number, or leave it out"),
         ("own.jsonl", b'{"prompt": "p", "reward": 1}\n', "have no texts"),
     ],
