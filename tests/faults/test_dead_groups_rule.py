@@ -85,3 +85,8 @@ def test_rows_that_are_single_rollouts_prove_no_dead_groups() -> None:
     assert not {"starved", "saturated"} & {f.fault for f in diagnose(made.run(rows)) if f.present}
     rows["reward"][:] = 0.0
     assert "starved" in {f.fault for f in diagnose(made.run(rows)) if f.present}
+
+
+def test_means_that_are_0_or_one_paid_rollout_of_32_are_of_groups() -> None:
+    rows = {"reward": np.where(np.arange(200) % 20 == 7, 1 / 32, 0.0)}
+    assert "starved" in {f.fault for f in diagnose(made.run(rows)) if f.present}

@@ -84,6 +84,7 @@ def server(root: Path) -> MCPServer:
         """The server, which refuses wrong arguments of a tool in one line."""
 
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            """The answer of a tool; ToolError, in one line, for arguments that it does not take."""
             schema = next((tool.input_schema for tool in await self.list_tools() if tool.name == name), None)
             if schema is not None and (line := _refusal(name, schema, arguments, ())):
                 raise ToolError(line)

@@ -339,10 +339,11 @@ def _at_an_end(means: Array) -> Array:
     """1 in rows (n,) whose mean reward is the least or the largest of all and is so in SHORT rows or more, else 0.
 
     A mean of drawn rewards comes back to the last digit only where every rollout has one reward. NaN without a mean.
-    Rows that are all at one of two ends may be single rollouts, which prove nothing about groups.
+    Rows that are all one of two whole numbers may be single rollouts, which prove nothing about groups.
     """
     flat = np.where(np.isfinite(means), 0.0, np.nan)
-    if len(np.unique(means[np.isfinite(means)])) == 2:
+    values = np.unique(means[np.isfinite(means)])
+    if len(values) == 2 and not (values % 1).any():
         return flat
     for end in (np.nanmin(means), np.nanmax(means)) if np.isfinite(means).any() else ():
         same = means == end

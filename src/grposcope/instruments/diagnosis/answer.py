@@ -184,11 +184,9 @@ def certain(finding: Finding) -> bool:
 
 def _by_chance(finding: Finding) -> str:
     """What a sign in the direction of a fault that is not told lacks; empty where it points elsewhere or is a fact."""
-    if finding.status == "cannot tell":
+    if finding.status == "cannot tell" or finding.adjusted <= 0.05 or not 0 < finding.p < 0.5:
         return ""
-    if 0 < finding.p < 0.5:
-        return f"; no more than chance explains (p = {finding.p:.2g})"
-    return "; no more than chance explains" if " fell " in finding.because else ""
+    return f"; no more than chance explains (p = {finding.p:.2g})"
 
 
 def _status(finding: Finding) -> str:
