@@ -155,10 +155,6 @@ def named_values(words: Sequence[str]) -> dict[str, Any]:
     return pairs
 
 
-_BESIDE = ("config.yaml", "config.yml", "config.toml", "args.json", ".hydra/config.yaml", "files/config.yaml")
-"""Files of the folder of a run that hold the settings of its trainer, the most telling first."""
-
-
 def config_beside(arguments: argparse.Namespace, path: str | Path) -> Path | None:
     """The file of settings: that of --config, else the one that lies in the folder of a run, where its trainer is one
     whose settings can be read; None where there is none. A record of ours states its settings itself."""
@@ -170,8 +166,8 @@ def config_beside(arguments: argparse.Namespace, path: str | Path) -> Path | Non
         return arguments.config
     from grposcope.instruments.lint import read as lint
 
-    for name in _BESIDE:
-        if (folder / name).is_file():
+    for name in lint.IN_A_FOLDER:
+        if (folder / name).is_file() and name not in ("config.json", "trainer_state.json"):  # of a model, or of a log
             try:
                 lint.read(folder / name)
             except UserError:

@@ -37,7 +37,10 @@ _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 ENTRIES = 20_000
 """Settings beyond which a file is none of settings, or repeats itself by aliases."""
 
-_IN_A_FOLDER = (".hydra/config.yaml", "files/config.yaml", "config.json", "trainer_state.json", "config.yaml")
+IN_A_FOLDER = (
+    ".hydra/config.yaml", "files/config.yaml", "config.json", "trainer_state.json", "config.yaml", "config.yml",
+    "config.toml", "args.json",
+)  # fmt: skip
 """Files of a folder that hold settings, the most telling first."""
 
 _NAMES = listed(list(dict.fromkeys(dialect.title for dialect in DIALECTS)))
@@ -76,9 +79,9 @@ def read(path: Path, number: int | None = None) -> Settings:
 
 
 def _in_folder(folder: Path) -> Path:
-    file = next((folder / name for name in _IN_A_FOLDER if (folder / name).is_file()), None)
+    file = next((folder / name for name in IN_A_FOLDER if (folder / name).is_file()), None)
     if file is None:
-        raise UserError(f"{folder} has none of {', '.join(_IN_A_FOLDER)}; give the file with the settings itself")
+        raise UserError(f"{folder} has none of {', '.join(IN_A_FOLDER)}; give the file with the settings itself")
     return file
 
 
