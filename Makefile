@@ -93,7 +93,7 @@ $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
 	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints-oldest.txt torch
-	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[trl]' \
+	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[trl,figures]' \
 		pytest beartype hypothesis psutil peft tensorboard wandb
 	touch $@
 
