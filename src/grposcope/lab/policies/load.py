@@ -14,7 +14,7 @@ from packaging.version import Version
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from grposcope.core.errors import UserError
+from grposcope.core.errors import UserError, lost_device
 from grposcope.lab.batch_memory import free_memory
 from grposcope.lab.policies import adapters, smollm2
 
@@ -87,7 +87,9 @@ def load(name: str, dtype: torch.dtype | None = None, device: str = "cpu", remot
         model: Any = AutoModelForCausalLM.from_pretrained(
             source, trust_remote_code=remote_code, use_safetensors=True, **{dtype_argument(): dtype}
         )
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # of transformers, for what a damaged folder holds: of any kind
+        if isinstance(error, ImportError) or lost_device(error):
+            raise
         raise _cannot_load(name, error) from error
     model.to(device).eval()
     eos = _end_tokens(model, tokenizer)
