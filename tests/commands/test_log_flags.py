@@ -141,5 +141,12 @@ def test_every_setting_that_an_instrument_asks_for_can_be_given() -> None:
     assert asked <= log_flags.known_settings()
 
 
+def test_trainers_own_names_are_settings() -> None:
+    assert log_flags.settings(["beta=4", "num_generations=8", "lr=1e-6"]) == {"kl": 4, "group": 8, "lr": 1e-6}
+    assert log_flags.settings(["init_kl_coef=0.1"]) == {"kl": 0.1}
+    with pytest.raises(UserError, match=r"--set kl=3: kl is given as 4 already"):
+        log_flags.settings(["beta=4", "kl=3"])
+
+
 def test_versions_of_engines_are_settings() -> None:
     assert {"trl_version", "verl_version", "prime_rl_version"} <= log_flags.known_settings()

@@ -99,7 +99,7 @@ CASES = (
     ),
     Case(
         "low learning rate",
-        with_columns(kl=1e-4 * U + 1e-6, reward=flat(0.4)),
+        with_columns(kl=1e-4 * U + 1e-6, reward=flat(0.4), lr=np.full(N, 1e-7)),
         with_columns(kl=1e-4 * U + 1e-6),
         "raise the learning rate",
     ),

@@ -57,6 +57,12 @@ OF_LADDER: Sequence[tuple[str, Check]] = (
         rf"[Tt]he largest learning rate is (?P<rate>{V}), too little for [^.]*? take [\de-]+(?: or (?:so|more))?",
         largest_rate,
     ),
+    (rf"at a learning rate of up to (?P<rate>{V}): the policy hardly moved", largest_rate),
+    (rf"the learning rate reaches (?P<rate>{V}), which is no low one", largest_rate),
+    (
+        r"coefficient of the KL with 0\.001 to 0\.04, which is usual: one of 1 or more|give adapters \(LoRA\) 1e-5",
+        lambda raw, match: "",
+    ),
     (rf"a learning rate of (?P<rate>{V}) for (?:adapters|all weights)", largest_rate),
     (r"raise the learning rate to 1e-[56]", lambda raw, match: ""),
     (rf"at least (?P<share>{V}) of groups of {N} have equal rewards at a success rate of (?P<p>{V})", dead_by_formula),

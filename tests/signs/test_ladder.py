@@ -57,6 +57,14 @@ def test_every_rung_of_the_twin_holds() -> None:
     assert climb.clause(rungs) == f"ladder of a flat run: {', '.join(NAMES[:-1])} and horizon hold"
 
 
+def test_weights_that_do_not_move_at_a_usual_rate_have_other_causes() -> None:
+    moved = rung("weights", run(flat(kl=1e-5)))
+    assert "at a learning rate of up to 2.00e-6" in moved.because and "coefficient of the KL" in moved.do
+    assert not moved.do.startswith("raise") and "1e-6 is usual" not in moved.do
+    low = rung("weights", run(flat(kl=1e-5, lr=2e-7)))
+    assert low.do.startswith("raise the learning rate")
+
+
 def test_a_run_that_learns_has_no_ladder() -> None:
     table = flat(reward=0.2 + 0.6 * U + 0.02 * ar1(np.random.default_rng(0), 120, 0.0))
     assert climb.of_run(run(table), ()) == ()
@@ -66,7 +74,11 @@ def test_a_run_that_learns_has_no_ladder() -> None:
     ("name", "columns", "says"),
     [
         ("gradient", {"grad_norm": np.where(np.arange(120) == 3, 0.1, 0.0)}, "grad_norm is 0 in 119 of 120 rows"),
-        ("weights", {"kl": 1e-5}, "kl is 1.00e-5 nats in the last fifth of 120 steps: the policy hardly moved"),
+        (
+            "weights",
+            {"kl": 1e-5},
+            "kl is 1.00e-5 nats in the last fifth of 120 steps at a learning rate of up to 2.00e-6",
+        ),
         ("learning rate", {"lr": 2e-8}, "the largest learning rate is 2.00e-8, too little for all weights"),
         ("grader", {"reward": 0.25, "reward_std": 0.0}, "the reward is exactly 0.25 in all 120 rows"),
         ("grader", {"accuracy": 0.0}, "accuracy is 0 in all 120 rows"),

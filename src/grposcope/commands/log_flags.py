@@ -129,8 +129,14 @@ def numbered(path: str | Path) -> tuple[Path, int | None]:
 
 
 def settings(settings_text: Sequence[str]) -> dict[str, Any]:
-    """Settings of a log under our names; UserError for a name that nothing reads, and for a count that is none."""
-    settings = named_values(settings_text)
+    """Settings of a log under our names, also where a trainer's own name is given; UserError for a name that nothing
+    reads, for one of two names of a setting that differ, and for a count that is none."""
+    settings: dict[str, Any] = {}
+    for given, value in named_values(settings_text).items():
+        name = given if given in known_settings() else _names_of_trainers().get(given, given)
+        if settings.get(name, value) != value:
+            raise UserError(f"--set {given}={value}: {name} is given as {settings[name]} already; give one of them")
+        settings[name] = value
     for name, value in settings.items():
         _check_setting(name, value, f"{name}={value}")
     return settings
@@ -197,6 +203,14 @@ def known_settings() -> frozenset[str]:
     }
     versions = {f"{name.replace('-', '_')}_version" for name in TRAINERS}
     return frozenset(names | versions | set(OTHER_SETTINGS))
+
+
+@cache
+def _names_of_trainers() -> dict[str, str]:
+    """The keys of settings in the trainers' own files -> our names."""
+    from grposcope.logs.trainers import TRAINERS
+
+    return {setting.key: setting.name for trainer in TRAINERS.values() for setting in trainer.settings if setting.name}
 
 
 def _check_setting(name: str, value: Any, text: str) -> None:

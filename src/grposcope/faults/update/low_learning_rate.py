@@ -23,23 +23,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grposcope.core.fault import Fault, LogTest, SettingsCheck
-from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import number
 from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.dead_groups import DEAD
+from grposcope.signs.ladder.of_update import adapters
 from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
 from grposcope.signs.settings.recipe import has_adapters
-from grposcope.signs.thresholds import LORA_RATE, MANY_STEPS, UNMOVED
+from grposcope.signs.thresholds import FULL_RATE, LORA_RATE, MANY_STEPS, UNMOVED
 
 REMEDY = "raise the learning rate: 1e-6 is usual for all weights, 1e-5 for adapters; shorten the warm-up"
 
 
 def check(quantities: Quantities) -> Finding:
-    """A KL next to 0 after MANY_STEPS steps that had a gradient, beside a reward that did not rise."""
+    """A KL next to 0 after MANY_STEPS steps that had a gradient, beside a reward that did not rise; at a usual learning
+    rate the rate need not be the cause."""
     kl, norm = quantities.require_computed_kl(), quantities.require("grad_norm", LEAST)
     late = kl.level(LATE).value
     evidence = [
@@ -56,6 +58,13 @@ def check(quantities: Quantities) -> Finding:
     if not norm.values.any() or (dead is not None and dead.values.mean() > DEAD):
         return fact(False, "there is hardly a gradient, whatever the learning rate is", tuple(evidence))
     rate = quantities.column("lr")
+    if rate is not None and _usual(float(rate.values.max()), adapters(quantities.run)):
+        top = number(float(rate.values.max()))
+        return cannot_tell(
+            f"{quantities.key(kl.name)} is {late:.1e} nats, and the learning rate reaches {top}, which is no low one "
+            f"unless adapters are trained: a KL penalty that outweighs the reward holds a policy as well, as does an "
+            "optimiser without the parameters that are trained"
+        )
     steps = int(kl.steps[-1] - kl.steps[0]) + 1
     because = f"{quantities.key(kl.name)} is {late:.1e} nats after {steps:,} steps that had a gradient"
     if rate is not None:
@@ -64,6 +73,11 @@ def check(quantities: Quantities) -> Finding:
         evidence.append(Sign("largest learning rate", top, column=rate.name))
         because += f": the learning rate is {number(top)} at most" + (" and still warming up" if rising else "")
     return fact(True, because, tuple(evidence), brief=f"{quantities.key(kl.name)} is {late:.1e}: hardly moved")
+
+
+def _usual(rate: float, lora: bool | None) -> bool:
+    """Whether a largest learning rate is no low one: a usual one, of adapters where these are said to be trained."""
+    return rate >= 10 * (LORA_RATE if lora else FULL_RATE)
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:

@@ -34,6 +34,12 @@ CHECK_WEIGHTS = (
 )
 """What decides where a KL may not be computed."""
 
+_NOT_THE_RATE = (
+    "compare the coefficient of the KL with 0.001 to 0.04, which is usual: one of 1 or more holds the policy, whatever "
+    "the learning rate is; give adapters (LoRA) 1e-5; and check that the optimiser has the parameters that are trained"
+)
+"""What to do about a policy that hardly moves at a learning rate that is usual for all weights."""
+
 CHECK_SAMPLER = (
     "check that new weights, or adapters, reach the sampler: compare its greedy samples with the trainer's after some "
     "steps, or log its log-probabilities and run grposcope verify on them"
@@ -99,6 +105,8 @@ def weights(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
         if steps >= MANY_STEPS:
             brief = f"{key} is {number(late)}: hardly moved"
             do = "raise the learning rate, and check that the optimiser has the parameters that are trained"
+            if (rate := _largest_rate(quantities)) is not None and rate >= 10 * FULL_RATE:
+                said, do = f"{said} at a learning rate of up to {number(rate)}", _NOT_THE_RATE
             return Rung(*WEIGHTS, "no", f"{said}: the policy hardly moved", brief, do)
         return Rung(*WEIGHTS, "cannot tell", f"{said}, which is too few to say", do=f"train for {MANY_STEPS} steps")
     clip = quantities.get("clip", SHORT)
