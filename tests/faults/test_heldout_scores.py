@@ -57,6 +57,16 @@ def test_a_score_near_its_ceiling_is_healthy() -> None:
     assert "reward hacking" not in flagged(rising(), evaluated(np.full(12, 0.96)))
 
 
+def test_a_fall_of_both_is_not_put_down_to_overfitting() -> None:
+    fall = 0.7 - 0.4 * np.abs(AT - 0.5)
+    table = made.healthy() | {
+        "reward": 0.7 - 0.4 * np.abs(U - 0.5) + 0.01 * made.ar1(np.random.default_rng(0), len(U), 0.0)
+    }
+    found = next(each for each in diagnose(made.run(table, evaluated(fall))) if each.fault == "held-out decline")
+    assert found.present
+    assert "the training reward fell as well" in found.remedy
+
+
 def test_scales_that_do_not_compare_leave_falls() -> None:
     table = rising(9.0, -4.0)
     still = next(f for f in diagnose(made.run(table, evaluated(np.full(12, 0.4)))) if f.fault == "reward hacking")

@@ -19,6 +19,7 @@ CONSTANTS: Sequence[tuple[str, str]] = (
     *CAUSES_CONSTANTS,
     (r"± ?[\d.e-]+", "a standard error: its method has tests of its own"),
     (r"\(?confidence (?:above )?0\.\d+\)?", "a confidence: the same"),
+    (r"\(limit 10 × the first rows' [\d.e-]+\)", "limits of a rule"),
     (r"\(limit \d\.?\d*\)|\(limits: 1\.5 × the first without more reward, 0\.2 × the first\)", "limits of a rule"),
     (r"\(collapsed below 0\.2 × early\)|\(exploded above 3 × early\)", "limits of a rule"),
     (r"\(0\.5 and 5 × the first half, or 3\)|\(100 nats and 1000 × the median\)", "limits of a rule"),

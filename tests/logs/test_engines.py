@@ -99,6 +99,18 @@ def test_prime_rl_in_one_file(tmp_path: Path, version: str) -> None:
     assert run.evaluations.of("aime/avg@16").step.tolist() == [9, 19]
 
 
+@pytest.mark.parametrize("form", ["off_policy_level/all/{}", "batch/off_policy_level/{}"])
+def test_levels_of_prime_rl_are_staleness_and_no_copies(tmp_path: Path, form: str) -> None:
+    trainer, orchestrator = prime_rows("old")
+    levels = [1 + step // 2 for step in range(20)]
+    more = [{form.format("mean"): 0.8 * level, form.format("max"): level} for level in levels]
+    rows = [{**a, **b} for a, b in zip(orchestrator[:10] + orchestrator[11:21], more, strict=True)]
+    run = read(lines(tmp_path / "metrics.jsonl", sorted([*trainer, *rows], key=lambda row: int(row["step"]))))
+    assert run.table["staleness/max"].tolist() == levels
+    assert run.table["staleness/mean"].tolist() == [0.8 * level for level in levels]
+    assert not any("copied" in note for note in run.meta.notes)
+
+
 @pytest.mark.parametrize("version", ["old", "new"])
 def test_prime_rl_in_two_files(tmp_path: Path, version: str) -> None:
     """The trainer's file is a log of reinforcement learning, too; a note says where the reward is."""

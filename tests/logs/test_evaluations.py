@@ -70,3 +70,16 @@ def test_rows_flagged_as_evaluation_are_so_although_no_other_row_has_the_flag(tm
     run = read(path)
     assert run.evaluations.of("ndcg@10").step.tolist() == [0, 50, 100, 150]
     assert heldout_scores(Quantities(run))[0].score.name == "ndcg@10"
+
+
+@pytest.mark.parametrize(("later", "left"), [(1.1, 3), (22.0, 6), (20.0, 6)])
+def test_evaluations_on_another_number_of_samples_are_left_out(tmp_path: Path, later: float, left: int) -> None:
+    rows: list[Row] = []
+    for k in range(6):
+        seconds = 22.0 if k < 3 else later
+        rows += [{"step": s, "reward": 0.1, "loss": 0.1} for s in range(10 * k + 1, 10 * k + 11)]
+        rows.append({"step": 10 * k + 10, "eval_reward": 0.3 + 0.1 * k, "eval_runtime": seconds,
+                     "eval_samples_per_second": 9.091})  # fmt: skip
+    run = run_of(tmp_path, rows)
+    assert run.evaluations.of("reward").step.tolist() == [10, 20, 30, 40, 50, 60][:left]
+    assert any("at 3 steps, the first at step 40, are on 10 samples" in note for note in run.meta.notes) == (left == 3)

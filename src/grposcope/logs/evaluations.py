@@ -8,6 +8,9 @@ least that has no reward, such as the row before the first step.
 
 Of several at one step (games, environments, data sets), the mean counts. Of steps after the last row of training, the
 first counts, since the others are of the same weights; values that were copied onto the rows after them count once.
+
+Evaluations on another number of samples are of other problems, and scores of them do not compare: where runtime times
+samples per second changes by OTHER_SIZE, those of the size that has most samples in all are kept.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ from grposcope.logs import keys
 from grposcope.logs.keys import CLOCKS
 from grposcope.logs.per_step import copies
 from grposcope.logs.table import LogTable
+
+OTHER_SIZE = 1.2
+"""Ratio of two numbers of samples from which they are others; runtimes and rates are logged rounded."""
 
 UNKNOWN_ERROR = "no standard error in the log"
 
@@ -77,6 +83,8 @@ def evaluations_of_steps(table: LogTable) -> LogTable:
             "because no training happened between them"
         )
         sources = [replace(source, rows=source.rows & (step <= after[0])) for source in sources]
+    sources, of_sizes = _of_one_size(table, sources)
+    notes += of_sizes
     values, more = _per_step(table, sources, trained)
     evaluations = Evaluations.of_rows([
         (int(at), name, *value, "" if value[-1] else UNKNOWN_ERROR) for (at, name), value in sorted(values.items())
@@ -107,6 +115,31 @@ def _columns(table: LogTable) -> tuple[list[EvaluatedColumn], list[str]]:
             copied += 1
     note = f"values of {copied} evaluations were copied onto the rows after them; each counts once"
     return sources, [note] if copied else []
+
+
+def _of_one_size(table: LogTable, sources: list[EvaluatedColumn]) -> tuple[list[EvaluatedColumn], list[str]]:
+    """The columns with the evaluations of one size alone, where the log shows that it changed; and a note of it."""
+    named = {table.evaluated.get(source.key): table.columns[source.key] for source in sources}
+    seconds, rate = named.get("runtime"), named.get("samples_per_second")
+    if seconds is None or rate is None:
+        return sources, []
+    samples = seconds * rate
+    rows = np.flatnonzero((samples > 0) & np.logical_or.reduce([source.rows for source in sources]))
+    if not len(rows) or samples[rows].max() < OTHER_SIZE * samples[rows].min():
+        return sources, []
+    alike = [np.abs(np.log(samples[rows] / samples[row])) < math.log(OTHER_SIZE) for row in rows]
+    most = int(np.argmax([samples[rows][same].sum() for same in alike]))
+    others = rows[~alike[most]]
+    of_others, usual = sorted({round(float(samples[row])) for row in others}), samples[rows[most]]
+    note = (
+        f"evaluations at {len(others)} steps, the first at step {table.step[others[0]]:g}, are on "
+        f"{' or '.join(f'{count:,}' for count in of_others[:3])} samples and the others on {usual:,.0f} "
+        "(runtime × samples per second): scores on other problems do not compare, and those on "
+        f"{usual:,.0f} are kept"
+    )
+    without = np.ones(len(samples), bool)
+    without[others] = False
+    return [replace(source, rows=source.rows & without) for source in sources], [note]
 
 
 def _per_step(

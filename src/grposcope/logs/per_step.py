@@ -55,8 +55,10 @@ LONGEST = 1000
 MOVES = 0.5
 """Share of the blocks that must differ from the block before: a metric that stands still is no staircase."""
 
-_SCHEDULED = re.compile(r"(?:^|[/_])(?:lr|learning_rate|epoch|version|coef|beta|temperature)", re.I)
-"""Keys that are set, not measured: equal values of these are no copies."""
+_SCHEDULED = re.compile(
+    r"(?:^|[/_])(?:lr|learning_rate|epoch|version|coef|beta|temperature|off_policy|async|stale|lag(?:$|[/_]))", re.I
+)
+"""Keys that are set, or count whole versions of the weights: equal values of these are no copies."""
 
 
 def rows_by_step(table: LogTable) -> LogTable:

@@ -113,12 +113,15 @@ AFTER = {
 }
 """What cannot be concluded from columns that are logged after a cap or mask."""
 
-FOLLOWS = ("entropy collapse", "entropy explosion", "gradient explosion", "gradient spikes", "reward decline")
+FOLLOWS = (
+    "entropy collapse", "entropy explosion", "gradient explosion", "gradient spikes", "reward decline",
+    "held-out decline",
+)  # fmt: skip
 """Modes that may follow from mismatch where they do not begin before it."""
 
 OF_OTHERS_ROLLOUTS = (
-    *FOLLOWS, "kl blow-up", "starved", "dead after a fall", "empty steps", "no learning", "length", "held-out decline",
-    "constant reward", "outage",
+    *FOLLOWS, "kl blow-up", "starved", "dead after a fall", "empty steps", "no learning", "length", "constant reward",
+    "outage",
 )  # fmt: skip
 """Modes that follow where every batch is another policy's from the first step on: what it earned is taught to a policy
 that would not have written it."""
@@ -126,12 +129,16 @@ that would not have written it."""
 
 @dataclass(frozen=True)
 class Measure:
-    """A column that was held to its limit: the series as logged, its sizes (n,), their limit, and the result."""
+    """A column that was held to its limit: the series as logged, its sizes (n,), their limit, and the result.
+
+    grew: whether its growth says more than its level.
+    """
 
     series: MetricSeries
     sizes: MetricSeries
     limit: float
     p: float
+    grew: bool = False
 
 
 def check(quantities: Quantities) -> Finding:
@@ -265,7 +272,7 @@ def _distance(series: MetricSeries, limit: float) -> Measure:
     late, whole = sizes.level(LATE, limit), sizes.level((0.0, 1.0), limit)
     far = min(1.0, 2 * min(late.p_up, whole.p_up if late.value > 0 else 1.0))
     grown = max(sizes.level(LATE, MATTERS * limit).p_up, sizes.change(EARLY, LATE, GROWN).p_up)
-    return Measure(series, sizes, limit, min(1.0, 2 * min(far, grown)))
+    return Measure(series, sizes, limit, min(1.0, 2 * min(far, grown)), grown < far)
 
 
 def _weights(quantities: Quantities) -> list[Measure]:
@@ -296,6 +303,8 @@ def _result(quantities: Quantities, measure: Measure) -> Finding:
     first, last = series.level(EARLY), series.level(LATE)
     brief = quantities.went(series.name, first.value, last.value)
     limit = f"limit {_as_logged(measure):g}"
+    if measure.grew:
+        limit = f"limit {GROWN:g} × the first rows' {number(measure.sizes.level(EARLY).value)}"
     evidence = Sign(f"{series.name}, last {1 - LATE[0]:.0%}", last.value, last.se, limit, series.name)
     described = metric(series.name)
     because = f"{described.title} went from {first.value:.3g} to {last.value:.3g}"

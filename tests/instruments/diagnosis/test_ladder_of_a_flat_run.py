@@ -21,20 +21,17 @@ def flat(**columns: np.ndarray) -> Run:
     return made.run(table | columns)
 
 
+SAID = "kl is 1.00e-5 nats in the last fifth of 120 steps at a learning rate of up to 2.00e-6"
+
+
 def test_the_first_rung_that_fails_is_the_cause_on_the_first_screen() -> None:
     run, findings = flat(kl=np.full(120, 1e-5)), [cannot_tell("nothing", fault="starved")]
     judged = verdict(run, findings)
     assert judged.line == "cannot tell: reward 0.4 → 0.4 in 120 steps, no gain shown; kl is 1.00e-5: hardly moved"
-    assert (
-        judged.because
-        == "kl is 1.00e-5 nats in the last fifth of 120 steps at a learning rate of up to 2.00e-6: the policy hardly moved"
-    )
+    assert judged.because == f"{SAID}: the policy hardly moved"
     assert judged.remedy.startswith("compare the coefficient of the KL")
     shown = screen.text(run, judged, findings, answer.of_run(run, findings), MORE, 200)
-    assert (
-        "Because kl is 1.00e-5 nats in the last fifth of 120 steps at a learning rate of up to 2.00e-6: the policy hardly moved.\n"
-        in shown
-    )
+    assert f"Because {SAID}: the policy hardly moved.\n" in shown
     assert "Ladder of a flat run" not in shown
 
 

@@ -39,6 +39,12 @@ FROM_THE_START = (
 )
 """Advice where the best evaluation is the first."""
 
+FALLS_TOO = (
+    "go back to the checkpoint of the best evaluation, and find out what changed after it: the training reward fell "
+    "as well, which overfitting to the training problems does not explain"
+)
+"""Advice where the training reward fell as well."""
+
 
 def check(quantities: Quantities) -> Finding:
     """The least p-value of a fall from any place of the run on, or at once at its end, times the number of places."""
@@ -53,7 +59,9 @@ def check(quantities: Quantities) -> Finding:
         because += f", up to step {int(held.score.steps[-1]):,}, where the evaluations end" if until else ""
         evidence = score_levels(held.title, outcome)
         best = best_evaluation(held.score)
-        remedy = FROM_THE_START if best is not None and best <= held.score.steps[0] else ""
+        remedy = FALLS_TOO if run_outcome.of_reward(quantities).direction == "down" else ""
+        if best is not None and best <= held.score.steps[0]:
+            remedy = FROM_THE_START
         places = since_places(shares(held.score, reward), held.score.values, held.variance, FORGOTTEN)
         for p in (*(since.change().p_down for since in places), *([outcome.p_sudden] if places else [])):
             begins = partial(onset.since, held.score, -1)

@@ -48,6 +48,11 @@ def _scopes(metric: str) -> tuple[str, ...]:
     return (f"{metric}/all/mean", *(f"{prefix}{key}" for prefix in ("train/", "") for key in whole))
 
 
+def _off_policy_level(what: str) -> tuple[str, ...]:
+    """Keys of the staleness of the rollouts in earlier versions of prime-rl."""
+    return f"off_policy_level/all/{what}", f"off_policy_level/{what}", f"batch/off_policy_level/{what}"
+
+
 def _of_any_agent(metric: str) -> tuple[re.Pattern[str], ...]:
     """Patterns of a metric of the rollouts of an agent with a name of its own."""
     return tuple(
@@ -206,8 +211,14 @@ PRIME_RL = Trainer(
         "seconds_step": ("time/step",),
         "importance/masked": ("is_masked/mean", "is_masked/all/mean"),
         "importance/ratio": ("importance_ratio/all/mean",),
-        "staleness/mean": ("off_policy/mean", "dispatcher/off_policy/mean"),
-        "staleness/max": ("off_policy/max", "dispatcher/off_policy/max"),
+        "staleness/mean": ("off_policy/mean", "dispatcher/off_policy/mean", *_off_policy_level("mean")),
+        "staleness/max": (
+            "off_policy/max",
+            "dispatcher/off_policy/max",
+            *_off_policy_level("max"),
+            "scheduler/async_level",
+            "batch/async_level",
+        ),
         "agent/turns": _scopes("num_turns"),
         "agent/turns_max": tuple(key.removesuffix("mean") + "max" for key in _scopes("num_turns")),
         "agent/rows": _scopes("num_branches"),
