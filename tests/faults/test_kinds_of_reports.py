@@ -378,6 +378,28 @@ def test_a_reward_that_changes_with_the_length_alone(tmp_path: Path, sign: int) 
     assert "length pays" not in names(log(tmp_path / "b.jsonl", rows(10, harder)))
 
 
+@pytest.mark.parametrize(("name", "weight", "turned"), [
+    ("length_penalty", 1.0, True), ("length_penalty", -1.0, False), ("length_reward", 1.0, False),
+])  # fmt: skip
+def test_a_penalty_that_pays_longer_answers(tmp_path: Path, name: str, weight: float, turned: bool) -> None:
+    """Unless it is subtracted, or its name does not say that it penalises length."""
+
+    def change(k: int, row: Row) -> None:
+        right = float(np.random.default_rng(k).uniform(0.2, 0.6))
+        longer = row["completions/mean_length"] / 1024
+        row.update({"rewards/right/mean": right, f"rewards/{name}/mean": longer, "reward": right + weight * longer})
+
+    path = log(tmp_path / "a.jsonl", rows(10, change))
+    found = [one for one in present(path) if one.fault == "length pays"]
+    assert bool(found) == turned
+    for one in found:
+        assert one.grade == "warning"
+        assert "rewards/length_penalty/mean has a name of a penalty for length" in one.because
+        assert one.remedy.startswith("print this part for a short and a long answer")
+        claims = [claim for claim in false_claims(path) if "Parts of the reward" not in claim]
+        assert claims == []
+
+
 def test_one_jump_of_reward_and_length_is_no_pay_for_length(tmp_path: Path) -> None:
     """As in slime #2091: from the second rollout on noise up to the limit, which is paid nothing."""
 

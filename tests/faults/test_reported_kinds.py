@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,21 @@ def test_steps_of_another_policy_after_a_resume(tmp_path: Path) -> None:
     path = log(tmp_path / "log.jsonl", rows(1, change))
     assert [finding.fault for finding in present(path)] == ["outage"]
     assert present(path)[0].remedy.startswith("compare a checksum of the sampler's weights")
+    assert false_claims(path) == []
+
+
+def test_a_grader_that_was_down_for_some_steps(tmp_path: Path) -> None:
+    def change(k: int, row: Row) -> None:
+        if 60 <= k < 64 or 100 <= k < 103:
+            row["reward"] = 0.0
+
+    path = log(tmp_path / "log.jsonl", rows(2, change))
+    (first,) = present(path)
+    assert (first.fault, first.grade) == ("outage", "warning")
+    assert re.search(
+        r"exactly that in all rows of the steps \d+ to \d+ and \d+ to \d+, as where nothing", first.because
+    )
+    assert first.remedy.startswith("look into the logs of the grader")
     assert false_claims(path) == []
 
 

@@ -54,6 +54,21 @@ def test_what_is_no_other_stage(tmp_path: Path, course: dict[str, float]) -> Non
         assert not found.get("reward decline", "").startswith("find out what else changed")
 
 
+def test_prompts_of_another_length_from_that_step_on_are_said(tmp_path: Path) -> None:
+    path = log(tmp_path, 2)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        length = (101.5 if row["step"] <= AT else 187.0) + 0.1 * (row["step"] % 7)
+        row |= {"critic/score/mean": row.pop("reward"), "prompt_length/mean": length, "actor/pg_loss": row.pop("loss")}
+        row |= {"training/global_step": row["step"], "response_length/mean": row.pop("completions/mean_length")}
+        del row["kl"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = next(finding for finding in diagnose(read(path)) if finding.fault == "reward decline")
+    assert "from that step on: the prompts are others" in found.because
+    assert f"at step {AT + 1}, and is" in found.because
+    assert found.remedy.startswith("find out what else changed")
+
+
 def test_the_screen_of_another_stage_is_true(tmp_path: Path) -> None:
     run = read(path := log(tmp_path, 1))
     findings = diagnose(run)

@@ -297,15 +297,31 @@ def replaced(raw: RawLog, match: re.Match[str]) -> str:
 
 
 def of_a_stage(raw: RawLog, match: re.Match[str]) -> str:
-    """ "from one row to the next at step S, …; the policy did not jump there (KEY A → B)": medians of five steps."""
-    step = int(value_of(match["step"]))
+    """ "having risen since; the policy did not jump there (KEY A → B)": medians of five steps, at the largest fall."""
+    reward = raw.finite(raw.names["reward"])
+    step = min(pairwise(reward), key=lambda ends: ends[1][1] - ends[0][1])[1][0]
     course = [(at, value) for at, value in raw.finite(key_of(raw, match["name"]) or "") if abs(at - step) <= 5]
     before, after = (statistics.median(value for at, value in course if (at >= step) == late) for late in (False, True))
-    reward = dict(raw.finite(raw.names["reward"]))
-    fell = min(reward[at] - reward.get(at - 1, math.inf) for at in reward if abs(at - step) <= 5)
-    if reward[step] - reward[step - 1] != fell:
-        return "it fell more at another step"
     return any_of(match["a"], [before], 1) or any_of(match["b"], [after], 1)
+
+
+def one_value(raw: RawLog, match: re.Match[str]) -> str:
+    """ "it is exactly that in all rows of the steps A to B and C to D": one reward in all of them."""
+    spans = re.findall(r"([\d,]+) to ([\d,]+)", match["spans"])
+    inside = {
+        value for at, value in raw.finite(raw.names["reward"])
+        if any(value_of(first) <= at <= value_of(last) for first, last in spans)
+    }  # fmt: skip
+    return "" if len(inside) == 1 else f"{len(inside)} values"
+
+
+def falls_at_a_step(raw: RawLog, match: re.Match[str]) -> str:
+    """ "the reward goes from A to B at step S, and is C in the end": medians of twelve rows, and the last level."""
+    course, step = raw.finite(raw.names["reward"]), int(value_of(match["step"]))
+    before = [value for at, value in course if at < step][-12:]
+    after = [value for at, value in course if at >= step][:12]
+    problem = any_of(match["a"], [statistics.median(before)], 2) or any_of(match["b"], [statistics.median(after)], 2)
+    return problem or any_of(match["end"], [raw.last(raw.names["reward"])], 1)
 
 
 def dip(raw: RawLog, match: re.Match[str]) -> str:
@@ -427,6 +443,8 @@ def stretches(raw: RawLog, match: re.Match[str]) -> str:
 def together(raw: RawLog, match: re.Match[str]) -> str:
     """ "KEY changes with KEY (correlation R over N changes)", or the correlation alone, of reward and length."""
     said, reward, length = match.groupdict(), *(raw.values(raw.names[name]) for name in ("reward", "length"))
+    if said.get("name") and (own := key_of(raw, said["name"])):
+        reward = raw.values(own)
     x, y = ([later - before for before, later in pairwise(values)] for values in (reward, length))
     along = statistics.correlation(x, y)
     paid = said.get("paid")
@@ -443,7 +461,15 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
         together,
     ),
     (r"batches of (?P<paid>longer|shorter) completions are paid more", together),
-    (rf"correlation of the changes of reward and length: (?P<v>{V})", together),
+    (
+        rf"the changes of (?P<name>{NAME}) and of {NAME} from row to row have a correlation of (?P<v>{V}) over {N} "
+        "changes",
+        together,
+    ),
+    (rf"(?P<name>{NAME}) has a name of a penalty for length, and batches of longer completions have more of it "
+     rf"\(correlation (?P<v>{V}) over {N} changes from row to row", together),
+    (r"prompts of other difficulty make up to 0\.9", "a limit of a rule"),
+    (rf"correlation of the changes of (?P<name>{NAME}) and length: (?P<v>{V})", together),
     (rf"(?P<name>{NAME}) grows in {N} stretches and is back after each", stretches),
     (
         rf"(?P<name>{NAME}) grows by (?P<v>{V}) × or more in each of {N} stretches of rows and falls back at once at "
@@ -495,7 +521,12 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
     (rf"every rollout failed or has no reward in all {N} (?:rows|steps)", all_failed),
     (r"steps? (?P<a>[\d,]*\d)(?: to (?P<b>[\d,]*\d))?, far below those around, left out", dip),
     (
-        rf"from one row to the next at step {STEP}, and rises since; the policy did not jump there"
+        r"it is exactly that in all rows of the steps (?P<spans>[\d, to]+(?:and [\d, to]+)?), as where nothing",
+        one_value,
+    ),
+    (rf"the reward goes from (?P<a>{V}) to (?P<b>{V}) at step {STEP}, and is (?P<end>{V}) in the end", falls_at_a_step),
+    (
+        r"having risen since; the policy did not jump there"
         rf" \((?P<name>{NAME}) (?P<a>{V}) → (?P<b>{V})\)",
         of_a_stage,
     ),

@@ -44,6 +44,7 @@ AROUND = 5
 class Outages:
     """Lost rows (n,) as a mask, the first row of each outage, and the rows from one to the next, 0 where these differ.
 
+    stretches: first row and the row behind the last of TIMES or more lost rows on end that are exactly one value.
     sides: the AROUND rows on either side of each (n,). lost, around: the median reward of the lost rows, and of those.
     """
 
@@ -53,14 +54,15 @@ class Outages:
     every: int
     lost: float
     around: float
+    stretches: tuple[tuple[int, int], ...] = ()
 
 
 def without_outages(series: MetricSeries) -> MetricSeries:
     """The series without the rows of outages, for tests of what stays."""
     found = outages(series.values)
-    if found is None or series.sampling is not None:
+    if found is None or (series.sampling is not None and not found.stretches):
         return series
-    return replace(series, steps=series.steps[~found.rows], values=series.values[~found.rows])
+    return replace(series, steps=series.steps[~found.rows], values=series.values[~found.rows], sampling=None)
 
 
 def outages(values: NDArray[np.float64]) -> Outages | None:
@@ -84,7 +86,13 @@ def outages(values: NDArray[np.float64]) -> Outages | None:
         sides[behind : behind + AROUND] = True
     sides &= ~rows
     lost, around = (float(np.median(values[where])) for where in (rows, sides))
-    return Outages(rows, sides, starts, _interval(starts, n), lost, around)
+    return Outages(rows, sides, starts, _interval(starts, n), lost, around, _stretches(rows & (values == lost)))
+
+
+def _stretches(rows: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
+    """First row and the row behind the last of every TIMES or more of these rows (n,) on end."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], rows, [False]]).astype(np.int8)))
+    return tuple((int(a), int(b)) for a, b in edges.reshape(-1, 2) if b - a >= TIMES)
 
 
 def _interval(starts: NDArray[np.int64], n: int) -> int:

@@ -25,6 +25,7 @@ from scipy.special import ndtr
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, measured
+from grposcope.core.text import number
 from grposcope.maths.timeseries.noise import Array
 from grposcope.maths.timeseries.onset import CLEAR, at_once
 from grposcope.signs import onset, run_outcome
@@ -62,7 +63,7 @@ def check(quantities: Quantities) -> Finding:
     steady = without_outages(reward)
     curve, line = steady.curve, steady.line
     falls = [curve.change(), curve.change(MIDDLE), *([] if line is None else [line.change()])]
-    because = f"the reward {fell(run_outcome.of_reward(quantities))}"
+    because = f"the reward {_at_one_step(quantities, reward) or fell(run_outcome.of_reward(quantities))}"
     tests = [measured(fall.p_down, because, ends(reward)) for fall in falls]
     if steady.shift is not None:
         tests.append(measured(steady.shift.p if steady.shift.size < 0 else 1.0, because, ends(reward)))
@@ -80,6 +81,7 @@ def check(quantities: Quantities) -> Finding:
     return measured(
         worst.p, worst.because + (untold or stage), worst.evidence, missing=missing, grades=grades,
         brief=worst.because, begins=partial(onset.since, reward, -1), remedy=OF_A_STAGE if stage else "",
+        effect="rewards before and after that step do not compare" if "prompts are others" in stage else "",
     )  # fmt: skip
 
 
@@ -98,14 +100,49 @@ def _lost(quantities: Quantities) -> float:
     return float(2 * ndtr(-abs(outcome.change.value) / outcome.change.se))
 
 
-def _stage(quantities: Quantities, reward: MetricSeries) -> str:
-    """That the reward is lower from one row on, rises again and the policy did not jump, as a clause; else empty."""
-    kl = distance(quantities)
-    row = None if reward.shift is None else _fell_at_once(reward.values, reward.shift.start)
-    if row is None or kl is None or at_once(kl.values) is not None or len(reward) - row < LEAST:
+def _at_one_step(quantities: Quantities, reward: MetricSeries) -> str:
+    """From which level to which it falls at one step, where the prompts are others from there on or it rises again, as
+    a verb phrase; else empty."""
+    row = _row_of_fall(reward)
+    if row is None or not (_other_prompts(quantities, reward.steps[row]) or _rises_since(reward, row)):
         return ""
+    spans = (slice(max(row - WINDOW, 0), row), slice(row, row + WINDOW))
+    before, after = (float(np.median(reward.values[span])) for span in spans)
+    step, end = int(reward.steps[row]), reward.present.last.value
+    return f"goes from {number(before)} to {number(after)} at step {step:,}, and is {number(end)} in the end"
+
+
+def _row_of_fall(reward: MetricSeries) -> int | None:
+    """The row from which the reward is lower at once, with as many rows behind it as show a rise; else None."""
+    row = None if reward.shift is None else _fell_at_once(reward.values, reward.shift.start)
+    return None if row is None or len(reward) - row < LEAST else row
+
+
+def _rises_since(reward: MetricSeries, row: int) -> bool:
+    """Whether the reward rises from a row on."""
     since = replace(reward, steps=reward.steps[row:], values=reward.values[row:], sampling=None)
-    if since.curve.change().p_up > BEYOND:
+    return since.curve.change().p_up <= BEYOND
+
+
+def _other_prompts(quantities: Quantities, step: float) -> str:
+    """That prompts have another length from this step on, as a clause; else empty."""
+    prompts = quantities.column("prompt_length")
+    row = None if prompts is None else at_once(prompts.values)
+    if prompts is None or row is None or prompts.steps[row] != step:
+        return ""
+    before, after = (float(np.median(rows)) for rows in (prompts.values[:row], prompts.values[row:]))
+    return f"; {quantities.went(prompts.name, before, after)} from that step on: the prompts are others"
+
+
+def _stage(quantities: Quantities, reward: MetricSeries) -> str:
+    """That the reward is lower from one row on where the prompts are others, or rises again and the policy did not
+    jump, as a clause; else empty."""
+    kl, row = distance(quantities), _row_of_fall(reward)
+    if row is None:
+        return ""
+    if others := _other_prompts(quantities, reward.steps[row]):
+        return others
+    if kl is None or at_once(kl.values) is not None or not _rises_since(reward, row):
         return ""
     step = int(reward.steps[row])
     there = [(at, value) for at, value in zip(kl.steps, kl.values, strict=True) if abs(at - step) <= AROUND]
@@ -114,10 +151,7 @@ def _stage(quantities: Quantities, reward: MetricSeries) -> str:
     )
     if not after < TIMES * before:
         return ""
-    return (
-        f", from one row to the next at step {step:,}, and rises since; the policy did not jump there "
-        f"({quantities.went(kl.name, before, after)})"
-    )
+    return f", having risen since; the policy did not jump there ({quantities.went(kl.name, before, after)})"
 
 
 def _fell_at_once(values: Array, near: int) -> int | None:

@@ -7,7 +7,8 @@ What it is
     steps after a resume, a grader or tool that was down.
 How it shows
     Single rows, or a few, far below their neighbours; every so many steps, as evaluations and checkpoints come; or with
-    completions of another length, or a larger mismatch between sampler and trainer, in the same rows.
+    completions of another length, or a larger mismatch between sampler and trainer, in the same rows; or with exactly
+    one reward in several rows on end.
 What it does to the gradient
     These steps train on text that the policy did not write; where all rewards are 0 they only cost time.
 What to do
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
-from grposcope.core.text import apart
+from grposcope.core.text import apart, listed
 from grposcope.signs.outages import CLEAR, DEEP, TIMES, outages
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 
@@ -54,8 +55,16 @@ OF_THE_SAMPLER = (
 """What to do where the sampler was another policy in those rows."""
 
 
+OF_THE_GRADER = (
+    "look into the logs of the grader, of its tools and of the environment at these steps (time-outs, a server that "
+    "was down, a full disk), and have a rollout that could not be graded left out or drawn again"
+)
+"""What to do where all rewards of several rows on end are one value, and completions are as they were."""
+
+
 def check(quantities: Quantities) -> Finding:
-    """Rows whose reward is lost, at one interval, or with other completions or another sampler."""
+    """Rows whose reward is lost, at one interval, or with other completions or another sampler, or at one exact value
+    in several rows on end."""
     reward = quantities.require("reward", LEAST)
     found = outages(reward.values)
     if found is None:
@@ -71,8 +80,9 @@ def check(quantities: Quantities) -> Finding:
     lost, sides = reward.steps[found.rows], reward.steps[found.sides]
     beside = [(series, *_levels(series, lost, sides)) for series in _of_what_is_sampled(quantities)]
     differ = [one for one in beside if _differs(*one)]
-    if not found.every and not differ:
-        return fact(False, "single rows have a lower reward, at no interval", evidence)
+    stretches = found.stretches
+    if not found.every and not differ and not stretches:
+        return fact(False, f"{subject} with nothing else changed in them, at no interval", evidence)
     grades: tuple[Grade, Grade] = ("warning", "failing" if found.every else "warning")
     brief = f"reward {usual} → {low} on {int(found.rows.sum())} rows"
     if found.every:
@@ -81,8 +91,16 @@ def check(quantities: Quantities) -> Finding:
         said = " → ".join(apart(outside, inside))
         because = f"{because}; {quantities.key(series.name)} goes {said} there"
         evidence.append(Sign(f"{series.name} of the lost rows, median", inside, column=series.name))
+    if stretches and not differ:
+        where = listed([f"{int(reward.steps[a]):,} to {int(reward.steps[b - 1]):,}" for a, b in stretches[:4]])
+        more = f" and {len(stretches) - 4} more" if len(stretches) > 4 else ""
+        because = (
+            f"{because}; it is exactly that in all rows of the steps {where}{more}, as where nothing can be graded"
+        )
     of_sampler = any(series.name.startswith("mismatch/") for series, *_ in differ)
     remedy = OF_THE_SAMPLER if of_sampler and not found.every else BY_THE_CLOCK
+    if stretches and not differ and not found.every:
+        remedy = OF_THE_GRADER
     return fact(
         True, because, evidence, first, brief=brief, grades=grades, remedy=remedy,
         explains=FOLLOWS,
@@ -125,7 +143,8 @@ FAULT = Fault(
         needs=("reward",),
         statistic="rows whose reward is far below its running median, the interval between them, and the length and "
         "the mismatch of the same rows",
-        threshold=f"{CLEAR:g} spreads and {DEEP:g} of the median; {TIMES} or more at one interval, or lengths "
+        threshold=f"{CLEAR:g} spreads and {DEEP:g} of the median; {TIMES} or more at one interval, or {TIMES} on end "
+        "of exactly one reward, or lengths "
         f"{OTHER_LENGTH:g} × or a mismatch {OTHER_MISMATCH:g} × those of the rows beside",
     ),
 )
