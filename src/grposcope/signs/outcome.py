@@ -67,7 +67,7 @@ class Outcome:
     too few rows, where nothing could be tested, as a clause. rose: the end is above the start, by however little.
     no_gain: no gain was shown, where one should be seen by now. plain: the eye sees plainly that it fell. sudden: the
     metric fell at once and for good; p_sudden: p-value of such a fall within the last evaluations. fall: since when it
-    has fallen, None where that cannot be dated. proxy: the reward
+    has fallen, None where that cannot be dated; high: step of the last evaluation before it. proxy: the reward
     rose, and right answers beside it did not; answers: the column of those, and its first and last level. small: a gain
     that is certain, but little of the range. above: what was lost is less than half of the gain, and the end is above
     the start. sum_of_parts: the reward is a sum of several parts whose range is not logged, only taken to be [0, 1].
@@ -96,6 +96,7 @@ class Outcome:
     sudden: bool = False
     p_sudden: float = 1.0
     fall: Interval | None = None
+    high: int | None = None
     proxy: bool = False
     answers: tuple[str, Estimate, Estimate] = ("", NOTHING, NOTHING)
     small: bool = False

@@ -31,6 +31,9 @@ TWO = 2
 SLIDE = 0.15
 """Share of the run by which a fall has begun before its largest step, from which on it is a slide and not sudden."""
 
+DOWN = 0.1
+"""Share of a fall that an evaluation may have lost and is still at the level before it."""
+
 _FIRST: tuple[State, ...] = ("lost", "down", "proxy", "hump", "up", "small", "stalled", "top", "level", "undecided")
 """Whose outcome of several tasks is said: what is lost first, then what was gained."""
 
@@ -65,7 +68,15 @@ def _dated(outcome: Outcome, quantities: Quantities) -> Outcome:
         return outcome
     fall, row = onset.since(series, -1), series.present.fall
     slid = fall is not None and row is not None and series.steps[row] - fall.step > SLIDE * np.ptp(series.steps)
-    return replace(outcome, fall=fall, sudden=outcome.sudden and not slid)
+    high = _last_high(outcome, series) if outcome.heldout else None
+    return replace(outcome, fall=fall, sudden=outcome.sudden and not slid, high=high)
+
+
+def _last_high(outcome: Outcome, series: MetricSeries) -> int | None:
+    """The step of the last evaluation at the level before the fall, to DOWN of it; None where none is."""
+    level = outcome.before.value - DOWN * (outcome.before.value - outcome.end.value)
+    rows = np.flatnonzero(series.values >= level)
+    return int(series.steps[rows[-1]]) if len(rows) else None
 
 
 def _of_run(quantities: Quantities) -> Outcome:

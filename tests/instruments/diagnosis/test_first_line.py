@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
+import synthetic_series as made
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.finding import Finding
 from grposcope.instruments.diagnosis import first_line
+from grposcope.signs import run_outcome
 from grposcope.signs.outcome import Outcome
 
 START, END = Estimate(0.4, 0.01, 9), Estimate(0.45, 0.01, 9)
@@ -48,3 +53,13 @@ def test_right_answers_stay_only_where_they_do(last: float, says: str) -> None:
     assert f" accuracy_reward {says}" in first_line.of_outcome("warning", outcome, 80, "failures", ()).replace(
         "component/", " "
     )
+
+
+def test_the_steps_of_a_fall_reach_back_to_the_last_evaluation_above_it() -> None:
+    """Evaluations every 20 steps, of which that at step 120 is the last high one, and noise between them."""
+    scores = np.array([0.3, 0.5, 0.62, 0.66, 0.68, 0.67, 0.34, 0.1, 0.04, 0.05, 0.04, 0.03])
+    reward = np.where(np.arange(240) < 130, 0.65, 0.05) + 0.01 * made.ar1(np.random.default_rng(0), 240, 0.0)
+    outcome = run_outcome.of_run(made.run({"reward": reward}, scores))
+    assert outcome.high == 120
+    assert "68% → 4" in first_line.levels(replace(outcome, sudden=False), 240)
+    assert first_line.levels(replace(outcome, sudden=False), 240).endswith("in the last 120 steps")

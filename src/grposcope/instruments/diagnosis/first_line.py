@@ -111,6 +111,7 @@ def levels(outcome: Outcome, steps: int) -> str:
         return f"{what} {a} → {b} at step {outcome.fall.step:,}"
     if down and outcome.before != outcome.start:
         begun = outcome.best_step if outcome.fall is None else max(outcome.fall.step, outcome.best_step)
+        begun = begun if outcome.high is None else min(begun, max(outcome.high, outcome.best_step))
         return f"{what} {a} → {b} in the last {outcome.last - begun:,} steps"
     return f"{what} {a} → {b} in {steps:,} step{'s' * (steps != 1)}"
 
