@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import synthetic_series as made
 from scipy import stats
 
+from grposcope.core.finding import Finding
+from grposcope.faults.judge import diagnose
 from grposcope.signs import gradient_norms as gradient_spikes
 
 
@@ -40,3 +43,39 @@ def test_the_p_value_is_that_of_two_of_n_under_students_t(rows: int) -> None:
     assert p == pytest.approx(stats.binom.sf(1, rows, tail), rel=1e-12)
     assert sorted(spikes) == [3, 8]
     assert multiples == pytest.approx(np.sort(np.exp(deviation))[:-3:-1])
+
+
+def found(norms: np.ndarray, reward: np.ndarray, every: int = 1) -> dict[str, Finding]:
+    """What is present of a run with these gradient norms (n,), logged every so many rows, and rewards (n,)."""
+    logged = np.where(np.arange(len(norms)) % every == 0, norms, np.nan)
+    run = made.run({"reward": reward, "grad_norm": logged})
+    return {finding.fault: finding for finding in diagnose(run) if finding.present}
+
+
+def course(fall: float) -> tuple[np.ndarray, np.ndarray]:
+    """Norms and rewards of 240 rows, of which the rewards fall by so much from row 150 on."""
+    rng, k = np.random.default_rng(2), np.arange(240)
+    reward = 0.4 + 0.002 * k - fall * (k >= 150) + 0.03 * rng.normal(size=240)
+    return 0.25 * np.exp(rng.normal(0, 0.15, 240)), reward
+
+
+@pytest.mark.parametrize(("fall", "told"), [(0.3, True), (0.0, False)])
+def test_one_jump_where_the_reward_falls_is_said(fall: float, told: bool) -> None:
+    norms, reward = course(fall)
+    norms[150:155] *= [7.5, 4.5, 3.4, 2.8, 1.6]
+    spikes = found(norms, reward).get("gradient spikes")
+    assert (spikes is not None) == told
+    if spikes is not None:
+        assert "at step 151, where the reward falls from" in spikes.because
+        assert "optimiser's state" in spikes.remedy
+        assert spikes.grade == "warning"
+    assert "gradient spikes" not in found(course(fall)[0], reward)
+
+
+def test_an_explosion_of_norms_that_few_rows_have() -> None:
+    norms, reward = course(0.5)
+    norms[155:] *= 8
+    explosion = found(norms, reward, every=10)["gradient explosion"]
+    assert "in the median of the 16 rows before step 161" in explosion.because
+    assert explosion.onset == 161
+    assert not {"gradient explosion", "gradient spikes"} & set(found(course(0.5)[0], reward, every=10))

@@ -315,6 +315,21 @@ def one_value(raw: RawLog, match: re.Match[str]) -> str:
     return "" if len(inside) == 1 else f"{len(inside)} values"
 
 
+def jumps(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY jumps from A to B": B is the largest value, and A the median of the rows before it."""
+    values = raw.values(key_of(raw, match["name"]) or "")
+    row = values.index(max(values))
+    before = statistics.median(values[max(row - 31, 0) : row])
+    return any_of(match["a"], [before], 2) or any_of(match["b"], [values[row]], 2)
+
+
+def other_norms(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is A in the median of the rows before step S and B in that of the rows from there on"."""
+    course, step = raw.finite(key_of(raw, match["name"]) or ""), int(value_of(match["step"]))
+    before, after = ([value for at, value in course if (at >= step) == late] for late in (False, True))
+    return any_of(match["a"], [statistics.median(before)], 2) or any_of(match["b"], [statistics.median(after)], 2)
+
+
 def falls_at_a_step(raw: RawLog, match: re.Match[str]) -> str:
     """ "the reward goes from A to B at step S, and is C in the end": medians of twelve rows, and the last level."""
     course, step = raw.finite(raw.names["reward"]), int(value_of(match["step"]))
@@ -524,6 +539,17 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
         r"it is exactly that in all rows of the steps (?P<spans>[\d, to]+(?:and [\d, to]+)?), as where nothing",
         one_value,
     ),
+    (
+        rf"(?P<name>{NAME}) jumps from (?P<a>{V}) to (?P<b>{V}) at step {STEP}, where the reward falls from {V} to {V} "
+        r"\(medians of 10 rows\)",
+        jumps,
+    ),
+    (rf"(?P<name>{NAME}) (?P<a>{V}) → (?P<b>{V}) where the reward falls", jumps),
+    (
+        rf"(?P<name>{NAME}) is (?P<a>{V}) in the median of the {N} rows before step {STEP} and (?P<b>{V}) in that of "
+        r"the \d+ rows from there on",
+        other_norms,
+    ),
     (rf"the reward goes from (?P<a>{V}) to (?P<b>{V}) at step {STEP}, and is (?P<end>{V}) in the end", falls_at_a_step),
     (
         r"having risen since; the policy did not jump there"
@@ -649,6 +675,10 @@ CAUSES_CONSTANTS: Sequence[tuple[str, str]] = (
     (r"grad is missing or 0|ZeRO stage|a temperature of 1|infinity × 0|one of 1e-6 is", "words of advice"),
     (r"drawn at a temperature of \d\.?\d*", "a setting"),
     (r"norms of 0\.01 to 10 are usual|below 1e-05|importance weights near 0", "usual numbers"),
+    (
+        r"largest gradient norm over those before it: [\d.]+|gradient norm after that step over that before it: [\d.]+",
+        "told where the reason is",
+    ),
     (r"language has 2 at most", "a limit of a rule"),
     (r"rows of \S+ beyond its limit: \d+|beyond its limit in \d+ of \d+ rows", "counted where the reason is told"),
     (r"1e-6 is usual for all weights|1e-5 for adapters|1e-6 or so|move it by 0\.001", "usual rates, and what they do"),

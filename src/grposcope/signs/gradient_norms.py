@@ -16,7 +16,7 @@ from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Array
 from grposcope.maths.timeseries.running_median import running_median
 from grposcope.signs import onset
-from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
+from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 
 GROWN = 5.0
 """Late over early gradient norm that is an explosion."""
@@ -65,13 +65,32 @@ OF_SUMS = (
 JUST_BEFORE = 3
 """Rows before a fall within which a spike may have begun it."""
 
+FEW, APART = 5, 3.0
+"""Rows on either side of a step from which the norms are larger, at least, where few are logged; and how many times the
+largest before it the smallest behind it is."""
+
+BESIDE = 10
+"""Rows of the reward on either side of a step that are compared."""
+
+FALLS = ("reward decline", "held-out decline")
+"""Modes that may follow from norms that are larger from a step on."""
+
+OF_A_JUMP = (
+    "see whether the run was resumed at that step, and whether the optimiser's state was saved and restored with the "
+    "weights: resume from a checkpoint that has it, or else with a warm-up and a lower learning rate; where it was not "
+    "resumed, look at the batch of that step"
+)
+"""What to do about a norm that jumps where the reward falls."""
+
 TAILS = 5
 """Degrees of freedom of Student's t that log gradient norms are judged by: heavier tails than normal."""
 
 
 def check(quantities: Quantities) -> Finding:
     """Spikes of the gradient norm above its running median, or a late norm above GROWN × the early one."""
-    norm = quantities.require("grad_norm")
+    norm = quantities.require("grad_norm", SHORT)
+    if len(norm) < LEAST:
+        return _of_few(quantities, norm)
     living = live(norm.values)
     if living.sum() < LEAST:
         return cannot_tell("the gradient norm is 0 on nearly all rows")
@@ -107,8 +126,10 @@ def check(quantities: Quantities) -> Finding:
         sign = Sign(f"{norm.name}, median of the first {EARLIEST} rows", first, limit=f"counts from {LARGE:g}")
         return fact(True, because, (sign, *evidence), fault=UNSCALED, remedy=OF_SUMS, grades=("note", "note"),
                     brief=f"{key} is {number(first)} from the first row on")  # fmt: skip
+    if p >= 0.5 and (jump := _jump_at_a_fall(quantities, norm)) is not None:
+        return jump
     if p >= 0.5:
-        return measured(p, "no gradient norm is unusually large", evidence)
+        return measured(p, "no two gradient norms stand out of their running median by more than its noise", evidence)
     count = len(multiples)
     because = (
         f"the gradient norm has {count} spikes, the largest {largest:.3g} × the running median of steps with a gradient"
@@ -127,6 +148,63 @@ def check(quantities: Quantities) -> Finding:
         return measured(p, because, evidence, UNBOUNDED, brief=brief, since=when, explains=explains)
     brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
     return measured(p, because, evidence, brief=brief, since=when, explains=explains)
+
+
+def _of_few(quantities: Quantities, norm: MetricSeries) -> Finding:
+    """An explosion of norms that are logged on few rows: all from one row on are APART × all before or more.
+
+    The p-value is that of one order of all rows, times the rows at which it may begin.
+    """
+    splits = [k for k in range(FEW, len(norm) - FEW + 1) if norm.values[k:].min() >= APART * norm.values[:k].max()]
+    row = splits[0] if splits else 0
+    before, after = (float(np.median(rows)) if splits else 0.0 for rows in (norm.values[:row], norm.values[row:]))
+    if not splits or after < GROWN * before:
+        return cannot_tell(quantities.absence("grad_norm", LEAST), "grad_norm")
+    step, key = int(norm.steps[row]), quantities.key(norm.name)
+    because = (
+        f"{key} is {number(before)} in the median of the {row} rows before step {step:,} and {number(after)} in that "
+        f"of the {len(norm) - row} rows from there on"
+    )
+    evidence = (Sign("gradient norm after that step over that before it", after / before,
+                     limit=f"explosion from {GROWN:g} ×", column=norm.name),)  # fmt: skip
+    p = min(1.0, len(norm) / math.comb(len(norm), row))
+    return measured(p, because, evidence, "gradient explosion", since=Interval(step), explains=FALLS,
+                    brief=quantities.went(norm.name, before, after))  # fmt: skip
+
+
+def _jump_at_a_fall(quantities: Quantities, norm: MetricSeries) -> Finding | None:
+    """That the largest norm is SPIKE × that of the WINDOW rows before it and twice all of these, at a step at which the
+    reward falls from one row to the next; None where it is not so.
+
+    The reward falls where all of the BESIDE rows before are above all of those behind; the p-value is that of one order
+    of them, times the places looked at.
+    """
+    row = int(np.argmax(norm.values))
+    before, reward = norm.values[max(row - WINDOW, 0) : row], quantities.get("reward", LEAST)
+    if row < LASTING or reward is None or len(reward) < LEAST:
+        return None
+    usual, largest, step = float(np.median(before)), float(norm.values[row]), int(norm.steps[row])
+    if largest < max(SPIKE * usual, 2 * before.max()) or not usual > 0:
+        return None
+    near = np.flatnonzero(np.abs(reward.steps - step) <= JUST_BEFORE * quantities.run.window)
+    spans = [(reward.values[at - BESIDE : at], reward.values[at : at + BESIDE]) for at in near.tolist()
+             if BESIDE <= at <= len(reward) - BESIDE]  # fmt: skip
+    apart = [span for span in spans if span[0].min() > span[1].max()]
+    if not apart:
+        return None
+    high, low = (float(np.median(rows)) for rows in max(apart, key=lambda span: span[0].min() - span[1].max()))
+    key = quantities.key(norm.name)
+    because = (
+        f"{key} jumps from {number(usual)} to {number(largest)} at step {step:,}, where the reward falls from "
+        f"{number(high)} to {number(low)} (medians of {BESIDE} rows): so it is where the optimiser begins anew without "
+        "its moments, as after a resume that did not restore its state, or where other data or rewards begin"
+    )
+    evidence = (Sign("largest gradient norm over those before it", largest / usual, limit=f"counts from {SPIKE:g} ×",
+                     column=norm.name),)  # fmt: skip
+    p = min(1.0, len(spans) / math.comb(2 * BESIDE, BESIDE))
+    return measured(p, because, evidence, since=Interval(step, told="at"), explains=FALLS, remedy=OF_A_JUMP,
+                    grades=("warning", "warning"),
+                    brief=f"{key} {number(usual)} → {number(largest)} where the reward falls")  # fmt: skip
 
 
 def _began_a_fall(quantities: Quantities, steps: Array) -> Interval | None:
