@@ -57,6 +57,13 @@ OF_LADDER: Sequence[tuple[str, Check]] = (
         rf"[Tt]he largest learning rate is (?P<rate>{V}), too little for [^.]*? take [\de-]+(?: or (?:so|more))?",
         largest_rate,
     ),
+    (
+        rf"(?P<name>{NAME}) rose from (?P<a>{V}) to (?P<b>{V}), beyond noise",
+        lambda raw, m: (
+            any_of(m["a"], [raw.first(key_of(raw, m["name"]) or "")], 2)
+            or any_of(m["b"], [raw.last(key_of(raw, m["name"]) or "")], 2)
+        ),
+    ),
     (rf"at a learning rate of up to (?P<rate>{V}): the policy hardly moved", largest_rate),
     (rf"the learning rate reaches (?P<rate>{V}), which is no low one", largest_rate),
     (

@@ -65,6 +65,16 @@ def test_weights_that_do_not_move_at_a_usual_rate_have_other_causes() -> None:
     assert low.do.startswith("raise the learning rate")
 
 
+def test_a_part_of_the_reward_that_rose_shows_that_moved_weights_draw() -> None:
+    table = {name: column for name, column in flat().items() if name not in ("kl", "mismatch/k3")}
+    noise = 0.02 * ar1(np.random.default_rng(3), 120, 0.0)
+    rose = table | {"component/format": 0.5 + 0.4 * U + noise, "component/right": 0.4 + noise}
+    for name in ("weights", "sampler"):
+        assert rung(name, run(table)).answer == "cannot tell"
+        assert rung(name, run(rose)).answer == "yes"
+        assert "component/format rose from" in rung(name, run(rose)).because
+
+
 def test_a_run_that_learns_has_no_ladder() -> None:
     table = flat(reward=0.2 + 0.6 * U + 0.02 * ar1(np.random.default_rng(0), 120, 0.0))
     assert climb.of_run(run(table), ()) == ()

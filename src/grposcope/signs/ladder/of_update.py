@@ -9,15 +9,15 @@ import numpy as np
 
 from grposcope.core.finding import Finding
 from grposcope.core.run import Run
-from grposcope.core.text import number, percent
+from grposcope.core.text import apart, number, percent
 from grposcope.logs.columns import flat
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs.ladder.rung import Rung, blamed, of_fault, to_log
 from grposcope.signs.mismatch import FOLLOWS, GREW, straight
 from grposcope.signs.moves_alone import distance, moves_alone
-from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
+from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.signs.settings.recipe import has_adapters
-from grposcope.signs.thresholds import FULL_RATE, LORA_RATE, MANY_STEPS, MOST_ZERO, RISES, UNMOVED
+from grposcope.signs.thresholds import CERTAIN, FULL_RATE, LORA_RATE, MANY_STEPS, MOST_ZERO, RISES, UNMOVED
 
 GRADIENT = ("gradient", "Is there a gradient?")
 WEIGHTS = ("weights", "Do the weights move?")
@@ -113,6 +113,8 @@ def weights(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     if clip is not None and clip.values.any():
         rows = int((clip.values > 0).sum())
         return Rung(*WEIGHTS, "yes", f"{quantities.key(clip.name)} is above 0 in {rows} of {len(clip)} rows")
+    if rose := _what_rose(quantities):
+        return Rung(*WEIGHTS, "yes", f"{rose}, beyond noise: what is sampled is no longer what the start drew")
     none = "" if clip is None else ", and nothing is clipped, as with one update per batch"
     because = f"no KL to the start is logged{none}"
     return Rung(*WEIGHTS, "cannot tell", because, do=to_log("kl", "the KL to the start", quantities.run))
@@ -131,6 +133,8 @@ def sampler(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
             "the policy moves, what is sampled does not",
             CHECK_SAMPLER,
         )
+    if mismatch is None and (rose := _what_rose(quantities)):
+        return Rung(*SAMPLER, "yes", f"no mismatch is logged, but {rose}, beyond noise, as where new weights draw")
     if mismatch is None:
         how = to_log("mismatch", "the mismatch of sampler and trainer", quantities.run)
         do = f"{how}; or run grposcope verify on rollouts with log-probabilities"
@@ -142,6 +146,21 @@ def sampler(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
         because = f"{went}, although below its limit: so it grows where new weights, or adapters, never arrive"
         return Rung(*SAMPLER, "no", because, f"the mismatch grows from the first step ({went})", CHECK_SAMPLER)
     return Rung(*SAMPLER, "yes", f"{went}, which does not grow as weights that never arrive would make it")
+
+
+def _what_rose(quantities: Quantities) -> str:
+    """Which of the training reward and its parts certainly rose, with its levels, as a clause; empty where none did.
+
+    It is higher by the noise of its rows, and wandering does not explain it either.
+    """
+    reward = quantities.get("reward")
+    series = [*([] if reward is None else [reward]), *quantities.components().values()]
+    for part in series:
+        rise = part.present.rise.p_up if len(part) >= LEAST else 1.0
+        if rise * len(series) < CERTAIN and part.curve.change().p_up * len(series) < RISES:
+            early, late = part.level(EARLY).value, part.level(LATE).value
+            return f"{quantities.key(part.name)} rose from {' to '.join(apart(early, late))}"
+    return ""
 
 
 def _grows(mismatch: MetricSeries) -> bool:
