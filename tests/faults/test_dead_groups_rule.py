@@ -21,6 +21,19 @@ def test_dead_groups_are_starved_or_saturated_by_the_reward(level: float, mode: 
     assert other not in found
 
 
+@pytest.mark.parametrize("binary", [True, False])
+def test_dead_groups_at_a_middling_reward_are_of_both_kinds(binary: bool) -> None:
+    """0.9 dead at a mean of 0.45 of rewards of 0 and 1: 0.35 at least are all right, and 0.45 all wrong."""
+    table = made.healthy()
+    table.pop("reward_std")
+    table["reward"] = 0.45 + 0.005 * made.ar1(np.random.default_rng(6), 120, 0.3)
+    table["reward_std_batch"] = np.sqrt(table["reward"] * (1 - table["reward"])) * (1.0 if binary else 0.4)
+    table["dead_fraction"] = 0.9 + 0.01 * made.ar1(np.random.default_rng(7), 120, 0.3)
+    found = next(finding for finding in diagnose(made.run(table)) if finding.fault == "starved")
+    assert ("so at least 34% of groups are all right, and at least 44% all wrong" in found.because) == binary
+    assert found.remedy.startswith("leave out prompts that all rollouts of a group solve") == binary
+
+
 def verl(mean: float, **settings: object) -> dict[str, Status]:
     """A log without dead groups: least, largest and mean reward of each batch."""
     table = made.healthy()

@@ -356,6 +356,24 @@ def test_what_texts_say_of_siblings_that_are_one_text_and_of_tags_in_the_prompt(
     assert ("think_format_reward is 0 for all 384 completions; the prompts end with <think>." in shown) == opens
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_texts_that_repeat_at_one_distance_are_copies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ordered: bool
+) -> None:
+    rng, words = np.random.default_rng(5), [f"word{number}" for number in range(40)]
+    with (tmp_path / "rollouts.jsonl").open("w") as file:
+        for step, prompt in ((step, prompt) for step in range(1, 13) for prompt in range(4)):
+            made = [" ".join(rng.choice(words, 20)) for _ in range(2)] * 4
+            for text in made if ordered else rng.permutation(made):
+                row = {"step": step, "prompt": f"question {step}.{prompt}", "completion": text,
+                       "reward": float(rng.random() < 0.4)}  # fmt: skip
+                file.write(json.dumps(row) + "\n")
+    assert cli.main(["texts", str(tmp_path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("each is the text that stands 2 places before it" in shown) == ordered
+    assert ("print the temperature, top-k" in shown) != ordered
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_reward_that_changes_with_the_length_alone(tmp_path: Path, sign: int) -> None:
     """As in TRL #2771, whose example paid the distance from the wanted length and not its opposite."""

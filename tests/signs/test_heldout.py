@@ -9,20 +9,21 @@ import pytest
 import synthetic_series as made
 from synthetic_series import U
 
+from grposcope.core.estimate import Estimate
 from grposcope.core.run import Evaluations, Run
 from grposcope.signs import outcome_tests
-from grposcope.signs.heldout import HeldOut, heldout_scores, of_run
+from grposcope.signs.heldout import HeldOut, heldout_scores, of_run, scores, with_errors
 from grposcope.signs.quantities import Quantities
 from grposcope.signs.thresholds import STILL
 
 
-def scored(table: dict[str, np.ndarray], **scores: np.ndarray) -> list[HeldOut]:
+def scored(table: dict[str, np.ndarray], **values: np.ndarray) -> list[HeldOut]:
     """What is held out of a run with these columns, whose evaluations have these names, __ standing for /."""
     run = made.run(table)
     rows = [
         (10 * i, name.replace("__", "/"), float(value), math.nan, 0, "")
-        for name, values in scores.items()
-        for i, value in enumerate(values, 1)
+        for name, series in values.items()
+        for i, value in enumerate(series, 1)
     ]
     return heldout_scores(Quantities(Run(run.meta, run.config, run.table, run.groups, Evaluations.of_rows(rows))))
 
@@ -85,6 +86,18 @@ def test_a_score_that_stays_at_its_top_says_less_than_one_that_moves() -> None:
     run = made.run(made.healthy())
     whole = Run(run.meta, run.config, run.table, run.groups, Evaluations.of_rows(rows))
     assert of_run(whole)[0] == "val-core/b/acc/mean@1", "the same for whoever asks"
+
+
+def test_a_jump_of_the_level_is_not_taken_for_noise() -> None:
+    values = [0.5, 0.52, 0.49, 0.51, 0.5, 0.53, 0.03, 0.02, 0.04, 0.02, 0.05]
+    rows = with_errors((k, Estimate(value, math.nan, 0)) for k, value in enumerate(values))
+    assert 0.005 < rows[-1][1].se < 0.03
+    noisy = with_errors((k, Estimate(value, math.nan, 0)) for k, value in enumerate(values[:5] * 2))
+    assert 0.01 < noisy[-1][1].se < 0.03
+
+
+def test_no_share_of_dead_groups_is_a_score() -> None:
+    assert scores({"dead_fraction": [0.5, 0.5], "reward": [0.1, 0.2]}) == ["reward"]
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -10,7 +10,7 @@ Of several at one step (games, environments, data sets), the mean counts. Of ste
 first counts, since the others are of the same weights; values that were copied onto the rows after them count once.
 
 Evaluations on another number of samples are of other problems, and scores of them do not compare: where runtime times
-samples per second changes by OTHER_SIZE, those of the size that has most samples in all are kept.
+samples per second changes by _OTHER_SIZE, those of the size that has most samples in all are kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from grposcope.logs.keys import CLOCKS
 from grposcope.logs.per_step import copies
 from grposcope.logs.table import LogTable
 
-OTHER_SIZE = 1.2
+_OTHER_SIZE = 1.2
 """Ratio of two numbers of samples from which they are others; runtimes and rates are logged rounded."""
 
 UNKNOWN_ERROR = "no standard error in the log"
@@ -125,9 +125,9 @@ def _of_one_size(table: LogTable, sources: list[EvaluatedColumn]) -> tuple[list[
         return sources, []
     samples = seconds * rate
     rows = np.flatnonzero((samples > 0) & np.logical_or.reduce([source.rows for source in sources]))
-    if not len(rows) or samples[rows].max() < OTHER_SIZE * samples[rows].min():
+    if not len(rows) or samples[rows].max() < _OTHER_SIZE * samples[rows].min():
         return sources, []
-    alike = [np.abs(np.log(samples[rows] / samples[row])) < math.log(OTHER_SIZE) for row in rows]
+    alike = [np.abs(np.log(samples[rows] / samples[row])) < math.log(_OTHER_SIZE) for row in rows]
     most = int(np.argmax([samples[rows][same].sum() for same in alike]))
     others = rows[~alike[most]]
     of_others, usual = sorted({round(float(samples[row])) for row in others}), samples[rows[most]]

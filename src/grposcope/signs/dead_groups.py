@@ -9,6 +9,8 @@ import math
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Sign, Status, cannot_tell, measured
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
@@ -54,6 +56,19 @@ EITHER = (
     "some, then take harder prompts or easier ones"
 )
 """What to do where the reward is not low, so that dead groups need not be those that nobody solves."""
+
+_BOTH = (
+    "leave out prompts that all rollouts of a group solve, or take harder ones in their place (dynamic sampling, "
+    "DAPO); for those that none solves take easier ones, more rollouts per prompt or partial credit, and check that "
+    "the verifier accepts a right answer; where a prompt is always solved or never, see that its rollouts differ"
+)
+"""What to do where some dead groups are all right and some all wrong."""
+
+_SOME = 0.1
+"""Share of groups that are all right, and of those all wrong, from which on both are said."""
+
+_AS_BINARY = 0.02
+"""Share by which the spread of a batch may differ from that of rewards of 0 and 1 with the same mean."""
 
 LEFT = 0.03
 """Share of rollouts that fail, of rewards that are 0 or 1, below which the prompts are solved whatever the groups."""
@@ -107,6 +122,11 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
     elif p < 0.5 and early.value > 0 and solved_at_first:
         because += "; at the start all answers were right"
     after = fell and not from_the_start
+    right, wrong = _right_and_wrong(quantities, late.value + limit, reward)
+    both = p < 0.5 and min(right, wrong) >= _SOME
+    if both:
+        least = [math.floor(100 * share) for share in (right, wrong)]
+        because += f"; so at least {least[0]}% of groups are all right, and at least {least[1]}% all wrong"
     return measured(
         p,
         because,
@@ -116,8 +136,28 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
         begins=None if from_the_start or solved_at_first else partial(onset.since, dead, 1),
         past=p < 0.5,
         explains=_UNTAUGHT if from_the_start and dead.level(FIRST).value >= _NO_SIGNAL else (),
-        remedy=_after_a_fall(quantities) if after else "" if _is_low(quantities, reward) else EITHER,
+        remedy=_after_a_fall(quantities) if after else _BOTH if both else "" if _is_low(quantities, reward) else EITHER,
     )
+
+
+def _right_and_wrong(quantities: Quantities, dead: float, reward: MetricSeries) -> tuple[float, float]:
+    """Shares of groups that are all right, and all wrong, at least, where rewards are 0 or 1; zeros where they are not
+    known to be.
+
+    Of the mean reward m the live groups, 1 − dead of all, have 1 − dead at most: the rest is of groups all right; and
+    no more than m of the dead ones are all right.
+    """
+    spread = quantities.column("reward_std_batch")
+    if not quantities.binary_rewards:
+        if spread is None or reward.values.min() < 0 or reward.values.max() > 1:
+            return 0.0, 0.0
+        _, a, b = np.intersect1d(spread.steps, reward.steps, return_indices=True)
+        largest = np.sqrt(reward.values[b] * (1 - reward.values[b]))
+        there = largest > 0
+        if not there.any() or np.median(np.abs(spread.values[a][there] / largest[there] - 1)) > _AS_BINARY:
+            return 0.0, 0.0
+    paid = reward.level(LATE).value
+    return max(paid - (1 - dead), 0.0), max(dead - paid, 0.0)
 
 
 def _after_a_fall(quantities: Quantities) -> str:

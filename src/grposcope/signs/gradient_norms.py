@@ -65,17 +65,17 @@ OF_SUMS = (
 JUST_BEFORE = 3
 """Rows before a fall within which a spike may have begun it."""
 
-FEW, APART = 5, 3.0
+_FEW, _APART = 5, 3.0
 """Rows on either side of a step from which the norms are larger, at least, where few are logged; and how many times the
 largest before it the smallest behind it is."""
 
-BESIDE = 10
+_BESIDE = 10
 """Rows of the reward on either side of a step that are compared."""
 
-FALLS = ("reward decline", "held-out decline")
+_FALLS = ("reward decline", "held-out decline")
 """Modes that may follow from norms that are larger from a step on."""
 
-OF_A_JUMP = (
+_OF_A_JUMP = (
     "see whether the run was resumed at that step, and whether the optimiser's state was saved and restored with the "
     "weights: resume from a checkpoint that has it, or else with a warm-up and a lower learning rate; where it was not "
     "resumed, look at the batch of that step"
@@ -151,11 +151,11 @@ def check(quantities: Quantities) -> Finding:
 
 
 def _of_few(quantities: Quantities, norm: MetricSeries) -> Finding:
-    """An explosion of norms that are logged on few rows: all from one row on are APART × all before or more.
+    """An explosion of norms that are logged on few rows: all from one row on are _APART × all before or more.
 
     The p-value is that of one order of all rows, times the rows at which it may begin.
     """
-    splits = [k for k in range(FEW, len(norm) - FEW + 1) if norm.values[k:].min() >= APART * norm.values[:k].max()]
+    splits = [k for k in range(_FEW, len(norm) - _FEW + 1) if norm.values[k:].min() >= _APART * norm.values[:k].max()]
     row = splits[0] if splits else 0
     before, after = (float(np.median(rows)) if splits else 0.0 for rows in (norm.values[:row], norm.values[row:]))
     if not splits or after < GROWN * before:
@@ -168,7 +168,7 @@ def _of_few(quantities: Quantities, norm: MetricSeries) -> Finding:
     evidence = (Sign("gradient norm after that step over that before it", after / before,
                      limit=f"explosion from {GROWN:g} ×", column=norm.name),)  # fmt: skip
     p = min(1.0, len(norm) / math.comb(len(norm), row))
-    return measured(p, because, evidence, "gradient explosion", since=Interval(step), explains=FALLS,
+    return measured(p, because, evidence, "gradient explosion", since=Interval(step), explains=_FALLS,
                     brief=quantities.went(norm.name, before, after))  # fmt: skip
 
 
@@ -176,8 +176,8 @@ def _jump_at_a_fall(quantities: Quantities, norm: MetricSeries) -> Finding | Non
     """That the largest norm is SPIKE × that of the WINDOW rows before it and twice all of these, at a step at which the
     reward falls from one row to the next; None where it is not so.
 
-    The reward falls where all of the BESIDE rows before are above all of those behind; the p-value is that of one order
-    of them, times the places looked at.
+    The reward falls where all of the _BESIDE rows before are above all of those behind; the p-value is that of one
+    order of them, times the places looked at.
     """
     row = int(np.argmax(norm.values))
     before, reward = norm.values[max(row - WINDOW, 0) : row], quantities.get("reward", LEAST)
@@ -187,8 +187,8 @@ def _jump_at_a_fall(quantities: Quantities, norm: MetricSeries) -> Finding | Non
     if largest < max(SPIKE * usual, 2 * before.max()) or not usual > 0:
         return None
     near = np.flatnonzero(np.abs(reward.steps - step) <= JUST_BEFORE * quantities.run.window)
-    spans = [(reward.values[at - BESIDE : at], reward.values[at : at + BESIDE]) for at in near.tolist()
-             if BESIDE <= at <= len(reward) - BESIDE]  # fmt: skip
+    spans = [(reward.values[at - _BESIDE : at], reward.values[at : at + _BESIDE]) for at in near.tolist()
+             if _BESIDE <= at <= len(reward) - _BESIDE]  # fmt: skip
     apart = [span for span in spans if span[0].min() > span[1].max()]
     if not apart:
         return None
@@ -196,13 +196,13 @@ def _jump_at_a_fall(quantities: Quantities, norm: MetricSeries) -> Finding | Non
     key = quantities.key(norm.name)
     because = (
         f"{key} jumps from {number(usual)} to {number(largest)} at step {step:,}, where the reward falls from "
-        f"{number(high)} to {number(low)} (medians of {BESIDE} rows): so it is where the optimiser begins anew without "
-        "its moments, as after a resume that did not restore its state, or where other data or rewards begin"
+        f"{number(high)} to {number(low)} (medians of {_BESIDE} rows): so it is where the optimiser begins anew "
+        "without its moments, as after a resume that did not restore its state, or where other data or rewards begin"
     )
     evidence = (Sign("largest gradient norm over those before it", largest / usual, limit=f"counts from {SPIKE:g} ×",
                      column=norm.name),)  # fmt: skip
-    p = min(1.0, len(spans) / math.comb(2 * BESIDE, BESIDE))
-    return measured(p, because, evidence, since=Interval(step, told="at"), explains=FALLS, remedy=OF_A_JUMP,
+    p = min(1.0, len(spans) / math.comb(2 * _BESIDE, _BESIDE))
+    return measured(p, because, evidence, since=Interval(step, told="at"), explains=_FALLS, remedy=_OF_A_JUMP,
                     grades=("warning", "warning"),
                     brief=f"{key} {number(usual)} → {number(largest)} where the reward falls")  # fmt: skip
 

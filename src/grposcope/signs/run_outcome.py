@@ -31,7 +31,7 @@ TWO = 2
 SLIDE = 0.15
 """Share of the run by which a fall has begun before its largest step, from which on it is a slide and not sudden."""
 
-DOWN = 0.1
+_DOWN = 0.1
 """Share of a fall that an evaluation may have lost and is still at the level before it."""
 
 _FIRST: tuple[State, ...] = ("lost", "down", "proxy", "hump", "up", "small", "stalled", "top", "level", "undecided")
@@ -73,8 +73,8 @@ def _dated(outcome: Outcome, quantities: Quantities) -> Outcome:
 
 
 def _last_high(outcome: Outcome, series: MetricSeries) -> int | None:
-    """The step of the last evaluation at the level before the fall, to DOWN of it; None where none is."""
-    level = outcome.before.value - DOWN * (outcome.before.value - outcome.end.value)
+    """The step of the last evaluation at the level before the fall, to _DOWN of it; None where none is."""
+    level = outcome.before.value - _DOWN * (outcome.before.value - outcome.end.value)
     rows = np.flatnonzero(series.values >= level)
     return int(series.steps[rows[-1]]) if len(rows) else None
 

@@ -39,7 +39,7 @@ FROM_THE_START = (
 )
 """Advice where the best evaluation is the first."""
 
-FALLS_TOO = (
+_FALLS_TOO = (
     "go back to the checkpoint of the best evaluation, and find out what changed after it: the training reward fell "
     "as well, which overfitting to the training problems does not explain"
 )
@@ -59,7 +59,7 @@ def check(quantities: Quantities) -> Finding:
         because += f", up to step {int(held.score.steps[-1]):,}, where the evaluations end" if until else ""
         evidence = score_levels(held.title, outcome)
         best = best_evaluation(held.score)
-        remedy = FALLS_TOO if run_outcome.of_reward(quantities).direction == "down" else ""
+        remedy = _FALLS_TOO if run_outcome.of_reward(quantities).direction == "down" else ""
         if best is not None and best <= held.score.steps[0]:
             remedy = FROM_THE_START
         places = since_places(shares(held.score, reward), held.score.values, held.variance, FORGOTTEN)

@@ -38,12 +38,12 @@ WITH = 0.9
 """Correlation of the changes of reward and length from row to row, up to which prompts of other difficulty make it:
 among 23 public logs the largest is 0.83."""
 
-PENALISES = re.compile(
+_PENALISES = re.compile(
     r"(?=.*(?:len|long|token))(?=.*(?:penal|punish|cost)).*|.*(?:overlong|too_?long|brevity|concis|shortness).*", re.I
 )
 """Names of parts of the reward that are to make answers shorter, or to keep them from being too long."""
 
-TURN = (
+_TURN = (
     "print this part for a short and a long answer: the long one has to have less of it; subtract what it counts, or "
     "turn the distance round, and go back to the checkpoint from before answers grew"
 )
@@ -60,7 +60,7 @@ READ = (
 def _check(quantities: Quantities) -> Finding:
     """The reward, or a part that by its name penalises length, is paid by the length from row to row."""
     reward, length = quantities.require("reward", LEAST), quantities.require("length", LEAST)
-    penalties = [part for name, part in quantities.components().items() if PENALISES.fullmatch(name)]
+    penalties = [part for name, part in quantities.components().items() if _PENALISES.fullmatch(name)]
     turned = [test for part in penalties if (test := _turned(quantities, part, length)) is not None]
     return any_of([_whole(quantities, reward, length), *turned]) if turned else _whole(quantities, reward, length)
 
@@ -81,7 +81,7 @@ def _turned(quantities: Quantities, part: MetricSeries, length: MetricSeries) ->
     )
     evidence = (Sign(f"correlation of the changes of {part.name} and length", along, limit=f"limit {WITH:g}",
                      column=part.name),)  # fmt: skip
-    return measured(p, because, evidence, remedy=TURN, grades=("warning", "warning"), explains=("length",),
+    return measured(p, because, evidence, remedy=_TURN, grades=("warning", "warning"), explains=("length",),
                     brief=f"{key} pays longer answers")  # fmt: skip
 
 

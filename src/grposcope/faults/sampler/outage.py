@@ -55,7 +55,7 @@ OF_THE_SAMPLER = (
 """What to do where the sampler was another policy in those rows."""
 
 
-OF_THE_GRADER = (
+_OF_THE_GRADER = (
     "look into the logs of the grader, of its tools and of the environment at these steps (time-outs, a server that "
     "was down, a full disk), and have a rollout that could not be graded left out or drawn again"
 )
@@ -100,7 +100,7 @@ def check(quantities: Quantities) -> Finding:
     of_sampler = any(series.name.startswith("mismatch/") for series, *_ in differ)
     remedy = OF_THE_SAMPLER if of_sampler and not found.every else BY_THE_CLOCK
     if stretches and not differ and not found.every:
-        remedy = OF_THE_GRADER
+        remedy = _OF_THE_GRADER
     return fact(
         True, because, evidence, first, brief=brief, grades=grades, remedy=remedy,
         explains=FOLLOWS,

@@ -49,6 +49,9 @@ _AGAIN, _WORDS = 0.2, 16
 """Share of pairs of siblings that are one text, and words of a text, from which so much is no chance: a text of 16
 words is drawn twice in a fifth of the pairs only where all its words together leave 1.6 nats or less."""
 
+_ORDERED = 0.9
+"""Share of groups whose texts repeat at one distance from which on they are copies."""
+
 _COLDER = (
     "print the temperature, top-k and top-p in force where completions are drawn: what the generation_config.json of "
     "a model says may stand in place of the trainer's settings (TRL #5783); if they are those of the settings, the "
@@ -208,6 +211,15 @@ def _same_siblings(reading: TextReading) -> Iterator[tuple[str, str, str]]:
     if len(groups) < FEW_PROMPTS or not pairs_of or same < _AGAIN * pairs_of:
         return
     share = same / pairs_of
+    if (apart := _at_one_distance(list(groups.values()))) is not None:
+        yield (
+            f"{percent(share)} of pairs of siblings are one text, {apart} places apart.",
+            f"{percent(share)} of pairs of siblings are one text in the first quarter of the steps, and in nearly "
+            f"every group each is the text that stands {apart} places before it: chance does not order siblings, so "
+            "these are copies, as of sampling processes that have one seed",
+            "give every sampling process its own seed; groups are smaller than they seem until then",
+        )
+        return
     yield (
         f"{percent(share)} of pairs of siblings are one text, in the first quarter of the steps.",
         f"{percent(share)} of pairs of siblings are one text in the first quarter of the steps, as where all its "
@@ -215,6 +227,17 @@ def _same_siblings(reading: TextReading) -> Iterator[tuple[str, str, str]]:
         "was trained to a few answers",
         _COLDER,
     )
+
+
+def _at_one_distance(groups: Sequence[Sequence[str]]) -> int | None:
+    """The distance at which every text of a group repeats the one before it, in _ORDERED of the groups with two texts
+    or more; None where there is none, or groups of that kind are few."""
+    several = [texts for texts in groups if len(set(texts)) > 1]
+    for apart in range(2, max(map(len, several), default=0) // 2 + 1):
+        repeats = [texts[apart:] == texts[:-apart] and len(texts) >= 2 * apart for texts in several]
+        if len(several) >= FEW_PROMPTS and sum(repeats) >= _ORDERED * len(several):
+            return apart
+    return None
 
 
 def _others(exploits: Sequence[Exploit]) -> list[str]:
