@@ -85,6 +85,17 @@ def test_trainer_state(tmp_path: Path) -> None:
     assert run.setting("eps") == 1e-4
 
 
+@pytest.mark.parametrize("best", [1e-4, 0.9])
+def test_a_best_checkpoint_by_the_loss_is_noted(tmp_path: Path, best: float) -> None:
+    rows = [logs.trl_row(step) for step in range(1, 6)]
+    rows[2:2] = [{"eval_reward": 0.5, "eval_loss": 1e-4, "step": 2}]
+    rows.append({"eval_reward": 0.9, "eval_loss": 9e-4, "step": 5})
+    run = read(logs.trainer_state(tmp_path / "s.json", rows, best_metric=best))
+    told = [note for note in run.meta.notes if note.startswith("best_metric is the eval_loss of step 2, where")]
+    assert len(told) == (best == 1e-4)
+    assert all("it is 0.9 at step 5" in note for note in told)
+
+
 def test_null_and_nan_stay_in_their_rows(tmp_path: Path) -> None:
     path = logs.trainer_state(
         tmp_path / "s.json",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,10 @@ import synthetic_probe
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.gradient import probe_record as probes
-from grposcope.instruments.group_size import mse, planning, rewards_alone
+from grposcope.instruments.group_size import PlanSettings, mse, planning, rewards_alone
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.group_size.size import GroupSize
+from grposcope.logs import read
 from grposcope.maths import moments
 
 
@@ -86,6 +88,18 @@ def test_rewards_alone_tell_dead_groups_and_no_best_size() -> None:
     assert found.reward == pytest.approx(8 / 11)
     assert found.curve[0].dead.value == pytest.approx((1 / 3 + 1 / 3 + 1) / 3)
     assert "Cannot tell" in found.sentence()
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_rewards_that_repeat_at_one_distance_are_said(tmp_path: Path, copied: bool) -> None:
+    rng = np.random.default_rng(0)
+    with (tmp_path / "rollouts.jsonl").open("w") as file:
+        for k in range(60):
+            rewards = np.tile(rng.integers(0, 2, 2), 4) if copied else rng.integers(0, 2, 8)
+            file.writelines(json.dumps({"step": k // 4, "prompt": f"problem {k}", "completion": f"text {k} {j}",
+                                        "reward": float(reward)}) + "\n" for j, reward in enumerate(rewards))  # fmt: skip
+    said = " ".join(rewards_alone.answer(read(tmp_path), PlanSettings()).text)
+    assert ("they repeat every 2 places, as those of copied rollouts do" in said) == copied
 
 
 def test_a_prompt_that_carries_most_of_the_gradients_is_told(facts: GroupSize) -> None:

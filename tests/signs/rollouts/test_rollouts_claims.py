@@ -75,6 +75,20 @@ def test_groups_whose_size_moves_from_step_to_step() -> None:
     assert "at step 2, has 7 instead of 8" in broken.told[0].because
 
 
+def test_a_batch_of_one_prompt_is_said() -> None:
+    """Steps 3 and 4 are of one prompt each, with the rollouts of all eight groups of a step before."""
+    pipeline = Pipeline(steps=4)
+    rows = pipeline.rows()
+    for row in rows:
+        if row["step"] > 2:
+            row.update(group=f"batch {row['step']}", prompt="the same", prompt_ids=None)
+    settings = {name: value for name, value in pipeline.settings.items() if name != "num_generations"}
+    told = pipelines.judged(rows, settings)["groups"].told[0]
+    assert (told.fault, told.brief) == ("wrong group size", "one prompt fills the batch")
+    assert "2 of these fill whole batches, with the rollouts of one prompt" in told.because
+    assert told.remedy.startswith("Print the prompts of such a batch")
+
+
 def test_groups_over_two_steps() -> None:
     """A group of which one half lies in another step."""
     pipeline = Pipeline(steps=2)

@@ -23,6 +23,10 @@ from grposcope.signs import standardizing
 HALF = 0.5
 """Share of groups in which a reward may be constant at the size that is said to be enough for it."""
 
+_MANY, _NEARLY_ALL = 10, 0.9
+"""Groups whose rewards differ, at least, and the share of them that repeat at one distance, from which on it is said:
+of independent groups of 4 one in seven does."""
+
 MOST = 256
 """Most prompts that are proposed for a probe."""
 
@@ -94,6 +98,7 @@ def answer(run: Run, settings: PlanSettings) -> Answer:
         facts.sentence(),
         text=[
             f"{facts.groups:,} groups of steps {first:,} to {last:,}, mean reward {facts.reward:.3f}.",
+            *_copies(logged),
             *standardized_text(facts.success, max(map(len, logged))),
         ],
         tables=[_sizes(facts.curve), *standardized_table(facts.success, settings.groups)],
@@ -102,6 +107,20 @@ def answer(run: Run, settings: PlanSettings) -> Answer:
             "cannot_tell": facts.unknown,
         },
     )  # fmt: skip
+
+
+def _copies(groups: Sequence[Sequence[float]]) -> list[str]:
+    """That rewards repeat at one distance in nearly all of many groups whose rewards differ, as those of copies do."""
+    live = [list(group) for group in groups if len(set(group)) > 1]
+    for apart in range(2, max(map(len, live), default=0) // 2 + 1):
+        repeat = sum(len(group) >= 2 * apart and group[apart:] == group[:-apart] for group in live)
+        if len(live) >= _MANY and repeat >= _NEARLY_ALL * len(live):
+            return [
+                f"In {repeat:,} of the {len(live):,} groups whose rewards differ they repeat every {apart} places, as "
+                "those of copied rollouts do: the shares below take rollouts for independent draws, and are too high "
+                "for larger groups if half or more are copies; grposcope verify on the rollouts shows whether they are."
+            ]
+    return []
 
 
 def _logged_rate(run: Run, last: int) -> float | None:

@@ -247,6 +247,7 @@ def read_state(file: LogFile, hints: Hints) -> RawLog:
     notes = [f"{len(history) - len(rows)} rows are not objects and were left out"] if len(rows) < len(history) else []
     if not len(rows):
         raise UserError(f"{path}: log_history is empty; the run stopped before logging_steps, or logs elsewhere")
+    notes += _best_by_loss(content.get("best_metric"), [row for row in history if isinstance(row, dict)])
     every = content.get("logging_steps")
     window = int(every) if isinstance(every, int | float) and 1 <= every < 2**53 else None
     if window and window > 1:
@@ -266,6 +267,20 @@ def read_state(file: LogFile, hints: Hints) -> RawLog:
         place="row",
         name=path.resolve().name,
     )
+
+
+def _best_by_loss(best: object, rows: list[dict[str, Any]]) -> list[str]:
+    """That the best checkpoint was chosen by the loss of an evaluation, where another has a higher reward."""
+    scored = [row for row in rows if isinstance(row.get("eval_loss"), float) and json_number(row.get("eval_reward"))]
+    chosen = next((row for row in scored if row["eval_loss"] == best), None)
+    highest = max(scored, key=lambda row: float(row["eval_reward"]), default=None)
+    if chosen is None or highest is None or not chosen["eval_reward"] < highest["eval_reward"]:
+        return []
+    return [
+        f"best_metric is the eval_loss of step {chosen.get('step')}, where eval_reward is {chosen['eval_reward']:.3g}; "
+        f"it is {highest['eval_reward']:.3g} at step {highest.get('step')}: the loss of GRPO does not say which "
+        "checkpoint is best; choose it by eval_reward (metric_for_best_model)"
+    ]
 
 
 def _read_notebook(file: LogFile, hints: Hints) -> RawLog:

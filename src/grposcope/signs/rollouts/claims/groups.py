@@ -134,6 +134,14 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[Finding]:
         brief, words = "singletons", "are single rollouts"
     elif wrong and not stated:
         words = f"do not have {size} rollouts like {like}"
+    remedy = "Find where rollouts are lost or split between the sampler and the trainer."
+    if fault == "wrong group size" and (filled := [key for key in wrong if _fills_its_batch(sizes, key, size)]):
+        brief = "one prompt fills the batch"
+        words += f", and {len(filled):,} of these fill whole batches, with the rollouts of one prompt"
+        remedy = (
+            "Print the prompts of such a batch: a sampler or a filter of prompts that has one left draws it again and "
+            "again, and its reward says nothing of the others."
+        )
     yield exact(
         fault=fault,
         brief=brief,
@@ -145,12 +153,17 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[Finding]:
         held=f"All {len(sizes):,} groups have {size} rollouts{'' if stated else ' (the settings state no size)'}."
         + (f" {alone:,} rollouts have no group." if alone else ""),
         effect="A group of one rollout has no baseline, and a smaller group has a noisier one.",
-        remedy="Find where rollouts are lost or split between the sampler and the trainer.",
+        remedy=remedy,
         onset=None if first is None else first[0],
     )  # fmt: skip
     if not stated:
         yield cannot_tell("The settings do not state the group size, so groups were compared with each other only; "
                           "state it (num_generations).")  # fmt: skip
+
+
+def _fills_its_batch(sizes: Mapping[tuple[int, str], int], key: tuple[int, str], usual: int) -> bool:
+    """Whether a group is the only one of its step, and has the rollouts of two usual ones or more."""
+    return sizes[key] >= 2 * usual and sum(step == key[0] for step, _ in sizes) == 1
 
 
 def _sizes_of_steps(sizes: Mapping[tuple[int, str], int]) -> Finding:
