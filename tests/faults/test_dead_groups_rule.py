@@ -34,6 +34,17 @@ def test_dead_groups_at_a_middling_reward_are_of_both_kinds(binary: bool) -> Non
     assert found.remedy.startswith("leave out prompts that all rollouts of a group solve") == binary
 
 
+@pytest.mark.parametrize(("held", "few"), [(0.6, True), (0.95, False)])
+def test_prompts_that_are_solved_while_held_out_ones_are_not_may_be_few(held: float, few: bool) -> None:
+    table = made.healthy()
+    table["reward"] = 0.985 + 0.003 * made.ar1(np.random.default_rng(6), 120, 0.3)
+    table["dead_fraction"] = 0.95 + 0.01 * made.ar1(np.random.default_rng(7), 120, 0.3)
+    scores = held + 0.01 * made.ar1(np.random.default_rng(8), 12, 0.0)
+    found = next(finding for finding in diagnose(made.run(table, scores)) if finding.fault == "saturated")
+    assert found.present
+    assert found.remedy.startswith("print the prompts of a late batch") == few
+
+
 def verl(mean: float, **settings: object) -> dict[str, Status]:
     """A log without dead groups: least, largest and mean reward of each batch."""
     table = made.healthy()

@@ -70,6 +70,9 @@ _SOME = 0.1
 _AS_BINARY = 0.02
 """Share by which the spread of a batch may differ from that of rewards of 0 and 1 with the same mean."""
 
+_BELOW = 0.2
+"""Held-out score below the training reward from which on few prompts may be what is solved."""
+
 LEFT = 0.03
 """Share of rollouts that fail, of rewards that are 0 or 1, below which the prompts are solved whatever the groups."""
 
@@ -82,7 +85,8 @@ def check(quantities: Quantities, solved: bool) -> Finding:
     if reward is None:
         return cannot_tell(quantities.absence("reward", SHORT), "reward")
     if dead is None or quantities.dead_fraction_is_bound:
-        return _from_bounds(quantities, dead, reward, solved, limit)
+        bound = _from_bounds(quantities, dead, reward, solved, limit)
+        return replace(bound, remedy=_of_few_prompts(quantities, reward)) if solved and bound.p < 0.5 else bound
     if dead.values.max() > 1:
         return cannot_tell(f"{quantities.key(dead.name)} reaches {dead.values.max():.3g}, so it cannot be a share")
     fell = outcome.plain and not outcome.heldout
@@ -105,6 +109,21 @@ def _saturated(quantities: Quantities, dead: MetricSeries, reward: MetricSeries)
         brief=_brief(dead, early.value + DEAD, late.value + DEAD),
         begins=None if solved_at_first else partial(onset.since, dead, 1),
         past=p < 0.5,
+        remedy=_of_few_prompts(quantities, reward),
+    )
+
+
+def _of_few_prompts(quantities: Quantities, reward: MetricSeries) -> str:
+    """What to do where the prompts of training are solved and held-out ones are not, by _BELOW of a reward in [0, 1];
+    empty for the fault's own."""
+    held = run_outcome.of_heldout(quantities)
+    if quantities.reward_range != (0.0, 1.0) or not held.known or not 0 <= held.end.value <= 1:
+        return ""
+    if held.end.value > reward.level(LATE).value - _BELOW:
+        return ""
+    return (
+        f"print the prompts of a late batch: few prompts, or one that is drawn again and again, are solved while the "
+        f"held-out score is {held.end.value:.0%}; where they are many, take other prompts, like those held out"
     )
 
 

@@ -96,8 +96,9 @@ def test_rewards_that_repeat_at_one_distance_are_said(tmp_path: Path, copied: bo
     with (tmp_path / "rollouts.jsonl").open("w") as file:
         for k in range(60):
             rewards = np.tile(rng.integers(0, 2, 2), 4) if copied else rng.integers(0, 2, 8)
-            file.writelines(json.dumps({"step": k // 4, "prompt": f"problem {k}", "completion": f"text {k} {j}",
-                                        "reward": float(reward)}) + "\n" for j, reward in enumerate(rewards))  # fmt: skip
+            for j, reward in enumerate(rewards.tolist()):
+                row = {"step": k // 4, "prompt": f"problem {k}", "completion": f"text {k} {j}", "reward": float(reward)}
+                file.write(json.dumps(row) + "\n")
     said = " ".join(rewards_alone.answer(read(tmp_path), PlanSettings()).text)
     assert ("they repeat every 2 places, as those of copied rollouts do" in said) == copied
 

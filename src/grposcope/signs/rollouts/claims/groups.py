@@ -29,6 +29,12 @@ SHARES = (0.02, 0.1, 0.3, 0.6, 0.95)
 
 PERMUTATIONS = 1999
 
+_ONE_PROMPT = (
+    "Print the prompts of such a batch: a sampler or a filter of prompts that has one left draws it again and again, "
+    "and its reward says nothing of the others."
+)
+"""What to do about batches that one prompt fills."""
+
 FIRST_STEPS = 3
 """Steps from the first whose groups all have one size, so that later ones are held to it."""
 
@@ -121,27 +127,12 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[Finding]:
     wrong = {key: count for key, count in sizes.items() if count != size}
     first = min(wrong, default=None)
     alone = sum(row.group is None for row in evidence.rows)
-    fault, brief, words = "wrong group size", "group size", f"do not have {size} rollouts"
-    at_steps: dict[str, list[tuple[int, str]]] = {}
-    for key in wrong:
-        at_steps.setdefault(key[1], []).append(key)
-    apart = [keys for keys in at_steps.values() if len(keys) > 1 and sum(sizes[key] for key in keys) % size == 0
-             and evidence.rows[evidence.groups[keys[0]][0]].named]  # fmt: skip
-    if apart:
-        fault, brief = "split groups", "groups split between steps"
-        words = f"are parts of groups of {size} that are split between steps"
-    elif wrong and all(count == 1 for count in wrong.values()):
-        brief, words = "singletons", "are single rollouts"
-    elif wrong and not stated:
-        words = f"do not have {size} rollouts like {like}"
+    fault, brief, words = _kind_of_sizes(evidence, sizes, size, wrong, "" if stated else like)
     remedy = "Find where rollouts are lost or split between the sampler and the trainer."
-    if fault == "wrong group size" and (filled := [key for key in wrong if _fills_its_batch(sizes, key, size)]):
-        brief = "one prompt fills the batch"
-        words += f", and {len(filled):,} of these fill whole batches, with the rollouts of one prompt"
-        remedy = (
-            "Print the prompts of such a batch: a sampler or a filter of prompts that has one left draws it again and "
-            "again, and its reward says nothing of the others."
-        )
+    filled = sum(_fills_its_batch(sizes, key, size) for key in wrong) if fault == "wrong group size" else 0
+    if filled:
+        brief, remedy = "one prompt fills the batch", _ONE_PROMPT
+        words += f", and {filled:,} of these fill whole batches, with the rollouts of one prompt"
     yield exact(
         fault=fault,
         brief=brief,
@@ -159,6 +150,27 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[Finding]:
     if not stated:
         yield cannot_tell("The settings do not state the group size, so groups were compared with each other only; "
                           "state it (num_generations).")  # fmt: skip
+
+
+def _kind_of_sizes(
+    evidence: PipelineEvidence, sizes: Mapping[tuple[int, str], int], size: int, wrong: Mapping[tuple[int, str], int],
+    like: str,
+) -> tuple[str, str, str]:  # fmt: skip
+    """Fault, brief and words of groups of the wrong size. like: the groups that say which size is right; empty where
+    the settings do."""
+    at_steps: dict[str, list[tuple[int, str]]] = {}
+    for key in wrong:
+        at_steps.setdefault(key[1], []).append(key)
+    if any(len(keys) > 1 and sum(sizes[key] for key in keys) % size == 0
+           and evidence.rows[evidence.groups[keys[0]][0]].named for keys in at_steps.values()):  # fmt: skip
+        return (
+            "split groups",
+            "groups split between steps",
+            f"are parts of groups of {size} that are split between steps",
+        )
+    if wrong and all(count == 1 for count in wrong.values()):
+        return "wrong group size", "singletons", "are single rollouts"
+    return "wrong group size", "group size", f"do not have {size} rollouts{like and ' like '}{like}"
 
 
 def _fills_its_batch(sizes: Mapping[tuple[int, str], int], key: tuple[int, str], usual: int) -> bool:
