@@ -196,7 +196,7 @@ def _jump_at_a_fall(quantities: Quantities, norm: MetricSeries) -> Finding | Non
     key = quantities.key(norm.name)
     because = (
         f"{key} jumps from {number(usual)} to {number(largest)} at step {step:,}, where the reward falls from "
-        f"{number(high)} to {number(low)} (medians of {_BESIDE} rows): so it is where the optimiser begins anew "
+        f"{number(high)} to {number(low)} (medians of {_BESIDE} rows): so it is where the optimiser starts "
         "without its moments, as after a resume that did not restore its state, or where other data or rewards begin"
     )
     evidence = (Sign("largest gradient norm over those before it", largest / usual, limit=f"counts from {SPIKE:g} ×",

@@ -59,10 +59,10 @@ def check(quantities: Quantities) -> Finding:
         return fact(False, "there is hardly a gradient, whatever the learning rate is", tuple(evidence))
     rate = quantities.column("lr")
     if rate is not None and _usual(float(rate.values.max()), adapters(quantities.run)):
-        top = number(float(rate.values.max()))
+        reached = number(float(rate.values.max()))
         return cannot_tell(
-            f"{quantities.key(kl.name)} is {late:.1e} nats, and the learning rate reaches {top}, which is no low one "
-            f"unless adapters are trained: a KL penalty that outweighs the reward holds a policy as well, as does an "
+            f"{quantities.key(kl.name)} is {late:.1e} nats, and the learning rate reaches {reached}, which is no low "
+            f"one unless adapters are trained: a KL penalty that outweighs the reward holds a policy as well, as does an "
             "optimiser without the parameters that are trained"
         )
     steps = int(kl.steps[-1] - kl.steps[0]) + 1
