@@ -89,6 +89,18 @@ def test_dead_muted_and_absent() -> None:
     assert not standardized[2].muted
 
 
+@pytest.mark.parametrize(("share", "weight"), [(0.97, 0.2), (0.97, -0.2), (0.7, 0.02)])
+def test_what_nearly_all_rollouts_have_is_met_and_not_muted(share: float, weight: float) -> None:
+    """A format that is learned, a penalty that is hardly ever given, and one that some rollouts lack still."""
+    rng = np.random.default_rng(2)
+    second = ((rng.random((80, 8)) < share) == (weight > 0)) * 1.0
+    rewards = np.stack([(rng.random((80, 8)) < 0.5) * 1.0, second], -1)
+    part = of(rewards, [0.2, weight]).components[1]
+    assert part.best == pytest.approx((second == (weight > 0)).mean())
+    assert (part.met, part.muted) == ((True, False) if share > 0.9 else (False, part.muted))
+    assert part.share.interval()[1] < 0.5
+
+
 def test_dead_in_live_counts_live_groups_only() -> None:
     rewards = np.zeros((4, 2, 2))
     rewards[0, 0] = [1, 0]  # live by the first

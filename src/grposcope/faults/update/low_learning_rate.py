@@ -62,8 +62,8 @@ def check(quantities: Quantities) -> Finding:
         reached = number(float(rate.values.max()))
         return cannot_tell(
             f"{quantities.key(kl.name)} is {late:.1e} nats, and the learning rate reaches {reached}, which is no low "
-            f"one unless adapters are trained: a KL penalty that outweighs the reward holds a policy as well, as does an "
-            "optimiser without the parameters that are trained"
+            f"one unless adapters are trained: a KL penalty that outweighs the reward holds a policy as well, as does "
+            "an optimiser without the parameters that are trained"
         )
     steps = int(kl.steps[-1] - kl.steps[0]) + 1
     because = f"{quantities.key(kl.name)} is {late:.1e} nats after {steps:,} steps that had a gradient"

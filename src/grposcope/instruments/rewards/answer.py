@@ -198,6 +198,11 @@ def _notes(weights: RewardWeights, how: Aggregation) -> list[str]:
                 f"{name} is constant in {shown_share(component.dead_in_live)} of the live groups and adds "
                 "nothing there."
             )
+        if component.met and component.intended:
+            notes.append(
+                f"{name} has its best value on {percent(component.best)} of the rollouts: little is left to learn from "
+                "it, and a larger weight would not bring it back."
+            )
         if component.absent and how.method == "sum_then_normalize":
             notes.append(
                 f"{name} has no value for {percent(component.absent, 1)} of the rollouts; in the sum these count as 0."
@@ -354,7 +359,7 @@ def _document(what: RewardsFound, moved: GradientParts | None) -> dict[str, Any]
 
 
 def _component(weight: ComponentWeight) -> dict[str, Any]:
-    return {**asdict(weight), "muted": weight.muted, "dead": weight.dead}
+    return {**asdict(weight), "muted": weight.muted, "met": weight.met, "dead": weight.dead}
 
 
 def of_spreads(spreads: LoggedSpreads) -> Answer:
