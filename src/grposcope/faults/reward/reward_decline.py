@@ -109,8 +109,15 @@ def check(quantities: Quantities) -> Finding:
         worst.p, worst.because + (untold or stage or grading), worst.evidence, missing=missing, grades=grades,
         brief=worst.because, begins=partial(onset.since, reward, -1),
         remedy=OF_A_STAGE if stage else OF_GRADING if grading else "", explains=FOLLOWS if grading else (),
-        effect=RATHER if grading else _OTHERS if "prompts are others" in stage else "",
+        effect=_effect(stage, grading),
     )  # fmt: skip
+
+
+def _effect(stage: str, grading: str) -> str:
+    """What the fall may be of, where what is seen of its step says more than the fault does; else empty."""
+    if grading:
+        return RATHER
+    return _OTHERS if "prompts are others" in stage else ""
 
 
 def _is_little(quantities: Quantities) -> bool:
