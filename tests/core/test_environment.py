@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from grposcope.core.environment import environment, git_state
+from grposcope.core.environment import _git_state as git_state
+from grposcope.core.environment import environment
 
 
 def git(folder: Path, *words: str) -> str:
