@@ -81,7 +81,7 @@ def _overrides(objective: Objective, limit: int) -> dict[str, Any]:
     return told
 
 
-def _arguments(objective: Objective, limit: int) -> list[str]:
+def arguments(objective: Objective, limit: int) -> list[str]:
     """`overrides` as arguments of `python -m verl.trainer.main_ppo`."""
     return [f"{path}={_spelled(value)}" for path, value in _overrides(objective, limit).items()]
 
