@@ -36,11 +36,14 @@ adapters.
 USUAL, MUCH = 1e-6, 1e-5
 """The usual learning rate for all weights, and from where it is many times that."""
 
+LOST = ("kl blow-up", "entropy collapse", "entropy explosion", "gradient explosion", "gibberish", "degenerate output")
+"""What steps that are too large do to a policy, as a log or its texts show it."""
+
 FAR = 10
 """Times these from which a learning rate is more than unusual."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate beyond what others train with."""
     key = key_of(config, LEARNING_RATE)
     rate = config.number(key)
@@ -54,6 +57,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             f"{rate / USUAL:.3g} times their usual rate ({USUAL:g})",
             config.signs(key),
             grade="note",
+            explains=LOST,
             brief="a learning rate that loses some policies, if all weights are trained",
             remedy="start with 1e-6 for full training, 1e-5 for adapters",
         )
@@ -68,6 +72,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             "others lost the policy within a few steps",
             config.signs(key),
             grade="note",
+            explains=LOST,
             brief="a learning rate that loses some policies",
             remedy="start with 1e-6 for full training, 1e-5 for adapters",
         )
@@ -78,6 +83,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             f"({limit:g}); a step of Adam moves every weight by about the learning rate",
             config.signs(key),
             grade="warning" if rate > FAR * limit else "note",
+            explains=LOST,
             brief="a learning rate higher than published ones",
             remedy="start with 1e-6 for full training, 1e-5 for adapters",
         )
@@ -91,7 +97,7 @@ FAULT = Fault(
     log=TEST,
     settings=SettingsCheck(
         "high learning rate",
-        settings,
+        _settings,
         EVERY[:-1],
         "a learning rate higher than published ones",
         ("warning", "note"),
