@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from raw_log import read_raw
+from true_sentences import untrue
 
 from grposcope.core.run import Run
 from grposcope.core.settings import Settings, SettingsAskedFor
 from grposcope.faults import judge_settings
 from grposcope.faults.judge import diagnose
+from grposcope.instruments.diagnosis import answer, screen
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, verdict
 from grposcope.instruments.lint.dialects import MS_SWIFT, TRL
 from grposcope.instruments.lint.read import of_record
@@ -168,24 +171,68 @@ def test_a_cold_sampler_with_answers_of_a_few_tokens_before_the_run() -> None:
     assert problem.remedy == "set temperature to 1, and raise max_completion_length where right answers are longer"
 
 
-def test_training_that_is_never_paid_where_an_evaluation_is(tmp_path: Path) -> None:
-    def log(score: float, paid: float) -> Run:
-        rows = [{"training/global_step": i, "critic/score/mean": paid, "critic/score/max": paid,
-                 "actor/grad_norm": 0.01 + 0.001 * (i % 3), "actor/entropy": 0.4 + 0.01 * (i % 5),
-                 "response_length/mean": 300 + i % 7, "response_length/clip_ratio": 0.01,
-                 **({"val-core/gsm8k/reward/mean@1": score + 0.004 * (i % 3)} if i % 5 == 0 else {})}
-                for i in range(1, 61)]  # fmt: skip
-        path = tmp_path / "verl.jsonl"
-        path.write_text("\n".join(map(json.dumps, rows)))
-        return read(path)
+def of_verl(folder: Path, row: Row, score: Callable[[int], float], rows: int = 60) -> Run:
+    """A log of verl with these rows, and a held-out score in every fifth."""
+    noise = np.random.default_rng(5).normal(0, 1, rows + 1)
+    path = folder / "verl.jsonl"
+    path.write_text("\n".join(
+        json.dumps({"training/global_step": i, "actor/grad_norm": 0.3 * float(np.exp(0.1 * noise[-i])),
+                    "response_length/mean": 300 + 2 * noise[-i], "response_length/clip_ratio": 0.01,
+                    "actor/entropy": 0.4 + 0.01 * noise[i], **row(i, float(noise[i])),
+                    **({"val-core/gsm8k/reward/mean@1": score(i) + 0.004 * (i % 3)} if i % 5 == 0 else {})})
+        for i in range(1, rows + 1)
+    ))  # fmt: skip
+    return read(path)
 
-    told = judged(log(0.42, 0.0))
+
+def untrue_of(seen: Run) -> list[str]:
+    """What is not true of its log on the first screen of a run."""
+    findings = diagnose(seen)
+    told = verdict(seen, findings)
+    text = screen.text(seen, told, findings, answer.of_run(seen, findings), "", 2000)
+    names = {"reward": "critic/score/mean", "entropy": "actor/entropy", "length": "response_length/mean",
+             "truncated": "response_length/clip_ratio", "grad_norm": "actor/grad_norm"}  # fmt: skip
+    scored = {"val-core/gsm8k/reward/mean@1": "val-core/gsm8k/reward/mean@1"}
+    raw = read_raw(seen.meta.source, "training/global_step", names, scored)
+    return untrue(text.replace(str(seen.meta.source), "LOG"), raw)
+
+
+def unpaid(i: int, noise: float) -> Mapping[str, float]:
+    """Rollouts that are never paid."""
+    return {"critic/score/mean": 0.0, "critic/score/max": 0.0}
+
+
+def test_training_that_is_never_paid_where_an_evaluation_is(tmp_path: Path) -> None:
+    seen = of_verl(tmp_path, unpaid, lambda i: 0.42)
+    told = judged(seen)
     assert told.fault == "never paid"
     assert told.because.endswith("what training draws or grades differs from the evaluation")
     assert "run the prompts of the evaluation through training" in told.remedy
-    assert next(f for f in findings_of(log(0.42, 0.0)) if f.present).decides == told.remedy
-    assert "differs from the evaluation" not in judged(log(0.0, 0.0)).because
-    assert judged(log(0.42, 0.4)).fault != "never paid"
+    assert next(f for f in findings_of(seen) if f.present).decides == told.remedy
+    assert not untrue_of(seen)
+    assert "differs from the evaluation" not in judged(of_verl(tmp_path, unpaid, lambda i: 0.0)).because
+    assert judged(of_verl(tmp_path, lambda i, noise: {"critic/score/mean": 0.4 + 0.02 * noise},
+                          lambda i: 0.42)).fault != "never paid"  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["worn", "entropy stays", "at once", "rises first", "not evaluated"])
+def test_a_policy_that_is_worn_away_from_the_start(tmp_path: Path, case: str) -> None:
+    def row(i: int, noise: float) -> Mapping[str, float]:
+        share = float(i > 60) if case == "at once" else i / 120
+        entropy = 0.4 if case == "entropy stays" else 0.4 + 0.5 * share
+        return {"critic/score/mean": 0.75 - 0.3 * share + 0.02 * noise, "actor/entropy": entropy + 0.01 * noise}
+
+    def score(i: int) -> float:
+        return 0.8 - 0.3 * (abs(i - 40) - 40 if case == "rises first" else i) / 120
+
+    seen = of_verl(tmp_path, row, score if case != "not evaluated" else lambda i: float("nan"), 120)
+    told = judged(seen)
+    assert (told.fault == "high learning rate") == (case == "worn")
+    if case == "worn":
+        assert told.line.endswith("a slow fall, actor/entropy 0.44 → 0.85")
+        assert "fall slowly from the first rows on while actor/entropy" in told.because
+        assert "a third of the learning rate" in told.remedy
+        assert not untrue_of(seen)
 
 
 @pytest.mark.parametrize(("longest", "batch"), [(1190.0, 8), (1190.0, 4), (500.0, 8)])

@@ -21,6 +21,9 @@ from grposcope.signs import checkpoints, run_outcome
 from grposcope.signs.settings.in_force import compared
 from grposcope.signs.settings.names import LEARNING_RATE, key_of
 
+REFUSED = ("refused settings", "indivisible batches", "indivisible gpus", "missing reference")
+"""Faults of settings with which no run begins, so that one that began has not those settings."""
+
 UNREAD = "none of the settings concerned could be read"
 """Why a fault cannot be told where settings may be given elsewhere."""
 
@@ -99,6 +102,7 @@ def _problems(run: Run) -> tuple[Finding, ...]:
         problem
         for problem in lint(_at_its_rate(run, run.asked.settings))
         if problem.present
+        and problem.fault not in REFUSED
         and (problem.grade != "note" or problem.explains)
         and not any(sign.what.startswith(f"{key} = ") for sign in problem.evidence for key in differing)
     )

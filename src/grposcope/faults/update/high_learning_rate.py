@@ -4,7 +4,8 @@ What it is
     The rate of Adam is above the largest among the published settings, for all weights or for adapters.
 How it shows
     Where it is too high indeed: an entropy that collapses, a KL that runs away, spikes of the gradient norm, then a
-    fall of the reward. In a log: a KL of a quarter of a nat or more within the first few steps.
+    fall of the reward. In a log: a KL of a quarter of a nat or more within the first few steps; or a reward and a
+    held-out score that fall slowly from the first rows on while the entropy rises.
 What it does to the gradient
     A step of Adam moves every weight by about the learning rate, whatever the size of the gradient.
 What to do
@@ -12,6 +13,7 @@ What to do
 What decides
     Fifty steps at a third of the rate, beside fifty at this one.
 Sources
+    DeepThinkVLA #1: https://github.com/OpenBMB/DeepThinkVLA/issues/1
     open-r1 #255: https://github.com/huggingface/open-r1/issues/255
     ms-swift #4800: https://github.com/modelscope/ms-swift/issues/4800
     The published settings that benchmarks/lint.md lists"""
