@@ -254,3 +254,11 @@ def test_a_recorded_limit_that_completions_break(tmp_path: Path) -> None:
     told = judged(replace(seen, asked=SettingsAskedFor(recorded, recorded=True)))
     assert told.fault == "setting not in force"
     assert told.because == "max_completion_length is 512 as recorded and a completion of step 1 has 900 tokens"
+
+
+def test_what_settings_would_explain_in_a_log_orders_no_findings_before_a_run() -> None:
+    given = {"num_iterations": 4, "num_generations": 8, "gradient_accumulation_steps": 4}
+    findings = judge_settings.lint(Settings(Path("train.py"), "a call", TRL, given))
+    told = [(finding.fault, finding.grade) for finding in findings if finding.present]
+    assert told[0] == ("unbounded ratio", "warning")
+    assert ("clip saturation", "note") in told

@@ -31,13 +31,18 @@ UNREAD = "none of the settings concerned could be read"
 def lint(settings: Settings, known: Known | None = None) -> tuple[Finding, ...]:
     """Findings of all checks on settings: faults that are present, the worst grade first; those that cannot be told;
     and those that are excluded. known: what is known of the task and the machine beside the settings."""
-    faults, beside = catalogue.faults(), known or Known()
-    return in_order([
+    return in_order([replace(finding, explains=()) for finding in _all(settings, known or Known())])
+
+
+def _all(settings: Settings, known: Known) -> list[Finding]:
+    """The findings of all checks, with what each would explain in a log."""
+    faults = catalogue.faults()
+    return [
         _told(finding, check, faults)
         for check in catalogue.settings_checks()
         if settings.dialect.name in check.trainers
-        for finding in _findings(check, settings, beside)
-    ])  # fmt: skip
+        for finding in _findings(check, settings, known)
+    ]
 
 
 def word(findings: Sequence[Finding], settings: Settings) -> Word:
@@ -98,14 +103,15 @@ def _problems(run: Run) -> tuple[Finding, ...]:
     differing = [setting.key for setting in both if setting.differs]
     if 2 * len(differing) > len(both) > 3:
         return ()
-    return tuple(
+    problems = [
         problem
-        for problem in lint(_at_its_rate(run, run.asked.settings))
+        for problem in _all(_at_its_rate(run, run.asked.settings), Known())
         if problem.present
         and problem.fault not in REFUSED
         and (problem.grade != "note" or problem.explains)
         and not any(sign.what.startswith(f"{key} = ") for sign in problem.evidence for key in differing)
-    )
+    ]
+    return tuple(sorted(problems, key=lambda problem: GRADES.index(problem.grade or "note")))
 
 
 def _at_its_rate(run: Run, settings: Settings) -> Settings:

@@ -142,7 +142,7 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
         grade="note",
         brief=f"{passes} passes over each batch",
         remedy=ONCE,
-        explains=("kl blow-up", "entropy explosion", "gradient explosion", "unbounded ratio", "clip saturation"),
+        explains=("kl blow-up", "entropy explosion", "gradient explosion"),
     )
 
 
