@@ -19,7 +19,7 @@ from grposcope.faults import judge_settings
 from grposcope.faults.judge import diagnose
 from grposcope.instruments.diagnosis import answer, screen
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, verdict
-from grposcope.instruments.lint.dialects import MS_SWIFT, TRL
+from grposcope.instruments.lint.dialects import MS_SWIFT, SKYRL, TRL
 from grposcope.instruments.lint.read import of_record
 from grposcope.logs import read
 
@@ -262,3 +262,19 @@ def test_what_settings_would_explain_in_a_log_orders_no_findings_before_a_run() 
     told = [(finding.fault, finding.grade) for finding in findings if finding.present]
     assert told[0] == ("unbounded ratio", "warning")
     assert ("clip saturation", "note") in told
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"trainer.fully_async.max_staleness_steps": 4}, True),
+        ({}, False),
+        ({"trainer.fully_async.max_staleness_steps": 4,
+          "trainer.algorithm.off_policy_correction.tis_ratio_type": "token"}, False),
+        ({"trainer.fully_async.max_staleness_steps": 4, "trainer.algorithm.policy_loss_type": "rollout_is"}, False),
+    ],
+)  # fmt: skip
+def test_asynchronous_training_of_skyrl_without_a_clip(more: Mapping[str, Any], named: bool) -> None:
+    given = {"trainer.algorithm.policy_loss_type": "regular", "generator.n_samples_per_prompt": 8} | more
+    findings = judge_settings.lint(Settings(Path("run.sh"), "flags", SKYRL, given))
+    assert ("idle clip range" in [finding.fault for finding in findings if finding.present]) == named
