@@ -149,3 +149,14 @@ def test_a_setting_in_the_folder_is_the_cause_on_the_first_screen(
     assert "learning_rate = 0.001 in the settings" in document["because"]
     (tmp_path / "config.yaml").write_text("learning_rate: 1.0e-6\nbeta: 0.04\nnum_generations: 8\n")
     assert told(capsys, tmp_path)["findings"][0]["fault"] == "kl blow-up"
+
+
+@pytest.mark.parametrize("key", ["beta", "learning_rate", "num_generations", "max_completion_length"])
+def test_whole_numbers_beyond_float_are_no_crash(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = config(tmp_path)
+    path.write_text(path.read_text() + f"\n{key}: 1{'0' * 400}\n")
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(f"{key}: ") or len(line) > 300]
+    path.write_text("\n".join(lines))
+    for words in (["diagnose", log(tmp_path, [1e-6] * 40, 200, kl=True), "--config", path], ["lint", path]):
+        assert cli.main([*map(str, words), "--json"]) in (0, 1, 2)
+        json.loads(capsys.readouterr().out)
