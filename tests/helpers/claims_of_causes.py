@@ -456,7 +456,44 @@ def together(raw: RawLog, match: re.Match[str]) -> str:
     )
 
 
+def of_evaluations(raw: RawLog, match: re.Match[str]) -> str:
+    """ "NAME is A at first, B at the end", or one of the two alone: its first evaluation, and its last."""
+    said = match.groupdict()
+    name = said["name"]
+    values = raw.values(next(key for key in raw.columns if name is None or key.endswith(name)) if name else "") or next(
+        raw.values(key) for key in raw.columns if key.startswith("val")
+    )
+    return (any_of(said["a"], values[:1], 3) if said.get("a") else "") or any_of(said["b"], values[-1:], 2)
+
+
+def zero_rows(raw: RawLog, match: re.Match[str]) -> str:
+    """ "rows in which the KEY is 0: N"."""
+    count = sum(value == 0 for value in column(raw, match))
+    return "" if count == int(value_of(match["n"])) else f"0 in {count} rows"
+
+
+def worn_away(raw: RawLog, match: re.Match[str]) -> str:
+    """ "the reward (A → B) and held-out NAME fall slowly": the means of the first rows and of the last."""
+    values = raw.values(raw.names["reward"])
+    return any_of(match["a"], [mean_over(values, 0.0, 0.15)], 2) or any_of(match["b"], [mean_over(values, 0.8, 1.0)], 2)
+
+
+def times(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY, last 20%, over the first 15%: V"."""
+    values = column(raw, match)
+    return any_of(match["v"], [mean_over(values, 0.8, 1.0) / mean_over(values, 0.0, 0.15)], 3)
+
+
 OF_CAUSES: Sequence[tuple[str, Check]] = (
+    (
+        rf"while held-out (?P<name>{NAME}) is (?:(?P<a>{V}) at first, )?(?P<b>{V})(?: at the end)?(?=: what)",
+        of_evaluations,
+    ),
+    (rf", (?P<name>)(?P<b>{V}) in evaluation", of_evaluations),
+    (rf"the reward \((?P<a>{V}) → (?P<b>{V})\) and held-out {NAME} fall slowly", worn_away),
+    (rf"rows in which the (?P<name>{NAME}) is 0: {N}", zero_rows),
+    (rf"held-out (?P<name>{NAME}): (?P<b>{V})$", of_evaluations),
+    (rf"(?P<name>{NAME}), last 20%, over the first 15%: (?P<v>{V}) \(1\.5\)", times),
     (
         rf"from row to row (?P<name>{NAME}) changes with {NAME} \(correlation (?P<v>{V}) over {N} changes\)",
         together,

@@ -158,6 +158,7 @@ def examples(folder: Path) -> dict[str, Example]:
         "metric logged wrongly": Example({}, {}, known=Known(run=of_defects(trl.name)), well=Known(run=of_defects())),
         "low learning rate": Example({"learning_rate": 5e-7}, {"learning_rate": 1e-5}, more={"adapters": True}),
         "filter runs out": Example(FILTERED, {FILTER + "max_num_gen_batches": 0}, VERL, known=Known(success=0.003)),
+        "clip saturation": Example({"num_iterations": 8}, {"num_iterations": 1}),
         "unbounded ratio": Example({"num_iterations": 4}, {"delta": 2.0}),
         "filter of shaped rewards": Example(
             {**FILTERED, FILTER + "metric": "seq_reward", "reward_model.overlong_buffer.enable": True},

@@ -42,6 +42,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             because,
             config.signs(*term.keys),
             grade="warning",
+            explains=("kl blow-up", "entropy explosion"),
             brief="the KL penalty has no gradient on average",
             remedy="take k3 (low_var_kl) or k2 in the loss, or put the penalty into the reward",
         )
