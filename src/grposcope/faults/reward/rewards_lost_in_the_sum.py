@@ -34,7 +34,7 @@ FOLLOWS = (
 """Faults that follow from rewards that are all alike."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """One reward in all rows, without any spread, while components vary that do not make up for each other."""
     reward, parts = quantities.require("reward", LEAST), quantities.components()
     if not parts:
@@ -84,7 +84,7 @@ FAULT = Fault(
     beside="failing",
     log=LogTest(
         "rewards lost in the sum",
-        check,
+        _check,
         needs=("components", "reward"),
         statistic="the reward of every row, its spread, and the components",
         threshold=f"one reward in all of at least {LEAST} rows, components that vary, none a linear function of others",

@@ -50,7 +50,7 @@ REMEDY = (
 )
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """A KL of the update beyond FAR in each of the first FIRST rows, at a usual rate."""
     kl = quantities.require("kl_old", LEAST)
     rate = quantities.column("lr")
@@ -76,7 +76,7 @@ def check(quantities: Quantities) -> Finding:
     return fact(True, because, evidence, brief=f"{key} is {number(float(kl.values[0]))} nats in the first row")
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The sampler's log-probabilities as old ones."""
     if config.on(BYPASS):
         yield fact(
@@ -98,14 +98,14 @@ FAULT = Fault(
     instead="warning",
     log=LogTest(
         "old log-probabilities of the sampler",
-        check,
+        _check,
         needs=("kl_old", "lr"),
         statistic="KL to the policy before the update in the first rows",
         threshold=f"above {FAR:g} nats in each of the first {FIRST}, at a rate of {SMALL:g} at most",
         where_logged=True,
     ),
     settings=SettingsCheck(
-        "old log-probabilities of the sampler", settings, ("verl",), "the sampler's log-probabilities as old ones",
+        "old log-probabilities of the sampler", _settings, ("verl",), "the sampler's log-probabilities as old ones",
         ("note",),
     ),
 )  # fmt: skip

@@ -34,7 +34,7 @@ GROWN = 5.0
 """Median of the last SHORT rows before it over that of the first SHORT, from which on the difference had grown."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """A comparison with the sampler that is infinite in the first row that lost anything."""
     table = quantities.run.table
     compared = [name for name in table if name.startswith("mismatch/")]
@@ -68,7 +68,7 @@ FAULT = Fault(
     beside="failing",
     log=LogTest(
         "ratio overflow",
-        check,
+        _check,
         needs=("mismatch",),
         statistic="comparisons of trainer and sampler in the first row in which a value is not finite",
         threshold="one that is infinite",

@@ -40,7 +40,7 @@ REMEDY = (
 )
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Rates of the first rows, a warm-up, that come again from a later row on."""
     rate = quantities.require("lr", LEAST)
     values = rate.values
@@ -77,7 +77,7 @@ FAULT = Fault(
     instead="warning",
     log=LogTest(
         "learning rate off schedule",
-        check,
+        _check,
         needs=("lr",),
         statistic="learning rates from each row on beside those of the first rows",
         threshold=f"a warm-up of {WARM} rows or more that comes again from a row with {FELL:g} × the rate before or "
