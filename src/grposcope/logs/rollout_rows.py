@@ -175,7 +175,7 @@ def _whose(row: Mapping[str, Any], group: Any, trajectory: Any, turn: Any) -> di
 
 
 def _by_function(row: Mapping[str, Any], rewards: Any) -> Any:
-    """The numbers among rewards by function, which verl, TRL and verifiers write beside the other columns of the row."""
+    """The numbers among rewards by function, which verl, TRL and verifiers write beside the row's other columns."""
     if rewards is None and (_is_of_verl(row) or _is_of_trl(row)):
         return {name: own for name, own in row.items() if name not in _NO_REWARDS and isinstance(own, int | float)}
     if not rewards and isinstance(row.get("reward"), int | float) and not isinstance(row.get("rewards"), Mapping):

@@ -30,7 +30,6 @@ from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
 from grposcope.signs.settings import kl
 
-
 BEFORE = "before NeMo-RL #2506 (May 2026), which adds the score of the tokens, "
 """Of which versions of NeMo-RL it is true, whose settings do not have the version."""
 

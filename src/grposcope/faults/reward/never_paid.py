@@ -91,6 +91,8 @@ def check(quantities: Quantities) -> Finding:
         return _never(zero, quantities)
     reward = quantities.get("reward", SHORT)
     if reward is not None and not reward.values.any() and _no_spread(quantities):
+        if spread:
+            return fact(False, "rewards of the functions differ, and only their sum is 0 in every row")
         return _nothing_ever(reward, quantities)
     scores = [score for name, score in scored.items() if name in long]
     for series in scores if reward is None else (reward, *scores):

@@ -76,9 +76,9 @@ EARLIEST, USUAL = 2, 1e-5
 
 PRECISION = (
     "look at the weights after the first update, whether all are finite, and at one completion of the second step: "
-    "float16 overflows at 65,504 (train in bfloat16, or in float32 on a card without it, such as a V100; fp16: true is "
-    "what to look for); if they are finite, at the copy that draws (adapters, merged or quantised weights, kernels). "
-    "No checkpoint of this run is sound"
+    "float16 overflows at 65,504 (train in bfloat16, or in float32 on a card without it, such as a V100); if they are "
+    "finite, at the copy that draws (adapters, merged or quantised weights, kernels). No checkpoint of this run is "
+    "sound"
 )
 """What to do where the first update damaged them."""
 
@@ -204,7 +204,8 @@ FAULT = Fault(
         statistic="rows from few cut completions to all of them; the reward after them; or the KL, the reward and one "
         "more at other levels from one step on; entropy in every row",
         threshold=f"below {FEW:g} to {ALL:g} within {WITHIN} rows, up to the end, with one reward; KL above {FAR:g} "
-        f"and {TIMES:g} × what it was; entropy of {NOISE:g} nats or more in every row, without reward; KL of {BROKEN:g} "
-        f"nats or more in every row but the first, all cut after {EARLIEST} rows, at a rate of {USUAL:g} at most",
+        f"and {TIMES:g} × what it was; entropy of {NOISE:g} nats or more in every row, without reward; KL of "
+        f"{BROKEN:g} nats or more in every row but the first, all cut after {EARLIEST} rows, at a rate of {USUAL:g} at "
+        "most",
     ),
 )

@@ -53,8 +53,9 @@ def _check(quantities: Quantities) -> Finding:
     growth = f" after it had grown from {number(first)} to {number(last)}" if grew else ""
     because = f"{key} is infinite at step {step:,}{growth}, in the first row that lost a value: a ratio overflowed"
     evidence = (Sign(f"{name}, median of the {SHORT} rows before", last, column=name),) if len(before) >= SHORT else ()
-    return fact(True, because, evidence, step, explains=("non-finite", "sampler mismatch", *non_finite.EXPLAINS),
-                remedy=f"{FAULT.remedy}{OLDER if grew else ''}", brief=f"{key} is infinite at step {step:,}")  # fmt: skip
+    follows = ("non-finite", "sampler mismatch", *non_finite.EXPLAINS)
+    return fact(True, because, evidence, step, explains=follows, remedy=f"{FAULT.remedy}{OLDER if grew else ''}",
+                brief=f"{key} is infinite at step {step:,}")  # fmt: skip
 
 
 OLDER = "; look for what let trainer and sampler go apart before (lag, weights that do not arrive)"

@@ -82,6 +82,11 @@ FAULT = Fault(
     log=TEST,
     rollouts=(sampling.PROOF, weights.PROOF),
     settings=SettingsCheck(
-        "truncated sampler", settings, (*TOP_P, "prime-rl"), "rollouts drawn with top-k or top-p", ("note",), "miles #338"
+        "truncated sampler",
+        settings,
+        (*TOP_P, "prime-rl"),
+        "rollouts drawn with top-k or top-p",
+        ("note",),
+        "miles #338",
     ),
 )

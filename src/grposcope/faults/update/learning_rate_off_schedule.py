@@ -51,8 +51,8 @@ def _check(quantities: Quantities) -> Finding:
     row, step = rows[0], int(rate.steps[rows[0]])
     again = f", and again at {len(rows) - 1} later step{'s' * (len(rows) > 2)}" if len(rows) > 1 else ""
     because = (
-        f"{quantities.key(rate.name)} falls from {values[row - 1]:.3g} to {values[row]:.3g} at step {step:,}{again} and "
-        "begins the warm-up of the first rows anew: the scheduler was not restored, unless another run begins there"
+        f"{quantities.key(rate.name)} falls from {values[row - 1]:.3g} to {values[row]:.3g} at step {step:,}{again} "
+        "and begins the warm-up of the first rows anew: the scheduler was not restored, unless another run begins there"
     )
     evidence = (
         Sign(f"{rate.name}, row before", float(values[row - 1]), column=rate.name),

@@ -135,9 +135,7 @@ _OF_BATCH = ("batch", "each")
 
 def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Finding:
     """The rows by step. kept: leave out rows that were dropped, and those that no token is trained on of."""
-    usable = [
-        index for index, row in enumerate(evidence.rows) if not (kept and (row.dropped or _untrained(row)))
-    ]
+    usable = [index for index, row in enumerate(evidence.rows) if not (kept and (row.dropped or _untrained(row)))]
     if not any(evidence.rows[index].group is not None for index in usable):
         return cannot_tell("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
     if any(_varies(evidence.rows[index]) for index in usable):

@@ -184,8 +184,12 @@ def _alone(evidence: PipelineEvidence) -> Iterator[Finding]:
 def _without_baseline(rows: Sequence[Rollout]) -> bool:
     """Whether the advantages that there are, are the rewards or 0, as of groups of one: a baseline of the batch needs
     no groups."""
-    made = [(row.reward, float(row.advantages[0])) for row in rows if row.advantages is not None and len(row.advantages)]
-    return all(min(abs(advantage - reward), abs(advantage)) <= 1e-4 * max(1.0, abs(reward)) for reward, advantage in made)
+    made = [
+        (row.reward, float(row.advantages[0])) for row in rows if row.advantages is not None and len(row.advantages)
+    ]
+    return all(
+        min(abs(advantage - reward), abs(advantage)) <= 1e-4 * max(1.0, abs(reward)) for reward, advantage in made
+    )
 
 
 def _sizes_of_steps(sizes: Mapping[tuple[int, str], int]) -> Finding:
