@@ -20,7 +20,7 @@ from grposcope.faults.judge_rollouts import prove
 from grposcope.faults.judge_settings import lint
 from grposcope.faults.known_task import Known
 from grposcope.instruments.lint.dialects import NEMO_RL, PRIME_RL, VERL
-from grposcope.instruments.rewards import answer, source
+from grposcope.instruments.rewards import RewardSettings, answer, source
 from grposcope.instruments.rewards.found import of_rollouts
 from grposcope.logs import read, read_rollouts
 from grposcope.signs.rollouts.claims import advantages, groups, texts
@@ -163,6 +163,7 @@ def test_right_answers_that_nobody_pays(tmp_path: Path) -> None:
     assert finding.because.startswith("40 of 40 texts that mark the answer of the data set as theirs have correct = 0")
     assert right_answers.unpaid(solved(True)) is None
     assert right_answers.unpaid(solved(False, "topic")) is None
+    assert right_answers.unpaid([row for row in solved(True) if row.reward]) is None, "all right, and all are paid"
     made = [{"step": 1 + k // 16, "example_id": k // 8, "prompt": "What is it?", "answer": str(k), "reward": 0.2,
              "completion": f"It is \\boxed{{{k}}}.", "correct_reward_func": 0.0, "format_reward_func": 1.0}
             for k in range(80)]  # fmt: skip
@@ -191,7 +192,7 @@ def test_observations_that_the_policy_writes_itself(tmp_path: Path) -> None:
     (claim,) = prove(PipelineEvidence("", rows=tuple(acting(True))), (texts.PROOF,)).values()
     assert claim[0].fault == "invented observations"
     made = [{"step": row.step, "group": row.group, "reward": float(k % 3 == 0),
-             "messages": [{"role": "user", "content": f"Find {row.group}."}, *row.completion]}
+             "messages": [{"role": "user", "content": f"Find {row.group}."}, *row.messages]}
             for k, row in enumerate(acting(True))]  # fmt: skip
     assert "invented observations" in named_with_texts(log(tmp_path / "a.jsonl", made))
 
@@ -269,7 +270,7 @@ def test_a_graded_reward_that_is_at_its_end(tmp_path: Path) -> None:
             )
         rewards = source.of_run(read(log(tmp_path / f"{limit}.jsonl", made)))
         assert rewards is not None
-        said = answer._of_found(of_rollouts(rewards), answer.RewardSettings())
+        said = answer._of_found(of_rollouts(rewards), RewardSettings())
         assert ("there it is at an end" in said.because) == there
         assert ("in the unit that it counts in" in said.do) == there
         assert json.dumps(said.because)

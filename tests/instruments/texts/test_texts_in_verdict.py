@@ -80,5 +80,5 @@ def test_an_honest_run_keeps_its_findings(tmp_path: Path, capsys: pytest.Capture
     shown_by_texts = {
         name for name, fault in catalogue.faults().items() if any(proof.name == "texts" for proof in fault.rollouts)
     }
-    assert len(shown_by_texts) == 12
+    assert len(shown_by_texts) == 14
     assert not found & shown_by_texts

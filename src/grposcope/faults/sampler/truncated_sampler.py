@@ -65,9 +65,9 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             "log-probabilities are those of the whole; the ratio is wrong by what is cut, and nothing outside is "
             "explored",
             config.signs(p, k),
-            grade="note",
+            grade="warning" if config.dialect.name == "prime-rl" else "note",  # whose loss always has the ratio
             brief="the sampler is truncated",
-            remedy=f"set {p} to 1 and {k} off",
+            remedy=f"set {p} to 1 and {k} off" if config.says(p) or k in TOP_K.values() else f"set {k} to -1",
         )
 
 
@@ -86,7 +86,7 @@ FAULT = Fault(
         settings,
         (*TOP_P, "prime-rl"),
         "rollouts drawn with top-k or top-p",
-        ("note",),
+        ("warning", "note"),
         "miles #338",
     ),
 )

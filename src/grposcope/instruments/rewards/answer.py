@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from grposcope.maths import component_weights
 from grposcope.maths.aggregation import Aggregation, Floats
 from grposcope.maths.component_weights import ComponentWeight, Correlation, RewardWeights
 from grposcope.signs import standardizing
+from grposcope.signs.texts import right_answers, sample
 
 MOSTLY = 0.5
 """Share of the live groups in which a component is constant, above which it is named."""
@@ -70,14 +71,21 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
     rollouts = source.of_run(run, settings)
     if rollouts is not None:
         moved = found.probed(run) if gram is None else found.gradient(rollouts, gram)
-        return _of_found(found.of_rollouts(rollouts), settings, moved)
+        return _with_unpaid(_of_found(found.of_rollouts(rollouts), settings, moved), run)
     spreads = logged_spreads.of_run(run, settings)
     return None if spreads is None else of_spreads(spreads)
 
 
-def _named(said: Answer, label: str) -> Answer:
-    from dataclasses import replace
+def _with_unpaid(said: Answer, run: Run) -> Answer:
+    """The answer, first that texts with the right answer are not paid where that is so: it is why a reward is 0."""
+    unpaid = right_answers.unpaid(sample.recorded(run))
+    if unpaid is None:
+        return said
+    because = "; ".join(filter(None, (unpaid.because, said.because)))
+    return replace(said, word="warning", because=because, do=unpaid.remedy)
 
+
+def _named(said: Answer, label: str) -> Answer:
     return replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
 
 

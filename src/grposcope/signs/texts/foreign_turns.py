@@ -71,9 +71,9 @@ def _of_environment(row: Rollout) -> Iterator[str]:
         if message.get("role") == "assistant":
             behind = True
         elif behind:
-            yield plain_text([message])
+            yield plain_text([dict(message)])
 
 
 def _of_policy(row: Rollout) -> Iterator[str]:
     """The texts of the policy's own turns."""
-    return (plain_text([message]) for message in _messages(row) if message.get("role") == "assistant")
+    return (plain_text([dict(message)]) for message in _messages(row) if message.get("role") == "assistant")

@@ -49,8 +49,8 @@ def unpaid(rows: Sequence[Rollout]) -> Finding | None:
         least = sum(value <= min(every) for value in scores)
         if least < UNPAID * len(scores):
             return None
-        if not name and min(every) == max(every) != 0:
-            continue
+        if min(every) == max(every) > 0:
+            return None  # all are paid alike, and the right ones with them
         called = visible(name, 40) if name else "the reward"
         of_all = f", as {'every' if min(every) == max(every) else 'the least'} text has"
         because = (
