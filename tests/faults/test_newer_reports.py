@@ -39,7 +39,7 @@ def test_a_total_of_zero_beside_rewards_that_are_paid(tmp_path: Path, spread: fl
     def change(k: int, row: Row) -> None:
         row.update(reward=0.0, reward_std=0.0, frac_reward_zero_std=1.0, grad_norm=0.0, loss=0.0)
         noise = 0.03 * float(np.random.default_rng(k).normal())
-        row.update({"rewards/right/mean": spread * (1 + noise), "rewards/right/std": spread * (1 + noise)})
+        row.update({"rewards/prose/mean": spread * (1 + noise), "rewards/prose/std": spread * (1 + noise)})
 
     path = log(tmp_path / "a.jsonl", rows(0, change, 60))
     first = present(path)[0]
@@ -203,23 +203,27 @@ def named_with_texts(path: Path) -> list[str]:
     return [finding.fault for finding in judge_texts.of_run(read(path)) if finding.present]
 
 
-def rejected(inside: bool, cut: bool = False) -> PipelineEvidence:
+def rejected(inside: bool, cut: bool | None = False) -> PipelineEvidence:
     """Groups of four of which one is masked out whole; inside: its reward is in the baseline."""
+    size = [6, 5, 5, 5 if cut is False else 7]  # tokens
     made = []
     for k in range(6):
         rewards = [1.0, 0.0, 0.0, 1.0]
         used = rewards if inside else rewards[:3]
         for j, reward in enumerate(rewards):
             advantage = reward - float(np.mean(used)) if inside or j < 3 else 0.0
+            limited = None if cut is None else cut and j == 3
             made.append(Rollout(
                 where=f"line {4 * k + j + 1}", step=1, group=f"g{k}", named=True, prompt=f"p{k}", completion="a b",
-                mask=np.full(5, j < 3), reward=reward, advantages=np.array([advantage]), truncated=cut and j == 3,
+                mask=np.full(size[j], j < 3), reward=reward, advantages=np.array([advantage]), truncated=limited,
             ))  # fmt: skip
     return PipelineEvidence("", rows=tuple(made))
 
 
-@pytest.mark.parametrize(("inside", "cut", "there"), [(True, False, True), (False, False, False), (True, True, False)])
-def test_rejected_rollouts_in_the_baseline(inside: bool, cut: bool, there: bool) -> None:
+@pytest.mark.parametrize(("inside", "cut", "there"), [
+    (True, False, True), (False, False, False), (True, True, False), (True, None, False),
+])  # fmt: skip
+def test_rejected_rollouts_in_the_baseline(inside: bool, cut: bool | None, there: bool) -> None:
     """As in verl #6452; completions that a limit cut are masked on purpose, and siblings are compared with them."""
     (claim,) = prove(rejected(inside, cut), (advantages.PROOF,)).values()
     found = [one for one in claim if one.present]

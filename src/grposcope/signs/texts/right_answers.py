@@ -55,7 +55,7 @@ def unpaid(rows: Sequence[Rollout]) -> Finding | None:
         of_all = f", as {'every' if min(every) == max(every) else 'the least'} text has"
         because = (
             f"{least:,} of {len(scores):,} texts that mark the answer of the data set as theirs have {called} = "
-            f"{min(every):g}{of_all}: whoever grades them does not see the answer in them"
+            f"{min(every):g}{of_all}: the grader does not find the answer in them, or asks for something else first"
         )
         first = next(row for row in right if _score(row, name) <= min(every))
         evidence = (Sign(f"right texts with {called} = {min(every):g}", float(least), where=first.where),)

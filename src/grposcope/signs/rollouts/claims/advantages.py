@@ -179,6 +179,10 @@ def _baseline_of_untrained(
     places = {int(place) for batch in made for place in batch.places if _untrained(evidence.rows[int(place)])}
     if not places or isinstance(without, Finding) or recipe.baseline not in ("mean", "leave-one-out"):
         return
+    longest = max(row.size for row in evidence.rows)
+    unknown = [row for place in places if (row := evidence.rows[place]).truncated is None]
+    if unknown and (evidence.stated.masks_truncated or all(row.size >= longest for row in unknown)):
+        return  # a limit may have cut them, for which they are masked on purpose
     moved = [~batch.fits(recipe) for batch in without]
     siblings = sum(int(rows.sum()) for rows in moved)
     if not siblings:
