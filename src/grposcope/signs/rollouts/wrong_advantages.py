@@ -91,7 +91,6 @@ def factor(recipe: AdvantageRecipe, batch: TrainedBatch) -> float | None:
     return _factor(replace(batch, advantages=there), expected, tolerance)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # squares beyond float
 def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
     """Weights (K,) of the reward functions, the largest 1, that explain a batch; None if none do.
 

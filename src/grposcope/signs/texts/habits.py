@@ -320,9 +320,11 @@ def _given_for(sample: TextSample, column: Floats) -> str:
     """The score, named for a form and no true one, that is given for just a binary habit; empty without."""
     for name, score in sample.scores.items():
         rows = np.isfinite(score)
-        if name != sample.truth and FORM_NAME.search(name) and rows.any() and score[rows].std() and column[rows].std():
-            if abs(float(np.corrcoef(score[rows], column[rows])[0, 1])) > GIVEN:
-                return name
+        if name == sample.truth or not FORM_NAME.search(name) or not rows.any():
+            continue
+        varies = score[rows].std() and column[rows].std()
+        if varies and abs(float(np.corrcoef(score[rows], column[rows])[0, 1])) > GIVEN:
+            return name
     return ""
 
 

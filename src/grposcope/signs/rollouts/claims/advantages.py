@@ -235,7 +235,6 @@ def _varies(row: Rollout) -> bool:
     return bool(len(finite)) and float(np.ptp(finite)) > 1e-5 * max(1.0, float(np.abs(finite).max()))
 
 
-@np.errstate(over="ignore")  # numbers beyond single precision
 def precision(values: Floats) -> tuple[float, float]:
     """(relative, absolute) error of stored numbers: of bfloat16, float16, or of decimals where they have few."""
     nonzero = np.abs(values[np.isfinite(values) & (values != 0)])
@@ -332,7 +331,6 @@ def _of_every_step(recipe: AdvantageRecipe, wrong: Sequence[TrainedBatch]) -> tu
     return "again", f"{said}: they are divided by their standard deviation in the batch once more"
 
 
-@np.errstate(over="ignore", invalid="ignore")  # squares beyond float
 def _parallel(values: Floats, other: Floats | None) -> bool:
     """Whether two sets of weights differ by a factor alone, be it negative."""
     if other is None:
@@ -377,7 +375,6 @@ def _told(
     )
 
 
-@np.errstate(over="ignore", invalid="ignore")  # squares beyond float
 def _size(recipe: AdvantageRecipe, made: Sequence[TrainedBatch]) -> str:
     """How far the advantages are from the right ones, in their own size."""
     right = np.concatenate([batch.under(recipe)[0] for batch in made])
