@@ -345,8 +345,9 @@ def rejected(faulty: bool) -> PipelineEvidence:
     for k in range(24):
         reward, mean = float(k % 4 in (0, 3)), 0.5 if faulty else 1 / 3
         advantage = reward - mean if faulty or k % 4 < 3 else 0.0
+        mask = np.full(5 + (k % 4 == 0), k % 4 < 3)
         made.append(Rollout(where=f"line {k + 1}", step=1, group=f"g{k // 4}", named=True, prompt=f"p{k // 4}",
-                            mask=np.full(5 + (k % 4 == 0), k % 4 < 3), reward=reward, advantages=np.array([advantage])))  # fmt: skip
+                            mask=mask, reward=reward, advantages=np.array([advantage])))  # fmt: skip
     return PipelineEvidence("", rows=tuple(made), stated=Stated(baseline="mean", scale="none"))
 
 
