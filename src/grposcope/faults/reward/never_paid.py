@@ -100,7 +100,7 @@ def check(quantities: Quantities) -> Finding:
         return _never(zero, quantities)
     reward = quantities.get("reward", SHORT)
     if reward is not None and not reward.values.any() and _no_spread(quantities):
-        return _nothing_ever(reward, quantities)
+        return _nothing_ever(reward, quantities, bool(spread))
     scores = [score for name, score in scored.items() if name in long]
     for series in scores if reward is None else (reward, *scores):
         if _hardly(series):
@@ -133,8 +133,13 @@ def _no_spread(quantities: Quantities) -> bool:
     return (spread is None or not spread.values.any()) and (low is None or not low.values.any())
 
 
-def _nothing_ever(reward: MetricSeries, quantities: Quantities) -> Finding:
-    """That no rollout was ever paid, and whether completions end, so that a grader could see an answer."""
+def _nothing_ever(reward: MetricSeries, quantities: Quantities, spread: bool) -> Finding:
+    """That no rollout was ever paid, and whether completions end, so that a grader could see an answer.
+
+    spread: whether the rewards of single functions differ, so that only their sum is 0.
+    """
+    if spread:
+        return fact(False, "rewards of the functions differ, and only their sum is 0 in every row")
     because = f"every rollout has a reward of exactly 0 in all {len(reward)} steps"
     cut = quantities.get("truncated", SHORT)
     share = math.nan if cut is None else 1 - float(cut.values.mean())
