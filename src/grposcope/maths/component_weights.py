@@ -80,15 +80,6 @@ class ComponentWeight:
 
 
 @dataclass(frozen=True)
-class Correlation:
-    """Correlation of two components within groups."""
-
-    first: str
-    second: str
-    value: Estimate
-
-
-@dataclass(frozen=True)
 class Collisions:
     """Pairs of rollouts of a group with different rewards: how many, the share with one advantage, examples.
 
@@ -102,11 +93,15 @@ class Collisions:
 
 @dataclass(frozen=True)
 class RewardWeights:
-    """What all components weigh. groups, live: how many. residual: mean over live groups of |Σ A|/Σ|A|, 0 where groups
-    sum to 0. rescaling (S,): what the whitening of each batch multiplied all weights by; ones without one."""
+    """What all components weigh.
+
+    correlations: of two components within groups. groups, live: how many. residual: mean over live groups of
+    |Σ A|/Σ|A|, 0 where groups sum to 0. rescaling (S,): what the whitening of each batch multiplied all weights by;
+    ones without one.
+    """
 
     components: tuple[ComponentWeight, ...]
-    correlations: tuple[Correlation, ...]
+    correlations: tuple[tuple[str, str, Estimate], ...]
     collisions: Collisions
     groups: int
     live: int
@@ -145,7 +140,7 @@ def measure(given: Components, weights: Sequence[float] | Floats, how: Aggregati
         for j, name in enumerate(given.names)
     )
     return RewardWeights(
-        components, _correlations(given, unit, count), collisions(given, done, scale, prompts), len(given.batch),
+        components, _correlations(given, unit, count), _collisions(given, done, scale, prompts), len(given.batch),
         int(live.sum()), _residual(done, given, live), done.rescaling,
     )  # fmt: skip
 
@@ -192,7 +187,7 @@ def _described(rewards: Floats, penalty: bool) -> tuple[float, float, float, flo
     return float(finite.mean()), float(np.isnan(rewards).mean()), only, float((finite == best).mean())
 
 
-def _correlations(components: Components, unit: Ints, count: int) -> tuple[Correlation, ...]:
+def _correlations(components: Components, unit: Ints, count: int) -> tuple[tuple[str, str, Estimate], ...]:
     groups = len(components.batch)
     correlations = []
     for j, first in enumerate(components.names):
@@ -203,7 +198,7 @@ def _correlations(components: Components, unit: Ints, count: int) -> tuple[Corre
             less = pair - (sums(pair, group, groups) / n[:, None])[group]
             moments = np.stack([less[:, 0] ** 2, less[:, 1] ** 2, less[:, 0] * less[:, 1]], 1)
             of_unit = sums(sums(moments, group, groups), unit, count)
-            correlations.append(Correlation(first, components.names[k], _correlation(of_unit)))
+            correlations.append((first, components.names[k], _correlation(of_unit)))
     return tuple(correlations)
 
 
@@ -218,7 +213,7 @@ def _correlation(moments: Floats) -> Estimate:
     return resampling.estimate(float(whole[2] / math.sqrt(whole[0] * whole[1])), values)
 
 
-def collisions(components: Components, done: Combined, weights: Floats, prompts: Ints) -> Collisions:
+def _collisions(components: Components, done: Combined, weights: Floats, prompts: Ints) -> Collisions:
     """Pairs of rollouts of one group whose rewards differ in a component with a weight, and whose advantages do not."""
     used = np.flatnonzero(weights)
     order = np.argsort(components.group, kind="stable")

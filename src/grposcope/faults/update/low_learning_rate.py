@@ -80,7 +80,7 @@ def _usual(rate: float, lora: bool | None) -> bool:
     return rate >= 10 * (LORA_RATE if lora else FULL_RATE)
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate for all weights that adapters are given."""
     key = key_of(config, LEARNING_RATE)
     rate = config.number(key)
@@ -91,6 +91,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         f"{rate:g} is a rate for all weights, and adapters (LoRA) are trained, whose usual rate is 1e-5 or more",
         config.signs(key),
         grade="warning",
+        explains=("no learning", "update not applied"),
         brief="a rate for all weights given to adapters",
         remedy="start with 1e-5 for adapters",
     )
@@ -111,7 +112,7 @@ FAULT = Fault(
     ),
     settings=SettingsCheck(
         "low learning rate",
-        settings,
+        _settings,
         EVERY[:-1],
         "a learning rate for all weights that adapters are given",
         ("warning",),

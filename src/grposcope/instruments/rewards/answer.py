@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from grposcope.core.answer import Answer, DrawnLater, Figure, Table, Word
+from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, labels
 from grposcope.core.text import listed, number, percent, visible
 from grposcope.instruments.rewards import (
@@ -26,8 +27,9 @@ from grposcope.instruments.rewards.logged_spreads import LoggedSpreads
 from grposcope.instruments.rewards.wording import shown_share, shown_value
 from grposcope.maths import component_weights
 from grposcope.maths.aggregation import Aggregation, Floats
-from grposcope.maths.component_weights import ComponentWeight, Correlation, RewardWeights
+from grposcope.maths.component_weights import ComponentWeight, RewardWeights
 from grposcope.signs import standardizing
+from grposcope.signs.texts import right_answers, sample
 
 MOSTLY = 0.5
 """Share of the live groups in which a component is constant, above which it is named."""
@@ -37,6 +39,18 @@ COLLIDING = 0.05
 
 RESIDUAL = 0.05
 """|Σ A|/Σ|A| of a group above which it is said that groups do not sum to 0."""
+
+
+_ENOUGH, _GRADED, _AT_AN_END = 64, 10, 0.5
+"""Rollouts, different values of a reward, and share of the rollouts with one value of another reward at which it has
+one value, from which on it is said to be at an end."""
+
+_LIMITS = (
+    "print that reward beside what it measures for ten rollouts, and set its limit in the unit that it counts in (a "
+    "length in characters is three to five times that in tokens: ms-swift #3353, cosine_max_len); where it is at its "
+    "end it says nothing of what it is for"
+)
+"""What to do about a reward that is at an end for most rollouts."""
 
 
 def answers(runs: Sequence[Run], settings: RewardSettings) -> list[Answer]:
@@ -58,14 +72,21 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
     rollouts = source.of_run(run, settings)
     if rollouts is not None:
         moved = found.probed(run) if gram is None else found.gradient(rollouts, gram)
-        return _of_found(found.of_rollouts(rollouts), settings, moved)
+        return _with_unpaid(_of_found(found.of_rollouts(rollouts), settings, moved), run)
     spreads = logged_spreads.of_run(run, settings)
-    return None if spreads is None else of_spreads(spreads)
+    return None if spreads is None else _of_spreads(spreads)
+
+
+def _with_unpaid(said: Answer, run: Run) -> Answer:
+    """The answer, first that texts with the right answer are not paid where that is so: it is why a reward is 0."""
+    unpaid = right_answers.unpaid(sample.recorded(run))
+    if unpaid is None:
+        return said
+    because = "; ".join(filter(None, (unpaid.because, said.because)))
+    return replace(said, word="warning", because=because, do=unpaid.remedy)
 
 
 def _named(said: Answer, label: str) -> Answer:
-    from dataclasses import replace
-
     return replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
 
 
@@ -73,14 +94,15 @@ def _of_found(what: RewardsFound, settings: RewardSettings, moved: GradientParts
     """What is said of rewards of single rollouts. moved: what each moves of the gradient, where that is known."""
     weights, how = what.weights, what.rollouts.how
     verified = {name.strip() for name in settings.verified.split(",") if name.strip()}
-    faults = [*_faults(weights), *_of_trades(what.trades, verified)]
+    ended = _at_an_end(what.rollouts)
+    faults = [*_faults(weights), *ended, *_of_trades(what.trades, verified)]
     return Answer(
         INSTRUMENT.name,
         INSTRUMENT.question,
         word=_word(what, bool(faults)),
         sentence=_sentence(weights),
         because="; ".join(faults),
-        do=_do(weights, how) if faults else "",
+        do=(_LIMITS if ended and faults[0] == ended[0] else _do(weights, how)) if faults else "",
         text=[
             *what.rollouts.notes,
             *_notes(weights, how),
@@ -143,6 +165,37 @@ def _faults(weights: RewardWeights) -> list[str]:
     if weights.collisions.pairs and share.value > COLLIDING:
         faults.append(f"{percent(share.value)} of the pairs of rollouts with different rewards have the same advantage")
     return faults
+
+
+def _at_an_end(rollouts: source.RewardRollouts) -> list[str]:
+    """Rewards of many values that are at one value for most rollouts with one value of another reward, as where
+    a length is beyond its limit: what they add is what that other one says already."""
+    names, values = rollouts.given.names, rollouts.given.rewards
+    said = []
+    for graded in range(len(names)):
+        others = [k for k in range(len(names)) if k != graded and len(np.unique(values[:, k])) == 2]
+        both = values[:, graded][np.isfinite(values[:, graded])]
+        if len(both) < _ENOUGH or len(np.unique(both)) < _GRADED:
+            continue
+        for other in others:
+            low, high = np.unique(values[:, other])
+            ends = [_usual(values[values[:, other] == value, graded]) for value in (high, low)]
+            if min(share for _, share in ends) < _AT_AN_END or ends[0][0] == ends[1][0]:
+                continue
+            name, by = visible(names[graded], 40), visible(names[other], 40)
+            said.append(
+                f"{name} is {number(ends[0][0])} on {percent(ends[0][1])} of the rollouts with {by} {number(high)} and "
+                f"{number(ends[1][0])} on {percent(ends[1][1])} of those with {by} {number(low)}: there it is at an "
+                f"end, and pays once more for {by} alone"
+            )
+            break
+    return said
+
+
+def _usual(values: Floats) -> tuple[float, float]:
+    """The most frequent value and its share."""
+    each, counts = np.unique(values, return_counts=True)
+    return float(each[np.argmax(counts)]), float(counts.max() / len(values))
 
 
 def _cancels(weight: ComponentWeight) -> bool:
@@ -290,12 +343,12 @@ def _sizes(what: RewardsFound) -> list[Table]:
     return [Table("With another group size", header, rows, caption, folded=True)]
 
 
-def _correlations(pairs: Sequence[Correlation]) -> list[Table]:
+def _correlations(pairs: Sequence[tuple[str, str, Estimate]]) -> list[Table]:
     rows = []
-    for pair in pairs:
-        value = shown_value(pair.value)
-        told = value if value != "cannot tell" else f"cannot tell: {pair.value.flag}"
-        rows.append((visible(pair.first, 60), visible(pair.second, 60), told))
+    for first, second, correlation in pairs:
+        value = shown_value(correlation)
+        told = value if value != "cannot tell" else f"cannot tell: {correlation.flag}"
+        rows.append((visible(first, 60), visible(second, 60), told))
     if not rows:
         return []
     caption = "Below 0: among rollouts of a prompt, a higher value of one goes with a lower value of the other."
@@ -349,11 +402,16 @@ def _document(what: RewardsFound, moved: GradientParts | None) -> dict[str, Any]
         "groups": weights.groups,
         "live": weights.live,
         "components": {component.name: _component(component) for component in weights.components},
-        "correlations": [asdict(correlation) for correlation in weights.correlations],
+        "correlations": [
+            {"first": first, "second": second, "value": asdict(value)} for first, second, value in weights.correlations
+        ],
         "collisions": asdict(weights.collisions),
         "residual": weights.residual,
         "rescaling": [float(np.quantile(weights.rescaling, q)) for q in (0.05, 0.5, 0.95)],
-        "windows": [asdict(window) for window in what.windows],
+        "windows": [
+            {"first": first, "last": last, "shares": [asdict(share) for share in shares]}
+            for first, last, shares in what.windows
+        ],
         "trades": [asdict(trade) for trade in what.trades],
     }
 
@@ -362,7 +420,7 @@ def _component(weight: ComponentWeight) -> dict[str, Any]:
     return {**asdict(weight), "muted": weight.muted, "met": weight.met, "dead": weight.dead}
 
 
-def of_spreads(spreads: LoggedSpreads) -> Answer:
+def _of_spreads(spreads: LoggedSpreads) -> Answer:
     """What is said of a log with means and deviations over the batch, which say less."""
     rows = [
         (visible(name, 60), number(weight), percent(asked), _range(share), percent(dead))

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from grposcope.core import finding
 from grposcope.core.answer import Answer, Table, Word
-from grposcope.core.rollouts import Floats
+from grposcope.core.rollouts import Floats, Rollout
 from grposcope.core.run import Run, labels
 from grposcope.core.text import apart_shares, brief, capitalised, number, percent, visible
 from grposcope.instruments.texts.marks import CLOSE, OPEN, marked
 from grposcope.instruments.texts.question import NAME, QUESTION
 from grposcope.maths.passage import Passage
-from grposcope.signs.texts import exploits, pairs, phrases, sample, splits
+from grposcope.signs.texts import exploits, foreign_turns, pairs, phrases, right_answers, sample, splits
 from grposcope.signs.texts.exploits import Exploit
 from grposcope.signs.texts.habits import LEVEL, PaidHabit
 from grposcope.signs.texts.pairs import TextPair
@@ -67,7 +68,7 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
         rows = sample.recorded(run)
         if sum(map(sample.is_readable, rows)) >= ON_PAGE:
             reading = read(sample.of_rollouts(rows, most=ON_PAGE_MOST))
-            said = with_pairs(of_reading(reading), reading)
+            said = with_facts(with_pairs(of_reading(reading), reading), rows)
             if len(runs) > 1:
                 said = replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
             made.append(said)
@@ -83,15 +84,31 @@ def of_reading(reading: TextReading) -> Answer:
     return Answer(
         NAME,
         QUESTION,
-        word=word(reading, found),
-        sentence=beside[0][0] if beside else first_line(reading, found),
+        word=_word(reading, found),
+        sentence=beside[0][0] if beside else _first_line(reading, found),
         because=beside[0][1] if beside else first.because if first is not None else "",
         do=beside[0][2] if beside else _do(reading, first) if first is not None else "",
         text=[*_others(found), *(f"Also, {because}." for _, because, _ in beside[1:]), *reading.sample.notes],
         tables=[*_habits(reading), *_scores(reading), *_splits(reading), *_changes(reading)],
         missing=_missing(reading, found),
-        document=document(reading, found, shown),
+        document=_document(reading, found, shown),
     )
+
+
+def with_facts(said: Answer, rows: Sequence[Rollout]) -> Answer:
+    """The answer with what rollouts show without any test: right answers that are not paid, turns of the environment
+    that the policy writes; the first of them is the answer's own sentence where no exploit is one."""
+    facts = [own for own in (right_answers.unpaid(rows), foreign_turns.written(rows)) if own is not None]
+    if not facts:
+        return said
+    lines = [f"Also, {own.fault}: {own.because}." for own in facts]
+    content = {**said.document, "facts": [finding.document(own) for own in facts]}
+    if said.word in ("warning", "failing"):
+        return replace(said, text=[*lines, *said.text], document=content)
+    return replace(
+        said, word="warning", sentence=f"{capitalised(facts[0].brief)}.", because=facts[0].because,
+        do=facts[0].remedy, text=[*lines[1:], *said.text], document=content,
+    )  # fmt: skip
 
 
 def with_pairs(said: Answer, reading: TextReading) -> Answer:
@@ -99,7 +116,7 @@ def with_pairs(said: Answer, reading: TextReading) -> Answer:
     return replace(said, tables=[*said.tables, *_pairs(to_read(reading, exploits.exploits(reading)))])
 
 
-def word(reading: TextReading, exploits: Sequence[Exploit]) -> Word:
+def _word(reading: TextReading, exploits: Sequence[Exploit]) -> Word:
     """“warning” where an exploit is present; “cannot tell” where nothing could be tested; else “told”."""
     if any(own.status == "present" for own in exploits):
         return "warning"
@@ -107,7 +124,7 @@ def word(reading: TextReading, exploits: Sequence[Exploit]) -> Word:
     return "told" if testable or exploits else "cannot tell"
 
 
-def first_line(reading: TextReading, exploits: Sequence[Exploit]) -> str:
+def _first_line(reading: TextReading, exploits: Sequence[Exploit]) -> str:
     """The first line, at most FIRST_LINE characters: as much of the first finding as fits."""
     if exploits:
         return next(line for line in _lines(exploits[0], reading) if len(line) <= FIRST_LINE)
@@ -368,7 +385,7 @@ def _missing(reading: TextReading, exploits: Sequence[Exploit]) -> list[str]:
     return missing
 
 
-def document(reading: TextReading, exploits: Sequence[Exploit], shown: Sequence[TextPair]) -> dict[str, Any]:
+def _document(reading: TextReading, exploits: Sequence[Exploit], shown: Sequence[TextPair]) -> dict[str, Any]:
     """Everything for programs."""
     own = reading.sample
     return {
