@@ -75,6 +75,12 @@ def first_rows(run: Run, rows: int) -> Run:
     )  # fmt: skip
 
 
+def with_status(run: Run, status: str) -> Run:
+    """The run, and each of its scopes, with another status."""
+    scopes = {name: with_status(scope, status) for name, scope in run.scopes.items()}
+    return replace(run, meta=replace(run.meta, status=status), scopes=scopes)
+
+
 def _until(groups: Groups, last: float) -> Groups:
     count = int(np.searchsorted(groups.step, last, side="right")) if (np.diff(groups.step) >= 0).all() else len(groups)
     ends = int(groups.offsets[count]) if len(groups) else 0

@@ -71,11 +71,12 @@ class Alarms:
         """Whether a metric of the run is not finite that was finite at the last look: to be looked at at once."""
         return not run.nonfinite.keys() <= self._odd
 
-    def look(self, run: Run, of_texts: Sequence[Finding] = ()) -> list[Finding]:
+    def look(self, run: Run, of_texts: Sequence[Finding] = (), last: bool = False) -> list[Finding]:
         """Diagnose the run; returns the new alarms. of_texts: exploits that its texts show, which have a level of
-        their own (`text_looks`)."""
+        their own (`text_looks`). last: the run is over, whatever its record says yet."""
         if not run.steps:
             return []
+        run = looks.with_status(run, "finished") if last and run.meta.status == "running" else run
         step = int(run.table["step"][-1])
         if step < self._last:
             self._forget(step)

@@ -69,7 +69,7 @@ class LiveAlarms:
     def _look(self, last: bool = False) -> None:
         try:
             run = reader.read(self._folder)
-            new = self._alarms.look(run, self._texts.look(run.rollouts, now=last))
+            new = self._alarms.look(run, self._texts.look(run.rollouts, now=last), last)
             alarm_file.append(self._folder, new)
             for alarm in (alarm for alarm in new if not self._alarms.follows(alarm)):
                 self._say(visible(alarm_line(alarm), 1000))

@@ -299,7 +299,7 @@ class GRPOscopeCallback(TrainerCallback):
         assert self._record is not None
         run = reader.read(self._record.folder)
         texts = {} if self._output is None else trl_completions.by_step(self._output, self._lines.functions)
-        new = self._alarms.look(run, self._texts.look(texts, now=last))
+        new = self._alarms.look(run, self._texts.look(texts, now=last), last)
         self._lines.put(functools.partial(alarm_file.append, self._record.folder, new))
         for alarm in new:
             ends, follows = self.stop_on.covers(alarm.fault, alarm.grade), self._alarms.follows(alarm)
