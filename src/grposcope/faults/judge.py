@@ -22,7 +22,7 @@ from grposcope.maths.holm import holm
 from grposcope.signs import checkpoints, run_outcome, words
 from grposcope.signs.equal_groups import ALL as ALL_DEAD
 from grposcope.signs.outcome import Outcome
-from grposcope.signs.quantities import NotLoggedError, Quantities
+from grposcope.signs.quantities import LEAST, NotLoggedError, Quantities
 
 LEVEL = 0.05
 """Chance of any fault called present on a run without faults."""
@@ -121,7 +121,8 @@ def _result(test: LogTest, quantities: Quantities) -> Finding:
         result = test.check(quantities)
     except NotLoggedError as reason:
         result = cannot_tell(str(reason), reason.quantity)
-    if result.status == "cannot tell" and test.early is not None:
+    few = result.basis != "fact" and quantities.run.steps < LEAST
+    if test.early is not None and (few or result.status == "cannot tell"):
         result = test.early(quantities) or result
     return result if result.fault else replace(result, fault=test.fault)
 

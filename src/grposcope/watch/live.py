@@ -1,4 +1,4 @@
-"""Judges a run while it trains, and tells the loggers of its metrics of what goes wrong.
+"""Judges a run while it trains, says what goes wrong, a line each, and tells the loggers of its metrics.
 
 It reads the record as it is on the disk, and the texts of some groups of each batch. It draws no random number of the
 run, which stays the same bit for bit.
@@ -28,7 +28,7 @@ SENT = wanted(["warning"])
 
 
 class LiveAlarms:
-    """Looks at the record in `folder`, which has `done` steps, as it grows, and sends alarms to the loggers.
+    """Looks at the record in `folder`, which has `done` steps, as it grows; says alarms and sends them to the loggers.
 
     say: prints a line above the progress bar. A failure is said once and ends the looking, never the training.
     """
@@ -43,8 +43,8 @@ class LiveAlarms:
         self._senders = [alerts.Sender(logger.name, logger.alert) for logger in loggers]
 
     def take(self, step: int, drawn: Callable[[int], Sequence[Rollout]]) -> None:
-        """Keep the texts of some groups of a step, where anybody hears of alarms. drawn: at most so many groups."""
-        if self._senders and not self._broken:
+        """Keep the texts of some groups of a step. drawn: at most so many groups."""
+        if not self._broken:
             self._texts.take(step, drawn(GROUPS))
 
     def step(self, row: Mapping[str, Any]) -> None:
@@ -54,14 +54,14 @@ class LiveAlarms:
         urgent = self._signs.take(row) or not odd <= self._odd
         self._odd |= odd
         due = urgent or self._alarms.free(self._rows) or (self._pace.ready() and self._alarms.due(self._rows))
-        if self._senders and not self._broken and due:
+        if due and not self._broken:
             began = time.perf_counter()
             self._look()
             self._pace.spent(time.perf_counter() - began)
 
     def end(self) -> None:
         """Judge the whole record, and wait a little for the alerts to arrive."""
-        if self._senders and not self._broken and self._rows > self._alarms.rows:
+        if not self._broken and self._rows > self._alarms.rows:
             self._look(last=True)
         for line in alerts.wait(self._senders):
             self._say(visible(line))
