@@ -67,13 +67,13 @@ def test_a_failure_is_said_once(tmp_path: Path) -> None:
     assert "wandb: no connection" in said
 
 
-def test_without_loggers_nothing_is_judged(tmp_path: Path) -> None:
-    folder, said = broken_from(tmp_path / "run", 10), []
+def test_without_loggers_alarms_are_said_too(tmp_path: Path) -> None:
+    folder, said = broken_from(tmp_path / "run", 10), list[str]()
     alarms = LiveAlarms(folder, [], 0, said.append)
     alarms.step({})
     alarms.end()
-    assert said == []
-    assert not (folder / "alarms.jsonl").exists()
+    assert sum("failing: non-finite, since step 10" in line for line in said) == 1
+    assert '"fault": "non-finite"' in (folder / "alarms.jsonl").read_text()
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("hedge", ["hedges"]), ("", [])])
@@ -93,6 +93,3 @@ def test_loggers_are_told_of_what_the_texts_do(name: str, wanted: list[str], tmp
     alarms.end()
     assert [alert.fault for alert in told if alert.fault in exploits.FAULTS] == wanted
     assert asked == [text_looks.GROUPS] * 20
-    silent = LiveAlarms(folder, [], 0, lambda line: None)
-    silent.take(1, drawn)
-    assert len(asked) == 20

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grposcope.core.not_finite import not_finite_in
+from grposcope.core.not_finite import MEASURED, not_finite_in
 from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
 from grposcope.logs.native import reader
@@ -51,6 +51,8 @@ class LiveAlarms:
         """Take note of a further row; judge the record if that is due, or at once if a metric is lost or changed."""
         self._rows += 1
         odd = not_finite_in(row)
+        if self._rows == 1:
+            self._odd |= odd & {*MEASURED}  # a term that the loss does not have
         urgent = self._signs.take(row) or not odd <= self._odd
         self._odd |= odd
         due = urgent or self._alarms.free(self._rows) or (self._pace.ready() and self._alarms.due(self._rows))
