@@ -3,6 +3,7 @@
     python benchmarks/faults/live_sound.py train [--count 72]     real trainings of `tiny`, what is not there yet
     python benchmarks/faults/live_sound.py made [--first 70000]   made-up healthy runs, 11 of each of 21 kinds
     python benchmarks/faults/live_sound.py nulls [--first 70000]  nothing goes wrong in them: 60 of each of 5 kinds
+    python benchmarks/faults/live_sound.py all                    these three in turn
     python benchmarks/faults/live_sound.py table                  what is there
 
 Rules, written before the first run:
@@ -10,15 +11,16 @@ Rules, written before the first run:
 - The judgement. A fault with which many a sound run begins and out of which it learns itself (`Fault.outgrown`: most
   groups dead, completions cut, steps without a gradient), which has been there since the first rows, is a warning in a
   run that goes on, until there are 200 rows, unless no row has anything to learn from: all groups dead in each, or a
-  gradient or a spread of 0, or one reward in all, or every completion cut; or unless the run fell. It was written after
-  4 of 42 made-up runs (seeds 60,000 and 60,001) had been stopped at rows 22 to 66; 61,000 to 61,002 were looked at.
+  gradient or a spread of 0, or one reward in all, or every completion cut; or unless the run fell. Nor has a run failed
+  that goes on while its reward swings, or lost a part of what it gained and is above its start. Written after 4 of 42
+  made-up runs (seeds 60,000 and 60,001) had been stopped at rows 22 to 66; 61,000 to 61,003 were looked at.
 - Trainings: `tiny` in our loop on a CPU with its live alarms, no logger: 60 to 100 steps, seeds 9,000 on; recipe, task
-  and group size at 64 rollouts a step, rate, allocation, KL coefficient, interval, mini-batches, schedule, entropy bonus
-  and precision of the sampler are drawn by `settings` from the seed. Held-out pass@1 of 100 problems every 10 steps.
+  and group size at 64 rollouts a step, rate, allocation, KL coefficient, interval, mini-batches, schedule, entropy
+  bonus and precision of the sampler are drawn by `settings` from the seed. Held-out: 100 problems every 10 steps.
 - Sound: the mean of the last two evaluations is not lower than the first one, before any step. The others are counted
   apart, and what was told of them: a run whose held-out accuracy fell may have been stopped rightly.
-- Needless: any alarm that is failing in a sound run, at any row, the last among them; what is made is looked at as
-  `live.made` does: at each row at which looks are free or have grown due.
+- Needless: an alarm that is failing in a sound run before its last step, after which there is nothing to stop; what is
+  made is looked at as a run that goes on, at each row at which looks are free or have grown due.
 - Nulls: `wandering by 0.05`, `repeated epochs`, `smoothed`, `sorted by difficulty` and `curriculum` of
   `autopilot_sound.py`, every second one with the rewards of groups.
 - Bars: at most 15 of 300 sound runs (trainings and made ones together), at most 15 of 300 nulls.
@@ -30,6 +32,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import random
 import shutil
 import sys
@@ -54,9 +57,9 @@ def settings(seed: int) -> dict[str, Any]:
     group = draw.choice([4, 8, 8, 16])
     drawn: dict[str, Any] = {
         "recipe": draw.choice(["grpo", "grpo", "dr_grpo", "rloo", "dapo", "cispo", "gspo", "batch_grpo", "maxrl"]),
-        "task": draw.choice(["arithmetic", "arithmetic:steps=1", "arithmetic:steps=2", "arithmetic:steps=2,ops=+"]),
+        "task": f"arithmetic:steps=3{draw.choice(['', '', ',ops=+', ',largest=5', ',limit=20', ',ops=-'])}",
         "group": group, "prompts": ROLLOUTS // group, "lr": draw.choice([3e-5, 1e-4, 1e-4, 2e-4, 4e-4]),
-        "kl": draw.choice([0.0, 1e-3, 1e-3, 0.02, 0.1]), "steps": draw.choice([60, 80, 100]),
+        "kl": draw.choice([0.0, 1e-3, 1e-3, 0.02, 0.1]), "steps": draw.choice([60, 60, 80, 100]),
         "schedule": draw.choice(["constant", "linear"]), "warmup": draw.choice([0, 10]),
         "entropy": draw.choice([0.0, 0.0, 0.0, 0.003]), "interval": draw.choice([1, 1, 1, 2, 4]),
         "allocate": draw.choice(["uniform", "uniform", "uniform", "filter:dead=0.9"]),
@@ -104,10 +107,10 @@ def train(seed: int) -> dict[str, Any]:
 
 def looked_at(run: Any) -> list[list[Any]]:
     """What is told of a made run as it grows: step, fault and grade."""
-    from grposcope.faults.looks import first_rows
+    from grposcope.faults.looks import first_rows, with_status
     from grposcope.watch.alarms import Alarms
 
-    alarms = Alarms()
+    run, alarms = with_status(run, "running"), Alarms()
     return [[alarm.seen, alarm.fault, alarm.grade] for rows in range(1, run.steps + 1)
             if alarms.free(rows) or alarms.due(rows) for alarm in alarms.look(first_rows(run, rows))]  # fmt: skip
 
@@ -142,8 +145,8 @@ def keep(what: str, row: dict[str, Any]) -> None:
 
 
 def stopped(row: dict[str, Any]) -> bool:
-    """Whether anything that was told is failing."""
-    return any(grade == "failing" for _, _, grade in row["told"])
+    """Whether anything that was told is failing, before the last step of a training."""
+    return any(grade == "failing" and step < row.get("steps", math.inf) for step, _, grade in row["told"])
 
 
 def table() -> list[str]:
@@ -179,27 +182,37 @@ def table() -> list[str]:
     return [*lines, f"{len(errors)} trainings ended with an error"]
 
 
+def wanted(what: str, first: int, count: int) -> list[tuple[str, int]]:
+    """Kinds and seeds of what is made, trained or judged. count: of each kind, 0 for the usual."""
+    if what == "train":
+        return [("training", seed) for seed in range(FIRST_TRAINING, FIRST_TRAINING + (count or 72))]
+    if what == "nulls":
+        return [(name, seed) for seed in range(first, first + (count or 60)) for name in NULLS]
+    return list(made(first, count or 11))
+
+
+def in_turn(given: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
+    """What is not there yet; of all kinds of runs evenly, where all are asked for."""
+    waiting: list[tuple[float, str, str, int]] = []
+    for what in ("train", "made", "nulls") if given.what == "all" else (given.what,):
+        there = {(row["kind"], row["seed"]) for row in kept(what)}
+        every = wanted(what, given.first, given.count)
+        waiting += [(k / len(every), what, *own) for k, own in enumerate(every) if own not in there]
+    yield from (rest for _, *rest in sorted(waiting, key=lambda own: own[0]))
+
+
 def main() -> None:
     """Make what is not there yet, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("train", "made", "nulls", "table"))
+    parser.add_argument("what", choices=("train", "made", "nulls", "all", "table"))
     parser.add_argument("--count", type=int, default=0, help="trainings, or runs of each kind")
     parser.add_argument("--first", type=int, default=70_000, help="first seed of what is made")
     given = parser.parse_args()
-    there = {(row["kind"], row["seed"]) for row in kept(given.what)}
-    if given.what == "train":
-        for seed in range(FIRST_TRAINING, FIRST_TRAINING + (given.count or 72)):
-            if ("training", seed) not in there:
-                keep("train", train(seed))
-    elif given.what == "table":
+    if given.what == "table":
         print("\n".join(table()))
-    else:
-        last = given.first + (given.count or 60)
-        wanted = ([(name, seed) for seed in range(given.first, last) for name in NULLS] if given.what == "nulls"
-                  else made(given.first, given.count or 11))  # fmt: skip
-        for name, seed in wanted:
-            if (name, seed) not in there:
-                keep(given.what, judged(given.what, name, seed))
+        return
+    for what, name, seed in in_turn(given):
+        keep(what, train(seed) if what == "train" else judged(what, name, seed))
 
 
 if __name__ == "__main__":

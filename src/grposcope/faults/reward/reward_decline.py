@@ -75,12 +75,22 @@ def check(quantities: Quantities) -> Finding:
     worst = replace(worst, p=min(worst.p, _lost(quantities)))
     outcome = run_outcome.of_run(quantities.run)
     beside = outcome.by_heldout or (outcome.heldout and outcome.direction == "up")
-    grades: tuple[Grade, Grade] | None = ("note", "note") if beside or _is_little(quantities) else None
+    grades: tuple[Grade, Grade] | None = ("warning", "warning") if _may_return(quantities) else None
+    if beside or _is_little(quantities):
+        grades = ("note", "note")
     stage = _stage(quantities, reward)
     return measured(
         worst.p, worst.because + (untold or stage), worst.evidence, missing=missing, grades=grades,
         brief=worst.because, begins=partial(onset.since, reward, -1), remedy=OF_A_STAGE if stage else "",
     )  # fmt: skip
+
+
+def _may_return(quantities: Quantities) -> bool:
+    """Whether the run goes on and lost a part of what it gained, so that it is still above its start."""
+    outcome = run_outcome.of_run(quantities.run)
+    return (
+        quantities.run.meta.status == "running" and outcome.fate == "lost" and outcome.end.value > outcome.start.value
+    )
 
 
 def _is_little(quantities: Quantities) -> bool:
