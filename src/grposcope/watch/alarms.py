@@ -24,6 +24,7 @@ from grposcope.core.finding import GRADES, Finding, Grade
 from grposcope.core.run import Run
 from grposcope.faults import catalogue, judge, looks
 from grposcope.faults.judge import LEVEL, diagnose
+from grposcope.logs.tail import Pace
 
 GROWTH = 1.1
 """Rows at a look over rows at the look before, where time allows it."""
@@ -32,8 +33,9 @@ FREE = 150
 """Rows up to which scheduled looks are made whatever that costs: a run that is dead from its first steps is seen within
 them, also where steps take a tenth of a second."""
 
-BUDGET = 0.005
-"""Largest share of the time of a training that its own diagnosis may take, but for the first looks."""
+BUDGET = 0.0035
+"""Largest share of the time of a training that looks at it may take, but for the first; with what every row costs, its
+diagnosis takes at most half a percent."""
 
 FIRST = 0.2
 """Seconds that the first diagnosis is assumed to cost, so that it waits until it fits the budget."""
@@ -66,6 +68,11 @@ class Alarms:
     def free(self, rows: int) -> bool:
         """Whether one of the first looks is due, which need not keep to the budget."""
         return self.rows < FREE and looks.passes(self.rows, min(rows, FREE))
+
+    def may_look(self, rows: int, changed: bool, pace: Pace) -> bool:
+        """Whether to look at this number of rows, where a metric `changed` since the last look: at once among the first,
+        and later where the budget has time for it."""
+        return (changed and rows < FREE) or (pace.ready() and (changed or self.due(rows)))
 
     def urgent(self, run: Run) -> bool:
         """Whether a metric of the run is not finite that was finite at the last look: to be looked at at once."""

@@ -17,11 +17,14 @@ from grposcope.core.text import visible
 from grposcope.logs.native import reader
 from grposcope.logs.tail import Pace
 from grposcope.watch import alarm_file, alerts
-from grposcope.watch.alarms import BUDGET, FIRST, Alarms, wanted
+from grposcope.watch.alarms import BUDGET, FIRST, FREE, Alarms, wanted
 from grposcope.watch.receivers.program import MetricLogger
 from grposcope.watch.row_signs import RowSigns
 from grposcope.watch.text_looks import GROUPS, TextLooks
 from grposcope.watch.wording import alarm_alert, alarm_line
+
+_TAKING = 0.001
+"""Largest share of the time that keeping texts may take, but for the first rows."""
 
 SENT = wanted(["warning"])
 """What loggers are told of: warnings and failures."""
@@ -38,25 +41,29 @@ class LiveAlarms:
         self._alarms = Alarms(alarm_file.cut_back(folder, done), done)
         self._pace = Pace(BUDGET, FIRST / BUDGET)
         self._odd: set[str] = set()
-        self._signs = RowSigns()
-        self._texts = TextLooks(BUDGET)
+        self._signs, self._changed = RowSigns(), False
+        self._texts, self._taking = TextLooks(BUDGET), Pace(_TAKING)
         self._senders = [alerts.Sender(logger.name, logger.alert) for logger in loggers]
 
     def take(self, step: int, drawn: Callable[[int], Sequence[Rollout]]) -> None:
-        """Keep the texts of some groups of a step. drawn: at most so many groups."""
-        if not self._broken:
+        """Keep the texts of some groups of a step; after the first rows, where there is time for it. drawn: at most so
+        many groups."""
+        if not self._broken and (self._rows < FREE or self._taking.ready()):
+            began = time.perf_counter()
             self._texts.take(step, drawn(GROUPS))
+            self._taking.spent(time.perf_counter() - began)
 
     def step(self, row: Mapping[str, Any]) -> None:
-        """Take note of a further row; judge the record if that is due, or at once if a metric is lost or changed."""
+        """Take note of a further row; judge the record if that is due, at once if a metric is no longer finite."""
         self._rows += 1
         odd = not_finite_in(row)
         if self._rows == 1:
             self._odd |= odd & {*MEASURED}  # a term that the loss does not have
-        urgent = self._signs.take(row) or not odd <= self._odd
+        urgent = not odd <= self._odd or self._alarms.free(self._rows)
         self._odd |= odd
-        due = urgent or self._alarms.free(self._rows) or (self._pace.ready() and self._alarms.due(self._rows))
-        if due and not self._broken:
+        self._changed |= self._signs.take(row)
+        if (urgent or self._alarms.may_look(self._rows, self._changed, self._pace)) and not self._broken:
+            self._changed = False
             began = time.perf_counter()
             self._look()
             self._pace.spent(time.perf_counter() - began)

@@ -118,7 +118,7 @@ class GRPOscopeCallback(TrainerCallback):
         self._row: dict[str, Any] = {}
         self._closing: dict[str, Any] = {}
         self._odd: set[str] = set()
-        self._urgent = False
+        self._urgent = self._changed = False
         self._before: MovedWeights | None = None
         self._moved: list[float] = []
 
@@ -265,13 +265,13 @@ class GRPOscopeCallback(TrainerCallback):
         self._written = row["step"]
         self._lines.step(row["step"], {key: value for key, value in row.items() if key != "step"})
         self._rows += 1
-        self._urgent |= self._signs.take(row)
+        self._changed |= self._signs.take(row)
         if args.log_completions and "reward" in row:
             self._lines.groups(args, row["step"])
         self._lines.put(functools.partial(self._record.phase, "training", state.global_step, state.max_steps))
-        due = self._alarms.free(self._rows) or (self._pace.ready() and self._alarms.due(self._rows))
+        due = self._alarms.free(self._rows) or self._alarms.may_look(self._rows, self._changed, self._pace)
         if judge and (self._urgent or due):
-            self._urgent = False
+            self._urgent = self._changed = False
             began = time.perf_counter()
             self._judge()
             self._pace.spent(time.perf_counter() - began)
