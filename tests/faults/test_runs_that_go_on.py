@@ -9,6 +9,7 @@ import synthetic_series as made
 from grposcope.core.run import Run
 from grposcope.faults.judge import diagnose
 from grposcope.faults.looks import first_rows, with_status
+from grposcope.signs import run_outcome
 from grposcope.watch.alarms import Alarms
 
 ROWS = 260
@@ -72,3 +73,10 @@ def test_the_last_look_is_at_a_run_that_is_over() -> None:
     alarms = Alarms()
     assert {alarm.grade for alarm in alarms.look(run) if alarm.fault == "starved"} == {"warning"}
     assert {alarm.grade for alarm in alarms.look(run, last=True) if alarm.fault == "starved"} == {"failing"}
+
+
+def test_a_fall_that_is_not_plain_to_see_is_a_warning_while_the_run_goes_on() -> None:
+    rng = np.random.default_rng(4)
+    run = made.run({"reward": 0.66 - 0.14 * made.U + 0.05 * rng.normal(size=120)})
+    assert run_outcome.of_run(run).state == "down"
+    assert (grades(run)["reward decline"], grades(run, "finished")["reward decline"]) == ("warning", "failing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 import synthetic
 import written_texts
 
+from grposcope.logs.tail import Pace
 from grposcope.signs.texts import exploits
 from grposcope.watch import live as live_alarms
 from grposcope.watch import text_looks
+from grposcope.watch.alarms import FREE, Alarms
 from grposcope.watch.alerts import Alert
 from grposcope.watch.live import LiveAlarms
 
@@ -93,3 +96,29 @@ def test_loggers_are_told_of_what_the_texts_do(name: str, wanted: list[str], tmp
     alarms.end()
     assert [alert.fault for alert in told if alert.fault in exploits.FAULTS] == wanted
     assert asked == [text_looks.GROUPS] * 20
+
+
+def test_texts_are_kept_of_every_step_at_first_and_later_as_time_allows(tmp_path: Path) -> None:
+    folder, asked = synthetic.make(tmp_path / "run"), list[int]()
+    alarms = LiveAlarms(folder, [], 0, lambda line: None)
+
+    def drawn(groups: int) -> list[Any]:
+        asked.append(groups)
+        time.sleep(0.002)  # two seconds of rest at a thousandth
+        return []
+
+    for step in range(1, 6):
+        alarms.take(step, drawn)
+    assert len(asked) == 5
+    alarms._rows = FREE
+    for step in range(6, 11):
+        alarms.take(step, drawn)
+    assert len(asked) == 5
+
+
+def test_a_metric_that_changed_is_looked_at_at_once_among_the_first_rows_and_later_where_there_is_time() -> None:
+    alarms, resting, rested = Alarms(), Pace(0.5, rest=60.0), Pace(0.5)
+    assert alarms.may_look(FREE - 1, True, resting)
+    assert not alarms.may_look(FREE, True, resting)
+    assert alarms.may_look(FREE, True, rested)
+    assert not alarms.may_look(FREE - 1, False, resting)

@@ -70,7 +70,7 @@ class Alarms:
         return self.rows < FREE and looks.passes(self.rows, min(rows, FREE))
 
     def may_look(self, rows: int, changed: bool, pace: Pace) -> bool:
-        """Whether to look at this number of rows, where a metric `changed` since the last look: at once among the first,
+        """Whether to look at this number of rows, where a metric `changed` since the last look: at once if few,
         and later where the budget has time for it."""
         return (changed and rows < FREE) or (pace.ready() and (changed or self.due(rows)))
 
