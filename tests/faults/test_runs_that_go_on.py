@@ -77,6 +77,6 @@ def test_the_last_look_is_at_a_run_that_is_over() -> None:
 
 def test_a_fall_that_is_not_plain_to_see_is_a_warning_while_the_run_goes_on() -> None:
     rng = np.random.default_rng(4)
-    run = made.run({"reward": 0.66 - 0.14 * made.U + 0.05 * rng.normal(size=120)})
+    run = made.run({"reward": 0.66 - 0.16 * made.U + 0.05 * rng.normal(size=120)})
     assert run_outcome.of_run(run).state == "down"
     assert (grades(run)["reward decline"], grades(run, "finished")["reward decline"]) == ("warning", "failing")

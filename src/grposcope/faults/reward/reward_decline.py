@@ -86,11 +86,11 @@ def check(quantities: Quantities) -> Finding:
 
 
 def _may_return(quantities: Quantities) -> bool:
-    """Whether the run goes on and lost a part of what it gained, so that it is still above its start."""
+    """Whether the run goes on and its fall is not plain to see, or took a part of what it gained, so that it is still
+    above its start."""
     outcome = run_outcome.of_run(quantities.run)
-    return (
-        quantities.run.meta.status == "running" and outcome.fate == "lost" and outcome.end.value > outcome.start.value
-    )
+    above = outcome.fate == "lost" and outcome.end.value > outcome.start.value
+    return quantities.run.meta.status == "running" and (above or outcome.state == "down")
 
 
 def _is_little(quantities: Quantities) -> bool:
