@@ -138,6 +138,16 @@ def test_a_full_or_lost_device_is_one_line(
     assert words in said
 
 
+def test_a_working_folder_that_is_gone_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["train"]) == 2
+    assert "the working folder no longer exists; go to one that does" in capsys.readouterr().err
+
+
 def test_a_bad_line_is_named(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     data = tmp_path / "mine.jsonl"
     data.write_text('{"prompt": "a", "answer": "1"}\n{"prompt": \n')

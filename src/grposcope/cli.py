@@ -155,6 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         return _complete()
     try:
+        _check_working_folder()
         arguments = _parsed(words)
         if getattr(arguments, "dry_run", False):
             from grposcope.commands import log_flags as logs
@@ -188,6 +189,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             "grposcope: this is a fault of grposcope, not of the input; please report the lines above", file=sys.stderr
         )
         return 70
+
+
+def _check_working_folder() -> None:
+    """UserError where the working folder is gone, in which MKL ends the process as soon as torch is imported."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the working folder no longer exists; go to one that does") from None
 
 
 def _of_the_machine(error: Exception) -> str | None:

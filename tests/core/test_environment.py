@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from grposcope.core.environment import environment, git_state
 
 
@@ -23,6 +25,13 @@ def test_git_state(tmp_path: Path) -> None:
     assert git_state(tmp_path) == {"commit": commit, "branch": "topic", "dirty": False}
     (tmp_path / "a").write_text("2")
     assert git_state(tmp_path) == {"commit": commit, "branch": "topic", "dirty": True}
+
+
+def test_a_working_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert environment()["git"] is None
 
 
 def test_environment_names_versions(tmp_path: Path) -> None:

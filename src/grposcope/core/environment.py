@@ -27,7 +27,7 @@ def environment(folder: Path | None = None) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         **{name: installed for name in PACKAGES if (installed := _version(name)) is not None},
         "command": shlex.join(sys.argv),
-        "git": git_state(folder or Path.cwd()),
+        "git": git_state(folder or Path()),
     }
 
 

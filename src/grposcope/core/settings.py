@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +53,10 @@ class Settings:
     notes: tuple[str, ...] = ()
     resolved: bool = False
 
+    def __post_init__(self) -> None:
+        """Whole numbers that are beyond float are infinite, as decimal ones are."""
+        object.__setattr__(self, "given", {key: _bounded(value) for key, value in self.given.items()})
+
     def get(self, key: str) -> Any:
         """The value of one of the trainer's keys, its default where it is not given; None if it is not known."""
         if key in self.opaque:
@@ -98,6 +103,12 @@ class Settings:
         number = self.number(key)
         default = "" if self.given.get(key) is not None else " by default"
         return (Sign(f"{key} = {value}{default}", math.nan if number is None else number, where=where),)
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return math.inf if value > 0 else -math.inf
+    return value
 
 
 @dataclass(frozen=True)

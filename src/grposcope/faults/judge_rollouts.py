@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
+
 from grposcope.core.fault import Proof
 from grposcope.core.finding import STATUSES, Finding
 from grposcope.faults import catalogue, pages
@@ -30,10 +32,12 @@ def prove(evidence: PipelineEvidence, proofs: Sequence[Proof] | None = None, lev
     """What is found of the faults of each claim, of all of the catalogue by default; claims about what no rollout has
     are left out.
 
-    level: chance of any present one on rollouts of a pipeline without faults.
+    level: chance of any present one on rollouts of a pipeline without faults. Rollouts may hold numbers whose squares
+    are beyond float.
     """
     asked = catalogue.proofs() if proofs is None else tuple(proofs)
-    results = [(proof, finding) for proof in asked for finding in proof.check(evidence)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        results = [(proof, finding) for proof in asked for finding in proof.check(evidence)]
     adjusted = holm([finding.p for _, finding in results])
     outcome = Outcome("cannot tell") if evidence.run is None else run_outcome.of_run(evidence.run)
     claims: dict[Proof, list[Finding]] = {proof: [] for proof in asked}

@@ -271,8 +271,9 @@ def log_of_groups(
     source: Path, engine: str, groups: Groups, rollouts: Mapping[int, tuple[Rollout, ...]], notes: list[str],
     failures: Mapping[int, float] = MappingProxyType({}),
 ) -> RawLog:  # fmt: skip
-    """A log whose metrics are made of its groups: reward, reward_std within groups (ddof 1), dead_fraction; and
-    failures, the share of the tools' answers of each step that read as errors, where messages have any.
+    """A log whose metrics are made of its groups: reward, reward_std within groups (ddof 1), dead_fraction; the mean of
+    each part of the reward that all rollouts of a step have; and failures, the share of the tools' answers of each step
+    that read as errors, where messages have any.
 
     The reward of a step with a reward that was written as NaN is one too.
     UserError where there is no group.
@@ -296,6 +297,7 @@ def log_of_groups(
                 "reward_std": float(np.mean(spread[here][sizes[here] > 1])) if (sizes[here] > 1).any() else np.nan,
                 "dead_fraction": float(dead[here].mean()),
                 "rollouts_trained": int(sizes[here].sum()),
+                **_parts(rollouts.get(int(step), ())),
                 **({"agent/call_failures": failures[int(step)]} if int(step) in failures else {}),
             },
         )
@@ -310,6 +312,14 @@ def log_of_groups(
         rollouts=rollouts,
         place="step",
     )
+
+
+def _parts(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Mean of each part of the reward that all of these rollouts have, where there are several parts."""
+    names = [name for name in rollouts[0].rewards if all(name in row.rewards for row in rollouts)] if rollouts else []
+    if len(names) < 2:
+        return {}
+    return {f"component/{name}": float(np.mean([row.rewards[name] for row in rollouts])) for name in names}
 
 
 def _column(values: Sequence[Any]) -> Floats | None:

@@ -37,6 +37,9 @@ _COUNTED = re.compile(
 _REWARD_MEAN = re.compile(r"_(reward|score)(_func|_fn)?[ _]mean$")
 """The end of the names of means of single reward functions, where a log has no folder for them."""
 
+FORM_NAME = re.compile(r"format|xml|tag|think|struct|schema|json", re.I)
+"""Names of components that pay for the form of a text."""
+
 _JUDGED = re.compile(r"judged?|gold|oracle|human|verified|true")
 """Words in the names of what somebody else than the trained reward says of an answer."""
 

@@ -132,3 +132,14 @@ def test_the_record_of_a_trainer_and_a_file_of_another_run(tmp_path: Path, capsy
 )  # fmt: skip
 def test_values_that_are_one_setting(asked: Any, actual: Any, equal: bool) -> None:
     assert same(asked, actual) is equal
+
+
+@pytest.mark.parametrize("key", ["beta", "learning_rate", "num_generations", "max_completion_length"])
+def test_whole_numbers_beyond_float_are_no_crash(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = config(tmp_path)
+    path.write_text(path.read_text() + f"\n{key}: 1{'0' * 400}\n")
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(f"{key}: ") or len(line) > 300]
+    path.write_text("\n".join(lines))
+    for words in (["diagnose", log(tmp_path, [1e-6] * 40, 200, kl=True), "--config", path], ["lint", path]):
+        assert cli.main([*map(str, words), "--json"]) in (0, 1, 2)
+        json.loads(capsys.readouterr().out)

@@ -201,6 +201,13 @@ def test_truncated_may_be_left_out(tmp_path: Path) -> None:
     assert not read_gram(tmp_path).truncated.any()
 
 
+def test_a_single_text_is_no_list_of_layers(tmp_path: Path) -> None:
+    given = gram_arrays()
+    np.savez(tmp_path / "gram.npz", **{**given, "layer_names": np.array("one")})
+    with pytest.raises(UserError, match=r"layer_names has shape \(\)"):
+        read_gram(tmp_path, layers=True)
+
+
 def test_without_truncated_equals_never_drawn(tmp_path: Path) -> None:
     given = gram_arrays(3, 8)
     given["truncated"][:] = np.arange(8) >= 6

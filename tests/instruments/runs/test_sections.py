@@ -283,3 +283,13 @@ def test_long_texts_are_cut_with_a_note(tmp_path: Path) -> None:
     long = found.data["runs"][0]["steps"][0]["problems"][0]["rollouts"][3]
     assert long["cut"] == "cut here: the first 4,000 of 1,000,000 characters"
     assert "".join(long["tokens"]) == "a" * 4000
+
+
+@pytest.mark.filterwarnings("error")
+def test_times_that_are_not_finite_are_in_no_sum(run: Run) -> None:
+    times = run.table["time"].copy()
+    times[2:4] = np.inf
+    broken = timing.of_run(replace(run, table={**run.table, "time": times})).phases[REST]
+    plain = timing.of_run(run).phases[REST]
+    assert np.isnan(broken[2:5]).all()
+    assert np.array_equal(broken[5:], plain[5:])

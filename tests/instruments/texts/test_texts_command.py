@@ -50,20 +50,22 @@ def gamed() -> list[Rollout]:
 
 
 def recounted(
-    rows: list[Rollout], has: Callable[[str, str], bool] = lambda text, prompt: text.endswith("0")
+    rows: list[Rollout],
+    has: Callable[[str, str], bool] = lambda text, prompt: text.endswith("0"),
+    named: bool = True,
 ) -> tuple[str, str, str, str]:
     """What texts that end in 0, or have another habit, and others get in groups with both, and their share early and
-    late, in plain Python."""
+    late, in plain Python. named: whether groups have ids; else they are the rollouts of a prompt in a step."""
     groups: dict[str, list[Rollout]] = {}
     for row in rows:
-        groups.setdefault(str(row.group), []).append(row)
+        groups.setdefault(str(row.group) if named else f"{row.step} {row.prompt}", []).append(row)
     paid, unpaid = [], []
     for members in groups.values():
         own = [row.reward for row in members if has(str(row.completion), str(row.prompt))]
         other = [row.reward for row in members if not has(str(row.completion), str(row.prompt))]
         if own and other:
-            paid += own
-            unpaid += other
+            paid.append(sum(own) / len(own))
+            unpaid.append(sum(other) / len(other))
     shares = [
         sum(has(str(row.completion), str(row.prompt)) for row in tenth) / len(tenth)
         for tenth in ([row for row in rows if row.step <= 3], [row for row in rows if row.step > 27])
@@ -88,7 +90,7 @@ def test_the_first_line_is_true_of_the_texts(
         r"Texts that end in “0” are paid (\S+), others (\S+); (\d+%) → (\d+%) since step (\d+) \((\d+)–(\d+)\)\.", first
     )
     assert found is not None, first
-    assert found.groups()[:4] == recounted(gamed)
+    assert found.groups()[:4] == recounted(gamed, named=False)
     assert int(found[6]) <= 15 <= int(found[7])
     assert status == 1
     assert "1. same group: What is" in out

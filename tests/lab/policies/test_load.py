@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import shutil
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -80,6 +83,21 @@ def test_pickled_weights_are_refused(tmp_path: Path, tiny: Policy) -> None:
     torch.save(tiny.model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(UserError, match="cannot load model"):
         policies.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("num_hidden_layers", float("inf")), ("num_hidden_layers", "two"), ("hidden_size", -8), ("hidden_size", 0),
+     ("num_attention_heads", 0), ("vocab_size", 3), ("rope_theta", [1]), ("model_type", 5), ("torch_dtype", "no"),
+     ("hidden_act", "nothing"), ("rms_norm_eps", "small"), ("eos_token_id", "end")],
+)  # fmt: skip
+def test_a_damaged_configuration_is_refused_or_harmless(field: str, value: object, tmp_path: Path) -> None:
+    """Whatever transformers raises for it; a model that it makes all the same is made."""
+    shutil.copytree(TINY, tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with contextlib.suppress(UserError):
+        policies.load(str(tmp_path / "model"))
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder"])

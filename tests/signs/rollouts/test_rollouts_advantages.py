@@ -127,6 +127,15 @@ def test_forgotten_weights() -> None:
     assert "weights 1, 1" in told.because
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("large", [1e300, 1e160, 1e39])
+def test_an_advantage_whose_square_is_beyond_float_is_broken_and_no_crash(large: float) -> None:
+    pipeline = Pipeline(reward="two", steps=1)
+    rows = pipelines.with_fault(pipeline, pipelines.forgotten_weights)
+    rows[3]["advantage"] = large
+    assert pipelines.judged(rows, pipeline.settings)["advantages"].told[0].present
+
+
 def test_weights_that_are_not_stated_are_found() -> None:
     """Two functions, no reward and no weights: the advantages hold, since one set of weights explains them."""
     pipeline = Pipeline(reward="two", steps=1)

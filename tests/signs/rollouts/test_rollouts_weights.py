@@ -48,6 +48,21 @@ def test_other_weights_are_broken_and_the_checkpoint_that_explains_them_is_named
     assert "or given checkpoint" in alone.because
 
 
+@pytest.mark.parametrize("old_of", ["draw", "step", "neither"])
+def test_old_log_probabilities_of_stale_rollouts(old_of: str) -> None:
+    """Drawn by the first weights two steps ago: old ones may be of those or of the weights before the step alone."""
+    evidence = toy_tokens.evidence(128, writers=(0, 1, 0), checkpoints=3, moved=0.3)
+    rows = [replace(row, version=0.0) if row.step == 3 else row for row in evidence.rows]
+    checkpoint = {"draw": 0, "step": 2, "neither": 1}[old_of]
+    rows = [
+        replace(row, old=evidence.scored[checkpoint if row.step == 3 else row.step - 1].logp[place])
+        for place, row in enumerate(rows)
+    ]
+    of_sampler, of_old = weights.tests(replace(evidence, rows=tuple(rows)))
+    assert of_sampler.p == 1
+    assert of_old.p == 1 if old_of != "neither" else of_old.p < 1e-3
+
+
 def test_log_probabilities_of_another_temperature_are_named() -> None:
     evidence = toy_tokens.evidence(128)
     at = toy_tokens.evidence(128, change=toy_tokens.tempered(0.7))

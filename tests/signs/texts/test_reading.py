@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import written_texts
 
-from grposcope.signs.texts import exploits, reading, sample
+from grposcope.signs.texts import exploits, phrases, reading, sample
 
 QUICK = ("magic word", "format", "one text")
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in written_texts.LOOPHOLES]
@@ -56,8 +56,8 @@ def test_what_is_said_of_a_habit_is_true_of_the_texts() -> None:
     mixed = [g for g in range(own.group.max() + 1) if 0 < has[own.group == g].sum() < (own.group == g).sum()]
     rows = np.isin(own.group, mixed)
     assert habit.groups == len(mixed)
-    assert habit.paid == pytest.approx(own.reward[rows & has].mean())
-    assert habit.unpaid == pytest.approx(own.reward[rows & ~has].mean())
+    means = [[own.reward[(own.group == g) & (has == having)].mean() for g in mixed] for having in (True, False)]
+    assert (habit.paid, habit.unpaid) == pytest.approx((np.mean(means[0]), np.mean(means[1])))
     assert (habit.having, habit.lacking) == ((rows & has).sum(), (rows & ~has).sum())
     assert habit.early == pytest.approx(has[own.step <= 8].mean())
     assert habit.blind
@@ -91,3 +91,21 @@ def test_a_string_that_is_the_whole_reward_is_no_format() -> None:
     ):
         own = replace(read.habits[0], kind=kind, feature=feature, relation="is the reward", r2=0.95)
         assert exploits.fault_of(own, read) == fault
+
+
+@pytest.mark.parametrize(("name", "suspect"), [("format_reward", False), ("style_score", True)])
+def test_a_form_that_a_score_of_its_own_is_given_for_is_no_exploit(name: str, suspect: bool) -> None:
+    """Accuracy plus half a point for a mark, which spreads: by design where the score is named for a form."""
+    rng, rows = np.random.default_rng(3), []
+    for row in written_texts.rollouts(None, 3, steps=40):
+        marked = bool(rng.random() < written_texts.shared(row.step, 15, 6, 0.3, 0.97))
+        text = f"<answer>{row.completion}</answer>" if marked else row.completion
+        parts = {"accuracy_reward": row.reward, name: float(marked)}
+        rows.append(replace(row, completion=text, reward=row.reward + 0.5 * marked, rewards=parts, columns={}))
+    read = reading.read(sample.of_rollouts(rows), draws=199)
+    habit = next(habit for habit in read.habits if "answer" in habit.feature)
+    assert habit.spread
+    assert (habit.part, habit.blind) == ("" if suspect else name, True)
+    assert habit.paid - habit.unpaid == pytest.approx(0.5, abs=0.05)
+    assert [own.fault for own in exploits.exploits(read)] == ["magic string"] * suspect
+    assert (f"{name} is given for just that" in phrases.clause(habit)) is not suspect

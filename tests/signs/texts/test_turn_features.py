@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -116,9 +117,11 @@ def test_what_is_said_by_environment_is_counted(forced: list[Rollout], read: rea
         groups: dict[str, list[Rollout]] = {}
         for row in rows:
             groups.setdefault(str(row.group), []).append(row)
-        mixed = [row for members in groups.values() if 0 < sum(has[id(m)] for m in members) < 8 for row in members]
-        paid = [row.reward for row in mixed if has[id(row)]]
-        unpaid = [row.reward for row in mixed if not has[id(row)]]
+        mixed = [members for members in groups.values() if 0 < sum(has[id(m)] for m in members) < 8]
+        paid, unpaid = (
+            [fmean(row.reward for row in members if has[id(row)] == having) for members in mixed]
+            for having in (True, False)
+        )
         assert (each.paid, each.unpaid) == pytest.approx((sum(paid) / len(paid), sum(unpaid) / len(unpaid)))
         late = [has[id(row)] for row in rows if row.step > 21]
         assert each.late == pytest.approx(sum(late) / len(late))

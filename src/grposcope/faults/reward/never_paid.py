@@ -35,16 +35,13 @@ from grposcope.core.text import apart, listed, visible
 from grposcope.faults.checks.effective_weights import CHECK
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE
-from grposcope.signs.answers import counts_answers, is_beside, is_judged, pays_for_answers
+from grposcope.signs.answers import FORM_NAME, counts_answers, is_beside, is_judged, pays_for_answers
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import early_level, late_level
 from grposcope.signs.thresholds import RISES
 
 _PENALTY = re.compile(r"penal|overlong|repet|length|cost|kl|bann|forbid|violat|invalid|push_?back|unsafe|toxic", re.I)
 """Names of components that are best at 0."""
-
-_FORM = re.compile(r"format|xml|tag|think|struct|schema|json", re.I)
-"""Names of components that pay for the form of a text."""
 
 OTHERS = 3
 """Parts of the reward that are paid, from which on one that never is, and is not named as right answers, only warns."""
@@ -155,7 +152,7 @@ def _never(zero: dict[str, MetricSeries], quantities: Quantities) -> Finding:
     because = f"{listed(named)} {'is' if len(named) == 1 else 'are'} 0 in all {rows} rows"
     evidence = tuple(Sign(f"{_called(name)}, every row", 0.0, 0.0, column=name) for name in zero)
     brief = f"{visible(named[0], 34)} is 0 in all {rows} {zero[(answers or [*zero])[0]].rows}"
-    remedy = OF_FORM if all(_FORM.search(name) for name in zero) else ""
+    remedy = OF_FORM if all(FORM_NAME.search(name) for name in zero) else ""
     if not answers and (rows < LEAST or all(_PENALTY.search(name) for name in zero)):
         return fact(True, because, evidence, grades=("note", "note"), brief=brief, remedy=remedy)
     others = len(quantities.components()) - sum(name.startswith("component/") for name in zero)

@@ -423,6 +423,8 @@ def _check(path: Path, arrays: Mapping[str, NDArray]) -> None:
     if arrays["truncated"].shape != rewards.shape:
         raise UserError(f"{path}: truncated has shape {arrays['truncated'].shape}, rewards {rewards.shape}; {REMEDY}")
     names = arrays.get("layer_names", np.empty(0))
+    if names.ndim != 1:
+        raise UserError(f"{path}: layer_names has shape {names.shape}, not (layers,); {REMEDY}")
     if "layers" in arrays and arrays["layers"].shape != (len(names), size, size):
         raise UserError(
             f"{path}: layers has shape {arrays['layers'].shape}, not ({len(names)}, {size}, {size}) for its "

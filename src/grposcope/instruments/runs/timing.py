@@ -52,6 +52,7 @@ def of_run(run: Run) -> Timing:
         phases[PROBES] = np.nan_to_num(phases[PROBES])  # only some steps are probed
     if phases and "time" in run.table and run.steps > 1:
         named = np.nansum(list(phases.values()), axis=0)
-        phases[REST] = np.clip(np.diff(run.table["time"], prepend=math.nan) - named, 0, None)
+        times = np.where(np.isfinite(run.table["time"]), run.table["time"], math.nan)
+        phases[REST] = np.clip(np.diff(times, prepend=math.nan) - named, 0, None)
     tokens = float(np.nansum(run.table["tokens"])) if "tokens" in run.table else math.nan
     return Timing(phases, tokens)

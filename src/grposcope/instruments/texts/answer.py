@@ -116,7 +116,10 @@ def first_line(reading: TextReading, exploits: Sequence[Exploit]) -> str:
         return f"Rewards differ in groups of only {of}: too few to tell a habit from an answer ({size})."
     if reading.doubt:
         return next(line for line in _doubted(reading, size) if len(line) <= FIRST_LINE)
-    return f"No habit of the texts spread that pays without the prompt; {size}, {reading.live:,} live groups."
+    form = next((f" but what {habit.part} is given for" for habit in reading.habits if habit.part), "")
+    line = f"No habit of the texts spread that pays without the prompt{form}"
+    whole = f"{line}; {size}, {reading.live:,} live groups."
+    return whole if len(whole) <= FIRST_LINE else f"{line}."
 
 
 def _doubted(reading: TextReading, size: str) -> Iterator[str]:
@@ -243,12 +246,12 @@ def _habits(reading: TextReading) -> list[Table]:
         "nearly the same",
     )  # fmt: skip
     caption = (
-        "Mean reward with and without in groups that have both; effect per text, or per unit of a measure, ± half a "
-        f"95% interval over prompts, and share of the reward differences, in those of the {reading.live:,} live groups "
-        "where it varies. Paid for sure: such texts get the best reward whatever else they say; needed: others get the "
-        "lowest; is the reward: both. Of three shares, the second is of the highest tenth. A needed habit is benign if "
-        "the true score goes with it. Each row after the "
-        f"first is among texts alike in those above. {reading.tested:,} features were tested together at "
+        "Mean over the groups that have both of the mean reward with and without; effect per text, or per unit of a "
+        "measure, ± half a 95% interval over prompts, and share of the reward differences, in those of the "
+        f"{reading.live:,} live groups where it varies. Paid for sure: such texts get the best reward whatever else "
+        "they say; needed: others get the lowest; is the reward: both. Of three shares, the second is of the highest "
+        "tenth. A needed habit is benign if the true score goes with it. Each row after the first is among texts alike "
+        f"in those above. {reading.tested:,} features were tested together at "
         f"{percent(LEVEL)}."
     )
     return [Table("What is paid", header, rows, caption)]

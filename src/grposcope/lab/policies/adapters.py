@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from grposcope.core.errors import UserError
+from grposcope.core.errors import UserError, lost_device
 from grposcope.core.files import read_whole
 
 CONFIG = "adapter_config.json"
@@ -49,7 +49,9 @@ def attached(base: Any, folder: Path, dtype: torch.dtype) -> Any:
         raise UserError(f"{folder} holds adapters, which need peft; pip install peft") from None
     try:
         model = PeftModel.from_pretrained(base, str(folder), is_trainable=True)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except Exception as error:  # of PEFT, for what a damaged folder holds: of any kind
+        if isinstance(error, ImportError) or lost_device(error):
+            raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"cannot load the adapters in {folder}: {reason}; give the whole folder of the checkpoint"

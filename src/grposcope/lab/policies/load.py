@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from packaging.version import Version
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from grposcope.core.errors import UserError
+from grposcope.core.errors import UserError, lost_device
 from grposcope.lab.batch_memory import free_memory
 from grposcope.lab.policies import adapters, smollm2
 
@@ -76,19 +77,18 @@ def load(name: str, dtype: torch.dtype | None = None, device: str = "cpu", remot
         with_adapters = adapters.attached(base.model, Path(name), dtype)
         tokenizer = base.tokenizer
         if (Path(name) / "tokenizer_config.json").is_file():
-            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=remote_code)
+            with _loading(name):
+                tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=remote_code)
         return replace(
             base, name=name, model=with_adapters.to(device).eval(), tokenizer=tokenizer, eos=base.eos.to(device)
         )
     check(name)
     source = SHIPPED[name]() if name in SHIPPED else name
-    try:
+    with _loading(name):
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=remote_code)
         model: Any = AutoModelForCausalLM.from_pretrained(
             source, trust_remote_code=remote_code, use_safetensors=True, **{dtype_argument(): dtype}
         )
-    except (OSError, ValueError, KeyError) as error:
-        raise _cannot_load(name, error) from error
     model.to(device).eval()
     eos = _end_tokens(model, tokenizer)
     if not eos:
@@ -192,6 +192,17 @@ def recomputes_activations(model: nn.Module) -> bool:
 def _looks_like_path(name: str) -> bool:
     """Whether a name cannot be one of the hub, which has one slash at most."""
     return name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith("/") or Path(name).is_dir()
+
+
+@contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """UserError for whatever transformers raises of a damaged model, which is of any kind."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, ImportError) or lost_device(error):
+            raise
+        raise _cannot_load(name, error) from error
 
 
 def _cannot_load(name: str, error: Exception) -> UserError:

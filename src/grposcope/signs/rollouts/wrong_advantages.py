@@ -97,7 +97,9 @@ def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
     With c_k the centred rewards of function k in a group, advantages are Σ_k w_k c_k over a number of the group's. What
     is left of Σ_k w_k c_k beside the direction of the advantages is linear in w, and its null vector are the weights.
     """
-    if batch.parts is None or len(batch.parts) < 2 or np.isnan(batch.parts).any() or np.isnan(batch.advantages).any():
+    if batch.parts is None or len(batch.parts) < 2:
+        return None
+    if not (np.isfinite(batch.parts).all() and np.isfinite(batch.advantages).all()):
         return None
     lines = []
     for number in range(int(batch.group.max()) + 1):
@@ -111,6 +113,8 @@ def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
     if not lines:
         return None
     stacked = np.concatenate(lines)
+    if not np.isfinite(stacked).all():  # of rewards whose squares are beyond float
+        return None
     _, values, vectors = np.linalg.svd(stacked, full_matrices=False)
     if len(values) < len(batch.parts) or values[-1] > 1e-3 * values[0] or values[-2] <= 1e-3 * values[0]:
         return None

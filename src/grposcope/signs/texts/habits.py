@@ -22,6 +22,7 @@ from grposcope.maths import passage, within_groups
 from grposcope.maths.group_steps import StepChanges
 from grposcope.maths.passage import Passage
 from grposcope.maths.within_groups import Singles, WithinGroups
+from grposcope.signs.answers import FORM_NAME
 from grposcope.signs.texts.features import TextFeatures
 from grposcope.signs.texts.sample import TextSample
 
@@ -39,6 +40,9 @@ CLUSTERED = 3.0
 
 SAME, NEARLY = 0.8, 0.9
 """Correlation from which two features are one habit, and the share of the largest |z| that its names have."""
+
+GIVEN = 0.95
+"""Correlation of a score with a habit from which it is given for just that."""
 
 ASKED = 0.9
 """Share of the prompts that have the string of a habit from which it is asked for."""
@@ -80,7 +84,8 @@ class PaidHabit:
     where steps are not known. since: its onset where it rose. scores: what other scores do. blind: whether the true
     score gains less than half as much by it, None where that is not known or not sure. round: 0 for the first; the
     others are among rollouts alike in those before. peak: mean in its highest tenth of the steps, of a habit that
-    spread and went again; else NaN. gains: whether the true score surely gains something by it.
+    spread and went again; else NaN. gains: whether the true score surely gains something by it. part: the score,
+    named for a form, that is given for just this, empty without.
     """
 
     feature: str
@@ -109,6 +114,7 @@ class PaidHabit:
     round: int = 0
     peak: float = np.nan
     gains: bool = False
+    part: str = ""
 
     @property
     def sure(self) -> bool:
@@ -221,6 +227,7 @@ def _habit(
         _onset_until(sample, column, until, rng) if rose else None, scores=scores, peak=peak,
         blind=None if truth is None else _blind(truth, sign, slope, sample, asked),
         gains=truth is not None and truth.z * sign >= 2,
+        part=_given_for(sample, column) if binary else "",
     )  # fmt: skip
 
 
@@ -272,22 +279,27 @@ def scale(reward: Floats) -> tuple[float, float]:
 
 
 def levels(reward: Floats, column: Floats, group: Ints) -> tuple[float, float, int, int, int]:
-    """Mean rewards with and without a binary habit in groups that have both, how many texts these are, and in how many
-    groups; NaN for none."""
+    """Mean rewards with and without a binary habit in groups that have both, all groups counting alike, how many texts
+    these are, and in how many groups; NaN for none."""
     return _levels(reward, column, group).shown
 
 
 def _levels(reward: Floats, column: Floats, group: Ints) -> _Levels:
-    """Mean rewards with and without a binary habit, in groups that have both."""
+    """Mean rewards with and without a binary habit, in groups that have both: means of the groups' means, as in pooled
+    texts groups that are paid more may have more of the habit."""
     finite = np.isfinite(reward)
     count = int(group.max()) + 1
-    having = np.bincount(group[finite], column[finite], count)
+    having = np.bincount(group[finite], column[finite] > 0, count)
     size = np.bincount(group[finite], minlength=count)
     mixed = (having > 0) & (having < size)
     rows = finite & mixed[group]
-    own, other = reward[rows & (column > 0)], reward[rows & (column == 0)]
-    deviation = float(own.std()) if len(own) else np.nan
-    return _Levels(mean(own), mean(other), deviation, len(own), len(other), int(mixed.sum()))
+    own, other = rows & (column > 0), rows & (column == 0)
+    means = [
+        mean((np.bincount(group[texts], reward[texts], count) / np.maximum(number, 1))[mixed])
+        for texts, number in ((own, having), (other, size - having))
+    ]
+    deviation = float(reward[own].std()) if own.any() else np.nan
+    return _Levels(*means, deviation, int(own.sum()), int(other.sum()), int(mixed.sum()))
 
 
 def mean(values: Floats) -> float:
@@ -302,6 +314,18 @@ def _scores(sample: TextSample, column: Floats, group: Ints) -> dict[str, OtherS
         if np.isfinite(slope):
             made[name] = OtherScore(slope, se, z)
     return made
+
+
+def _given_for(sample: TextSample, column: Floats) -> str:
+    """The score, named for a form and no true one, that is given for just a binary habit; empty without."""
+    for name, score in sample.scores.items():
+        rows = np.isfinite(score)
+        if name == sample.truth or not FORM_NAME.search(name) or not rows.any():
+            continue
+        varies = score[rows].std() and column[rows].std()
+        if varies and abs(float(np.corrcoef(score[rows], column[rows])[0, 1])) > GIVEN:
+            return name
+    return ""
 
 
 def _asked_for(name: str, prompts: Sequence[str]) -> bool:

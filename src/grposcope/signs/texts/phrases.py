@@ -77,6 +77,8 @@ def clause(habit: PaidHabit) -> str:
     told = [paid(habit), f"{percent(habit.r2)} of the reward differences in groups where both vary go with it"]
     if gone := moved(habit):
         told.append(gone)
+    if habit.part:
+        told.append(f"{habit.part} is given for just that")
     if habit.blind is not None:
         told.append(truth(habit))
     return "; ".join(told)

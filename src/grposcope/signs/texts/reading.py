@@ -127,16 +127,17 @@ def read(
 
 def _rose(sample: TextSample, habit: PaidHabit) -> bool:
     """Whether a habit that no true score clears rose by as much as a spread, which its test did not show to be one."""
-    if habit.spread or habit.blind is False or _finishes(habit):
+    if habit.spread or _is_meant(habit):
         return False
     first, _ = habits.tenths(sample)
     enough = SPREAD if habit.binary else 0.8 * max(float(habit.column[first].std()), 1e-9)
     return (habit.late - habit.early) * (1 if habit.more or habit.binary else -1) > enough
 
 
-def _finishes(habit: PaidHabit) -> bool:
-    """Whether what is paid is to end before the limit, which is no habit of what a text says."""
-    return habit.kind == "cut" and not habit.more
+def _is_meant(habit: PaidHabit) -> bool:
+    """Whether the true score goes with a habit, a score of its own is given for it, or it is to end before the limit,
+    which is no habit of what a text says."""
+    return habit.blind is False or bool(habit.part) or (habit.kind == "cut" and not habit.more)
 
 
 def _least(
@@ -186,7 +187,7 @@ def _doubt(sample: TextSample, rose: PaidHabit | None, rise: float, part: float)
 
 def _unmeant(paid: Sequence[PaidHabit]) -> str:
     """The first paid habit that no true score clears, a sentence; empty without."""
-    habit = next((habit for habit in paid if habit.blind is not False and not _finishes(habit)), None)
+    habit = next((habit for habit in paid if not _is_meant(habit)), None)
     if habit is None:
         return ""
     told = phrases.paid(habit)

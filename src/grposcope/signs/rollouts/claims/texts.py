@@ -72,7 +72,9 @@ def shown(evidence: PipelineEvidence, level: float, draws: int, words: int) -> I
     if read.doubt or read.unmeant:
         yield cannot_tell(read.doubt or read.unmeant)
         return
-    held = f"No habit of {len(read.sample):,} texts spread that pays without the prompt, in {read.live:,} live groups"
+    form = next((f" but what {habit.part} is given for" for habit in read.habits if habit.part), "")
+    live = f"{read.live:,} live groups"
+    held = f"No habit of {len(read.sample):,} texts spread that pays without the prompt{form}, in {live}"
     yield Finding(exploits.MAGIC, because=f"{held}; {read.least}.")
 
 

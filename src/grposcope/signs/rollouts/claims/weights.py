@@ -7,7 +7,8 @@ The mean is over tokens, each cut at LARGEST nats, which can only lower it: few 
 is known but that they are rare, would hide what all the others show. Its standard error is by jackknife over groups, p
 by Student's t. In sentences stand mean |log ρ| and the share of tokens that are off, which have no such tail.
 
-Where the trainer's own old log-probabilities are there too, they are held to the same.
+Where the trainer's own old log-probabilities are there too, they are held to the same, or to the weights before their
+step where they are nearer to those.
 """
 
 from __future__ import annotations
@@ -145,8 +146,29 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
             "The sampler's log-probabilities were not recorded, and similar policies can hardly be told apart by "
             "tokens alone; log them (vLLM: logprobs=0), or give other checkpoints for comparison."
         )
-    if old := recorded(evidence, rows, "old"):
+    if old := recorded(evidence, _of_old(evidence, rows), "old"):
         yield _test(evidence, old, "old")
+
+
+def _of_old(evidence: PipelineEvidence, rows: Sequence[RowTokens]) -> list[RowTokens]:
+    """The rows under the weights that their old log-probabilities are of.
+
+    Some trainers keep those of the weights that drew (TRL), others compute them with the weights before the step (for
+    stale rollouts): of both, those that are nearer, for all rows of a step alike.
+    """
+    before = {checkpoint.step: number for number, checkpoint in enumerate(evidence.scored)}
+    chosen: list[RowTokens] = []
+    for step in dict.fromkeys(evidence.rows[row.place].step for row in rows):
+        drawn = [row for row in rows if evidence.rows[row.place].step == step]
+        trained = [replace(row, checkpoint=before.get(step - 1, row.checkpoint)) for row in drawn]
+        chosen += min((drawn, trained), key=lambda tokens: _distance(recorded(evidence, tokens, "old")))
+    return chosen
+
+
+def _distance(tokens: Sequence[RecordedTokens]) -> float:
+    """Sum over all tokens, infinite where one is not scored."""
+    total = sum(float(row.divergence.sum()) for row in tokens)
+    return total if math.isfinite(total) else math.inf
 
 
 def _test(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], column: str) -> Finding:
@@ -336,7 +358,7 @@ def _worst_group(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], d
         key = evidence.rows[one.place].group or evidence.rows[one.place].where
         by_group[key] = by_group.get(key, 0.0) + float(values.sum())
     total, most = sum(by_group.values()), max(by_group, key=by_group.__getitem__)
-    if len(by_group) < 4 or by_group[most] < total / 2:
+    if len(by_group) < 4 or not total or by_group[most] < total / 2:
         return ""
     return f"; {percent(by_group[most] / total)} of the difference is in prompt {most[:40]}"
 
