@@ -12,6 +12,8 @@ import pytest
 import synthetic
 import written_texts
 
+from grposcope.faults import looks
+from grposcope.logs.native import reader
 from grposcope.logs.tail import Pace
 from grposcope.signs.texts import exploits
 from grposcope.watch import live as live_alarms
@@ -116,9 +118,13 @@ def test_texts_are_kept_of_every_step_at_first_and_later_as_time_allows(tmp_path
     assert len(asked) == 5
 
 
-def test_a_metric_that_changed_is_looked_at_at_once_among_the_first_rows_and_later_where_there_is_time() -> None:
+def test_a_metric_that_changed_is_looked_at_at_once_among_the_first_rows_and_later_where_there_is_time(
+    tmp_path: Path,
+) -> None:
     alarms, resting, rested = Alarms(), Pace(0.5, rest=60.0), Pace(0.5)
-    assert alarms.may_look(FREE - 1, True, resting)
-    assert not alarms.may_look(FREE, True, resting)
-    assert alarms.may_look(FREE, True, rested)
-    assert not alarms.may_look(FREE - 1, False, resting)
+    alarms.look(looks.first_rows(reader.read(synthetic.make(tmp_path / "run", steps=160)), FREE - 2))
+    assert alarms.due(FREE - 1, resting, changed=True)
+    assert not alarms.due(FREE, resting, changed=True)
+    assert alarms.due(FREE, rested, changed=True)
+    assert not alarms.due(FREE - 1, resting)
+    assert not alarms.due(FREE - 1, rested)

@@ -60,19 +60,21 @@ class Alarms:
         self.rows, self._last = 0, 0
         self._odd: set[str] = set()
 
-    def due(self, rows: int) -> bool:
-        """Whether a run of `rows` rows has grown enough for another look, or is another run."""
+    def due(self, rows: int, pace: Pace | None = None, changed: bool = False) -> bool:
+        """Whether a run of `rows` rows has grown enough for another look, or is another run.
+
+        pace: keeps looks to a budget. changed: a metric changed, which is looked at at once among the first rows.
+        """
+        if pace is not None and not pace.ready():
+            return changed and rows < FREE
+        if changed:
+            return True
         grown = rows >= max(self.rows + 1, math.ceil(GROWTH * self.rows)) or looks.passes(self.rows, rows)
         return grown or 0 < rows < self.rows
 
     def free(self, rows: int) -> bool:
         """Whether one of the first looks is due, which need not keep to the budget."""
         return self.rows < FREE and looks.passes(self.rows, min(rows, FREE))
-
-    def may_look(self, rows: int, changed: bool, pace: Pace) -> bool:
-        """Whether to look at this number of rows, where a metric `changed` since the last look: at once if few,
-        and later where the budget has time for it."""
-        return (changed and rows < FREE) or (pace.ready() and (changed or self.due(rows)))
 
     def urgent(self, run: Run) -> bool:
         """Whether a metric of the run is not finite that was finite at the last look: to be looked at at once."""

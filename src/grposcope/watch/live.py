@@ -62,7 +62,7 @@ class LiveAlarms:
         urgent = not odd <= self._odd or self._alarms.free(self._rows)
         self._odd |= odd
         self._changed |= self._signs.take(row)
-        if (urgent or self._alarms.may_look(self._rows, self._changed, self._pace)) and not self._broken:
+        if (urgent or self._alarms.due(self._rows, self._pace, self._changed)) and not self._broken:
             self._changed = False
             began = time.perf_counter()
             self._look()

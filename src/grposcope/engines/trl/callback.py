@@ -269,7 +269,7 @@ class GRPOscopeCallback(TrainerCallback):
         if args.log_completions and "reward" in row:
             self._lines.groups(args, row["step"])
         self._lines.put(functools.partial(self._record.phase, "training", state.global_step, state.max_steps))
-        due = self._alarms.free(self._rows) or self._alarms.may_look(self._rows, self._changed, self._pace)
+        due = self._alarms.free(self._rows) or self._alarms.due(self._rows, self._pace, self._changed)
         if judge and (self._urgent or due):
             self._urgent = self._changed = False
             began = time.perf_counter()
