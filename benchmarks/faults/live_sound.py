@@ -110,10 +110,10 @@ def train(seed: int) -> dict[str, Any]:
 
 def looked_at(run: Any) -> list[list[Any]]:
     """What is told of a made run as it grows: step, fault and grade."""
-    from grposcope.faults.looks import first_rows, scheduled, with_status
+    from grposcope.faults.looks import first_rows, scheduled
     from grposcope.watch.alarms import Alarms
 
-    run, alarms = with_status(run, "running"), Alarms()
+    run, alarms = first_rows(run, run.steps, "running"), Alarms()
     return [[alarm.seen, alarm.fault, alarm.grade] for rows in scheduled(run.steps)
             for alarm in alarms.look(first_rows(run, rows))]  # fmt: skip
 

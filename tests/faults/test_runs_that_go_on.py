@@ -8,7 +8,7 @@ import synthetic_series as made
 
 from grposcope.core.run import Run
 from grposcope.faults.judge import diagnose
-from grposcope.faults.looks import first_rows, with_status
+from grposcope.faults.looks import first_rows
 from grposcope.signs import run_outcome
 from grposcope.watch.alarms import Alarms
 
@@ -17,7 +17,9 @@ ROWS = 260
 
 def grades(run: Run, status: str = "running") -> dict[str, str]:
     """Fault -> grade, of what is present."""
-    return {finding.fault: str(finding.grade) for finding in diagnose(with_status(run, status)) if finding.present}
+    return {
+        finding.fault: str(finding.grade) for finding in diagnose(first_rows(run, run.steps, status)) if finding.present
+    }
 
 
 def starved(all_dead: bool = False) -> Run:
@@ -69,7 +71,7 @@ def test_what_swings_comes_back(status: str, grade: str) -> None:
 
 
 def test_the_last_look_is_at_a_run_that_is_over() -> None:
-    run = with_status(first_rows(starved(), 70), "running")
+    run = first_rows(starved(), 70)
     alarms = Alarms()
     assert {alarm.grade for alarm in alarms.look(run) if alarm.fault == "starved"} == {"warning"}
     assert {alarm.grade for alarm in alarms.look(run, last=True) if alarm.fault == "starved"} == {"failing"}

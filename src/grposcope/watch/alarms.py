@@ -85,7 +85,7 @@ class Alarms:
         their own (`text_looks`). last: the run is over, whatever its record says yet."""
         if not run.steps:
             return []
-        run = looks.with_status(run, "finished") if last and run.meta.status == "running" else run
+        run = looks.first_rows(run, run.steps, "finished") if last and run.meta.status == "running" else run
         step = int(run.table["step"][-1])
         if step < self._last:
             self._forget(step)

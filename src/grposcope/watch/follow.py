@@ -190,7 +190,7 @@ class Watcher:
         ended = over and run.steps > self.alarms.rows
         if not (self.alarms.due(run.steps) or ended or self.alarms.urgent(run)):
             return []
-        going = looks.with_status(run, "running") if run.meta.status == "unknown" else run
+        going = looks.first_rows(run, run.steps, "running") if run.meta.status == "unknown" else run
         new = self.alarms.look(going, self.texts.look(run.rollouts, now=ended))
         self.findings = findings_of(run) if over else self.alarms.findings
         self.verdict = verdict(run, self.findings) if self.findings else None
