@@ -113,7 +113,7 @@ def main() -> None:
         record(folder, given.steps, given.prompts, given.group, given.graded)
         files = {path.name: path.stat().st_size for path in folder.glob("*.jsonl")}
         results: dict[str, Any] = {"steps": given.steps, "groups": given.steps * given.prompts, "bytes": files}
-        page.chart_script()
+        page._chart_script()
         results["bytes_only"], _ = timed(
             given.repeats, lambda: [path.read_bytes() for path in folder.glob("*.jsonl")][:0]
         )

@@ -79,7 +79,7 @@ def main() -> None:
     RunConstraints.penalties = timed(RunConstraints.penalties)  # type: ignore[method-assign]
     RunConstraints.learn = timed(RunConstraints.learn)  # type: ignore[method-assign]
     several.combined = timed(several.combined)
-    loop.of_components = timed(loop.of_components)
+    loop._of_components = timed(loop._of_components)
     RunWriter.group = timed(RunWriter.group)  # type: ignore[method-assign]
     shares, plain, ratios = [], [], []
     for i in range(5):

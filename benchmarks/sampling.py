@@ -174,7 +174,7 @@ def mismatch(arguments: argparse.Namespace, group: int) -> list[dict[str, Any]]:
 
     from grposcope.lab import policies, tasks
     from grposcope.lab.sampling.logprobs import token_logprobs
-    from grposcope.lab.sampling.rollouts import generator, to_rollouts
+    from grposcope.lab.sampling.rollouts import _to_rollouts, generator
     from grposcope.lab.sampling.sampler import Sampling, sample
 
     policy, task = policies.load(arguments.model), tasks.load(arguments.task)
@@ -184,7 +184,7 @@ def mismatch(arguments: argparse.Namespace, group: int) -> list[dict[str, Any]]:
     for precision in SHARES:
         stream, sampling = generator(0, "sample"), Sampling(arguments.max_tokens, precision=precision)
         out = sample(policy.model, (ids, mask), group, sampling, policy.eos, policy.pad, stream)
-        rollouts = to_rollouts(ids, mask, out, torch.zeros(len(ids), group), group)
+        rollouts = _to_rollouts(ids, mask, out, torch.zeros(len(ids), group), group)
         with torch.no_grad():
             logp, _ = token_logprobs(policy.model, rollouts, torch.arange(len(out.tokens)))
         away = (logp - out.logp).double() * out.mask

@@ -185,7 +185,7 @@ def lessons(folder: Path) -> Path:
 
     from grposcope.lab.policies.load import TINY, load
     from grposcope.lab.tasks.arithmetic import Arithmetic
-    from grposcope.lab.train.pretrain import EOS, LESSONS, PAD, careless
+    from grposcope.lab.train.pretrain import EOS, LESSONS, PAD, _careless
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -199,7 +199,7 @@ def lessons(folder: Path) -> Path:
     for step in range(steps):
         texts = []
         for problem in draw.sample(problems, 64):
-            worked = "=".join(careless(problem.prompt[:-1], LESSONS[0], draw))
+            worked = "=".join(_careless(problem.prompt[:-1], LESSONS[0], draw))
             prompt = tokens(problem.prompt).input_ids
             texts.append((prompt, [*tokens(solved(problem.prompt, worked, draw)).input_ids, EOS]))
         width = max(len(prompt) + len(text) for prompt, text in texts)

@@ -35,8 +35,10 @@ from grposcope.maths import moments
 from reference import ustat_loops
 
 PLAN = (
-    "import argparse, sys; from grposcope.instruments.group_size import command as plan; "
-    "parser = argparse.ArgumentParser(); plan.add_flags(parser); plan.run(parser.parse_args([sys.argv[1]]))"
+    "import argparse, sys; from grposcope.commands import generic; "
+    "from grposcope.instruments.group_size import command as plan; "
+    "parser = argparse.ArgumentParser(); generic.declare(parser, plan.Flags); "
+    "plan.run(parser.parse_args([sys.argv[1]]))"
 )
 
 

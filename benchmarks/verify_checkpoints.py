@@ -58,7 +58,7 @@ def main() -> None:
             for i, (prompt, seen, ids, kept) in enumerate(rows):
                 row = Rollout("", 2, str(i // given.group), prompt_ids=prompt[seen].numpy(),
                                   completion_ids=ids[kept].numpy())  # fmt: skip
-                file.write(dumps(row_file.document(row)) + "\n")
+                file.write(dumps(row_file._document(row)) + "\n")
         checkpoints = [str(folder / f"step-{number}") for number in range(3)]
         began = time.perf_counter()
         command = [sys.executable, "-m", "grposcope", "verify", str(folder / "rollouts.jsonl"), "--model", *checkpoints]

@@ -59,7 +59,7 @@ def forecast(setup: Setup, names: Sequence[str], unbiased: Collection[str], batc
         costs.append((int(rollouts.mask.sum()), batch.tokens))
         each = whole.reshape(prompts, group, MOST_TURNS, prompts, group, MOST_TURNS)
         grams += [each[p, :, :, p] for p in range(prompts)]
-        rewards.append(np.stack(list(turns.credits(rollouts, MOST_TURNS).values())))
+        rewards.append(np.stack(list(turns._credits(rollouts, MOST_TURNS).values())))
     paid = np.concatenate(rewards, 1)
     saved = turn_moments.savings(np.array(grams), {"whole": paid[0], "to-go": paid[1]})
     return {
@@ -79,7 +79,7 @@ def widened(gram: Floats) -> Floats:
 
 def by_turn(tokens: Tensor, rollouts: RolloutBatch) -> Floats:
     """Credit of tokens (B, T), the same for all of a turn, by turn (B, H); 0 for turns that were not taken."""
-    number = turns.of_tokens(rollouts)
+    number = turns._of_tokens(rollouts)
     rows = [torch.where(number == turn, tokens, 0).sum(-1) / (number == turn).sum(-1).clamp(min=1)
             for turn in range(MOST_TURNS)]  # fmt: skip
     return torch.stack(rows, 1).double().numpy(force=True)

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from grposcope.lab import policies, tasks
 from grposcope.lab.allocation import logistic
-from grposcope.lab.allocation.forecast import features
+from grposcope.lab.allocation.forecast import _features
 from grposcope.lab.allocation.logistic import Weights
 from grposcope.lab.policies import Policy, encode
 from grposcope.lab.sampling.rollouts import DrawSettings, draw, generator
@@ -75,7 +75,7 @@ def of_model(name: str, seed: int = 0) -> bool:
     pool = Optimal().pool
     first, pass_seconds = _first_tokens(policy, task, problems)
     pass_seconds *= pool / len(problems)
-    plain = features([task.difficulty(p) for p in problems], [len(p.prompt) for p in problems])
+    plain = _features([task.difficulty(p) for p in problems], [len(p.prompt) for p in problems])
     z = (first - first.mean(0)) / first.std(0)
     without, with_it = (_forecast(x, success) for x in (plain, np.concatenate([plain, z, z**2 - 1], 1)))
     n = np.full(len(success), float(GROUP))

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.lab import tasks
 from grposcope.lab.allocation.beta import Rates
-from grposcope.lab.train.allocate import forecaster
+from grposcope.lab.train.allocate import _forecaster
 from grposcope.logs import read
 from grposcope.maths import moments as gradient_moments
 from grposcope.maths import resampling
@@ -91,7 +91,7 @@ def of_run(run: Path, folder: Path) -> Problems:
     record = read(run)
     task = tasks.load(str(record.setting("task")), None)
     train = list(task.problems("train"))
-    known = forecaster(task, train)
+    known = _forecaster(task, train)
     groups = record.groups
     present = ~np.isnan(groups.rewards)
     known.replay(
@@ -101,7 +101,7 @@ def of_run(run: Path, folder: Path) -> Problems:
         np.add.reduceat(present.astype(float), groups.offsets[:-1]),
     )
     gram = probes.read_gram(folder)
-    names = [rollout.problem for rollout in probes.read_rollouts(folder)][:: gram.rewards.shape[1]]
+    names = [rollout.problem for rollout in probes._read_rollouts(folder)][:: gram.rewards.shape[1]]
     places = {name: i for i, name in enumerate(known.problems)}
     which = np.array([places[name] for name in names])
     sizes = Optimal().choices(group=0)

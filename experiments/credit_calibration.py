@@ -38,7 +38,6 @@ from grposcope.instruments.credit.batch import CreditBudget, CreditedBatch
 from grposcope.instruments.credit.error import CreditComparison, GradientSource
 from grposcope.instruments.credit.record import CreditRecord, SourceRecord
 from grposcope.instruments.credit.sources import HALVES
-from grposcope.instruments.credit.trees import TreeDraw
 from grposcope.lab import credit, policies
 from grposcope.lab.credit import placebo
 from grposcope.lab.objectives import recipes
@@ -104,9 +103,9 @@ def complete(batch: CreditedBatch, critic: Critic) -> None:
         found.base[name] = one
     given = credit.chosen("value").assign(recipes.RLOO, critic(batch.rollouts))
     found.add("value", given, "iv", False)
-    for name, one in list(found.trees.items()):
-        fake = placebo.permuted(one.credit, one.rollouts.tokens, one.rollouts.mask)
-        found.trees[f"placebo:of={name}"] = TreeDraw(one.rollouts, fake, one.tokens)
+    for name, (leaves, values, tokens) in list(found.trees.items()):
+        fake = placebo.permuted(values, leaves.tokens, leaves.mask)
+        found.trees[f"placebo:of={name}"] = leaves, fake, tokens
 
 
 def draw(arguments: argparse.Namespace) -> None:

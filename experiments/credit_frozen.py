@@ -66,10 +66,10 @@ def start_of(operations: int, arguments: argparse.Namespace) -> Path:
     if not (folder / "model.safetensors").is_file():
         made = policies.load("tiny").model
         steps = 5 if arguments.quick else arguments.batches or LESSONS[operations]
-        careless = pretrain.lessons_for(operations, pretrain.LESSONS[-1:])[0]
-        pretrain.imitate(made, replace(careless, steps=steps), 0, operations)
+        careless = pretrain._lessons_for(operations, pretrain.LESSONS[-1:])[0]
+        pretrain._imitate(made, replace(careless, steps=steps), 0, operations)
         made.eval().save_pretrained(folder)
-        pretrain.save_tokenizer(folder)
+        pretrain._save_tokenizer(folder)
     return folder
 
 
@@ -89,7 +89,7 @@ def cell(operations: int, arguments: argparse.Namespace) -> tuple[CreditRecord, 
             mean=[one.mean for one in done.sources], second=[one.second for one in done.sources],
             tokens=[one.tokens for one in done.sources], unbiased=[one.unbiased for one in done.sources],
         )  # fmt: skip
-        write_json(about, {"pass@1": pretrain.accuracy(folder, 1.0, operations).value})
+        write_json(about, {"pass@1": pretrain._accuracy(folder, 1.0, operations).value})
     return compared_again(records.read(place), place / "gram.npz"), float(json.loads(about.read_text())["pass@1"])
 
 

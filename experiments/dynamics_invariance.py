@@ -54,8 +54,8 @@ def network(size: str, folder: Path) -> str:
         return "tiny"
     home = folder / "models" / f"{layers}x{width}"
     if not (home / "config.json").exists():
-        pretrain.pretrain(0, width, layers).save_pretrained(home)
-        pretrain.tokenizer().save_pretrained(home)
+        pretrain._pretrain(0, width, layers).save_pretrained(home)
+        pretrain._tokenizer().save_pretrained(home)
     return str(home)
 
 

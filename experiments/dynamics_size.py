@@ -47,22 +47,22 @@ def network(width: int, seed: int) -> Answers:
     """A random network with the prompts and right answers of the seed."""
     torch.manual_seed(seed)
     prompts, right = torch.randint(2, 8, (4, 4)), torch.randint(0, 64, (4,))
-    model = pretrain.model(8, width, 1).double().eval()
+    model = pretrain._model(8, width, 1).double().eval()
     return Answers(model, prompts, 2, torch.nn.functional.one_hot(right, 64).double(), KL)
 
 
 def studied(width: int, seed: int, quick: bool) -> dict[str, Any]:
     """κ at the plateau, and the times of a run."""
     answers = network(width, seed)
-    model, start = answers.model, curvature.parameter_vector(answers.model)
+    model, start = answers.model, curvature._parameter_vector(answers.model)
     before = answers.state()["reward"]
     to_plateau(answers, 60 if quick else 600)
-    plateau, here = answers.state(), curvature.parameter_vector(model)
+    plateau, here = answers.state(), curvature._parameter_vector(model)
     guess = torch.randn(len(here), generator=torch.Generator().manual_seed(seed), dtype=here.dtype)
     top = curvature.largest_eigenpairs(curvature.hessian_product(model, answers.objective), guess, 20)[0]
-    way = curvature.unit(here - start)
+    way = curvature._unit(here - start)
     along = float(way @ curvature.hessian_product(model, answers.objective)(way))
-    curvature.set_parameters(model, start)
+    curvature._set_parameters(model, start)
     lr = PULL / top.value * WIDTHS[0] / width
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=BETA)
     rewards = [before]

@@ -48,7 +48,7 @@ def measured(model, rollouts: RolloutBatch, recipe, sizes: list[int], seed: int)
     """Ranks of every credit at every R, and how many groups have a gradient."""
     out: Ranks = {}
     for size in sizes:
-        few = weightings.first_rollouts(rollouts, size)
+        few = weightings._first_rollouts(rollouts, size)
         alive = (few.rewards.amax(-1) != few.rewards.amin(-1)).nonzero()[:, 0]
         if not len(alive):
             continue

@@ -55,7 +55,7 @@ def measured(attached: backward.AttachedModel, one: RolloutBatch, every: int) ->
     """Mean over layers of [stable rank, share of ‖G‖² taken out], by credit, R and direction ("" for none)."""
     rows: dict[str, Tensor] = {}
     for size in SIZES:
-        few = weightings.first_rollouts(one, size)
+        few = weightings._first_rollouts(one, size)
         for made in (weightings.of_recipe(RECIPE, few), *weightings.controls(RECIPE, few)):
             if made.name in CREDITS and made.per_rollout is not None:
                 rows[f"{made.name}/{size}"] = torch.nn.functional.pad(made.per_rollout, (0, 8 - size)).float()

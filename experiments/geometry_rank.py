@@ -58,7 +58,7 @@ def row_weightings(one: RolloutBatch) -> dict[str, torch.Tensor]:
     """Weights of whole rollouts (8,), by name of the credit and R."""
     weights = {}
     for size in SIZES:
-        few = weightings.first_rollouts(one, size)
+        few = weightings._first_rollouts(one, size)
         made = [weightings.of_recipe(RECIPE, few), *weightings.controls(RECIPE, few, seed=size)]
         for weighting in made:
             if weighting.per_rollout is not None and not weighting.empty:
@@ -111,7 +111,7 @@ def measure(attached: backward.AttachedModel, one: RolloutBatch, every: int) -> 
 
     attached.stream(one, visit)
     for size in SIZES:
-        few = weightings.first_rollouts(one, size)
+        few = weightings._first_rollouts(one, size)
         for weighting in weightings.controls(RECIPE, few, seed=size):
             if weighting.per_rollout is None and not weighting.empty:
 

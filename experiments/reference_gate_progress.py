@@ -100,7 +100,7 @@ def diverged(run: Run, references: Sequence[Run]) -> bool | None:
         return None
     reward = cells.metrics.index("reward")
     values = at_equal_reward(cells.values, cells.unit, reward)
-    between = np.ascontiguousarray(bands.variances(values[:-1])).tobytes()
+    between = np.ascontiguousarray(bands._variances(values[:-1])).tobytes()
     order, smallest = drawn(len(references), between, gate.BLOCKS, reward)
     t = np.abs(bands.distances(values[:-1], values[-1])).max(-1)
     p = min((1 + DRAWS - int(np.searchsorted(order[:, k], t[k], side="left"))) / (1 + DRAWS) for k in range(len(t)))

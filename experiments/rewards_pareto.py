@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from grposcope.lab.tasks.arithmetic import Arithmetic, operations, value
+from grposcope.lab.tasks.arithmetic import Arithmetic, _operations, _value
 from grposcope.lab.tasks.base import Problem
 
 Floats = NDArray[np.float64]
@@ -74,9 +74,9 @@ def form(completions: Sequence[str], prompts: Sequence[str], **_: Any) -> list[f
 def counted(prompt: str, text: str) -> bool:
     """Whether the segments of a completion have one operation fewer each."""
     written = text.split("=")
-    left = operations(prompt.rstrip("="))
+    left = _operations(prompt.rstrip("="))
     wanted = list(range(left - 1, -1, -1))
-    return all(value(one) is not None for one in written) and [operations(one) for one in written] == wanted
+    return all(_value(one) is not None for one in written) and [_operations(one) for one in written] == wanted
 
 
 def short(completions: Sequence[str], **_: Any) -> list[float]:
@@ -108,12 +108,12 @@ def lesson(out: Path) -> Path:
         return folder
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    rng, policy, tokens = random.Random(0), policies.load("tiny"), pretrain.tokenizer()
+    rng, policy, tokens = random.Random(0), policies.load("tiny"), pretrain._tokenizer()
     optimizer, asked = torch.optim.AdamW(policy.model.parameters(), lr=3e-4), TASK.problems("train")
     for _ in range(200):
         texts = []
         for problem in rng.sample(asked, 128):
-            written = pretrain.careless(problem.prompt.rstrip("="), pretrain.LESSONS[-1], rng)
+            written = pretrain._careless(problem.prompt.rstrip("="), pretrain.LESSONS[-1], rng)
             left_out = rng.choice([0, 0, 1, len(written) - 1])
             texts.append((tokens(problem.prompt).input_ids,
                           [*tokens("=".join(written[left_out:])).input_ids, pretrain.EOS]))  # fmt: skip
@@ -127,7 +127,7 @@ def lesson(out: Path) -> Path:
         policy.model(ids, labels=labels).loss.backward()
         optimizer.step()
     policy.model.save_pretrained(folder)
-    pretrain.save_tokenizer(folder)
+    pretrain._save_tokenizer(folder)
     return folder
 
 

@@ -25,7 +25,7 @@ from grposcope.lab.objectives import advantages
 from grposcope.lab.policies import Policy, encode
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.logprobs import token_logprobs
-from grposcope.lab.sampling.rollouts import joined, to_rollouts
+from grposcope.lab.sampling.rollouts import _to_rollouts, joined
 from grposcope.lab.sampling.sampler import Sampling, sample
 from grposcope.lab.tasks.base import Problem, Task, grade
 from grposcope.maths import moments
@@ -53,7 +53,7 @@ def draw(
         texts = policy.tokenizer.batch_decode(done.tokens, skip_special_tokens=True)
         rewards = grade(task, [p for p in chosen for _ in range(group)], texts)
         graded = torch.tensor(rewards, dtype=torch.float64).reshape(len(chosen), group)
-        parts.append(to_rollouts(ids, mask, done, graded, group))
+        parts.append(_to_rollouts(ids, mask, done, graded, group))
     return joined(parts, policy.pad)
 
 

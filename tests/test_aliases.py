@@ -105,10 +105,10 @@ def test_a_module_runs_by_its_earlier_name() -> None:
     """`python -m grposcope.training.pretrain` asks for the origin of a module and for its code."""
     from grposcope.lab.train import pretrain
 
-    spec = aliases.Aliases().find_spec("grposcope.training.pretrain")
+    spec = aliases._Aliases().find_spec("grposcope.training.pretrain")
     assert spec is not None
     assert spec.origin == pretrain.__file__
-    code = aliases.Aliases().get_code("grposcope.training.pretrain")
+    code = aliases._Aliases().get_code("grposcope.training.pretrain")
     assert code is not None
     assert code.co_filename == pretrain.__file__
 

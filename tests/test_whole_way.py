@@ -83,4 +83,4 @@ def test_from_rollouts_to_the_page(tmp_path: Path) -> None:
     # 7. The page shows the same sentences.
     html = page.html(runs_page.document([opened]))
     for fact in facts:
-        assert page.escaped(fact.sentence)[1:-1] in html
+        assert page._escaped(fact.sentence)[1:-1] in html

@@ -24,9 +24,9 @@ from grposcope.lab.allocation import LOOKED_AT, chosen
 from grposcope.lab.allocation.picks import CandidateProblems, Ints
 from grposcope.lab.objectives import advantages
 from grposcope.lab.rollout_batch import LEFT_PADDED, PER_PROMPT, RolloutBatch, blank
-from grposcope.lab.sampling.rollouts import Batch, Drawn, DrawSettings, draw, drawn_indices, generator, joined, shaped
+from grposcope.lab.sampling.rollouts import Batch, Drawn, DrawSettings, _shaped, draw, drawn_indices, generator, joined
 from grposcope.lab.tasks import Problem
-from grposcope.lab.train.allocate import Allocated, NewBatchSource, as_picked, metrics
+from grposcope.lab.train.allocate import Allocated, NewBatchSource, _as_picked, _metrics
 from grposcope.lab.train.setup import Setup
 
 
@@ -66,7 +66,7 @@ class Forecasting:
             promised = live(self.forecaster.rates(which), _present(batch).sum(1))
         notes = self._learned(batch, which)
         predicted = {} if math.isnan(saving) else {"allocation/saving_predicted": saving}
-        return Allocated(batch, {**metrics(batch, promised, began), **predicted}, notes)
+        return Allocated(batch, {**_metrics(batch, promised, began), **predicted}, notes)
 
     def drawn(self, position: int) -> tuple[Batch, float, float]:
         """The batch, the share of live groups that was promised, and the saving, NaN each where nothing was."""
@@ -101,7 +101,7 @@ class Filtering(Forecasting):
         )
         taken = one.allocator.picks(candidates, one.values)
         batch = self.setup.collect(config.seed, position, [problems[i] for i in pool[taken.chosen]])
-        return as_picked(batch, position + taken.passed), taken.live, math.nan
+        return _as_picked(batch, position + taken.passed), taken.live, math.nan
 
 
 class OptimalDraws(Forecasting):
@@ -150,7 +150,7 @@ class TwoStages:
         """The batch that begins at `position` of the data."""
         began = time.perf_counter()
         batch = self._drawn(position)
-        return Allocated(batch, metrics(batch, math.nan, began))
+        return Allocated(batch, _metrics(batch, math.nan, began))
 
     def _drawn(self, position: int) -> Batch:
         setup, config, first = self.setup, self.setup.config, self.first
@@ -237,7 +237,7 @@ def batch_of(
         padded[owner * group + filled[owner]] = texts[row]
         filled[owner] += 1
     return Batch(
-        rollouts=shaped(rollouts, setup.objective, setup.sampling),
+        rollouts=_shaped(rollouts, setup.objective, setup.sampling),
         problems=tuple(problems),
         texts=tuple(padded),
         graded=rollouts.rewards,

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from grposcope.core.files import json_object
 from grposcope.core.run import Floats, Ints
 from grposcope.lab.allocation import logistic
-from grposcope.lab.allocation.forecast import Forecaster, features
+from grposcope.lab.allocation.forecast import Forecaster, _features
 from grposcope.lab.allocation.logistic import Weights
 
 
@@ -29,7 +29,7 @@ class ComparedForecaster(Forecaster):
         super().__init__(problems, difficulty, lengths)
         self._plain_x = {
             "base": np.ones((len(problems), 1)),
-            "difficulty": features(difficulty, np.ones(len(problems))),
+            "difficulty": _features(difficulty, np.ones(len(problems))),
         }
         self._plain = {kind: Weights.start(x.shape[1]) for kind, x in self._plain_x.items()}
 

@@ -59,7 +59,7 @@ PACKAGES = frozenset(
 """Earlier packages, not there any more, whose modules went to several places."""
 
 
-def renamed(name: str) -> str | None:
+def _renamed(name: str) -> str | None:
     """The name now of a module by its earlier name; None for one that was not renamed."""
     head, rest = name, ""
     while head:
@@ -93,7 +93,7 @@ def _part(parts: Mapping[str, str]) -> Callable[[str], Any]:
     return ask
 
 
-class Aliases:
+class _Aliases:
     """Finds modules by their earlier names and hands out the modules of today: a finder of modules and their loader.
 
     Those two are protocols; their base classes in `importlib.abc` would cost every command 40 ms.
@@ -110,13 +110,13 @@ class Aliases:
             return importlib.util.spec_from_loader(name, cast(Any, self), is_package=True)
         if name in SCATTERED:
             return importlib.util.spec_from_loader(name, cast(Any, self))
-        now = renamed(name) if name.startswith("grposcope.") else None
+        now = _renamed(name) if name.startswith("grposcope.") else None
         there = importlib.util.find_spec(now) if now is not None else None
         return None if there is None else importlib.util.spec_from_loader(name, cast(Any, self), origin=there.origin)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """The module of today; None, which makes an empty one, for a package that went to several places."""
-        now = renamed(spec.name)
+        now = _renamed(spec.name)
         if now is None:
             return None
         module = importlib.import_module(now)
@@ -140,12 +140,12 @@ class Aliases:
 
     def get_code(self, name: str) -> CodeType | None:
         """The code of the module of today, for `python -m` with an earlier name."""
-        spec = importlib.util.find_spec(renamed(name) or "")
+        spec = importlib.util.find_spec(_renamed(name) or "")
         get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
         return get_code(spec.name) if spec is not None and get_code is not None else None
 
 
 def install() -> None:
     """Let imports by earlier names find the modules of today."""
-    if not any(isinstance(finder, Aliases) for finder in sys.meta_path):
-        sys.meta_path.insert(0, Aliases())
+    if not any(isinstance(finder, _Aliases) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Aliases())

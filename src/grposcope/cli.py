@@ -101,7 +101,7 @@ def _declare(commands: Any, declared: Command, instrument: Instrument | None) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if module is not None:
-        module.add_flags(command)
+        generic.declare(command, module.Flags)
         command.common = getattr(module, "COMMON", ())
         check = getattr(module, "check_flags", None)
         command.set_defaults(run=module.run, instrument=instrument, check_flags=check, parser=command)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from imports import SOURCE
 
 from grposcope.cli import SLOW, main, parser
 from grposcope.commands import known
-from grposcope.commands.flags import FlagParser
+from grposcope.commands.config_file import expanded
+from grposcope.commands.flags import FILE_FLAG, FlagParser
 from grposcope.core.deferred_imports import deferred
 
 
@@ -102,3 +108,47 @@ def test_numbers_of_threads_that_cannot_be(text: str, capsys: pytest.CaptureFixt
         status = left.code
     assert status == 2
     assert "from 0 to" in capsys.readouterr().err
+
+
+OF_EVERY_COMMAND = {"-h", "--help", "--help-all"}
+"""Flags of the parser itself."""
+
+MAKERS = {"commands/flags.py", "commands/generic.py", "cli.py", "lab/train/pretrain.py"}
+"""Modules that call `add_argument`: the parser's own flags, `declare`, --version, and a script that is no command."""
+
+
+def declared(settings: type) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Fields of the settings of a command with what is typed for them, those of settings in them too."""
+    for field in fields(settings):
+        if "fields" in field.metadata:
+            yield from declared(field.metadata["fields"])
+        else:
+            form = field.metadata["form"]
+            yield form.get("dest", field.name), form.get("names", (f"--{field.name.replace('_', '-')}",))
+
+
+@pytest.mark.parametrize("name", [name for name, (command, _) in known().items() if command.module])
+def test_every_flag_of_a_command_is_a_field_of_its_settings(name: str, tmp_path: Path) -> None:
+    """All but help and the file of flags, which sets the same fields."""
+    command = of(name)
+    settings = importlib.import_module(known()[name][0].module).Flags
+    actions = {
+        (action.dest, tuple(action.option_strings))
+        for action in command._actions
+        if not OF_EVERY_COMMAND.intersection(action.option_strings) and action.dest != "config_file"
+    }
+    assert actions == {(dest, tuple(names)) for dest, names in declared(settings)}
+    typed = {names[-1] for _, names in declared(settings) if names} - {FILE_FLAG}
+    if FILE_FLAG in {names[-1] for _, names in declared(settings) if names}:
+        return  # the file is a trainer's
+    for flag in typed:
+        file = tmp_path / "flags.yaml"
+        file.write_text(f"{flag.removeprefix('--')}: null\n")
+        assert expanded([name, FILE_FLAG, str(file)], command) == [name, FILE_FLAG, str(file)]
+
+
+def test_flags_are_made_by_one_function() -> None:
+    makers = {
+        file.relative_to(SOURCE).as_posix() for file in SOURCE.rglob("*.py") if ".add_argument(" in file.read_text()
+    }
+    assert makers == MAKERS

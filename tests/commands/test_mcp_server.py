@@ -89,12 +89,12 @@ def test_only_what_lies_below_the_folder_is_read(tmp_path: Path) -> None:
     inside = log(root, learns)
     outside = log(tmp_path, learns, "other.jsonl")
     (root / "link").symlink_to(outside)
-    assert mcp_server.below(root.resolve(), "log.jsonl") == inside.resolve()
+    assert mcp_server._below(root.resolve(), "log.jsonl") == inside.resolve()
     for path in ("../other.jsonl", "link", str(outside), "/etc/passwd", "sub/../../other.jsonl"):
         with pytest.raises(UserError, match="not below the folder"):
-            mcp_server.below(root.resolve(), path)
+            mcp_server._below(root.resolve(), path)
     with pytest.raises(UserError, match=r"there is no lag\.jsonl; beside it are link, log\.jsonl"):
-        mcp_server.below(root.resolve(), "lag.jsonl")
+        mcp_server._below(root.resolve(), "lag.jsonl")
 
 
 def test_a_refusal_is_the_commands_own_line(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_refusal_is_the_commands_own_line(tmp_path: Path) -> None:
 def test_wrong_arguments_are_one_line_with_the_right_ones(
     tool: str, arguments: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    server = mcp_server.server(tmp_path)
+    server = mcp_server._server(tmp_path)
     with pytest.raises(Exception, match="its arguments") as refused:
         asyncio.run(server.call_tool(tool, arguments))
     assert str(refused.value) == said
@@ -131,7 +131,7 @@ def test_advice_and_reason_are_those_of_the_command_line(reward: Callable[[int],
     path.write_text("".join(json.dumps({"step": k, "reward": reward(k)}) + "\n" for k in range(1, 201)))
     run = logs.read(path)
     judged = verdict(run, findings_of(run))
-    told = mcp_server.small(document.of_answer(answer.of_run(run, findings_of(run))))
+    told = mcp_server._small(document.of_answer(answer.of_run(run, findings_of(run))))
     assert (told["do"], told["because"]) == (judged.do, judged.because)
     assert told["do"]
 
@@ -140,10 +140,10 @@ def test_answers_are_cut_and_say_so() -> None:
     findings = [{"fault": f"f{k}", "status": "present" if k < 3 else "excluded", "because": "x" * 9000, "p": 0.1}
                 for k in range(40)]  # fmt: skip
     document = {"sentence": "failing", "findings": findings, "notes": ["n" * 400] * 100, "present": [1]}
-    cut = mcp_server.small(document)
+    cut = mcp_server._small(document)
     assert len(json.dumps(cut)) <= mcp_server.CHARACTERS
     assert [each["fault"] for each in cut["findings"]] == ["f0", "f1", "f2"]
     assert cut["rules that found nothing or cannot tell"] == 37
     assert "p" not in cut["findings"][0]
     assert cut["notes"][-1].endswith("more")
-    assert mcp_server.small({"sentence": "healthy"}) == {"sentence": "healthy"}
+    assert mcp_server._small({"sentence": "healthy"}) == {"sentence": "healthy"}

@@ -234,7 +234,9 @@ def arguments(trainer: Any, options: dict[str, Any]) -> Any:
 def test_settings_of_trl_are_translated(trainer: Any, batch: Batch, name: str) -> None:
     """The objective that `settings` makes of TRL's arguments has the gradient of TRL's loss, with ratios far from 1."""
     options, _ = SAME[name]
-    agree(ours(trainer, batch, settings.objective(arguments(trainer, options))), theirs(trainer, batch.inputs, options))
+    agree(
+        ours(trainer, batch, settings._objective(arguments(trainer, options))), theirs(trainer, batch.inputs, options)
+    )
 
 
 @pytest.mark.parametrize("name", settings.REDUCTIONS)
@@ -262,7 +264,7 @@ def test_what_has_no_counterpart_is_named(trainer: Any) -> None:
         ({"loss_type": "fancy"}, "use one of grpo, bnpo"),
     ):
         with pytest.raises(UserError) as said:
-            settings.objective(arguments(trainer, options))
+            settings._objective(arguments(trainer, options))
         assert words in str(said.value)
         assert "\n" not in str(said.value)
 
@@ -280,7 +282,7 @@ def test_what_has_no_counterpart_is_named(trainer: Any) -> None:
 )
 def test_an_objective_is_named_by_the_recipe_of_its_advantage(trainer: Any, options: Any, name: str) -> None:
     """What the best group size depends on is the advantage; `instruments.group_size.size` knows recipes by name."""
-    objective = settings.objective(arguments(trainer, options))
+    objective = settings._objective(arguments(trainer, options))
     assert objective.name == name
     assert name.split(",")[0] in recipes.ALL
 
@@ -313,7 +315,7 @@ def test_a_ratio_of_sequences_averages_credit_per_token_away(trainer: Any, batch
     inputs = {key: value for key, value in batch.inputs.items() if key != "old_per_token_logps"}
     with torch.no_grad():
         now, _ = token_logprobs(trainer.model, batch.rollouts, torch.arange(len(mask)), TEMPERATURE)
-    fresh, plain = replace(batch, old=now), settings.objective(arguments(trainer, options))
+    fresh, plain = replace(batch, old=now), settings._objective(arguments(trainer, options))
     gradient = theirs(trainer, {**inputs, "advantages": given}, options)[1]
     averaged, per_token = (ours(trainer, fresh, plain, credit)[1] for credit in (mean, given))
     assert float((gradient - averaged).abs().max()) < 1e-5 * float(averaged.abs().max())

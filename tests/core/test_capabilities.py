@@ -21,8 +21,8 @@ from grposcope.core.capabilities import (
     Capability,
     Lack,
     Part,
+    _refusal,
     check,
-    refusal,
 )
 from grposcope.core.errors import UserError
 from grposcope.engines.trl import guard
@@ -41,11 +41,11 @@ LIVE = CASES[0].rollouts
 def test_a_need_that_nobody_meets_is_the_engines_lack() -> None:
     sewing = Part("credit sewing", "use another credit", needs=frozenset({NEEDLE}))
     hay = Part("engine hay", "use engine shop")
-    assert refusal(hay, sewing) == (
+    assert _refusal(hay, sewing) == (
         "credit sewing needs a needle, and engine hay does not provide it; use another credit, or use engine shop"
     )
-    assert refusal(Part("engine shop", provides=frozenset({NEEDLE})), sewing) == ""
-    assert refusal(hay, sewing, Part("tailor", provides=frozenset({NEEDLE}))) == "", "any part may provide"
+    assert _refusal(Part("engine shop", provides=frozenset({NEEDLE})), sewing) == ""
+    assert _refusal(hay, sewing, Part("tailor", provides=frozenset({NEEDLE}))) == "", "any part may provide"
 
 
 def test_the_part_that_takes_something_away_is_named_whoever_provides_it() -> None:
@@ -60,10 +60,10 @@ def test_the_part_that_takes_something_away_is_named_whoever_provides_it() -> No
 
 def test_who_provides_the_means_provides_what_comes_by_them_and_who_lacks_them_lacks_it() -> None:
     asks = Part("credit teacher", needs=frozenset({TEACHER}))
-    assert refusal(Part("engine", provides=frozenset({MODEL_PASS})), asks) == ""
+    assert _refusal(Part("engine", provides=frozenset({MODEL_PASS})), asks) == ""
     without = Part("engine", provides=frozenset({TEACHER}), lacks={MODEL_PASS: Lack("makes none", "wait")})
     assert (
-        refusal(without, asks)
+        _refusal(without, asks)
         == "credit teacher needs a further pass of a model over every batch, and engine makes none; wait"
     )
 
@@ -74,7 +74,7 @@ def test_every_pair_is_possible_or_refused_in_one_line_that_names_both_and_the_r
     engine, possible = guard.engine(processes) if processes else ENGINE, 0
     for source, allocate, recipe in product(credit.SOURCES, allocation.ALLOCATORS, recipes.ALL):
         asked = WITH_SETTINGS.get(source, source)
-        said = refusal(engine, *parts(TrainConfig(credit=asked, allocate=allocate, recipe=recipe)))
+        said = _refusal(engine, *parts(TrainConfig(credit=asked, allocate=allocate, recipe=recipe)))
         possible += not said
         names = (f"credit {asked}", f"allocate {allocate}", f"recipe {recipe}", engine.name)
         assert not said or (sum(name in said for name in names) == 2 and re.search(r"; (use|leave|start)", said)), said
@@ -83,15 +83,15 @@ def test_every_pair_is_possible_or_refused_in_one_line_that_names_both_and_the_r
 
 def test_a_toy_credit_with_a_need_of_its_own_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """No engine and no setting knows the need, and the refusal is there."""
-    toy = CreditSource(credit.outcome, "a toy", needs=frozenset({NEEDLE, PAIRS}))
+    toy = CreditSource(credit._outcome, "a toy", needs=frozenset({NEEDLE, PAIRS}))
     monkeypatch.setitem(credit.SOURCES, "toy", toy)
     for engine in (ENGINE, guard.engine()):
-        said = refusal(engine, *parts(TrainConfig(credit="toy")))
+        said = _refusal(engine, *parts(TrainConfig(credit="toy")))
         assert said.startswith(f"credit toy needs a needle, and {engine.name} does not provide it; use another credit")
-    monkeypatch.setitem(credit.SOURCES, "toy", CreditSource(credit.outcome, "a toy", needs=frozenset({PAIRS})))
-    assert refusal(ENGINE, *parts(TrainConfig(credit="toy"))) == ""
-    assert "credit toy needs groups of 2" in refusal(ENGINE, *parts(TrainConfig(credit="toy", group=1)))
-    assert "credit toy needs groups without gaps" in refusal(
+    monkeypatch.setitem(credit.SOURCES, "toy", CreditSource(credit._outcome, "a toy", needs=frozenset({PAIRS})))
+    assert _refusal(ENGINE, *parts(TrainConfig(credit="toy"))) == ""
+    assert "credit toy needs groups of 2" in _refusal(ENGINE, *parts(TrainConfig(credit="toy", group=1)))
+    assert "credit toy needs groups without gaps" in _refusal(
         ENGINE, *parts(TrainConfig(credit="toy", reward_errors="drop"))
     )
 

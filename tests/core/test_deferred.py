@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from grposcope.core.deferred_imports import DeferredModule, DeferredName, deferred
+from grposcope.core.deferred_imports import _DeferredModule, _DeferredName, deferred
 
 USER = """
 import heavy
@@ -49,8 +49,8 @@ def user() -> ModuleType:
     with deferred("heavy", "nowhere"):
         module = importlib.import_module("user")
     assert "heavy" not in sys.modules
-    assert type(vars(module)["heavy"]) is DeferredModule
-    assert type(vars(module)["Thing"]) is DeferredName
+    assert type(vars(module)["heavy"]) is _DeferredModule
+    assert type(vars(module)["Thing"]) is _DeferredName
     return module
 
 
@@ -62,7 +62,7 @@ def test_nothing_is_imported_until_something_is_used_and_then_every_holder_has_t
     assert module.same(thing) == (True, 2, 1, 2, 7)
     assert vars(module)["Thing"] is heavy.Thing
     assert vars(module)["deep"] is sys.modules["heavy.part.deep"]
-    assert not any(type(value) in (DeferredModule, DeferredName) for value in vars(module).values())
+    assert not any(type(value) in (_DeferredModule, _DeferredName) for value in vars(module).values())
 
 
 def test_what_is_kept_elsewhere_does_as_the_real_thing(packages: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grposcope.core.environment import environment, git_state
+from grposcope.core.environment import _git_state, environment
 
 
 def git(folder: Path, *words: str) -> str:
@@ -16,15 +16,15 @@ def git(folder: Path, *words: str) -> str:
 
 
 def test_git_state(tmp_path: Path) -> None:
-    assert git_state(tmp_path) is None
+    assert _git_state(tmp_path) is None
     git(tmp_path, "init", "-b", "topic")
     (tmp_path / "a").write_text("1")
     git(tmp_path, "add", "a")
     git(tmp_path, "commit", "-m", "first")
     commit = git(tmp_path, "rev-parse", "HEAD").strip()
-    assert git_state(tmp_path) == {"commit": commit, "branch": "topic", "dirty": False}
+    assert _git_state(tmp_path) == {"commit": commit, "branch": "topic", "dirty": False}
     (tmp_path / "a").write_text("2")
-    assert git_state(tmp_path) == {"commit": commit, "branch": "topic", "dirty": True}
+    assert _git_state(tmp_path) == {"commit": commit, "branch": "topic", "dirty": True}
 
 
 def test_a_working_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

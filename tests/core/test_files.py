@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import (
+    _finite_or_named,
     append,
     atomic,
     atomic_folder,
     dumps,
-    finite_or_named,
     json_lines,
     json_number,
     json_object,
@@ -43,7 +43,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
 def test_what_dumps_writes_is_read_back(content: dict[str, Any]) -> None:
-    assert alike(finite_or_named(json_object(dumps(content), "here")), finite_or_named(content))
+    assert alike(_finite_or_named(json_object(dumps(content), "here")), _finite_or_named(content))
 
 
 @pytest.mark.parametrize(

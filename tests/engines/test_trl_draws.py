@@ -71,7 +71,7 @@ def test_the_filter_skips_prompts_that_are_never_solved() -> None:
 def test_a_new_allocator_draws_for_trl(monkeypatch: pytest.MonkeyPatch) -> None:
     def cautious(candidates: CandidateProblems, values: Values) -> AllocationPlan:
         which = np.argsort(-candidates.random, kind="stable")[: candidates.prompts]
-        return picks.picked(candidates, which, len(candidates.random))
+        return picks._picked(candidates, which, len(candidates.random))
 
     monkeypatch.setitem(ALLOCATORS, "toy", Allocator("", "", picks=cautious))
     rows = np.array(list(drawn("toy"))).reshape(3, 2, 4, 3)

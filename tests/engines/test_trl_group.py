@@ -14,7 +14,7 @@ pytest.importorskip("datasets")
 from engines import tiny_trl
 from grposcope.core.errors import UserError
 from grposcope.engines.trl import GRPOscopeTrainer
-from grposcope.engines.trl.group_moves import GroupDraws
+from grposcope.engines.trl.group_moves import _GroupDraws
 from grposcope.instruments.autopilot import events
 from grposcope.instruments.group_size import moves
 from grposcope.instruments.group_size.moves import GroupMove
@@ -107,7 +107,7 @@ def test_what_cannot_move_is_refused(tmp_path: Path) -> None:
 
 
 def test_draws_keep_the_length_of_a_pass_and_spread_over_the_data() -> None:
-    draws = GroupDraws(10, 4, 8, 2, seed=0)
+    draws = _GroupDraws(10, 4, 8, 2, seed=0)
     assert len(draws) == len(list(draws)) == 5 * 8 * 2
     first = list(draws)
     assert [set(first[:4]), set(first[4:8])] == [{first[0]}, {first[4]}]
@@ -119,5 +119,5 @@ def test_draws_keep_the_length_of_a_pass_and_spread_over_the_data() -> None:
     assert len(rows) == len(first)
     assert all(rows[i] == rows[i + 1] for i in range(0, len(rows), 2))
     assert {rows.count(row) for row in range(10)} == {2 * 2 * 2}  # twice through the data, each batch twice, in pairs
-    in_turn = GroupDraws(4, 2, 4, 1, seed=None)
+    in_turn = _GroupDraws(4, 2, 4, 1, seed=None)
     assert list(in_turn) == [0, 0, 1, 1, 2, 2, 3, 3]

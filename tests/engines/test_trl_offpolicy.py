@@ -98,5 +98,5 @@ def test_the_correction_of_trl_has_a_name(tmp_path: Path, changes: dict[str, Any
     from trl import GRPOConfig
 
     args = GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **changes)
-    found = module.own(args)
+    found = module._own(args)
     assert (None if found is None else found.name) == name

@@ -54,6 +54,37 @@ def test_what_is_no_other_stage(tmp_path: Path, course: dict[str, float]) -> Non
         assert not found.get("reward decline", "").startswith("find out what else changed")
 
 
+def graded_otherwise(path: Path, seed: int, **moves: float) -> Path:
+    """A reward that is graded otherwise from one row on: all else stays, but for what `moves` by so many times."""
+    rng, k = np.random.default_rng(seed), np.arange(N)
+    reward = np.where(k < AT, 0.4 + 0.003 * k, 0.25) + 0.04 * rng.normal(size=N)
+    course = {"completions/mean_length": 300 + 15 * rng.normal(size=N), "entropy": 0.4 + 0.02 * rng.normal(size=N)}
+    for name, times in moves.items():
+        course[name.replace("length", "completions/mean_length")][AT:] *= times
+    table = [
+        {"step": int(i) + 1, "reward": float(reward[i]), "grad_norm": 0.5 + 0.05 * rng.normal(),
+         "loss": 0.01 * rng.normal(), **{name: float(values[i]) for name, values in course.items()}} for i in k
+    ]  # fmt: skip
+    (path / f"graded{seed}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+    return path / f"graded{seed}.jsonl"
+
+
+@pytest.mark.parametrize("moves", [{}, {"length": 1.6}, {"entropy": 0.4}], ids=["nothing", "length", "entropy"])
+def test_a_fall_while_nothing_that_is_sampled_moves_is_of_what_grades(moves: dict[str, float], tmp_path: Path) -> None:
+    for seed in range(4):
+        run = read(path := graded_otherwise(tmp_path, seed, **moves))
+        findings = diagnose(run)
+        first = next(finding for finding in findings if finding.present)
+        told = "put completions from before and after that step to the reward function" in first.remedy
+        assert told is not bool(moves)
+        if told:
+            shown = screen.text(run, verdict(run, findings), findings, answer.of_run(run, findings), "", 2000)
+            assert "from one row to the next at step 101, where what is sampled did not move (" in shown
+            names = {"reward": "reward", "length": "completions/mean_length", "entropy": "entropy",
+                     "grad_norm": "grad_norm", "loss": "loss"}  # fmt: skip
+            assert [claim for claim in untrue(shown, read_raw(path, "step", names)) if "did not move" in claim] == []
+
+
 def test_the_screen_of_another_stage_is_true(tmp_path: Path) -> None:
     run = read(path := log(tmp_path, 1))
     findings = diagnose(run)

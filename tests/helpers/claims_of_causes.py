@@ -308,6 +308,25 @@ def of_a_stage(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["a"], [before], 1) or any_of(match["b"], [after], 1)
 
 
+def graded_otherwise(raw: RawLog, match: re.Match[str]) -> str:
+    """ "from one row to the next at step S, where what is sampled did not move (KEY A → B and …)": medians of the five
+    steps on either side."""
+    step = int(value_of(match["step"]))
+    for part in re.split(r", (?=[^ ,]+ \S+ →)| and (?=[^ ,]+ \S+ →)", match["all"]):
+        said = re.fullmatch(rf"(?P<name>{NAME}) (?P<a>{V}) → (?P<b>{V})", part)
+        if said is None:
+            return f"not understood: {part}"
+        course = raw.finite(key_of(raw, said["name"]) or "")
+        before = [value for at, value in course if step - 5 <= at < step]
+        after = [value for at, value in course if step <= at < step + 5]
+        wrong = any_of(said["a"], [statistics.median(before)], 1) or any_of(said["b"], [statistics.median(after)], 1)
+        if wrong:
+            return f"{said['name']}: {wrong}"
+    reward = dict(raw.finite(raw.names["reward"]))
+    near = [at for at in reward if abs(at - step) <= 5 and at - 1 in reward]
+    return "" if min(near, key=lambda at: reward[at] - reward[at - 1]) == step else "it fell more at another step"
+
+
 def dip(raw: RawLog, match: re.Match[str]) -> str:
     """ "steps A to B, far below those around, left out": each of them is below each of the five rows on either side."""
     first, last = (int(value_of(match[name] or match["a"])) for name in ("a", "b"))
@@ -494,6 +513,10 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
     ),
     (rf"every rollout failed or has no reward in all {N} (?:rows|steps)", all_failed),
     (r"steps? (?P<a>[\d,]*\d)(?: to (?P<b>[\d,]*\d))?, far below those around, left out", dip),
+    (
+        rf"from one row to the next at step {STEP}, where what is sampled did not move \((?P<all>[^)]+)\)",
+        graded_otherwise,
+    ),
     (
         rf"from one row to the next at step {STEP}, and rises since; the policy did not jump there"
         rf" \((?P<name>{NAME}) (?P<a>{V}) → (?P<b>{V})\)",

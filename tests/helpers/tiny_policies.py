@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPTNeoXConfig, LlamaConfig, Qwen2Config
 
 from grposcope.lab.policies import Policy
-from grposcope.lab.train.pretrain import EOS, PAD, tokenizer
+from grposcope.lab.train.pretrain import EOS, PAD, _tokenizer
 
 SIZE = {
     "hidden_size": 32,
@@ -34,7 +34,7 @@ def make_policy() -> Callable[[str], Policy]:
 
     def make(family: str) -> Policy:
         torch.manual_seed(0)
-        tokens = tokenizer()
+        tokens = _tokenizer()
         model = AutoModelForCausalLM.from_config(FAMILIES[family](len(tokens))).eval()
         with torch.no_grad():
             for parameter in model.parameters():

@@ -81,7 +81,7 @@ def scored(every: np.ndarray, tokens: Sequence[np.ndarray]) -> tuple[ScoredToken
     """The tokens under logits (C, R, T, V) of each checkpoint."""
     ends, found = np.cumsum([5, len(POWERS), len(TOP_KS)]), []
     for step, one in enumerate(every):
-        columns = scoring.of_logits(
+        columns = scoring._of_logits(
             torch.from_numpy(one).reshape(-1, VOCABULARY), torch.from_numpy(np.concatenate(tokens)), 1.0
         ).numpy()
         parts = np.split(columns, np.cumsum([len(own) for own in tokens])[:-1])

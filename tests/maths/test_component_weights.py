@@ -41,8 +41,8 @@ def test_shares_are_those_of_a_brute_force_regression() -> None:
     )
     less = rewards - rewards.mean(1, keepdims=True)
     expected = np.corrcoef(less[..., 0].ravel(), less[..., 1].ravel())[0, 1]
-    assert found.correlations[0].value.value == pytest.approx(expected)
-    assert found.correlations[0].value.value < -0.5
+    assert found.correlations[0][2].value == pytest.approx(expected)
+    assert found.correlations[0][2].value < -0.5
 
 
 def test_the_error_is_the_jackknife_over_prompts_and_not_over_groups() -> None:
@@ -87,6 +87,18 @@ def test_dead_muted_and_absent() -> None:
     assert judge.absent == pytest.approx(0.2)
     standardized = of(rewards, [1, 1, 1, 1], method="standardized_components").components
     assert not standardized[2].muted
+
+
+@pytest.mark.parametrize(("share", "weight"), [(0.97, 0.2), (0.97, -0.2), (0.7, 0.02)])
+def test_what_nearly_all_rollouts_have_is_met_and_not_muted(share: float, weight: float) -> None:
+    """A format that is learned, a penalty that is hardly ever given, and one that some rollouts lack still."""
+    rng = np.random.default_rng(2)
+    second = ((rng.random((80, 8)) < share) == (weight > 0)) * 1.0
+    rewards = np.stack([(rng.random((80, 8)) < 0.5) * 1.0, second], -1)
+    part = of(rewards, [0.2, weight]).components[1]
+    assert part.best == pytest.approx((second == (weight > 0)).mean())
+    assert (part.met, part.muted) == ((True, False) if share > 0.9 else (False, part.muted))
+    assert part.share.interval()[1] < 0.5
 
 
 def test_dead_in_live_counts_live_groups_only() -> None:

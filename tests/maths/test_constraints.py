@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from grposcope.core.errors import UserError
-from grposcope.maths.constraints import Dual, Measured, measure, parse, parse_all
+from grposcope.maths.constraints import Dual, Measured, _parse, measure, parse_all
 
 VALUES = np.array([[1.0, 5.0, 9.0, 9.0], [2.0, 2.0, 2.0, math.nan]])
 KNOWN = VALUES[~np.isnan(VALUES)]
@@ -28,7 +28,7 @@ KNOWN = VALUES[~np.isnan(VALUES)]
     ],
 )
 def test_what_a_text_means(text: str, violated_by: float) -> None:
-    one = parse(text)
+    one = _parse(text)
     assert one.name == "x"
     found = measure(one, VALUES)
     assert found.violation == pytest.approx(violated_by)
@@ -37,7 +37,7 @@ def test_what_a_text_means(text: str, violated_by: float) -> None:
 
 
 def test_names_may_have_spaces_and_signs_of_html() -> None:
-    assert parse("my <b>reward</b> 2>=0.5").name == "my <b>reward</b> 2"
+    assert _parse("my <b>reward</b> 2>=0.5").name == "my <b>reward</b> 2"
 
 
 @pytest.mark.parametrize(
@@ -64,20 +64,20 @@ def test_a_band_is_no_contradiction() -> None:
 
 
 def test_a_cost_that_is_the_same_in_every_group_is_flat() -> None:
-    assert measure(parse("x<=1"), np.array([[2.0, 2.0], [3.0, 3.0]])).flat
-    assert measure(parse("share(x>1)<=0.5"), VALUES + 5).flat
+    assert measure(_parse("x<=1"), np.array([[2.0, 2.0], [3.0, 3.0]])).flat
+    assert measure(_parse("share(x>1)<=0.5"), VALUES + 5).flat
 
 
 def test_the_error_is_that_of_a_mean_over_groups() -> None:
     """By the jackknife: of groups of one size the standard error of the mean of their means."""
     values = np.random.default_rng(0).random((20, 6)) + np.random.default_rng(1).random((20, 1))
     means = values.mean(1)
-    assert measure(parse("x<=1"), values).se == pytest.approx(means.std(ddof=1) / math.sqrt(20))
+    assert measure(_parse("x<=1"), values).se == pytest.approx(means.std(ddof=1) / math.sqrt(20))
 
 
 def path(rate: float, damping: float, steps: int = 400, lag: float = 0.1) -> np.ndarray:
     """The violation of a policy that answers the multiplier with a lag: v' = lag (0.5 − m − v)."""
-    dual, v, out = Dual([parse("x<=1")], rate, damping), 0.5, []
+    dual, v, out = Dual([_parse("x<=1")], rate, damping), 0.5, []
     for _ in range(steps):
         v += lag * (0.5 - dual.multipliers[0] - v)
         dual.learn([Measured(1 + v, 0.0, v, False)])

@@ -133,7 +133,7 @@ def test_masks_of_padded_and_of_ragged_groups_agree() -> None:
     rewards = np.array([[0.5, 0.5, np.nan], [0.0, 1.0, np.nan], [2.0, 2.0, 2.0], [2.0, 2.0, 2.1]])
     flat, sizes = rewards[~np.isnan(rewards)], (~np.isnan(rewards)).sum(1)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    assert dead_groups.is_dead(rewards).tolist() == [True, False, True, False]
+    assert dead_groups._is_dead(rewards).tolist() == [True, False, True, False]
     assert dead_groups.is_dead_ragged(flat, offsets).tolist() == [True, False, True, False]
 
 
@@ -221,11 +221,11 @@ def test_large_groups_are_those_of_the_product() -> None:
     """Beyond LARGE by gamma functions; a group of any size takes no time."""
     first, second = np.array([0.3, 0.5, 0.9, 0.01]), np.array([0.12, 0.25, 0.85, 0.0005])
     size = dead_groups.LARGE + 1
-    product = dead_groups.beta_chance(first, second, dead_groups.LARGE)
-    np.testing.assert_allclose(dead_groups.beta_chance(first, second, size), product, rtol=1e-2, atol=1e-300)
+    product = dead_groups._beta_chance(first, second, dead_groups.LARGE)
+    np.testing.assert_allclose(dead_groups._beta_chance(first, second, size), product, rtol=1e-2, atol=1e-300)
     weight = (first - second) / np.clip(second - first**2, 1e-300, None)
     exact = [math.prod((w * m + j) / (w + j) for j in range(1, size)) * m
              + math.prod((w * (1 - m) + j) / (w + j) for j in range(1, size)) * (1 - m)
              for w, m in zip(weight[[0, 2, 3]], first[[0, 2, 3]], strict=True)]  # fmt: skip
-    np.testing.assert_allclose(dead_groups.beta_chance(first, second, size)[[0, 2, 3]], exact, rtol=1e-9)
-    assert (dead_groups.beta_chance(first, second, 10**14) < 1).all()
+    np.testing.assert_allclose(dead_groups._beta_chance(first, second, size)[[0, 2, 3]], exact, rtol=1e-9)
+    assert (dead_groups._beta_chance(first, second, 10**14) < 1).all()

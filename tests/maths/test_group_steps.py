@@ -69,7 +69,7 @@ def test_groups_are_the_units() -> None:
 def test_the_isotonic_fit_is_scipys() -> None:
     rng = np.random.default_rng(3)
     values, weights = rng.normal(size=40) + np.arange(40) / 20, rng.integers(1, 9, 40).astype(float)
-    np.testing.assert_allclose(passage.isotonic(values, weights), isotonic_regression(values, weights=weights).x)
+    np.testing.assert_allclose(passage._isotonic(values, weights), isotonic_regression(values, weights=weights).x)
 
 
 def test_a_passage_is_where_a_quarter_of_the_way_is_passed() -> None:

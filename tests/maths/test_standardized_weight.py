@@ -49,7 +49,7 @@ def test_the_library_of_advantages_has_this_weight_with_its_deviation() -> None:
 def test_the_objective_is_its_integral(group: int) -> None:
     for p in (0.0, 0.05, 0.4, 1.0):
         area = quad(lambda x: float(standardized_weight.weight(x, group)), 0, p, epsabs=1e-12)[0]
-        assert float(standardized_weight.objective(p, group)) == pytest.approx(area, abs=1e-9)
+        assert float(standardized_weight._objective(p, group)) == pytest.approx(area, abs=1e-9)
 
 
 def test_at_two_and_three_rollouts_it_is_a_scale_and_later_it_is_not() -> None:
@@ -65,8 +65,8 @@ def test_it_grows_towards_arcsin_and_no_further() -> None:
     assert at[2] == pytest.approx(1.25, abs=0.005)
     assert at[-1] == pytest.approx(standardized_weight.limit(0.1), rel=1e-3)
     assert float(standardized_weight.weight(0.0, 9)) == pytest.approx(math.sqrt(8))
-    scale = float(standardized_weight.objective(1.0, 4096))
-    assert float(standardized_weight.objective(0.3, 4096)) / scale == pytest.approx(
+    scale = float(standardized_weight._objective(1.0, 4096))
+    assert float(standardized_weight._objective(0.3, 4096)) / scale == pytest.approx(
         2 * math.asin(math.sqrt(0.3)) / math.pi, abs=2e-3
     )
 

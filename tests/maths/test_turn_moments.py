@@ -63,7 +63,7 @@ def test_moments_of_groups_of_four_are_unbiased(name: str) -> None:
     for members in itertools.product(range(len(ROLLOUTS)), repeat=4):
         s = SCORES[list(members)]
         gram = np.einsum("ihd,jkd->ihjk", s, s)
-        total += math.prod(CHANCES[i] for i in members) * turn_moments.of_group(gram, CREDITS[name][list(members)])
+        total += math.prod(CHANCES[i] for i in members) * turn_moments._of_group(gram, CREDITS[name][list(members)])
     both, one, none = total.sum(1)
     g2, sigma1, delta = truth(CREDITS[name])
     assert none == pytest.approx(g2, abs=1e-9)
@@ -88,7 +88,7 @@ def test_moments_are_means_over_pairs_of_pairs() -> None:
         shared = len({*one} & {*other})
         sums[2 - shared] += kernel(one) @ kernel(other)
         counts[2 - shared] += 1
-    found = turn_moments.of_group(np.einsum("ihd,jkd->ihjk", s, s), w)
+    found = turn_moments._of_group(np.einsum("ihd,jkd->ihjk", s, s), w)
     np.testing.assert_allclose(found.sum(1), sums / counts, rtol=1e-9)
 
 
@@ -100,7 +100,7 @@ def test_one_turn_is_a_rollout() -> None:
     s, r = rng.normal(size=(6, 4)), rng.normal(size=6)
     gram = s @ s.T
     plain = moments.from_gram(gram, r[None]).per_prompt
-    found = turn_moments.of_group(gram[:, None, :, None], r[:, None])
+    found = turn_moments._of_group(gram[:, None, :, None], r[:, None])
     np.testing.assert_allclose(found[:, 0], [plain.both[0], plain.one[0], plain.none[0]], rtol=1e-9)
 
 

@@ -101,11 +101,11 @@ def test_a_discount_counts_later_turns_less() -> None:
 
 def test_where_all_take_all_turns_the_rules_of_turns_agree() -> None:
     rewards = np.random.default_rng(0).normal(size=(5, 3))
-    wanted = turn_rules.to_go(rewards)
-    for rule in (turn_rules.to_go_of_present, turn_rules.survivors):
+    wanted = turn_rules._to_go(rewards)
+    for rule in (turn_rules._to_go_of_present, turn_rules._survivors):
         np.testing.assert_allclose(rule(rewards), wanted, atol=1e-12)
 
 
 def test_of_a_final_reward_to_go_is_broadcast() -> None:
     rewards = np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 3.0]])
-    np.testing.assert_allclose(turn_rules.to_go(rewards), turn_rules.broadcast(rewards), atol=1e-12)
+    np.testing.assert_allclose(turn_rules._to_go(rewards), turn_rules.broadcast(rewards), atol=1e-12)

@@ -52,7 +52,7 @@ def test_p_values_are_shares_of_all_permutations(tiny: tuple[np.ndarray, np.ndar
 def test_permutations_stay_in_their_groups() -> None:
     sizes = np.array([2, 3, 2])
     values = np.array([1.0, 2, 10, 20, 30, 100, 200])
-    drawn = within_groups.permuted(values, sizes, 50, np.random.default_rng(0))
+    drawn = within_groups._permuted(values, sizes, 50, np.random.default_rng(0))
     for first, last in ((0, 2), (2, 5), (5, 7)):
         np.testing.assert_array_equal(np.sort(drawn[first:last], axis=0), np.tile(values[first:last, None], 50))
     assert len(np.unique(drawn, axis=1).T) > 10

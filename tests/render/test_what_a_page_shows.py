@@ -89,7 +89,7 @@ def test_a_measurement_shows_its_first_parts_and_folds_the_others(content: Docum
     four = [Figure(f"f{i}", "t", figure.spec, figure.data) for i, figure in enumerate(figures)]
     answer = Answer("geometry", "?", sentence="One.", text=["Two.", "Three."], figures=four,
                     tables=[Table("t", ("a",), [("b",)])])  # fmt: skip
-    shown = page._section(answer, page.Shared())
+    shown = page._section(answer, page._Shared())
     assert [figure["group"] for figure in shown["figures"]] == ["", "", page.FURTHER, page.FURTHER]
     assert (shown["text"], shown["more"]) == (["One.", "Two."], ["Three."])
     assert shown["tables"][0]["folded"]

@@ -17,7 +17,7 @@ TEXT = "the reward fell from 0.5 to 0.3 while/the/held-out/score/of/a/very/long/
 @pytest.mark.parametrize("columns", [7, 12, 40, 80, 200])
 def test_lines_are_no_longer_than_asked_and_lose_nothing(columns: int) -> None:
     lines = wrapping.wrapped(TEXT, columns, "  ", "    ")
-    assert max(map(wrapping.cells, lines)) <= columns
+    assert max(map(wrapping._cells, lines)) <= columns
     assert "".join("".join(lines).split()) == "".join(TEXT.split())
     assert lines[0].startswith("  the")
     assert all(line.startswith("    ") for line in lines[1:])
@@ -28,7 +28,7 @@ def test_a_text_that_fits_is_left_alone() -> None:
     assert wrapping.wrapped("", 6) == [""]
     assert wrapping.clipped("12345", 5) == "12345"
     assert wrapping.clipped("123456", 5) == "1234…"
-    assert wrapping.cells(wrapping.clipped("长长长", 5)) == 5
+    assert wrapping._cells(wrapping.clipped("长长长", 5)) == 5
 
 
 def test_a_table_is_narrowed_at_its_widest_columns() -> None:

@@ -1,7 +1,8 @@
 """The command line: which commands there are, those of the instruments among them.
 
-A command is a module: `add_flags` declares its flags, `run` does its work. It is imported when it is asked for, so that
-a quick command does not wait for what a slow one needs. A command whose instrument has none is `commands.generic`.
+A command is a module: the fields of its `Flags` are its flags, `run` does its work. It is imported when it is asked
+for, so that a quick command does not wait for what a slow one needs. A command whose instrument has none is
+`commands.generic`.
 """
 
 from __future__ import annotations

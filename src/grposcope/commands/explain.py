@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.output import finish, json_flag, say
+from grposcope.core.flag import flag
 
 DESCRIPTION = (
     "Print what a fault of the catalogue is, how it shows, what it does to the gradient, what to do about it and what "
@@ -18,10 +20,12 @@ examples:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument("fault", nargs="?", metavar="FAULT", help="its name, as diagnose, lint and verify say it")
-    add_json(command)
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope explain`."""
+
+    fault: str | None = flag(names=(), nargs="?", metavar="FAULT", help="its name, as diagnose, lint and verify say it")
+    json: bool = json_flag()
 
 
 def run(arguments: argparse.Namespace) -> int:

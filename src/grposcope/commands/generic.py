@@ -1,8 +1,9 @@
-"""The command of an instrument whose settings say it all: reads runs, asks the instrument, renders what it answers.
+"""Flags from the fields of settings, and the command of an instrument whose settings say it all.
 
 Each field of the settings is a flag, by its type: int, float, str or a Literal takes a value; bool is a switch with a
 `--no-` form; a list or tuple takes values with commas between them; what may be None takes `none` where that is not
 the default. The help is what the docstring of the settings says as “name: …”, or `metadata["help"]` of the field.
+A field made by `core.flag.flag` says itself what its flag is.
 """
 
 from __future__ import annotations
@@ -10,20 +11,31 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from grposcope.commands import log_flags
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag, flags_of
 from grposcope.core.instrument import Instrument
 
-METAVARS: Mapping[type, str] = {int: "N", float: "X", str: "TEXT"}
+METAVARS: Mapping[type, str] = {int: "N", float: "X", str: "TEXT", Path: "FILE"}
 """What stands for a value of each type in the help."""
 
 DESTINATION = "setting "
 """Beginning of the attribute of the arguments that has a setting, which no other flag can have."""
+
+
+@dataclass(frozen=True)
+class _Flags:
+    """Flags of every command that `run` serves, beside the settings of its instrument."""
+
+    runs: list[str] = flag(names=(), nargs="+", metavar="RUN", help="folder or log of a run, of any supported trainer")
+    json: bool = json_flag()
+    log: log_flags.LogFlags = flags_of(log_flags.LogFlags, log_paths="runs")
 
 
 def add_flags(command: argparse.ArgumentParser, instrument: Instrument) -> None:
@@ -31,23 +43,49 @@ def add_flags(command: argparse.ArgumentParser, instrument: Instrument) -> None:
 
     ValueError for a setting that has the name of one of those; TypeError for one of a type that no flag can give.
     """
-    command.add_argument("runs", nargs="+", metavar="RUN", help="folder or log of a run, of any supported trainer")
-    add_json(command)
-    log_flags.add_flags(command, "runs")
-    types, explained = get_type_hints(instrument.settings), _explained(instrument.settings)
-    for field in fields(instrument.settings):
-        flag = f"--{field.name.replace('_', '-')}"
-        text = field.metadata.get("help") or explained.get(field.name) or field.name.replace("_", " ")
-        dest, shown = DESTINATION + field.name, _help(text, _default(field))
+    declare(command, _Flags)
+    try:
+        declare(command, instrument.settings, prefix=DESTINATION)
+    except ValueError as error:
+        raise ValueError(f"instrument {instrument.name}: {error}") from None
+    except TypeError as error:
+        raise TypeError(f"instrument {instrument.name}, {error}") from None
+
+
+def declare(command: argparse.ArgumentParser, settings: type, prefix: str = "", unset: bool = False) -> None:
+    """Declare a flag per field of `settings`, a dataclass; all commands have theirs from here.
+
+    prefix: what the attributes of the arguments begin with. unset: whether a flag that is not given sets nothing.
+    ValueError for a field that has the name of another flag; TypeError for one of a type that no flag can give.
+    """
+    types, explained = get_type_hints(settings), _explained(settings)
+    for field in fields(settings):
+        if "fields" in field.metadata:
+            declare(command, field.metadata["fields"], prefix, field.metadata["unset"])
+            command.set_defaults(**field.metadata["defaults"])
+            continue
         try:
-            command.add_argument(flag, dest=dest, help=shown, **_form(field, types[field.name]))
+            form = _form(field, types[field.name], explained)
+        except TypeError as error:
+            raise TypeError(f"setting {field.name}: {error}") from None
+        names = form.pop("names", (f"--{field.name.replace('_', '-')}",))
+        dest = prefix + form.pop("dest", field.name)
+        if unset:
+            form["default"] = argparse.SUPPRESS
+        place = _heading(command, field.metadata.get("group", ""))
+        try:
+            place.add_argument(*names, dest=dest, **form)
         except argparse.ArgumentError:
             raise ValueError(
-                f"instrument {instrument.name}: every command has a flag {flag}; give the setting {field.name} another "
-                "name"
+                f"every command has a flag {names[0]}; give the setting {field.name} another name"
             ) from None
-        except TypeError as error:
-            raise TypeError(f"instrument {instrument.name}, setting {field.name}: {error}") from None
+
+
+def _heading(command: argparse.ArgumentParser, group: str) -> Any:
+    """What holds the flags of a group, `title: what is said of it`, which is made where there is none."""
+    title, _, description = group.partition(": ")
+    groups = {known.title: known for known in command._action_groups}
+    return groups.get(title) or command.add_argument_group(title, description or None) if group else command
 
 
 def settings(instrument: Instrument, arguments: argparse.Namespace) -> Any:
@@ -82,18 +120,32 @@ def _default(field: Field[Any]) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def _form(field: Field[Any], kind: Any) -> dict[str, Any]:
-    """What argparse has to know of a setting of this type; TypeError for one that a flag cannot give."""
-    default = _default(field)
+def _form(field: Field[Any], kind: Any, explained: Mapping[str, str]) -> dict[str, Any]:
+    """What argparse has to know of a field of this type, its `names` and `dest` among it; TypeError for a type that no
+    flag can give. explained: what is said of each field that says nothing itself."""
+    default, said = _default(field), field.metadata.get("form")
+    form = {
+        key: value() if key in ("help", "choices") and callable(value) else value for key, value in (said or {}).items()
+    }
+    if default is not None:
+        form["default"] = default
+    if said is None:
+        text = field.metadata.get("help") or explained.get(field.name) or field.name.replace("_", " ")
+        form["help"] = _help(text, default)
     members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     options = [member for member in members if member is not NoneType]
     kind = options[0] if len(options) == 1 else None
     if kind is bool:
-        return {"action": argparse.BooleanOptionalAction, "default": default}
+        switch = said is not None and default is False
+        return {"action": "store_true" if switch else argparse.BooleanOptionalAction, **form}
+    if "choices" in form or "type" in form:
+        return form
+    if "nargs" in form or "action" in form:
+        kind = next(iter(get_args(kind)), kind)
     convert, metavar = _value(kind)
     if len(members) > len(options) and default is not None:
         convert = _or_none(convert)
-    return {"type": convert, "default": default, "metavar": field.metadata.get("metavar", metavar)}
+    return {"type": convert, "metavar": field.metadata.get("metavar", metavar), **form}
 
 
 def _value(kind: Any) -> tuple[Callable[[str], Any], str]:

@@ -9,13 +9,14 @@ import re
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from grposcope.commands.output import finish, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag
 
 if TYPE_CHECKING:
     from grposcope.commands.understood import Refused, Understood
@@ -35,27 +36,37 @@ STANDARD_INPUT = "-"
 """Path of a command line that stands for standard input."""
 
 
-def add_flags(command: argparse.ArgumentParser, paths: str) -> None:
-    """Declare the flags that say how a log is read. paths: attribute of the arguments with the path or paths."""
-    log = command.add_argument_group("log", "of another trainer; LOG#2 is the second run in it")
-    many = "may be given more than once"
-    setting = f"a setting that the log does not state, such as group=8; {many}"
-    key = (
-        "which key of the log is which metric, such as reward=score; in console output without names, a "
-        f"number is a position in the line, such as step=2; {many}"
+_log = partial(flag, group="log: of another trainer; LOG#2 is the second run in it")
+
+
+@dataclass(frozen=True)
+class LogFlags:
+    """Flags that say how a log is read.
+
+    Who has them says by `log_paths` which attribute of the arguments has the path of the log, or paths.
+    """
+
+    set: list[str] = _log(
+        default=[],
+        action="append",
+        metavar="NAME=VALUE",
+        help="a setting that the log does not state, such as group=8; may be given more than once",
     )
-    log.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=setting)
-    log.add_argument("--map", action="append", default=[], metavar="METRIC=KEY", help=key)
-    log.add_argument("--average", action="store_true", help="average rows that have the same step")
-    log.add_argument(
-        "--scope", default="", metavar="NAME", help="judge only this environment, domain or agent of the run"
+    map: list[str] = _log(
+        default=[],
+        action="append",
+        metavar="METRIC=KEY",
+        help="which key of the log is which metric, such as reward=score; in console output without names, a number "
+        "is a position in the line, such as step=2; may be given more than once",
     )
-    log.add_argument(
-        "--outcome", default="", metavar="NAME",
+    average: bool = _log(default=False, help="average rows that have the same step")
+    scope: str = _log(default="", metavar="NAME", help="judge only this environment, domain or agent of the run")
+    outcome: str = _log(
+        default="",
+        metavar="NAME",
         help="judge the run by this column or held-out score, such as right answers beside a sum of rewards",
-    )  # fmt: skip
-    log.add_argument("--dry-run", action="store_true", help="print what is read from the log, without a verdict")
-    command.set_defaults(log_paths=paths)
+    )
+    dry_run: bool = _log(default=False, help="print what is read from the log, without a verdict")
 
 
 def read(path: str | Path, arguments: argparse.Namespace, known: Mapping[str, Any] | None = None) -> Run:

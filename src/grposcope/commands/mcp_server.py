@@ -12,12 +12,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grposcope import __version__
 from grposcope.core import installing
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag
 from grposcope.core.text import visible
 
 if TYPE_CHECKING:
@@ -53,11 +55,11 @@ SHORTEST = (40, 20, 10, 5, 3, 1)
 """Entries of a list that are kept, the most that fit."""
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument(
-        "--root", default=".", metavar="FOLDER", help="the only folder that is read (default: this one)"
-    )
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope mcp`."""
+
+    root: str = flag(default=".", metavar="FOLDER", help="the only folder that is read (default: this one)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -65,11 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
     root = Path(arguments.root)
     if not root.is_dir():
         raise UserError(f"--root {root} is no folder; give the one that has the runs")
-    server(root).run("stdio")
+    _server(root).run("stdio")
     return 0
 
 
-def server(root: Path) -> MCPServer:
+def _server(root: Path) -> MCPServer:
     """The server of one folder. UserError without the package `mcp`."""
     try:
         from mcp.server.mcpserver import MCPServer
@@ -205,8 +207,8 @@ def answer(
     words: further arguments as they are. flags: flag -> a path, below root too. UserError where a path is not below
     root, where the command refuses its input, in its own words, and where it takes more than SECONDS.
     """
-    named = [str(below(root, path)) for path in paths]
-    named += [word for flag, path in (flags or {}).items() for word in (flag, str(below(root, path)))]
+    named = [str(_below(root, path)) for path in paths]
+    named += [word for flag, path in (flags or {}).items() for word in (flag, str(_below(root, path)))]
     line = [sys.executable, "-m", "grposcope", command, *named, *words, "--json"]
     try:
         done = subprocess.run(
@@ -222,10 +224,10 @@ def answer(
     document = json.loads(done.stdout)
     if isinstance(document, dict) and document.keys() == {"error"}:
         raise UserError(visible(document["error"], 1000))
-    return small(document)
+    return _small(document)
 
 
-def below(root: Path, path: str) -> Path:
+def _below(root: Path, path: str) -> Path:
     """A path below root, with links resolved; UserError for one outside or one that is not there."""
     place = (root / path).resolve()
     if not place.is_relative_to(root):
@@ -237,7 +239,7 @@ def below(root: Path, path: str) -> Path:
     return place
 
 
-def small(document: Mapping[str, Any]) -> dict[str, Any]:
+def _small(document: Mapping[str, Any]) -> dict[str, Any]:
     """A document cut to CHARACTERS: findings that are present, what is told of each, and the beginnings of lists.
 
     How each rule tests is left out: `explain` has it.

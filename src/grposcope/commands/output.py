@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from grposcope.core.flag import flag
 from grposcope.core.text import printable
 
 
-def add_json(command: Any, help: str = "print only the JSON document") -> None:
-    """Add --json to a parser or to a group of its flags."""
-    command.add_argument("--json", action="store_true", help=help)
+def json_flag(group: str = "", help: str = "print only the JSON document") -> Any:
+    """The field of a command's settings that is --json."""
+    return flag(default=False, group=group, help=help)
 
 
 def say(arguments: argparse.Namespace, text: str, coloured: Callable[[str], str] = str) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import log_flags as logs
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.log_flags import LogFlags
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag, flags_of
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Figure
@@ -28,25 +32,28 @@ examples:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    what = command.add_argument_group("what")
-    what.add_argument(
-        "runs",
+_what = partial(flag, group="what")
+_out = partial(flag, group="output")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope report`."""
+
+    runs: list[str] = _what(
+        names=(),
         nargs="+",
         metavar="RUN",
         help="folder or log of a run of any supported trainer; a folder of runs; or an evaluation",
     )
-    out = command.add_argument_group("output")
-    out.add_argument(
-        "--out",
+    out: str | None = _out(
         metavar="FILE",
-        help=("where to write the page (default: page.html in the folder of the first run, or LOG.html beside a log)"),
+        help="where to write the page (default: page.html in the folder of the first run, or LOG.html beside a log)",
     )
-    add_json(out, "print only the numbers of every section, as JSON, and write no page")
-    out.add_argument("--figures", metavar="FOLDER", help="also write every figure as a file into this folder")
-    logs.add_flags(command, "runs")
-    out.add_argument("--format", choices=("png", "svg"), default="png", help="format of those files (default: png)")
+    json: bool = json_flag(group="output", help="print only the numbers of every section, as JSON, and write no page")
+    figures: str | None = _out(metavar="FOLDER", help="also write every figure as a file into this folder")
+    log: LogFlags = flags_of(LogFlags, log_paths="runs")
+    format: str = _out(default="png", choices=("png", "svg"), help="format of those files (default: png)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag
 
 if TYPE_CHECKING:
     from grposcope.watch.alarms import Wanted
@@ -15,21 +15,25 @@ if TYPE_CHECKING:
     from grposcope.watch.write_to import Writer
 
 
-def add_webhook(group: argparse._ActionsContainer, what: str) -> None:
-    """Declare --webhook, which tells of `what`, and --alert-on."""
-    group.add_argument(
-        "--webhook",
-        action="append",
+def webhook_flag(what: str, group: str = "") -> Any:
+    """The field of a command's settings that is --webhook, which tells of `what`."""
+    return flag(
         default=[],
+        group=group,
+        action="append",
         metavar="URL",
         help=f"POST {what} to this URL: as a message for hooks.slack.com, Discord, slack:URL or discord:URL, as JSON "
-        "for any "
-        "other, with the environment variable GRPOSCOPE_WEBHOOK_TOKEN as a bearer token. May be given more than once",
+        "for any other, with the environment variable GRPOSCOPE_WEBHOOK_TOKEN as a bearer token. May be given more "
+        "than once",
     )
-    group.add_argument(
-        "--alert-on",
-        action="append",
+
+
+def alert_flag(group: str = "") -> Any:
+    """The field of a command's settings that is --alert-on."""
+    return flag(
         default=[],
+        group=group,
+        action="append",
         metavar="GRADE|FAULT",
         help="what --webhook reports: this grade or worse, or this fault, and always what --fail-on names "
         "(default: warning); may be given more than once",
@@ -45,20 +49,6 @@ def senders(urls: Sequence[str]) -> list[Sender]:
         if doubt := open_to_all(url):
             print(f"--webhook: {doubt}", file=sys.stderr)
     return hooks
-
-
-def add_write_to(group: argparse._ActionsContainer) -> None:
-    """Declare --write-to, which names runs of other programs to write into."""
-    group.add_argument(
-        "--write-to",
-        action="append",
-        default=[],
-        metavar="KIND:RUN",
-        help="write the verdict into one of your runs each time it changes, and the alarms that --webhook would "
-        "report: "
-        "wandb:[ENTITY/]PROJECT/RUN_ID, mlflow:RUN_ID, tensorboard:FOLDER, trackio:PROJECT/RUN; the run must exist. "
-        "May be given more than once",
-    )
 
 
 def writers(places: Sequence[str]) -> list[Writer]:

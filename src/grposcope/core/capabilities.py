@@ -92,7 +92,7 @@ class Part:
     lacks: Mapping[Capability, Lack] = field(default_factory=dict)
 
 
-def refusal(*parts: Part) -> str:
+def _refusal(*parts: Part) -> str:
     """Why these parts do not make a run, in one line with the remedies; empty where they do.
 
     What is needed and provided by nobody is what the first part, the engine, does not provide.
@@ -112,7 +112,7 @@ def refusal(*parts: Part) -> str:
 
 def check(*parts: Part) -> None:
     """UserError with the `refusal` of the parts, if there is one."""
-    if said := refusal(*parts):
+    if said := _refusal(*parts):
         raise UserError(said)
 
 

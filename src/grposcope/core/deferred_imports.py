@@ -1,8 +1,8 @@
 """Packages that take seconds to import, imported only once something of them is used.
 
 The modules behind `grposcope train` import torch at their top, and a wrong flag should not wait for that, nor should
-the help where torch is not installed. Inside `deferred("torch")` an import of torch gives a `DeferredModule`, and a
-name that is imported from it a `DeferredName`. Either imports the real package as soon as it is asked for anything;
+the help where torch is not installed. Inside `deferred("torch")` an import of torch gives a `_DeferredModule`, and a
+name that is imported from it a `_DeferredName`. Either imports the real package as soon as it is asked for anything;
 all modules that hold such substitutes are then given what they stand for. A package that is not installed raises its
 ModuleNotFoundError at that moment. A package that is imported already is not deferred.
 """
@@ -34,15 +34,15 @@ def deferred(*packages: str) -> Iterator[None]:
         _end()
 
 
-class DeferredModule(ModuleType):
+class _DeferredModule(ModuleType):
     """A module that is imported when one of its attributes is asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        """An attribute of the real module; for an import statement that takes names from it, a `DeferredName`."""
+        """An attribute of the real module; for an import statement that takes names from it, a `_DeferredName`."""
         own = object.__getattribute__(self, "__dict__")
         if name in own["_promised"]:  # the second question of the import statement
             own["_promised"].discard(name)
-            return DeferredName(self, name)
+            return _DeferredName(self, name)
         if name in _OF_IMPORTS:
             raise AttributeError(name)
         if sys._getframe(1).f_code.co_name == "_handle_fromlist":  # its first: is there such a name?
@@ -51,10 +51,10 @@ class DeferredModule(ModuleType):
         return _attribute(_real(self.__name__), name)
 
 
-class DeferredName:
+class _DeferredName:
     """A name that was taken from a module which is not imported yet; whatever is done with it is done with the real."""
 
-    def __init__(self, module: DeferredModule, name: str):
+    def __init__(self, module: _DeferredModule, name: str):
         self._module, self._name = module.__name__, name
 
     def _object(self) -> Any:
@@ -76,7 +76,7 @@ class DeferredName:
         return other | self._object()
 
     def __eq__(self, other: object) -> bool:
-        return bool(self._object() == (other._object() if isinstance(other, DeferredName) else other))
+        return bool(self._object() == (other._object() if isinstance(other, _DeferredName) else other))
 
     def __hash__(self) -> int:
         return hash(self._object())
@@ -105,7 +105,7 @@ class _Finder:
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The substitute."""
-        module = DeferredModule(spec.name)
+        module = _DeferredModule(spec.name)
         module.__dict__["_promised"] = set()
         return module
 
@@ -116,7 +116,7 @@ class _Finder:
 def _end() -> None:
     """From now on imports are real; modules that hold substitutes keep them until one is used."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
-    for name in [name for name, module in sys.modules.items() if type(module) is DeferredModule]:
+    for name in [name for name, module in sys.modules.items() if type(module) is _DeferredModule]:
         del sys.modules[name]
 
 
@@ -126,12 +126,12 @@ def _real(name: str) -> ModuleType:
     module = importlib.import_module(name)
     package = name.partition(".")[0]
     for holder in list(sys.modules.values()):
-        if holder is None or type(holder) is DeferredModule:
+        if holder is None or type(holder) is _DeferredModule:
             continue
         for key, value in list(getattr(holder, "__dict__", {}).items()):
-            if type(value) is DeferredModule and value.__name__.partition(".")[0] == package:
+            if type(value) is _DeferredModule and value.__name__.partition(".")[0] == package:
                 holder.__dict__[key] = importlib.import_module(value.__name__)
-            elif type(value) is DeferredName and value._module.partition(".")[0] == package:
+            elif type(value) is _DeferredName and value._module.partition(".")[0] == package:
                 holder.__dict__[key] = _attribute(importlib.import_module(value._module), value._name)
     return module
 

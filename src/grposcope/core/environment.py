@@ -27,11 +27,11 @@ def environment(folder: Path | None = None) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         **{name: installed for name in PACKAGES if (installed := _version(name)) is not None},
         "command": shlex.join(sys.argv),
-        "git": git_state(folder or Path()),
+        "git": _git_state(folder or Path()),
     }
 
 
-def git_state(folder: Path) -> dict[str, Any] | None:
+def _git_state(folder: Path) -> dict[str, Any] | None:
     """Commit, branch and whether there are uncommitted changes, of the repository that holds `folder`, if any."""
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:

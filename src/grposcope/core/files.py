@@ -39,7 +39,7 @@ WRITTEN_NULL: float = struct.unpack("<d", (0x7FF800000000002A).to_bytes(8, "litt
 """The NaN that stands for a null of JSON: a key that is in the row without a number, be it absent or a lost NaN."""
 
 NAMED: Mapping[str, float] = {"NaN": WRITTEN_NAN, "Infinity": math.inf, "-Infinity": -math.inf}
-"""Strings that stand for the numbers JSON does not have: `dumps` writes them, `finite_or_named` reads them back."""
+"""Strings that stand for the numbers JSON does not have: `dumps` writes them, `_finite_or_named` reads them back."""
 
 _WORDS = {**NAMED, "nan": WRITTEN_NAN, "inf": math.inf, "-inf": -math.inf}
 
@@ -390,12 +390,12 @@ def _as_type(kind: Any, value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no {kind}")
 
 
-def finite_or_named(content: Any) -> Any:
+def _finite_or_named(content: Any) -> Any:
     """A JSON value with the strings of NAMED, wherever in it, replaced by the numbers that they stand for."""
     if isinstance(content, dict):
-        return {name: finite_or_named(value) for name, value in content.items()}
+        return {name: _finite_or_named(value) for name, value in content.items()}
     if isinstance(content, list):
-        return [finite_or_named(value) for value in content]
+        return [_finite_or_named(value) for value in content]
     return NAMED.get(content, content) if isinstance(content, str) else content
 
 

@@ -10,7 +10,7 @@ class Command:
     """A command of an instrument.
 
     name: as typed. purpose: the heading of the list of commands under which it stands. help: its line there. module:
-    with DESCRIPTION, EXAMPLES, `add_flags` and `run`; empty for the command that every instrument has whose settings
+    with DESCRIPTION, EXAMPLES, `Flags` and `run`; empty for the command that every instrument has whose settings
     say it all (`commands.generic`).
     """
 

@@ -59,21 +59,21 @@ ROOM = 0.9
 def refuse_if_full(what: str, needed: float, free: float, remedy: str, error: type[UserError] = UserError) -> None:
     """`error` in one line where `needed` bytes are more than ROOM of the free ones, with the remedy."""
     if needed > ROOM * free:
-        raise error(f"{what} would take about {size(needed)} and {size(free)} are free; {remedy}")
+        raise error(f"{what} would take about {_size(needed)} and {_size(free)} are free; {remedy}")
 
 
 def foretold(what: str, needed: float, seconds: float | None = None, of: str = "") -> str:
     """The line that says what work with a model will take. of: what the time is the time of, such as a step."""
-    after = "" if seconds is None else f", and about {duration(seconds)}{of}"
-    return f"{what} will take about {size(needed)} above the loaded model{after}"
+    after = "" if seconds is None else f", and about {_duration(seconds)}{of}"
+    return f"{what} will take about {_size(needed)} above the loaded model{after}"
 
 
-def size(count: float) -> str:
+def _size(count: float) -> str:
     """Bytes in words."""
     return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
-def duration(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     """Seconds in words."""
     minutes = seconds / 60
     return (

@@ -27,7 +27,7 @@ FRACTIONS = np.array([0.05, 0.1, 0.2, 0.4, 0.8])
 """The bets λ that are averaged over, as shares of the largest possible."""
 
 
-def log_factors(values: Floats, limit: float) -> Floats:
+def _log_factors(values: Floats, limit: float) -> Floats:
     """Σ log(1 + λ(limit − x)) over values (n,) in [0, 1] for each λ, (F,); limit in [0, 1)."""
     bets = FRACTIONS / (1 - limit)
     growth: Floats = np.log1p(bets[:, None] * (limit - values)).sum(1)
@@ -35,7 +35,7 @@ def log_factors(values: Floats, limit: float) -> Floats:
 
 
 def log_factors_of_mean(mean: float, count: int, limit: float) -> Floats:
-    """A lower bound of `log_factors` of any `count` values in [0, 1] with this mean, (F,)."""
+    """A lower bound of `_log_factors` of any `count` values in [0, 1] with this mean, (F,)."""
     bets = FRACTIONS / (1 - limit)
     growth: Floats = count * (mean * np.log1p(bets * (limit - 1)) + (1 - mean) * np.log1p(bets * limit))
     return growth
@@ -68,7 +68,7 @@ class Bets:
         """Bet on the values (n,) in [0, 1] of a further batch."""
         self.batches += 1
         begun = np.logaddexp(np.array(self.logs), math.log(share(self.batches)))
-        self.logs = (begun + log_factors(values, limit)).tolist()
+        self.logs = (begun + _log_factors(values, limit)).tolist()
 
     @property
     def log_e(self) -> float:

@@ -30,6 +30,9 @@ from grposcope.maths.aggregation import Aggregation, Combined, Components, Float
 MUTED = 0.25
 """Share of its intended share below which, with its whole interval, a component is called muted."""
 
+MET = 0.9
+"""Share of the rollouts with the best value of a component from which little is left to learn from it."""
+
 NEAR = 1e-9
 """Difference of two advantages, against the largest of their group, up to which they are one."""
 
@@ -41,7 +44,8 @@ class ComponentWeight:
     intended: λ_j; intended_share: |λ_j|/Σ|λ|. effective, share, variance_share, per_unit, dead_in_live: as the module
     says.
     mean: of its rewards; absent: share of the rollouts that it did not judge; constant: its only value, NaN where it
-    has several.
+    has several; best: share of the rollouts that it judged which have the most that it gave, or the least where its
+    weight is negative.
     """
 
     name: str
@@ -55,26 +59,24 @@ class ComponentWeight:
     mean: float
     absent: float
     constant: float
+    best: float
+
+    @property
+    def met(self) -> bool:
+        """Whether nearly all rollouts have the best of it, so that little is left to learn from it."""
+        return self.best > MET and math.isnan(self.constant)
 
     @property
     def muted(self) -> bool:
-        """Whether it weighs less than MUTED × what was asked for, with all of its interval, though it varies."""
+        """Whether it weighs less than MUTED × what was asked for, with all of its interval, though it varies and is not
+        met."""
         high = self.share.interval()[1]
-        return self.intended != 0 and math.isnan(self.constant) and high < MUTED * self.intended_share
+        return self.intended != 0 and math.isnan(self.constant) and high < MUTED * self.intended_share and not self.met
 
     @property
     def dead(self) -> bool:
         """Whether it has a weight and the same value on every rollout that it judged."""
         return self.intended != 0 and not math.isnan(self.constant)
-
-
-@dataclass(frozen=True)
-class Correlation:
-    """Correlation of two components within groups."""
-
-    first: str
-    second: str
-    value: Estimate
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,15 @@ class Collisions:
 
 @dataclass(frozen=True)
 class RewardWeights:
-    """What all components weigh. groups, live: how many. residual: mean over live groups of |Σ A|/Σ|A|, 0 where groups
-    sum to 0. rescaling (S,): what the whitening of each batch multiplied all weights by; ones without one."""
+    """What all components weigh.
+
+    correlations: of two components within groups. groups, live: how many. residual: mean over live groups of
+    |Σ A|/Σ|A|, 0 where groups sum to 0. rescaling (S,): what the whitening of each batch multiplied all weights by;
+    ones without one.
+    """
 
     components: tuple[ComponentWeight, ...]
-    correlations: tuple[Correlation, ...]
+    correlations: tuple[tuple[str, str, Estimate], ...]
     collisions: Collisions
     groups: int
     live: int
@@ -129,12 +135,12 @@ def measure(given: Components, weights: Sequence[float] | Floats, how: Aggregati
             _ratio(products[:, j], products.sum(1)),
             _ratio(units[:, j], squares[:, j]),
             _ratio(dead[:, j], alive),
-            *_described(given.rewards[:, j]),
+            *_described(given.rewards[:, j], scale[j] < 0),
         )
         for j, name in enumerate(given.names)
     )
     return RewardWeights(
-        components, _correlations(given, unit, count), collisions(given, done, scale, prompts), len(given.batch),
+        components, _correlations(given, unit, count), _collisions(given, done, scale, prompts), len(given.batch),
         int(live.sum()), _residual(done, given, live), done.rescaling,
     )  # fmt: skip
 
@@ -170,16 +176,18 @@ def _share_of_sizes(weight: Floats, j: int) -> Estimate:
     return resampling.estimate(float(np.abs(whole[j]) / np.abs(whole).sum()), shares)
 
 
-def _described(rewards: Floats) -> tuple[float, float, float]:
-    """Mean of the rewards that are present, share of those that are absent, and the only value, else NaN."""
+def _described(rewards: Floats, penalty: bool) -> tuple[float, float, float, float]:
+    """Mean of the rewards that are present, share of those that are absent, the only value, else NaN, and the share of
+    those present that are the best, the lowest of a penalty."""
     finite = rewards[~np.isnan(rewards)]
     if not len(finite):
-        return math.nan, 1.0, math.nan
+        return math.nan, 1.0, math.nan, math.nan
     only = float(finite[0]) if finite.min() == finite.max() else math.nan
-    return float(finite.mean()), float(np.isnan(rewards).mean()), only
+    best = finite.min() if penalty else finite.max()
+    return float(finite.mean()), float(np.isnan(rewards).mean()), only, float((finite == best).mean())
 
 
-def _correlations(components: Components, unit: Ints, count: int) -> tuple[Correlation, ...]:
+def _correlations(components: Components, unit: Ints, count: int) -> tuple[tuple[str, str, Estimate], ...]:
     groups = len(components.batch)
     correlations = []
     for j, first in enumerate(components.names):
@@ -190,7 +198,7 @@ def _correlations(components: Components, unit: Ints, count: int) -> tuple[Corre
             less = pair - (sums(pair, group, groups) / n[:, None])[group]
             moments = np.stack([less[:, 0] ** 2, less[:, 1] ** 2, less[:, 0] * less[:, 1]], 1)
             of_unit = sums(sums(moments, group, groups), unit, count)
-            correlations.append(Correlation(first, components.names[k], _correlation(of_unit)))
+            correlations.append((first, components.names[k], _correlation(of_unit)))
     return tuple(correlations)
 
 
@@ -205,7 +213,7 @@ def _correlation(moments: Floats) -> Estimate:
     return resampling.estimate(float(whole[2] / math.sqrt(whole[0] * whole[1])), values)
 
 
-def collisions(components: Components, done: Combined, weights: Floats, prompts: Ints) -> Collisions:
+def _collisions(components: Components, done: Combined, weights: Floats, prompts: Ints) -> Collisions:
     """Pairs of rollouts of one group whose rewards differ in a component with a weight, and whose advantages do not."""
     used = np.flatnonzero(weights)
     order = np.argsort(components.group, kind="stable")

@@ -62,7 +62,7 @@ class Constraint:
         return abs(self.limit) or 1.0
 
 
-def parse(text: str) -> Constraint:
+def _parse(text: str) -> Constraint:
     """A constraint from its text; UserError that says what is wrong with it."""
     match = _SIDE.fullmatch(text.strip())
     if match is None:
@@ -88,7 +88,7 @@ def parse(text: str) -> Constraint:
 
 def parse_all(texts: Sequence[str]) -> tuple[Constraint, ...]:
     """All constraints; UserError for two that contradict each other, and for one that is given twice."""
-    constraints = tuple(parse(text) for text in texts)
+    constraints = tuple(_parse(text) for text in texts)
     for i, first in enumerate(constraints):
         for second in constraints[:i]:
             if (first.name, first.at, first.sign) == (second.name, second.at, second.sign):

@@ -5,12 +5,12 @@ With ρ_t the ratio of a token, w = Π_t ρ_t that of a completion of T tokens, 
     none                 1                                 no correction
     token_ratio          ρ_t                               the ratio of PPO without its clip (arXiv:1707.06347)
     token_cap            min(ρ_t, C)                       truncated importance sampling (Yao et al. 2025; verl)
-    token_mask           ρ_t [ρ_t ≤ C]                     TRL's `token_mask`
+    token_mask           ρ_t [ρ_t ≤ C]                     TRL's `_token_mask`
     icepop               ρ_t [lo ≤ ρ_t ≤ hi]               IcePop (Ling team 2025; prime-rl, NeMo-RL)
     one_sided            [ρ_t ≤ 1 + ε] if A > 0, else [ρ_t ≥ 1 − ε]      arXiv:2509.24203
     prefix_ratio         Π_{u ≤ t} ρ_u                     per-decision importance sampling (Precup et al. 2000)
     sequence_cap         min(w, C)                         verl's `rollout_is: sequence`, TRL's `sequence_truncate`
-    sequence_mask        w [w ≤ C]                         TRL's `sequence_mask`, its default
+    sequence_mask        w [w ≤ C]                         TRL's `_sequence_mask`, its default
     sequence_rejection   [lo ≤ w ≤ hi]                     verl's `rollout_rs: seq_sum_k1`
     geometric_band       [lo ≤ w^{1/T} ≤ hi]               verl's `rollout_rs: seq_mean_k1`
     ppo_clip             ρ_t, 0 if A > 0 and ρ_t > 1 + hi, if A < 0 and ρ_t < 1 − lo or ρ_t > C: PPO, dual clip
@@ -47,27 +47,27 @@ def none(ratios: Ratios) -> Floats:
     return np.ones(len(ratios.log))
 
 
-def token_ratio(ratios: Ratios) -> Floats:
+def _token_ratio(ratios: Ratios) -> Floats:
     """ρ_t, (N,)."""
     return exp(ratios.log)
 
 
-def token_cap(ratios: Ratios, cap: float) -> Floats:
+def _token_cap(ratios: Ratios, cap: float) -> Floats:
     """min(ρ_t, cap), (N,)."""
     return np.exp(np.minimum(ratios.log, math.log(cap)))
 
 
-def token_mask(ratios: Ratios, cap: float) -> Floats:
+def _token_mask(ratios: Ratios, cap: float) -> Floats:
     """ρ_t, 0 above the cap, (N,)."""
-    return token_cap(ratios, cap) * (ratios.log <= math.log(cap))
+    return _token_cap(ratios, cap) * (ratios.log <= math.log(cap))
 
 
-def icepop(ratios: Ratios, low: float, high: float) -> Floats:
+def _icepop(ratios: Ratios, low: float, high: float) -> Floats:
     """ρ_t, 0 outside of low to high, (N,)."""
-    return token_mask(ratios, high) * (ratios.log >= math.log(low))
+    return _token_mask(ratios, high) * (ratios.log >= math.log(low))
 
 
-def one_sided(ratios: Ratios, epsilon: float) -> Floats:
+def _one_sided(ratios: Ratios, epsilon: float) -> Floats:
     """1, but 0 where ρ_t has gone further than ε to the side that the advantage pushes it to, (N,).
 
     ValueError where the advantages are not known.
@@ -84,15 +84,15 @@ def _advances(ratios: Ratios) -> Floats:
     return ratios.spread(ratios.advantages)
 
 
-def ppo_clip(ratios: Ratios, low: float, high: float, cap: float) -> Floats:
+def _ppo_clip(ratios: Ratios, low: float, high: float, cap: float) -> Floats:
     """ρ_t, 0 where PPO's clip has no gradient, and for A < 0 above the cap too (dual clip), (N,)."""
     advantage = _advances(ratios)
     risen = (advantage > 0) & (ratios.log > math.log1p(high))
     fallen = (advantage < 0) & ((ratios.log < math.log1p(-low)) | (ratios.log > math.log(cap)))
-    return token_ratio(ratios) * ~(risen | fallen)
+    return _token_ratio(ratios) * ~(risen | fallen)
 
 
-def probability_band(ratios: Ratios, low: float, high: float) -> Floats:
+def _probability_band(ratios: Ratios, low: float, high: float) -> Floats:
     """ρ_t, 0 where the token's probability is further than a bound from the sampler's, where A pushes it, (N,).
 
     ValueError where the advantages or the sampler's probabilities are not known.
@@ -100,43 +100,43 @@ def probability_band(ratios: Ratios, low: float, high: float) -> Floats:
     if ratios.sampler is None:
         raise ValueError("a correction by differences of probabilities needs those of the sampler")
     advantage, moved = _advances(ratios), np.exp(ratios.sampler) * np.expm1(np.minimum(ratios.log, LARGEST))
-    return token_ratio(ratios) * ~(((advantage > 0) & (moved > high)) | ((advantage < 0) & (moved < -low)))
+    return _token_ratio(ratios) * ~(((advantage > 0) & (moved > high)) | ((advantage < 0) & (moved < -low)))
 
 
-def gspo(ratios: Ratios, low: float, high: float) -> Floats:
+def _gspo(ratios: Ratios, low: float, high: float) -> Floats:
     """w^{1/T} on every token, 0 where GSPO's clip has no gradient, (N,)."""
     advantage, mean = _advances(ratios), ratios.spread(ratios.sequence / ratios.lengths)
     risen, fallen = (advantage > 0) & (mean > math.log1p(high)), (advantage < 0) & (mean < math.log1p(-low))
     return exp(mean) * ~(risen | fallen)
 
 
-def prefix_ratio(ratios: Ratios) -> Floats:
+def _prefix_ratio(ratios: Ratios) -> Floats:
     """Π_{u ≤ t} ρ_u, (N,)."""
     return exp(ratios.prefix)
 
 
-def sequence_cap(ratios: Ratios, cap: float) -> Floats:
+def _sequence_cap(ratios: Ratios, cap: float) -> Floats:
     """min(w, cap) on every token, (N,)."""
     return ratios.spread(np.exp(np.minimum(ratios.sequence, math.log(cap))))
 
 
-def sequence_mask(ratios: Ratios, cap: float) -> Floats:
+def _sequence_mask(ratios: Ratios, cap: float) -> Floats:
     """w on every token, 0 above the cap, (N,)."""
     untruncated = ratios.sequence <= math.log(cap)
     return ratios.spread(np.where(untruncated, np.exp(np.minimum(ratios.sequence, math.log(cap))), 0.0))
 
 
-def sequence_rejection(ratios: Ratios, low: float, high: float) -> Floats:
+def _sequence_rejection(ratios: Ratios, low: float, high: float) -> Floats:
     """1 on every token of a rollout whose w is from low to high, else 0, (N,)."""
     return ratios.spread(_within(ratios.sequence, low, high))
 
 
-def geometric_band(ratios: Ratios, low: float, high: float) -> Floats:
+def _geometric_band(ratios: Ratios, low: float, high: float) -> Floats:
     """1 on every token of a rollout whose geometric mean of ρ_t is from low to high, else 0, (N,)."""
     return ratios.spread(_within(ratios.sequence / ratios.lengths, low, high))
 
 
-def full(ratios: Ratios) -> Floats:
+def _full(ratios: Ratios) -> Floats:
     """w on every token, (N,)."""
     return ratios.spread(exp(ratios.sequence))
 
@@ -176,7 +176,7 @@ class Correction:
 
 
 @dataclass(frozen=True)
-class Form:
+class _Form:
     """A kind of correction: its function of ratios and bounds, the level of the ratio, and its usual bounds.
 
     caps: whether its only bound is the largest ratio that passes unchanged. of_advantage, of_probability: as of
@@ -192,21 +192,21 @@ class Form:
 
 
 FORMS = {
-    "none": Form(none, "token"),
-    "token_ratio": Form(token_ratio, "token"),
-    "token_cap": Form(token_cap, "token", (2.0,), caps=True),
-    "token_mask": Form(token_mask, "token", (3.0,), caps=True),
-    "icepop": Form(icepop, "token", (0.5, 5.0)),
-    "one_sided": Form(one_sided, "token", (0.2,), of_advantage=True),
-    "ppo_clip": Form(ppo_clip, "token", (0.2, 0.2, 3.0), of_advantage=True),
-    "probability_band": Form(probability_band, "token", (0.2, 0.2), of_advantage=True, of_probability=True),
-    "prefix_ratio": Form(prefix_ratio, "prefix"),
-    "sequence_cap": Form(sequence_cap, "sequence", (2.0,), caps=True),
-    "sequence_mask": Form(sequence_mask, "sequence", (3.0,), caps=True),
-    "sequence_rejection": Form(sequence_rejection, "sequence", (0.5, 2.0)),
-    "geometric_band": Form(geometric_band, "sequence", (0.999, 1.001)),
-    "gspo": Form(gspo, "sequence", (3e-4, 4e-4), of_advantage=True),
-    "full": Form(full, "sequence"),
+    "none": _Form(none, "token"),
+    "token_ratio": _Form(_token_ratio, "token"),
+    "token_cap": _Form(_token_cap, "token", (2.0,), caps=True),
+    "token_mask": _Form(_token_mask, "token", (3.0,), caps=True),
+    "icepop": _Form(_icepop, "token", (0.5, 5.0)),
+    "one_sided": _Form(_one_sided, "token", (0.2,), of_advantage=True),
+    "ppo_clip": _Form(_ppo_clip, "token", (0.2, 0.2, 3.0), of_advantage=True),
+    "probability_band": _Form(_probability_band, "token", (0.2, 0.2), of_advantage=True, of_probability=True),
+    "prefix_ratio": _Form(_prefix_ratio, "prefix"),
+    "sequence_cap": _Form(_sequence_cap, "sequence", (2.0,), caps=True),
+    "sequence_mask": _Form(_sequence_mask, "sequence", (3.0,), caps=True),
+    "sequence_rejection": _Form(_sequence_rejection, "sequence", (0.5, 2.0)),
+    "geometric_band": _Form(_geometric_band, "sequence", (0.999, 1.001)),
+    "gspo": _Form(_gspo, "sequence", (3e-4, 4e-4), of_advantage=True),
+    "full": _Form(_full, "sequence"),
 }
 """The kinds of correction by name, with the bounds that trainers have by default."""
 

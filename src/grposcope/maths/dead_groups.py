@@ -53,14 +53,14 @@ def chance(success: float, group: int) -> float:
 # From rewards (P, n), NaN where a group has no such rollout
 
 
-def is_dead(rewards: ArrayLike) -> NDArray[np.bool_]:
+def _is_dead(rewards: ArrayLike) -> NDArray[np.bool_]:
     """Whether all rewards of a group are equal, (P,). Every group needs one rollout at least."""
     rewards = np.asarray(rewards, np.float64)
     return np.asarray(np.nanmax(rewards, -1) == np.nanmin(rewards, -1))
 
 
 def is_dead_ragged(rewards: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """`is_dead` for groups stored one after the other: group i is rewards[offsets[i]:offsets[i + 1]]."""
+    """`_is_dead` for groups stored one after the other: group i is rewards[offsets[i]:offsets[i + 1]]."""
     starts = offsets[:-1]
     return np.asarray(np.maximum.reduceat(rewards, starts) == np.minimum.reduceat(rewards, starts))
 
@@ -70,7 +70,7 @@ def share(rewards: ArrayLike) -> Estimate:
 
     NaN for the standard error of a single group, where `observed` has the binomial one.
     """
-    return Estimate.mean([float(dead) for dead in is_dead(rewards)])
+    return Estimate.mean([float(dead) for dead in _is_dead(rewards)])
 
 
 def chance_if_alike(rewards: ArrayLike) -> float:
@@ -123,8 +123,8 @@ def expected(rewards: ArrayLike, group: int) -> Estimate:
         return Estimate(math.nan, math.nan, len(sizes), reason)
     successes = (rewards == values[1]).sum(-1)
     first, second = successes / sizes, successes * (successes - 1) / (sizes * (sizes - 1))
-    value = beta_chance(first.mean(keepdims=True), second.mean(keepdims=True), group)
-    left_out = beta_chance(resampling.means_left_out(first), resampling.means_left_out(second), group)
+    value = _beta_chance(first.mean(keepdims=True), second.mean(keepdims=True), group)
+    left_out = _beta_chance(resampling.means_left_out(first), resampling.means_left_out(second), group)
     return resampling.estimate(float(value[0]), left_out, EXTRAPOLATED)
 
 
@@ -185,7 +185,7 @@ def predicted(counts: Counts, size: int | None = None) -> Estimate:
         k, total = np.arange(group + 1), histograms.sum(-1)
         first = histograms @ (k / group) / total
         second = histograms @ (k * (k - 1) / (group * (group - 1))) / total
-        return beta_chance(first, second, size or group)
+        return _beta_chance(first, second, size or group)
 
     return _jackknifed(statistic, counts, least=3)
 
@@ -223,7 +223,7 @@ LARGE = 4096
 """Size of a group beyond which the product over its rollouts is taken by logarithms of gamma functions."""
 
 
-def beta_chance(first: NDArray[np.float64], second: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+def _beta_chance(first: NDArray[np.float64], second: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     """E[p^size + (1 − p)^size] for Beta-distributed p with moments E p = `first`, E p² = `second`, all of one shape."""
     with np.errstate(divide="ignore", invalid="ignore"):
         weight = (first - second) / np.clip(second - first**2, 0, None)  # a + b, from E p² = E p (a + 1)/(a + b + 1)

@@ -52,11 +52,11 @@ def _passed(curve: Floats, weights: Floats) -> tuple[int, float, float]:
     early = float(np.average(curve[:tenth], weights=weights[:tenth]))
     late = float(np.average(curve[-tenth:], weights=weights[-tenth:]))
     sign = 1.0 if late >= early else -1.0
-    over = isotonic(sign * curve, weights) >= sign * (early + SHARE * (late - early)) - 1e-12
+    over = _isotonic(sign * curve, weights) >= sign * (early + SHARE * (late - early)) - 1e-12
     return (int(np.argmax(over)) if over.any() else len(curve) - 1), early, late
 
 
-def isotonic(values: Floats, weights: Floats) -> Floats:
+def _isotonic(values: Floats, weights: Floats) -> Floats:
     """The nondecreasing curve nearest to the values in weighted squares, by pooling adjacent violators."""
     levels: list[float] = []
     masses: list[float] = []

@@ -43,7 +43,7 @@ def relative(success: ArrayLike, group: int) -> NDArray[np.float64]:
     return np.asarray(weight(success, group) / weight(0.5, group))
 
 
-def objective(success: ArrayLike, group: int) -> NDArray[np.float64]:
+def _objective(success: ArrayLike, group: int) -> NDArray[np.float64]:
     """ψ_G(p), what standardized advantages climb on each prompt; 0 at p = 0."""
     from scipy.special import betainc  # takes longer to load than everything else here
 

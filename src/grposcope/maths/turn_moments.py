@@ -40,7 +40,7 @@ LEAST = 4
 
 
 @dataclass(frozen=True)
-class TurnNoise:
+class _TurnNoise:
     """Moments of one turn credit, per prompt (P,): means of ⟨h, h⟩ over pairs sharing two, one, no rollouts.
 
     by_turn (3, P, H): the part of each turn in the three; sums over turns are the moments.
@@ -83,7 +83,7 @@ class TurnSavings:
     prompts: int
 
 
-def of_group(gram: Floats, credit: Floats) -> Floats:
+def _of_group(gram: Floats, credit: Floats) -> Floats:
     """both, one and none of one group by turn, (3, H), from the Gram (n, H, n, H) of its turns and their credit (n, H).
 
     Absent turns have scores of 0, so that their rows of the Gram are 0, and a credit that counts in the means. n ≥ 4.
@@ -108,13 +108,13 @@ def of_group(gram: Floats, credit: Floats) -> Floats:
     return np.array([both, single, none])
 
 
-def _of_prompts(grams: Floats, credit: Floats) -> TurnNoise:
+def _of_prompts(grams: Floats, credit: Floats) -> _TurnNoise:
     """Moments of a turn credit (P, n, H) from the Grams (P, n, H, n, H) of the prompts; UserError for n < 4."""
     if credit.shape[1] < LEAST:
         raise UserError(f"groups of {credit.shape[1]} rollouts do not show the noise of a credit; take {LEAST} or more")
-    parts = np.stack([of_group(gram, own) for gram, own in zip(grams, credit, strict=True)], 1)
+    parts = np.stack([_of_group(gram, own) for gram, own in zip(grams, credit, strict=True)], 1)
     both, single, none = parts.sum(-1)
-    return TurnNoise(both, single, none, parts)
+    return _TurnNoise(both, single, none, parts)
 
 
 def savings(
@@ -146,7 +146,7 @@ def savings(
     return TurnSavings(chosen, noise, ratio, interval, _shares(first, chosen, weights), prompts)
 
 
-def _shares(noise: TurnNoise, group: int, weights: Mapping[str, Floats]) -> tuple[Estimate, ...]:
+def _shares(noise: _TurnNoise, group: int, weights: Mapping[str, Floats]) -> tuple[Estimate, ...]:
     whole = {kind: resampling.mean(noise.noise(group), w) for kind, w in weights.items()}
     made = []
     for own in noise.noise_by_turn(group).T:

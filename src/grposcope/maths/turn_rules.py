@@ -58,18 +58,18 @@ def broadcast(rewards: Floats) -> Floats:
     return _taken(rewards, np.broadcast_to(whole - whole.mean(0), rewards.shape))
 
 
-def to_go(rewards: Floats) -> Floats:
+def _to_go(rewards: Floats) -> Floats:
     """The return from a turn less the mean of the group, in which those that have ended count as 0."""
     remaining = returns(rewards)
     return _taken(rewards, remaining - remaining.mean(0))
 
 
-def to_go_of_present(rewards: Floats) -> Floats:
+def _to_go_of_present(rewards: Floats) -> Floats:
     """The return from a turn less the mean of those that take this turn."""
     return _taken(rewards, returns(rewards) - _mean_of_present(rewards, returns(rewards)))
 
 
-def survivors(rewards: Floats) -> Floats:
+def _survivors(rewards: Floats) -> Floats:
     """The sum over the remaining turns of a turn's reward less the mean of those that take that turn."""
     return _taken(rewards, returns(rewards - _mean_of_present(rewards, rewards)))
 
@@ -159,7 +159,7 @@ def _mean_of_present(rewards: Floats, values: Floats) -> Floats:
 
 
 RULES: Mapping[str, Callable[[Floats], Floats]] = {
-    "broadcast": broadcast, "to-go": to_go, "to-go of who is there": to_go_of_present, "survivors": survivors,
+    "broadcast": broadcast, "to-go": _to_go, "to-go of who is there": _to_go_of_present, "survivors": _survivors,
     "groups of turns": _groups_of_turns, "mean over rows": _mean_over_rows,
 }  # fmt: skip
 """Name -> rule, those without bias first."""

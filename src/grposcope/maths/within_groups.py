@@ -83,7 +83,7 @@ def association(
     if rows is None:
         nothing = np.zeros(count)
         return WithinGroups(nothing, np.ones(count), nothing, nothing, 0, 0, np.zeros(0))
-    both = np.concatenate([rows.reward[:, None], permuted(rows.reward, rows.sizes, draws, rng)], 1).astype(np.float32)
+    both = np.concatenate([rows.reward[:, None], _permuted(rows.reward, rows.sizes, draws, rng)], 1).astype(np.float32)
     z, slope, r2 = np.zeros(count), np.zeros(count), np.zeros(count)
     largest = np.zeros(draws)
     for block in _blocks(count):
@@ -154,7 +154,7 @@ def summing(starts: Ints, count: int) -> sparse.csr_matrix:
     return sparse.csr_matrix((ones, np.arange(count), np.append(starts, count)), (len(starts), count))
 
 
-def permuted(values: Floats, sizes: Ints, draws: int, rng: np.random.Generator) -> Singles:
+def _permuted(values: Floats, sizes: Ints, draws: int, rng: np.random.Generator) -> Singles:
     """Values (n,) permuted within consecutive groups of the given sizes, (n, draws)."""
     made = np.empty((draws, len(values)), np.float32)
     starts = np.cumsum(sizes) - sizes

@@ -81,13 +81,13 @@ def html(content: Document, live: bool = False) -> str:
     """The page as HTML. live: it asks the server it came from for news, and loads itself again."""
     assets = files("grposcope.render") / "assets"
     texts = [(assets / f"{name}.js").read_text() for name in _scripts_of(content, live)]
-    scripts = [*([chart_script()] if content.figures else []), *map(_script, texts)]
+    scripts = [*([_chart_script()] if content.figures else []), *map(_script, texts)]
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     parts = {
         "POLICY": f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'" + ("; connect-src 'self'" if live else ""),
         "STYLE": (assets / "page.css").read_text(),
-        "DATA": escaped(_data(content)),
+        "DATA": _escaped(_data(content)),
         "SCRIPTS": "".join(f"<script>{script}</script>\n" for script in scripts),
     }
     template = (assets / "page.html").read_text()
@@ -120,7 +120,7 @@ def write(content: Document, path: Path) -> int:
     return len(text)
 
 
-def escaped(content: Any) -> str:
+def _escaped(content: Any) -> str:
     """The content as JSON that is safe inside a script block."""
     text = dumps(content)
     for character in "<>&\u2028\u2029":
@@ -129,14 +129,14 @@ def escaped(content: Any) -> str:
 
 
 @cache
-def chart_script() -> str:
+def _chart_script() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, which tests/helpers/vega_script.py makes."""
     return _script((files("grposcope.render") / "assets" / "vega.js").read_text())
 
 
 def _data(content: Document) -> dict[str, Any]:
-    shared = Shared()
-    folded = folded_sections(content.sections)
+    shared = _Shared()
+    folded = _folded_sections(content.sections)
     axes: Sequence[Mapping[str, Any]] = content.axes or [{}] * len(content.names)
     return {
         "title": listed(content.names[:3]) + (" and others" if len(content.names) > 3 else ""),
@@ -152,7 +152,7 @@ def _data(content: Document) -> dict[str, Any]:
     }
 
 
-def _section(answer: Answer, shared: Shared) -> dict[str, Any]:
+def _section(answer: Answer, shared: _Shared) -> dict[str, Any]:
     """Content of a section: curves of a run as small multiples, a measurement with its first parts at once."""
     if answer.name in WHOLE:
         return _shown(answer, answer.question, answer.paragraphs, shared)
@@ -175,7 +175,7 @@ def _lower(figure: Figure, height: int = LOW) -> Figure:
     return replace(figure, spec={**figure.spec, "height": min(height, figure.spec["height"])})
 
 
-def folded_sections(sections: Sequence[Answer]) -> set[str]:
+def _folded_sections(sections: Sequence[Answer]) -> set[str]:
     """Names of the sections that the page shows folded: theory and viewers that come after charts of a run."""
     folded, before = set(), 0
     for section in sections:
@@ -185,7 +185,7 @@ def folded_sections(sections: Sequence[Answer]) -> set[str]:
     return folded
 
 
-class Shared:
+class _Shared:
     """Values that many charts of a page have in common, columns of steps above all, kept once and named by index."""
 
     def __init__(self) -> None:
@@ -207,7 +207,7 @@ class Shared:
         return {**vars(figure), "spec": {**spec, "config": self.place(figure.spec["config"])}, "data": data}
 
 
-def _shown(answer: Answer, title: str, paragraphs: Sequence[str], shared: Shared) -> dict[str, Any]:
+def _shown(answer: Answer, title: str, paragraphs: Sequence[str], shared: _Shared) -> dict[str, Any]:
     """Content of an answer for the scripts that draw it; data sets are not copied, since they can be megabytes."""
     shown: dict[str, Any] = {
         "name": answer.name,

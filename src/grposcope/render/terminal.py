@@ -33,11 +33,11 @@ def text(answer: Answer, width: int | None = None, whole: bool = False) -> str:
     parts = [_paragraph(visible(paragraph, LONGEST), width) for paragraph in answer.paragraphs]
     if answer.numbers:
         parts.append(_rows([(number.name, number.shown, number.detail) for number in answer.numbers], width))
-    parts += [of_table(table, width, whole) for table in answer.tables]
+    parts += [_of_table(table, width, whole) for table in answer.tables]
     return "\n\n".join(parts)
 
 
-def of_table(table: Table, width: int | None = None, whole: bool = False) -> str:
+def _of_table(table: Table, width: int | None = None, whole: bool = False) -> str:
     """A table with its title above and its caption below.
 
     Of a folded one the first rows, as many as a screen shows, unless the `whole` is wanted.

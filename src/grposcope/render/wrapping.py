@@ -39,7 +39,7 @@ def coloured(text: str, word: str) -> str:
     return "\n".join(lines) + gap + rest if word in COLOURS else text
 
 
-def cells(text: str) -> int:
+def _cells(text: str) -> int:
     """Columns that a text takes: two for each wide character of East Asia, none for a combining one."""
     if text.isascii():
         return len(text)
@@ -55,14 +55,14 @@ def wrapped(text: str, columns: int, indent: str = "", hanging: str | None = Non
     after = indent if hanging is None else hanging
     for word in text.split(" "):
         rest = word
-        if not start and cells(line) + 1 + cells(rest) <= columns:
+        if not start and _cells(line) + 1 + _cells(rest) <= columns:
             line += " " + rest
             continue
         if not start:
             lines.append(line.rstrip())
             line = after
-        while cells(line) + cells(rest) > columns:
-            room = max(1, _fitting(rest, columns - cells(line)))
+        while _cells(line) + _cells(rest) > columns:
+            room = max(1, _fitting(rest, columns - _cells(line)))
             lines.append(line + rest[:room])
             line, rest = after, rest[room:]
         line, start = line + rest, False
@@ -71,12 +71,12 @@ def wrapped(text: str, columns: int, indent: str = "", hanging: str | None = Non
 
 def clipped(text: str, columns: int) -> str:
     """The text in one line of at most `columns`, with … where it is cut."""
-    return text if cells(text) <= columns else text[: _fitting(text, columns - 1)] + "…"
+    return text if _cells(text) <= columns else text[: _fitting(text, columns - 1)] + "…"
 
 
 def table(rows: Sequence[Sequence[str]], columns: int, indent: str = "  ", gap: str = "  ") -> str:
     """Rows of cells with aligned columns, the first the header; cells are wrapped where a row would be too wide."""
-    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(_cells, column)) for column in zip(*rows, strict=True)]
     room = columns - len(indent) - len(gap) * (len(widths) - 1)
     while sum(widths) > room and max(widths) > LEAST:
         widest = widths.index(max(widths))
@@ -86,7 +86,7 @@ def table(rows: Sequence[Sequence[str]], columns: int, indent: str = "  ", gap: 
     for row in rows:
         parts = [wrapped(cell, max(1, wide)) for cell, wide in zip(row, widths, strict=True)]
         for line in zip_longest(*parts, fillvalue=""):
-            padded = (cell + " " * (wide - cells(cell)) for cell, wide in zip(line, widths, strict=True))
+            padded = (cell + " " * (wide - _cells(cell)) for cell, wide in zip(line, widths, strict=True))
             lines.append((indent + gap.join(padded)).rstrip())
     return "\n".join(lines)
 
@@ -95,7 +95,7 @@ def _fitting(text: str, columns: int) -> int:
     """How many characters of a text fit into so many columns."""
     taken = 0
     for count, character in enumerate(text):
-        taken += cells(character)
+        taken += _cells(character)
         if taken > columns:
             return count
     return len(text)

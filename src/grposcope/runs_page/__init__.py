@@ -22,12 +22,12 @@ def document(runs: Sequence[Run]) -> Document:
         from grposcope.instruments.diagnosis.verdict import findings_of
 
         answers = tuple(judge_answers.graded(answer, findings_of(runs[0])) for answer in answers)
-    first = top(runs)
+    first = _top(runs)
     sections = arranged(answers, first if len(runs) == 1 else None)
-    return Document(tuple(labels(runs)), first, sections, tuple(map(axes.of_run, runs)), identity(runs))
+    return Document(tuple(labels(runs)), first, sections, tuple(map(axes.of_run, runs)), _identity(runs))
 
 
-def identity(runs: Sequence[Run]) -> tuple[str, ...]:
+def _identity(runs: Sequence[Run]) -> tuple[str, ...]:
     """Lines that say which run this is; none for several, which the table of runs names."""
     if len(runs) > 1 or unavailable("overview"):
         return ()
@@ -36,7 +36,7 @@ def identity(runs: Sequence[Run]) -> tuple[str, ...]:
     return identity.of_run(runs[0])
 
 
-def top(runs: Sequence[Run]) -> Answer:
+def _top(runs: Sequence[Run]) -> Answer:
     """The first things to know; only the names of the runs where the overview cannot tell."""
     if not unavailable("overview"):
         from grposcope.instruments.runs import overview

@@ -41,7 +41,7 @@ def arranged(sections: Sequence[Answer], top: Answer | None = None) -> tuple[Ans
 
     ordered = [answer for _, answer in sorted(enumerate(sections), key=place)]
     return (
-        tuple(once(marked([_unrepeated(section, set(top.paragraphs)) for section in ordered])))
+        tuple(_once(_marked([_unrepeated(section, set(top.paragraphs)) for section in ordered])))
         if top is not None
         else tuple(ordered)
     )
@@ -73,7 +73,7 @@ def _fresh(table: Table, said: set[str]) -> Table | None:
     return replace(table, rows=filled) if filled else None
 
 
-def marked(sections: Sequence[Answer]) -> list[Answer]:
+def _marked(sections: Sequence[Answer]) -> list[Answer]:
     """The sections with the onsets of the diagnosis on the curves of the panels, and not on a curve of their own."""
     marks = {
         figure.name.removeprefix(MARKED): figure
@@ -96,7 +96,7 @@ def marked(sections: Sequence[Answer]) -> list[Answer]:
     return [_with_figures(answer, [drawn(figure) for figure in answer.figures]) for answer in sections]
 
 
-def once(sections: Sequence[Answer]) -> list[Answer]:
+def _once(sections: Sequence[Answer]) -> list[Answer]:
     """The sections with each of several equal curves drawn once, where it stands first, under the names of all."""
     titles: dict[str, list[str]] = {}
     for answer in sections:

@@ -19,7 +19,7 @@ COVERED = 0.5
 
 def of_run(run: Run) -> dict[str, dict[str, list[float | None]]]:
     """Name of the axis -> steps, and the tokens or hours since the start at each; only axes that were recorded."""
-    found = {"tokens": tokens(run), "hours": hours(run)}
+    found = {"tokens": _tokens(run), "hours": _hours(run)}
     axes = {}
     for name, values in found.items():
         finite = np.flatnonzero(np.isfinite(values))
@@ -29,14 +29,14 @@ def of_run(run: Run) -> dict[str, dict[str, list[float | None]]]:
     return axes
 
 
-def tokens(run: Run) -> Floats:
+def _tokens(run: Run) -> Floats:
     """Tokens since the start at every row, NaN where not known: as recorded, or the sum of those of batches."""
     if "tokens_total" in run.table:
         return run.table["tokens_total"]
     return next((_total(run, name) for name in ("tokens_batch", "tokens") if name in run.table), _unknown(run))
 
 
-def hours(run: Run) -> Floats:
+def _hours(run: Run) -> Floats:
     """Hours since the first row by the clock, pauses included; without one, the sum of the seconds of the steps."""
     if "time" in run.table and np.isfinite(run.table["time"]).sum() > 1:
         since: Floats = (run.table["time"] - np.nanmin(run.table["time"])) / 3600

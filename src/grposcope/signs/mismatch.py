@@ -28,7 +28,7 @@ from grposcope.core.finding import Finding, Interval
 from grposcope.maths.timeseries.change import EARLY, EDGE, LATE
 from grposcope.maths.timeseries.level import rows
 from grposcope.maths.timeseries.noise import Array
-from grposcope.signs import onset
+from grposcope.signs import onset, run_outcome
 from grposcope.signs.moves_alone import moves_alone
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 
@@ -151,7 +151,19 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
         return _jump(quantities, sizes, onset.since(course, 1))
     if of_power >= max(FOLLOWS, of_growth) and POWERS[0] < exponent < POWERS[1]:
         return _frozen(quantities, staleness, exponent)
+    if staleness is None and straight(np.exp(distance), sizes.values)[1] > FOLLOWS and _gains_nothing(quantities):
+        return _explained(
+            NEVER,
+            "it grows in step with the learning rate × steps while the reward gains nothing, as when the sampler never "
+            f"receives new weights; {_lag(quantities, staleness)}",
+        )
     return _unexplained(quantities, staleness)
+
+
+def _gains_nothing(quantities: Quantities) -> bool:
+    """Whether the training reward is flat, or at least shows no gain, and did not fall."""
+    outcome = run_outcome.of_reward(quantities)
+    return outcome.fate == "flat" or (bool(outcome.no_gain) and outcome.direction != "down")
 
 
 def logs(sizes: MetricSeries, limit: float) -> MetricSeries:

@@ -88,7 +88,7 @@ def _before_the_sum(right: Outcome | None, reward: Outcome) -> Outcome:
         return right
     if right.fate == "flat" and reward.direction == "up":
         return replace(reward, proxy=True, answers=(right.name, right.start, right.end))
-    return right if right.no_gain and right.end.value <= right.start.value else reward
+    return right if reward.direction == "up" and right.no_gain and right.end.value <= right.start.value else reward
 
 
 def _a_part_gained(quantities: Quantities) -> bool:

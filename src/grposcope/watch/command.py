@@ -7,13 +7,17 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grposcope.commands import log_flags as logs
-from grposcope.commands.output import add_json, finish, say
-from grposcope.commands.watch_flags import add_webhook, add_write_to, senders, wanted_by, writers
+from grposcope.commands.log_flags import LogFlags
+from grposcope.commands.output import finish, json_flag, say
+from grposcope.commands.watch_flags import alert_flag, senders, wanted_by, webhook_flag, writers
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag, flags_of
 
 if TYPE_CHECKING:
     from grposcope.core.finding import Finding
@@ -46,49 +50,79 @@ examples:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
+def _fail_on() -> str:
+    """Help of --fail-on."""
     from grposcope.faults.catalogue import seen_in_runs
 
-    what = command.add_argument_group("what")
-    what.add_argument(
-        "path", metavar="RUN", help="folder or log of a run, of any supported trainer; it need not exist yet"
+    return (
+        "leave with exit status 1 when this fault, or any of this grade or worse (failing, warning, note), is "
+        "first flagged; a grade leaves out no learning and zero loss, which any run shows at first; may be given "
+        "more than once. Faults: " + ", ".join(seen_in_runs())
     )
-    logs.add_flags(command, "path")
-    how = command.add_argument_group("how")
-    how.add_argument("--once", action="store_true", help="print the screen once and leave")
-    how.add_argument("--serve", nargs="?", const="8800", metavar="PORT",
-                     help="also serve the page of the run to browsers on this machine, renewed as the run grows, and "
-                          "its levels to Prometheus at /metrics; HOST:PORT for another address, with a token "
-                          "(default: 8800)")  # fmt: skip
-    add_json(how, "print a JSON object on a line for each change of the verdict or of a rule, and the document at the "
-             "end; with --once the document alone")  # fmt: skip
-    how.add_argument(
-        "--every",
-        type=float,
+
+
+_what = partial(flag, group="what")
+_how = partial(flag, group="how")
+_alarm = partial(flag, group="alarms")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope watch`."""
+
+    path: str = _what(
+        names=(), metavar="RUN", help="folder or log of a run, of any supported trainer; it need not exist yet"
+    )
+    log: LogFlags = flags_of(LogFlags, log_paths="path")
+    once: bool = _how(default=False, help="print the screen once and leave")
+    serve: str | None = _how(
+        nargs="?",
+        const="8800",
+        metavar="PORT",
+        help="also serve the page of the run to browsers on this machine, renewed as the run grows, and "
+        "its levels to Prometheus at /metrics; HOST:PORT for another address, with a token "
+        "(default: 8800)",
+    )
+    json: bool = json_flag(
+        group="how",
+        help="print a JSON object on a line for each change of the verdict or of a rule, and the document at the "
+        "end; with --once the document alone",
+    )
+    every: float = _how(
         default=1.0,
         metavar="SECONDS",
         help="seconds between readings of the log (default: 1.0); up to 15 s where a reading is slow",
     )
-    alarm = command.add_argument_group("alarms")
-    alarm.add_argument(
-        "--fail-on",
-        action="append",
+    fail_on: list[str] = _alarm(
         default=[],
+        action="append",
         metavar="GRADE|FAULT",
-        help="leave with exit status 1 when this fault, or any of this grade or worse (failing, warning, note), is "
-        "first flagged; a grade leaves out no learning and zero loss, which any run shows at first; may be given "
-        "more than once. Faults: " + ", ".join(seen_in_runs()),
+        help=_fail_on,
     )
-    alarm.add_argument("--autopilot", default="off", metavar="advise[:LIMITS]",
-                       help="also say what an autopilot would do, on the screen, in the stream, to webhooks and "
-                            "commands (default: off)")  # fmt: skip
-    add_webhook(alarm, "each new flag")
-    alarm.add_argument("--run-command", action="append", default=[], metavar="COMMAND",
-                       help="run this for each new flag that --webhook would tell of, without a shell, with the JSON "
-                            "document on its standard input; {run}, {fault}, {grade} and {step} are replaced. It has "
-                            "10 s. May be given more than once")  # fmt: skip
-    add_write_to(alarm)
+    autopilot: str = _alarm(
+        default="off",
+        metavar="advise[:LIMITS]",
+        help="also say what an autopilot would do, on the screen, in the stream, to webhooks and "
+        "commands (default: off)",
+    )
+    webhook: list[str] = webhook_flag("each new flag", group="alarms")
+    alert_on: list[str] = alert_flag(group="alarms")
+    run_command: list[str] = _alarm(
+        default=[],
+        action="append",
+        metavar="COMMAND",
+        help="run this for each new flag that --webhook would tell of, without a shell, with the JSON "
+        "document on its standard input; {run}, {fault}, {grade} and {step} are replaced. It has "
+        "10 s. May be given more than once",
+    )
+    write_to: list[str] = _alarm(
+        default=[],
+        action="append",
+        metavar="KIND:RUN",
+        help="write the verdict into one of your runs each time it changes, and the alarms that --webhook would "
+        "report: wandb:[ENTITY/]PROJECT/RUN_ID, mlflow:RUN_ID, tensorboard:FOLDER, trackio:PROJECT/RUN; the run must "
+        "exist. May be given more than once",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -13,9 +13,9 @@ import torch
 from places import TESTS
 from torch import Tensor
 
-from grposcope.core.capabilities import refusal
+from grposcope.core.capabilities import _refusal
 from grposcope.engines.verl.estimators import MARK, PREFIX, all_estimators, steps_credit
-from grposcope.engines.verl.overrides import ACTOR, ENGINE, overrides
+from grposcope.engines.verl.overrides import ACTOR, ENGINE, _overrides
 from grposcope.lab.objectives import Objective, ratios, recipes
 from grposcope.lab.policies.load import Policy, encode, load
 from grposcope.lab.rollout_batch import RolloutBatch
@@ -128,7 +128,7 @@ VARIANTS = {
     **{
         name: (objective, None)
         for name, objective in recipes.ALL.items()
-        if name not in recipes.DEFAULT_SETTINGS and not refusal(ENGINE, objective.part())
+        if name not in recipes.DEFAULT_SETTINGS and not _refusal(ENGINE, objective.part())
     },
     "kl": (replace(recipes.GRPO, name="kl", kl=0.3), None),
     "entropy": (replace(recipes.DAPO, name="entropy", entropy=0.2), None),
@@ -143,7 +143,7 @@ def test_the_gradient_is_that_of_our_objective(
 ) -> None:
     objective, credit = VARIANTS[name]
     objective = objective.at_length(LIMIT)
-    told = overrides(objective, LIMIT)
+    told = _overrides(objective, LIMIT)
     estimator = told["algorithm.adv_estimator"]
     rewards = on_last(rollouts)
     if credit:

@@ -15,7 +15,8 @@ from torch import Tensor
 from grposcope.core.capabilities import STEP_REWARDS
 from grposcope.core.errors import UserError
 from grposcope.engines.verl import token_rewards
-from grposcope.engines.verl.estimators import MARK, PREFIX, StepEstimator, all_estimators, groups_by_size
+from grposcope.engines.verl.estimators import MARK, PREFIX, _StepEstimator, all_estimators
+from grposcope.engines.verl.estimators import _groups_by_size as groups_by_size
 from grposcope.engines.verl.versions import check
 from grposcope.lab.credit import SOURCES, CreditSource, steps
 from grposcope.lab.objectives import advantages, reductions
@@ -124,7 +125,7 @@ def test_steps_of_reward_zero_are_steps(name: str) -> None:
     rows = torch.tensor(list(itertools.product(range(len(listed.mask)), repeat=2))).flatten()
     rewards, ends, mask = listed.rewards[rows], listed.ends[rows], listed.mask[rows]
     estimator = all_estimators()[PREFIX + name]
-    assert isinstance(estimator, StepEstimator)
+    assert isinstance(estimator, _StepEstimator)
     torch.testing.assert_close(
         as_verl(PREFIX + name)(rewards, ends, mask, 2),
         estimator.credit(rewards, ends, mask, 2),

@@ -168,7 +168,7 @@ def test_a_log_without_rewards(tmp_path: Path) -> None:
 
 def test_the_page_tells_the_story(tmp_path: Path) -> None:
     folder = synthetic.make(tmp_path / "run", steps=40)
-    assert answer.section([read(folder)]) is None
+    assert answer._section([read(folder)]) is None
     alarm = explained(fall("reward", 20, 9.2, 17, 0.7, 0.6, 0.2), "<b>the policy got worse</b>")
     events.append(folder, Decision(20, "rollback", alarm, 10, 1, 0.25, 0.6, True))
     assert main(["report", str(folder)]) == 0

@@ -170,12 +170,12 @@ def test_wandering_is_what_the_prompts_of_a_batch_do_not_make() -> None:
         drawn = [draw.normal(level, 0.3, prompts) for level in levels]
         return [(step, prompts, float(own.mean()), float(own.var())) for step, own in enumerate(drawn)]
 
-    steady = [monitors.wandering(batches(np.full(48, 0.5))) for _ in range(20)]
-    rising = [monitors.wandering(batches(np.linspace(0.2, 0.8, 48))) for _ in range(20)]
-    wild = [monitors.wandering(batches(0.5 + 0.1 * draw.normal(size=48))) for _ in range(20)]
+    steady = [monitors._wandering(batches(np.full(48, 0.5))) for _ in range(20)]
+    rising = [monitors._wandering(batches(np.linspace(0.2, 0.8, 48))) for _ in range(20)]
+    wild = [monitors._wandering(batches(0.5 + 0.1 * draw.normal(size=48))) for _ in range(20)]
     assert max(np.mean(steady), np.mean(rising)) < 0.01
     assert np.mean(wild) == pytest.approx(0.1, rel=0.1)
-    assert monitors.wandering(batches(np.full(2 * monitors.WINDOW - 1, 0.5))) == 0
+    assert monitors._wandering(batches(np.full(2 * monitors.WINDOW - 1, 0.5))) == 0
 
 
 def test_the_limit_of_a_fall_allows_for_wandering(monkeypatch: pytest.MonkeyPatch) -> None:

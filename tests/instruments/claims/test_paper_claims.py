@@ -96,13 +96,13 @@ def test_a_wrong_formula_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     right = EnumeratedPolicy.parts
     monkeypatch.setattr(EnumeratedPolicy, "parts", lambda self: (*right(self)[:2], 0.9 * right(self)[2]))
     assert ustatistic.mse(quiet).verdict == "does not hold"
-    assert ustatistic.oracle(quiet).verdict == "does not hold"
+    assert ustatistic._oracle(quiet).verdict == "does not hold"
 
 
 def test_a_wrong_threshold_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh, "threshold", refresh.naive_threshold)
-    monkeypatch.setattr(dynamics, "first_unstable", lambda *_: 13.0)
-    assert dynamics.threshold(quiet).verdict == "does not hold"
+    monkeypatch.setattr(dynamics, "_first_unstable", lambda *_: 13.0)
+    assert dynamics._threshold(quiet).verdict == "does not hold"
 
 
 def test_wrong_theory_of_small_groups_and_lags_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,14 +111,14 @@ def test_wrong_theory_of_small_groups_and_lags_does_not_hold(monkeypatch: pytest
     assert lags.published_rule(quiet).verdict == "does not hold"
     monkeypatch.setattr(finite_groups, "_weight", lambda success, group: 1 / math.sqrt(success * (1 - success)))
     assert finite_groups.standardized_objective(quiet).verdict == "holds"
-    monkeypatch.setattr(turns.Episodes, "variance", lambda *_: 1.0)
-    build = turns.Episodes.__init__
+    monkeypatch.setattr(turns._Episodes, "variance", lambda *_: 1.0)
+    build = turns._Episodes.__init__
 
-    def with_future(self: turns.Episodes, count: int, seed: int) -> None:
+    def with_future(self: turns._Episodes, count: int, seed: int) -> None:
         build(self, count, seed)
         self.value = self.value + self.rewards  # what this turn pays is no function of the history
 
-    monkeypatch.setattr(turns.Episodes, "__init__", with_future)
+    monkeypatch.setattr(turns._Episodes, "__init__", with_future)
     assert turns.multi_turn(quiet).verdict == "holds"
 
 
@@ -126,9 +126,9 @@ def test_a_bias_that_does_not_vanish_with_the_distance_does_not_hold(monkeypatch
     """Twice the ratio is no ratio; full weights have no bias, at any distance."""
     rng = np.random.default_rng(1)
     features, old, step, right = rng.normal(size=(4, 3, 4)), rng.normal(size=4), rng.normal(size=4), np.eye(9)[2]
-    whole = reuse.bias(features, old, step, right, lambda ratios: ratios.prod(1, keepdims=True) * np.ones((1, 2)))
+    whole = reuse._bias(features, old, step, right, lambda ratios: ratios.prod(1, keepdims=True) * np.ones((1, 2)))
     assert whole == 0.0
-    assert reuse.bias(features, old, step, right, np.ones_like) > 1e-6
+    assert reuse._bias(features, old, step, right, np.ones_like) > 1e-6
     monkeypatch.setattr(reuse, "RATIOS", {"twice": lambda ratios: 2 * ratios})
     assert reuse.between_updates(quiet).verdict == "does not hold"
 

@@ -114,7 +114,7 @@ def test_the_section_draws_what_is_known() -> None:
     meta = Meta(Path("x"), "grposcope credit", "x", "finished")
     run = Run(meta, {}, {"step": np.empty(0)}, no_groups(), no_evaluations())
     run.memory[f"{credits.__name__}.of_run"] = (one,)
-    shown = section.section([run])
+    shown = section._section([run])
     assert shown is not None
     assert shown.sentence == findings.verdict(one)
     assert shown.paragraphs == section.of_record(one).paragraphs, "what the command prints"
@@ -122,10 +122,10 @@ def test_the_section_draws_what_is_known() -> None:
     assert alike((shown.numbers, shown.tables), (again.numbers, again.tables))
     assert [(tile.name, tile.shown) for tile in shown.numbers] == [("exact credit saves", "2.3 ×")]
     assert [figure.name for figure in shown.figures] == ["credit_savings", "credit_frontier"]
-    assert section.section([]) is None
+    assert section._section([]) is None
     other = replace(run, meta=replace(meta, name="y"))
     other.memory.update(run.memory)
-    both = section.section([run, other])
+    both = section._section([run, other])
     assert both is not None
     told = "2.3 (2.08 to 2.54)"
     assert (

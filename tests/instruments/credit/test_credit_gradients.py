@@ -90,11 +90,11 @@ def test_sketch_is_linear_and_signs_depend_on_the_name() -> None:
 def test_dependent_credits_share_backward_passes() -> None:
     rows = torch.randn(2, 9).double()
     credits = torch.stack([rows[0], 3 * rows[0], rows[1], rows[0] - rows[1], 0 * rows[0]])
-    basis, parts = credit_gradients.independent(credits)
+    basis, parts = credit_gradients._independent(credits)
     assert basis.shape == (2, 9)
     torch.testing.assert_close(parts @ basis, credits)
     torch.testing.assert_close(basis @ basis.T, torch.eye(2).double())
-    assert len(credit_gradients.independent(torch.zeros(3, 4).double())[0]) == 0
+    assert len(credit_gradients._independent(torch.zeros(3, 4).double())[0]) == 0
 
 
 def test_a_gradient_that_is_not_finite_is_refused(policy: Policy, rollouts: RolloutBatch) -> None:

@@ -139,9 +139,9 @@ def test_the_check_takes_the_threshold_that_applies() -> None:
     assert [rule_at(lag).verdict for lag in (6, 13)] == ["stable", "unstable"]
     assert (rule_at(4, 3).applies, rule_at(4, 3).limit, rule_at(4, 9).verdict) == ("published rule", 10, "cannot tell")
     assert rule_at(13, se=0.02).verdict == "cannot tell"
-    assert "a constant lag blows up beyond 12" in stability_answer.sentence(rule_at(13))
-    assert "neither N* nor K* applies" in stability_answer.sentence(rule_at(4, 9))
-    assert stability_answer.numbers(rule_at(13))["published_rule"] == pytest.approx(10.43, abs=0.01)
+    assert "a constant lag blows up beyond 12" in stability_answer._sentence(rule_at(13))
+    assert "neither N* nor K* applies" in stability_answer._sentence(rule_at(4, 9))
+    assert stability_answer._numbers(rule_at(13))["published_rule"] == pytest.approx(10.43, abs=0.01)
 
 
 def test_the_lag_is_the_logged_staleness() -> None:
@@ -149,4 +149,4 @@ def test_the_lag_is_the_logged_staleness() -> None:
     table = {"staleness/mean": np.array([math.nan, 4.0, 4.0, 5.0])}
     for engine, interval, lag in (("grposcope", 2, 4), ("verl", 2, 8), ("verl", 1, 4)):
         run = Run(Meta(Path("a"), engine, "a", "finished"), {}, table, Groups.of([], [], []), no_evaluations())
-        assert stability.logged_lag(run, interval) == lag
+        assert stability._logged_lag(run, interval) == lag

@@ -17,8 +17,10 @@ from grposcope.core.errors import UserError
 from grposcope.instruments import ask, instrument
 from grposcope.instruments.dynamics import fit, refresh
 from grposcope.instruments.dynamics import forecast_figures as charts
-from grposcope.instruments.dynamics.forecast_answer import numbers, plateau_sentence, sentence
-from grposcope.instruments.dynamics.forecast_summary import of_run, reward_limits, summarize
+from grposcope.instruments.dynamics.forecast_answer import _numbers as numbers
+from grposcope.instruments.dynamics.forecast_answer import _plateau_sentence
+from grposcope.instruments.dynamics.forecast_answer import _sentence as sentence
+from grposcope.instruments.dynamics.forecast_summary import _reward_limits, _summarize, of_run
 from grposcope.instruments.dynamics.oscillator import Oscillator, adam_step
 from grposcope.instruments.dynamics.reward_range import RewardRange
 from grposcope.instruments.dynamics.stability import update_rule
@@ -66,7 +68,7 @@ def test_numbers_are_those_of_the_room(tmp_path: Path) -> None:
 
 def test_the_first_sentence_says_what_is_expected(tmp_path: Path) -> None:
     random = np.random.default_rng(4)
-    rising = summarize(T, 0.05 * T + 0.02 * random.standard_normal(200), horizon=9)
+    rising = _summarize(T, 0.05 * T + 0.02 * random.standard_normal(200), horizon=9)
     assert rising.ahead.verdict == "rising"
     ahead = rising.ahead
     low, high = ahead.change_between
@@ -74,16 +76,16 @@ def test_the_first_sentence_says_what_is_expected(tmp_path: Path) -> None:
         f"Rising: over 9 more steps the level, now {ahead.level.value:.3g}, is expected to change by "
         f"+{ahead.change.value:.3g} (+{low:.3g} to +{high:.3g})."
     )
-    falling = summarize(T, 10 - 0.05 * T + 0.02 * random.standard_normal(200), horizon=9)
+    falling = _summarize(T, 10 - 0.05 * T + 0.02 * random.standard_normal(200), horizon=9)
     assert sentence(falling).startswith("Declining: over 9 more steps")
-    walk = summarize(T[:60], np.cumsum(random.standard_normal(60)))
+    walk = _summarize(T[:60], np.cumsum(random.standard_normal(60)))
     assert sentence(walk).startswith(
         "Cannot tell whether the reward will rise or fall: over 30 more steps its level, now"
     )
-    noise = summarize(T, random.standard_normal(200))
+    noise = _summarize(T, random.standard_normal(200))
     assert sentence(noise).startswith("Flat: ")
     assert "less than the noise of a step" in sentence(noise)
-    assert "cannot tell" in plateau_sentence(noise)
+    assert "cannot tell" in _plateau_sentence(noise)
     found = said(folder(tmp_path / "flat", np.full(60, 0.5)))
     assert found is not None
     assert found.sentence.startswith("The reward is constant")
@@ -91,27 +93,27 @@ def test_the_first_sentence_says_what_is_expected(tmp_path: Path) -> None:
 
 
 def test_a_plateau_is_one_that_the_forecast_expects() -> None:
-    quiet = summarize(T, RISE)
+    quiet = _summarize(T, RISE)
     assert quiet.plateau.value == pytest.approx(0.8, abs=0.02)
-    assert plateau_sentence(quiet).startswith("Plateau of the best-fitting curve: 0.79"), "flat: the level is there"
+    assert _plateau_sentence(quiet).startswith("Plateau of the best-fitting curve: 0.79"), "flat: the level is there"
     low, high = quiet.ahead.change_between
     assert low < quiet.plateau.value - quiet.ahead.level.value < high
-    torn = summarize(T, np.where(T < 170, RISE, RISE - 0.6))
+    torn = _summarize(T, np.where(T < 170, RISE, RISE - 0.6))
     assert math.isnan(torn.plateau.value)
-    assert "cannot tell" in plateau_sentence(torn)
+    assert "cannot tell" in _plateau_sentence(torn)
 
 
 def test_the_range_is_that_of_the_settings_or_of_what_was_logged(tmp_path: Path) -> None:
     run = folder(tmp_path / "a", 3 * RISE - 1)
-    assert reward_limits(run) is None
+    assert _reward_limits(run) is None
     assert of_run(run, models=False).ahead.limits == RewardRange()
     known = folder(tmp_path / "b", 3 * RISE - 1, reward_low=-1, reward_high=2)
     assert of_run(known, models=False).ahead.limits == RewardRange(-1, 2)
     logged = replace(run, table={**run.table, "reward_min": np.full(200, -2.0), "reward_max": np.full(200, 2.5)})
-    assert reward_limits(logged) == RewardRange(-2.0, 2.5)
+    assert _reward_limits(logged) == RewardRange(-2.0, 2.5)
     parts = {"component/answer": RISE, "component/format": np.minimum(RISE + 0.1, 1.0)}
     summed = replace(run, table={**run.table, "reward": sum(parts.values()), **parts})
-    assert reward_limits(summed) == RewardRange(0.0, 2.0)
+    assert _reward_limits(summed) == RewardRange(0.0, 2.0)
     assert of_run(summed, models=False).ahead.high.max() <= 2
 
 
@@ -176,7 +178,7 @@ def test_a_long_run_is_averaged_and_says_so(tmp_path: Path) -> None:
     n = 100_003
     steps = np.arange(1.0, n + 1)
     reward = 0.8 - 0.6 * np.exp(-steps / 20_000) + 0.2 * random.standard_normal(n)
-    found = summarize(steps, reward, models=False)
+    found = _summarize(steps, reward, models=False)
     size = math.ceil(n / 1000)
     assert len(found.series.steps) == n // size
     assert found.series.reward[-1] == pytest.approx(reward[-size:].mean())
@@ -222,17 +224,17 @@ def test_nothing_to_say_without_rewards(tmp_path: Path) -> None:
 
 
 def test_hidden_steps_are_compared(tmp_path: Path) -> None:
-    found = summarize(T, RISE, until=100, models=False)
+    found = _summarize(T, RISE, until=100, models=False)
     assert found.series.steps[-1] == 100
     assert found.ahead.steps[-1] == 200
     np.testing.assert_array_equal(found.truth[0], T[100:])
-    fared = found.hindsight
-    assert fared is not None
+    assert found.hindsight is not None
+    _, covered, error = found.hindsight
     inside = (found.ahead.low <= RISE[100:]) & (RISE[100:] <= found.ahead.high)
-    assert fared.covered == inside.mean()
+    assert covered == inside.mean()
     base = np.sqrt(np.mean((RISE[100:] - RISE[90:100].mean()) ** 2))
-    assert fared.error == pytest.approx(np.sqrt(np.mean((RISE[100:] - found.ahead.mean) ** 2)) / base)
-    assert numbers(found)["truth"] == {"points": 100, "covered": fared.covered, "error": fared.error}
+    assert error == pytest.approx(np.sqrt(np.mean((RISE[100:] - found.ahead.mean) ** 2)) / base)
+    assert numbers(found)["truth"] == {"points": 100, "covered": covered, "error": error}
     assert "later" in charts.fan([found], ["a"]).data
 
 

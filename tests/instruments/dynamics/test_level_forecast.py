@@ -11,7 +11,8 @@ from places import ROOT
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.dynamics import fit
-from grposcope.instruments.dynamics.forecast import changes, last_level, level_now
+from grposcope.instruments.dynamics.forecast import _changes, last_level
+from grposcope.instruments.dynamics.forecast import _level_now as level_now
 from grposcope.instruments.dynamics.reward_range import RewardRange
 
 sys.path.insert(0, str(ROOT / "experiments"))
@@ -70,18 +71,18 @@ def test_a_level_without_noise_moves_as_it_moved() -> None:
     line = 0.1 * np.arange(101.0)
     now, error = 10.0, 0.0
     for lead, stretches in ((90.0, 1), (45.0, 2), (9.0, 10)):
-        move, spread = changes(line, now, error, 0.0, np.array([lead]))
+        move, spread = _changes(line, now, error, 0.0, np.array([lead]))
         believed = stretches / (stretches + 3)
         assert move[0] == pytest.approx(believed * 0.1 * lead)
         assert spread[0] == pytest.approx(0.8 * 0.1 * lead * math.sqrt(1 - believed**2))
-    beyond = changes(line, now, error, 0.0, np.array([90.5, 1000.0]))
+    beyond = _changes(line, now, error, 0.0, np.array([90.5, 1000.0]))
     assert beyond[0][1] == pytest.approx(beyond[0][0], rel=0.01)
 
 
 def test_a_turn_widens_the_band_and_moves_nothing() -> None:
     """Up and down again: over the whole way the level moved by nothing, and was far off."""
     up = np.append(np.arange(51.0), np.arange(49.0, -1.0, -1.0))
-    move, spread = changes(up, 0.0, 0.0, 0.0, np.array([50.0, 85.0]))
+    move, spread = _changes(up, 0.0, 0.0, 0.0, np.array([50.0, 85.0]))
     assert spread[1] >= spread[0] > 30
     assert move[0] < 0
     assert abs(move[1]) < 5

@@ -118,7 +118,7 @@ def test_bad_input_is_answered_in_one_line(
 def test_a_run_that_was_trained_with_another_reward_is_told(tmp_path: Path) -> None:
     config = {"format": 1, "settings": {"task": "arithmetic", "reward": "mine.py:pays"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    own = [command.NamedModel(str(tmp_path), str(tmp_path)), command.NamedModel("tiny", "tiny")]
+    own = [str(tmp_path), "tiny"]
     (line,) = command._graded_otherwise(argparse.Namespace(reward=None), own)
     assert line.endswith("--reward mine.py:pays grades by that")
     assert not command._graded_otherwise(argparse.Namespace(reward="mine.py:pays"), own)

@@ -96,7 +96,7 @@ def test_other_weights_under_the_same_name_are_refused(tmp_path: Path, tiny: Pol
     other = policies.load("tiny")
     weight = next(other.model.parameters())
     weight.data.reshape(-1)[0] += 1e-3
-    assert evaluate_models.digest(other) != evaluate_models.digest(tiny)
+    assert evaluate_models._digest(other) != evaluate_models._digest(tiny)
     with pytest.raises(UserError, match="other weights of tiny"):
         evaluated(tmp_path / "a", other, Arithmetic())
 

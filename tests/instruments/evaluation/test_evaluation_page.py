@@ -105,7 +105,7 @@ SCHEMA = {
 
 
 def test_the_fields_are_those_of_the_public_schema(record: EvaluationRecord) -> None:
-    log = inspect_log.log(record, "tiny", "sums")
+    log = inspect_log._log(record, "tiny", "sums")
     assert set(log) == SCHEMA[""]
     assert log["version"] == 2
     assert set(log["eval"]) == SCHEMA["eval"]

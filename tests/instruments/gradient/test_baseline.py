@@ -47,7 +47,7 @@ def test_estimates_on_many_pulls_agree_with_the_truth_within_their_errors() -> N
         assert estimate.se > 0
         assert abs(estimate.value - truth) < 4 * estimate.se + slack
 
-    one = baseline.of_prompt(*sampled(1, 400, seed=1)[0:1][0:1][0], sampled(1, 400, seed=1)[1])
+    one = baseline._of_prompt(*sampled(1, 400, seed=1)[0:1][0:1][0], sampled(1, 400, seed=1)[1])
     agrees(one.covariance, best - V)
     agrees(one.optimal, best)
     agrees(one.mean, V)
@@ -60,8 +60,8 @@ def test_estimates_on_many_pulls_agree_with_the_truth_within_their_errors() -> N
 def test_the_noise_of_a_square_is_no_excess() -> None:
     """With Cov/E k = 0.3 ± 0.2 the excess is (0.3² − 0.2²) E k, and the variance left is so much less."""
     rewards, gram = sampled(1, 9)
-    without = baseline.variance_at_best(rewards[0], gram, Estimate(0.0, 0.0, 9))
-    left = baseline.variance_at_best(rewards[0], gram, Estimate(0.3, 0.2, 9))
+    without = baseline._variance_at_best(rewards[0], gram, Estimate(0.0, 0.0, 9))
+    left = baseline._variance_at_best(rewards[0], gram, Estimate(0.3, 0.2, 9))
     assert without - left == pytest.approx(0.05 * np.diag(gram).mean())
 
 
@@ -88,7 +88,7 @@ def test_jackknife_errors_cover() -> None:
     inside = 0
     for seed in range(120):
         r, k = sampled(1, 30, seed)
-        gap = baseline.of_prompt(r[0], k).covariance
+        gap = baseline._of_prompt(r[0], k).covariance
         inside += abs(gap.value - (best - V)) < 1.96 * gap.se
     assert 0.87 < inside / 120 <= 1
 
@@ -110,7 +110,7 @@ def test_verdict_on_planted_score_norms(lengths: str) -> None:
 
 def test_nothing_is_claimed_without_data() -> None:
     for rewards, reason in ((np.ones(8), "equal"), (np.array([0.0, 1, 1]), "at least 4")):
-        measured = baseline.of_prompt(rewards, np.eye(len(rewards)))
+        measured = baseline._of_prompt(rewards, np.eye(len(rewards)))
         assert math.isnan(measured.optimal.value)
         assert reason in measured.covariance.flag
         assert measured.verdict.startswith("cannot tell")

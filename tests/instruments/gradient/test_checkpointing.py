@@ -77,7 +77,7 @@ def test_a_forward_that_was_replaced_already_is_put_back() -> None:
 
 def test_arrays_of_an_arena_do_not_overlap_and_keep_their_own_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "PIECE", 256)
-    arena, given = hooks.Arena(), [torch.randn(3, 5), torch.randn(7).double(), torch.randn(99), torch.randn(1)]
+    arena, given = hooks._Arena(), [torch.randn(3, 5), torch.randn(7).double(), torch.randn(99), torch.randn(1)]
     kept = [arena.empty(array, tuple(array.shape)).copy_(array) for array in given]
     for copy, array in zip(kept, given, strict=True):
         assert torch.equal(copy, array)

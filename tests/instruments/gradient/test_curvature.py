@@ -18,13 +18,13 @@ from grposcope.lab.objectives import advantages
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.logprobs import token_logprobs
 from grposcope.lab.train import pretrain
-from grposcope.lab.train.run_curvature import fisher_product, model_logprobs
+from grposcope.lab.train.run_curvature import _fisher_product, _model_logprobs
 
 REWARDS = torch.tensor([0.1, 0.9, 0.4], dtype=torch.float64)
 POPULATION = torch.tensor([0, 1, 1, 2])  # what the policy (1/4, 1/2, 1/4) draws, each with the same chance
 REFERENCE = torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64).log()
 KL = 0.4
-U = curvature.unit(torch.tensor([0.5, -1.0, 0.2]))
+U = curvature._unit(torch.tensor([0.5, -1.0, 0.2]))
 
 
 class Table(nn.Module):
@@ -76,7 +76,7 @@ def standardized(now: Tensor, old: Tensor, batch: RolloutBatch) -> Tensor:
 
 
 def along(model: Any, batch: RolloutBatch, direction: Tensor) -> curvature.DirectionalLogProbs:
-    return curvature.directional_logprobs(model, batch, direction, model_logprobs(model))
+    return curvature.directional_logprobs(model, batch, direction, _model_logprobs(model))
 
 
 def seen(group: int, weigh: curvature.TokenWeights) -> curvature.DirectionalCurvature:
@@ -132,7 +132,7 @@ def test_response_agrees_with_the_jacobian() -> None:
         stream = torch.Generator().manual_seed(k)
         return rollouts(torch.multinomial(model.logits.detach().softmax(-1), 1024, True, generator=stream).view(-1, 8))
 
-    measured = curvature.response(model, U, draw, model_logprobs(model), stale_kl, 0.1, 8)
+    measured = curvature._response(model, U, draw, _model_logprobs(model), stale_kl, 0.1, 8)
     assert abs(measured.value - quadratic(bandit, before)) < 3 * measured.se
     assert 0 < measured.se < 0.15 * measured.value
     assert torch.equal(model.logits, before)
@@ -171,7 +171,7 @@ def test_lanczos_against_dense_eigenvalues() -> None:
 def network() -> tuple[Any, RolloutBatch]:
     """A small Llama and six rollouts of up to three tokens."""
     torch.manual_seed(1)
-    model = pretrain.model(12, width=32, layers=1).eval()
+    model = pretrain._model(12, width=32, layers=1).eval()
     stream = torch.Generator().manual_seed(2)
     tokens = torch.randint(2, 12, (6, 3), generator=stream)
     mask = torch.arange(3) < torch.tensor([3, 2, 3, 1, 3, 2])[:, None]
@@ -190,11 +190,11 @@ def scores(model: Any, batch: RolloutBatch) -> Tensor:
 
 def test_line_of_a_network(network: tuple[Any, RolloutBatch]) -> None:
     model, batch = network
-    before = curvature.parameter_vector(model)
+    before = curvature._parameter_vector(model)
     rows = scores(model, batch)
-    direction = curvature.unit(rows[0] - rows[4])
+    direction = curvature._unit(rows[0] - rows[4])
     measured = along(model, batch, direction)
-    assert torch.equal(curvature.parameter_vector(model), before)
+    assert torch.equal(curvature._parameter_vector(model), before)
     exact = rows @ direction
     assert torch.allclose(measured.first.sum(-1).float(), exact, rtol=0.01, atol=0.01 * float(exact.abs().max()))
 
@@ -212,16 +212,16 @@ def test_fisher_matrix_of_a_network(network: tuple[Any, RolloutBatch]) -> None:
     model, batch = network
     rows = scores(model, batch)
     vector = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(4))
-    measured = fisher_product(model, batch)(vector)
+    measured = _fisher_product(model, batch)(vector)
     exact = rows.T @ (rows @ vector) / len(rows)
     assert torch.allclose(measured, exact, rtol=1e-3, atol=1e-3 * float(exact.abs().max()))
-    top = curvature.largest_eigenpairs(fisher_product(model, batch), vector)[0]
+    top = curvature.largest_eigenpairs(_fisher_product(model, batch), vector)[0]
     assert top.value == pytest.approx(float(torch.linalg.eigvalsh(rows @ rows.T / len(rows))[-1]), rel=1e-3)
 
 
 def test_hessian_product_against_differences_of_gradients() -> None:
     torch.manual_seed(5)
-    model: Any = pretrain.model(12, width=32, layers=1).double().eval()
+    model: Any = pretrain._model(12, width=32, layers=1).double().eval()
     ids = torch.randint(2, 12, (3, 5))
 
     def loss() -> Tensor:
@@ -229,13 +229,13 @@ def test_hessian_product_against_differences_of_gradients() -> None:
         return logits.log_softmax(-1)[:, :, 3].square().mean()
 
     def gradient(at: Tensor) -> Tensor:
-        curvature.set_parameters(model, at)
+        curvature._set_parameters(model, at)
         return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss(), list(model.parameters()))])
 
-    centre, h = curvature.parameter_vector(model), 1e-2  # the norms of a Llama are in float32 whatever its type
-    vector = curvature.unit(torch.randn(len(centre), dtype=torch.float64))
+    centre, h = curvature._parameter_vector(model), 1e-2  # the norms of a Llama are in float32 whatever its type
+    vector = curvature._unit(torch.randn(len(centre), dtype=torch.float64))
     brute = (gradient(centre + h * vector) - gradient(centre - h * vector)) / (2 * h)
-    curvature.set_parameters(model, centre)
+    curvature._set_parameters(model, centre)
     measured = curvature.hessian_product(model, loss)(vector)
     assert torch.allclose(measured, brute, rtol=1e-3, atol=1e-3 * float(brute.abs().max()))
 
@@ -243,4 +243,4 @@ def test_hessian_product_against_differences_of_gradients() -> None:
 def test_a_direction_needs_a_length() -> None:
     for vector in (torch.zeros(3), torch.tensor([1.0, float("nan")])):
         with pytest.raises(UserError, match="direction"):
-            curvature.unit(vector)
+            curvature._unit(vector)

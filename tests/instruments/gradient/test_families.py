@@ -115,7 +115,7 @@ def test_both_contractions_of_an_expert_agree() -> None:
         own = whole[:, expert]
         torch.testing.assert_close(score.dense(), own)
         flat = own.flatten(1).double()
-        for way in (contraction._without_rollouts, contraction.in_torch):
+        for way in (contraction._without_rollouts, contraction._in_torch):
             gradients, products, norms = way(score, weights, 0, with_gram=True)
             wanted = torch.einsum("kb,brc->krc", weights, own.double())
             torch.testing.assert_close(gradients.double(), wanted)

@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_probed_steps_are_drawn_and_others_are_no_gaps(run: Run) -> None:
-    section = gradient.while_training([run])
+    section = gradient._while_training([run])
     assert section is not None
     (figure,) = section.figures
     assert figure.name == "geometry_layer_stable"
@@ -52,8 +52,8 @@ def test_they_are_in_their_own_section_alone(run: Run) -> None:
 def test_a_run_without_probes_has_no_such_section(run: Run) -> None:
     plain = Run(run.meta, run.config, {n: c for n, c in run.table.items() if "geometry" not in n}, run.groups,
                 run.evaluations)  # fmt: skip
-    assert gradient.while_training([plain]) is None
-    both = gradient.while_training([plain, run])
+    assert gradient._while_training([plain]) is None
+    both = gradient._while_training([plain, run])
     assert both is not None
     figure = both.figures[0]
     assert len(set(figure.data["thick"]["run"])) == 1
@@ -61,6 +61,6 @@ def test_a_run_without_probes_has_no_such_section(run: Run) -> None:
 
 
 def test_the_charts_can_be_exported(run: Run, tmp_path: Path) -> None:
-    section = gradient.while_training([run])
+    section = gradient._while_training([run])
     assert section is not None
     assert base.export(section.figures, tmp_path / "out", "svg")[0].is_file()

@@ -59,7 +59,7 @@ def test_terminal_page_and_json_say_the_same(tmp_path: Path, capsys: pytest.Capt
     assert status == 0
     printed = capsys.readouterr().out
     run = read(out)
-    page = section.section([run])
+    page = section._section([run])
     assert page is not None
     assert printed.startswith(page.sentence)
     assert terminal.text(page) in printed
@@ -75,7 +75,7 @@ def test_terminal_page_and_json_say_the_same(tmp_path: Path, capsys: pytest.Capt
 
 def test_several_probes_are_told_by_their_ranks(tmp_path: Path) -> None:
     runs = [read(synthetic_probe.make(tmp_path / name, seed=3)) for name in ("one", "two")]
-    page = section.section(runs)
+    page = section._section(runs)
     assert page is not None
     rank = "1.5 (1.3 to 1.7)"
     assert page.sentence == f"The gradients have mean stable ranks of {rank} in one and {rank} in two."

@@ -91,6 +91,6 @@ def test_a_probe_says_it_and_keeps_it() -> None:
     assert record.group_rank.rank.value == pytest.approx(np.median(ranks.rank, 0).mean())
     assert record.layers[1].group_rank["rank"] == pytest.approx(ranks.rank[1].mean())
     assert '"group_rank"' in dumps(record.summary())
-    said = findings.group_rank(record).sentence
+    said = findings._group_rank(record).sentence
     assert f"would give {record.group_rank.null.value:.3g}" in said
-    assert "2 by algebra" in findings.group_rank(replace(record, group=2)).sentence
+    assert "2 by algebra" in findings._group_rank(replace(record, group=2)).sentence

@@ -50,7 +50,7 @@ def test_numbers_are_those_of_the_gradients_themselves(model: Any, rollouts: Rol
     )
     flat = torch.cat([p.detach().flatten() for p in model.parameters()])
     assert got["geometry/parameter_visible_adam"] == pytest.approx(
-        sparsity.moved_in_bfloat16(flat, 1e-2 * gradient.sign()), abs=1e-3
+        sparsity._moved_in_bfloat16(flat, 1e-2 * gradient.sign()), abs=1e-3
     )
     matrices = [n for n, p in model.named_parameters() if p.dim() == 2]
     stable = []

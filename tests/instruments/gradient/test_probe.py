@@ -116,7 +116,7 @@ def test_token_spectrum_is_exact_at_the_logits(model: Any, rollouts: RolloutBatc
 def test_smaller_groups_are_the_recipe_on_fewer_rollouts(
     model: Any, rollouts: RolloutBatch, measured: probe.Probe
 ) -> None:
-    alone = probe.probe(model, weightings.first_rollouts(rollouts, 2), recipes.RLOO, tier="exact")
+    alone = probe.probe(model, weightings._first_rollouts(rollouts, 2), recipes.RLOO, tier="exact")
     for name, ranks in alone.ranks("rloo").items():
         assert measured.ranks("rloo, G=2")[name] == pytest.approx(ranks, rel=1e-4)
     assert {"grpo", "rloo", "grpo, G=2", "rloo, G=2", "grpo, G=4", "rloo, G=4"} <= measured.weightings.keys()
@@ -205,7 +205,7 @@ def test_no_mixed_group_cannot_tell(model: Any, rollouts: RolloutBatch) -> None:
 
 def test_one_rollout_per_prompt_is_refused(model: Any, rollouts: RolloutBatch) -> None:
     with pytest.raises(UserError, match="at least two rollouts"):
-        probe.probe(model, weightings.first_rollouts(rollouts, 1), recipes.GRPO)
+        probe.probe(model, weightings._first_rollouts(rollouts, 1), recipes.GRPO)
     with pytest.raises(UserError, match="smaller group of 9"):
         probe.probe(model, batch(), recipes.GRPO, sweep=(9,))
 

@@ -64,7 +64,7 @@ def test_tokens_are_text_and_the_rest_numbers(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (place / "tokens.jsonl").read_text().splitlines()]
     rows[0] |= {"norm": ["NaN", 1.0, "Infinity"]}
     (place / "tokens.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    first = probes.read_rollouts(place)[0]
+    first = probes._read_rollouts(place)[0]
     assert first.tokens[2] == "NaN"
     assert math.isnan(first.measures["norm"][0])
     assert first.measures["norm"][2] == math.inf

@@ -135,9 +135,9 @@ def test_what_the_command_writes_is_what_the_page_reads(tmp_path: Path) -> None:
 
 def test_without_a_probe_nothing_changes(tmp_path: Path) -> None:
     plain = read(synthetic.make(tmp_path / "plain", steps=10))
-    assert geometry.section([plain]) is None
+    assert geometry._section([plain]) is None
     assert group_size.answers([plain], PlanSettings()) == []
-    data = shown(rollouts.section, plain).data
+    data = shown(rollouts._section, plain).data
     assert all(entry.keys() == {"run", "steps", "notes"} for entry in data["runs"])
     place = synthetic.make(tmp_path / "empty", steps=1)
     for path in (*place.glob("*.jsonl"), place / "summary.json"):
@@ -165,7 +165,7 @@ def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
     )
     run = read(place)
     assert run.meta.status == "interrupted"
-    section = shown(geometry.section, run)
+    section = shown(geometry._section, run)
     for part in (
         "Rank: cannot tell (no data).",
         "Two classes: cannot tell (weights vary within rollouts).",
@@ -192,7 +192,7 @@ def test_the_share_of_the_largest_tokens_is_exact() -> None:
 
 
 def test_spectra_are_shares_of_the_largest_and_ranks_lie_where_they_belong(folder: Path) -> None:
-    section, content = shown(geometry.section, read(folder)), about(folder)
+    section, content = shown(geometry._section, read(folder)), about(folder)
     drawn = figure(section, "geometry_spectra").data["values"]
     rows = {(layer, k): share for layer, k, share in zip(drawn["layer"], drawn["k"], drawn["share"], strict=True)}
     cells = figure(section, "geometry_ranks").data["cells"]
@@ -210,7 +210,7 @@ def test_spectra_are_shares_of_the_largest_and_ranks_lie_where_they_belong(folde
 
 def test_deep_models_are_thinned_by_blocks(tmp_path: Path) -> None:
     place = synthetic_probe.make(tmp_path / "probe", prompts=2, blocks=60)
-    found = figure(shown(geometry.section, read(place)), "geometry_spectra")
+    found = figure(shown(geometry._section, read(place)), "geometry_spectra")
     blocks = {int(b) for b in found.data["values"]["block"] if b != "none"}
     assert {0, 59} <= blocks
     assert 20 <= len(blocks) <= 36
@@ -218,7 +218,7 @@ def test_deep_models_are_thinned_by_blocks(tmp_path: Path) -> None:
 
 
 def test_the_baseline_of_each_prompt_has_its_interval(folder: Path) -> None:
-    rows = figure(shown(geometry.section, read(folder)), "geometry_baseline").data["prompts"]
+    rows = figure(shown(geometry._section, read(folder)), "geometry_baseline").data["prompts"]
     known = [one for one in about(folder)["baselines"] if one["covariance"]["value"] != "NaN"]
     assert sorted(rows["prompt"]) == [one["prompt"] + 1 for one in known]
     assert rows["gap"] == sorted(rows["gap"])
@@ -231,7 +231,7 @@ def test_the_baseline_of_each_prompt_has_its_interval(folder: Path) -> None:
 
 
 def test_probes_of_several_steps_are_curves(run: Run) -> None:
-    section = shown(geometry.section, run)
+    section = shown(geometry._section, run)
     drawn = figure(section, "probes_dead").data["points"]
     seen = [(step, value) for step, line, value in zip(drawn["step"], drawn["line"], drawn["value"], strict=True)
             if line == "seen"]  # fmt: skip
@@ -243,11 +243,11 @@ def test_probes_of_several_steps_are_curves(run: Run) -> None:
     }
     last = Run(run.meta, run.config, run.table, run.groups, run.evaluations)
     last.memory[f"{probes.__name__}.of_run"] = probes.of_run(run)[-1:]
-    assert not any(f.name.startswith("probes_") for f in shown(geometry.section, last).figures)
+    assert not any(f.name.startswith("probes_") for f in shown(geometry._section, last).figures)
 
 
 def test_several_runs_are_compared(folder: Path, run: Run) -> None:
-    section = shown(geometry.section, run, read(folder))
+    section = shown(geometry._section, run, read(folder))
     assert [row[0] for row in section.tables[0].rows] == ["run", "one"]
     assert set(figure(section, "geometry_blocks").data["blocks"]["run"]) == {"run", "one"}
     assert set(figure(section, "geometry_tokens").data["tokens"]["kind"]) == {"run", "one"}
@@ -373,7 +373,7 @@ def test_the_optimum_over_training(run: Run) -> None:
 
 def test_the_viewer_has_the_credit_of_every_token(tmp_path: Path) -> None:
     folder = synthetic_probe.make(tmp_path / "few", prompts=10)
-    data = shown(rollouts.section, read(folder)).data
+    data = shown(rollouts._section, read(folder)).data
     (entry,) = data["runs"]
     assert entry["probe"]
     problems = entry["steps"][0]["problems"]
@@ -395,24 +395,24 @@ def test_the_viewer_has_the_credit_of_every_token(tmp_path: Path) -> None:
 
 
 def test_a_runs_own_rollouts_come_first(run: Run) -> None:
-    entries = shown(rollouts.section, run).data["runs"]
+    entries = shown(rollouts._section, run).data["runs"]
     assert [entry["run"] for entry in entries] == ["run", "run, probe"]
     assert [step["step"] for step in entries[1]["steps"]] == [40]
 
 
 def test_text_that_looks_like_numbers_stays_text(tmp_path: Path) -> None:
     place = synthetic_probe.make(tmp_path / "probe", texts=("NaN", "Infinity"))
-    one = shown(rollouts.section, read(place)).data["runs"][0]["steps"][0]["problems"][0]["rollouts"][0]
+    one = shown(rollouts._section, read(place)).data["runs"][0]["steps"][0]["problems"][0]["rollouts"][0]
     assert one["tokens"][2:] == ["NaN"]
 
 
 def test_long_probes_are_cut_and_say_so(tmp_path: Path) -> None:
-    step = shown(rollouts.section, read(synthetic_probe.make(tmp_path / "many", prompts=30))).data["runs"][0]["steps"][
+    step = shown(rollouts._section, read(synthetic_probe.make(tmp_path / "many", prompts=30))).data["runs"][0]["steps"][
         0
     ]
     assert (len(step["problems"]), step["left_out"]) == (12, 18)
     place = synthetic_probe.make(tmp_path / "long", texts=("word " * 1000,), prompts=12)
-    step = shown(rollouts.section, read(place)).data["runs"][0]["steps"][0]
+    step = shown(rollouts._section, read(place)).data["runs"][0]["steps"][0]
     assert 0 < len(step["problems"]) <= 12
     assert len(json.dumps(step)) < rollout_viewer.BUDGET
 
@@ -433,11 +433,11 @@ def test_broken_tokens_are_a_note_not_an_end(tmp_path: Path, change: Any, says: 
     place = synthetic_probe.make(tmp_path / "probe")
     rows = [json.loads(line) for line in (place / "tokens.jsonl").read_text().splitlines()]
     (place / "tokens.jsonl").write_text("".join(json.dumps(row) + "\n" for row in change(rows)))
-    found = [shown(build, read(place)) for build in (geometry.section, rollouts.section)]
+    found = [shown(build, read(place)) for build in (geometry._section, rollouts._section)]
     assert says in "\n".join(itertools.chain.from_iterable(section.text for section in found))
     assert found[1].data is None
     (place / "tokens.jsonl").unlink()
-    assert rollouts.section([read(place)]) is None
+    assert rollouts._section([read(place)]) is None
 
 
 def test_the_headline_of_a_probe_says_what_was_found(folder: Path, run: Run) -> None:

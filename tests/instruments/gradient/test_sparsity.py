@@ -18,9 +18,9 @@ def test_extremes(n: int) -> None:
     equal, single = torch.full((n,), 0.3), torch.zeros(n)
     single[n // 2] = 5
     assert sparsity.measures(equal)["gini"] == pytest.approx(0, abs=1e-6)
-    assert sparsity.hoyer(equal) == pytest.approx(0, abs=1e-6)
+    assert sparsity._hoyer(equal) == pytest.approx(0, abs=1e-6)
     assert sparsity.measures(single)["gini"] == pytest.approx(1 - 1 / n)
-    assert sparsity.hoyer(single) == pytest.approx(1)
+    assert sparsity._hoyer(single) == pytest.approx(1)
     assert sparsity.measures(single)["top_1"] == pytest.approx(1)
     assert sparsity.measures(equal)["top_20"] == pytest.approx(math.ceil(n / 5) / n)
 
@@ -32,7 +32,7 @@ def test_closed_forms() -> None:
     assert sparsity.measures(x)["gini"] == pytest.approx((n - 1) / (3 * n))
     quantiles = -torch.log1p(-(torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000)
     assert sparsity.measures(quantiles)["gini"] == pytest.approx(0.5, abs=1e-3)
-    assert sparsity.hoyer(quantiles) == pytest.approx(1 - math.sqrt(0.5), abs=3e-3)
+    assert sparsity._hoyer(quantiles) == pytest.approx(1 - math.sqrt(0.5), abs=3e-3)
     # share of Σx² above the q-quantile t = −ln q of an exponential: e^{−t}(1 + t + t²/2)
     t = -math.log(0.05)
     assert sparsity.measures(quantiles)["top_5"] == pytest.approx(0.05 * (1 + t + t * t / 2), abs=1e-3)
@@ -55,7 +55,7 @@ def test_updates_smaller_than_half_the_spacing_are_not_seen() -> None:
     """bfloat16 keeps 8 bits: between 1 and 2 the spacing is 2⁻⁷."""
     weights = torch.full((4,), 1.5)
     step = torch.tensor([0.49, 0.51, -0.51, 0.0]) * 2**-7
-    assert sparsity.moved_in_bfloat16(weights, step) == 0.5
+    assert sparsity._moved_in_bfloat16(weights, step) == 0.5
 
 
 def entries_of(sample: sparsity.EntrySample, gradient: Tensor, weights: Tensor) -> sparsity.LayerEntries:
@@ -78,8 +78,8 @@ def test_a_sample_of_everything_is_exact_and_one_of_part_says_its_error(monkeypa
         assert measured[name].value == pytest.approx(value, rel=1e-5), name
         assert measured[name].se == 0
     step = torch.cat([layer.flatten() for layer in layers])
-    assert measured["visible_sgd"].value == sparsity.moved_in_bfloat16(step.abs(), 1e-2 * step)
-    assert measured["visible_adam"].value == sparsity.moved_in_bfloat16(step.abs(), 1e-2 * step.sign())
+    assert measured["visible_sgd"].value == sparsity._moved_in_bfloat16(step.abs(), 1e-2 * step)
+    assert measured["visible_adam"].value == sparsity._moved_in_bfloat16(step.abs(), 1e-2 * step.sign())
 
     monkeypatch.setattr(sparsity, "SAMPLE", 4096)
     big = torch.randn(200_000, generator=random)

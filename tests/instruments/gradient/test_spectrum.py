@@ -118,7 +118,7 @@ def test_leading_values_and_every_rank_lie_within_the_bounds(shape: tuple[int, i
 def test_bounds_enclose_every_spectrum_with_those_leading_values(values: list[float], known: int, give: float) -> None:
     true = np.sort(np.array(values))[::-1]
     lower = true[:known] * (1 - give)
-    computed = spectrum.bounds(lower, true[:known] - lower, len(true), float(np.linalg.norm(true)))
+    computed = spectrum._bounds(lower, true[:known] - lower, len(true), float(np.linalg.norm(true)))
     full = spectrum.ranks(true)
     for name, (low, high) in computed.items():
         if name != "entropy":
@@ -132,14 +132,14 @@ def test_bounds_enclose_every_spectrum_with_those_leading_values(values: list[fl
 def test_the_rest_is_spread_over_values_known_too_low() -> None:
     """Ritz values 1 and 0.1 of a spectrum 1, 0.4, 0.4, 0.4: the upper bounds must allow for the error of the second."""
     true = np.array([1.0, 0.4, 0.4, 0.4])
-    computed = spectrum.bounds(np.array([1.0, 0.1]), np.array([0.0, 0.3]), 4, float(np.linalg.norm(true)))
+    computed = spectrum._bounds(np.array([1.0, 0.1]), np.array([0.0, 0.3]), 4, float(np.linalg.norm(true)))
     for name in ("participation", "entropy_sq"):
         assert computed[name][1] == pytest.approx(spectrum.ranks(true)[name])
 
 
 def test_bounds_close_when_nothing_is_left_out() -> None:
     values = np.array([3.0, 2.0, 1.0])
-    computed = spectrum.bounds(values, np.zeros(3), 10, float(np.linalg.norm(values)))
+    computed = spectrum._bounds(values, np.zeros(3), 10, float(np.linalg.norm(values)))
     for name, value in spectrum.ranks(values).items():
         assert computed[name] == pytest.approx((value, value)), name
 

@@ -38,7 +38,7 @@ def test_a_toy_statistic_appears_everywhere(
     assert re.search(rf"completion_length +tokens +{length.value:.3g} \(", text)
     run = read(out)
     assert probes.of_run(run)[0].statistics["completion_length"]["tokens"] == length
-    section = geometry.section([run])
+    section = geometry._section([run])
     assert section is not None
     table = next(table for table in section.tables if table.title == "Further statistics")
     shown = [(*row[:2], row[2].split()[0]) for row in table.rows]

@@ -59,7 +59,7 @@ def naive(policy: Policy, rollouts: RolloutBatch, prompt: int) -> np.ndarray:
 
 
 def test_turns_are_told_by_the_mask(rollouts: RolloutBatch) -> None:
-    assert turns.of_tokens(rollouts).tolist() == [*map(list, RUNS), *map(list, RUNS)]
+    assert turns._of_tokens(rollouts).tolist() == [*map(list, RUNS), *map(list, RUNS)]
     assert turns.several(rollouts)
     assert not turns.several(replace(rollouts, mask=torch.arange(T) < torch.tensor([[3]] * P * G)))
 
@@ -73,11 +73,11 @@ def test_products_of_turns(policy: Policy, rollouts: RolloutBatch) -> None:
 
 
 def test_the_credit_of_turns(rollouts: RolloutBatch) -> None:
-    found = turns.credits(rollouts, 3)
+    found = turns._credits(rollouts, 3)
     np.testing.assert_array_equal(found[turns.WHOLE][..., 0], rollouts.rewards)
     np.testing.assert_array_equal(found[turns.TO_GO][0], [[14.0, 12.0, 7.0], [7.0, 6.0, 0.0], [3.0, 0.0, 0.0],
                                                           [10.0, 9.0, 6.0]])  # fmt: skip
-    assert [*turns.credits(replace(rollouts, token_annotations={}), 3)] == [turns.WHOLE]
+    assert [*turns._credits(replace(rollouts, token_annotations={}), 3)] == [turns.WHOLE]
 
 
 def test_savings_of_a_model(policy: Policy, rollouts: RolloutBatch) -> None:

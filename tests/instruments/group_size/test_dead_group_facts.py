@@ -23,13 +23,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_success_is_the_larger_of_two_rewards(run: Run) -> None:
     shifted = replace(run.groups, rewards=2 * run.groups.rewards - 1)
     expected = run.groups.rewards.reshape(-1, 8).sum(1)
-    np.testing.assert_array_equal(dead_groups.successes(run.groups), expected)
-    np.testing.assert_array_equal(dead_groups.successes(shifted), expected)
+    np.testing.assert_array_equal(dead_groups._successes(run.groups), expected)
+    np.testing.assert_array_equal(dead_groups._successes(shifted), expected)
 
 
 def test_many_values_have_no_successes(run: Run) -> None:
     graded = replace(run.groups, rewards=run.groups.rewards + np.arange(len(run.groups.rewards)))
-    assert dead_groups.successes(graded) is None
+    assert dead_groups._successes(graded) is None
     found = dead_groups.of_run(replace(run, groups=graded))
     assert found.windows is None
     assert "more than two values" in found.sentence()
@@ -48,9 +48,9 @@ def test_windows_hold_every_group_once(run: Run) -> None:
 def test_other_sizes_name_what_they_rest_on(run: Run) -> None:
     windows = dead_groups.of_run(run).windows
     assert windows is not None
-    sizes = {one.group: one for one in windows.other_sizes()}
+    sizes = {group: (share, basis) for group, share, basis in windows.other_sizes()}
     assert list(sizes) == [2, 4, 8, 16, 32]
-    assert sizes[4].basis.startswith("subsets")
-    assert sizes[16].basis == "Beta prediction"
+    assert sizes[4][1].startswith("subsets")
+    assert sizes[16][1] == "Beta prediction"
     last = windows.counts[-1]
-    assert sizes[8].share.value == pytest.approx((last[0] + last[-1]) / last.sum())
+    assert sizes[8][0].value == pytest.approx((last[0] + last[-1]) / last.sum())

@@ -81,7 +81,7 @@ def test_a_probe_without_a_gram_says_why(tmp_path: Path) -> None:
 
 def test_rewards_alone_tell_dead_groups_and_no_best_size() -> None:
     rewards = np.array([[0.0, 1, 1, np.nan], [0, 0, 1, 1], [1, 1, 1, 1]])
-    found = rewards_alone.of_rewards(rewards, (3, 4), (2, 3))
+    found = rewards_alone._of_rewards(rewards, (3, 4), (2, 3))
     assert (found.groups, found.steps) == (3, (3, 4))
     assert found.reward == pytest.approx(8 / 11)
     assert found.curve[0].dead.value == pytest.approx((1 / 3 + 1 / 3 + 1) / 3)

@@ -240,7 +240,7 @@ def test_the_page_the_terminal_and_json_say_the_same(tmp_path: Path, capsys: pyt
     text, document = call(capsys, tmp_path / "probe")
     (answer,) = answers([read(tmp_path / "probe")], PlanSettings())
     assert all(paragraph in text for paragraph in answer.paragraphs)
-    assert all(terminal.of_table(table) in text for table in answer.tables)
+    assert all(terminal._of_table(table) in text for table in answer.tables)
     shown = json.loads(dumps(answer.document))["probe"]
     assert {name: document[name] for name in shown.keys() & document.keys()} == shown
     assert shown.keys() >= {"kind", "probe", "moments", "plan", "allocation", "errors", "recipe", "verdict", "step"}

@@ -39,7 +39,7 @@ def test_distance_is_its_definition() -> None:
 
 def test_standard_error_of_ess_is_the_spread_over_batches() -> None:
     rng = np.random.default_rng(1)
-    found = [distance.ess(np.exp(rng.normal(0, 0.3, 200)), np.arange(200)) for _ in range(300)]
+    found = [distance._ess(np.exp(rng.normal(0, 0.3, 200)), np.arange(200)) for _ in range(300)]
     spread = np.std([one.value for one in found])
     assert np.mean([one.se for one in found]) == pytest.approx(spread, rel=0.2)
 
@@ -51,17 +51,17 @@ def test_the_interval_of_ess_holds_whatever_the_estimate_is(truth: float, least:
     held = []
     for _ in range(120):
         normal = math.sqrt(0.3) * rng.normal(size=(32, 1)) + math.sqrt(0.7) * rng.normal(size=(32, 8))
-        low, high = distance.ess_interval(np.exp(scale * normal - scale**2 / 2).ravel(), prompts, grid=200)
+        low, high = distance._ess_interval(np.exp(scale * normal - scale**2 / 2).ravel(), prompts, grid=200)
         held.append(low <= truth <= high)
     assert np.mean(held) > least
 
 
 def test_one_completion_with_most_of_the_weight_leaves_the_interval_open() -> None:
-    low, high = distance.ess_interval(np.r_[100.0, np.ones(30)], np.arange(31))
+    low, high = distance._ess_interval(np.r_[100.0, np.ones(30)], np.arange(31))
     assert low == 0
-    assert high == pytest.approx(distance.ess(np.r_[100.0, np.ones(30)], np.arange(31)).value)
-    assert math.isnan(distance.ess_interval(np.ones(4), np.array([0, 0, 1, 1]))[0])
-    assert distance.ess_interval(np.ones(12), np.arange(12)) == (1.0, 1.0)
+    assert high == pytest.approx(distance._ess(np.r_[100.0, np.ones(30)], np.arange(31)).value)
+    assert math.isnan(distance._ess_interval(np.ones(4), np.array([0, 0, 1, 1]))[0])
+    assert distance._ess_interval(np.ones(12), np.arange(12)) == (1.0, 1.0)
 
 
 def test_ess_of_token_corrections_is_of_tokens() -> None:
@@ -77,7 +77,7 @@ def test_standard_error_of_ess_leaves_out_one_prompt_at_a_time() -> None:
     weights = np.exp(rng.normal(0, 0.3, 15))
     left_out = [kept_weight.effective(weights[prompts != one]) for one in range(5)]
     due = math.sqrt(4 / 5 * sum((one - np.mean(left_out)) ** 2 for one in left_out))
-    assert distance.ess(weights, prompts).se == pytest.approx(due)
+    assert distance._ess(weights, prompts).se == pytest.approx(due)
 
 
 def test_mismatch_and_staleness_are_the_exact_parts_of_the_divergence() -> None:
@@ -112,8 +112,8 @@ def test_mismatch_and_staleness_are_the_exact_parts_of_the_divergence() -> None:
 def test_thirds_by_length_keep_rollouts_of_one_length_together(
     lengths: list[int], expected: tuple[float, float, float]
 ) -> None:
-    thirds, shares = kept_weight.by_length(np.array(lengths, float), np.array(lengths))
+    thirds, shares = kept_weight._by_length(np.array(lengths, float), np.array(lengths))
     assert thirds == pytest.approx(expected, nan_ok=True)
     assert shares is not None
     assert sum(shares) == pytest.approx(1)
-    assert kept_weight.by_length(np.ones(3), np.array([4, 4, 4])) == (None, None)
+    assert kept_weight._by_length(np.ones(3), np.array([4, 4, 4])) == (None, None)

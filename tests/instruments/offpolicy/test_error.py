@@ -179,7 +179,7 @@ def test_interval_of_bias_is_that_of_a_noncentral_chi_square(batches: int) -> No
     for j, one in enumerate(draws):
         whole[j * prompts : (j + 1) * prompts, j * prompts : (j + 1) * prompts] = one @ one.T
     seen = prompts * sum(float(one.mean(0) @ one.mean(0)) for one in draws)
-    found = error.bias_interval(whole, batches=batches)
+    found = error._bias_interval(whole, batches=batches)
     for end, level in zip(found, (0.95, 0.05), strict=True):
         if end:
             assert ncx2.cdf(seen, batches * directions, prompts * batches * end) == pytest.approx(level, abs=0.02)

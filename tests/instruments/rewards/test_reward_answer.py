@@ -106,7 +106,7 @@ def test_over_the_run_and_on_the_page(tmp_path: Path) -> None:
     run = read(reward_rows.trl(tmp_path / "t", drawn, {**ONES, "a <b>b</b>": 1.0}))
     what = found.of_run(run)
     assert what is not None
-    drift = [window.shares[2].value for window in what.windows]
+    drift = [shares[2].value for *_, shares in what.windows]
     assert drift[0] > 4 * drift[-1]
     assert len(what.windows) == 12
     shown = html(page.document([run]))

@@ -71,7 +71,7 @@ def curve(name: str, values: list[float]) -> Figure:
 def test_equal_curves_are_drawn_once_under_both_names() -> None:
     first = Answer("a", "?", figures=[curve("reward", [0.1, 0.2]), curve("length", [1, 2])])
     second = Answer("b", "?", figures=[curve("score", [0.1, 0.2]), curve("loss", [0.1, 0.3])])
-    one, other = arrangement.once([first, second])
+    one, other = arrangement._once([first, second])
     assert [figure.title for figure in one.figures] == ["Reward = Score", "Length"]
     assert [figure.name for figure in other.figures] == ["loss"]
 
@@ -81,8 +81,8 @@ def test_sections_stand_in_the_order_of_checks_and_theory_is_folded(tmp_path: Pa
     found = arrangement.arranged([Answer(name, "?") for name in names])
     assert [one.name for one in found] == ["diagnosis", "policy", "update", "geometry", "stability", "settings"]
     sections = [Answer("policy", "?", figures=[curve("kl", [1, 2])]), Answer("stability", "?")]
-    assert page.folded_sections(sections) == {"stability"}
-    assert page.folded_sections(sections[1:]) == set(), "where nothing else is there, it is the answer"
+    assert page._folded_sections(sections) == {"stability"}
+    assert page._folded_sections(sections[1:]) == set(), "where nothing else is there, it is the answer"
 
 
 def test_no_sentence_of_the_top_is_said_again(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_card_says_the_verdict_and_draws_the_reward(run: Run) -> None:
     said = verdict(run, findings_of(run))
     assert said.line.lower() in parts.text.lower()
     assert "optimiser steps" in parts.text
-    assert notebook.text(run) == f"mine: {capitalised(said.line)}"
+    assert notebook._text(run) == f"mine: {capitalised(said.line)}"
 
 
 def test_what_a_log_says_stays_text(run: Run) -> None:
@@ -85,4 +85,4 @@ def test_the_extension_tells_ipython_of_runs(run: Run) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     kinds, plain = done.stdout.splitlines()
     assert sorted(kinds.split()) == ["text/html", "text/plain"], done.stderr
-    assert plain == notebook.text(run)
+    assert plain == notebook._text(run)

@@ -174,7 +174,7 @@ def texts(folder: Path, run: Run) -> dict[str, str]:
         "diagnose": terminal.text(diagnosed),
         "page": "\n".join(top.paragraphs),
         "report --json": str(top.document[run.meta.name]["sentence"]),
-        "notebook": notebook.text(run),
+        "notebook": notebook._text(run),
         "runs": str(run_lines.of_run(run).verdict),
         "diagnose --json": str(diagnosed.document["verdict"]),
     }

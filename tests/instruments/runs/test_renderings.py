@@ -75,7 +75,7 @@ def test_learning(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for sentence in fact.details:
         assert sentence in said
         assert sentence in on_page(content, "learning").text
-        assert page.escaped(sentence)[1:-1] in page.html(content)
+        assert page._escaped(sentence)[1:-1] in page.html(content)
     if len(evaluations) > 1:
         assert fact.sentence in watched
         change = numbers["sections"]["learning"]["run"]["heldout"]["change"]
@@ -139,7 +139,7 @@ def test_diagnosis(kind: str, words: str, tmp_path: Path, capsys: pytest.Capture
     assert document["remarks"] == list(said.remarks)
     assert all(sentence in unbroken(printed(capsys, "diagnose", log, "-v")) for sentence in told)
     for sentence in (*top.paragraphs, *section.paragraphs):
-        assert page.escaped(sentence)[1:-1] in page.html(content)
+        assert page._escaped(sentence)[1:-1] in page.html(content)
     numbers = json.loads(printed(capsys, "report", log, "--json")[-1])["sections"]["diagnosis"]["log.jsonl"]
     assert numbers["verdict"] == fact
     assert numbers["findings"] == document["findings"]
@@ -166,7 +166,7 @@ def test_dead_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     content = runs_page.document([run])
     section = on_page(content, "dead_groups")
     assert section.sentence == fact.sentence()
-    assert page.escaped(fact.sentence())[1:-1] in page.html(content)
+    assert page._escaped(fact.sentence())[1:-1] in page.html(content)
     numbers = json.loads(printed(capsys, "report", folder, "--json")[-1])["sections"]["dead_groups"]["run"]
     assert fact.windows is not None
     assert numbers["observed"]["value"] == fact.windows.observed().value
@@ -186,7 +186,7 @@ def test_geometry(probe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = terminal.text(gradient.of_probe(record))
     for fact in geometry.facts(record):
         assert fact.sentence in text
-        assert page.escaped(fact.sentence)[1:-1] in markup
+        assert page._escaped(fact.sentence)[1:-1] in markup
         assert fact.sentence in said
     numbers = json.loads(printed(capsys, "report", probe, "--json")[-1])
     assert numbers["sections"]["geometry"]["probe"]["groups"]["dead"]["value"] == record.groups.dead.value

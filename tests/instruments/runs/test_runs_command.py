@@ -102,7 +102,7 @@ def test_where_there_is_nothing(make, words: str, tmp_path: Path, capsys: pytest
 
 
 def test_small_curves() -> None:
-    curve = run_lines.small_curve(np.array([np.nan, 1.0, 2.0, np.inf, 4.0]))
+    curve = run_lines._small_curve(np.array([np.nan, 1.0, 2.0, np.inf, 4.0]))
     assert curve == (1.0, 2.0, 4.0)
 
 
@@ -148,9 +148,9 @@ def test_grades_and_modes_have_columns_of_their_own(tmp_path: Path, capsys: pyte
 
 def test_names_that_differ_in_their_end_alone_are_told_apart() -> None:
     names = [f"a-long-name-of-a-sweep-over-many-settings-seed-{seed}" for seed in (1, 2)]
-    shown = [table.shortened(name, 40) for name in names]
+    shown = [table._shortened(name, 40) for name in names]
     assert [len(name) for name in shown] == [40, 40]
     assert shown[0] != shown[1]
     assert shown[0].startswith("a-long-name")
     assert shown[0].endswith("-seed-1")
-    assert table.shortened("short", 40) == "short"
+    assert table._shortened("short", 40) == "short"

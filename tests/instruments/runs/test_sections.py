@@ -67,7 +67,7 @@ def test_every_metric_of_the_record_is_shown_somewhere(run: Run) -> None:
 def test_metrics_outside_the_vocabulary_are_drawn(made: Path, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (made / "one" / "steps.jsonl").read_text().splitlines()]
     text = "".join(json.dumps({**row, "probe_stable_rank": 1.9 + i / 100}) + "\n" for i, row in enumerate(rows))
-    found = run_settings.other([edited(made, tmp_path / "probed", steps=text)])
+    found = run_settings._other([edited(made, tmp_path / "probed", steps=text)])
     assert found is not None
     assert "probe_stable_rank" in [figure.name for figure in found.figures]
 
@@ -93,7 +93,7 @@ def test_numbers_are_those_of_the_record(run: Run) -> None:
 
 
 def test_dead_groups_agree_with_chance_where_rollouts_are_independent(run: Run) -> None:
-    found = dead_groups.section([run])
+    found = dead_groups._section([run])
     assert found is not None
     said = found.document["one"]
     dead = np.mean([len(set(r)) == 1 for r in np.split(run.groups.rewards, run.groups.offsets[1:-1])])
@@ -110,7 +110,7 @@ def test_prompts_that_are_not_spread_like_a_beta_are_noticed(run: Run, made: Pat
     for i, line in enumerate(lines):
         line["rewards"] = (rng.random(8) < 0.5 * (i % 2)).astype(float).tolist()
     lumps = edited(made, tmp_path / "lumps", groups="".join(json.dumps(line) + "\n" for line in lines))
-    found = dead_groups.section([lumps])
+    found = dead_groups._section([lumps])
     assert found is not None
     said = found.document["lumps"]
     assert said["observed"]["value"] == pytest.approx(0.5 + 2**-8, abs=0.02)
@@ -124,7 +124,7 @@ def test_prompts_that_are_not_spread_like_a_beta_are_noticed(run: Run, made: Pat
 )
 def test_where_chance_cannot_be_told(made: Path, tmp_path: Path, rewards: list[float] | None, words: str) -> None:
     line = json.dumps({"step": 1, "problem": "a", "rewards": rewards}) + "\n"
-    found = dead_groups.section([edited(made, tmp_path / "run", groups="" if rewards is None else line)])
+    found = dead_groups._section([edited(made, tmp_path / "run", groups="" if rewards is None else line)])
     assert found is not None
     assert words in found.sentence
     assert [figure.name for figure in found.figures] == ["dead_fraction"]
@@ -133,7 +133,7 @@ def test_where_chance_cannot_be_told(made: Path, tmp_path: Path, rewards: list[f
 def test_replaced_groups_are_a_selection(made: Path, tmp_path: Path) -> None:
     config = json.loads((made / "one" / "config.json").read_text())
     config["objective"]["resample_dead"] = True
-    found = dead_groups.section([edited(made, tmp_path / "dapo", config=json.dumps(config))])
+    found = dead_groups._section([edited(made, tmp_path / "dapo", config=json.dumps(config))])
     assert found is not None
     assert "are a selection" in found.sentence
 
@@ -183,18 +183,18 @@ def test_a_run_cut_at_any_moment_has_a_page(made: Path, tmp_path: Path) -> None:
 
 def test_differences_are_listed(made: Path, tmp_path: Path) -> None:
     runs = [read(made / "one"), read(made / "two")]
-    found = run_settings.section(runs)
+    found = run_settings._section(runs)
     assert found is not None
     assert found.tables[0].title == "What differs"
     assert [row[0] for row in found.tables[0].rows] == ["settings.recipe", "settings.seed"]
     assert found.tables[0].rows[0][1:] == ("grpo", "dr_grpo")
     assert found.sentence == "The runs differ in settings.recipe and settings.seed."
     old = read(synthetic.make(tmp_path / "old", steps=3, version=1, settings={"recipe": "grpo", "extra": 1}))
-    mixed = run_settings.section([runs[0], old])
+    mixed = run_settings._section([runs[0], old])
     assert mixed is not None
     assert [row[0] for row in mixed.tables[0].rows] == ["settings.steps", "settings.prompts"]
     assert mixed.text == ["1 further settings are recorded for some of the runs only."]
-    same = run_settings.section([runs[0], runs[0]])
+    same = run_settings._section([runs[0], runs[0]])
     assert same is not None
     assert same.sentence == "All settings recorded for more than one run are equal."
 
@@ -238,17 +238,17 @@ def test_what_took_longest_comes_first(run: Run) -> None:
 
 
 def test_steps_of_the_viewer_are_spread_over_the_run() -> None:
-    assert list(rollouts.spread_out(5)) == [0, 4, 2, 1, 3]
-    assert list(rollouts.spread_out(0)) == []
-    assert list(rollouts.spread_out(1)) == [0]
+    assert list(rollouts._spread_out(5)) == [0, 4, 2, 1, 3]
+    assert list(rollouts._spread_out(0)) == []
+    assert list(rollouts._spread_out(1)) == [0]
     for count in (2, 7, 100):
-        assert sorted(rollouts.spread_out(count)) == list(range(count))
+        assert sorted(rollouts._spread_out(count)) == list(range(count))
 
 
 def test_the_viewer_keeps_to_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = read(synthetic.make(tmp_path / "run", steps=40, rollouts_every=1, prompts=2, group=2))
     monkeypatch.setattr(rollouts, "BUDGET", 12_000)
-    found = rollouts.section([run])
+    found = rollouts._section([run])
     assert found is not None
     steps = found.data["runs"][0]["steps"]
     assert 2 < len(steps) < 40
@@ -265,7 +265,7 @@ def test_the_viewer_has_who_branched_from_whom_and_what_else_was_written(tmp_pat
     each = [(2, "4+5", 1.0, 3), (2, "4-5", 0.0, 3), (1, "x" * 400, 0.5, 400)]
     written = [Rollout(shared=at, completion=text, reward=reward, length=size) for at, text, reward, size in each]
     leaves = (replace(first, continuations=tuple(written)), replace(second, parent=0, shared=2))
-    found = rollouts.section([replace(run, rollouts={step: leaves})])
+    found = rollouts._section([replace(run, rollouts={step: leaves})])
     assert found is not None
     one, other = found.data["runs"][0]["steps"][0]["problems"][0]["rollouts"]
     assert "parent" not in one
@@ -277,7 +277,7 @@ def test_the_viewer_has_who_branched_from_whom_and_what_else_was_written(tmp_pat
 
 def test_long_texts_are_cut_with_a_note(tmp_path: Path) -> None:
     run = read(synthetic.make(tmp_path / "run", steps=10, texts=synthetic.HOSTILE))
-    found = rollouts.section([run])
+    found = rollouts._section([run])
     assert found is not None
     assert len(json.dumps(found.data)) < 200_000
     long = found.data["runs"][0]["steps"][0]["problems"][0]["rollouts"][3]

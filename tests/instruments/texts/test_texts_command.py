@@ -17,7 +17,8 @@ import written_texts
 from grposcope import cli, runs_page
 from grposcope.core.rollouts import Rollout
 from grposcope.faults import catalogue
-from grposcope.instruments.texts import answer, marks, screen, texts
+from grposcope.instruments.texts import _texts as texts
+from grposcope.instruments.texts import answer, marks, screen
 from grposcope.logs import read
 from grposcope.signs.texts import exploits, pairs, reading, sample
 
@@ -115,7 +116,7 @@ HABITS: dict[str, Callable[[str, str], bool]] = {
 def test_the_numbers_of_first_lines_are_those_of_the_texts(name: str) -> None:
     rows = written_texts.rollouts(written_texts.LOOPHOLES[name], 12, truth=False, **SMALL)
     read = reading.read(sample.of_rollouts(rows), draws=199)
-    line = answer.first_line(read, exploits.exploits(read))
+    line = answer._first_line(read, exploits.exploits(read))
     found = re.search(r" are paid (\S+), others (\S+); (\d+%) → (\d+%)", line)
     assert found is not None, line
     assert found.groups() == recounted(rows, HABITS[name])
@@ -128,7 +129,7 @@ def test_first_lines_fit(name: str) -> None:
     found = exploits.exploits(read)
     assert found
     for order in (found, found[::-1]):
-        assert 20 < len(answer.first_line(read, order)) <= answer.FIRST_LINE
+        assert 20 < len(answer._first_line(read, order)) <= answer.FIRST_LINE
 
 
 def test_the_document_has_what_the_screen_has(

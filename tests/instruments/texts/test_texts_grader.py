@@ -233,13 +233,13 @@ def test_habits_that_are_no_strings_are_said(grader: Path, tmp_path: Path, capsy
     [([1.0] * 60, 0.93, 1.0), ([0.0] * 60, -0.07, 0.07), ([-1.0] * 60, -1.0, -0.93)],
 )
 def test_intervals_where_all_prompts_agree(apart: list[float], low: float, high: float) -> None:
-    made = trials.interval(np.array(apart), 1.0)
+    made = trials._interval(np.array(apart), 1.0)
     assert made == pytest.approx((low, high), abs=0.01)
 
 
 def test_intervals_hold_the_mean_difference() -> None:
     rng = np.random.default_rng(3)
-    draws = [trials.interval((rng.random(30) < 0.4).astype(float), 1.0) for _ in range(400)]
+    draws = [trials._interval((rng.random(30) < 0.4).astype(float), 1.0) for _ in range(400)]
     assert np.mean([low <= 0.4 <= high for low, high in draws]) > 0.9
 
 

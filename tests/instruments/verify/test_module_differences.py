@@ -24,7 +24,7 @@ def weights(seed: int) -> dict[str, torch.Tensor]:
 
 
 def test_kinds() -> None:
-    assert [module_differences.kind_of(name) for name in NAMES] == ["embedding", "head", "attention", "mlp", "norm"]
+    assert [module_differences._kind_of(name) for name in NAMES] == ["embedding", "head", "attention", "mlp", "norm"]
 
 
 def test_equal_weights_have_arrived_also_in_a_narrower_format() -> None:

@@ -39,10 +39,10 @@ def test_broken_from_the_first_look_on(tmp_path: Path) -> None:
 
 
 def test_all_that_could_be_tested_holds() -> None:
-    answer = in_record.section([{"step": 1, "rollouts": 8, "claims": {"groups": HOLDS}}])
+    answer = in_record._section([{"step": 1, "rollouts": 8, "claims": {"groups": HOLDS}}])
     assert answer.word == "healthy"
     assert answer.sentence == "Nothing that could be tested while the run trained is broken: 1 claim holds."
     look = {"step": 1, "rollouts": 8, "claims": {"groups": {"status": "cannot tell", "in_part": True}}}
-    part = in_record.section([look])
+    part = in_record._section([look])
     assert part.word == "cannot tell"
     assert part.sentence.startswith("No claim could be tested in full during training; 1 was tested in part")

@@ -138,10 +138,10 @@ def test_a_disk_that_refuses_is_named(tmp_path: Path) -> None:
 
 
 def test_the_looks_of_a_run_share_the_error() -> None:
-    assert sum(map(in_training.error_of, range(1, 10_000))) == pytest.approx(0.05, rel=1e-3)
+    assert sum(map(in_training._error_of, range(1, 10_000))) == pytest.approx(0.05, rel=1e-3)
     assert all(
         a > b
-        for a, b in zip(map(in_training.error_of, range(1, 9)), map(in_training.error_of, range(2, 10)), strict=True)
+        for a, b in zip(map(in_training._error_of, range(1, 9)), map(in_training._error_of, range(2, 10)), strict=True)
     )
 
 

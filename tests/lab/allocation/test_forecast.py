@@ -13,7 +13,8 @@ from scipy.stats import beta
 
 from grposcope.core.errors import UserError
 from grposcope.lab.allocation.beta import Rates, log_chance
-from grposcope.lab.allocation.forecast import Forecaster, features
+from grposcope.lab.allocation.forecast import Forecaster
+from grposcope.lab.allocation.forecast import _features as features
 
 CASES = [(0.7, 2.0), (3.0, 3.0), (12.0, 0.9)]
 

@@ -26,16 +26,16 @@ def offered(rates: Rates, prompts: int) -> CandidateProblems:
 def test_the_filter_skips_what_is_forecast_dead_and_fills_up_when_too_few_are_left(rates: Rates) -> None:
     chance, none = rates.dead(4), np.zeros(4, bool)
     assert (chance > 0.5).tolist() == [True, False, False, True]
-    assert picks.filtered(offered(rates, 2), 0.5, none).chosen.tolist() == [1, 2]
-    assert picks.filtered(offered(rates, 2), 0.5, none).passed == 3
-    assert picks.filtered(offered(rates, 3), 0.5, none).chosen.tolist() == [1, 2, int(np.argsort(chance)[2])]
+    assert picks._filtered(offered(rates, 2), 0.5, none).chosen.tolist() == [1, 2]
+    assert picks._filtered(offered(rates, 2), 0.5, none).passed == 3
+    assert picks._filtered(offered(rates, 3), 0.5, none).chosen.tolist() == [1, 2, int(np.argsort(chance)[2])]
     kept = np.array([True, False, False, False])
-    assert picks.filtered(offered(rates, 2), 0.5, kept).chosen.tolist() == [0, 1]
+    assert picks._filtered(offered(rates, 2), 0.5, kept).chosen.tolist() == [0, 1]
 
 
 def test_the_promised_share_of_live_groups_comes_true_if_the_forecast_is_right(rates: Rates) -> None:
     rng = np.random.default_rng(0)
-    drawn = picks.picked(offered(rates, 3), np.array([1, 2, 3]), 4)
+    drawn = picks._picked(offered(rates, 3), np.array([1, 2, 3]), 4)
     p = rng.beta(rates.a, rates.b, (60_000, 4))[:, drawn.chosen]
     k = rng.binomial(4, p)
     assert np.mean((k > 0) & (k < 4)) == pytest.approx(drawn.live, abs=0.005)

@@ -18,7 +18,7 @@ from grposcope.lab.cpu import contraction
 from grposcope.lab.objectives import recipes
 from grposcope.lab.rollout_batch import RolloutBatch
 
-pytestmark = pytest.mark.skipif(contraction.library() is None, reason="needs a C compiler and AVX-512")
+pytestmark = pytest.mark.skipif(contraction._library() is None, reason="needs a C compiler and AVX-512")
 
 SHAPES = {"whole tiles": (16, 48), "parts": (131, 50), "one row": (1, 7), "several chunks": (300, 100)}
 

@@ -18,7 +18,7 @@ from grposcope.lab.cpu import c_library, llama, native
 from grposcope.lab.cpu.llama import LlamaDecoder
 from grposcope.lab.cpu.native import NativeDecoder
 from grposcope.lab.sampling import decoding
-from grposcope.lab.sampling.decoding import CachedDecoder
+from grposcope.lab.sampling.decoding import _CachedDecoder
 
 VOCABULARY = 40
 SIZE = {
@@ -77,8 +77,8 @@ def test_logits_are_those_of_a_plain_forward(name: str, ragged: bool, leaving: s
     assert llama.fits(model)
     written: dict[str, list[list[int]]] = {}
     expected: list[Tensor] = []
-    for make in (NativeDecoder, LlamaDecoder, CachedDecoder):
-        if make is NativeDecoder and native.library() is None:
+    for make in (NativeDecoder, LlamaDecoder, _CachedDecoder):
+        if make is NativeDecoder and native._library() is None:
             continue
         written[make.__name__], starts, seen = decoded(make, model, prompts(ragged), LEAVING[leaving])
         rows = written[make.__name__]
@@ -121,7 +121,7 @@ def decoded(make: type, model: PreTrainedModel, given: tuple[Tensor, Tensor], le
 @torch.inference_mode()
 def test_long_completions_in_memory_of_another_decoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys lie in another order every 16 tokens; memory that was used before holds anything."""
-    if native.library() is None:
+    if native._library() is None:
         pytest.skip("needs a C compiler")
     left = [torch.full((2**20,), 255, dtype=torch.uint8) for _ in range(20)]  # not a number, in any place
     monkeypatch.setattr(native, "_spare", list(left))
@@ -144,7 +144,7 @@ def test_long_completions_in_memory_of_another_decoder(name: str, monkeypatch: p
 
 @torch.inference_mode()
 def test_two_decoders_at_once_share_no_memory() -> None:
-    if native.library() is None:
+    if native._library() is None:
         pytest.skip("needs a C compiler")
     model, (ids, mask) = random_model("llama, head size of its own"), prompts(True)
     del (gone := {"decoder": NativeDecoder(model, ids, mask, 2, 4)})["decoder"]
@@ -170,7 +170,7 @@ def test_rounded_products_are_those_of_rounded_weights_and_inputs(
     name: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against the decoder in torch with both sides of every product rounded: far nearer than that is to float32."""
-    if native.library() is None or native.available(precision) != precision:
+    if native._library() is None or native.available(precision) != precision:
         pytest.skip("needs a C compiler and a processor with the instructions")
     model, (ids, mask) = random_model(name), prompts(True)
     mm, addmm = torch.mm, torch.addmm
@@ -199,7 +199,7 @@ def test_a_processor_without_the_instructions_samples_in_float32_and_says_so_onc
         def precisions(self) -> int:
             return 1
 
-    monkeypatch.setattr(native, "library", Plain)
+    monkeypatch.setattr(native, "_library", Plain)
     native.available.cache_clear()
     assert [native.available(precision) for _ in range(2)] == ["float32", "float32"]
     assert [r.getMessage().count("sampling in float32") for r in caplog.records] == [1]
@@ -221,9 +221,9 @@ def test_decoders_in_torch_say_once_that_they_do_not_round(
 @pytest.fixture
 def forgotten() -> Iterator[None]:
     """The compiled step is looked for anew, and afterwards again."""
-    native.library.cache_clear()
+    native._library.cache_clear()
     yield
-    native.library.cache_clear()
+    native._library.cache_clear()
 
 
 @pytest.mark.parametrize("compiler", ["absent", "failing"])
@@ -255,14 +255,14 @@ def test_a_model_without_a_fast_decoder_is_told_of_once(caplog: pytest.LogCaptur
     model, (ids, mask) = random_model("qwen2, tied").to(torch.bfloat16), prompts(True)
     with torch.inference_mode():
         kinds = {type(decoding.decoder(model, ids, mask, 2, 3)) for _ in range(2)}
-    assert kinds == {decoding.CachedDecoder}
+    assert kinds == {decoding._CachedDecoder}
     (said,) = [record for record in caplog.records if "the slower way" in record.getMessage()]
     assert said.levelname == "WARNING"
     assert said.getMessage().startswith("Qwen2ForCausalLM in bfloat16 is sampled through its own forward")
 
 
 def test_a_step_does_not_depend_on_the_other_rows_or_on_threads() -> None:
-    if native.library() is None:
+    if native._library() is None:
         pytest.skip("needs a C compiler")
     model, (ids, mask) = random_model("qwen2, tied"), prompts(True)
     tokens = torch.arange(3 * 11)

@@ -12,7 +12,7 @@ from torch import Tensor
 from grposcope.core.capabilities import ADVANTAGE
 from grposcope.core.errors import UserError
 from grposcope.lab.credit import chosen
-from grposcope.lab.credit.distillation import log_ratio
+from grposcope.lab.credit.distillation import _log_ratio
 from grposcope.lab.objectives import recipes
 
 LIVE = CASES[0].rollouts
@@ -22,7 +22,7 @@ LIVE = CASES[0].rollouts
 def test_against_the_loop(gamma: float) -> None:
     for case in CASES[:5]:
         mask, logp, other = case.rollouts.mask, case.logp, case.ref
-        given = log_ratio(logp, other, mask, gamma)
+        given = _log_ratio(logp, other, mask, gamma)
         for i in range(len(mask)):
             at = mask[i].nonzero()[:, 0].tolist()
             for n, t in enumerate(at):
@@ -40,7 +40,7 @@ def test_which_gradient_it_estimates() -> None:
 
     def expected(gamma: float) -> Tensor:
         def credit(rows: Tensor, mask: Tensor, rewards: Tensor) -> Tensor:
-            return log_ratio(logp[rows], other[rows], mask, gamma)
+            return _log_ratio(logp[rows], other[rows], mask, gamma)
 
         return listed.expected(logits, by_row(listed, credit), 1)
 

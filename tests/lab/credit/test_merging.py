@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from grposcope.core.errors import UserError
-from grposcope.lab.credit.prefix import prefix
-from grposcope.lab.credit.state import state
+from grposcope.lab.credit.prefix import _prefix as prefix
+from grposcope.lab.credit.state import _state as state
 from grposcope.lab.objectives import advantages
 
 A, B, END, PAD = 1, 2, 0, 0

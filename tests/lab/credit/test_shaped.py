@@ -14,7 +14,7 @@ LIVE = CASES[0].rollouts
 def test_position_weighs_by_what_is_still_to_come() -> None:
     mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]]).bool()
     sums = torch.tensor([1 + 0.5 + 0.25, 1 + 0.5, 1.0]).double()
-    given = shaped.position_weights(mask, 0.5)
+    given = shaped._position_weights(mask, 0.5)
     torch.testing.assert_close(given[0, :3], sums / sums.mean())
     assert given[1].tolist() == [1, 0, 0, 0]
     assert not given[2].any()
@@ -23,7 +23,7 @@ def test_position_weighs_by_what_is_still_to_come() -> None:
 def test_entropy_weighs_by_the_policys_doubt() -> None:
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
     entropy = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 9.0]])
-    given = shaped.entropy_weights(entropy, mask)
+    given = shaped._entropy_weights(entropy, mask)
     torch.testing.assert_close(given[0], torch.tensor([1.0, 0.0, 2.0]).double())
     assert given[1].tolist() == [1, 1, 0]
 

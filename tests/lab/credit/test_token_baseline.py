@@ -11,7 +11,7 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.lab.credit import chosen
-from grposcope.lab.credit.token_baseline import token_baseline
+from grposcope.lab.credit.token_baseline import _token_baseline
 from grposcope.lab.objectives import advantages, recipes
 
 
@@ -44,7 +44,7 @@ def test_against_the_loop(case: object) -> None:
     random = torch.Generator().manual_seed(1)
     squares = logp.exp().square() + 0.2 * torch.rand(logp.shape, generator=random, dtype=torch.float64)
     logp, squares = (a.where(rollouts.mask, 0.0) for a in (logp, squares))
-    given = token_baseline(logp, squares, rollouts.mask, rollouts.rewards)
+    given = _token_baseline(logp, squares, rollouts.mask, rollouts.rewards)
     torch.testing.assert_close(given, slow(logp, squares, rollouts.mask, rollouts.rewards), rtol=1e-11, atol=1e-12)
 
 
@@ -56,7 +56,7 @@ def test_the_gradient_is_unbiased_without_the_rollout_itself_and_biased_with_it(
 
     def credit(rows: Tensor, mask: Tensor, rewards: Tensor) -> Tensor:
         given = logp[rows], squares[rows], mask, rewards
-        return slow(*given, itself=True) if itself else token_baseline(*given)
+        return slow(*given, itself=True) if itself else _token_baseline(*given)
 
     found, truth = listed.expected(logits, by_row(listed, credit), 2), listed.gradient(logits)
     difference = float((found - truth).abs().max() / truth.abs().max())
@@ -66,15 +66,15 @@ def test_the_gradient_is_unbiased_without_the_rollout_itself_and_biased_with_it(
 def test_equal_norms_give_the_advantage_against_the_others() -> None:
     mask, rewards = torch.ones(4, 3, dtype=torch.bool), torch.tensor([[0.0, 1.0, 2.0, 5.0]]).double()
     same = torch.full((4, 3), 0.5).double()
-    given = token_baseline(same.log(), same, mask, rewards)
+    given = _token_baseline(same.log(), same, mask, rewards)
     torch.testing.assert_close(given, advantages.leave_one_out(rewards).reshape(-1, 1).expand(4, 3))
 
 
 def test_a_dead_group_gets_exactly_nothing_and_a_group_of_one_is_refused() -> None:
     mask, half = torch.ones(3, 2, dtype=torch.bool), torch.full((3, 2), 0.3).double()
-    assert not token_baseline(half.log(), half, mask, torch.full((1, 3), 0.1).double()).any()
+    assert not _token_baseline(half.log(), half, mask, torch.full((1, 3), 0.1).double()).any()
     with pytest.raises(UserError, match="groups of 2"):
-        token_baseline(half.log(), half, mask, torch.ones(3, 1).double())
+        _token_baseline(half.log(), half, mask, torch.ones(3, 1).double())
 
 
 def test_rollouts_without_the_sums_are_refused() -> None:

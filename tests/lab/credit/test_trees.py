@@ -14,7 +14,8 @@ from torch import Tensor
 from grposcope.core.errors import UserError
 from grposcope.lab.credit import per_token
 from grposcope.lab.credit import trees as credit_trees
-from grposcope.lab.credit.trees import filling, generated, origins, tree
+from grposcope.lab.credit.trees import _tree as tree
+from grposcope.lab.credit.trees import filling, generated, origins
 from grposcope.lab.objectives import advantages, recipes
 
 Credit = Callable[[Tensor, Tensor, Tensor, tuple[int, ...]], Tensor]

@@ -15,7 +15,7 @@ from torch import Tensor
 from grposcope.lab.credit.process import process
 from grposcope.lab.credit.steps import steps
 from grposcope.lab.objectives import reductions
-from grposcope.lab.sampling.rollouts import step_labels
+from grposcope.lab.sampling.rollouts import _step_labels
 from grposcope.lab.tasks.arithmetic import Arithmetic
 from grposcope.lab.tasks.base import Problem
 
@@ -138,7 +138,7 @@ def test_the_labels_of_arithmetic_end_a_step_where_its_reward_is_decided() -> No
     tokenizer = SimpleNamespace(all_special_ids=[3], decode=lambda ids, **_: "".join(spelled[i] for i in ids))
     completions: Any = SimpleNamespace(tokens=tokens, mask=mask)
     problems = [Problem("", "1+1+1=", "3")] * len(texts)
-    labels = step_labels(cast("Any", SimpleNamespace(tokenizer=tokenizer)), Arithmetic(), problems, texts, completions)
+    labels = _step_labels(cast("Any", SimpleNamespace(tokenizer=tokenizer)), Arithmetic(), problems, texts, completions)
     before = torch.cat([torch.full((len(tokens), 1), 3), tokens[:, :-1]], 1)
 
     def token_logp(logits: Tensor) -> Tensor:  # of the token before, (4, 4)

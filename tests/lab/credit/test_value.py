@@ -37,9 +37,11 @@ def test_against_the_definition(case: object, decay: float | None, gamma: float)
     mask = rollouts.mask
     values, rewards = (torch.randn(mask.shape, generator=RANDOM, dtype=torch.float64) for _ in range(2))
     each = (
-        torch.full((len(mask),), decay, dtype=torch.float64) if decay is not None else critic.length_adaptive(mask, 0.8)
+        torch.full((len(mask),), decay, dtype=torch.float64)
+        if decay is not None
+        else critic._length_adaptive(mask, 0.8)
     )
-    given = critic.generalized_advantage(rewards, values, mask, each if decay is None else decay, gamma)
+    given = critic._generalized_advantage(rewards, values, mask, each if decay is None else decay, gamma)
     torch.testing.assert_close(given, slow(rewards, values, mask, each, gamma), rtol=1e-12, atol=1e-12)
 
 
@@ -57,7 +59,7 @@ def test_at_one_it_is_the_reward_less_the_value() -> None:
 
 def test_lambda_follows_the_length() -> None:
     mask = torch.tensor([[True] * 4, [True, True, False, False], [False] * 4])
-    assert critic.length_adaptive(mask, 0.5).tolist() == [0.5, 0.0, 0.0]
+    assert critic._length_adaptive(mask, 0.5).tolist() == [0.5, 0.0, 0.0]
     rollouts = CASES[0].rollouts.annotated(values=torch.zeros(CASES[0].rollouts.mask.shape).double())
     longest, short = (float(chosen("value:alpha=0.25").assign(recipes.GRPO, rollouts)[i, 0]) for i in (0, 3))
     assert (longest, short) == (pytest.approx((1 / 3) ** 5), 1.0)  # rewards 1 of 6 tokens and of a single one
@@ -99,11 +101,11 @@ def test_its_bias_is_what_is_said(settings: dict[str, object], exact: bool, bias
 
 def test_whitened_credit_has_mean_0_and_deviation_1() -> None:
     mask = CASES[0].rollouts.mask
-    given = critic.whitened(torch.randn(mask.shape, generator=RANDOM, dtype=torch.float64) + 3, mask)
+    given = critic._whitened(torch.randn(mask.shape, generator=RANDOM, dtype=torch.float64) + 3, mask)
     assert float(given[mask].mean()) == pytest.approx(0, abs=1e-12)
     assert float(given[mask].std()) == pytest.approx(1, abs=1e-6)
     assert not given[~mask].any()
-    assert not critic.whitened(torch.full(mask.shape, 0.1).double() * mask, mask).any()
+    assert not critic._whitened(torch.full(mask.shape, 0.1).double() * mask, mask).any()
 
 
 @pytest.mark.parametrize(

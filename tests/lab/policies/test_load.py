@@ -36,9 +36,9 @@ def test_tiny_ships_small_and_safe(tiny: Policy) -> None:
 
 
 def test_tiny_is_what_its_script_describes(tiny: Policy) -> None:
-    tokens = pretrain.tokenizer()
+    tokens = pretrain._tokenizer()
     assert tokens.get_vocab() == tiny.tokenizer.get_vocab()
-    fresh = pretrain.model(len(tokens))
+    fresh = pretrain._model(len(tokens))
     assert {n: p.shape for n, p in fresh.named_parameters()} == {n: p.shape for n, p in tiny.model.named_parameters()}
     assert tiny.eos.tolist() == [pretrain.EOS]
     assert tiny.pad == pretrain.PAD
@@ -46,7 +46,7 @@ def test_tiny_is_what_its_script_describes(tiny: Policy) -> None:
 
 @pytest.mark.slow
 def test_tiny_starts_near_three_in_ten() -> None:
-    accuracy = pretrain.accuracy(TINY, temperature=1.0)
+    accuracy = pretrain._accuracy(TINY, temperature=1.0)
     assert 0.2 < accuracy.value < 0.4
     assert accuracy.n == 1000
 
@@ -154,13 +154,13 @@ def test_a_pupil_who_forgets_the_carry() -> None:
 
     rng = random.Random(0)
     never, always = pretrain.Lesson(1, 1e-3, 0.0, 0.0), pretrain.Lesson(1, 1e-3, 1.0, 0.0)
-    assert pretrain.careless("7+8-3", never, rng) == ["15-3", "12"]
-    assert pretrain.careless("7+8-3", pretrain.Lesson(1, 1e-3, 0.0, 1.0), rng) == ["16-3", "14"]
-    assert pretrain.careless("7+8-3", always, rng) == ["5-3", "2"]
-    assert pretrain.careless("21-5+1", always, rng) == ["26+1", "27"]  # the borrow forgotten; 26+1 has no carry
-    assert pretrain.careless("7+8-9", always, rng) == ["15-9", "16"]  # 5-9 would fall below 0, so no slip there
+    assert pretrain._careless("7+8-3", never, rng) == ["15-3", "12"]
+    assert pretrain._careless("7+8-3", pretrain.Lesson(1, 1e-3, 0.0, 1.0), rng) == ["16-3", "14"]
+    assert pretrain._careless("7+8-3", always, rng) == ["5-3", "2"]
+    assert pretrain._careless("21-5+1", always, rng) == ["26+1", "27"]  # the borrow forgotten; 26+1 has no carry
+    assert pretrain._careless("7+8-9", always, rng) == ["15-9", "16"]  # 5-9 would fall below 0, so no slip there
     task = Arithmetic(size=300)
     for problem in task.problems("train"):
-        chain = pretrain.careless(problem.prompt[:-1], pretrain.Lesson(1, 1e-3, 0.5, 0.1), rng)
+        chain = pretrain._careless(problem.prompt[:-1], pretrain.Lesson(1, 1e-3, 0.5, 0.1), rng)
         slips = [not step.correct for step in task.steps(problem, "=".join(chain))]
         assert (chain[-1] == problem.answer) or any(slips)

@@ -15,7 +15,7 @@ from grposcope.lab.policies import Policy, encode
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.continuations import ContinuationPlan, Continuations, continue_from, shaped
 from grposcope.lab.sampling.draw_settings import DrawSettings
-from grposcope.lab.sampling.rollouts import to_rollouts
+from grposcope.lab.sampling.rollouts import _to_rollouts
 from grposcope.lab.sampling.sampler import Sampling, sample
 from grposcope.lab.tasks.base import Problem, Task
 
@@ -35,7 +35,7 @@ def drawn(policy: Policy, most: int = 8, group: int = 3) -> RolloutBatch:
     ids, mask = encode(policy, [p.prompt for p in PROBLEMS])
     stream = torch.Generator().manual_seed(0)
     completions = sample(policy.model, (ids, mask), group, Sampling(most), policy.eos, policy.pad, stream)
-    return to_rollouts(ids, mask, completions, torch.zeros(len(PROBLEMS), group, dtype=torch.float64), group)
+    return _to_rollouts(ids, mask, completions, torch.zeros(len(PROBLEMS), group, dtype=torch.float64), group)
 
 
 def every_place(rollouts: RolloutBatch) -> list[list[int]]:

@@ -117,7 +117,7 @@ def test_a_draw_inverts_the_cumulative_distribution(
     n = 4000
     row = torch.tensor([-math.inf, 1.5, -math.inf, -math.inf, 0.2, -80.0, 2.0, 90.0, 88.5, -math.inf, 91.0])
     logits = row.repeat(n, 1)
-    chosen, logp, entropy = sampler.draw(
+    chosen, logp, entropy = sampler._draw(
         logits.T.contiguous().T if columns_first else logits, Sampling(1), torch.arange(n)[:, None] / n
     )
     expected = row.double().softmax(-1)
@@ -134,7 +134,7 @@ def test_sums_of_parts_do_not_depend_on_the_order(part: int, monkeypatch: pytest
     logits = 30 * torch.randn(5, 11, generator=torch.Generator().manual_seed(0))
     logits[1, :7] = -math.inf
     logits[2] = -math.inf
-    in_turn, together = sampler.sums_in_turn(logits), sampler.sums_together(logits)
+    in_turn, together = sampler._sums_in_turn(logits), sampler._sums_together(logits)
     torch.testing.assert_close(in_turn[:, :2], together[:, :2])
     torch.testing.assert_close(in_turn[:, 3:], together[:, 3:])
     assert torch.equal(in_turn[0, 2], together[0, 2])
@@ -142,7 +142,7 @@ def test_sums_of_parts_do_not_depend_on_the_order(part: int, monkeypatch: pytest
 
 def compiled_policy(policy: Policy, vocabulary: int, precision: str = "float32") -> Policy:
     """The policy with a random model that the decoder in C takes, whose logits are steep."""
-    if native.library() is None or native.available(precision) != precision:
+    if native._library() is None or native.available(precision) != precision:
         pytest.skip("needs a C compiler and a processor with the instructions")
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}

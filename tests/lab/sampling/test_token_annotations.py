@@ -13,7 +13,7 @@ import torch
 from random_batch import batch
 
 from grposcope.engines.trl.scored_batch import of_all
-from grposcope.instruments.gradient.weightings import first_rollouts
+from grposcope.instruments.gradient.weightings import _first_rollouts
 from grposcope.lab.rollout_batch import LEFT_PADDED, PER_PROMPT, RolloutBatch, blank
 from grposcope.lab.sampling.resumable_rollouts import _read, _write
 from grposcope.lab.sampling.rollouts import joined
@@ -46,7 +46,7 @@ KEPT: dict[str, tuple[Callable[[Path], RolloutBatch], list[int]]] = {
     "to": (lambda folder: WHOLE.to("cpu"), [0, 1, 2, 3, 4, 5]),
     "rows": (lambda folder: WHOLE.rows(torch.tensor([5, 1])), [5, 1]),
     "columns": (lambda folder: WHOLE.columns(torch.tensor([1, 0])), [1, 0, 3, 2, 5, 4]),
-    "first_rollouts": (lambda folder: first_rollouts(WHOLE, 1), [0, 2, 4]),
+    "first_rollouts": (lambda folder: _first_rollouts(WHOLE, 1), [0, 2, 4]),
     "annotated": (lambda folder: WHOLE.annotated(), [0, 1, 2, 3, 4, 5]),
     "joined": (lambda folder: joined([WHOLE.take(torch.tensor([n])) for n in range(3)], PAD), [0, 1, 2, 3, 4, 5]),
     "kept and read": (lambda folder: kept(folder), [0, 1, 2, 3, 4, 5]),

@@ -56,7 +56,7 @@ class Scripted:
 def finishing(monkeypatch: pytest.MonkeyPatch) -> set[Path]:
     """Folders that count as finished; every run that ends with status 0 is added by the test's launcher."""
     done: set[Path] = set()
-    monkeypatch.setattr(drive, "finished", lambda folder: folder in done or folder.with_suffix(".log").exists())
+    monkeypatch.setattr(drive, "_finished", lambda folder: folder in done or folder.with_suffix(".log").exists())
     return done
 
 
@@ -114,7 +114,7 @@ def test_runs_of_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
 
 
 def test_cores_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grposcope.lab.sweeps.processes.cores", lambda: 8)
+    monkeypatch.setattr("grposcope.lab.sweeps.processes._cores", lambda: 8)
     made = [LocalProcesses(jobs, runs) for jobs, runs in ((None, 20), (None, 3), (2, 20), (9, 20))]
     assert [(p.slots, p.threads) for p in made] == [(8, 1), (3, 2), (2, 4), (9, 1)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")

@@ -36,7 +36,7 @@ def test_the_page_says_what_the_table_says(made: tuple[plan.SweepPlan, dict], tm
     states[3] = replace(states[3], status="failed", deaths=("killed by SIGKILL", "killed by SIGKILL"))
     result = table.of_runs(cells, runs)
     content = sweep.document(result, states, runs)
-    assert content.top.sentence == sweep.sentence(result) == content.top.document["sentence"]
+    assert content.top.sentence == sweep._sentence(result) == content.top.document["sentence"]
     assert content.top.document["cells"][0]["mean"].n == 2
     compared, failed = content.top.tables
     assert [row[0] for row in compared.rows] == ["small", NAME]
@@ -49,7 +49,7 @@ def test_the_page_says_what_the_table_says(made: tuple[plan.SweepPlan, dict], tm
 
 def test_every_run_is_a_point(made: tuple[plan.SweepPlan, dict]) -> None:
     cells, runs = made
-    figure = sweep.points(table.of_runs(cells, runs))
+    figure = sweep._points(table.of_runs(cells, runs))
     assert figure is not None
     assert len(figure.data["runs"]["value"]) == 4
     assert base.drawn(figure, "svg").startswith(b"<svg")
@@ -60,7 +60,7 @@ def test_a_sweep_without_a_finished_run_has_a_page_that_says_so(
 ) -> None:
     cells, _ = made
     result = table.of_runs(cells, {})
-    assert sweep.points(result) is None
+    assert sweep._points(result) is None
     content = sweep.document(result, [RunState(one, "failed", ("status 70",)) for one in cells.runs], {})
     page.write(content, tmp_path / "page.html")
     assert "Cannot tell: a difference from" in (tmp_path / "page.html").read_text()

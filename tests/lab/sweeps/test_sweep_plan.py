@@ -122,5 +122,5 @@ def test_a_plan_from_python(tmp_path: Path) -> None:
 
 
 def test_names_become_folders_that_every_system_takes() -> None:
-    assert plans.folder_name("task=jsonl:/a b/c, group=2") == "task=jsonl_a_b_c_group=2"
-    assert plans.folder_name("../..") == "cell"
+    assert plans._folder_name("task=jsonl:/a b/c, group=2") == "task=jsonl_a_b_c_group=2"
+    assert plans._folder_name("../..") == "cell"

@@ -20,7 +20,7 @@ def values(cells: int, seeds: int) -> dict[str, dict[int, float]]:
 
 def test_means_differences_and_p_are_those_of_scipy() -> None:
     by_cell = values(4, 8)
-    result = table.compared(by_cell, "c0", "reward")
+    result = table._compared(by_cell, "c0", "reward")
     first = list(by_cell["c0"].values())
     ps = []
     for row in result.cells:
@@ -41,14 +41,14 @@ def test_means_differences_and_p_are_those_of_scipy() -> None:
 
 def test_only_common_seeds_are_paired_and_values_that_are_not_finite_left_out() -> None:
     by_cell = {"a": {0: 1.0, 1: 2.0, 2: 4.0}, "b": {1: 3.0, 2: 4.5, 7: 9.0, 0: math.nan}}
-    _, b = table.compared(by_cell, "a", "reward").cells
+    _, b = table._compared(by_cell, "a", "reward").cells
     assert b.difference is not None
     assert (b.difference.n, b.difference.value) == (2, pytest.approx(0.75))
     assert b.mean.n == 3
 
 
 def test_one_seed_tells_nothing() -> None:
-    result = table.compared({"a": {0: 1.0}, "b": {0: 2.0}, "c": {}}, "a", "reward")
+    result = table._compared({"a": {0: 1.0}, "b": {0: 2.0}, "c": {}}, "a", "reward")
     said = answer.answer(result, [])
     assert said.word == "cannot tell"
     assert said.sentence.startswith("Cannot tell")
@@ -61,15 +61,15 @@ def test_the_sentence_names_what_differs() -> None:
         "b": dict(enumerate([1.0, 1.11, 1.19])),
         "c": dict(enumerate([0.1, 0.0, 0.3])),
     }
-    assert "these differ from a: b by +1" in answer.sentence(table.compared(clear, "a", "reward"))
-    assert answer.sentence(table.compared({key: clear[key] for key in "ac"}, "a", "reward")).startswith(
+    assert "these differ from a: b by +1" in answer._sentence(table._compared(clear, "a", "reward"))
+    assert answer._sentence(table._compared({key: clear[key] for key in "ac"}, "a", "reward")).startswith(
         "No setting differs from a"
     )
 
 
 @pytest.mark.parametrize(("value", "p"), [(0.0, 1.0), (0.5, 0.0)])
 def test_differences_without_noise(value: float, p: float) -> None:
-    assert table.paired_p(Estimate(value, 0.0, 3)) == p
+    assert table._paired_p(Estimate(value, 0.0, 3)) == p
 
 
 def test_the_test_keeps_its_level() -> None:
@@ -79,5 +79,5 @@ def test_the_test_keeps_its_level() -> None:
     for _ in range(2000):
         shared = rng.normal(size=4)
         by_cell = {name: dict(enumerate((shared + rng.normal(size=4)).tolist())) for name in "abc"}
-        named += answer.sentence(table.compared(by_cell, "a", "reward")).startswith("Beyond")
+        named += answer._sentence(table._compared(by_cell, "a", "reward")).startswith("Beyond")
     assert named / 2000 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grposcope.core.errors import UserError
-from grposcope.lab.tasks.arithmetic import Arithmetic, operations, solution, value
+from grposcope.lab.tasks.arithmetic import Arithmetic
+from grposcope.lab.tasks.arithmetic import _operations as operations
+from grposcope.lab.tasks.arithmetic import _solution as solution
+from grposcope.lab.tasks.arithmetic import _value as value
 from grposcope.lab.tasks.base import Problem, is_heldout
 
 operands = st.integers(0, 999)

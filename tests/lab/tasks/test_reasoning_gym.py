@@ -12,7 +12,7 @@ import pytest
 from grposcope.core.errors import UserError
 from grposcope.lab.tasks import reasoning_gym as room
 from grposcope.lab.tasks.limits import time_limit
-from grposcope.lab.tasks.reasoning_gym import ReasoningGym, extracted
+from grposcope.lab.tasks.reasoning_gym import ReasoningGym, _extracted
 
 pytest.importorskip("reasoning_gym", reason="needs reasoning-gym")
 
@@ -36,7 +36,7 @@ def sums() -> ReasoningGym:
     ],
 )
 def test_extraction(completion: str, lines: int, answer: str) -> None:
-    assert extracted(completion, lines) == answer
+    assert _extracted(completion, lines) == answer
 
 
 def test_only_a_full_score_is_rewarded(sums: ReasoningGym) -> None:

@@ -75,7 +75,7 @@ def test_every_token_that_was_drawn_is_charged(
 
 def last_ones(candidates: CandidateProblems, values: Values) -> AllocationPlan:
     which = np.arange(len(candidates.random))[-candidates.prompts :]
-    return picks.picked(candidates, which, len(candidates.random))
+    return picks._picked(candidates, which, len(candidates.random))
 
 
 TOY = Allocator("the last ones of those offered", "favours nobody", picks=last_ones)
@@ -99,7 +99,7 @@ def test_an_allocator_that_picks_fewer_problems_than_a_batch_has_is_at_fault(
     policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fewer(candidates: CandidateProblems, values: Values) -> AllocationPlan:
-        return picks.picked(candidates, np.arange(candidates.prompts - 1), candidates.prompts)
+        return picks._picked(candidates, np.arange(candidates.prompts - 1), candidates.prompts)
 
     monkeypatch.setitem(KNOWN, "toy", replace(TOY, picks=fewer))
     with pytest.raises(ValueError, match="toy picks 1 problems, and a batch has 2"):

@@ -72,7 +72,7 @@ def test_weights_go_back_and_the_run_goes_on(settings: TrainConfig, monkeypatch:
     story = events.read(folder)
     assert story is not None
     assert [(one.step, one.to) for one in story.decisions] == [(AT, TO)]
-    said = answer.section([read(folder)])
+    said = answer._section([read(folder)])
     assert said is not None
     assert said.sentence == "The autopilot acted once."
     assert "The run goes back to the weights of step 3 and continues with 0.5 × the scheduled" in said.text[0]

@@ -73,7 +73,7 @@ def test_the_size_moves_at_equal_rollouts_and_not_before_its_time(
     story = events.read(folder)
     assert story is not None
     assert [(one.step, one.group, one.prompts, one.fault) for one in story.decisions] == [(3, 2, 6, ""), (6, 6, 2, "")]
-    said = answer.section([read(folder)])
+    said = answer._section([read(folder)])
     assert said is not None
     assert said.sentence == "The autopilot acted twice."
     assert said.text[0] == (
@@ -123,7 +123,7 @@ def test_a_probe_has_the_scores_of_groups_with_a_gradient(settings: TrainConfig,
     rewards = batch.rollouts.rewards.clone()
     rewards[1] = 0.5
     rollouts = replace(batch.rollouts, rewards=rewards)
-    gram = group_moves.gram_of(setup, rollouts, check=True)
+    gram = group_moves._gram_of(setup, rollouts, check=True)
     assert gram.shape == (12, 12)
     assert not gram[4:8].any()
     assert not gram[:, 4:8].any()
@@ -144,7 +144,7 @@ def test_large_groups_are_probed_by_their_first_rollouts(
 ) -> None:
     setup = prepare(replace(settings, prompts=2, group=6))
     batch: Batch = setup.collect(0, 0)
-    every = group_moves.gram_of(setup, batch.rollouts, check=True)
+    every = group_moves._gram_of(setup, batch.rollouts, check=True)
     monkeypatch.setattr(group_moves, "ROLLOUTS", 5)
     made = group_moves.GroupMoves(setup, tmp_path, 0)
     made.probe(1, batch, print)

@@ -133,7 +133,7 @@ def test_refresh_interval_reuses_rollouts(run) -> None:
 @pytest.mark.parametrize("interval", [1, 2])
 def test_a_rounded_sampler_is_the_policy_that_ratios_are_to(policy: Policy, tmp_path: Path, interval: int) -> None:
     """The KL to the sampling policy of a fresh batch is that of rounding: seen in int8, next to none in float32."""
-    if native.library() is None or native.available("int8") != "int8":
+    if native._library() is None or native.available("int8") != "int8":
         pytest.skip("needs a C compiler and a processor with the instructions")
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -188,12 +188,12 @@ def test_interrupted_runs_keep_what_is_done(run, monkeypatch: pytest.MonkeyPatch
     assert (outcome.folder / "model" / "model.safetensors").exists()
     went_on = f"to continue: grposcope train --resume {outcome.folder}"
     assert (
-        command.stopped(outcome) == "stopped after step 2 of 4; there is no checkpoint yet, so a resumed run starts "
+        command._stopped(outcome) == "stopped after step 2 of 4; there is no checkpoint yet, so a resumed run starts "
         f"from its first step; {went_on}"
     )
     calls = iter(range(10))
     outcome = run(checkpoint_every=1)
-    assert "stopped after step 2 of 4; the last checkpoint is of step 2; to continue: " in command.stopped(outcome)
+    assert "stopped after step 2 of 4; the last checkpoint is of step 2; to continue: " in command._stopped(outcome)
 
 
 def test_gradients_that_stay_infinite_end_the_run(run, monkeypatch: pytest.MonkeyPatch) -> None:

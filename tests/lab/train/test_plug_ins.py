@@ -14,6 +14,7 @@ from torch import Tensor
 
 from grposcope.cli import parser
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flags_of
 from grposcope.lab import allocation, credit, tasks
 from grposcope.lab.allocation import Allocator, picks
 from grposcope.lab.allocation.picks import AllocationPlan, CandidateProblems, Values
@@ -23,10 +24,9 @@ from grposcope.lab.objectives.advantages import Advantage
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.tasks import Problem, Task
-from grposcope.lab.train import optimizer
-from grposcope.lab.train.config import TrainConfig, check, option, same
+from grposcope.lab.train import command, optimizer
+from grposcope.lab.train.config import TrainConfig, _option, _same, check
 from grposcope.lab.train.loop import train
-from grposcope.lab.train.optimizer import OptimizerKind
 from grposcope.logs import read
 
 
@@ -40,7 +40,7 @@ def first_token(objective: Objective, rollouts: RolloutBatch) -> Tensor:
 
 def last_ones(candidates: CandidateProblems, values: Values) -> AllocationPlan:
     which = np.arange(len(candidates.random))[-candidates.prompts :]
-    return picks.picked(candidates, which, len(candidates.random))
+    return picks._picked(candidates, which, len(candidates.random))
 
 
 def adagrad(parameters: list, lr: float, settings: TrainConfig) -> torch.optim.Optimizer:
@@ -64,7 +64,7 @@ PLUGGED: list[tuple[dict[str, Any], Any, str]] = [
     (advantages.ALL, Advantage(median_centered), "advantage"),
     (credit.SOURCES, CreditSource(first_token, "all on the first token"), "credit"),
     (allocation.ALLOCATORS, Allocator("the last ones", "every one counts the same", picks=last_ones), "allocate"),
-    (optimizer.OPTIMIZERS, OptimizerKind(adagrad, states=1), "optimizer"),
+    (optimizer.OPTIMIZERS, (adagrad, 1), "optimizer"),
     (tasks.TASKS, Vowels, "task"),
 ]
 
@@ -89,12 +89,19 @@ def test_an_entry_is_offered_and_trains(
 class Toys(TrainConfig):
     """The settings of a run and one more, which is one field."""
 
-    toys: float = option(0.5, "how many toys", group="batch", least=0, trl=same("repetition_penalty"))
+    toys: float = _option(0.5, "how many toys", group="batch", least=0, trl=_same("repetition_penalty"))
+
+
+@dataclass(frozen=True)
+class ToyFlags(command.Flags):
+    """The flags of `train` with one more."""
+
+    settings: Toys = flags_of(Toys, unset=True)  # noqa: RUF009
 
 
 def test_a_flag_is_one_field(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The flag, its help and its limit, the record, and the argument of TRL that follows it, all from the field."""
-    monkeypatch.setattr("grposcope.lab.train.command.TrainConfig", Toys)
+    monkeypatch.setattr(command, "Flags", ToyFlags)
     training = parser(["train"])._subparsers._group_actions[0].choices["train"]  # type: ignore[union-attr, index]
     assert training.parse_args(["--toys", "0.25"]).toys == 0.25
     assert "how many toys (default: 0.5)" in " ".join(training.format_help().split())

@@ -10,7 +10,7 @@ import torch
 
 from grposcope.cli import main
 from grposcope.core.errors import UserError
-from grposcope.instruments.gradient.curvature import directional_curvature, directional_logprobs, parameter_vector
+from grposcope.instruments.gradient.curvature import _parameter_vector, directional_curvature, directional_logprobs
 from grposcope.lab import policies
 from grposcope.lab.train import run_curvature
 from grposcope.lab.train.config import TrainConfig
@@ -27,15 +27,15 @@ def test_the_stiffest_direction_of_a_run(tmp_path: Path) -> None:
     top, measured = run_curvature.of_run(folder, settings, batches=4)
     setup = prepare(TrainConfig(**settings))
     trained = policies.load(str(folder / "model")).model
-    assert not torch.equal(parameter_vector(setup.policy.model), parameter_vector(trained))
+    assert not torch.equal(_parameter_vector(setup.policy.model), _parameter_vector(trained))
     setup.policy.model.load_state_dict(trained.state_dict())
     fisher = []
     for k in range(2):
-        batch = run_curvature.drawn(setup, k)
+        batch = run_curvature._drawn(setup, k)
         along = directional_logprobs(
-            setup.policy.model, batch, top.vector, run_curvature.model_logprobs(setup.policy.model)
+            setup.policy.model, batch, top.vector, run_curvature._model_logprobs(setup.policy.model)
         )
-        fisher.append(directional_curvature(along, batch, run_curvature.objective_weights(setup, batch)).fisher.value)
+        fisher.append(directional_curvature(along, batch, run_curvature._objective_weights(setup, batch)).fisher.value)
     assert sum(fisher) / 2 == pytest.approx(top.value, rel=0.02)
     assert measured.fisher.n == 2
     assert measured.curvature.value == pytest.approx(measured.current.value + measured.stale.value)

@@ -19,7 +19,7 @@ from grposcope.lab.train import checkpoint, loop
 from grposcope.lab.train.config import TrainConfig
 from grposcope.logs import read
 from grposcope.maths.aggregation import METHODS, Aggregation, Components, combine
-from grposcope.maths.constraints import parse
+from grposcope.maths.constraints import _parse
 
 REWARDS = """
 def right(completions, answer, **_):
@@ -75,10 +75,10 @@ def test_advantages_are_those_of_the_aggregation(method: Any) -> None:
 
 def test_a_penalty_is_the_standardized_cost_times_the_multiplier() -> None:
     values = torch.tensor([[1.0, 2.0, 3.0, 6.0], [5.0, 5.0, 5.0, 5.0]], dtype=torch.float64)
-    found = several.penalty(values, parse("x<=2"), 0.5)
+    found = several.penalty(values, _parse("x<=2"), 0.5)
     z = (values[0] - 3) / (values[0].std() + 1e-4)
     torch.testing.assert_close(found, torch.stack([-0.5 * z, torch.zeros(4, dtype=torch.float64)]))
-    torch.testing.assert_close(several.penalty(values, parse("x>=2"), 0.5), -found)
+    torch.testing.assert_close(several.penalty(values, _parse("x>=2"), 0.5), -found)
 
 
 @pytest.mark.slow

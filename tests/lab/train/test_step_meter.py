@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from grposcope.instruments.verify.own_loop import verify_batch  # noqa: E402
-from grposcope.lab.train.step_meter import StepMeter, fitted  # noqa: E402
+from grposcope.lab.train.step_meter import StepMeter, _fitted  # noqa: E402
 from grposcope.signs.rollouts.evidence import OptimizerEvidence, Stated  # noqa: E402
 
 
@@ -42,7 +42,7 @@ def test_what_cannot_show_it_tells_nothing() -> None:
     assert math.isnan(steps(torch.optim.Adam, 1e-3, 0.5, 1.0).decay)  # its decay is in the gradient
     assert math.isnan(steps(torch.optim.AdamW, 1e-3, 0.0, 1.0, dtype=torch.bfloat16).rate)
     noise = np.random.default_rng(0)
-    assert all(map(math.isnan, fitted(noise.normal(size=500), noise.normal(size=500), noise.normal(size=500))))
+    assert all(map(math.isnan, _fitted(noise.normal(size=500), noise.normal(size=500), noise.normal(size=500))))
 
 
 @pytest.mark.parametrize(
@@ -74,4 +74,4 @@ def test_adapters_that_are_zero_before_their_first_step_tell_the_rate_alone() ->
 
 def test_weights_along_the_step_tell_nothing() -> None:
     push = np.linspace(1.0, 2.0, 100)
-    assert all(map(math.isnan, fitted(-0.01 * push, push, 3 * push)))
+    assert all(map(math.isnan, _fitted(-0.01 * push, push, 3 * push)))

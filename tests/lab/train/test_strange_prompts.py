@@ -58,10 +58,10 @@ def test_unknown_text_of_any_tokenizer_is_told_of_a_bounded_sample(
 
 @pytest.mark.parametrize("name", ["tiny", "tables"])
 def test_the_shipped_models_saw_what_is_said(name: str) -> None:
-    tokens = pretrain.tokenizer()
+    tokens = pretrain._tokenizer()
     if name == "tiny":
-        ids, _ = pretrain.worked(Arithmetic(3).problems("train")[:300], tokens, pretrain.LESSONS[1], 0)
+        ids, _ = pretrain._worked(Arithmetic(3).problems("train")[:300], tokens, pretrain.LESSONS[1], 0)
     else:
-        ids, _ = pretrain.episodes(HiddenTable(size=200), tokens, pretrain.TableLesson(), 0)
+        ids, _ = pretrain._episodes(HiddenTable(size=200), tokens, pretrain.TABLE_LESSON, 0)
     seen = set(tokens.convert_ids_to_tokens(ids.unique().tolist())) - {"<pad>", "<eos>"}
     assert seen == set(policies.TRAINED_ON[name])

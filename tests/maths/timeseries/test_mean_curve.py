@@ -26,9 +26,9 @@ def test_a_claim_is_believed_where_the_scatter_agrees(factor: float, least: floa
 
 
 def test_priors_sum_to_one_and_scale_with_the_claim() -> None:
-    variances, prior = mean_curve.noises(50, SamplingVariance(1.0, 3.0))
+    variances, prior = mean_curve._noises(50, SamplingVariance(1.0, 3.0))
     assert np.exp(prior).sum() == pytest.approx(1)
-    scaled, _ = mean_curve.noises(50, SamplingVariance(7.0, 21.0))
+    scaled, _ = mean_curve._noises(50, SamplingVariance(7.0, 21.0))
     np.testing.assert_allclose(scaled, 7 * variances)
     assert variances.min() == pytest.approx(1 / mean_curve.WIDER)
 

@@ -26,7 +26,7 @@ def test_columns_against_brute_force() -> None:
     logits = 2 * np.random.default_rng(0).standard_normal((5, 12))
     p = toy_tokens.normalized(np.exp(logits / 0.7))
     for y in range(12):
-        found = scoring.of_logits(torch.from_numpy(logits), torch.full((5,), y), 0.7).numpy()
+        found = scoring._of_logits(torch.from_numpy(logits), torch.full((5,), y), 0.7).numpy()
         for row in range(5):
             own, order = p[row], np.sort(p[row])[::-1]
             log = np.log(own)

@@ -88,11 +88,11 @@ def test_turned_signs_are_counted() -> None:
     rows = [
         Rollout(f"row {i}", 1, "a", turns=np.arange(2 - i), written=np.ones(2 - i, bool),
                 completion_ids=np.arange(2 - i),
-                turn_rewards=rewards[i, : 2 - i], advantages=turn_rules.survivors(rewards)[i, : 2 - i])
+                turn_rewards=rewards[i, : 2 - i], advantages=turn_rules._survivors(rewards)[i, : 2 - i])
         for i in range(2)
     ]  # fmt: skip
-    fair = turn_rules.to_go(rewards)
-    biased = turn_rules.survivors(rewards)
+    fair = turn_rules._to_go(rewards)
+    biased = turn_rules._survivors(rewards)
     turned = int((np.sign(fair) != np.sign(biased))[~np.isnan(rewards)].sum())
     assert f"; {turned} of 3 turns have another sign" in of(rows)["absent turns"].because
 

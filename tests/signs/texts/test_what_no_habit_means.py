@@ -50,10 +50,10 @@ def test_a_habit_that_rose_in_few_groups_leaves_the_claim_open() -> None:
     assert status == "cannot tell"
     assert because.startswith("Texts that write “a” are paid ")
     assert because.endswith(" over the run, which may be chance in 20 groups of 10 steps.")
-    first = answer.first_line(read, exploits.exploits(read))
+    first = answer._first_line(read, exploits.exploits(read))
     assert "which may be chance" in first
     assert len(first) <= answer.FIRST_LINE
-    assert answer.word(read, ()) == "cannot tell"
+    assert answer._word(read, ()) == "cannot tell"
 
 
 @pytest.mark.parametrize(("steps", "status"), [(8, "cannot tell"), (30, "excluded")])
@@ -62,7 +62,7 @@ def test_nothing_holds_where_no_habit_would_have_been_found(steps: int, status: 
     [(told, because)] = claim(rows)
     assert told == status
     read = reading.read(sample.of_rollouts(rows))
-    first = answer.first_line(read, exploits.exploits(read))
+    first = answer._first_line(read, exploits.exploits(read))
     if status == "excluded":
         assert re.search(r"; one that \d+% of the texts .* is found about four times of five\.$", because)
         assert first.startswith("No habit of the texts spread")

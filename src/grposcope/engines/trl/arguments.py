@@ -21,7 +21,7 @@ from typing import Any
 from grposcope.core import capabilities
 from grposcope.core.errors import UserError
 from grposcope.engines.trl import guard
-from grposcope.lab.train.config import InTrl, NotInTrl, TrainConfig, parts
+from grposcope.lab.train.config import InTrl, TrainConfig, parts
 from grposcope.maths.aggregation import METHODS
 
 SETTING_OF = {
@@ -114,9 +114,9 @@ def reward_arguments(
 def refuse_without_counterpart(config: TrainConfig, processes: int = 1) -> None:
     """UserError for a setting changed from its default that TRL has no counterpart for, or for what a part needs."""
     for setting in dataclasses.fields(config):
-        counterpart = setting.metadata.get("trl", NotInTrl())
-        if isinstance(counterpart, NotInTrl) and getattr(config, setting.name) != setting.default:
-            why = f": {counterpart.why}" if counterpart.why else ""
+        counterpart = setting.metadata.get("trl", "")
+        if isinstance(counterpart, str) and getattr(config, setting.name) != setting.default:
+            why = f": {counterpart}" if counterpart else ""
             raise UserError(
                 f"{setting.name} has no counterpart in a run of TRL{why}; leave it out, or use engine grposcope"
             )

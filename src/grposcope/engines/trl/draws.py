@@ -12,7 +12,7 @@ import hashlib
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,11 +51,8 @@ def allocator(text: str) -> ChosenAllocator | None:
     return asked
 
 
-class _TrlBatch(NamedTuple):
-    """A batch: rows of the dataset (P,), and the share of live groups that was promised."""
-
-    which: NDArray[np.int64]
-    live: float
+_Drawn = tuple[NDArray[np.int64], float]
+"""A batch: rows of the dataset (P,), and the share of live groups that was promised."""
 
 
 class PromptDraws(Sampler[int]):
@@ -76,10 +73,10 @@ class PromptDraws(Sampler[int]):
             [number(row.get("difficulty")) for row in rows],
             [len(str(prompt)) for prompt in self.prompts],
         )
-        self.drawn: deque[_TrlBatch] = deque()
+        self.drawn: deque[_Drawn] = deque()
         self.count = 0
-        self._pass: list[_TrlBatch] = []  # batches of this pass over the data
-        self._resumed: list[_TrlBatch] = []  # those with which the next pass begins
+        self._pass: list[_Drawn] = []  # batches of this pass over the data
+        self._resumed: list[_Drawn] = []  # those with which the next pass begins
 
     def __len__(self) -> int:
         prompts, group = self.shape
@@ -91,10 +88,10 @@ class PromptDraws(Sampler[int]):
         for i in range(len(self.prompts) // prompts):
             self._pass.append(resumed[i] if i < len(resumed) else self._draw())
             for _ in range(self.repeats):
-                for row in self._pass[i].which.tolist():
+                for row in self._pass[i][0].tolist():
                     yield from [row] * group
 
-    def _draw(self) -> _TrlBatch:
+    def _draw(self) -> _Drawn:
         """The next batch, remembered until its rewards are learned."""
         digest = hashlib.sha256(f"{self.seed}:{self.count}".encode()).digest()
         random = np.random.default_rng(int.from_bytes(digest[:8], "big"))
@@ -104,7 +101,7 @@ class PromptDraws(Sampler[int]):
         pool = random.permutation(len(self.prompts))[: LOOKED_AT * prompts]
         candidates = CandidateProblems(self.forecaster.rates(pool), prompts, group, random.random(len(pool)))
         taken = self.asked.allocator.picks(candidates, self.asked.values)
-        self.drawn.append(_TrlBatch(pool[taken.chosen], taken.live))
+        self.drawn.append((pool[taken.chosen], taken.live))
         return self.drawn[-1]
 
     def learn(self, first: Any, rewards: NDArray[np.float64]) -> dict[str, float]:
@@ -113,7 +110,7 @@ class PromptDraws(Sampler[int]):
         first: prompt of the batch's first rollout; rewards (P, G), NaN where there is none. UserError where the batch
         is not the one that was drawn.
         """
-        which, promised = self.drawn.popleft() if self.drawn else _TrlBatch(np.empty(0, int), 0.0)
+        which, promised = self.drawn.popleft() if self.drawn else (np.empty(0, int), 0.0)
         if len(which) != len(rewards) or self.prompts[which[0]] != first:
             raise UserError("the batches of this trainer are not those that allocate drew; leave allocate out")
         present = ~np.isnan(rewards)
@@ -136,7 +133,7 @@ class PromptDraws(Sampler[int]):
             "batch": [*self.shape, self.repeats],
             "count": self.count,
             "used": used,
-            "left": [[batch.which.tolist(), batch.live] for batch in waiting],
+            "left": [[which.tolist(), live] for which, live in waiting],
             "forecast": self.forecaster.state(),
         }
 
@@ -162,9 +159,9 @@ class PromptDraws(Sampler[int]):
             )
         self.forecaster.restore(state["forecast"])
         self.count = state["count"]
-        waiting = [_TrlBatch(np.array(which), live) for which, *_, live in state["left"]]
+        waiting = [(np.array(which), live) for which, *_, live in state["left"]]
         self.drawn = deque(waiting if skipping else [])
-        skipped = _TrlBatch(np.zeros(self.shape[0], int), 0.0)  # rows that nobody will look at
+        skipped = (np.zeros(self.shape[0], int), 0.0)  # rows that nobody will look at
         self._resumed = [skipped] * state["used"] + waiting if skipping else []
 
 

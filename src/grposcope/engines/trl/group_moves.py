@@ -34,7 +34,7 @@ PROBED = 5
 """Steps between probes, where none were asked for."""
 
 
-class GroupDraws(Sampler[int]):
+class _GroupDraws(Sampler[int]):
     """Row numbers of a dataset: batches of `whole` rollouts, each prompt `group` times, each batch `repeats` times.
 
     batches: of a pass, which stay when `group` changes. passed: number of the pass that begins next, which decides the
@@ -74,7 +74,7 @@ class GroupSteering(TrainerCallback):
         _check(trainer)
         args = trainer.args
         self.trainer, self.every, self.since = trainer, every, 0
-        self.draws = GroupDraws(
+        self.draws = _GroupDraws(
             len(trainer.train_dataset), trainer.num_generations, args.generation_batch_size,
             trainer.num_iterations * args.steps_per_generation,
             args.seed if getattr(trainer, "shuffle_dataset", True) else None,

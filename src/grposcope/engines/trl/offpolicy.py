@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,21 +33,13 @@ FORMS = {
 """TRL's vllm_importance_sampling_mode -> the form of a correction."""
 
 
-@dataclass(frozen=True)
-class _Waiting:
-    """Rollouts of the weights before `drawn` that are measured before step `at`."""
-
-    rollouts: RolloutBatch
-    drawn: int
-    at: int
-
-
 class OffPolicyProbes(TrainerCallback):
     """Measures batches of a trainer whose rollouts are of another policy than its current weights."""
 
     def __init__(self, trainer: Any, prompts: int) -> None:
         self.trainer, self.prompts = trainer, prompts
-        self.waiting: _Waiting | None = None
+        self.waiting: tuple[RolloutBatch, int, int] | None = None
+        """Rollouts that are measured later, the step before which they were drawn, and that before which they are."""
         self.said = False
 
     def fresh(self, step: int, every: RolloutBatch, out: Mapping[str, Tensor]) -> None:
@@ -76,19 +67,19 @@ class OffPolicyProbes(TrainerCallback):
         elif sampler is not None:
             self._measure(step, offpolicy.drawn_by(few, few.logp), "sampler")
         else:
-            self.waiting = _Waiting(few, step - 1, at)
+            self.waiting = few, step - 1, at
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Measure a batch that waits for its last optimiser step."""
-        if self.waiting is None or state.global_step + 1 < self.waiting.at:
+        if self.waiting is None or state.global_step + 1 < self.waiting[-1]:
             return
-        waiting, self.waiting = self.waiting, None
-        if state.global_step + 1 > waiting.at:
+        (waiting, drawn, at), self.waiting = self.waiting, None
+        if state.global_step + 1 > at:
             return
         from grposcope.instruments.offpolicy import probing as offpolicy
 
-        rollouts = offpolicy.drawn_by(waiting.rollouts, waiting.rollouts.logp, waiting.drawn)
-        self._measure(waiting.at, rollouts, "earlier")
+        rollouts = offpolicy.drawn_by(waiting, waiting.logp, drawn)
+        self._measure(at, rollouts, "earlier")
 
     def _measure(self, step: int, rollouts: RolloutBatch, source: Source) -> None:
         """Measure and write; a failure is said and does not end the training."""
@@ -105,7 +96,7 @@ class OffPolicyProbes(TrainerCallback):
             with probing.plain(model):
                 drawn, measured = offpolicy.measure(
                     model, rollouts, step, micro_batch=args.per_device_train_batch_size, temperature=args.temperature,
-                    own=own(args) if source == "sampler" else None, check=False,
+                    own=_own(args) if source == "sampler" else None, check=False,
                 )  # fmt: skip
             prompts = max(rows // trainer.num_generations, 1)
             probe = probe_file.OffPolicyProbe(step, prompts, source, drawn, measured.products, measured.norms)
@@ -119,7 +110,7 @@ class OffPolicyProbes(TrainerCallback):
         logging.getLogger("grposcope").debug("the off-policy probe failed", exc_info=True)
 
 
-def own(args: Any) -> Correction | None:
+def _own(args: Any) -> Correction | None:
     """The correction that TRL applies with these arguments; None where it is not one of ours."""
     form = FORMS.get(getattr(args, "vllm_importance_sampling_mode", ""))
     cap = getattr(args, "vllm_importance_sampling_clip_max", None)

@@ -57,7 +57,7 @@ OUTPUT = "trl"
 
 
 @dataclass(frozen=True)
-class Launch:
+class _Launch:
     """What a run needs of TRL beside `Setup`: the arguments of GRPOConfig, the options given, and the loss.
 
     aggregation: of the rewards, where our trainer and not TRL combines them.
@@ -124,7 +124,7 @@ def resume(folder: Path, asked: Mapping[str, Any] | None = None) -> TrainResult:
     return _run(setup, launch, folder, whole[-1])
 
 
-def _prepared(config: TrainConfig, given: Mapping[str, Any], processes: int) -> tuple[Setup, Launch]:
+def _prepared(config: TrainConfig, given: Mapping[str, Any], processes: int) -> tuple[Setup, _Launch]:
     """Task and model, and the arguments of GRPOConfig; UserError where they do not fit together."""
     rollouts = arguments.batch_arguments(config, config.micro_batch or 2**31, processes)
     setup = prepare(config)
@@ -141,7 +141,7 @@ def _prepared(config: TrainConfig, given: Mapping[str, Any], processes: int) -> 
         raise UserError("trl reward_weights cannot be changed: the rewards of the task have theirs; leave it out")
     several, aggregation = arguments.reward_arguments(config, setup.task.weights, bool(setup.objective.overlong))
     all_arguments = rollouts | arguments.run_arguments(config, setup.lr, on_cpu) | loss.arguments | several
-    return setup, Launch(all_arguments, dict(given), loss, processes, aggregation)
+    return setup, _Launch(all_arguments, dict(given), loss, processes, aggregation)
 
 
 def _check_new(folder: Path) -> None:
@@ -150,7 +150,7 @@ def _check_new(folder: Path) -> None:
         raise UserError(f"{folder} already exists and is not empty; choose another folder, or resume that run")
 
 
-def _configuration(launch: Launch, folder: Path) -> tuple[Any, Any]:
+def _configuration(launch: _Launch, folder: Path) -> tuple[Any, Any]:
     """GRPOConfig and the PEFT configuration, if one is asked for; UserError for what TRL itself refuses."""
     fields = GRPOConfig.__dataclass_fields__
     own = {key: value for key, value in launch.options.items() if key in fields}
@@ -182,7 +182,7 @@ def _dataset(setup: Setup) -> Dataset:
     return Dataset.from_dict(columns)
 
 
-def rewards(setup: Setup) -> list[Callable[..., list[float]]]:
+def _rewards(setup: Setup) -> list[Callable[..., list[float]]]:
     """The task's rewards as functions of TRL's, and the penalty for overlong completions where the recipe has one."""
     problems: Sequence[Problem] = setup.train_set
     limit, share = setup.sampling.max_tokens, setup.objective.overlong
@@ -235,7 +235,7 @@ def _steps(setup: Setup) -> Callable[..., list[list[tuple[int, float]]]]:
     return steps
 
 
-class RecipeTrainer(GRPOscopeTrainer):
+class _RecipeTrainer(GRPOscopeTrainer):
     """Our trainer with our optimiser and schedule, `setup.config`'s; both methods are public hooks of transformers."""
 
     setup: Setup
@@ -261,7 +261,7 @@ def _rate(step: int, schedule: str, warmup: int, steps: int) -> float:
     return optimizer.learning_rate(step, 1.0, schedule, warmup, steps)
 
 
-def _run(setup: Setup, launch: Launch, folder: Path, start: Path | None) -> TrainResult:
+def _run(setup: Setup, launch: _Launch, folder: Path, start: Path | None) -> TrainResult:
     """The run, from TRL's checkpoint `start` if there is one; in the main process also its model and summary."""
     began, config, settings = time.perf_counter(), setup.config, asdict(setup.config)
     args, adapters = _configuration(launch, folder)
@@ -304,13 +304,13 @@ def _run(setup: Setup, launch: Launch, folder: Path, start: Path | None) -> Trai
     return _result(setup, folder, heldout, interrupted or leave.left, leave.left, time.perf_counter() - began)
 
 
-def _trainer(setup: Setup, launch: Launch, args: Any, adapters: Any, callbacks: Sequence[Any]) -> RecipeTrainer:
+def _trainer(setup: Setup, launch: _Launch, args: Any, adapters: Any, callbacks: Sequence[Any]) -> _RecipeTrainer:
     """TRL's trainer on our task and model; UserError where TRL refuses them."""
-    RecipeTrainer.setup, source = setup, credit.chosen(setup.config.credit).source
+    _RecipeTrainer.setup, source = setup, credit.chosen(setup.config.credit).source
     try:
-        trainer = RecipeTrainer(
+        trainer = _RecipeTrainer(
             setup.policy.model,
-            cast(Any, rewards(setup)),
+            cast(Any, _rewards(setup)),
             args=args,
             train_dataset=_dataset(setup),
             processing_class=setup.policy.tokenizer,
@@ -337,14 +337,14 @@ def _trainer(setup: Setup, launch: Launch, args: Any, adapters: Any, callbacks: 
     return trainer
 
 
-def _evaluated_and_told(setup: Setup, trainer: RecipeTrainer) -> dict[str, Estimate]:
+def _evaluated_and_told(setup: Setup, trainer: _RecipeTrainer) -> dict[str, Estimate]:
     """Held-out accuracy, of which the autopilot is told."""
     found = _evaluated(setup, trainer)
     trainer.take_accuracy(found["pass@1"])
     return found
 
 
-def _evaluated(setup: Setup, trainer: RecipeTrainer) -> dict[str, Estimate]:
+def _evaluated(setup: Setup, trainer: _RecipeTrainer) -> dict[str, Estimate]:
     """Held-out accuracy of the model as it is now, by the same draws and the same code as in our loop."""
     config, model = setup.config, cast(Any, trainer.model)
     policy, training = replace(setup.policy, model=model), model.training
@@ -357,7 +357,7 @@ def _evaluated(setup: Setup, trainer: RecipeTrainer) -> dict[str, Estimate]:
         model.train(training)
 
 
-def _save(setup: Setup, trainer: RecipeTrainer, folder: Path) -> None:
+def _save(setup: Setup, trainer: _RecipeTrainer, folder: Path) -> None:
     """Write the final model whole: adapters merged; weights spread over processes by TRL itself."""
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         trainer.save_model(str(folder / "model"))

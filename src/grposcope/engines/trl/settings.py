@@ -63,7 +63,7 @@ GATES = ("sapo", "vespo")
 """Losses whose factor for the ratio we do not have; on fresh rollouts it is 1."""
 
 
-def objective(args: Any) -> Objective:
+def _objective(args: Any) -> Objective:
     """The objective whose gradient is that of TRL's loss at every step; UserError naming what has no counterpart."""
     objective, differs = fresh(args)
     differs = [*differs, *_reused(args)]

@@ -111,7 +111,7 @@ class Steering(TrainerCallback):
         if self.trainer.is_world_process_zero():
             say(f"grposcope: {wording.sentence(decision)}", logging.WARNING)
             if ends:
-                say(f"grposcope: {resuming(args, decision.to, decision.factor)}", logging.WARNING)
+                say(f"grposcope: {_resuming(args, decision.to, decision.factor)}", logging.WARNING)
 
     def _write(self, event: Decision | FollowUp) -> None:
         folder = self._record()
@@ -174,7 +174,7 @@ def _folder(args: Any, step: int) -> Path:
     return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{step}"
 
 
-def resuming(args: Any, to: int, factor: float) -> str:
+def _resuming(args: Any, to: int, factor: float) -> str:
     """How a person goes on after a stop."""
     rate = f"learning_rate={args.learning_rate * factor:.3g}"
     if to < 0:

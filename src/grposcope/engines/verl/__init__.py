@@ -20,7 +20,7 @@ from grposcope.engines.verl.estimators import all_estimators
 logger = logging.getLogger("grposcope")
 
 
-def register() -> tuple[str, ...]:
+def _register() -> tuple[str, ...]:
     """Add every estimator to verl's registry; their names. UserError where verl is absent or not supported."""
     if importlib.util.find_spec("verl") is None:
         raise UserError(f"verl is not installed; {install('verl')}")
@@ -44,7 +44,7 @@ def __getattr__(name: str) -> Any:
 
 if importlib.util.find_spec("verl") is not None:
     try:
-        register()
+        _register()
     except UserError as error:
         logger.warning("grposcope: %s", error)  # verl hides what a plugin of its raises
         raise

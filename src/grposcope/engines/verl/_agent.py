@@ -12,7 +12,7 @@ from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentL
 from grposcope.engines.verl import token_rewards
 
 
-class StepOutput(AgentLoopOutput):  # type: ignore[misc]
+class _StepOutput(AgentLoopOutput):  # type: ignore[misc]
     """A rollout whose reward function may have returned rewards of steps beside the score."""
 
     _loop: Any = PrivateAttr(default=None)
@@ -34,9 +34,9 @@ class StepOutput(AgentLoopOutput):  # type: ignore[misc]
 class StepRewardLoop(SingleTurnAgentLoop):  # type: ignore[misc]
     """verl's loop of one turn, with rewards of steps."""
 
-    async def run(self, *arguments: Any, **named: Any) -> StepOutput:
+    async def run(self, *arguments: Any, **named: Any) -> _StepOutput:
         """One rollout."""
         output = await super().run(*arguments, **named)
-        copy = StepOutput.model_construct(_fields_set=set(output.model_fields_set), **dict(output))
+        copy = _StepOutput.model_construct(_fields_set=set(output.model_fields_set), **dict(output))
         copy._loop = self
         return copy

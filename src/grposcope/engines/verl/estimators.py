@@ -52,7 +52,7 @@ _told: set[str] = set()
 
 
 @dataclass(frozen=True)
-class OutcomeEstimator:
+class _OutcomeEstimator:
     """An advantage of `lab.objectives.advantages` as verl calls it, by the name it has there."""
 
     name: str
@@ -70,7 +70,7 @@ class OutcomeEstimator:
         if self.advantage.needs_group:
             values = torch.zeros_like(rewards)
             function = self._function(rewards)
-            for rows in groups_by_size(_groups(index, PREFIX + self.name)):
+            for rows in _groups_by_size(_groups(index, PREFIX + self.name)):
                 values[rows] = function(rewards[rows])
         else:
             values = self.advantage.function(rewards[None])[0]
@@ -84,7 +84,7 @@ class OutcomeEstimator:
 
 
 @dataclass(frozen=True)
-class StepEstimator:
+class _StepEstimator:
     """A credit of steps as verl calls it."""
 
     name: str
@@ -112,7 +112,7 @@ class StepEstimator:
         ends = (token_level_rewards > 0) | (token_level_rewards < -NOTHING)
         rewards = token_level_rewards.double()
         values = torch.zeros_like(rewards)
-        for rows in groups_by_size(_groups(index, PREFIX + self.name)):
+        for rows in _groups_by_size(_groups(index, PREFIX + self.name)):
             flat = rows.reshape(-1)
             everywhere = torch.ones_like(ends[flat])
             values[flat] = self.credit(rewards[flat], ends[flat], everywhere, rows.shape[1])
@@ -120,16 +120,16 @@ class StepEstimator:
         return (values * response_mask).to(token_level_rewards), (to_come * response_mask).to(token_level_rewards)
 
 
-Estimator = OutcomeEstimator | StepEstimator
+Estimator = _OutcomeEstimator | _StepEstimator
 
 
 def all_estimators() -> dict[str, Estimator]:
     """Every estimator by its name in verl: one per entry of `advantages.ALL`, one per credit `from_steps`."""
-    outcomes = {PREFIX + name: OutcomeEstimator(name, advantage) for name, advantage in advantages.ALL.items()}
-    return {**outcomes, **{PREFIX + name: StepEstimator(name, estimate) for name, estimate in steps_credit().items()}}
+    outcomes = {PREFIX + name: _OutcomeEstimator(name, advantage) for name, advantage in advantages.ALL.items()}
+    return {**outcomes, **{PREFIX + name: _StepEstimator(name, estimate) for name, estimate in steps_credit().items()}}
 
 
-def groups_by_size(groups: list[list[int]]) -> list[Tensor]:
+def _groups_by_size(groups: list[list[int]]) -> list[Tensor]:
     """Rows of groups (P, G), a tensor per size G ≥ 2; groups of one are left out, and that is logged once.
 
     UserError where all are groups of one, as nothing could be learned.

@@ -50,7 +50,7 @@ ENGINE = Part(
 """The factors that losses of verl have, by themselves; and that it has no critic of ours."""
 
 
-def overrides(objective: Objective, limit: int) -> dict[str, Any]:
+def _overrides(objective: Objective, limit: int) -> dict[str, Any]:
     """Settings of verl by their paths, for completions of at most `limit` tokens; `credit`, if any, is set by hand.
 
     UserError where verl has no such loss, the advantage is none of ours by name, or the recipe has a critic.
@@ -83,7 +83,7 @@ def overrides(objective: Objective, limit: int) -> dict[str, Any]:
 
 def arguments(objective: Objective, limit: int) -> list[str]:
     """`overrides` as arguments of `python -m verl.trainer.main_ppo`."""
-    return [f"{path}={_spelled(value)}" for path, value in overrides(objective, limit).items()]
+    return [f"{path}={_spelled(value)}" for path, value in _overrides(objective, limit).items()]
 
 
 def _advantage(objective: Objective) -> str:

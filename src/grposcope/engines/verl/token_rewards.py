@@ -22,7 +22,7 @@ from grposcope.engines.verl.estimators import MARK, NOTHING, PREFIX, steps_credi
 REWARDS, VALUES = "step_rewards", "step_values"
 
 
-def readers() -> tuple[str, ...]:
+def _readers() -> tuple[str, ...]:
     """Advantage estimators that read where a reward stands; all others of verl sum them."""
     return (*(PREFIX + name for name in steps_credit()), "gae", "reinforce_plus_plus", "optimal_token_baseline")
 
@@ -34,7 +34,7 @@ def pop(info: dict[str, Any]) -> dict[str, Any]:
 
 def check(estimator: str) -> None:
     """UserError where no estimator would read the rewards of steps."""
-    if estimator not in readers():
+    if estimator not in _readers():
         raise UserError(
             f"algorithm.adv_estimator={estimator} sums the rewards of a rollout, so the rewards of its steps are not "
             f"used; use {PREFIX}steps, or take {REWARDS} out of what the reward function returns"

@@ -17,7 +17,6 @@ Sources
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from grposcope.core.fault import Fault, LogTest
@@ -60,8 +59,7 @@ def check(quantities: Quantities) -> Finding:
             tests.append(measured(p, because, evidence, brief=because, begins=begins, remedy=remedy))
     if not tests:
         return cannot_tell(f"fewer than {EVALUATIONS} held-out evaluations are logged", "evaluation")
-    least = least_of(tests)
-    return least if least.p < 0.05 else replace(least, because=f"{least.because}, no more than chance explains")
+    return least_of(tests)
 
 
 FAULT = Fault(

@@ -7,7 +7,8 @@ How it shows
 What it does to the gradient
     It does not say by itself; see what changed before the fall.
 What to do
-    Go back to the checkpoint before the onset and lower the learning rate.
+    Go back to the checkpoint before the onset and lower the learning rate; where it fell from one row to the next and
+    what is sampled did not move, look at what grades.
 What decides
     Both checkpoints on the same prompts: grposcope evaluate BEFORE AFTER.
 Sources
@@ -25,6 +26,7 @@ from scipy.special import ndtr
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, measured
+from grposcope.core.text import listed
 from grposcope.maths.timeseries.noise import Array
 from grposcope.maths.timeseries.onset import CLEAR, at_once
 from grposcope.signs import onset, run_outcome
@@ -51,6 +53,28 @@ OF_A_STAGE = (
     "another file), the reward function, the template or the token limit; rewards before and after it do not compare"
 )
 """What to do where the reward is lower from one row on and rises again."""
+
+OF_GRADING = (
+    "put completions from before and after that step to the reward function by hand: what is sampled did not move "
+    "there, so the reward function, the answers that it compares with, its service, the prompts or the template did; a "
+    "lower learning rate does not help"
+)
+"""What to do where the reward is lower from one row on and what is sampled stays as it was."""
+
+DISTINCT = 4.0
+"""Spreads by which rows on either side of a fall differ, where other metrics show what made it."""
+
+RATHER = "rewards before and after that step do not compare, and what is learned since is another task"
+"""What such a fall does."""
+
+MOST = 0.7
+"""Share of the fall up to the end of the run that a fall at once is, at least."""
+
+UNMOVED, SPREADS = 0.1, 2.0
+"""Change over the level, or in standard deviations of the rows on either side, up to which a metric did not move."""
+
+FOLLOWS = ("starved", "dead after a fall", "held-out decline", "empty steps")
+"""What a reward that is no longer given makes of a log."""
 
 BEYOND = 0.05
 """p-value below which a fall is more than wandering explains, as in the sentence on what was learned."""
@@ -79,9 +103,12 @@ def check(quantities: Quantities) -> Finding:
     if beside or _is_little(quantities):
         grades = ("note", "note")
     stage = _stage(quantities, reward)
+    grading = "" if stage else _graded_otherwise(quantities, reward)
     return measured(
-        worst.p, worst.because + (untold or stage), worst.evidence, missing=missing, grades=grades,
-        brief=worst.because, begins=partial(onset.since, reward, -1), remedy=OF_A_STAGE if stage else "",
+        worst.p, worst.because + (untold or stage or grading), worst.evidence, missing=missing, grades=grades,
+        brief=worst.because, begins=partial(onset.since, reward, -1),
+        remedy=OF_A_STAGE if stage else OF_GRADING if grading else "", explains=FOLLOWS if grading else (),
+        effect=RATHER if grading else "",
     )  # fmt: skip
 
 
@@ -108,6 +135,44 @@ def _lost(quantities: Quantities) -> float:
     return float(2 * ndtr(-abs(outcome.change.value) / outcome.change.se))
 
 
+def _graded_otherwise(quantities: Quantities, reward: MetricSeries) -> str:
+    """That the reward is lower from one row on while two metrics or more of what is sampled, all that are logged of
+    them, do not move there, as a clause; else empty."""
+    row = None if reward.shift is None else _fell_at_once(reward.values, reward.shift.start, DISTINCT)
+    sampled = [distance(quantities), quantities.get("entropy"), quantities.get("length")]
+    logged = [series for series in sampled if series is not None]
+    if row is None or len(logged) < 2 or not _is_most_of_the_fall(reward.values, row):
+        return ""
+    step = int(reward.steps[row])
+    sides = [_on_both_sides(series, step) for series in logged]
+    if not all(len(before) > 1 and len(after) > 1 and _stays(before, after) for before, after in sides):
+        return ""
+    said = listed([
+        quantities.went(series.name, float(np.median(before)), float(np.median(after)))
+        for series, (before, after) in zip(logged, sides, strict=True)
+    ])  # fmt: skip
+    return f", from one row to the next at step {step:,}, where what is sampled did not move ({said})"
+
+
+def _is_most_of_the_fall(values: Array, row: int) -> bool:
+    """Whether the level of the last fifth is not much below that of the WINDOW rows after a fall at a row."""
+    before, after = float(np.median(values[max(row - WINDOW, 0) : row])), float(np.median(values[row : row + WINDOW]))
+    return before - after > MOST * (before - float(np.median(values[-max(len(values) // 5, 1) :])))
+
+
+def _on_both_sides(series: MetricSeries, step: int) -> tuple[Array, Array]:
+    """The values of the AROUND steps before a step, and of as many from it on."""
+    before = (series.steps < step) & (series.steps >= step - AROUND)
+    after = (series.steps >= step) & (series.steps < step + AROUND)
+    return series.values[before], series.values[after]
+
+
+def _stays(before: Array, after: Array) -> bool:
+    """Whether the levels on both sides are the same, to UNMOVED of the first or SPREADS of the rows."""
+    size = abs(float(np.median(after)) - float(np.median(before)))
+    return size <= max(UNMOVED * abs(float(np.median(before))), SPREADS * float(max(before.std(), after.std())))
+
+
 def _stage(quantities: Quantities, reward: MetricSeries) -> str:
     """That the reward is lower from one row on, rises again and the policy did not jump, as a clause; else empty."""
     kl = distance(quantities)
@@ -130,10 +195,10 @@ def _stage(quantities: Quantities, reward: MetricSeries) -> str:
     )
 
 
-def _fell_at_once(values: Array, near: int) -> int | None:
-    """The row near `near` from which the values (n,) are lower, CLEAR spreads of the WINDOW rows on either side."""
+def _fell_at_once(values: Array, near: int, clear: float = CLEAR) -> int | None:
+    """The row near `near` from which the values (n,) are lower, `clear` spreads of the WINDOW rows on either side."""
     first = max(near - WINDOW, 0)
-    row = at_once(values[first : near + WINDOW], -1, CLEAR)
+    row = at_once(values[first : near + WINDOW], -1, clear)
     return None if row is None else first + row
 
 

@@ -15,7 +15,7 @@ from grposcope.core.metrics import metric
 from grposcope.core.run import Run, labels
 from grposcope.core.text import number, percent
 from grposcope.instruments.agents import INSTRUMENT, facts
-from grposcope.instruments.agents.facts import PaidBy, TurnFacts
+from grposcope.instruments.agents.facts import TurnFacts
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.render.curves import curve
@@ -108,16 +108,16 @@ def _tables(run: Run, seen: TurnFacts | None, label: str) -> list[Table]:
         caption = f"Of {seen.rollouts:,} rollouts of steps {first:,} to {last:,}; ± is a standard error."
         header = ("rollouts", "share", "mean reward")
         tables.append(
-            Table(f"Reward by turns{beside}", ("turns", *header), [_row(own) for own in seen.by_turns], caption)
+            Table(f"Reward by turns{beside}", ("turns", *header), [_row(*own) for own in seen.by_turns], caption)
         )
         if seen.by_stop:
-            rows = [_row(own, STOPS.get(own.what, own.what)) for own in seen.by_stop]
+            rows = [_row(STOPS.get(own[0], own[0]), *own[1:]) for own in seen.by_stop]
             tables.append(Table(f"What ended the rollouts{beside}", ("", *header), rows, caption))
     return tables
 
 
-def _row(own: PaidBy, what: str = "") -> tuple[str, ...]:
-    return (what or own.what, f"{own.count:,}", percent(own.share), _with_error(own.reward))
+def _row(what: str, count: int, share: float, reward: Estimate) -> tuple[str, ...]:
+    return what, f"{count:,}", percent(share), _with_error(reward)
 
 
 def _with_error(estimate: Estimate) -> str:

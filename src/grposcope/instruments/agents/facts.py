@@ -17,18 +17,11 @@ from grposcope.maths.group_covariance import covariance
 STEPS = 10
 """Last steps whose rollouts are taken."""
 
+_PaidBy = tuple[str, int, float, Estimate]
+"""What some rollouts have in common, how many they are, their share, and their reward."""
+
 MOST = 12
 """Rows of the table of turns; rollouts of more turns share the last."""
-
-
-@dataclass(frozen=True)
-class PaidBy:
-    """Rollouts that have something in common: what, how many, their share, and their mean reward."""
-
-    what: str
-    count: int
-    share: float
-    reward: Estimate
 
 
 @dataclass(frozen=True)
@@ -40,8 +33,8 @@ class TurnFacts:
     """
 
     steps: tuple[int, int]
-    by_turns: tuple[PaidBy, ...]
-    by_stop: tuple[PaidBy, ...]
+    by_turns: tuple[_PaidBy, ...]
+    by_stop: tuple[_PaidBy, ...]
     drawn: Estimate
     calls: Estimate | None
     rollouts: int
@@ -82,7 +75,7 @@ def of_run(run: Run) -> TurnFacts | None:
     )
 
 
-def _by_stop(rows: Sequence[Rollout], rewards: np.ndarray) -> tuple[PaidBy, ...]:
+def _by_stop(rows: Sequence[Rollout], rewards: np.ndarray) -> tuple[_PaidBy, ...]:
     words = np.array([row.stop or "not said" for row in rows])
     if (words == "not said").all():
         return ()
@@ -91,5 +84,5 @@ def _by_stop(rows: Sequence[Rollout], rewards: np.ndarray) -> tuple[PaidBy, ...]
     return tuple(_paid(name, rows, rewards, words == name) for name in order)
 
 
-def _paid(what: str, rows: Sequence[Rollout], rewards: np.ndarray, chosen: np.ndarray) -> PaidBy:
-    return PaidBy(what, int(chosen.sum()), float(chosen.mean()), Estimate.mean(rewards[chosen].tolist()))
+def _paid(what: str, rows: Sequence[Rollout], rewards: np.ndarray, chosen: np.ndarray) -> _PaidBy:
+    return (what, int(chosen.sum()), float(chosen.mean()), Estimate.mean(rewards[chosen].tolist()))

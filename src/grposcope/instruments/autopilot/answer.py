@@ -20,11 +20,11 @@ from grposcope.instruments.autopilot.replay import replay
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """The story of one run that was trained with an autopilot."""
-    found = section(runs)
+    found = _section(runs)
     return [] if found is None else [found]
 
 
-def section(runs: Sequence[Run]) -> Answer | None:
+def _section(runs: Sequence[Run]) -> Answer | None:
     """The recorded story of a run that was trained with an autopilot; None for others and for several runs."""
     if len(runs) != 1 or runs[0].folder is None:
         return None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 
 from grposcope.commands import log_flags
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.log_flags import LogFlags
+from grposcope.commands.output import finish, json_flag, say
+from grposcope.core.flag import flag, flags_of
 
 DESCRIPTION = (
     "Replay a run, and say what an autopilot would have done at which step: nothing, change a setting, go back to a "
@@ -22,13 +25,16 @@ examples:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument("place", metavar="RUN|LOG", help="folder or log of a run of any supported trainer")
-    command.add_argument("--policy", default="", metavar="TEXT|FILE",
-                         help="limits such as advise:fall=0.2,alpha=0.01, or a YAML file with them")  # fmt: skip
-    add_json(command)
-    log_flags.add_flags(command, "place")
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope advise`."""
+
+    place: str = flag(names=(), metavar="RUN|LOG", help="folder or log of a run of any supported trainer")
+    policy: str = flag(
+        default="", metavar="TEXT|FILE", help="limits such as advise:fall=0.2,alpha=0.01, or a YAML file with them"
+    )
+    json: bool = json_flag()
+    log: LogFlags = flags_of(LogFlags, log_paths="place")
 
 
 def run(arguments: argparse.Namespace) -> int:

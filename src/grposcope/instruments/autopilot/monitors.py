@@ -139,12 +139,12 @@ class Fall:
         return max(self.hypotheses, key=lambda hypothesis: hypothesis.log_e, default=None)
 
     def _begin(self, step: int) -> None:
-        level = _lower_limit(recent(self.batches))
+        level = _lower_limit(_recent(self.batches))
         scale = self.high - self.low
         if math.isnan(level) or scale <= 0:
             return
         drop = min(self.fall * scale, REACHED * (level - self.low))
-        limit = level - drop - WANDERS * wandering(self.batches[-PAST:])
+        limit = level - drop - WANDERS * _wandering(self.batches[-PAST:])
         least = self.hypotheses[-1].limit + RISE * scale if self.hypotheses else self.low
         if self.low < limit < self.high and limit >= least:
             self.hypotheses.append(Hypothesis(step, level, limit, self.low, self.high))
@@ -173,7 +173,7 @@ def level_of(batches: Sequence[tuple[int, int, float, float]]) -> Estimate:
     return Estimate(mean, math.sqrt(spread / (total - 1)), total)
 
 
-def wandering(batches: Sequence[tuple[int, int, float, float]]) -> float:
+def _wandering(batches: Sequence[tuple[int, int, float, float]]) -> float:
     """Standard deviation with which the level of batches wanders around a straight line, beyond what the prompts of a
     batch make; 0 for fewer than WINDOW batches, and where none is left."""
     if len(batches) < 2 * WINDOW:
@@ -185,7 +185,7 @@ def wandering(batches: Sequence[tuple[int, int, float, float]]) -> float:
     return math.sqrt(max(0.0, own - float((variances / np.maximum(counts - 1, 1)).mean())))
 
 
-def recent(batches: Sequence[tuple[int, int, float, float]]) -> Sequence[tuple[int, int, float, float]]:
+def _recent(batches: Sequence[tuple[int, int, float, float]]) -> Sequence[tuple[int, int, float, float]]:
     """The last batches that make a level."""
     count = min(WINDOW, len(batches))
     while count < min(LONGEST, len(batches)) and sum(n for _, n, _, _ in batches[-count:]) < ENOUGH:

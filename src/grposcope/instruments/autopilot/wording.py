@@ -13,12 +13,12 @@ HELD = "the reward has held since the learning rate was cut"
 """Why a rate is raised again."""
 
 
-def cause(one: Decision) -> str:
+def _cause(one: Decision) -> str:
     """Why something is done, in few words."""
     return one.why.brief if isinstance(one.why, Finding) else HELD
 
 
-def evidence(one: Decision) -> str:
+def _evidence(one: Decision) -> str:
     """What the decision rests on, a clause."""
     why = one.why
     if isinstance(why, Finding):
@@ -45,8 +45,8 @@ def action(one: Decision, settings: tuple[int, float] | None = None) -> str:
 
 def sentence(one: Decision, settings: tuple[int, float] | None = None) -> str:
     """A decision as one line."""
-    why = cause(one)
-    return f"Step {one.step:,}: {why[:1].upper()}{why[1:]}: {evidence(one)}. {action(one, settings).rstrip('.')}."
+    why = _cause(one)
+    return f"Step {one.step:,}: {why[:1].upper()}{why[1:]}: {_evidence(one)}. {action(one, settings).rstrip('.')}."
 
 
 def became(one: Decision, outcome: FollowUp | None) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag
 
 DESCRIPTION = (
     "Check the headline statements of the three papers: exact ones by enumeration, measured ones on "
@@ -24,13 +27,16 @@ examples:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument("papers", nargs="*", metavar="PAPER",
-                         help="pg, u or d, or the name of a statement (default: all)")  # fmt: skip
-    command.add_argument("--list", action="store_true", help="print statements and criteria, and compute nothing")
-    command.add_argument("--html", type=Path, metavar="FILE", help="also write a page with a picture of each")
-    add_json(command)
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope claims`."""
+
+    papers: Sequence[str] = flag(
+        names=(), nargs="*", metavar="PAPER", help="pg, u or d, or the name of a statement (default: all)"
+    )
+    list: bool = flag(default=False, help="print statements and criteria, and compute nothing")
+    html: Path | None = flag(metavar="FILE", help="also write a page with a picture of each")
+    json: bool = json_flag()
 
 
 def check_flags(arguments: argparse.Namespace) -> None:

@@ -47,7 +47,7 @@ def oscillator(tell: Tell) -> Derived:
     )
 
 
-def first_unstable(bandit: Bandit, lr: float, momentum: float, most: int, cycles: int = 240) -> float:
+def _first_unstable(bandit: Bandit, lr: float, momentum: float, most: int, cycles: int = 240) -> float:
     """The smallest refresh interval up to `most` at which a run leaves the fixed point; ∞ if none does."""
 
     def leaves(intervals: Array) -> Array:
@@ -73,7 +73,7 @@ def first_unstable(bandit: Bandit, lr: float, momentum: float, most: int, cycles
     return float(high)
 
 
-def threshold(tell: Tell) -> Derived:
+def _threshold(tell: Tell) -> Derived:
     """First interval that is lost, against the spectral radius of the cycle map and the lag rule."""
     cases = ((4, 0.3, 0.5, 1.0), (8, 0.8, 0.7, 0.3), (8, 0.8, 0.9, 0.05), (2, 0.5, 0.9, 0.3), (16, 0.3, 0.0, 1.5))
     said, good, shares = [], True, []
@@ -83,7 +83,7 @@ def threshold(tell: Tell) -> Derived:
         kappa = float(bandit.stiffness()[0])
         predicted = int(refresh.threshold(lr, momentum, kappa)) + 1
         tell(f"refresh threshold of a bandit of {arms} arms")
-        measured = first_unstable(bandit, lr, momentum, 3 * predicted + 5)
+        measured = _first_unstable(bandit, lr, momentum, 3 * predicted + 5)
         good = good and measured == predicted
         shares.append(measured / refresh.naive_threshold(lr, momentum, kappa))
         points += [("measured", predicted, measured, 0.0), ("lag rule", predicted, measured / shares[-1], 0.0)]
@@ -117,7 +117,7 @@ def _noisy(advantage: str, runs: int) -> tuple[Array, Array, dict[int, tuple[Arr
     return np.array(variance), np.array(error), curves
 
 
-def temperature(tell: Tell, runs: int = 300) -> Derived:
+def _temperature(tell: Tell, runs: int = 300) -> Derived:
     """The exponent of the noise in G, for G ≥ 8."""
     tell(f"noise around the plateau: {runs} bandit runs at each of {len(GROUPS)} group sizes")
     variance, error, _ = _noisy("leave_one_out", runs)
@@ -139,7 +139,7 @@ def temperature(tell: Tell, runs: int = 300) -> Derived:
     )
 
 
-def invariance(tell: Tell, runs: int = 300) -> Derived:
+def _invariance(tell: Tell, runs: int = 300) -> Derived:
     """Distance of the mean curves from that of the largest group, in standard errors."""
     limit, growths = 4.5, {}
     points: list[tuple[str, float, float, float]] = []
@@ -168,7 +168,7 @@ def invariance(tell: Tell, runs: int = 300) -> Derived:
     )
 
 
-def curves(tell: Tell, runs: int = 12) -> Derived:
+def _curves(tell: Tell, runs: int = 12) -> Derived:
     """R² of the inertial curve and of two rivals on learning curves, and which is the highest."""
     bandit = Bandit(np.random.default_rng(3).random((64, 8)), kl=0.05)
     families, r2 = ("inertial", "exponential"), {}
@@ -212,21 +212,21 @@ CLAIMS = (
     PaperClaim(
         "refresh-threshold", "d", "Runs diverge beyond a refresh interval N*",
         "holds if the first unstable interval is the predicted one, to the step, in every case", True,
-        "dynamics_bandit.py", threshold,
+        "dynamics_bandit.py", _threshold,
     ),
     PaperClaim(
         "temperature", "d", "The group size is a temperature: noise around the plateau falls as 1/G",
-        "holds if the exponent lies within 0.15 of −1 for G ≥ 8", False, "dynamics_temperature.py", temperature,
+        "holds if the exponent lies within 0.15 of −1 for G ≥ 8", False, "dynamics_temperature.py", _temperature,
     ),
     PaperClaim(
         "invariance", "d", "The mean curve does not depend on the group size",
         "holds if no mean curve is more than 4.5 standard errors from that of the largest group; in part if that is so "
-        "only for leave-one-out advantages", False, "dynamics_invariance.py", invariance,
+        "only for leave-one-out advantages", False, "dynamics_invariance.py", _invariance,
     ),
     PaperClaim(
         "closed-form", "d", "Closed forms fit reward curves with R² ≥ 0.91",
         "holds if the 95% interval of the inertial curve's R² is above 0.91 and the exponential's is lower by more "
-        "than 0.01; in part if only the first is true", False, "dynamics_closed_form.py", curves,
+        "than 0.01; in part if only the first is true", False, "dynamics_closed_form.py", _curves,
     ),
     PaperClaim(
         "published-rule", "d", "Rollouts that are K steps late are safe while κηK < 1 − μ",

@@ -65,7 +65,7 @@ def _one_credit(tell: Tell) -> Derived:
     )
 
 
-def class_means(tell: Tell) -> Derived:
+def _class_means(tell: Tell) -> Derived:
     """Share of each group's gradient in the span of its two class means."""
     tell("probe of the shipped model")
     share = _probed().class_means().reduced
@@ -133,7 +133,7 @@ def _rank_two(tell: Tell, groups: int = 12) -> Derived:
     )
 
 
-def rank_null(tell: Tell) -> Derived:
+def _rank_null(tell: Tell) -> Derived:
     """The rank of orthogonal rows by R and K, and of a cut at two values, over random scores."""
     closed, cut, points = 0.0, 0.0, []
     rng = np.random.default_rng(0)
@@ -171,7 +171,7 @@ def _zero_sum(tell: Tell, groups: int = 12) -> Derived:
     )
 
 
-def baseline(tell: Tell) -> Derived:
+def _baseline(tell: Tell) -> Derived:
     """The best baseline less the mean reward."""
     best = _probed().baseline()[0]
     low, high = best.covariance.interval()
@@ -183,7 +183,7 @@ def baseline(tell: Tell) -> Derived:
     )
 
 
-def sparsity(tell: Tell, seeds: int = 3, steps: int = 60) -> Derived:
+def _sparsity(tell: Tell, seeds: int = 3, steps: int = 60) -> Derived:
     """Sparsity of tokens, groups and parameters over a short training: last quarter less first."""
     changes: dict[str, list[float]] = {"tokens": [], "dead groups": [], "parameters": []}
     points: list[tuple[str, float, float, float]] = []
@@ -257,7 +257,7 @@ CLAIMS = (
     PaperClaim(
         "class-means", "pg", "A group's gradient of a binary outcome lies in the span of two class means",
         "holds if the share of the squared gradient in that span is 1 to six digits", True, "geometry_rank.py",
-        class_means, "ours",
+        _class_means, "ours",
     ),
     PaperClaim(
         "rank-two", "pg", "The gradient has effective rank of about 2 for R = 2, 4, 8",
@@ -273,17 +273,17 @@ CLAIMS = (
     PaperClaim(
         "sparsity", "pg", "Sparsity intensifies during training",
         "holds if tokens, groups and parameters all get sparser by more than two standard errors; in part if only "
-        "some do", False, "geometry_training.py", sparsity, "ours",
+        "some do", False, "geometry_training.py", _sparsity, "ours",
     ),
     PaperClaim(
         "baseline", "pg", "The group mean is the right baseline",
         "does not hold if the 95% interval of Cov(r, ‖s‖²) excludes 0; otherwise cannot tell", False,
-        "geometry_baseline.py", baseline, "assumption",
+        "geometry_baseline.py", _baseline, "assumption",
     ),
     PaperClaim(
         "rank-null", "pg", "A rank (Σσ)²/Σσ² of about 2 at R = 2, 4, 8 shows that a group's rows span two directions",
         "does not hold if orthogonal scores have 2 at R = 2 too, and a cut at two values at most 2 for any scores",
-        True, "geometry_group_rank.py", rank_null, "measurement",
+        True, "geometry_group_rank.py", _rank_null, "measurement",
     ),
     PaperClaim(
         "multi-turn", "pg", "With rewards per turn the total return biases the gradient, the more the longer (§6)",

@@ -51,7 +51,7 @@ def _advantage(success: float, group: int) -> tuple[float, float]:
     return rows[0], rows[1]
 
 
-def bias(features: Array, old: Array, step: Array, right: Array, ratio: Callable[[Array], Array]) -> float:
+def _bias(features: Array, old: Array, step: Array, right: Array, ratio: Callable[[Array], Array]) -> float:
     """‖bias‖² of the gradient at old + step, on rollouts of old in groups of four; right (9,): rewards, 0 or 1."""
     drawn, _ = _tables(features, old)
     now, scores = _tables(features, old + step)
@@ -72,7 +72,7 @@ def between_updates(tell: Tell) -> Derived:
         right, direction = np.eye(9)[rng.choice(9, 2, replace=False)].sum(0), rng.normal(size=4)
         direction /= np.linalg.norm(direction)
         for name, ratio in RATIOS.items():
-            squares = [bias(features, old, distance * direction, right, ratio) for distance in DISTANCES]
+            squares = [_bias(features, old, distance * direction, right, ratio) for distance in DISTANCES]
             slopes[name].append(float(np.polyfit(np.log(DISTANCES), np.log(squares), 1)[0]))
             if seed == 0:
                 points += [(name, float(d), value, 0.0) for d, value in zip(DISTANCES, squares, strict=True)]

@@ -10,7 +10,7 @@ from grposcope.instruments.claims.claim import Derived, Drawing, Tell
 from grposcope.instruments.claims.enumerated_policy import Array
 
 
-class Episodes:
+class _Episodes:
     """Every trajectory of H turns of two actions, the history as state and a logit for each, a reward per turn.
 
     chances (N,), rewards (N, H), scores (N, H, D) of the turns, value (N, H) of the state before each. start: V(s_0).
@@ -52,7 +52,7 @@ def multi_turn(tell: Tell, trees: int = 8) -> Derived:
     for turns in (1, 2, 4, 6):
         ratios = []
         for seed in range(trees):
-            toy = Episodes(turns, seed)
+            toy = _Episodes(turns, seed)
             past = toy.rewards.cumsum(1) - toy.rewards
             bias = past + toy.value - toy.start
             added = np.einsum("n,nh,nhd->d", toy.chances, bias, toy.scores)

@@ -40,7 +40,7 @@ def mse(tell: Tell) -> Derived:
     )
 
 
-def oracle(tell: Tell) -> Derived:
+def _oracle(tell: Tell) -> Derived:
     """The error against that of a gradient that knows the value of each prompt, both listed, without prompts' share."""
     ratios: dict[int, list[float]] = {group: [] for group in (2, 8, 16)}
     worst = 0.0
@@ -64,7 +64,7 @@ def oracle(tell: Tell) -> Derived:
     )
 
 
-def universal(tell: Tell) -> Derived:
+def _universal(tell: Tell) -> Derived:
     """The best G for several budgets, by the listed error, against 1 + √(Δ/V_p)."""
     groups, equal, said = np.arange(2, 13), True, []
     points: list[tuple[str, float, float, float]] = []
@@ -177,12 +177,12 @@ CLAIMS = (
     PaperClaim(
         "oracle", "u", "As G grows, the group gradient becomes as good as one that knows the value of each prompt",
         "holds if the ratio of the enumerated errors is 1 + Δ/((G−1)Σ₁) and falls towards 1", True,
-        "ustat_deep_network.py", oracle, "theorem",
+        "ustat_deep_network.py", _oracle, "theorem",
     ),
     PaperClaim(
         "group-size", "u", "One group size is best, whatever the budget: G* = 1 + √(Δ/V_p)",
         "holds if the enumerated error is smallest at the same G for three budgets, and that G is next to G*", True,
-        "ustat_universality.py", universal, "theorem",
+        "ustat_universality.py", _universal, "theorem",
     ),
     PaperClaim(
         "limit-law", "u", "Near the optimum the gap tends to a weighted χ² law that depends on the group size",

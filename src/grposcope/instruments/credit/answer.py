@@ -18,11 +18,11 @@ from grposcope.instruments.credit.record import NOT_MEASURED, CreditRecord
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """The last comparison of each run: everything of one, the verdicts of several."""
-    result = section(runs)
+    result = _section(runs)
     return [] if result is None else [result]
 
 
-def section(runs: Sequence[Run]) -> Answer | None:
+def _section(runs: Sequence[Run]) -> Answer | None:
     """What the last comparison of each run found; None where no run has one."""
     records_ = [(label, record) for label, _, record in credit.latest(runs)]
     if not records_:

@@ -57,14 +57,6 @@ class CreditBudget:
 
 
 @dataclass(frozen=True)
-class LearnedCritic:
-    """A critic that learned beside the policy. credit: such as value:lambda=1; folder: of the run or checkpoint."""
-
-    credit: str
-    folder: Path
-
-
-@dataclass(frozen=True)
 class CreditedBatch:
     """One batch under every credit. continued: continuations drawn from each boundary; at: what the boundaries are."""
 
@@ -100,9 +92,12 @@ def collected(
     seed: int = 0,
     quiet: bool = False,
     seconds: dict[str, float] | None = None,
-    critic: LearnedCritic | None = None,
+    critic: tuple[str, Path] | None = None,
 ) -> CreditedBatch:
-    """Draw what the budget says, and give every credit; the time of each part goes to `seconds`. Errors: `measure`."""
+    """Draw what the budget says, and give every credit; the time of each part goes to `seconds`. Errors: `measure`.
+
+    critic: that learned beside the policy: its credit, such as value:lambda=1, and the folder of the run or checkpoint.
+    """
     _check(budget)
     seconds = {} if seconds is None else seconds
     with timed(seconds, "rollouts"):
@@ -121,7 +116,7 @@ def collected(
         task.labels_steps,
         task.name,
         lambda name: _supplied(policy, task, drawn.problems, rollouts, sampling.temperature, name, critic),
-        {} if critic is None else {"value": critic.credit},
+        {} if critic is None else {"value": critic[0]},
     )
     values, at = None, ""
     with timed(seconds, "continuations"):
@@ -149,7 +144,7 @@ def vectors(
     names = (*credits.base, *credits.trees, "reference")
     sketch = credit_gradients.Sketch(credit_gradients.trainable(policy), width)
     outcome = recipes.RLOO.token_advantages(reference, torch.float64)
-    others = [(tree.rollouts, tree.credit) for tree in credits.trees.values()] + [(reference, outcome)]
+    others = [(leaves, values) for leaves, values, _ in credits.trees.values()] + [(reference, outcome)]
     steps = (1 + len(others)) * rollouts.groups[0]
     with tqdm(total=steps, desc="gradients", unit="prompt", disable=quiet, dynamic_ncols=True) as bar:
         own = torch.stack(list(credits.base.values()))
@@ -192,14 +187,14 @@ def _supplied(
     rollouts: RolloutBatch,
     temperature: float,
     name: str,
-    critic: LearnedCritic | None,
+    critic: tuple[str, Path] | None,
 ) -> RolloutBatch:
     """The rollouts with what a source needs of the policy; UserError for sources that need another model."""
     source = credit.SOURCES[name.partition(":")[0]]
     absent = {TEACHER: "a teacher", **({CRITIC: "a trained critic"} if critic is None else {})}
     for what in (what for need, what in absent.items() if source.requires(need)):
         raise UserError(f"needs {what} in addition to the policy, but none was given")
-    learned = critic.folder if critic is not None else None
+    learned = critic[1] if critic is not None else None
     context = AnnotationContext(policy, temperature, rollouts.groups[1], task.instruction, learned=learned)
     annotate = annotator(credit.chosen(name), context)
     return rollouts if annotate is None else annotate(rollouts, problems)

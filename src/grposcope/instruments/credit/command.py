@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grposcope.commands import flags
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag
 from grposcope.lab import batch_memory
 
 if TYPE_CHECKING:
     from grposcope.commands.probe_model import ModelSource
-    from grposcope.instruments.credit.batch import CreditBudget, LearnedCritic
+    from grposcope.instruments.credit.batch import CreditBudget
     from grposcope.lab.policies import Policy
     from grposcope.lab.sampling.sampler import Sampling
 
@@ -43,61 +46,63 @@ LEAST = {"prompts": 3, "group": 2, "reference": 4}
 """What is drawn at least."""
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    what = command.add_argument_group("what")
-    what.add_argument("model", nargs="?", default="tiny", metavar="MODEL",
-                      help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name "
-                           "(default: tiny)")  # fmt: skip
-    what.add_argument(
-        "--checkpoint", type=int, metavar="N", help="for a run: use the checkpoint of step N instead of the final model"
+_what = partial(flag, group="what")
+_draw = partial(flag, group="how much")
+_machine = partial(flag, group="machine")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope credit`."""
+
+    model: str = _what(
+        names=(),
+        default="tiny",
+        nargs="?",
+        metavar="MODEL",
+        help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name (default: tiny)",
     )
-    what.add_argument("--task", metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
-    what.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
-    what.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: the run's or task's)")
-    what.add_argument(
-        "--temperature", type=float, metavar="X", help="temperature of sampling (default: that of the run, else 1)"
+    checkpoint: int | None = _what(
+        metavar="N", help="for a run: use the checkpoint of step N instead of the final model"
     )
-    what.add_argument(
-        "--seed",
-        type=flags.whole(0, 2**63 - 1),
-        default=0,
-        metavar="N",
-        help="seed of prompts and sampling (default: 0)",
+    task: str | None = _what(metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
+    reward: str | None = _what(metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
+    max_tokens: int | None = _what(metavar="N", help="longest completion (default: the run's or task's)")
+    temperature: float | None = _what(metavar="X", help="temperature of sampling (default: that of the run, else 1)")
+    seed: int = _what(
+        default=0, type=flags.whole(0, 2**63 - 1), metavar="N", help="seed of prompts and sampling (default: 0)"
     )
-    draw = command.add_argument_group("how much")
-    draw.add_argument("--prompts", type=int, metavar="N", help="prompts (default: 40 for a small model, 16 for others)")
-    draw.add_argument("--group", type=int, metavar="N", help="rollouts per prompt that get credit (default: 8)")
-    draw.add_argument(
-        "--reference",
-        type=int,
+    prompts: int | None = _draw(metavar="N", help="prompts (default: 40 for a small model, 16 for others)")
+    group: int | None = _draw(metavar="N", help="rollouts per prompt that get credit (default: 8)")
+    reference: int | None = _draw(
         metavar="N",
         help="further rollouts of each prompt, to measure the true gradient (default: 64 for a small model, 8 "
         "for others)",
     )
-    draw.add_argument("--oracle", type=int, metavar="N",
-                      help="continuations from the end of each step, which define exact credit (default: 128 for a "
-                           "small model, none for others)")  # fmt: skip
-    draw.add_argument("--no-oracle", action="store_true",
-                      help="draw no more continuations than --continuations asks for")  # fmt: skip
-    draw.add_argument("--continuations", default="2,4,8", metavar="TEXT",
-                      help="numbers of continuations to evaluate, such as 2,4,8 (default: 2,4,8)")  # fmt: skip
-    draw.add_argument(
-        "--trees",
+    oracle: int | None = _draw(
+        metavar="N",
+        help="continuations from the end of each step, which define exact credit (default: 128 for a "
+        "small model, none for others)",
+    )
+    no_oracle: bool = _draw(default=False, help="draw no more continuations than --continuations asks for")
+    continuations: str = _draw(
+        default="2,4,8", metavar="TEXT", help="numbers of continuations to evaluate, such as 2,4,8 (default: 2,4,8)"
+    )
+    trees: str = _draw(
         default="2x2x2,4x2",
         metavar="TEXT",
         help="widths of trees whose leaves replace the group, such as 2x2x2,4x2; empty for none (default: 2x2x2,4x2)",
     )
-    machine = command.add_argument_group("machine")
-    machine.add_argument("--out", metavar="TEXT", help="folder for credit.json and credit-tokens.jsonl, which may "
-                         "already hold a probe (default: credit/step-N of the run, else none)")  # fmt: skip
-    machine.add_argument(
-        "--dtype", default="float32", choices=("float32", "bfloat16"), help="number format of the weights"
+    out: str | None = _machine(
+        metavar="TEXT",
+        help="folder for credit.json and credit-tokens.jsonl, which may "
+        "already hold a probe (default: credit/step-N of the run, else none)",
     )
-    machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
-    machine.add_argument("--threads", type=flags.threads, default=0, metavar="N", help="CPU threads, 0 for all cores")
-    machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
-    add_json(machine)
+    dtype: str = _machine(default="float32", choices=("float32", "bfloat16"), help="number format of the weights")
+    device: str = _machine(default="auto", metavar="TEXT", help="cpu, cuda or auto")
+    threads: int = _machine(default=0, type=flags.threads, metavar="N", help="CPU threads, 0 for all cores")
+    remote_code: bool = _machine(default=False, help="allow the model's own code from the hub to run")
+    json: bool = json_flag(group="machine")
 
 
 def check_flags(arguments: argparse.Namespace) -> None:
@@ -209,16 +214,15 @@ def _check_sampling(arguments: argparse.Namespace) -> None:
         raise UserError(f"--max-tokens {arguments.max_tokens} leaves no room for a step; use 2 or more")
 
 
-def _critic(source: ModelSource) -> LearnedCritic | None:
-    """The critic of a run that was trained with one, beside the model; None for other models."""
-    from grposcope.instruments.credit.batch import LearnedCritic
+def _critic(source: ModelSource) -> tuple[str, Path] | None:
+    """The credit of a run that was trained with a critic, and the folder that has it; None for other models."""
     from grposcope.lab.sampling.critic import FILE
 
     used = str(source.settings.get("credit") or "")
     folder = Path(source.model).parent
     if source.run is None or used.partition(":")[0] != "value" or not (folder / FILE).is_file():
         return None
-    return LearnedCritic(used, folder)
+    return used, folder
 
 
 def _counts(arguments: argparse.Namespace) -> tuple[int, ...]:

@@ -200,7 +200,7 @@ def measure(
     ])  # fmt: skip
     products = Products.of(gram, weights)
     target = np.eye(gram.shape[0])[reference]
-    own = [effective(gram, source) for source in sources]
+    own = [_effective(gram, source) for source in sources]
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = [_of_source(source, sources[0], target, products, prompts) for source in sources]
         compared = tuple(
@@ -212,7 +212,7 @@ def measure(
         return CreditComparison(compared, _percentile(floor[: 1 + replicates]), own[0])
 
 
-def effective(gram: NDArray, source: GradientSource) -> float:
+def _effective(gram: NDArray, source: GradientSource) -> float:
     """(Σ q_p)²/Σ q_p² of the squared gradients q_p of prompts: the number of equal prompts that would make them."""
     squares = np.einsum("ab,apbp->p", source.second, gram).clip(min=0.0)
     return float(squares.sum() ** 2 / (squares**2).sum()) if squares.any() else 0.0
@@ -248,19 +248,10 @@ def prompts_to_tell(saving: float, log_error: float, prompts: int) -> float:
 # One source
 
 
-@dataclass(frozen=True)
-class _Found:
-    """Over all resamples, (k,) each: the error, the scale, ‖bias‖², and the tokens of a prompt."""
-
-    error: NDArray
-    scale: NDArray
-    bias: NDArray
-    tokens: NDArray
-
-
 def _of_source(
     source: GradientSource, base: GradientSource, target: NDArray, products: Products, prompts: int
-) -> _Found:
+) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Over all resamples, (k,) each: the error, the scale, ‖bias‖², and the tokens of a prompt."""
     scale = products.beside(source.mean, target) / products.beside(base.mean, target)
     divisor = np.ones_like(scale) if source.unbiased else scale
     control = base.mean - target  # mere noise, part of which the source shares
@@ -272,15 +263,19 @@ def _of_source(
     error = products.variance(source) / (divisor**2 * prompts)
     if not source.unbiased:
         error = error + np.maximum(bias, 0.0)
-    return _Found(error, scale, bias, products.weights @ source.tokens / products.weights.sum(-1))
+    return error, scale, bias, products.weights @ source.tokens / products.weights.sum(-1)
 
 
-def _beside(source: GradientSource, error: _Found, base: _Found, prompts: int, equal: float) -> SourceError:
-    """The errors of one source beside those of outcome credit. equal: prompts that would make as much of the error."""
-    drawn = len(error.scale) - prompts  # the sample itself and its bootstrap; those without one prompt follow
-    tokens, mse = error.tokens / base.tokens, error.error / base.error
+def _beside(
+    source: GradientSource, own: Sequence[NDArray], base: Sequence[NDArray], prompts: int, equal: float
+) -> SourceError:
+    """The errors of one source beside those of outcome credit. own, base: as `_of_source` returns them. equal: prompts
+    that would make as much of the error."""
+    error, scales, bias, used = own
+    drawn = len(scales) - prompts  # the sample itself and its bootstrap; those without one prompt follow
+    tokens, mse = used / base[3], error / base[0]
     saving = 1 / (tokens * mse)
-    scale = _percentile(error.scale[:drawn])
+    scale = _percentile(scales[:drawn])
     flag = ""
     if not source.unbiased and not scale.low > 0:
         flag = "its gradient does not differ from 0 beyond noise, so its scale is unknown"
@@ -293,7 +288,7 @@ def _beside(source: GradientSource, error: _Found, base: _Found, prompts: int, e
         mse=unknown if lost else _of_logs(mse, prompts, equal)[0],
         saving=unknown if lost else _of_logs(saving, prompts, equal)[0],
         scale=scale,
-        bias=unknown if lost else _root(_percentile((error.bias / base.error)[:drawn])),
+        bias=unknown if lost else _root(_percentile((bias / base[0])[:drawn])),
         unbiased=source.unbiased,
         log_error=math.nan if lost else _of_logs(saving, prompts, equal)[1],
         effective=equal,

@@ -7,6 +7,7 @@ boundaries of the rollouts. Gradients of all sources are compared by `instrument
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
 from grposcope.instruments.credit import error as credit_error
-from grposcope.instruments.credit.batch import CreditBudget, LearnedCritic, collected, products, timed, vectors
+from grposcope.instruments.credit.batch import CreditBudget, collected, products, timed, vectors
 from grposcope.instruments.credit.error import BASE
 from grposcope.instruments.credit.record import CreditRecord, SourceRecord
 from grposcope.instruments.credit.sources import Credits, shares_of_squares, wrong_signs
@@ -53,7 +54,7 @@ def measure(
     seed: int = 0,
     step: int | None = None,
     quiet: bool = False,
-    critic: LearnedCritic | None = None,
+    critic: tuple[str, Path] | None = None,
 ) -> Frontier:
     """Draw, credit, and compare every source; a progress bar goes to standard error unless `quiet`.
 
@@ -108,7 +109,7 @@ def _source(
     error: credit_error.SourceError, credits: Credits, signs: dict[str, credit_error.Ranged], rollouts: RolloutBatch
 ) -> SourceRecord:
     tree = credits.trees.get(error.name)
-    shown, own = (credits.shown[error.name], rollouts) if tree is None else (tree.credit, tree.rollouts)
+    shown, own = (credits.shown[error.name], rollouts) if tree is None else (tree[1], tree[0])
     within, common = shares_of_squares(shown.to(own.mask.device), own)
     return SourceRecord(
         name=error.name, kind=credits.kinds[error.name], purchasable=error.name in credits.purchasable,

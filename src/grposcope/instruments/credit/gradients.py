@@ -81,7 +81,7 @@ def of_groups(
         mask = rollouts.mask[rows]
         live = credits[:, rows.to(credits.device)][:, mask.to(credits.device)]  # (V, tokens of the group)
         live = live.double().cpu() / group  # where the kept vectors are
-        basis, parts = independent(live)
+        basis, parts = _independent(live)
         if len(basis):
             vectors = _backward(policy, rollouts, rows, basis, temperature, trained, sketch)
             gradients[:, p] = (parts @ vectors.double()).float()
@@ -91,7 +91,7 @@ def of_groups(
     return gradients
 
 
-def independent(credits: Float[Tensor, "V N"]) -> tuple[Float[Tensor, "R N"], Float[Tensor, "V R"]]:
+def _independent(credits: Float[Tensor, "V N"]) -> tuple[Float[Tensor, "R N"], Float[Tensor, "V R"]]:
     """Orthonormal rows that span the credits, and the credits' coordinates: `parts @ basis` are the credits again."""
     mixing, sizes, right = torch.linalg.svd(credits, full_matrices=False)
     independent = (

@@ -118,7 +118,7 @@ class CreditRecord:
 
     def read_rollouts(self) -> tuple[Rollout, ...]:
         """The rollouts in the folder, with the credit of each token; none without a folder."""
-        return () if self.folder is None else read_rollouts(self.folder)
+        return () if self.folder is None else _read_rollouts(self.folder)
 
 
 def recognises(folder: Path) -> bool:
@@ -126,7 +126,7 @@ def recognises(folder: Path) -> bool:
     return (folder / RECORD).is_file()
 
 
-def in_folder(run: Path) -> tuple[CreditRecord, ...]:
+def _in_folder(run: Path) -> tuple[CreditRecord, ...]:
     """What was measured of the models in the folder of a run, by step."""
     records = [read(folder) for folder in sorted((run / FOLDER).glob("*")) if recognises(folder)]
     return tuple(sorted(records, key=lambda record: -1 if record.step is None else record.step))
@@ -137,7 +137,7 @@ def of_run(run: Run) -> tuple[CreditRecord, ...]:
     """What was measured of the models of a run by step; of a folder with nothing else, its own record."""
     if run.folder is None:
         return ()
-    return (read(run.folder),) if recognises(run.folder) else in_folder(run.folder)
+    return (read(run.folder),) if recognises(run.folder) else _in_folder(run.folder)
 
 
 def read(folder: Path) -> CreditRecord:
@@ -161,7 +161,7 @@ def write(folder: Path, record: CreditRecord, rollouts: Sequence[Rollout]) -> di
     return paths
 
 
-def read_rollouts(folder: Path) -> tuple[Rollout, ...]:
+def _read_rollouts(folder: Path) -> tuple[Rollout, ...]:
     """The rollouts in `folder`; none where it has no file of them. UserError for a broken file."""
     path = folder / TOKENS
     if not path.is_file():

@@ -30,7 +30,6 @@ from grposcope.core.capabilities import (
 from grposcope.core.errors import UserError
 from grposcope.instruments.credit import error as credit_error
 from grposcope.instruments.credit.error import BASE, EXACT, GradientSource, Ranged
-from grposcope.instruments.credit.trees import TreeDraw
 from grposcope.lab import credit
 from grposcope.lab.credit import placebo
 from grposcope.lab.credit.continued import continued
@@ -66,7 +65,7 @@ class Credits:
     purchasable: set[str] = field(default_factory=set)
     skipped: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    trees: dict[str, TreeDraw] = field(default_factory=dict)
+    trees: dict[str, tuple[RolloutBatch, Tensor, NDArray]] = field(default_factory=dict)
     each: int = 0
 
     def add(self, name: str, values: Tensor, kind: str, unbiased: bool, purchasable: bool = True) -> None:
@@ -97,11 +96,11 @@ class Credits:
         fake = placebo.permuted(self.shown[EXACT], rollouts.tokens, rollouts.mask)
         self.add(f"placebo:of={EXACT}", fake, "control", False, False)
 
-    def add_trees(self, drawn: Mapping[str, TreeDraw], skipped: Mapping[str, str]) -> None:
+    def add_trees(self, drawn: Mapping[str, tuple[RolloutBatch, Tensor, NDArray]], skipped: Mapping[str, str]) -> None:
         """Trees, which are rollouts of their own, and why others were not drawn."""
         self.skipped.update(skipped)
-        for name, draw in drawn.items():
-            self.trees[name] = draw
+        for name, tree in drawn.items():
+            self.trees[name] = tree
             self._note(name, "iii", True, True)
 
     def sources(self, names: tuple[str, ...], tokens: NDArray, extra: NDArray, drawn: int) -> list[GradientSource]:
@@ -120,8 +119,8 @@ class Credits:
                 pairs.append(credit_error.continued(name, halves, len(names), self.each, k, paid))
             else:
                 pairs.append(credit_error.plain(name, unit[names.index(name)], tokens, name in self.unbiased))
-        for name, tree in self.trees.items():
-            pairs.append(credit_error.plain(name, unit[names.index(name)], tree.tokens, name in self.unbiased))
+        for name, (*_, drawn_tokens) in self.trees.items():
+            pairs.append(credit_error.plain(name, unit[names.index(name)], drawn_tokens, name in self.unbiased))
         return pairs
 
 
@@ -160,12 +159,12 @@ class Values:
         rewards = rollouts.rewards.double()
         mean = (rewards.sum(-1, keepdim=True) - rewards) / (group - 1)
         start = self.starts[0 if which.start == 0 else 1][:, None]
-        first = segments(table, rollouts.mask) == 0
+        first = _segments(table, rollouts.mask) == 0
         own = others + (mean - start).reshape(-1, 1) * (first & rollouts.mask)
         return own, others
 
 
-def segments(table: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Tensor:
+def _segments(table: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Tensor:
     """Number of each token's segment, from 0; boundaries are where the table is known."""
     ends = ~table.isnan() & mask
     return ends.long().cumsum(-1) - ends.long()
@@ -246,7 +245,7 @@ def wrong_signs(credits: Credits, values: Values, rollouts: RolloutBatch) -> dic
     half = values.halves[0]
     drawn = values.continuations.per_boundary[:, half]
     table = values.continuations.on_tokens(rollouts.mask)
-    number = segments(table, rollouts.mask)
+    number = _segments(table, rollouts.mask)
     spread = values.continuations.on_tokens(rollouts.mask, drawn.var(-1) / values.each).nan_to_num(0.0)
     exact, _ = values.of(half, rollouts)
     count = int(number[rollouts.mask].max()) + 1

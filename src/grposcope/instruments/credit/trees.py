@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -23,15 +22,6 @@ from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.base import Problem, Task
 
 
-@dataclass(frozen=True)
-class TreeDraw:
-    """Leaves of trees, their credit (B, T), and the tokens generated for each prompt (P,), shared ones once."""
-
-    rollouts: RolloutBatch
-    credit: Tensor
-    tokens: NDArray
-
-
 def drawn_trees(
     policy: Policy,
     task: Task,
@@ -41,8 +31,10 @@ def drawn_trees(
     seed: int,
     wanted: Sequence[str],
     at_once: int = 16,
-) -> tuple[dict[str, TreeDraw], dict[str, str]]:
+) -> tuple[dict[str, tuple[RolloutBatch, Tensor, NDArray]], dict[str, str]]:
     """Trees of every wanted shape, such as 2x2x2, for each of the problems, and why others were not drawn, by name.
+
+    The leaves of trees, their credit (B, T), and the tokens generated for each prompt (P,), shared ones once.
 
     Trees branch at the ends of steps where the task has a text that closes them, else at line breaks.
     """
@@ -66,10 +58,12 @@ def drawn_trees(
     return trees, skipped
 
 
-def _joined(parts: Sequence[RolloutBatch], chosen: credit.Chosen, policy: Policy) -> TreeDraw:
+def _joined(
+    parts: Sequence[RolloutBatch], chosen: credit.Chosen, policy: Policy
+) -> tuple[RolloutBatch, Tensor, NDArray]:
     rollouts = joined(parts, policy.pad)
     values = chosen.assign(recipes.RLOO, rollouts)
     group = rollouts.groups[1]
     shared = trees.origins(rollouts.token_annotations["levels"], rollouts.mask, group, chosen.values["widths"])[1]
     own = (rollouts.mask.sum(-1) - shared).unflatten(0, rollouts.groups).sum(-1)
-    return TreeDraw(rollouts, values.to(torch.float64), np.asarray(own.double().cpu()))
+    return rollouts, values.to(torch.float64), np.asarray(own.double().cpu())

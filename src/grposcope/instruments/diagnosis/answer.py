@@ -186,6 +186,8 @@ def _by_chance(finding: Finding) -> str:
     """What a sign in the direction of a fault that is not told lacks; empty where it points elsewhere or is a fact."""
     if finding.status == "cannot tell" or finding.adjusted <= 0.05 or not 0 < finding.p < 0.5:
         return ""
+    if finding.p <= 0.05:
+        return f"; not certain: p = {finding.p:.2g}, and {finding.adjusted:.2g} over all rules"
     return f"; no more than chance explains (p = {finding.p:.2g})"
 
 

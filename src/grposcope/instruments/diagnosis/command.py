@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from grposcope.commands import log_flags as logs
-from grposcope.commands.output import add_json, finish, say
-from grposcope.commands.watch_flags import add_webhook, senders, wanted_by
+from grposcope.commands.log_flags import LogFlags
+from grposcope.commands.output import finish, json_flag, say
+from grposcope.commands.watch_flags import alert_flag, senders, wanted_by, webhook_flag
 from grposcope.core.answer import HEADLINE
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag, flags_of
 from grposcope.core.settings import SettingsAskedFor
 from grposcope.core.text import visible
 from grposcope.signs.words import Word
@@ -61,68 +63,69 @@ MORE = "-v prints {left}every rule, and how to log what is missing; --html FILE 
 """Last line of the screen."""
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
+def _fail_on() -> str:
+    """Help of --fail-on."""
     from grposcope.faults.catalogue import seen_in_runs
 
-    command.add_argument(
-        "paths",
+    return (
+        "exit with status 1 for this grade or worse (failing: learning stops or reverses; warning: it may, or "
+        "most of the effort is wasted; note: anything flagged), or if this fault is flagged; may be given more than "
+        "once. Also 'cannot tell', for a run that is not decided, and with --reference divergence. Faults: "
+        + ", ".join(seen_in_runs())
+    )
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope diagnose`."""
+
+    paths: list[str] = flag(
+        names=(),
         nargs="+",
         metavar="RUN",
         help="folder or file of a run, of any supported trainer; - for a log from standard input",
     )
-    add_json(
-        command,
-        "print only the JSON document, with statistics, thresholds and sources; of several runs a list of documents, "
-        "of one that cannot be read its source and error",
+    json: bool = json_flag(
+        help="print only the JSON document, with statistics, thresholds and sources; of several runs a list of "
+        "documents, "
+        "of one that cannot be read its source and error"
     )
-    command.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
+    verbose: bool = flag(
+        names=(
+            "-v",
+            "--verbose",
+        ),
+        default=False,
         help="print every rule, number and note, and how to log what is missing (default: one screen)",
     )
-    command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page, of one run")
-    command.add_argument(
-        "--fail-on",
+    html: Path | None = flag(metavar="FILE", help="also write a self-contained page, of one run")
+    fail_on: list[str] = flag(
+        default=[],
         action="append",
-        default=[],
         metavar="GRADE|FAULT",
-        help="exit with status 1 for this grade or worse (failing: learning stops or reverses; warning: it may, or "
-        "most of the effort is wasted; note: anything flagged), or if this fault is flagged; may be given more than "
-        "once. Also 'cannot tell', for a run that is not decided, and with --reference divergence. Faults: "
-        + ", ".join(seen_in_runs()),
+        help=_fail_on,
     )
-    command.add_argument(
-        "--reference",
-        nargs="+",
+    reference: list[str] = flag(
         default=[],
+        nargs="+",
         metavar="GOOD",
         help="four or more good runs with the same settings and other seeds: say whether this run behaves like them, "
         "and which metric left their range first",
     )
-    command.add_argument(
-        "--clock",
-        choices=("step", "tokens", "time"),
+    clock: str = flag(
         default="step",
+        choices=("step", "tokens", "time"),
         help="what to align the runs by: steps, tokens, or seconds since the first row (default: step)",
     )
-    command.add_argument(
-        "--config",
-        type=Path,
+    config: Path | None = flag(
         metavar="FILE",
         help="settings that were asked for, a file as lint reads it: what differs from those of the run is named, "
         "and what the log does not state is taken from it",
     )
-    add_webhook(command, "the verdict")
-    command.add_argument(
-        "--level",
-        type=float,
-        default=0.05,
-        metavar="X",
-        help="chance of any flag on a run without failures (default: 0.05)",
-    )
-    logs.add_flags(command, "paths")
+    webhook: list[str] = webhook_flag("the verdict")
+    alert_on: list[str] = alert_flag()
+    level: float = flag(default=0.05, metavar="X", help="chance of any flag on a run without failures (default: 0.05)")
+    log: LogFlags = flags_of(LogFlags, log_paths="paths")
 
 
 @dataclass(frozen=True)

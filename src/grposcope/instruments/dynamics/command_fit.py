@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from grposcope.commands import log_flags as logs
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.log_flags import LogFlags
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag, flags_of
 from grposcope.core.text import visible
 
 if TYPE_CHECKING:
@@ -25,19 +27,18 @@ examples:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument("run_path", metavar="RUN", help="folder or log of a run, of any supported trainer")
-    command.add_argument("--horizon", type=float, metavar="N",
-                         help="steps to forecast (default: half as many as the run has)")  # fmt: skip
-    command.add_argument("--until", type=float, metavar="STEP",
-                         help="hide the steps after this one, and compare the forecast with them")  # fmt: skip
-    command.add_argument("--coverage", type=float, default=0.9, metavar="X",
-                         help="probability of the predictive interval (default: 0.9)")  # fmt: skip
-    logs.add_flags(command, "run_path")
-    command.add_argument("--figures", metavar="FOLDER", help="also write the charts as files into this folder")
-    command.add_argument("--format", choices=("png", "svg"), default="png", help="format of those files (default: png)")
-    add_json(command)
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope fit`."""
+
+    run_path: str = flag(names=(), metavar="RUN", help="folder or log of a run, of any supported trainer")
+    horizon: float | None = flag(metavar="N", help="steps to forecast (default: half as many as the run has)")
+    until: float | None = flag(metavar="STEP", help="hide the steps after this one, and compare the forecast with them")
+    coverage: float = flag(default=0.9, metavar="X", help="probability of the predictive interval (default: 0.9)")
+    log: LogFlags = flags_of(LogFlags, log_paths="run_path")
+    figures: str | None = flag(metavar="FOLDER", help="also write the charts as files into this folder")
+    format: str = flag(default="png", choices=("png", "svg"), help="format of those files (default: png)")
+    json: bool = json_flag()
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag
 
 DESCRIPTION = "Simulate softmax bandits under GRPO over a sweep of settings; lists are comma-separated."
 EXAMPLES = """\
@@ -28,29 +29,55 @@ KL = 0.01, 1e6
 """Least and largest weight of the KL: e^{r/λ} of rewards up to 1 is then finite in a double, and no policy is 0."""
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument("--arms", type=int, default=4, metavar="N", help="arms per context (default: 4)")
-    command.add_argument("--contexts", type=int, default=1, metavar="N", help="contexts, each a policy (default: 1)")
-    command.add_argument("--kl", type=float, default=0.3, metavar="X",
-                         help="weight of the KL to the uniform reference, above 0 (default: 0.3)")  # fmt: skip
-    command.add_argument("--lr", type=_floats, default=[0.5], metavar="LIST", help="learning rates (default: 0.5)")
-    command.add_argument("--momentum", type=_floats, default=[0.0], metavar="LIST", help="momenta (default: 0)")
-    command.add_argument("--interval", type=_ints, default=[1], metavar="LIST",
-                         help="refresh intervals in optimiser steps (default: 1)")  # fmt: skip
-    command.add_argument("--group", type=_ints, default=[0], metavar="LIST",
-                         help="group sizes, 0 for the exact expected gradient (default: 0)")  # fmt: skip
-    command.add_argument("--steps", type=int, default=300, metavar="N", help="optimiser steps (default: 300)")
-    command.add_argument("--runs", type=int, default=20, metavar="N", help="seeds per sampled setting (default: 20)")
-    command.add_argument("--advantage", default="leave_one_out", metavar="TEXT",
-                         help="advantage of the sampled runs (default: leave_one_out)")  # fmt: skip
-    command.add_argument("--ratio", choices=("none", "unclipped", "clipped"), default="none",
-                         help="importance ratio between refreshes (default: none)")  # fmt: skip
-    command.add_argument("--kl-in", choices=("reward", "loss"), default="reward",
-                         help="KL as old as the rollouts, or always current (default: reward)")  # fmt: skip
-    command.add_argument("--binary", action="store_true", help="arms pay 1 with a probability, not a fixed reward")
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the arms and of the first run")
-    add_json(command)
+def _floats(text: str) -> list[float]:
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a comma-separated list of numbers, such as 1,4,8") from None
+
+
+def _ints(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a comma-separated list of whole numbers, such as 1,4,8"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope simulate`."""
+
+    arms: int = flag(default=4, metavar="N", help="arms per context (default: 4)")
+    contexts: int = flag(default=1, metavar="N", help="contexts, each a policy (default: 1)")
+    kl: float = flag(default=0.3, metavar="X", help="weight of the KL to the uniform reference, above 0 (default: 0.3)")
+    lr: list[float] = flag(default=[0.5], type=_floats, metavar="LIST", help="learning rates (default: 0.5)")
+    momentum: list[float] = flag(default=[0.0], type=_floats, metavar="LIST", help="momenta (default: 0)")
+    interval: list[int] = flag(
+        default=[1], type=_ints, metavar="LIST", help="refresh intervals in optimiser steps (default: 1)"
+    )
+    group: list[int] = flag(
+        default=[0], type=_ints, metavar="LIST", help="group sizes, 0 for the exact expected gradient (default: 0)"
+    )
+    steps: int = flag(default=300, metavar="N", help="optimiser steps (default: 300)")
+    runs: int = flag(default=20, metavar="N", help="seeds per sampled setting (default: 20)")
+    advantage: str = flag(
+        default="leave_one_out", metavar="TEXT", help="advantage of the sampled runs (default: leave_one_out)"
+    )
+    ratio: str = flag(
+        default="none",
+        choices=("none", "unclipped", "clipped"),
+        help="importance ratio between refreshes (default: none)",
+    )
+    kl_in: str = flag(
+        default="reward",
+        choices=("reward", "loss"),
+        help="KL as old as the rollouts, or always current (default: reward)",
+    )
+    binary: bool = flag(default=False, help="arms pay 1 with a probability, not a fixed reward")
+    seed: int = flag(default=0, metavar="N", help="seed of the arms and of the first run")
+    json: bool = json_flag()
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -119,19 +146,3 @@ def _plot(curves: list[tuple[str, Any]]) -> str:
         plotext.plot(list(range(len(values))), values.tolist(), marker="braille", label=label)
     some = f", the first {DRAWN} of {len(curves)} settings" if len(curves) > DRAWN else ""
     return plot_text(f"expected reward{some}", "optimiser step")
-
-
-def _floats(text: str) -> list[float]:
-    try:
-        return [float(word) for word in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a comma-separated list of numbers, such as 1,4,8") from None
-
-
-def _ints(text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a comma-separated list of whole numbers, such as 1,4,8"
-        ) from None

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grposcope.commands import log_flags as logs
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.log_flags import LogFlags
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag, flags_of
 
 if TYPE_CHECKING:
     from grposcope.instruments.dynamics.stability import UpdateRule
@@ -31,48 +33,61 @@ SMALLEST, LARGEST, TINY = 1e-15, 1e12, 1e-100
 """Bounds of the pull ηκ with which a double tells a cycle from none; least η and κ whose squares are not 0."""
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
+def _optimizers() -> tuple[str, ...]:
+    """Choices of --optimizer."""
     from grposcope.instruments.dynamics.stability import OPTIMIZERS
 
-    command.add_argument("run_path", nargs="?", default=argparse.SUPPRESS, metavar="RUN",
-                         help="a run, whose settings and curvature are taken")  # fmt: skip
-    command.add_argument("--run", dest="run_path", metavar="RUN", help="the same")
-    command.add_argument(
-        "--settings",
+    return tuple(OPTIMIZERS)
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope stability`."""
+
+    place: str = flag(
+        names=(),
+        dest="run_path",
+        default=argparse.SUPPRESS,
+        nargs="?",
+        metavar="RUN",
+        help="a run, whose settings and curvature are taken",
+    )
+    run_path: str | None = flag(names=("--run",), metavar="RUN", help="the same")
+    settings: str | None = flag(
         metavar="FILE",
         help="YAML or JSON with values of these flags by name, such as lr: 0.1; flags on the command line "
         "take precedence",
     )
-    command.add_argument(
-        "--measure",
-        action="store_true",
-        help="with a run: measure κ on rollouts of its model, along the stiffest direction",
+    measure: bool = flag(
+        default=False, help="with a run: measure κ on rollouts of its model, along the stiffest direction"
     )
-    command.add_argument("--lr", type=float, metavar="X", help="learning rate η")
-    command.add_argument("--momentum", type=float, metavar="X", help="momentum β of SGD, or β₁ of Adam (default: 0)")
-    command.add_argument("--curvature", type=float, metavar="X", help="restoring force κ per unit of displacement")
-    command.add_argument("--curvature-se", type=float, default=math.nan, metavar="X", help="standard error of κ")
-    command.add_argument("--curvature-variation", type=float, metavar="X",
-                         help="standard deviation of κ between batches ÷ κ, for the interval that noisy batches allow "
-                              "(--measure measures it)")  # fmt: skip
-    command.add_argument("--interval", type=int, metavar="N",
-                         help="optimiser steps on each batch of rollouts (default: 1)")  # fmt: skip
-    command.add_argument("--lag", type=int, metavar="K",
-                         help="optimiser steps that rollouts are old when they are first trained on, as in an "
-                              "asynchronous trainer (default: the staleness that the run logs, else 0)")  # fmt: skip
-    command.add_argument("--ratio", choices=("none", "unclipped", "clipped"), default="none",
-                         help="none freezes the force, unclipped removes the lag (default: none)")  # fmt: skip
-    command.add_argument(
-        "--optimizer",
-        choices=tuple(OPTIMIZERS),
-        help="optimiser (default: sgd)",
+    lr: float | None = flag(metavar="X", help="learning rate η")
+    momentum: float | None = flag(metavar="X", help="momentum β of SGD, or β₁ of Adam (default: 0)")
+    curvature: float | None = flag(metavar="X", help="restoring force κ per unit of displacement")
+    curvature_se: float = flag(default=math.nan, metavar="X", help="standard error of κ")
+    curvature_variation: float | None = flag(
+        metavar="X",
+        help="standard deviation of κ between batches ÷ κ, for the interval that noisy batches allow "
+        "(--measure measures it)",
     )
-    command.add_argument("--rms-gradient", type=float, metavar="X",
-                         help="root mean square gradient per parameter, needed with adam and adamw")  # fmt: skip
-    logs.add_flags(command, "run_path")
-    command.add_argument("--figures", metavar="FOLDER", help="also write the stability map as a PNG into this folder")
-    add_json(command)
+    interval: int | None = flag(metavar="N", help="optimiser steps on each batch of rollouts (default: 1)")
+    lag: int | None = flag(
+        metavar="K",
+        help="optimiser steps that rollouts are old when they are first trained on, as in an "
+        "asynchronous trainer (default: the staleness that the run logs, else 0)",
+    )
+    ratio: str = flag(
+        default="none",
+        choices=("none", "unclipped", "clipped"),
+        help="none freezes the force, unclipped removes the lag (default: none)",
+    )
+    optimizer: str | None = flag(choices=_optimizers, help="optimiser (default: sgd)")
+    rms_gradient: float | None = flag(
+        metavar="X", help="root mean square gradient per parameter, needed with adam and adamw"
+    )
+    log: LogFlags = flags_of(LogFlags, log_paths="run_path")
+    figures: str | None = flag(metavar="FOLDER", help="also write the stability map as a PNG into this folder")
+    json: bool = json_flag()
 
 
 def run(arguments: argparse.Namespace) -> int:

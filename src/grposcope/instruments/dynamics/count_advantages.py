@@ -28,25 +28,25 @@ def none(values: Array, counts: Array, group: int) -> Array:
     return np.broadcast_to(values, np.broadcast_shapes(values.shape, counts.shape))
 
 
-def centered(values: Array, counts: Array, group: int) -> Array:
+def _centered(values: Array, counts: Array, group: int) -> Array:
     """A = v − mean of the group, exactly 0 where all values of the group are equal."""
     _needs_group(group)
     return _less_mean(values, counts, group)[0]
 
 
-def leave_one_out(values: Array, counts: Array, group: int) -> Array:
+def _leave_one_out(values: Array, counts: Array, group: int) -> Array:
     """A = G/(G−1) (v − mean of the group)."""
-    return centered(values, counts, group) * (group / (group - 1))
+    return _centered(values, counts, group) * (group / (group - 1))
 
 
-def standardized(values: Array, counts: Array, group: int, ddof: int = 1, eps: float = 1e-4) -> Array:
+def _standardized(values: Array, counts: Array, group: int, ddof: int = 1, eps: float = 1e-4) -> Array:
     """A = (v − mean)/(σ + ε), σ that of the group."""
     _needs_group(group)
     residual, scatter = _less_mean(values, counts, group)
     return residual * _inverse(np.sqrt(scatter / (group - ddof)) + eps)
 
 
-def batch_standardized(values: Array, counts: Array, group: int, ddof: int = 1, eps: float = 1e-4) -> Array:
+def _batch_standardized(values: Array, counts: Array, group: int, ddof: int = 1, eps: float = 1e-4) -> Array:
     """A = (v − mean of the group)/(σ + ε), σ that of all contexts together."""
     _needs_group(group)
     residual, _ = _less_mean(values, counts, group)
@@ -54,7 +54,7 @@ def batch_standardized(values: Array, counts: Array, group: int, ddof: int = 1, 
     return residual * _inverse(np.sqrt(scatter / (group * counts.shape[0] - ddof)) + eps)
 
 
-def mean_normalized(values: Array, counts: Array, group: int, eps: float = 1e-6) -> Array:
+def _mean_normalized(values: Array, counts: Array, group: int, eps: float = 1e-6) -> Array:
     """A = (v − mean)/(mean + ε), for values ≥ 0."""
     _needs_group(group)
     if (values < 0).any():
@@ -63,7 +63,7 @@ def mean_normalized(values: Array, counts: Array, group: int, eps: float = 1e-6)
     return residual * _inverse((counts * values).sum(-2, keepdims=True) / group + eps)
 
 
-def whitened(values: Array, counts: Array, group: int, ddof: int = 1, eps: float = 1e-4) -> Array:
+def _whitened(values: Array, counts: Array, group: int, ddof: int = 1, eps: float = 1e-4) -> Array:
     """A = (v − mean)/(σ + ε), both of all contexts together; any G."""
     size = group * counts.shape[0]
     residual, scatter = _pooled(values, counts, group)
@@ -71,21 +71,21 @@ def whitened(values: Array, counts: Array, group: int, ddof: int = 1, eps: float
 
 
 @dataclass(frozen=True)
-class Formula:
+class _Formula:
     """An advantage formula, and whether its advantages add up to 0 over every group."""
 
     advantages: Callable[..., Array]
     sums_to_zero: bool = True
 
 
-FORMULAS: dict[str, Formula] = {
-    "none": Formula(none, sums_to_zero=False),
-    "centered": Formula(centered),
-    "leave_one_out": Formula(leave_one_out),
-    "standardized": Formula(standardized),
-    "batch_standardized": Formula(batch_standardized),
-    "mean_normalized": Formula(mean_normalized),
-    "whitened": Formula(whitened, sums_to_zero=False),
+FORMULAS: dict[str, _Formula] = {
+    "none": _Formula(none, sums_to_zero=False),
+    "centered": _Formula(_centered),
+    "leave_one_out": _Formula(_leave_one_out),
+    "standardized": _Formula(_standardized),
+    "batch_standardized": _Formula(_batch_standardized),
+    "mean_normalized": _Formula(_mean_normalized),
+    "whitened": _Formula(_whitened, sums_to_zero=False),
 }
 """Formulas by the names that `grposcope.lab.objectives.advantages` gives them."""
 

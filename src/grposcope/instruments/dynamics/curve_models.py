@@ -39,19 +39,19 @@ class Model:
     starts: tuple[tuple[float, ...], ...] = ()
 
 
-def constant(psi: Array, s: Array) -> tuple[Array, Array]:
+def _constant(psi: Array, s: Array) -> tuple[Array, Array]:
     """f = 0."""
     return np.zeros((len(psi), len(s))), np.zeros((len(psi), 0, len(s)))
 
 
-def exponential(psi: Array, s: Array) -> tuple[Array, Array]:
+def _exponential(psi: Array, s: Array) -> tuple[Array, Array]:
     """f = 1 − e^{−s/τ}."""
     ratio = s * np.exp(-psi[:, :1])
     remaining = np.exp(-ratio)
     return 1 - remaining, (-ratio * remaining)[:, None]
 
 
-def inertial(psi: Array, s: Array) -> tuple[Array, Array]:
+def _inertial(psi: Array, s: Array) -> tuple[Array, Array]:
     """1 − e^{−αs}(C + αs S) with α = 2ζ²/τ, Δ = 4ζ²(ζ² − 1)/τ², C = cosh √(Δs²), S = sinh √(Δs²)/√(Δs²)."""
     tau, zeta = np.exp(psi[:, :1]), np.exp(psi[:, 1:])
     alpha, omega2 = 2 * zeta**2 / tau, 4 * zeta**2 / tau**2
@@ -93,10 +93,10 @@ def _slope_series(fast: Array, z: Array) -> Array:
 
 
 MODELS: dict[str, Model] = {
-    "constant": Model("constant", constant),
-    "exponential": Model("exponential", exponential, ("time_constant",), ("time_constant",), (0.005,), (10.0,),
+    "constant": Model("constant", _constant),
+    "exponential": Model("exponential", _exponential, ("time_constant",), ("time_constant",), (0.005,), (10.0,),
                          ((0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 4.0),)),
-    "inertial": Model("inertial", inertial, ("time_constant", "damping_ratio"), ("time_constant",), (0.005, 0.1),
+    "inertial": Model("inertial", _inertial, ("time_constant", "damping_ratio"), ("time_constant",), (0.005, 0.1),
                       (10.0, 10.0), ((0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 4.0), (0.15, 0.3, 0.6, 1.0, 2.0, 5.0))),
 }  # fmt: skip
 """All models by name."""

@@ -110,9 +110,9 @@ def forecast(
     plain = without_spikes(series.reward, AROUND, WIDTH)
     noise, quiet = _noise(series.reward, plain), float(_noise(plain, plain).std())
     margin = float(noise.std())
-    now, now_se = level_now(plain, quiet)
+    now, now_se = _level_now(plain, quiet)
     leads = (later[knots] - series.steps[-1]) / series.spacing
-    move, error = changes(plain, now, now_se, quiet, leads)
+    move, error = _changes(plain, now, now_se, quiet, leads)
     now = float(limits.clip(np.array(now + (series.reward - plain).mean())))
     expected = limits.clip(now + move)
     shares = ((1 - coverage) / 2, (1 + coverage) / 2, 0.25, 0.75)
@@ -128,7 +128,7 @@ def forecast(
     )  # fmt: skip
 
 
-def level_now(reward: Array, noise: float) -> tuple[float, float]:
+def _level_now(reward: Array, noise: float) -> tuple[float, float]:
     """The level at the end of rewards (n,) and its standard error, for single rewards with this noise."""
     n = len(reward)
     gains = np.array([gain for gain in GAINS if gain >= 1 / n])
@@ -145,7 +145,7 @@ def level_now(reward: Array, noise: float) -> tuple[float, float]:
     return level, math.sqrt(noise**2 * float(weight @ (gains / (2 - gains))) + float(weight @ (levels - level) ** 2))
 
 
-def changes(reward: Array, now: float, now_se: float, noise: float, leads: Array) -> tuple[Array, Array]:
+def _changes(reward: Array, now: float, now_se: float, noise: float, leads: Array) -> tuple[Array, Array]:
     """Expected change of the level `leads` (H,) rewards ahead, and the standard deviation of the later level.
 
     reward (n,): the rewards that were seen; now, now_se: their level at the end; noise: standard deviation of one.

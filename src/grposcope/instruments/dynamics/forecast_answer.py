@@ -34,14 +34,14 @@ def answer(summaries: Mapping[str, ForecastSummary], reasons: Mapping[str, str])
     if len(summaries) == 1 and not reasons:
         return _of_one(*next(iter(summaries.items())))
     cannot = [f"{label}: cannot tell where the reward is going: {reason}." for label, reason in reasons.items()]
-    first, *others = [*(f"{label}: {sentence(summary)}" for label, summary in summaries.items()), *cannot]
+    first, *others = [*(f"{label}: {_sentence(summary)}" for label, summary in summaries.items()), *cannot]
     if others:
         first, others = _counted(summaries, len(reasons)), [first, *others]
     return Answer(
         "dynamics", FORECAST.question, "told" if summaries else "cannot tell", first, text=others,
         tables=[_compared(summaries)] if summaries else [],
         figures=DrawnLater(lambda: _drawn(summaries)),
-        document={**{label: numbers(summary) for label, summary in summaries.items()},
+        document={**{label: _numbers(summary) for label, summary in summaries.items()},
                   **{label: {"cannot_tell": reason} for label, reason in reasons.items()}},
     )  # fmt: skip
 
@@ -71,14 +71,14 @@ def _of_one(label: str, summary: ForecastSummary) -> Answer:
     size = f"{len(summary.series.steps):,} points; {percent(1 - summary.ceiling)} of the variance is noise."
     text = [
         *([] if constant else [expected]),
-        plateau_sentence(summary),
+        _plateau_sentence(summary),
         *([_hindsight_sentence(summary)] if summary.hindsight else []),
         *([] if math.isnan(summary.ceiling) else [size]),
         *([f"Note: {ahead.flag}."] if ahead.flag else []),
     ]
     word: Word = "cannot tell" if ahead.verdict == "cannot tell" else "told"
     return Answer(
-        "dynamics", FORECAST.question, word, sentence(summary), text=text,
+        "dynamics", FORECAST.question, word, _sentence(summary), text=text,
         numbers=[] if constant else [
             KeyNumber("level now", ahead.level, f"{number(ahead.level.value)} ± {number(ahead.level.se)}"),
             KeyNumber("change of the level", ahead.change, f"{signed(ahead.change.value)} ± {number(ahead.change.se)}",
@@ -86,7 +86,7 @@ def _of_one(label: str, summary: ForecastSummary) -> Answer:
         ],
         tables=[_models(summary)] if summary.fits and not constant else [],
         figures=DrawnLater(lambda: _drawn({label: summary})),
-        document={label: numbers(summary)},
+        document={label: _numbers(summary)},
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def _further(summary: ForecastSummary) -> float:
     return float(summary.ahead.steps[-1] - summary.series.steps[-1])
 
 
-def sentence(summary: ForecastSummary) -> str:
+def _sentence(summary: ForecastSummary) -> str:
     """The verdict, and the change of the level that it rests on."""
     if summary.series.constant:
         return "The reward is constant: there is nothing to fit, and no gradient to learn from."
@@ -114,7 +114,7 @@ def sentence(summary: ForecastSummary) -> str:
     return f"{capitalised(ahead.verdict)}: {steps} the level, now {now}, is expected to change by {change}."
 
 
-def plateau_sentence(summary: ForecastSummary) -> str:
+def _plateau_sentence(summary: ForecastSummary) -> str:
     """Where the curve ends, or why that cannot be told."""
     plateau = summary.plateau
     if plateau.flag:
@@ -127,11 +127,11 @@ def plateau_sentence(summary: ForecastSummary) -> str:
 
 def _hindsight_sentence(summary: ForecastSummary) -> str:
     """How the forecast fared on rewards that were hidden from it."""
-    fared = summary.hindsight
-    assert fared is not None
+    assert summary.hindsight is not None
+    points, covered, error = summary.hindsight
     return (
-        f"Hidden steps: {percent(fared.covered)} of {fared.points} rewards lie inside the "
-        f"{summary.ahead.coverage:.0%} interval; the error is {number(fared.error)} × that of repeating "
+        f"Hidden steps: {percent(covered)} of {points} rewards lie inside the "
+        f"{summary.ahead.coverage:.0%} interval; the error is {number(error)} × that of repeating "
         "the last level."
     )
 
@@ -174,7 +174,7 @@ def _compared(summaries: Mapping[str, ForecastSummary]) -> Table:
     return Table("Forecasts", header, rows, caption)
 
 
-def numbers(summary: ForecastSummary) -> dict[str, Any]:
+def _numbers(summary: ForecastSummary) -> dict[str, Any]:
     """All numbers by the keys of JSON."""
     ahead = summary.ahead
     content: dict[str, Any] = {"n": len(summary.series.steps), "notes": list(summary.series.notes)}
@@ -208,5 +208,5 @@ def numbers(summary: ForecastSummary) -> dict[str, Any]:
         },
     }
     if summary.hindsight is not None and len(summary.truth[0]):
-        content["truth"] = {name: getattr(summary.hindsight, name) for name in ("points", "covered", "error")}
+        content["truth"] = dict(zip(("points", "covered", "error"), summary.hindsight, strict=True))
     return content

@@ -33,25 +33,13 @@ CLOSED_FORMS = ("exponential", "inertial")
 
 
 @dataclass(frozen=True)
-class Hindsight:
-    """Test of a forecast on later rewards that were hidden from it.
-
-    points: hidden rewards that it reaches. covered: share of them inside the predictive interval. error: root mean
-    square error of the expected rewards ÷ that of the last level; NaN where there is nothing to divide by.
-    """
-
-    points: int
-    covered: float
-    error: float
-
-
-@dataclass(frozen=True)
 class ForecastSummary:
     """Facts of one reward curve.
 
     series: the fitted rewards. ceiling: the R² that noise leaves to explain. fits: the closed forms by name, empty
     where they were not asked for. truth: later steps and rewards that were hidden from the fits, averaged like the
-    rest; empty unless some were. hindsight: what they say of the forecast, None without them. plateau: where the curve
+    rest; empty unless some were. hindsight: what they say of the forecast (`_hindsight`), None
+    without them. plateau: where the curve
     ends and the step by which 95 % of its rise is done; NaN with the reason where no fitted curve tells, or where the
     forecast does not agree with it.
     """
@@ -61,7 +49,7 @@ class ForecastSummary:
     fits: Mapping[str, Fit]
     ahead: Forecast
     truth: tuple[Array, Array]
-    hindsight: Hindsight | None
+    hindsight: tuple[int, float, float] | None
     plateau: Estimate
     plateau_step: float
 
@@ -77,9 +65,9 @@ def of_run(
     name = reward_column(run)
     if name is None:
         raise UserError(f"{run.meta.source} logs no reward; its columns are: {', '.join(run.table)}")
-    limits = reward_limits(run) if name == "reward" else None
+    limits = _reward_limits(run) if name == "reward" else None
     steps, reward = run.table["step"], run.table[name]
-    return summarize(steps, reward, horizon, coverage, until, run.refresh_interval, models, limits)
+    return _summarize(steps, reward, horizon, coverage, until, run.refresh_interval, models, limits)
 
 
 def reward_column(run: Run) -> str | None:
@@ -88,7 +76,7 @@ def reward_column(run: Run) -> str | None:
     return variant("reward", logged)
 
 
-def reward_limits(run: Run) -> RewardRange | None:
+def _reward_limits(run: Run) -> RewardRange | None:
     """The range of the mean reward: of the settings reward_low and reward_high, else from what was logged, else None.
 
     Logged are 0/1 rewards, the least and largest reward, or components that all lie between 0 and 1.
@@ -106,7 +94,7 @@ def reward_limits(run: Run) -> RewardRange | None:
     return RewardRange(0.0, float(len(parts))) if bounded else None
 
 
-def summarize(
+def _summarize(
     steps: ArrayLike,
     reward: ArrayLike,
     horizon: float | None = None,
@@ -175,7 +163,12 @@ def _plateau(fitted: Mapping[str, Fit], ahead: Forecast) -> tuple[Estimate, floa
     return Estimate(value, error, n), best.reaches(0.95)
 
 
-def _hindsight(series: RewardCurve, ahead: Forecast, steps: Array, values: Array) -> Hindsight:
+def _hindsight(series: RewardCurve, ahead: Forecast, steps: Array, values: Array) -> tuple[int, float, float]:
+    """Test of a forecast on later rewards that were hidden from it.
+
+    How many it reaches, the share of them inside the predictive interval, and the root mean square error of the
+    expected rewards ÷ that of the last level; NaN where there is nothing to divide by.
+    """
     inside = steps <= ahead.steps[-1]
     steps, values = steps[inside], values[inside]
     covered = error = math.nan
@@ -184,4 +177,4 @@ def _hindsight(series: RewardCurve, ahead: Forecast, steps: Array, values: Array
         covered = float(((low <= values) & (values <= high)).mean())
         base = float(np.sqrt(np.mean((values - last_level(series.reward)) ** 2)))
         error = float(np.sqrt(np.mean((values - mean) ** 2))) / base if base else math.nan
-    return Hindsight(len(steps), covered, error)
+    return len(steps), covered, error

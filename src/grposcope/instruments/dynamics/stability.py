@@ -32,7 +32,7 @@ NEAR = 0.5
 
 
 @dataclass(frozen=True)
-class EffectiveStep:
+class _EffectiveStep:
     """Effective step η of an optimizer: a function of (lr, momentum, √v̂), and whether it depends on √v̂.
 
     √v̂ is the root mean square of the gradient over all weights, as the optimizer sees it (after clipping).
@@ -42,10 +42,10 @@ class EffectiveStep:
     needs_rms_gradient: bool
 
 
-ADAM = EffectiveStep(adam_step, needs_rms_gradient=True)
+ADAM = _EffectiveStep(adam_step, needs_rms_gradient=True)
 
-OPTIMIZERS: dict[str, EffectiveStep] = {
-    "sgd": EffectiveStep(lambda lr, momentum, rms_gradient: lr, needs_rms_gradient=False),
+OPTIMIZERS: dict[str, _EffectiveStep] = {
+    "sgd": _EffectiveStep(lambda lr, momentum, rms_gradient: lr, needs_rms_gradient=False),
     "adam": ADAM,
     "adamw": ADAM,
 }
@@ -158,18 +158,18 @@ def update_rule(run: Run) -> UpdateRule:
         momentum=float(momentum),
         interval=int(interval),
         optimizer="" if name is None else str(name),
-        lag=logged_lag(run, int(interval)),
+        lag=_logged_lag(run, int(interval)),
     )
     optimizer_row = OPTIMIZERS.get(rule.optimizer)
     if optimizer_row is not None and optimizer_row.needs_rms_gradient:
-        rule = replace(rule, rms_gradient=rms_gradient(run))
+        rule = replace(rule, rms_gradient=_rms_gradient(run))
     try:
         return replace(rule, step=effective_step(rule.optimizer, rule.lr, rule.momentum, rule.rms_gradient))
     except UserError as error:
         return replace(rule, missing=str(error).removeprefix("cannot tell: "))
 
 
-def logged_lag(run: Run, interval: int) -> int:
+def _logged_lag(run: Run, interval: int) -> int:
     """Optimiser steps by which rollouts are late, from the staleness that a run logs; 0 where it logs none.
 
     Our own record counts optimiser steps, other trainers versions of the weights, of `interval` steps each.
@@ -181,7 +181,7 @@ def logged_lag(run: Run, interval: int) -> int:
     return max(round(float(np.median(logged)) * (1 if run.meta.engine in ("", "grposcope") else interval)), 0)
 
 
-def rms_gradient(run: Run) -> float:
+def _rms_gradient(run: Run) -> float:
     """√mean g² over steps and weights, from the logged norms held at the clip; NaN where they are not recorded."""
     model = run.config.get("model")
     weights = model.get("parameters") if isinstance(model, dict) else None

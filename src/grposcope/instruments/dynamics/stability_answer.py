@@ -47,12 +47,12 @@ def answers(runs: Sequence[Run], settings: NoSettings) -> list[Answer]:
             checks[label] = check(from_reward(run))
         except UserError:
             continue
-    return [_answer(checks, {label: numbers(check) for label, check in checks.items()})] if checks else []
+    return [_answer(checks, {label: _numbers(check) for label, check in checks.items()})] if checks else []
 
 
 def of_setting(check: Stability) -> Answer:
     """The check of one setting, whose document has its numbers at the top, κ among them without its error."""
-    rule, document = check.rule, numbers(check)
+    rule, document = check.rule, _numbers(check)
     if check.margin is None:
         document = {key: document[key] for key in ("verdict", "step", "momentum", "interval")} | {
             "reason": rule.missing
@@ -72,9 +72,9 @@ def _answer(checks: Mapping[str, Stability], document: Mapping[str, Any]) -> Ans
         "stability",
         STABILITY.question,
         "told" if several else _word(first),
-        _counted(checks) if several else sentence(first),
+        _counted(checks) if several else _sentence(first),
         do="" if several else _remedy(first),
-        text=[f"{label}: {sentence(check)}" for label, check in checks.items()] if several else _details(first),
+        text=[f"{label}: {_sentence(check)}" for label, check in checks.items()] if several else _details(first),
         tables=[_table(with_margin)] if with_margin else [],
         figures=[stability_map(list(drawn.values()), list(drawn))],
         missing=[MEASURE] if unsure else [],
@@ -95,7 +95,7 @@ def _counted(checks: Mapping[str, Stability]) -> str:
     return f"Of {len(checks)} refresh intervals, {listed(parts)}."
 
 
-def sentence(check: Stability) -> str:
+def _sentence(check: Stability) -> str:
     """The verdict on the interval, and the largest that is stable."""
     margin, (least, most) = check.margin, check.between
     if margin is None:
@@ -146,12 +146,12 @@ def _remedy(check: Stability) -> str:
 
 def _details(check: Stability) -> list[str]:
     rule = check.rule
-    curvature = f"κ {source(rule)}"
+    curvature = f"κ {_source(rule)}"
     if check.margin is not None:
         error = f" ± {rule.curvature.se:.2g}" if math.isfinite(rule.curvature.se) else ""
         curvature = (
             f"κ (force back towards the optimum per unit of distance) {number(rule.curvature.value)}{error} "
-            f"({source(rule)})"
+            f"({_source(rule)})"
         )
     lines = [f"Effective step {number(rule.step)}, momentum {rule.momentum:g}, curvature {curvature}."]
     if not math.isnan(check.sampled):
@@ -162,7 +162,7 @@ def _details(check: Stability) -> list[str]:
     return lines
 
 
-def source(rule: UpdateRule) -> str:
+def _source(rule: UpdateRule) -> str:
     """Where the curvature comes from."""
     if rule.source == "reward":
         return (
@@ -204,7 +204,7 @@ def _if_fresh(check: Stability, value: Callable[[Margin], float]) -> str:
     )
 
 
-def numbers(check: Stability) -> dict[str, Any]:
+def _numbers(check: Stability) -> dict[str, Any]:
     """All numbers by the keys of JSON; NaN where the curvature is not known."""
     rule, margin = check.rule, check.margin
     sampled = {} if math.isnan(check.sampled) else {"variation": check.variation, "threshold_sampled": check.sampled}
@@ -215,7 +215,7 @@ def numbers(check: Stability) -> dict[str, Any]:
         "interval": rule.interval,
         "optimizer": rule.optimizer,
         "curvature": rule.curvature,
-        "source": source(rule),
+        "source": _source(rule),
         "threshold": margin.threshold if margin else math.nan,
         "threshold_range": check.between,
         "share": margin.share if margin else math.nan,

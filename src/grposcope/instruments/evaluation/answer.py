@@ -43,7 +43,7 @@ def document(record: EvaluationRecord) -> Document:
     evaluated = scores.of_record(record)
     figures = [figure for k in evaluated.ks if (figure := of_pass_at_k(evaluated, k)) is not None]
     charts = Answer("scores", "How does each model score?", figures=figures) if figures else None
-    parts = (charts, problems(record), viewer(record))
+    parts = (charts, _problems(record), viewer(record))
     return Document(
         tuple(evaluated.arms), answer(record), tuple(paragraph for paragraph in parts if paragraph is not None)
     )
@@ -78,7 +78,7 @@ def answer(record: EvaluationRecord) -> Answer:
     )
 
 
-def problems(record: EvaluationRecord) -> Answer:
+def _problems(record: EvaluationRecord) -> Answer:
     """What each problem came to: right completions of each model."""
     tables = []
     for task in record.plan.tasks:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import flags
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag
 from grposcope.core.text import visible
-from grposcope.instruments.evaluation.record import EvaluationPlan, EvaluationView
+from grposcope.instruments.evaluation.record import BATCH, SPLITS, EvaluationPlan, EvaluationView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,64 +39,71 @@ examples:
 """
 
 
+_what = partial(flag, group="what")
+_drawing = partial(flag, group="drawing")
+_machine = partial(flag, group="machine")
+
+
 @dataclass(frozen=True)
-class NamedModel:
-    """A model as it was given, and the name under which it loads, which differ for the folder of a run."""
+class Flags:
+    """Flags of `grposcope evaluate`."""
 
-    given: str
-    source: str
-
-
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    from grposcope.instruments.evaluation.evaluate_models import BATCH, SPLITS
-
-    what = command.add_argument_group("what")
-    what.add_argument("models", nargs="*", metavar="MODEL",
-                      help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name; "
-                           "several are compared in pairs")  # fmt: skip
-    what.add_argument("--arm", action="append", default=[], metavar="NAME=MODEL,…",
-                      help="models of one training with several seeds; may be repeated")  # fmt: skip
-    what.add_argument("--task", nargs="+", action="extend", default=[], metavar="TASK",
-                      help="what to evaluate on: gsm8k[:PATH], benchmarks:PATH or OWNER/NAME of the hub, "
-                           "reasoning_gym:NAME, arithmetic, jsonl:PATH; several, and repeated")  # fmt: skip
-    what.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
-    what.add_argument("--split", choices=SPLITS, default="heldout", help="which problems (default: heldout)")
-    what.add_argument("--limit", type=int, metavar="N", help="only the first N problems of each task (default: all)")
-    drawing = command.add_argument_group("drawing")
-    drawing.add_argument("--samples", type=int, default=4, metavar="N", help="completions per problem (default: 4)")
-    drawing.add_argument("--k", default="", metavar="TEXT",
-                         help="values of k for pass@k, such as 1,4 (default: 1 and the number of samples)")  # fmt: skip
-    drawing.add_argument(
-        "--temperature",
-        type=float,
+    models: list[str] = _what(
+        names=(),
+        nargs="*",
+        metavar="MODEL",
+        help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name; "
+        "several are compared in pairs",
+    )
+    arm: list[str] = _what(
+        default=[],
+        action="append",
+        metavar="NAME=MODEL,…",
+        help="models of one training with several seeds; may be repeated",
+    )
+    task: list[str] = _what(
+        default=[],
+        nargs="+",
+        action="extend",
+        metavar="TASK",
+        help="what to evaluate on: gsm8k[:PATH], benchmarks:PATH or OWNER/NAME of the hub, "
+        "reasoning_gym:NAME, arithmetic, jsonl:PATH; several, and repeated",
+    )
+    reward: str | None = _what(metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
+    split: str = _what(default="heldout", choices=SPLITS, help="which problems (default: heldout)")
+    limit: int | None = _what(metavar="N", help="only the first N problems of each task (default: all)")
+    samples: int = _drawing(default=4, metavar="N", help="completions per problem (default: 4)")
+    k: str = _drawing(
+        default="", metavar="TEXT", help="values of k for pass@k, such as 1,4 (default: 1 and the number of samples)"
+    )
+    temperature: float = _drawing(
         default=1.0,
         metavar="X",
         help="temperature of sampling; 0 takes the likeliest token, with --samples 1 (default: 1)",
     )
-    drawing.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: each task's)")
-    drawing.add_argument("--seed", type=int, default=0, metavar="N", help="seed of sampling (default: 0)")
-    drawing.add_argument("--batch", type=int, default=BATCH, metavar="N",
-                         help=f"completions drawn at a time; changes no result (default: {BATCH})")  # fmt: skip
-    drawing.add_argument("--reward-timeout", type=float, default=300.0, metavar="X",
-                         help="seconds that grading a batch may take, 0 for no limit (default: 300)")  # fmt: skip
-    machine = command.add_argument_group("machine")
-    machine.add_argument(
-        "--out",
-        type=Path,
+    max_tokens: int | None = _drawing(metavar="N", help="longest completion (default: each task's)")
+    seed: int = _drawing(default=0, metavar="N", help="seed of sampling (default: 0)")
+    batch: int = _drawing(
+        default=BATCH, metavar="N", help=f"completions drawn at a time; changes no result (default: {BATCH})"
+    )
+    reward_timeout: float = _drawing(
+        default=300.0, metavar="X", help="seconds that grading a batch may take, 0 for no limit (default: 300)"
+    )
+    out: Path | None = _machine(
         metavar="FOLDER",
         help="folder of the evaluation, new or to continue (default: evaluations/… named by what is evaluated)",
     )
-    machine.add_argument("--inspect", type=Path, metavar="FILE",
-                         help="also write a log that inspect-ai opens; with several models or tasks, one numbered "
-                              "file for each")  # fmt: skip
-    machine.add_argument(
-        "--dtype", default="float32", choices=("float32", "bfloat16"), help="number format of the weights"
+    inspect: Path | None = _machine(
+        metavar="FILE",
+        help="also write a log that inspect-ai opens; with several models or tasks, one numbered file for each",
     )
-    machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
-    machine.add_argument("--threads", type=flags.threads, default=0, metavar="N", help="CPU threads, 0 for all cores")
-    machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
-    add_json(machine, "print only the JSON document, with every score, difference and interval")
+    dtype: str = _machine(default="float32", choices=("float32", "bfloat16"), help="number format of the weights")
+    device: str = _machine(default="auto", metavar="TEXT", help="cpu, cuda or auto")
+    threads: int = _machine(default=0, type=flags.threads, metavar="N", help="CPU threads, 0 for all cores")
+    remote_code: bool = _machine(default=False, help="allow the model's own code from the hub to run")
+    json: bool = json_flag(
+        group="machine", help="print only the JSON document, with every score, difference and interval"
+    )
 
 
 def check_flags(arguments: argparse.Namespace) -> None:
@@ -111,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(line, file=sys.stderr)
     plan, tasks = _plan(arguments, models)
     out = arguments.out or Path("evaluations") / _name(plan)
-    _draw(arguments, out, plan, tasks, EvaluationView(ks, arms), {model.given: model.source for model in models})
+    _draw(arguments, out, plan, tasks, EvaluationView(ks, arms), models)
     return _show(arguments, out)
 
 
@@ -166,7 +175,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UserError("--task is missing: name what to evaluate on, such as arithmetic or gsm8k:FOLDER")
 
 
-def _models(arguments: argparse.Namespace) -> tuple[list[NamedModel], dict[str, tuple[str, ...]]]:
+def _models(arguments: argparse.Namespace) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     """Every model once, checked as far as that is quick, and the arms that they make."""
     from grposcope.commands import probe_model
     from grposcope.lab import policies
@@ -184,19 +193,19 @@ def _models(arguments: argparse.Namespace) -> tuple[list[NamedModel], dict[str, 
         arms[name] = members
     if not arms:
         raise UserError("name a model: tiny, smollm2, a model folder, the folder of a run, or a hub name")
-    models = []
+    models = {}
     for given in dict.fromkeys(model for members in arms.values() for model in members):
         source = probe_model.find(given).model
         policies.check(source)
-        models.append(NamedModel(given, source))
+        models[given] = source
     return models, arms
 
 
-def _graded_otherwise(arguments: argparse.Namespace, models: Sequence[NamedModel]) -> list[str]:
+def _graded_otherwise(arguments: argparse.Namespace, models: Collection[str]) -> list[str]:
     """A line for each folder of a run that was trained with a reward of its own, where --reward names none."""
     from grposcope.logs.native.schema import is_record, read_config
 
-    runs = [model.given for model in models if arguments.reward is None and is_record(Path(model.given))]
+    runs = [model for model in models if arguments.reward is None and is_record(Path(model))]
     rewards = {run: read_config(Path(run)).settings.get("reward") for run in runs}
     return [
         f"note: {visible(run, 100)} was trained with the reward {visible(str(reward), 100)}, and is graded by the "
@@ -206,14 +215,14 @@ def _graded_otherwise(arguments: argparse.Namespace, models: Sequence[NamedModel
     ]
 
 
-def _plan(arguments: argparse.Namespace, models: list[NamedModel]) -> tuple[EvaluationPlan, dict[str, FoundTask]]:
+def _plan(arguments: argparse.Namespace, models: Collection[str]) -> tuple[EvaluationPlan, dict[str, FoundTask]]:
     """What to evaluate, and the problems of each task."""
     from grposcope.instruments.evaluation.evaluate_models import find_task
     from grposcope.lab import tasks as known
 
     names = tuple(dict.fromkeys(arguments.task))
     plan = EvaluationPlan(
-        models=tuple(model.given for model in models),
+        models=tuple(models),
         tasks=names,
         samples=arguments.samples,
         temperature=arguments.temperature,

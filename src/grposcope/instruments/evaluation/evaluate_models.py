@@ -22,6 +22,7 @@ from grposcope.core.environment import environment
 from grposcope.core.errors import UserError
 from grposcope.instruments.evaluation import record as evaluation
 from grposcope.instruments.evaluation.record import (
+    BATCH,
     Completion,
     EvaluatedProblem,
     EvaluatedTask,
@@ -33,16 +34,11 @@ from grposcope.lab.sampling.rollouts import generator
 from grposcope.lab.sampling.sampler import Sampling, sample
 from grposcope.lab.tasks.base import Problem, Split, Task, grade
 
-BATCH = 256
-"""Completions that are drawn at a time where nothing else is asked for."""
-
 BROKEN = 16
 """Completions whose grading fails one and all, so that the grader is broken rather than a completion odd."""
 
 PARTS = 1024
 """Values of each parameter that go into the digest of a model's weights."""
-
-SPLITS = ("heldout", "train", "all")
 
 
 @dataclass(frozen=True)
@@ -106,7 +102,7 @@ def draw(
             if not any(missing.values()):
                 continue
             policy = load(model)
-            writer.check_model(model, digest(policy))
+            writer.check_model(model, _digest(policy))
             for name, indices in missing.items():  # a prompt that does not fit is told before hours of work
                 if indices:
                     one = tasks[name]
@@ -118,7 +114,7 @@ def draw(
                     progress(model, name, len(evaluated))
 
 
-def digest(policy: Policy) -> str:
+def _digest(policy: Policy) -> str:
     """Digest of the weights, from PARTS values of each parameter."""
     sha = hashlib.sha256()
     for name, parameter in policy.model.named_parameters():

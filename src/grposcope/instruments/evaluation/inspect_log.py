@@ -40,14 +40,14 @@ def write(record: EvaluationRecord, path: Path) -> list[Path]:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with atomic(target) as file:
-                file.write(dumps(log(record, model, task), indent=1).encode() + b"\n")
+                file.write(dumps(_log(record, model, task), indent=1).encode() + b"\n")
         except OSError as error:
             raise UserError(f"cannot write {target}: {error.strerror}; choose another file") from None
         written.append(target)
     return written
 
 
-def log(record: EvaluationRecord, model: str, task: str) -> dict[str, Any]:
+def _log(record: EvaluationRecord, model: str, task: str) -> dict[str, Any]:
     """The log of one model on one task."""
     plan, rows = record.plan, record.rows[model, task]
     evaluated = record.tasks[task]

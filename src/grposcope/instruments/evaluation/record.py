@@ -35,6 +35,9 @@ FORMAT = 1
 
 PLAN, ROWS = "evaluation.json", "problems.jsonl"
 
+SPLITS, BATCH = ("heldout", "train", "all"), 256
+"""Which problems there are to choose from, and completions that are drawn at a time where nothing else is asked for."""
+
 Verdict = Literal["right", "wrong", "unread", "failed"]
 """right: reward 1 or more. wrong: less. unread: less, and no answer that the grader can read. failed: the grader raised
 or took too long."""

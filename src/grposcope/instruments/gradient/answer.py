@@ -42,10 +42,10 @@ ROWS = 300
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """What the last probe of each run measured, and what probes within training did."""
-    return [one for one in (section(runs), while_training(runs)) if one is not None]
+    return [one for one in (_section(runs), _while_training(runs)) if one is not None]
 
 
-def section(runs: Sequence[Run]) -> Answer | None:
+def _section(runs: Sequence[Run]) -> Answer | None:
     """What the last probe of each run found, with charts, and curves over the probes of all steps."""
     probes = geometry.latest(runs)
     if not probes:
@@ -199,7 +199,7 @@ def _numbers(probes: Sequence[tuple[str, Run, ProbeRecord]]) -> dict[str, Any]:
     return {label: record.summary() | {"probe": str(record.folder), "step": record.step} for label, _, record in probes}
 
 
-def while_training(runs: Sequence[Run]) -> Answer | None:
+def _while_training(runs: Sequence[Run]) -> Answer | None:
     """Curves of what probes within a training run measured of the gradient."""
     probed = [_probed(run) for run in runs]
     recorded = tuple(dict.fromkeys(name for run in probed for name in run.table if name.startswith(GEOMETRY)))

@@ -53,7 +53,7 @@ class BestBaseline:
     saving: Estimate = NOT_MEASURED
 
 
-def verdict(gap: Estimate) -> str:
+def _verdict(gap: Estimate) -> str:
     """Whether b* − V, the estimate `gap`, differs from 0 at 1.96 standard errors, in words."""
     if not (math.isfinite(gap.value) and gap.se > 0):
         return f"cannot tell: {gap.flag or 'no standard error'}"
@@ -63,7 +63,7 @@ def verdict(gap: Estimate) -> str:
     return f"the best constant baseline lies {side} the group mean"
 
 
-def of_prompt(rewards: Array, gram: Array) -> BestBaseline:
+def _of_prompt(rewards: Array, gram: Array) -> BestBaseline:
     """The baseline of one prompt from its rewards (G,) and the inner products of its scores (G, G)."""
     size = len(rewards)
     if size < 4:
@@ -78,7 +78,7 @@ def of_prompt(rewards: Array, gram: Array) -> BestBaseline:
 
     gap = jackknife(lambda r, k: covariance(r, k) / float(k.mean()))
     optimal = jackknife(lambda r, k: float(r @ k) / float(k.sum()))
-    rest = variance_at_best(rewards, gram, gap)
+    rest = _variance_at_best(rewards, gram, gap)
     flag = "" if rest > 0 else "the estimated variance is not positive: too few rollouts"
     scale = float(np.diag(gram).mean()) / rest if rest > 0 else math.nan
 
@@ -90,7 +90,7 @@ def of_prompt(rewards: Array, gram: Array) -> BestBaseline:
     mean = Estimate.mean(list(map(float, rewards)))
     wasted = excess(gap)
     saving = Estimate(wasted.value / (1 + wasted.value), wasted.se / (1 + wasted.value) ** 2, size, flag)
-    return BestBaseline(mean, optimal, gap, wasted, excess(optimal), verdict(gap), saving)
+    return BestBaseline(mean, optimal, gap, wasted, excess(optimal), _verdict(gap), saving)
 
 
 def pooled(rewards: Array, gram: Array) -> tuple[BestBaseline, tuple[BestBaseline, ...]]:
@@ -102,7 +102,7 @@ def pooled(rewards: Array, gram: Array) -> tuple[BestBaseline, tuple[BestBaselin
     """
     prompts, group = rewards.shape
     blocks = [gram[p * group : (p + 1) * group, p * group : (p + 1) * group] for p in range(prompts)]
-    each = tuple(of_prompt(r, k) for r, k in zip(rewards, blocks, strict=True))
+    each = tuple(_of_prompt(r, k) for r, k in zip(rewards, blocks, strict=True))
     mixed = sum(math.isfinite(covariances.covariance.value) for covariances in each)
     if mixed < 2:
         reason = f"{mixed} of {prompts} groups have unequal rewards and at least 4 rollouts; 2 are needed"
@@ -110,7 +110,7 @@ def pooled(rewards: Array, gram: Array) -> tuple[BestBaseline, tuple[BestBaselin
     norms = np.array([np.diag(block).mean() for block in blocks])
     gaps = [_known_or(0.0, baseline.covariance) for baseline in each]
     bests = [_known_or(r[0], baseline.optimal) for r, baseline in zip(rewards, each, strict=True)]
-    rest = np.array([variance_at_best(r, k, gap) for r, k, gap in zip(rewards, blocks, gaps, strict=True)])
+    rest = np.array([_variance_at_best(r, k, gap) for r, k, gap in zip(rewards, blocks, gaps, strict=True)])
     # squares less their sampling variance, so that noise is not counted as excess
     square_gap, square_best = (np.array([e.value**2 - e.se**2 for e in kind]) for kind in (gaps, bests))
     gap = _ratio(np.array([e.value for e in gaps]) * norms, norms)
@@ -120,12 +120,12 @@ def pooled(rewards: Array, gram: Array) -> tuple[BestBaseline, tuple[BestBaselin
         covariance=gap,
         excess_mean=_ratio(square_gap * norms, rest),
         excess_none=_ratio(square_best * norms, rest),
-        verdict=verdict(gap),
+        verdict=_verdict(gap),
         saving=_ratio(square_gap * norms, rest + square_gap * norms),
     ), each
 
 
-def variance_at_best(rewards: Array, gram: Array, gap: Estimate) -> float:
+def _variance_at_best(rewards: Array, gram: Array, gap: Estimate) -> float:
     """tr Var((r − b*) s) = E[(r − V)² k] − Cov²/E[k] − ‖g‖²; an estimate, which can fall below 0."""
     norms = np.diag(gram)
     excess = (gap.value**2 - gap.se**2) * float(norms.mean())
@@ -147,4 +147,4 @@ def _ratio(over: Array, under: Array) -> Estimate:
 
 def _unknown(n: int, reason: str) -> BestBaseline:
     estimate = Estimate(math.nan, math.nan, n, reason)
-    return BestBaseline(estimate, estimate, estimate, estimate, estimate, verdict(estimate), estimate)
+    return BestBaseline(estimate, estimate, estimate, estimate, estimate, _verdict(estimate), estimate)

@@ -47,13 +47,13 @@ def shares(coefficients: Array, rewards: Array, gram: Array) -> ClassMeanShares:
         if np.ptp(r) == 0 or not u.any():
             continue
         inner = gram[p * group : (p + 1) * group, p * group : (p + 1) * group]
-        plain.append(share_in_span(u, two_means(r), inner))
-        reduced.append(share_in_span(u, two_means(r) * _reduction(u, r), inner))
-        distinct.append(share_in_span(u, means(r), inner))
+        plain.append(_share_in_span(u, _two_means(r), inner))
+        reduced.append(_share_in_span(u, _two_means(r) * _reduction(u, r), inner))
+        distinct.append(_share_in_span(u, _means(r), inner))
     return ClassMeanShares(Estimate.mean(plain), Estimate.mean(reduced), Estimate.mean(distinct))
 
 
-def share_in_span(gradient: Array, basis: Array, gram: Array) -> float:
+def _share_in_span(gradient: Array, basis: Array, gram: Array) -> float:
     """Share of ‖Σ u_i s_i‖² that lies in the span of the vectors Σ_i basis_{k,i} s_i; NaN for a zero gradient.
 
     gradient: u (G,). basis: (m, G). gram: (G, G).
@@ -66,13 +66,13 @@ def share_in_span(gradient: Array, basis: Array, gram: Array) -> float:
     return min(float(along @ projection) / total, 1.0)
 
 
-def two_means(rewards: Array) -> Array:
+def _two_means(rewards: Array) -> Array:
     """Coefficients (2, G) of the mean scores of the rollouts above, and not above, the group's mean reward."""
     above = rewards > rewards.mean()
-    return means(above.astype(float))
+    return _means(above.astype(float))
 
 
-def means(labels: Array) -> Array:
+def _means(labels: Array) -> Array:
     """Coefficients (m, G) of the class means, a class per distinct label, the largest label first."""
     rows = [(labels == value) / (labels == value).sum() for value in np.unique(labels)[::-1]]
     return np.array(rows)

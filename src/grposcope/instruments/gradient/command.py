@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grposcope.commands import flags
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag
 from grposcope.instruments.gradient import command_rollouts as probe_rollouts
 
 if TYPE_CHECKING:
@@ -45,65 +47,98 @@ COMMON = (
 """The flags that the short help shows."""
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    from grposcope.lab.credit import described
-    from grposcope.lab.objectives import advantages, recipes
+def _recipes() -> tuple[str, ...]:
+    """Choices of --recipe."""
+    from grposcope.lab.objectives import recipes
 
-    what = command.add_argument_group("what")
-    what.add_argument("place", nargs="?", metavar="MODEL", help="the same as --model")
-    what.add_argument("--model", metavar="TEXT",
-                      help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name "
-                           "(default: tiny)")  # fmt: skip
-    what.add_argument(
-        "--checkpoint", type=int, metavar="N", help="for a run: use the checkpoint of step N instead of the final model"
+    return tuple(recipes.ALL)
+
+
+def _advantages() -> tuple[str, ...]:
+    """Choices of --advantage."""
+    from grposcope.lab.objectives import advantages
+
+    return tuple(advantages.ALL)
+
+
+def _credit() -> str:
+    """Help of --credit."""
+    from grposcope.lab.credit import described
+
+    return f"{described()} (default: that of the run, else outcome)"
+
+
+_what = partial(flag, group="what")
+_gradient = partial(flag, group="gradient")
+_machine = partial(flag, group="machine")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope probe`."""
+
+    place: str | None = _what(names=(), nargs="?", metavar="MODEL", help="the same as --model")
+    model: str | None = _what(
+        metavar="TEXT",
+        help="tiny, smollm2, a model folder, the folder of a run or of its checkpoint, or a hub name (default: tiny)",
     )
-    what.add_argument("--task", metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
-    what.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
-    probe_rollouts.add_flags(what)
-    what.add_argument("--prompts", type=int, metavar="N", help="prompts (default: 16; with --rollouts, all)")
-    what.add_argument("--group", type=int, metavar="N",
-                      help="rollouts per prompt (default: 8; with --rollouts, the run's number, or that of "
-                           "neighbouring rows of one prompt)")  # fmt: skip
-    what.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: the run's or task's)")
-    what.add_argument(
-        "--temperature", type=float, metavar="X", help="temperature of sampling (default: that of the run, else 1)"
+    checkpoint: int | None = _what(
+        metavar="N", help="for a run: use the checkpoint of step N instead of the final model"
     )
-    what.add_argument("--seed", type=int, default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
-    gradient = command.add_argument_group("gradient")
-    gradient.add_argument(
-        "--recipe", choices=tuple(recipes.ALL), help="the objective (default: that of the run, else grpo)"
+    task: str | None = _what(metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
+    reward: str | None = _what(metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
+    rollouts: str | None = _what(
+        metavar="PATH",
+        help="use prompts and completions that a trainer wrote instead of sampling: TRL's "
+        "OUTPUT_DIR/completions, verl's rollout_data_dir",
     )
-    gradient.add_argument("--advantage", choices=tuple(advantages.ALL),
-                          help="what a rollout's reward is compared with (default: that of the run, else the "
-                               "recipe's)")  # fmt: skip
-    gradient.add_argument("--also", default="", metavar="TEXT", help="further recipes, separated by commas")
-    gradient.add_argument("--credit", metavar="TEXT",
-                          help=f"{described()} (default: that of the run, else outcome)")  # fmt: skip
-    gradient.add_argument("--sweep-group", default="", metavar="TEXT",
-                          help="also measure smaller groups, such as 2,4,8")  # fmt: skip
-    gradient.add_argument("--controls", action="store_true",
-                          help="also measure shuffled, random and absent advantages, and rewards per step")  # fmt: skip
-    gradient.add_argument(
-        "--tier",
+    step: int | None = _what(
+        metavar="N",
+        help="with --rollouts: the step to use (default: the one whose rollouts the checkpoint drew, "
+        "else the last before it)",
+    )
+    reward_weights: str | None = _what(
+        metavar="TEXT",
+        help="with --rollouts: weights of several reward functions, such as 1,0.5 (default: the run's, else all 1)",
+    )
+    prompts: int | None = _what(metavar="N", help="prompts (default: 16; with --rollouts, all)")
+    group: int | None = _what(
+        metavar="N",
+        help="rollouts per prompt (default: 8; with --rollouts, the run's number, or that of "
+        "neighbouring rows of one prompt)",
+    )
+    max_tokens: int | None = _what(metavar="N", help="longest completion (default: the run's or task's)")
+    temperature: float | None = _what(metavar="X", help="temperature of sampling (default: that of the run, else 1)")
+    seed: int = _what(default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
+    recipe: str | None = _gradient(choices=_recipes, help="the objective (default: that of the run, else grpo)")
+    advantage: str | None = _gradient(
+        choices=_advantages,
+        help="what a rollout's reward is compared with (default: that of the run, else the recipe's)",
+    )
+    also: str = _gradient(default="", metavar="TEXT", help="further recipes, separated by commas")
+    credit: str | None = _gradient(metavar="TEXT", help=_credit)
+    sweep_group: str = _gradient(default="", metavar="TEXT", help="also measure smaller groups, such as 2,4,8")
+    controls: bool = _gradient(
+        default=False, help="also measure shuffled, random and absent advantages, and rewards per step"
+    )
+    tier: str = _gradient(
         default="fast",
         choices=("fast", "exact"),
         help="how many singular values: fast, the leading ones with bounds; exact, all of them (default: fast)",
     )
-    gradient.add_argument("--lr", type=float, metavar="X",
-                          help="learning rate for the share of bfloat16 weights that a step changes (default: the "
-                               "model's)")  # fmt: skip
-    machine = command.add_argument_group("machine")
-    machine.add_argument("--out", metavar="TEXT", help="new folder for gram.npz, probe.json and tokens.jsonl "
-                         "(default: probes/step-N of the run, else none)")  # fmt: skip
-    machine.add_argument(
-        "--dtype", default="float32", choices=("float32", "bfloat16"), help="number format of the weights"
+    lr: float | None = _gradient(
+        metavar="X", help="learning rate for the share of bfloat16 weights that a step changes (default: the model's)"
     )
-    machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
-    machine.add_argument("--threads", type=flags.threads, default=0, metavar="N", help="CPU threads, 0 for all cores")
-    machine.add_argument("--checkpointing", action="store_true", help="recompute activations to save memory")
-    machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
-    add_json(machine)
+    out: str | None = _machine(
+        metavar="TEXT",
+        help="new folder for gram.npz, probe.json and tokens.jsonl (default: probes/step-N of the run, else none)",
+    )
+    dtype: str = _machine(default="float32", choices=("float32", "bfloat16"), help="number format of the weights")
+    device: str = _machine(default="auto", metavar="TEXT", help="cpu, cuda or auto")
+    threads: int = _machine(default=0, type=flags.threads, metavar="N", help="CPU threads, 0 for all cores")
+    checkpointing: bool = _machine(default=False, help="recompute activations to save memory")
+    remote_code: bool = _machine(default=False, help="allow the model's own code from the hub to run")
+    json: bool = json_flag(group="machine")
 
 
 def check_flags(arguments: argparse.Namespace) -> None:

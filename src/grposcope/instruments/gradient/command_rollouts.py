@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grposcope.core import capabilities
 from grposcope.core.capabilities import FURTHER_ROLLOUTS, INDEPENDENT, STEP_ENDS, Lack, Part
@@ -34,19 +34,6 @@ FOREIGN = -0.5
 The tokens are then on average 1.6 times less likely than its own would be. On `tiny` 80 updates at a learning rate of
 4e-4 move this number by −0.21, other prompts by −5 (experiments/rollouts_under_later_weights.py).
 """
-
-
-def add_flags(group: Any) -> None:
-    """Declare the flags that choose the rollouts."""
-    group.add_argument("--rollouts", metavar="PATH",
-                       help="use prompts and completions that a trainer wrote instead of sampling: TRL's "
-                            "OUTPUT_DIR/completions, verl's rollout_data_dir")  # fmt: skip
-    group.add_argument("--step", type=int, metavar="N",
-                       help="with --rollouts: the step to use (default: the one whose rollouts the checkpoint drew, "
-                            "else the last before it)")  # fmt: skip
-    group.add_argument("--reward-weights", metavar="TEXT",
-                       help="with --rollouts: weights of several reward functions, such as 1,0.5 (default: the run's, "
-                            "else all 1)")  # fmt: skip
 
 
 def check_numbers(arguments: argparse.Namespace) -> None:

@@ -25,10 +25,10 @@ def contract(score: Score, weights: Tensor, main: int | None, *, with_gram: bool
     if score.kind == "experts" and gram.ghost_is_cheaper(score):
         return _without_rollouts(score, weights, main, with_gram=with_gram)
     fast = _in_one_pass(score, weights, main, with_gram=with_gram)
-    return in_torch(score, weights, main, with_gram=with_gram) if fast is None else fast
+    return _in_torch(score, weights, main, with_gram=with_gram) if fast is None else fast
 
 
-def in_torch(score: Score, weights: Tensor, main: int | None, *, with_gram: bool) -> Contracted:
+def _in_torch(score: Score, weights: Tensor, main: int | None, *, with_gram: bool) -> Contracted:
     """`contract` from pieces of the S_i, of any score."""
     gradients = torch.empty(len(weights), *score.shape, dtype=score.dtype, device=score.device)
     weights = weights.to(gradients)

@@ -62,7 +62,7 @@ class PromptSums:
         return use.columns[self.which].masked_fill_(~self.there[..., None, None], 0.0)
 
 
-def sums(copies: Copies, before: int, group: int) -> list[PromptSums]:
+def _sums(copies: Copies, before: int, group: int) -> list[PromptSums]:
     """The sums that the copies make, which come after `before` rollouts in the pass."""
     found = []
     for number in copies.part.unique().tolist():
@@ -75,19 +75,6 @@ def sums(copies: Copies, before: int, group: int) -> list[PromptSums]:
     return found
 
 
-@dataclass(frozen=True)
-class CopiedProducts:
-    """Inner products (B + ΣX, B + ΣX) of the scores of the rollouts and, after them, of the `sums`.
-
-    copies: how many there were. left_out: share of the parameters that is not measured.
-    """
-
-    products: Floats
-    sums: tuple[PromptSums, ...]
-    copies: int
-    left_out: float
-
-
 def measure(
     model: Any,
     rollouts: RolloutBatch,
@@ -95,10 +82,12 @@ def measure(
     temperature: float = 1.0,
     check: bool = True,
     foretold: Callable[[str], None] | None = None,
-) -> CopiedProducts:
-    """The products over all parameters; check: compare with autograd on a few tokens first; foretold: as in `probe`.
+) -> tuple[Floats, tuple[PromptSums, ...], int, float]:
+    """Inner products (B + ΣX, B + ΣX) of the scores of the rollouts and, after them, of the sums, over all parameters.
 
-    UserError as from `probe`.
+    Then the sums, how many copies there were, and the share of the parameters that is not measured.
+
+    check: compare with autograd on a few tokens first; foretold: as in `probe`. UserError as from `probe`.
     """
     count, group = len(rollouts.mask), rollouts.groups[1]
     every = torch.cat((torch.arange(count, device=copies.rows.device), copies.rows))
@@ -110,11 +99,11 @@ def measure(
     if foretold is not None:
         told = f"the pass over {count:,} rollouts and {len(copies.rows):,} copies"
         foretold(batch_memory.foretold(told, needed, seconds_needed(attached, whole)))
-    summed = sums(copies, count, group)
+    summed = _sums(copies, count, group)
     layers = _Layers(count, summed)
     weights = torch.cat((rollouts.mask.double(), copies.weights))
     attached.stream(whole, layers.measure, weights, keep=layers.keep)
-    return CopiedProducts(layers.total.cpu().numpy(), tuple(summed), len(copies.rows), attached.share_left_out)
+    return layers.total.cpu().numpy(), tuple(summed), len(copies.rows), attached.share_left_out
 
 
 class _Layers:

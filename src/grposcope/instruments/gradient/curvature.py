@@ -85,18 +85,18 @@ class Eigenpair:
     residual: float
 
 
-def parameter_vector(model: nn.Module) -> Tensor:
+def _parameter_vector(model: nn.Module) -> Tensor:
     """All parameters as one vector, (D,), a copy."""
     return parameters_to_vector(p.detach() for p in model.parameters()).clone()
 
 
-def set_parameters(model: nn.Module, vector: Tensor) -> None:
+def _set_parameters(model: nn.Module, vector: Tensor) -> None:
     """Set all parameters from one vector (D,)."""
     with torch.no_grad():
         vector_to_parameters(vector, model.parameters())
 
 
-def unit(vector: Tensor) -> Tensor:
+def _unit(vector: Tensor) -> Tensor:
     """The vector scaled to length 1; UserError for a vector that is 0 or not finite."""
     length = float(vector.norm())
     if not (length > 0 and math.isfinite(length)):
@@ -111,10 +111,10 @@ def directional_logprobs(
 
     step: the ε of the differences, by default the one that changes a rollout's log π by CHANGE.
     """
-    centre = parameter_vector(model)
+    centre = _parameter_vector(model)
 
     def at(epsilon: float) -> Tensor:
-        set_parameters(model, centre + epsilon * direction)
+        _set_parameters(model, centre + epsilon * direction)
         return logprobs(rollouts).double()
 
     try:
@@ -129,7 +129,7 @@ def directional_logprobs(
                 ahead = at(step)
         behind, ahead = at(-step), at(step)
     finally:
-        set_parameters(model, centre)
+        _set_parameters(model, centre)
     return DirectionalLogProbs(middle, (ahead - behind) / (2 * step), (ahead - 2 * middle + behind) / step**2, step)
 
 
@@ -161,7 +161,7 @@ def directional_curvature(
     return DirectionalCurvature(*(Estimate.mean(x.tolist()) for x in (force, current, stale, current + stale, fisher)))
 
 
-def response(
+def _response(
     model: nn.Module, direction: Tensor, draw: Callable[[int], RolloutBatch], logprobs: LogProbs, weigh: TokenWeights,
     epsilon: float, batches: int,
 ) -> Estimate:  # fmt: skip
@@ -170,18 +170,18 @@ def response(
     draw(k) samples batch k from the model as it then is; with the same random numbers at both ends the
     difference is less noisy. The model is left as it was.
     """
-    centre, slopes = parameter_vector(model), []
+    centre, slopes = _parameter_vector(model), []
     try:
         for k in range(batches):
             ends = []
             for side in (epsilon, -epsilon):
-                set_parameters(model, centre + side * direction)
+                _set_parameters(model, centre + side * direction)
                 rollouts = draw(k)
                 along = directional_logprobs(model, rollouts, direction, logprobs)
                 ends.append(directional_curvature(along, rollouts, weigh).force.value)
             slopes.append(-(ends[0] - ends[1]) / (2 * epsilon))
     finally:
-        set_parameters(model, centre)
+        _set_parameters(model, centre)
     return Estimate.mean(slopes)
 
 
@@ -214,7 +214,7 @@ def largest_eigenpairs(
     (each a double backward pass) is given and the residual says how far the result is from an eigenpair; and its
     vectors would leave the device.
     """
-    basis = [unit(start)]
+    basis = [_unit(start)]
     diagonal: list[float] = []
     off_diagonal: list[float] = []
     for _ in range(min(steps, len(start))):
@@ -233,7 +233,7 @@ def largest_eigenpairs(
     values, vectors = torch.linalg.eigh(tridiagonal)
     spanned = torch.stack(basis[:size])
     return tuple(
-        Eigenpair(float(values[-i]), unit(spanned.T @ vectors[:, -i].to(spanned)),
+        Eigenpair(float(values[-i]), _unit(spanned.T @ vectors[:, -i].to(spanned)),
                   abs(off_diagonal[-1] * float(vectors[-1, -i])))
         for i in range(1, min(count, size) + 1)
     )  # fmt: skip

@@ -26,7 +26,7 @@ Measure = Callable[[ProbeRecord], Estimate | float]
 
 
 @dataclass(frozen=True)
-class Chart:
+class _Chart:
     """A figure over steps. lines: short name -> measure; of several runs only the first line is drawn."""
 
     name: str
@@ -37,7 +37,7 @@ class Chart:
 
 
 CHARTS = (
-    Chart(
+    _Chart(
         "ranks", "Ranks of a layer's gradient",
         {
             "stable": lambda probe: probe.rank("stable"),
@@ -46,7 +46,7 @@ CHARTS = (
         },
         "Three definitions of rank, mean over the weight matrices.",
     ),
-    Chart(
+    _Chart(
         "rollout_ranks", "Ranks of the rollouts' gradients",
         {
             "stable": lambda probe: _rollout_rank(probe, "stable"),
@@ -55,13 +55,13 @@ CHARTS = (
         },
         "The same definitions for the matrix with one row per rollout: its score times its weight.",
     ),
-    Chart(
+    _Chart(
         "dead", "Dead groups of the probes",
         {"seen": lambda probe: probe.groups.dead, "if equally hard": lambda probe: probe.groups.dead_if_alike},
         "Share of groups whose rewards are all equal, and p^G + (1−p)^G at the mean success rate p.",
         share=True,
     ),
-    Chart(
+    _Chart(
         "token_sparsity", "How few tokens carry the gradient",
         {
             "top 5%": lambda probe: probe.token_sparsity["top_5"],
@@ -74,7 +74,7 @@ CHARTS = (
         "all).",
         share=True,
     ),
-    Chart(
+    _Chart(
         "parameter_sparsity", "How few parameters carry the gradient",
         {
             "Gini": lambda probe: probe.parameter_sparsity["gini"],
@@ -88,7 +88,7 @@ CHARTS = (
         "entries below τ × the largest.",
         share=True,
     ),
-    Chart(
+    _Chart(
         "visible", "Weights a step changes in bfloat16",
         {
             "Adam's first": lambda probe: probe.parameter_sparsity["visible_adam"],
@@ -98,12 +98,12 @@ CHARTS = (
         "mainly on the learning rate.",
         share=True,
     ),
-    Chart(
+    _Chart(
         "baseline_gap", "Best baseline minus the group mean",
         {"b* − V": lambda probe: probe.baseline.covariance},
         "In units of reward, with 95% intervals; at 0 the group mean is the best constant baseline.",
     ),
-    Chart(
+    _Chart(
         "cancelled", "Credit that cancels",
         {"cancelled": lambda probe: probe.credit.cancelled},
         "Share of Σ|w|·‖e_y − π‖ that cancels between successes and failures on text they share.",
@@ -119,7 +119,7 @@ def curves(runs: Sequence[Run]) -> list[Figure]:
     return [figure for chart in CHARTS if (figure := _curve(chart, runs)) is not None]
 
 
-def _curve(chart: Chart, runs: Sequence[Run]) -> Figure | None:
+def _curve(chart: _Chart, runs: Sequence[Run]) -> Figure | None:
     many = len(runs) > 1
     names, form = labels(runs), percent if chart.share else number
     lines = dict(list(chart.lines.items())[:1]) if many else chart.lines

@@ -31,8 +31,8 @@ class Fact:
 
 def facts(record: ProbeRecord) -> tuple[Fact, ...]:
     """All that is said of a probe, in the order in which to read it."""
-    return (rank(record), group_rank(record), class_means(record), dead_groups(record), tokens(record),
-            parameters(record), baseline(record))  # fmt: skip
+    return (_rank(record), _group_rank(record), _class_means(record), dead_groups(record), _tokens(record),
+            _parameters(record), _baseline(record))  # fmt: skip
 
 
 def subject(record: ProbeRecord) -> str:
@@ -123,7 +123,7 @@ def taken(record: ProbeRecord) -> list[str]:
     return said + [f"{visible(note, 300)[:1].upper()}{visible(note, 300)[1:]}." for note in source.notes]
 
 
-def rank(record: ProbeRecord) -> Fact:
+def _rank(record: ProbeRecord) -> Fact:
     """Stable rank of the weight matrices' gradients, next to other definitions and to the control without reward."""
     stable = record.rank("stable")
     if not math.isfinite(stable.value):
@@ -146,7 +146,7 @@ def rank(record: ProbeRecord) -> Fact:
     return Fact("rank", stable, text)
 
 
-def group_rank(record: ProbeRecord) -> Fact:
+def _group_rank(record: ProbeRecord) -> Fact:
     """Rank of the rows A_i ψ_i of a group in one layer, beside that of isotropic scores and that of a cut at two."""
     rank = record.group_rank
     if not math.isfinite(rank.rank.value):
@@ -168,7 +168,7 @@ def group_rank(record: ProbeRecord) -> Fact:
     )  # fmt: skip
 
 
-def class_means(record: ProbeRecord) -> Fact:
+def _class_means(record: ProbeRecord) -> Fact:
     """Share of the gradient's squared norm held by the mean scores of successes and failures."""
     shares = record.class_means
     if not math.isfinite(shares.plain.value):
@@ -206,7 +206,7 @@ def dead_groups(record: ProbeRecord) -> Fact:
     return Fact("dead_groups", observed, text)
 
 
-def tokens(record: ProbeRecord) -> Fact:
+def _tokens(record: ProbeRecord) -> Fact:
     """Share of the squared score norms in the largest tokens, and share of the credit on shared text."""
     sparsity, credit = record.token_sparsity, record.credit
     count = math.nan if record.tokens is None else record.tokens
@@ -221,7 +221,7 @@ def tokens(record: ProbeRecord) -> Fact:
     return Fact("tokens", Estimate(sparsity["top_5"], math.nan, record.tokens or 0), text)
 
 
-def parameters(record: ProbeRecord) -> Fact:
+def _parameters(record: ProbeRecord) -> Fact:
     """Unevenness of the gradient's entries, and the share of bfloat16 weights that a step would change."""
     measured = record.parameter_sparsity
     if not measured:
@@ -242,7 +242,7 @@ def parameters(record: ProbeRecord) -> Fact:
     return Fact("parameters", measured["gini"], text)
 
 
-def baseline(record: ProbeRecord) -> Fact:
+def _baseline(record: ProbeRecord) -> Fact:
     """Whether the group mean is the best constant baseline."""
     best = record.baseline
     verdict = visible(best.verdict, 400)

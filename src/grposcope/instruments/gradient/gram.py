@@ -25,10 +25,10 @@ PIECE = 1024
 
 def gram(score: Score) -> Tensor:
     """K (B, B) in float64, by the contraction that costs less."""
-    return ghost(score) if ghost_is_cheaper(score) else explicit(score)
+    return ghost(score) if ghost_is_cheaper(score) else _explicit(score)
 
 
-def explicit(score: Score) -> Tensor:
+def _explicit(score: Score) -> Tensor:
     """K (B, B) from the per-rollout matrices, built a piece at a time."""
     return torch.stack([of_block(score.piece(piece)) for piece in score.pieces()]).sum(0)
 
@@ -49,7 +49,7 @@ def of_block(block: Tensor) -> Tensor:
 def ghost(score: Score) -> Tensor:
     """K (B, B) from inner products of inputs and of gradients between all pairs of tokens."""
     if not score.uses:
-        return explicit(score)
+        return _explicit(score)
     count = score.rollouts
     total = torch.zeros(count, count, dtype=torch.float64, device=score.uses[0].columns.device)
     for at, use in enumerate(score.uses):

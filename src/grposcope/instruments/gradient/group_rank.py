@@ -102,7 +102,7 @@ def measure(rewards: Array, layers: Sequence[Array]) -> LayerRanks:
     values, lengths = np.empty((2, len(layers), len(live), group))
     for number, gram in enumerate(layers):
         blocks = np.array([gram[rows, rows] for rows in places]).reshape(-1, group, group)
-        values[number] = singular_values(centred, blocks)
+        values[number] = _singular_values(centred, blocks)
         lengths[number] = np.abs(centred) * np.sqrt(np.maximum(blocks.diagonal(0, -2, -1), 0.0))
     two = values[..., :2]
     return LayerRanks(
@@ -110,13 +110,13 @@ def measure(rewards: Array, layers: Sequence[Array]) -> LayerRanks:
         _top_share(values),
         _effective_rank(two),
         _top_share(two),
-        null(centred),
+        _null(centred),
         rewards[live].std(1),
         _effective_rank(lengths),
     )
 
 
-def singular_values(advantages: Array, grams: Array) -> Array:
+def _singular_values(advantages: Array, grams: Array) -> Array:
     """Singular values (..., G), decreasing, of the rows A_i ψ_i from advantages (..., G) and ⟨ψ_i, ψ_j⟩ (..., G, G)."""
     if not len(grams):
         return np.empty(advantages.shape)
@@ -134,7 +134,7 @@ def _top_share(values: Array) -> Array:
     return _quotient(values[..., 0] ** 2, (values**2).sum(-1))
 
 
-def null(advantages: Array) -> Array:
+def _null(advantages: Array) -> Array:
     """(Σ|A|)²/ΣA² over the last axis: r_eff of orthogonal rows of equal score norm; 4K(R−K)/R for K of R right."""
     return _quotient(np.abs(advantages).sum(-1) ** 2, (advantages**2).sum(-1))
 

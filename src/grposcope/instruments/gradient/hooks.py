@@ -34,7 +34,7 @@ Owners = dict[str, list[tuple[nn.Module, str]]]
 """Name of a measured parameter -> the modules that hold it, with its name in the module."""
 
 PIECE = 64 * 2**20
-"""Bytes of one allocation of an `Arena`: large enough that the C library returns it at once (glibc: above 32 MiB)."""
+"""Bytes of one allocation of an `_Arena`: large enough that the C library returns it at once (glibc: above 32 MiB)."""
 
 
 class Unmeasured(UserError):
@@ -49,7 +49,7 @@ def known(module: nn.Module, key: str) -> bool:
     """Whether this parameter of this module can be measured by hooks."""
     parameter = module._parameters[key]
     assert parameter is not None
-    if isinstance(module, nn.Linear) or transposed(module):
+    if isinstance(module, nn.Linear) or _transposed(module):
         return parameter.dim() <= 2
     if experts.is_stack(module):
         return parameter.is_floating_point()
@@ -60,7 +60,7 @@ def known(module: nn.Module, key: str) -> bool:
     return all(own is None or own.dim() in (1, 2) for own in module._parameters.values())
 
 
-def transposed(module: nn.Module) -> bool:
+def _transposed(module: nn.Module) -> bool:
     """Whether this is a linear layer of GPT-2, whose weights are inputs × outputs."""
     return type(module).__name__ == "Conv1D"
 
@@ -71,7 +71,7 @@ def oriented(owned: list[tuple[nn.Module, str]], array: Tensor) -> Tensor:
         return array.reshape(1, -1)
     if array.dim() == 3:
         return array.flatten(0, 1)
-    return array.mT if any(transposed(module) for module, _ in owned) else array
+    return array.mT if any(_transposed(module) for module, _ in owned) else array
 
 
 def oriented_shape(owned: list[tuple[nn.Module, str]], array: Tensor) -> tuple[int, int]:
@@ -81,10 +81,10 @@ def oriented_shape(owned: list[tuple[nn.Module, str]], array: Tensor) -> tuple[i
     if array.dim() == 3:
         return array.shape[0] * array.shape[1], array.shape[2]
     rows, columns = array.shape
-    return (columns, rows) if any(transposed(module) for module, _ in owned) else (rows, columns)
+    return (columns, rows) if any(_transposed(module) for module, _ in owned) else (rows, columns)
 
 
-class Arena:
+class _Arena:
     """Memory for arrays that are kept until the backward pass, allocated next to each other.
 
     On a CPU, long-lived arrays would otherwise lie between short-lived ones, and the C library could not reuse the
@@ -123,7 +123,7 @@ class Collector:
         self.vectors: dict[str, Tensor] = {}
         self.leaves: dict[tuple[str, int], Tensor] = {}
         self.outputs: dict[nn.Module, tuple[Tensor, int] | None] = {}
-        self.arena = Arena()
+        self.arena = _Arena()
         self.visit: Visitor | None = None
         self.batch = self.length = 0
         self.given: set[str] = set()
@@ -205,7 +205,7 @@ class Collector:
         """Release all arrays: the graph of a pass that ended early may still refer to this object."""
         for stored in (self.outputs, self.uses, self.vectors, self.leaves):
             stored.clear()
-        self.arena = Arena()
+        self.arena = _Arena()
 
     def finish(self) -> None:
         """Emit the vectors, and matrices that had fewer uses in the backward pass than in the forward pass."""
@@ -241,7 +241,7 @@ def collecting(
 
 
 def _replacement(module: Any, keys: list[str], collector: Collector) -> Callable[..., Any]:
-    if type(module).forward is nn.Linear.forward or transposed(module):
+    if type(module).forward is nn.Linear.forward or _transposed(module):
         return _Linear(module, keys, collector)
     if experts.is_stack(module):
         return experts.StackForward(module, keys, collector)
@@ -260,7 +260,7 @@ class _Linear:
     def __init__(self, module: Any, keys: list[str], collector: Collector):
         self.module, self.collector = module, collector
         self.weight, self.bias = (collector.names[module, key] if key in keys else None for key in ("weight", "bias"))
-        self.turned = transposed(module)
+        self.turned = _transposed(module)
         self.own: Callable[[Tensor], Tensor] = module.forward
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -212,8 +212,8 @@ class ProbeRecord:
         return path.stat().st_size if path.is_file() else 0
 
     def read_rollouts(self) -> tuple[Rollout, ...]:
-        """The rollouts in the probe's folder, with what each token carries; UserError as `read_rollouts`."""
-        return read_rollouts(self._place())
+        """The rollouts in the probe's folder, with what each token carries; UserError as `_read_rollouts`."""
+        return _read_rollouts(self._place())
 
     def _place(self) -> Path:
         if self.folder is None:
@@ -295,7 +295,7 @@ def _line(rollout: Rollout) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read_rollouts(folder: Path) -> tuple[Rollout, ...]:
+def _read_rollouts(folder: Path) -> tuple[Rollout, ...]:
     """The rollouts in `folder`, prompt after prompt; none where it has no tokens.jsonl. UserError for a broken file."""
     path = folder / TOKENS
     if not path.is_file():

@@ -31,7 +31,7 @@ TOPS = (1, 5, 20)
 BELOW = (0.1, 0.01, 0.001)
 
 
-def hoyer(sizes: Tensor) -> float:
+def _hoyer(sizes: Tensor) -> float:
     """Hoyer's sparsity of non-negative numbers; NaN for fewer than two."""
     x = sizes.double().flatten()
     norm = float(torch.linalg.vector_norm(x))
@@ -48,7 +48,7 @@ def measures(sizes: Tensor) -> dict[str, float]:
 
 def _measures(ordered: Tensor, largest: float) -> dict[str, float]:
     """Every measure of sizes in increasing order; `largest` is the maximum of all sizes of which these are a sample."""
-    values = {"gini": _gini(ordered), "hoyer": hoyer(ordered), **{f"top_{q}": _top_share(ordered, q) for q in TOPS}}
+    values = {"gini": _gini(ordered), "hoyer": _hoyer(ordered), **{f"top_{q}": _top_share(ordered, q) for q in TOPS}}
     for t in BELOW:
         bound = ordered.new_tensor(t * largest)
         values[f"below_{t}"] = int(torch.searchsorted(ordered, bound)) / len(ordered) if largest > 0 else math.nan
@@ -79,7 +79,7 @@ def _top_share(ordered: Tensor, percent: float) -> float:
     return float(energy[-max(1, math.ceil(percent / 100 * len(energy) - 1e-9)) :].sum()) / total
 
 
-def moved_in_bfloat16(weights: Tensor, step: Tensor) -> float:
+def _moved_in_bfloat16(weights: Tensor, step: Tensor) -> float:
     """Share of weights kept in bfloat16 that θ − step would change."""
     rounded = weights.to(torch.bfloat16)
     moved = (rounded.float() - step.float()).to(torch.bfloat16)
@@ -176,8 +176,8 @@ class EntrySample:
         """Every measure of a sample of entries."""
         values = _measures(_ordered(gradient.abs()), largest)
         if self.learning_rate is not None and weights is not None:
-            values["visible_sgd"] = moved_in_bfloat16(weights, self.learning_rate * gradient)
-            values["visible_adam"] = moved_in_bfloat16(weights, self.learning_rate * gradient.sign())
+            values["visible_sgd"] = _moved_in_bfloat16(weights, self.learning_rate * gradient)
+            values["visible_adam"] = _moved_in_bfloat16(weights, self.learning_rate * gradient.sign())
         return values
 
 

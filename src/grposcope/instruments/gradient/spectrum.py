@@ -87,7 +87,7 @@ class Spectrum:
         """Lowest and highest value that each rank can have, given what is known; equal for a complete spectrum."""
         if self.complete:
             return {name: (value, value) for name, value in ranks(self.values).items()}
-        return bounds(self.values, self.slack, self.size, self.frobenius)
+        return _bounds(self.values, self.slack, self.size, self.frobenius)
 
 
 def ranks(singular_values: ArrayLike | Tensor) -> dict[str, float]:
@@ -113,7 +113,7 @@ def ranks(singular_values: ArrayLike | Tensor) -> dict[str, float]:
     return {name: float(value) for name, value in by_name.items()}
 
 
-def bounds(
+def _bounds(
     values: NDArray[np.float64], slack: NDArray[np.float64], size: int, frobenius: float
 ) -> dict[str, tuple[float, float]]:
     """Lowest and highest value of each rank, from the leading singular values and the Frobenius norm.
@@ -147,7 +147,7 @@ def exact(matrix: Tensor, scale: Tensor | None = None, rows: Rows | None = None)
     """
     rows = ALONE.rows(len(matrix)) if rows is None else rows
     count = rows.total if scale is None else int((scale != 0).sum())
-    own = matrix if scale is None else scaled(matrix, scale[rows.mine])
+    own = matrix if scale is None else _scaled(matrix, scale[rows.mine])
     if count >= matrix.shape[1]:
         return from_gram(rows.sum(_inner(own)))
     if rows.workers.size == 1:
@@ -278,7 +278,7 @@ def _start(rows: int, columns: int, seed: int) -> Tensor:
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
 
 
-def scaled(matrix: Tensor, scale: Tensor) -> Tensor:
+def _scaled(matrix: Tensor, scale: Tensor) -> Tensor:
     """The rows of a matrix multiplied by `scale` (rows,); rows of scale 0 are left out."""
     nonzero = scale != 0
     kind = torch.promote_types(matrix.dtype, torch.float32)

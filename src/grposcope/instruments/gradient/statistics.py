@@ -52,7 +52,7 @@ def _credit_shares(probe: Probe) -> CreditShares:
     return CreditShares(probe.credit.cancelled, probe.credit.shared, probe.credit.common)
 
 
-def stable_rank_by_block(probe: Probe) -> dict[str, Estimate]:
+def _stable_rank_by_block(probe: Probe) -> dict[str, Estimate]:
     """Mean stable rank Σσ²/σ₁² of the recipe's gradient over the weight matrices of each block.
 
     It rises when whatever dominates is taken out, almost by construction; compare with taking out another direction
@@ -88,7 +88,7 @@ STATISTICS: dict[str, Callable[[Probe], Any]] = {
     "credit": _credit_shares,
     "token_sparsity": lambda probe: Measures(probe.token_sparsity()),
     "parameter_sparsity": lambda probe: Estimates(probe.parameters),
-    "stable_rank_by_block": stable_rank_by_block,
+    "stable_rank_by_block": _stable_rank_by_block,
     "_group_rank_by_role": _group_rank_by_role,
 }
 """Field of `ProbeRecord`, or name among its further statistics -> statistic."""

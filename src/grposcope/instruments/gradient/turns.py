@@ -35,7 +35,7 @@ WHOLE, TO_GO = "reward of the rollout", "return from the turn on"
 """Credits that rollouts at hand allow: the second where turns have rewards."""
 
 
-def of_tokens(rollouts: RolloutBatch) -> Tensor:
+def _of_tokens(rollouts: RolloutBatch) -> Tensor:
     """The turn of each token that is trained on, (B, T), -1 elsewhere: as annotated, else by runs of the mask."""
     turns = rollouts.token_annotations.get(TURNS)
     if turns is None:
@@ -46,7 +46,7 @@ def of_tokens(rollouts: RolloutBatch) -> Tensor:
 
 def several(rollouts: RolloutBatch) -> bool:
     """Whether any rollout has two turns or more."""
-    return bool((of_tokens(rollouts) > 0).any())
+    return bool((_of_tokens(rollouts) > 0).any())
 
 
 def measure(
@@ -58,7 +58,7 @@ def measure(
     A pass for each prompt, with a row for each turn of its rollouts. UserError as from `probe`.
     """
     prompts, group = rollouts.groups
-    number = of_tokens(rollouts)
+    number = _of_tokens(rollouts)
     most = int(number.max()) + 1
     if most < 1:
         raise UserError("no rollout has a token that is trained on, so there are no turns to measure")
@@ -98,7 +98,7 @@ def _gram(score: Score) -> Tensor:
     return products
 
 
-def credits(rollouts: RolloutBatch, most: int) -> Mapping[str, Floats]:
+def _credits(rollouts: RolloutBatch, most: int) -> Mapping[str, Floats]:
     """The credit of each turn, (P, G, H) by name: the reward of the rollout, and the return from the turn on where
     `step_rewards` has rewards of turns on their tokens. The first counts for turns that were not taken too."""
     prompts, group = rollouts.groups
@@ -106,7 +106,7 @@ def credits(rollouts: RolloutBatch, most: int) -> Mapping[str, Floats]:
     made = {WHOLE: np.repeat(rewards[..., None], most, -1)}
     known = rollouts.token_annotations.get("step_rewards")
     if known is not None:
-        number, paid = of_tokens(rollouts), known.double().nan_to_num(0.0)
+        number, paid = _of_tokens(rollouts), known.double().nan_to_num(0.0)
         each = [(paid * (number == turn)).sum(-1) for turn in range(most)]
         of_turns = torch.stack(each, 1).numpy(force=True)
         made[TO_GO] = returns(of_turns).reshape(prompts, group, most)
@@ -115,4 +115,4 @@ def credits(rollouts: RolloutBatch, most: int) -> Mapping[str, Floats]:
 
 def savings(rollouts: RolloutBatch, grams: Floats) -> TurnSavings:
     """What credit for turns saves, from `measure`; UserError for groups of fewer than four."""
-    return turn_moments.savings(grams, credits(rollouts, grams.shape[2]))
+    return turn_moments.savings(grams, _credits(rollouts, grams.shape[2]))

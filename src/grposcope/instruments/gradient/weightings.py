@@ -43,7 +43,7 @@ class Weighting:
         return not bool(self.weights.any())
 
 
-def weighting(name: str, weights: Tensor, mask: Tensor) -> Weighting:
+def _weighting(name: str, weights: Tensor, mask: Tensor) -> Weighting:
     """The weighting with weights (B, T); checks whether they are constant along every rollout."""
     weights = weights.double().where(mask, 0.0)
     highest = weights.masked_fill(~mask, -torch.inf).amax(-1)
@@ -93,7 +93,7 @@ def of_recipe(
     values = credit.double() if isinstance(credit, Tensor) else per_token(credit, bare, rollouts, torch.float64)
     fresh = torch.zeros(rollouts.mask.shape, dtype=torch.float64, device=rollouts.mask.device)
     now = fresh if log_ratio is None else log_ratio.to(fresh)
-    return weighting(name or recipe.name, bare.weights(now, fresh, rollouts, credit=values), rollouts.mask)
+    return _weighting(name or recipe.name, bare.weights(now, fresh, rollouts, credit=values), rollouts.mask)
 
 
 def smaller_group(recipe: Objective, rollouts: RolloutBatch, group: int) -> Weighting:
@@ -104,13 +104,13 @@ def smaller_group(recipe: Objective, rollouts: RolloutBatch, group: int) -> Weig
             f"a smaller group of {group} cannot be taken from {drawn} rollouts per prompt; choose 2 to "
             f"{drawn}, or draw more rollouts"
         )
-    few = of_recipe(recipe, first_rollouts(rollouts, group))
+    few = of_recipe(recipe, _first_rollouts(rollouts, group))
     weights = torch.zeros(rollouts.mask.shape, dtype=torch.float64, device=rollouts.mask.device)
     weights.unflatten(0, (prompts, drawn))[:, :group] = few.weights.unflatten(0, (prompts, group))
-    return weighting(f"{recipe.name}, G={group}", weights, rollouts.mask)
+    return _weighting(f"{recipe.name}, G={group}", weights, rollouts.mask)
 
 
-def first_rollouts(rollouts: RolloutBatch, group: int) -> RolloutBatch:
+def _first_rollouts(rollouts: RolloutBatch, group: int) -> RolloutBatch:
     """The batch with only the first `group` rollouts of every prompt."""
     return rollouts.columns(slice(group))
 

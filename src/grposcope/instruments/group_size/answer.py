@@ -62,7 +62,7 @@ def answers(runs: Sequence[Run], settings: PlanSettings) -> list[Answer]:
             said[label] = _unknown(probe, str(error))
     if not said:
         return []
-    answer = together(said)
+    answer = _together(said)
     blocks: dict[str, GroupSize] = {}
     if sizes and len(probed) == 1:
         (label,) = sizes
@@ -102,7 +102,7 @@ def _planned_with(run: Run) -> ProbeRecord | None:
     return (stored or records or (None,))[-1]
 
 
-def together(said: Mapping[str, Answer]) -> Answer:
+def _together(said: Mapping[str, Answer]) -> Answer:
     """One answer of those of several runs: each sentence and each row of a table with the label of its run."""
     (first, *others) = said.values()
     document = {label: section.document for label, section in said.items()}

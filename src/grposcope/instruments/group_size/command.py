@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grposcope.commands import log_flags as logs
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.log_flags import LogFlags
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag, flags_of
 from grposcope.instruments.group_size import PlanSettings
 
 if TYPE_CHECKING:
@@ -28,41 +31,66 @@ examples:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument("path", metavar="FOLDER", help="a probe (grposcope probe), or a run of any supported trainer "
-                         "that logged the reward of each rollout")  # fmt: skip
-    logs.add_flags(command, "path")
-    money = command.add_argument_group("budget")
-    money.add_argument("--budget", type=float, metavar="X", help="what a batch may cost (default: the probe's cost)")
-    money.add_argument("--prompt-cost", type=float, default=PlanSettings.prompt_cost, metavar="X",
-                       help="cost of reading a prompt, in the unit of --rollout-cost (default: 0)")  # fmt: skip
-    money.add_argument("--rollout-cost", type=float, default=PlanSettings.rollout_cost, metavar="X",
-                       help="cost of writing one rollout (default: 1, so that the budget counts rollouts)")  # fmt: skip
-    money.add_argument("--multiple", type=int, default=PlanSettings.multiple, metavar="N",
-                       help="make the rollouts of a batch a multiple of N, such as devices × micro-batch "
-                            "(default: 1)")  # fmt: skip
-    view = command.add_argument_group("view")
-    view.add_argument(
-        "--recipe",
-        metavar="NAME",
-        help="recipe that the run trains with, such as grpo or dapo (default: the probe's, else rloo)",
+def _groups(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 2,4,8") from None
+    if min(sizes) < 2:
+        raise argparse.ArgumentTypeError("a group size must be at least 2")
+    return sizes
+
+
+_money = partial(flag, group="budget")
+_view = partial(flag, group="view")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope plan`."""
+
+    path: str = flag(
+        names=(),
+        metavar="FOLDER",
+        help="a probe (grposcope probe), or a run of any supported trainer that logged the reward of each rollout",
     )
-    view.add_argument("--groups", type=_groups, default=PlanSettings.groups, metavar="N,N,…",
-                      help="group sizes to show (default: 2,4,8,16,32,64)")  # fmt: skip
-    view.add_argument(
-        "--layers", action="store_true", help="also print the moments and the best group size of each layer"
+    log: LogFlags = flags_of(LogFlags, log_paths="path")
+    budget: float | None = _money(metavar="X", help="what a batch may cost (default: the probe's cost)")
+    prompt_cost: float = _money(
+        default=PlanSettings.prompt_cost,
+        metavar="X",
+        help="cost of reading a prompt, in the unit of --rollout-cost (default: 0)",
     )
-    view.add_argument("--truncated", choices=("keep", "drop"), default=PlanSettings.truncated,
-                      help="rollouts cut at the token limit: keep them or leave them out (default: keep)")  # fmt: skip
-    view.add_argument("--last", type=int, default=PlanSettings.last, metavar="N",
-                      help="for a run without probes: use its last N steps (default: 50)")  # fmt: skip
-    view.add_argument("--replicates", type=int, default=PlanSettings.replicates, metavar="N",
-                      help="bootstrap draws for the intervals (default: 1000)")  # fmt: skip
-    view.add_argument(
-        "--seed", type=int, default=PlanSettings.seed, metavar="N", help="seed of the bootstrap (default: 0)"
+    rollout_cost: float = _money(
+        default=PlanSettings.rollout_cost,
+        metavar="X",
+        help="cost of writing one rollout (default: 1, so that the budget counts rollouts)",
     )
-    add_json(view)
+    multiple: int = _money(
+        default=PlanSettings.multiple,
+        metavar="N",
+        help="make the rollouts of a batch a multiple of N, such as devices × micro-batch (default: 1)",
+    )
+    recipe: str | None = _view(
+        metavar="NAME", help="recipe that the run trains with, such as grpo or dapo (default: the probe's, else rloo)"
+    )
+    groups: tuple[int, ...] = _view(
+        default=PlanSettings.groups, type=_groups, metavar="N,N,…", help="group sizes to show (default: 2,4,8,16,32,64)"
+    )
+    layers: bool = _view(default=False, help="also print the moments and the best group size of each layer")
+    truncated: str = _view(
+        default=PlanSettings.truncated,
+        choices=("keep", "drop"),
+        help="rollouts cut at the token limit: keep them or leave them out (default: keep)",
+    )
+    last: int = _view(
+        default=PlanSettings.last, metavar="N", help="for a run without probes: use its last N steps (default: 50)"
+    )
+    replicates: int = _view(
+        default=PlanSettings.replicates, metavar="N", help="bootstrap draws for the intervals (default: 1000)"
+    )
+    seed: int = _view(default=PlanSettings.seed, metavar="N", help="seed of the bootstrap (default: 0)")
+    json: bool = json_flag(group="view")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -101,16 +129,6 @@ def _read(folder: Path, arguments: argparse.Namespace) -> Run:
             f"{folder} --out probe, then grposcope plan probe"
         )
     return logs.read(arguments.path, arguments)
-
-
-def _groups(text: str) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(word) for word in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 2,4,8") from None
-    if min(sizes) < 2:
-        raise argparse.ArgumentTypeError("a group size must be at least 2")
-    return sizes
 
 
 def _how_to_probe(path: Path, prompts: int) -> str:

@@ -29,15 +29,6 @@ APART = 0.05
 
 
 @dataclass(frozen=True)
-class SizeShare:
-    """Expected share of dead groups at a group size, and what the estimate rests on."""
-
-    group: int
-    share: Estimate
-    basis: Basis
-
-
-@dataclass(frozen=True)
 class Windows:
     """Histograms of successes K over windows of steps: counts (W, G + 1), first and last step of each (W,)."""
 
@@ -62,18 +53,20 @@ class Windows:
         """Share that chance explains if all prompts of a window were equally hard."""
         return self._averaged([dead_groups.alike(counts) for counts in self.counts])
 
-    def other_sizes(self) -> list[SizeShare]:
-        """Expected shares in the last window for a quarter of the group size to four times of it."""
+    def other_sizes(self) -> list[tuple[int, Estimate, Basis]]:
+        """Expected shares in the last window for a quarter of the group size to four times of it.
+
+        The size, the share, and what the estimate rests on.
+        """
         counts, group = self.counts[-1], self.group
-        shares = [
-            SizeShare(size, dead_groups.subsets(counts, size), "subsets of groups, unbiased")
+        shares: list[tuple[int, Estimate, Basis]] = [
+            (size, dead_groups.subsets(counts, size), "subsets of groups, unbiased")
             for size in (group // 4, group // 2)
             if size >= 2
         ]
-        shares.append(SizeShare(group, dead_groups.subsets(counts, group), "as sampled"))
-        return shares + [
-            SizeShare(size, dead_groups.predicted(counts, size), "Beta prediction") for size in (2 * group, 4 * group)
-        ]
+        shares.append((group, dead_groups.subsets(counts, group), "as sampled"))
+        shares += [(size, dead_groups.predicted(counts, size), "Beta prediction") for size in (2 * group, 4 * group)]
+        return shares
 
     def _averaged(self, parts: Sequence[Estimate]) -> Estimate:
         """Mean over windows, each weighed by its groups."""
@@ -137,7 +130,7 @@ def of_run(run: Run) -> DeadGroups:
     return DeadGroups(None, reason)
 
 
-def successes(groups: Groups) -> Ints | None:
+def _successes(groups: Groups) -> Ints | None:
     """Successes of every group (N,), for groups of one size; None unless rewards take two values at most.
 
     The larger of the two values is a success, and 1 where there is one value only.
@@ -151,7 +144,7 @@ def successes(groups: Groups) -> Ints | None:
 
 def _windows(groups: Groups) -> Windows | None:
     """Histograms over windows of steps with about equal numbers of groups; None where `successes` is."""
-    solved = successes(groups)
+    solved = _successes(groups)
     if solved is None:
         return None
     steps, starts = np.unique(groups.step, return_index=True)

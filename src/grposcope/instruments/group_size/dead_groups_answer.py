@@ -30,14 +30,14 @@ KINDS = {
 """Shares that are drawn: how they follow from a histogram, their colour and dashes."""
 
 
-def section(runs: Sequence[Run]) -> Answer | None:
+def _section(runs: Sequence[Run]) -> Answer | None:
     """Observed and predicted share of dead groups, successes per group, and other group sizes."""
     said = {label: facts.of_run(run) for label, run in zip(labels(runs), runs, strict=True)}
     windowed = {label: dead.windows for label, dead in said.items() if dead.windows is not None}
     figures: list[Figure] = []
     if len(runs) == 1 and windowed:
         (windows,) = windowed.values()
-        figures = [predicted(windows), successes(windows)]
+        figures = [_predicted(windows), _successes(windows)]
     elif (recorded := curve("dead_fraction", runs)) is not None:
         figures = [recorded]
     if not figures:
@@ -77,7 +77,7 @@ def _numbers(windows: Windows) -> dict[str, Any]:
             "observed": asdict(dead_groups.observed(last)),
             "predicted": asdict(dead_groups.predicted(last)),
         },
-        "other_sizes_last_window": {str(size.group): asdict(size.share) for size in windows.other_sizes()},
+        "other_sizes_last_window": {str(group): asdict(share) for group, share, _ in windows.other_sizes()},
     }
 
 
@@ -85,16 +85,16 @@ def _sizes(windowed: Mapping[str, Windows]) -> Table:
     """Expected shares for other group sizes, a row per run and size."""
     rows = []
     for label, windows in windowed.items():
-        for size in windows.other_sizes():
-            share = "cannot tell" if size.share.flag else percent(size.share.value)
-            cells = [str(size.group), f"{share} ± {percent(Z * size.share.se, 1)}", size.basis]
+        for group, share, basis in windows.other_sizes():
+            shown = "cannot tell" if share.flag else percent(share.value)
+            cells = [str(group), f"{shown} ± {percent(Z * share.se, 1)}", basis]
             rows.append([label, *cells] if len(windowed) > 1 else cells)
     header = ("group size", "dead groups", "how")
     text = "Expected share at the end of the run, in the last window of steps; ± is half a 95% interval."
     return Table("With another group size", ("run", *header) if len(windowed) > 1 else header, rows, text)
 
 
-def predicted(windows: Windows) -> Figure:
+def _predicted(windows: Windows) -> Figure:
     """Observed share of dead groups, the share predicted for prompts of unequal and of equal difficulty, and bands."""
     rows = []
     for kind, (function, _, _) in KINDS.items():
@@ -127,7 +127,7 @@ def predicted(windows: Windows) -> Figure:
     return base.figure("dead_groups", "Dead groups, seen and expected", layers, data, caption=text)
 
 
-def successes(windows: Windows) -> Figure:
+def _successes(windows: Windows) -> Figure:
     """Map of the share of groups with k successes, over training."""
     group = windows.group
     shares = windows.counts / np.maximum(windows.counts.sum(1, keepdims=True), 1)
@@ -159,4 +159,4 @@ def successes(windows: Windows) -> Figure:
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """Dead groups, and what an allocator did about them."""
-    return [sections for sections in (section(runs), allocation.section(runs)) if sections is not None]
+    return [sections for sections in (_section(runs), allocation.section(runs)) if sections is not None]

@@ -78,7 +78,7 @@ def of_run(run: Run, last: ProbeRecord, layers: bool = False) -> ProbePool:
 
 def of_files(files: Sequence[ProbeGram], steps: Sequence[int], left_out: int = 0) -> ProbePool:
     """Probes of these steps, in order, of which the later half alone counts where the gradient changed over them."""
-    drift = drifting(files)
+    drift = _drifting(files)
     half = 0 if drift is None else len(files) // 2
     return ProbePool(tuple(files[half:]), tuple(steps[half:]), left_out, drift)
 
@@ -88,7 +88,7 @@ def _kind(record: ProbeRecord) -> tuple[object, ...]:
     return record.group, record.recipe, record.comparison, record.source is None
 
 
-def drifting(files: Sequence[ProbeGram]) -> tuple[Estimate, Estimate] | None:
+def _drifting(files: Sequence[ProbeGram]) -> tuple[Estimate, Estimate] | None:
     """The mean of E⟨h, h⟩ per prompt over the earlier and over the later half of probes where they differ, or None."""
     if len(files) < FEWEST:
         return None

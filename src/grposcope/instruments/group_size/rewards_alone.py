@@ -62,7 +62,7 @@ class SizesFromRewards:
         )
 
 
-def of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = GROUPS) -> SizesFromRewards:
+def _of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = GROUPS) -> SizesFromRewards:
     """The facts of rewards (P, n) of the groups of these steps, NaN where a group has no such rollout."""
     curve = tuple(
         RewardPoint(
@@ -86,7 +86,7 @@ def answer(run: Run, settings: PlanSettings) -> Answer:
             f"{run.meta.source}: all rewards are equal within every group of steps {first} to {last}, so there is no "
             "gradient to plan for; look at more of the last steps, or train on problems the model solves sometimes"
         )
-    facts = of_rewards(_rows(logged), (first, last), settings.groups)
+    facts = _of_rewards(_rows(logged), (first, last), settings.groups)
     return Answer(
         GROUP_SIZE.name,
         GROUP_SIZE.question,

@@ -395,7 +395,7 @@ def best_numbers(facts: GroupSize, trained: RecipeSize) -> list[KeyNumber]:
     return found
 
 
-def of_gram(
+def _of_gram(
     gram: Floats,
     rewards: Floats,
     groups: Sequence[int] = GROUPS,
@@ -420,7 +420,7 @@ def of_grams(
     replicates: int = 1000,
     seed: int = 0,
 ) -> GroupSize:
-    """`of_gram` of several probes together, with groups of one size."""
+    """`_of_gram` of several probes together, with groups of one size."""
     moments = gradient_moments.from_grams(probes, replicates, seed)
     plan = planning.optimal_group(moments, prompt_cost, rollout_cost, groups)
     return GroupSize(moments, plan, np.concatenate([rewards for _, rewards in probes]), prompt_cost, rollout_cost)
@@ -430,7 +430,7 @@ def of_probe(probe: ProbeRecord, groups: Sequence[int] = GROUPS) -> GroupSize | 
     """The facts of a recorded probe, in rollouts."""
     try:
         file = probe.read_gram()
-        return of_gram(file.gram, file.rewards, groups)
+        return _of_gram(file.gram, file.rewards, groups)
     except UserError as error:
         return Unknown(str(error))
 
@@ -455,7 +455,7 @@ def by_block(probe: ProbeRecord) -> dict[str, GroupSize] | Unknown:
     blocks = {}
     for block in sorted(layers_of, key=lambda name: (name == OUTSIDE, len(name), name)):
         try:
-            blocks[block] = of_gram(file.layers[layers_of[block]].sum(0), file.rewards, ())
+            blocks[block] = _of_gram(file.layers[layers_of[block]].sum(0), file.rewards, ())
         except UserError:
             continue  # a block without a gradient of its own says nothing
     return blocks if len(blocks) > 1 else {}

@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from grposcope.commands import log_flags as logs
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.log_flags import LogFlags
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.answer import Word
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag, flags_of
 from grposcope.core.text import visible
 from grposcope.instruments import has
 
@@ -47,35 +51,52 @@ UNREAD = "cannot be read"
 """What is counted for files without settings."""
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
+def _fail_on() -> str:
+    """Help of --fail-on."""
     from grposcope.faults import catalogue
 
-    command.add_argument(
-        "paths",
+    return (
+        "exit with status 1 for this grade or worse (failing, warning, note), or if this fault is found; may be "
+        "given more than once. Faults: " + ", ".join(catalogue.seen_in_settings())
+    )
+
+
+_facts = partial(flag, group="facts that the settings do not contain")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope lint`."""
+
+    paths: list[str] = flag(
+        names=(),
         nargs="+",
         metavar="CONFIG",
         help="file with the settings: .py, .ipynb, .yaml, .toml, .json, .sh; - for standard input; of several files "
         "every set of settings is judged",
     )
-    command.add_argument(
-        "--skip-others", action="store_true",
-        help="pass over files in which no settings can be read, as a hook before commits needs it",
-    )  # fmt: skip
-    facts = command.add_argument_group("facts that the settings do not contain")
-    facts.add_argument("--success-rate", type=float, metavar="P", help="share of rollouts that succeed at the start")
-    facts.add_argument("--probe", metavar="PROBE", help="folder of a probe of the model on the task")
-    facts.add_argument("--run", dest="run_path", metavar="RUN",
-                       help="an earlier run on the same task, of any trainer, or rollouts of the base model as "
-                            "grposcope rewards reads them")  # fmt: skip
-    facts.add_argument("--world", type=int, metavar="N", help="processes that will train, for TRL")
-    logs.add_flags(command, "run_path")
-    command.add_argument(
-        "--fail-on", action="append", default=[], metavar="GRADE|FAULT",
-        help="exit with status 1 for this grade or worse (failing, warning, note), or if this fault is found; may be "
-        "given more than once. Faults: " + ", ".join(catalogue.seen_in_settings()),
-    )  # fmt: skip
-    add_json(command, "print only the JSON document, with every finding, its source, and what was not checked")
+    skip_others: bool = flag(
+        default=False, help="pass over files in which no settings can be read, as a hook before commits needs it"
+    )
+    success_rate: float | None = _facts(metavar="P", help="share of rollouts that succeed at the start")
+    probe: str | None = _facts(metavar="PROBE", help="folder of a probe of the model on the task")
+    run_path: str | None = _facts(
+        names=("--run",),
+        metavar="RUN",
+        help="an earlier run on the same task, of any trainer, or rollouts of the base model as "
+        "grposcope rewards reads them",
+    )
+    world: int | None = _facts(metavar="N", help="processes that will train, for TRL")
+    log: LogFlags = flags_of(LogFlags, log_paths="run_path")
+    fail_on: list[str] = flag(
+        default=[],
+        action="append",
+        metavar="GRADE|FAULT",
+        help=_fail_on,
+    )
+    json: bool = json_flag(
+        help="print only the JSON document, with every finding, its source, and what was not checked"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -26,14 +26,6 @@ HALF = 0.5
 
 
 @dataclass(frozen=True)
-class ClassWeights:
-    """Mean coefficient of each correction, by class of tokens; names: of the classes."""
-
-    names: tuple[str, ...]
-    weights: Mapping[str, tuple[float, ...]]
-
-
-@dataclass(frozen=True)
 class ProbeOfStep:
     """One probe of a run: of the step that trained on its rollouts, their mean lag in steps, NaN where not known.
 
@@ -79,7 +71,7 @@ class OffPolicyFound:
     errors: Mapping[str, GradientError] | None = None
     choice: CorrectionChoice | None = None
     parts: DistanceParts | None = None
-    classes: Mapping[str, ClassWeights] = field(default_factory=dict)
+    classes: Mapping[str, tuple[tuple[str, ...], Mapping[str, tuple[float, ...]]]] = field(default_factory=dict)
     pooled: PooledProbes | None = None
 
 
@@ -104,7 +96,7 @@ def found(
     far = distance.measure(ratios, drawn.prompts)
     parts = None if drawn.mismatch is None else distance.split(ratios, drawn.mismatch, drawn.prompts)
     by_class = {
-        title: ClassWeights(classes.names, {each.name: classes.means(each.coefficients(ratios)) for each in used})
+        title: (classes.names, {each.name: classes.means(each.coefficients(ratios)) for each in used})
         for title, classes in kept_weight.classes(ratios, drawn.lags, drawn.environments).items()
     }
     if errors is None:
@@ -341,7 +333,7 @@ def _parts(parts: DistanceParts | None) -> list[KeyNumber]:
 
 def _tables(drawn: MismatchedRollouts, measured: OffPolicyFound) -> list[Table]:
     tables = [_table_of_kept(measured.kept)]
-    tables += [_table_of_classes(title, classes) for title, classes in measured.classes.items()]
+    tables += [_table_of_classes(title, *classes) for title, classes in measured.classes.items()]
     if measured.errors is not None and any(map(_known, measured.errors.values())):
         tables.append(_table_of_errors(measured.errors))
     if drawn.versions is not None and len(set(drawn.versions.tolist())) > 1:
@@ -365,10 +357,10 @@ def _table_of_kept(weights: Mapping[str, KeptWeight]) -> Table:
     )  # fmt: skip
 
 
-def _table_of_classes(title: str, classes: ClassWeights) -> Table:
-    rows = [(name, *(number(value) for value in values)) for name, values in classes.weights.items()]
+def _table_of_classes(title: str, names: tuple[str, ...], weights: Mapping[str, tuple[float, ...]]) -> Table:
+    rows = [(name, *(number(value) for value in values)) for name, values in weights.items()]
     return Table(
-        f"Kept weight by {title}", ("correction", *classes.names), rows,
+        f"Kept weight by {title}", ("correction", *names), rows,
         "Mean coefficient of the tokens of a class. Compare a cut correction with the uncut ratio "
         "(token_ratio or full), whose mean within a class may differ from 1.", folded=True,
     )  # fmt: skip
@@ -472,7 +464,9 @@ def _document(drawn: MismatchedRollouts, measured: OffPolicyFound) -> dict[str, 
         "distance": {**asdict(measured.distance), "processed": measured.distance.processed},
         "parts": None if measured.parts is None else asdict(measured.parts),
         "corrections": {name: asdict(weight) for name, weight in measured.kept.items()},
-        "classes": {title: asdict(classes) for title, classes in measured.classes.items()},
+        "classes": {
+            title: {"names": names, "weights": weights} for title, (names, weights) in measured.classes.items()
+        },
         "tail": measured.k,
         "errors": None if measured.errors is None else {name: _error(error) for name, error in measured.errors.items()},
         "choice": None if measured.choice is None else asdict(measured.choice),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grposcope.commands import flags
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag
 
 if TYPE_CHECKING:
     from grposcope.instruments.offpolicy.answer import OffPolicyFound
@@ -35,47 +38,52 @@ examples:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument("place", metavar="ROLLOUTS|MODEL",
-                         help="JSONL file with a rollout a line, or the folder of a run with --probe-every, "
-                              "--correction or --staleness; or, as the trainer, tiny, smollm2, a model folder, the "
-                              "folder of a run or of its checkpoint, or a hub name")  # fmt: skip
-    command.add_argument("--gram", metavar="FILE",
-                         help="NumPy file (.npy) with the inner products of the rollouts' scores, in the order of the "
-                              "rows")  # fmt: skip
-    command.add_argument(
-        "--model",
-        metavar="MODEL",
-        help="for ROLLOUTS: the trainer's model, to measure its log-probabilities and gradient",
+_drawn = partial(flag, group="rollouts that are drawn")
+_machine = partial(flag, group="machine")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope offpolicy`."""
+
+    place: str = flag(
+        names=(),
+        metavar="ROLLOUTS|MODEL",
+        help="JSONL file with a rollout a line, or the folder of a run with --probe-every, "
+        "--correction or --staleness; or, as the trainer, tiny, smollm2, a model folder, the "
+        "folder of a run or of its checkpoint, or a hub name",
     )
-    command.add_argument("--prompts", type=int, metavar="N",
-                         help="prompts per batch (default: 64; for ROLLOUTS, all)")  # fmt: skip
-    drawn = command.add_argument_group("rollouts that are drawn")
-    drawn.add_argument(
-        "--sampler", metavar="MODEL", help="another model that draws the rollouts, such as an earlier checkpoint"
+    gram: str | None = flag(
+        metavar="FILE",
+        help="NumPy file (.npy) with the inner products of the rollouts' scores, in the order of the rows",
     )
-    drawn.add_argument("--sampler-precision", default="float32", metavar="TEXT",
-                       help="number format in which float32 weights sample on a CPU: float32, bfloat16 or int8 "
-                            "(default: float32)")  # fmt: skip
-    drawn.add_argument("--top-k", type=int, metavar="K",
-                       help="the sampler draws from the K likeliest tokens (default: all)")  # fmt: skip
-    drawn.add_argument("--top-p", type=float, metavar="X",
-                       help="the sampler draws from the likeliest tokens up to this share (default: all)")  # fmt: skip
-    drawn.add_argument("--task", metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
-    drawn.add_argument("--reward", metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
-    drawn.add_argument("--group", type=int, default=8, metavar="N", help="rollouts per prompt (default: 8)")
-    drawn.add_argument("--batches", type=int, default=1, metavar="N",
-                       help="batches, measured one after the other and pooled (default: 1)")  # fmt: skip
-    drawn.add_argument("--max-tokens", type=int, metavar="N", help="longest completion (default: the run's or task's)")
-    drawn.add_argument("--seed", type=int, default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
-    machine = command.add_argument_group("machine")
-    machine.add_argument("--temperature", type=float, metavar="X",
-                         help="sampling temperature (default: that of the run, else 1)")  # fmt: skip
-    machine.add_argument("--device", default="auto", metavar="TEXT", help="cpu, cuda or auto")
-    machine.add_argument("--threads", type=flags.threads, default=0, metavar="N", help="CPU threads, 0 for all cores")
-    machine.add_argument("--remote-code", action="store_true", help="allow the model's own code from the hub to run")
-    add_json(machine)
+    model: str | None = flag(
+        metavar="MODEL", help="for ROLLOUTS: the trainer's model, to measure its log-probabilities and gradient"
+    )
+    prompts: int | None = flag(metavar="N", help="prompts per batch (default: 64; for ROLLOUTS, all)")
+    sampler: str | None = _drawn(
+        metavar="MODEL", help="another model that draws the rollouts, such as an earlier checkpoint"
+    )
+    sampler_precision: str = _drawn(
+        default="float32",
+        metavar="TEXT",
+        help="number format in which float32 weights sample on a CPU: float32, bfloat16 or int8 (default: float32)",
+    )
+    top_k: int | None = _drawn(metavar="K", help="the sampler draws from the K likeliest tokens (default: all)")
+    top_p: float | None = _drawn(
+        metavar="X", help="the sampler draws from the likeliest tokens up to this share (default: all)"
+    )
+    task: str | None = _drawn(metavar="TEXT", help="the task (default: that of the run, else arithmetic)")
+    reward: str | None = _drawn(metavar="TEXT", help="your own reward function, module:function (with jsonl:PATH)")
+    group: int = _drawn(default=8, metavar="N", help="rollouts per prompt (default: 8)")
+    batches: int = _drawn(default=1, metavar="N", help="batches, measured one after the other and pooled (default: 1)")
+    max_tokens: int | None = _drawn(metavar="N", help="longest completion (default: the run's or task's)")
+    seed: int = _drawn(default=0, metavar="N", help="seed of prompts and sampling (default: 0)")
+    temperature: float | None = _machine(metavar="X", help="sampling temperature (default: that of the run, else 1)")
+    device: str = _machine(default="auto", metavar="TEXT", help="cpu, cuda or auto")
+    threads: int = _machine(default=0, type=flags.threads, metavar="N", help="CPU threads, 0 for all cores")
+    remote_code: bool = _machine(default=False, help="allow the model's own code from the hub to run")
+    json: bool = json_flag(group="machine")
 
 
 def check_flags(arguments: argparse.Namespace) -> None:

@@ -76,11 +76,11 @@ def measure(ratios: Ratios, prompts: NDArray[np.int64]) -> Distance:
         kept_weight.ratio(ratios.sums(k3), lengths, prompts),
         kept_weight.ratio(ratios.sums(rho), lengths, prompts),
         float((ratios.log > ROUNDING).mean()),
-        chi2(weights, prompts),
-        ess(weights, prompts),
+        _chi2(weights, prompts),
+        _ess(weights, prompts),
         effective(rho),
         khat(ratios.sequence) if np.abs(ratios.log).max(initial=0.0) > ROUNDING else float("nan"),
-        ess_interval(weights, prompts),
+        _ess_interval(weights, prompts),
     )
 
 
@@ -108,14 +108,14 @@ def split(ratios: Ratios, mismatch: Sequence[Floats], prompts: NDArray[np.int64]
     )
 
 
-def chi2(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
+def _chi2(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
     """χ² = mean w² − 1 of weights (B,), its standard error by jackknife over prompts."""
     squares = kept_weight.mean(weights**2, prompts)
     return replace(squares, value=squares.value - 1)
 
 
-def ess(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
-    """(Σw)²/(nΣw²) of weights (B,); its standard error by jackknife over prompts. See `ess_interval`."""
+def _ess(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
+    """(Σw)²/(nΣw²) of weights (B,); its standard error by jackknife over prompts. See `_ess_interval`."""
     value = effective(weights)
     sums, squares, counts = (np.bincount(prompts, values) for values in (weights, weights**2, np.ones(len(weights))))
     if len(sums) < 2:
@@ -125,7 +125,7 @@ def ess(weights: Floats, prompts: NDArray[np.int64]) -> Estimate:
     return resampling.estimate(value, left_out)
 
 
-def ess_interval(weights: Floats, prompts: NDArray[np.int64], grid: int = 600) -> tuple[float, float]:
+def _ess_interval(weights: Floats, prompts: NDArray[np.int64], grid: int = 600) -> tuple[float, float]:
     """95 % interval of ESS/n; (0, upper) where 1/ESS has no upper end, NaN for fewer than three prompts."""
     sums, squares, counts = (np.bincount(prompts, values) for values in (weights, weights**2, np.ones(len(weights))))
     if len(sums) < 3:

@@ -170,7 +170,7 @@ def measure(
     bounded = beyond and abs(mean_weight - 1) <= NEAR
     return GradientError(
         bias,
-        bias_interval(products.difference, batches=products.batches) if bounded else (math.nan, math.nan),
+        _bias_interval(products.difference, batches=products.batches) if bounded else (math.nan, math.nan),
         bounded and _told(products.difference, products.batches),
         resampling.estimate(*variance, flag),
         resampling.estimate(*need, flag if math.isfinite(need[0]) else UNKNOWN),
@@ -178,7 +178,7 @@ def measure(
     )
 
 
-def bias_interval(difference: Floats, level: float = LEVEL, batches: int = 1) -> tuple[float, float]:
+def _bias_interval(difference: Floats, level: float = LEVEL, batches: int = 1) -> tuple[float, float]:
     """Interval of ‖b‖² from the products (P, P) of differences, batch after batch; 0 to 0 where all of them are 0."""
     from scipy.special import chndtr, chndtrinc
 

@@ -30,7 +30,7 @@ from grposcope.maths.corrections import Correction
 from grposcope.maths.importance import Floats, Ratios, exp
 
 if TYPE_CHECKING and has("gradient"):
-    from grposcope.instruments.gradient.copies import CopiedProducts, PromptSums
+    from grposcope.instruments.gradient.copies import PromptSums
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Split:
     rest: Floats
 
 
-def split(correction: Correction, ratios: Ratios) -> Split:
+def _split(correction: Correction, ratios: Ratios) -> Split:
     """The parts of c − w; with ρ − 1 where that leaves the rest 0 in more rollouts."""
     coefficients, weights = correction.coefficients(ratios), exp(ratios.sequence)
     last = coefficients[ratios.starts + ratios.lengths - 1]
@@ -91,26 +91,26 @@ def measure(
         raise UserError(f"all {prompts} groups have equal rewards, so there is no gradient; use more prompts")
     few, shares = rollouts.take(torch.from_numpy(live).to(rollouts.mask.device)), advantages[live].reshape(-1) / group
     own = ratios.rows((live[:, None] * group + np.arange(group)).reshape(-1))
-    splits = [split(correction, own) for correction in corrections]
-    passed = _passed(model, few, _parts(splits, own, shares), temperature, check, foretold)
+    splits = [_split(correction, own) for correction in corrections]
+    crossed, sums, copied, left_out = _passed(model, few, _parts(splits, own, shares), temperature, check, foretold)
     norms = np.full((prompts, group), np.nan)
-    norms[live] = np.sqrt(np.maximum(np.diag(passed.products)[: len(shares)], 0.0)).reshape(-1, group)
-    full = _combination(shares * exp(own.sequence), group, passed.sums, ())
+    norms[live] = np.sqrt(np.maximum(np.diag(crossed)[: len(shares)], 0.0)).reshape(-1, group)
+    full = _combination(shares * exp(own.sequence), group, sums, ())
 
     def product(vector: Floats, right: Floats) -> Floats:
         """Of all prompts (P, P), 0 for those whose rewards are equal."""
         every = np.zeros((prompts, prompts))
-        every[np.ix_(live, live)] = vector @ passed.products @ right.T
+        every[np.ix_(live, live)] = vector @ crossed @ right.T
         return every
 
     products = {}
     for number, (correction, parts) in enumerate(zip(corrections, splits, strict=True), 1):
         taken = (number, RATIO) if parts.of_ratio else (number,)
-        difference = _combination(shares * parts.constant, group, passed.sums, taken)
+        difference = _combination(shares * parts.constant, group, sums, taken)
         products[correction.name] = error.from_differences(
             product(difference, difference), product(difference, full), product(full, full)
         )
-    return CorrectedProducts(products, norms.reshape(-1), passed.copies, passed.left_out)
+    return CorrectedProducts(products, norms.reshape(-1), copied, left_out)
 
 
 def nothing(prompts: int, group: int, corrections: Sequence[Correction]) -> CorrectedProducts:
@@ -137,7 +137,7 @@ def _passed(
     temperature: float,
     check: bool,
     foretold: Callable[[str], None] | None,
-) -> CopiedProducts:
+) -> tuple[Floats, tuple[PromptSums, ...], int, float]:
     """The pass over the rollouts and a copy of each for every part whose weights are not 0 along it."""
     if has("gradient"):
         from grposcope.instruments.gradient import copies

@@ -41,9 +41,9 @@ def of(correction: Correction, ratios: Ratios, prompts: NDArray[np.int64]) -> Ke
     """What a correction keeps of these rollouts; prompts (B,): the number of the prompt of each."""
     coefficients = correction.coefficients(ratios)
     means = ratios.means(coefficients)
-    thirds, shares = by_length(means, ratios.lengths)
+    thirds, shares = _by_length(means, ratios.lengths)
     units = coefficients if correction.level == "token" else means
-    return KeptWeight(mean(means, prompts), effective(units), khat(uncut(correction, ratios)), thirds, shares)
+    return KeptWeight(mean(means, prompts), effective(units), khat(_uncut(correction, ratios)), thirds, shares)
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,12 @@ def classes(
     return classes
 
 
-def uncut(correction: Correction, ratios: Ratios) -> Floats:
+def _uncut(correction: Correction, ratios: Ratios) -> Floats:
     """Logarithms of the ratios that a correction cuts: of tokens (N,), or of rollouts (B,)."""
     return ratios.log if correction.level == "token" else ratios.sequence
 
 
-def by_length(
+def _by_length(
     means: Floats, lengths: NDArray[np.int64]
 ) -> tuple[tuple[float, float, float] | None, tuple[float, float, float] | None]:
     """Means of values (B,) in thirds by length, and the share of the sum that lies in each; None for equal lengths.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,20 +17,6 @@ from grposcope.maths.importance import Floats
 
 FEWEST = 4
 """Probes from which on a change in the course of the run is told."""
-
-
-@dataclass(frozen=True)
-class _Halves:
-    """Means (n,) of a quantity over the earlier and the later half of the probes, with their errors over probes."""
-
-    before: Estimate
-    after: Estimate
-
-    @property
-    def drifts(self) -> bool:
-        """Whether the two differ beyond chance: by more than three of their standard errors."""
-        reach = math.hypot(self.before.se, self.after.se)
-        return math.isfinite(reach) and abs(self.after.value - self.before.value) > 3 * reach
 
 
 def measure(probes: Sequence[OffPolicyProbe]) -> tuple[MismatchedRollouts, OffPolicyFound]:
@@ -55,8 +40,8 @@ def measure(probes: Sequence[OffPolicyProbe]) -> tuple[MismatchedRollouts, OffPo
         rows,
         len(probes) - len(used),
         used[0].source,
-        halves is not None and halves.drifts,
-        None if halves is None else (halves.before, halves.after),
+        halves is not None and _drifts(*halves),
+        halves,
         _choice(later) if halves is not None else None,
     )
     return drawn, answer.found(drawn, _errors(used, drawn), pooled)
@@ -80,9 +65,16 @@ def _choice(probes: Sequence[OffPolicyProbe]) -> error.CorrectionChoice:
     return error.choose(errors, k)
 
 
-def _halves(values: Floats) -> _Halves | None:
+def _drifts(before: Estimate, after: Estimate) -> bool:
+    """Whether the two differ beyond chance: by more than three of their standard errors."""
+    reach = math.hypot(before.se, after.se)
+    return math.isfinite(reach) and abs(after.value - before.value) > 3 * reach
+
+
+def _halves(values: Floats) -> tuple[Estimate, Estimate] | None:
+    """Means of a quantity (n,) over the earlier and the later half of the probes, with their errors over probes."""
     if len(values) < FEWEST:
         return None
     half = len(values) // 2
     before, after = (Estimate.mean(part.tolist()) for part in (values[:half], values[len(values) - half :]))
-    return _Halves(before, after)
+    return before, after

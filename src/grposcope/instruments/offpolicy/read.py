@@ -93,7 +93,7 @@ def read(path: Path) -> MismatchedRollouts:
     rows = read_rollouts.rollouts(path).rows
     if path.is_dir():
         rows = tuple(
-            row for row in rows if row.sampler is not None and len(row.sampler) and trainer_of(row) is not None
+            row for row in rows if row.sampler is not None and len(row.sampler) and _trainer_of(row) is not None
         )
     if path.is_file() and not rows:
         raise UserError(f"{_subject(path)} holds no rollouts; {NEEDED}")
@@ -103,10 +103,10 @@ def read(path: Path) -> MismatchedRollouts:
             "a correction or staleness, and keep rollouts (rollouts_every, rollouts_groups), or give a JSONL file"
         )
     written = [(row, _drawn(row)) for row in rows]
-    return of_rows([row for row, drawn in written if drawn is None or drawn.any() or not len(drawn)], str(path))
+    return _of_rows([row for row, drawn in written if drawn is None or drawn.any() or not len(drawn)], str(path))
 
 
-def of_rows(rows: Sequence[Rollout], source: str = "rollouts") -> MismatchedRollouts:
+def _of_rows(rows: Sequence[Rollout], source: str = "rollouts") -> MismatchedRollouts:
     """What rollouts with both log-probabilities say; UserError, with the line, for one that does not fit."""
     if len(rows) < 2:
         raise UserError(
@@ -131,7 +131,7 @@ def of_rows(rows: Sequence[Rollout], source: str = "rollouts") -> MismatchedRoll
     )
 
 
-def trainer_of(row: Rollout) -> Floats | None:
+def _trainer_of(row: Rollout) -> Floats | None:
     """The trainer's log-probabilities (T,): those that the loss was taken at, else those when it was drawn."""
     return row.current if row.current is not None else row.old
 
@@ -192,7 +192,7 @@ def _every(rows: Sequence[Floats | None]) -> list[Floats] | None:
 def log_probabilities(row: Rollout, whose: str) -> Floats:
     """The log-probabilities (T,) of the "trainer" or the "sampler"; UserError where a rollout lacks them, or they are
     none of a token that was drawn. NaN passes."""
-    values = row.sampler if whose == "sampler" else trainer_of(row)
+    values = row.sampler if whose == "sampler" else _trainer_of(row)
     if values is None:
         names = NAMES["sampler"] if whose == "sampler" else (*NAMES["current"], *NAMES["old"])
         raise UserError(f"{row.where}: no log-probabilities of the {whose}; name the column one of {', '.join(names)}")

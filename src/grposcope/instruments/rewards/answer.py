@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from grposcope.core.answer import Answer, DrawnLater, Figure, Table, Word
+from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, labels
 from grposcope.core.text import listed, number, percent, visible
 from grposcope.instruments.rewards import (
@@ -26,7 +27,7 @@ from grposcope.instruments.rewards.logged_spreads import LoggedSpreads
 from grposcope.instruments.rewards.wording import shown_share, shown_value
 from grposcope.maths import component_weights
 from grposcope.maths.aggregation import Aggregation, Floats
-from grposcope.maths.component_weights import ComponentWeight, Correlation, RewardWeights
+from grposcope.maths.component_weights import ComponentWeight, RewardWeights
 from grposcope.signs import standardizing
 
 MOSTLY = 0.5
@@ -60,7 +61,7 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
         moved = found.probed(run) if gram is None else found.gradient(rollouts, gram)
         return _of_found(found.of_rollouts(rollouts), settings, moved)
     spreads = logged_spreads.of_run(run, settings)
-    return None if spreads is None else of_spreads(spreads)
+    return None if spreads is None else _of_spreads(spreads)
 
 
 def _named(said: Answer, label: str) -> Answer:
@@ -198,6 +199,11 @@ def _notes(weights: RewardWeights, how: Aggregation) -> list[str]:
                 f"{name} is constant in {shown_share(component.dead_in_live)} of the live groups and adds "
                 "nothing there."
             )
+        if component.met and component.intended:
+            notes.append(
+                f"{name} has its best value on {percent(component.best)} of the rollouts: little is left to learn from "
+                "it, and a larger weight would not bring it back."
+            )
         if component.absent and how.method == "sum_then_normalize":
             notes.append(
                 f"{name} has no value for {percent(component.absent, 1)} of the rollouts; in the sum these count as 0."
@@ -285,12 +291,12 @@ def _sizes(what: RewardsFound) -> list[Table]:
     return [Table("With another group size", header, rows, caption, folded=True)]
 
 
-def _correlations(pairs: Sequence[Correlation]) -> list[Table]:
+def _correlations(pairs: Sequence[tuple[str, str, Estimate]]) -> list[Table]:
     rows = []
-    for pair in pairs:
-        value = shown_value(pair.value)
-        told = value if value != "cannot tell" else f"cannot tell: {pair.value.flag}"
-        rows.append((visible(pair.first, 60), visible(pair.second, 60), told))
+    for first, second, correlation in pairs:
+        value = shown_value(correlation)
+        told = value if value != "cannot tell" else f"cannot tell: {correlation.flag}"
+        rows.append((visible(first, 60), visible(second, 60), told))
     if not rows:
         return []
     caption = "Below 0: among rollouts of a prompt, a higher value of one goes with a lower value of the other."
@@ -344,20 +350,25 @@ def _document(what: RewardsFound, moved: GradientParts | None) -> dict[str, Any]
         "groups": weights.groups,
         "live": weights.live,
         "components": {component.name: _component(component) for component in weights.components},
-        "correlations": [asdict(correlation) for correlation in weights.correlations],
+        "correlations": [
+            {"first": first, "second": second, "value": asdict(value)} for first, second, value in weights.correlations
+        ],
         "collisions": asdict(weights.collisions),
         "residual": weights.residual,
         "rescaling": [float(np.quantile(weights.rescaling, q)) for q in (0.05, 0.5, 0.95)],
-        "windows": [asdict(window) for window in what.windows],
+        "windows": [
+            {"first": first, "last": last, "shares": [asdict(share) for share in shares]}
+            for first, last, shares in what.windows
+        ],
         "trades": [asdict(trade) for trade in what.trades],
     }
 
 
 def _component(weight: ComponentWeight) -> dict[str, Any]:
-    return {**asdict(weight), "muted": weight.muted, "dead": weight.dead}
+    return {**asdict(weight), "muted": weight.muted, "met": weight.met, "dead": weight.dead}
 
 
-def of_spreads(spreads: LoggedSpreads) -> Answer:
+def _of_spreads(spreads: LoggedSpreads) -> Answer:
     """What is said of a log with means and deviations over the batch, which say less."""
     rows = [
         (visible(name, 60), number(weight), percent(asked), _range(share), percent(dead))

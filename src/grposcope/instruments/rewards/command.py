@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from grposcope.commands import log_flags
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.log_flags import LogFlags
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag, flags_of
+from grposcope.maths.aggregation import METHODS
 
 DESCRIPTION = (
     "Compare what each of several rewards weighs in the advantage with the weight it was given: "
@@ -29,25 +33,33 @@ examples:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    from grposcope.maths.aggregation import METHODS
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope rewards`."""
 
-    command.add_argument("place", metavar="RUN|LOG|ROLLOUTS",
-                         help="folder or log of a run of any supported trainer, or its rollouts")  # fmt: skip
-    command.add_argument("--weights", default="", metavar="TEXT",
-                         help="of the rewards, in their order or by name: 1,0.5 or right=1,format=0.5 (default: what "
-                              "the log says, else 1 each)")  # fmt: skip
-    command.add_argument("--aggregation", default="", metavar="TEXT",
-                         help=f"how rewards were combined: {', '.join(METHODS)}; sum_then_normalize:batch and :none "
-                              "for those scales (default: what the log says)")  # fmt: skip
-    command.add_argument("--verified", default="", metavar="NAMES",
-                         help="rewards that cannot be gamed, separated by commas")  # fmt: skip
-    command.add_argument("--gram", metavar="FILE",
-                         help="NumPy file (.npy) with the inner products of the rollouts' scores, in their order: "
-                              "which reward moves the weights")  # fmt: skip
-    add_json(command)
-    log_flags.add_flags(command, "place")
+    place: str = flag(
+        names=(), metavar="RUN|LOG|ROLLOUTS", help="folder or log of a run of any supported trainer, or its rollouts"
+    )
+    weights: str = flag(
+        default="",
+        metavar="TEXT",
+        help="of the rewards, in their order or by name: 1,0.5 or right=1,format=0.5 (default: what "
+        "the log says, else 1 each)",
+    )
+    aggregation: str = flag(
+        default="",
+        metavar="TEXT",
+        help=f"how rewards were combined: {', '.join(METHODS)}; sum_then_normalize:batch and :none "
+        "for those scales (default: what the log says)",
+    )
+    verified: str = flag(default="", metavar="NAMES", help="rewards that cannot be gamed, separated by commas")
+    gram: str | None = flag(
+        metavar="FILE",
+        help="NumPy file (.npy) with the inner products of the rollouts' scores, in their order: "
+        "which reward moves the weights",
+    )
+    json: bool = json_flag()
+    log: LogFlags = flags_of(LogFlags, log_paths="place")
 
 
 def run(arguments: argparse.Namespace) -> int:

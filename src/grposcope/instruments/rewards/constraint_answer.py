@@ -42,7 +42,7 @@ class Held:
         return "warning" if self.violation - Z * self.se > 0 else "cannot tell"
 
 
-def of_run(run: Run) -> tuple[Held, ...]:
+def _of_run(run: Run) -> tuple[Held, ...]:
     """The constraints of a run; none where it has none."""
     texts = [name[len(PREFIX) : -len("/violation")] for name in run.table if _is(name)]
     return tuple(_held(run, text) for text in texts if np.isfinite(run.table[f"{PREFIX}{text}/violation"]).any())
@@ -81,7 +81,7 @@ def _column(run: Run, text: str, part: str) -> Floats:
 
 def section(runs: Sequence[Run]) -> Answer | None:
     """Whether the constraints of one run hold; None for several runs, and without constraints."""
-    held = of_run(runs[0]) if len(runs) == 1 else ()
+    held = _of_run(runs[0]) if len(runs) == 1 else ()
     if not held:
         return None
     broken = [visible(one.text, 40) for one in held if one.word == "warning"]

@@ -14,16 +14,16 @@ from grposcope.render.thinning import columns, rounded, span
 def over_run(what: RewardsFound) -> Figure:
     """Share of the effective weights of each reward in windows of steps, with 95 % bands, and the share asked for."""
     rows, asked = [], []
-    first, last = what.windows[0].first, what.windows[-1].last
+    ends = what.windows[0][0], what.windows[-1][1]
     names = [visible(component.name, 40) for component in what.weights.components]
     for j, component in enumerate(what.weights.components):
-        asked += [(step, component.intended_share, names[j]) for step in (first, last)]
-        for window in what.windows:
-            share = window.shares[j]
+        asked += [(step, component.intended_share, names[j]) for step in ends]
+        for first, last, measured in what.windows:
+            share = measured[j]
             low, high = (min(max(end, 0.0), 1.0) for end in share.interval())
             shown = f"{percent(share.value, 1)} ({percent(low)} to {percent(high)})"
-            numbers = rounded([(window.first + window.last) / 2, share.value, low, high])
-            rows.append((*numbers, names[j], span(window.first, window.last), shown))
+            numbers = rounded([(first + last) / 2, share.value, low, high])
+            rows.append((*numbers, names[j], span(first, last), shown))
     data = {
         "windows": columns(("step", "value", "low", "high", "reward", "steps", "shown"), rows),
         "asked": columns(("step", "value", "reward"), asked),

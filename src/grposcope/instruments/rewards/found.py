@@ -29,15 +29,6 @@ SURE = 0.01
 
 
 @dataclass(frozen=True)
-class Window:
-    """Effective shares (K,) over the steps from `first` to `last`."""
-
-    first: int
-    last: int
-    shares: tuple[Estimate, ...]
-
-
-@dataclass(frozen=True)
 class Trade:
     """One reward rises while another falls: their means early and late, and the p-value, times the number of pairs."""
 
@@ -50,18 +41,18 @@ class Trade:
 
 @dataclass(frozen=True)
 class RewardsFound:
-    """All that was found of the rewards of a run."""
+    """All that was found of the rewards of a run. windows: the effective shares (K,) from a first step to a last."""
 
     rollouts: RewardRollouts
     weights: RewardWeights
-    windows: tuple[Window, ...]
+    windows: tuple[tuple[int, int, tuple[Estimate, ...]], ...]
     trades: tuple[Trade, ...]
 
 
 def of_rollouts(rollouts: RewardRollouts) -> RewardsFound:
     """What these rewards weigh; UserError for weights that are all 0."""
     whole = component_weights.measure(rollouts.given, rollouts.weights, rollouts.how, rollouts.prompts)
-    return RewardsFound(rollouts, whole, _windows(rollouts), trades(rollouts.given))
+    return RewardsFound(rollouts, whole, _windows(rollouts), _trades(rollouts.given))
 
 
 @once
@@ -71,7 +62,7 @@ def of_run(run: Run) -> RewardsFound | None:
     return None if rollouts is None or not rollouts.weights.any() else of_rollouts(rollouts)
 
 
-def _windows(rollouts: RewardRollouts) -> tuple[Window, ...]:
+def _windows(rollouts: RewardRollouts) -> tuple[tuple[int, int, tuple[Estimate, ...]], ...]:
     """The effective shares in windows of steps with about equal numbers of groups; none where there is one only."""
     given = rollouts.given
     count = min(WINDOWS, len(given.batch) // LEAST_GROUPS, len(rollouts.steps))
@@ -82,7 +73,7 @@ def _windows(rollouts: RewardRollouts) -> tuple[Window, ...]:
         some, prompts = _cut(given, rollouts.prompts, batches)
         measured = component_weights.measure(some, rollouts.weights, rollouts.how, prompts)
         steps = rollouts.steps[batches]
-        found.append(Window(int(steps[0]), int(steps[-1]), tuple(component.share for component in measured.components)))
+        found.append((int(steps[0]), int(steps[-1]), tuple(component.share for component in measured.components)))
     return tuple(found)
 
 
@@ -103,7 +94,7 @@ def _cut(components: Components, prompts: np.ndarray, batches: np.ndarray) -> tu
     return cut, prompts[kept]
 
 
-def means(components: Components) -> Floats:
+def _means(components: Components) -> Floats:
     """Mean reward of every function in each batch, (S, K); NaN where it judged no rollout."""
     batch = components.batch[components.group]
     known = ~np.isnan(components.rewards)
@@ -116,9 +107,9 @@ def means(components: Components) -> Floats:
     return np.stack(columns, 1)
 
 
-def trades(components: Components) -> tuple[Trade, ...]:
+def _trades(components: Components) -> tuple[Trade, ...]:
     """Pairs of which one rose and the other fell over the run, with Bonferroni's factor for all ordered pairs."""
-    every = means(components)
+    every = _means(components)
     curves, known = {}, []
     for j in range(len(components.names)):
         values = every[:, j][np.isfinite(every[:, j])]

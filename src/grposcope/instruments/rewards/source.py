@@ -75,7 +75,7 @@ def _names(run: Run, settings: RewardSettings) -> list[str]:
     """Names of the rewards: those that weights were given for, those of the configuration, else all."""
     every = list(run.groups.components)
     logged = run.setting("reward_names")
-    named = list(pairs(settings.weights)) if "=" in settings.weights else logged if isinstance(logged, list) else every
+    named = list(_pairs(settings.weights)) if "=" in settings.weights else logged if isinstance(logged, list) else every
     lost = [str(name) for name in named if name not in every]
     if lost and "=" in settings.weights:
         raise UserError(
@@ -85,7 +85,7 @@ def _names(run: Run, settings: RewardSettings) -> list[str]:
     return [name for name in named if name in every] or every
 
 
-def pairs(text: str) -> dict[str, float]:
+def _pairs(text: str) -> dict[str, float]:
     """name=weight,name=weight as a dict; UserError for anything else."""
     found = {}
     for part in filter(None, text.split(",")):
@@ -131,7 +131,7 @@ def _weights(
 def in_order(text: str, names: Sequence[str]) -> list[float]:
     """The weights of these names, in order or by name; UserError where they do not fit."""
     if "=" in text:
-        given = pairs(text)
+        given = _pairs(text)
         return [given.get(name, 1.0) for name in names]
     values = [_number(word) for word in text.split(",")]
     if len(values) != len(names):
@@ -158,12 +158,12 @@ def aggregation(run: Run, settings: RewardSettings, lengths: bool) -> tuple[Aggr
     """How the rewards were combined, and what was assumed. UserError for a name that is not known."""
     eps = EPS.get(run.meta.engine, 1e-4)
     if settings.aggregation:
-        return parsed(settings.aggregation, eps), []
+        return _parsed(settings.aggregation, eps), []
     method, scale = run.setting("multi_objective_aggregation"), run.setting("scale_rewards")
     scale = {True: "group", False: "none", "True": "group", "False": "none"}.get(scale, scale)
     ours = run.setting("aggregation")
     if isinstance(ours, str) and ours.partition(":")[0] in METHODS:
-        return parsed(ours, eps), []
+        return _parsed(ours, eps), []
     if run.setting("advantage") == "gdpo" or scale == "gdpo":
         if run.meta.engine != "verl":
             return Aggregation("normalize_then_sum", eps=eps), []
@@ -192,7 +192,7 @@ def _of_ours(run: Run) -> Aggregation:
     return Aggregation("sum_then_normalize", scales.get(str(name), "none") if name else "group")
 
 
-def parsed(text: str, eps: float = 1e-4) -> Aggregation:
+def _parsed(text: str, eps: float = 1e-4) -> Aggregation:
     """METHOD or sum_then_normalize:SCALE; UserError for another."""
     method, _, scale = text.partition(":")
     if method not in METHODS or (scale and (scale not in SCALES or method != "sum_then_normalize")):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag
 
 if TYPE_CHECKING:
     from grposcope.instruments.runs.run_lines import RunLine
@@ -32,17 +33,19 @@ examples:
 ORDERS = ("began", "heldout", "reward", "steps", "name", "verdict")
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER",
-                         help="folder to look in (default: runs)")  # fmt: skip
-    command.add_argument(
-        "--sort",
-        choices=ORDERS,
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope runs`."""
+
+    folder: Path = flag(
+        names=(), default=Path("runs"), nargs="?", metavar="FOLDER", help="folder to look in (default: runs)"
+    )
+    sort: str = flag(
         default="began",
+        choices=ORDERS,
         help="sort by start (newest first), by a score (highest first), or by name (default: began)",
     )
-    add_json(command)
+    json: bool = json_flag()
 
 
 def run(arguments: argparse.Namespace) -> int:

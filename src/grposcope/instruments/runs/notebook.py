@@ -35,10 +35,10 @@ def register(shell: Any) -> None:
     """Let an IPython shell show runs as cards, and as their verdict where it shows text."""
     formatters = shell.display_formatter.formatters
     formatters["text/html"].for_type(Run, card)
-    formatters["text/plain"].for_type(Run, lambda run, printer, cycle: printer.text(text(run)))
+    formatters["text/plain"].for_type(Run, lambda run, printer, cycle: printer.text(_text(run)))
 
 
-def text(run: Run) -> str:
+def _text(run: Run) -> str:
     """A run in one line: its name and its verdict."""
     return f"{visible(run.meta.name, 80)}: {visible(answer.of_run(run).sentence, LONGEST)}"
 

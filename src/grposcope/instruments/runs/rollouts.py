@@ -49,11 +49,11 @@ OF_CREDIT = (
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """What the policies wrote, to be read."""
-    result = section(runs)
+    result = _section(runs)
     return [] if result is None else [result]
 
 
-def section(runs: Sequence[Run]) -> Answer | None:
+def _section(runs: Sequence[Run]) -> Answer | None:
     """The steps of every run that fit into the page, then the rollouts of its last probe and comparison of credit."""
     shown: list[dict[str, Any]] = []
     numbers: dict[str, Any] = {}
@@ -88,13 +88,13 @@ def section(runs: Sequence[Run]) -> Answer | None:
     if not shown:
         lost = "The completions cannot be read."
         return (
-            Answer("rollouts", ROLLOUTS.question, "cannot tell", lost, text=grouped(unread), document=numbers)
+            Answer("rollouts", ROLLOUTS.question, "cannot tell", lost, text=_grouped(unread), document=numbers)
             if unread
             else None
         )
     text = [
         HOW_TO,
-        *grouped(unread),
+        *_grouped(unread),
         *([OF_PROBES] if any(run_document.get("probe") for run_document in shown) else []),
     ]
     text += [OF_CREDIT] if any("credit" in run_document for run_document in shown) else []
@@ -118,7 +118,7 @@ def _counted(shown: Sequence[dict[str, Any]]) -> str:
     return f"What the policy wrote: {written:,} completions of {len(problems):,} prompts."
 
 
-def spread_out(count: int) -> Iterator[int]:
+def _spread_out(count: int) -> Iterator[int]:
     """0 … count − 1 in an order of which every beginning is spread over all: both ends, then the middles of gaps."""
     seen: set[int] = set()
     parts = 1
@@ -136,7 +136,7 @@ def _steps(run: Run, budget: int) -> tuple[list[dict[str, Any]], list[str]]:
     recorded = sorted(run.rollouts)
     steps: list[dict[str, Any]] = []
     notes: list[str] = []
-    for index in spread_out(len(recorded)):
+    for index in _spread_out(len(recorded)):
         try:
             step = _step(recorded[index], run.rollouts[recorded[index]])
         except UserError as error:
@@ -251,7 +251,7 @@ def _step_of_probe(probe: ProbeRecord, budget: int) -> tuple[list[dict[str, Any]
     return [{"step": probe.step, "problems": shown, "left_out": len(problems) - len(shown)}], []
 
 
-def grouped(notes: Sequence[str]) -> list[str]:
+def _grouped(notes: Sequence[str]) -> list[str]:
     """Notes on files, "path: reason", once for each reason: the first path, and how many further files there are."""
     reasons: dict[str, list[str]] = {}
     for note in notes:

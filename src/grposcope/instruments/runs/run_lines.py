@@ -81,7 +81,7 @@ def of_run(run: Run) -> RunLine:
         heldout=seen.last if seen is not None else None,
         shown_heldout=seen.shown(seen.last) if seen is not None else "none",
         reward=paid.last if paid is not None else outline(reward).last_tenth,
-        curve=small_curve(reward),
+        curve=_small_curve(reward),
         settings=settings,
         began=_began(run),
     )
@@ -96,7 +96,7 @@ def named_apart(lines: Sequence[RunLine], folder: Path) -> list[RunLine]:
     return sorted(named, key=lambda line: (line.began, line.name), reverse=True)
 
 
-def small_curve(values: Floats) -> tuple[float, ...]:
+def _small_curve(values: Floats) -> tuple[float, ...]:
     """Means of a column (n,) over up to POINTS equal parts; parts without a finite value are left out."""
     parts = np.array_split(values, min(POINTS, len(values))) if len(values) else []
     finite = [values[np.isfinite(values)] for values in parts]

@@ -24,7 +24,7 @@ NAMED = 5
 """Settings that differ which the sentence names at most; the table has all."""
 
 
-def section(runs: Sequence[Run]) -> Answer | None:
+def _section(runs: Sequence[Run]) -> Answer | None:
     """A table of what differs between several runs, and a folded one of all settings."""
     flat = [_flattened(run.config) for run in runs]
     names = labels(runs)
@@ -71,7 +71,7 @@ def _table(
     return Table(title, ("setting", *names), rows, folded=folded)
 
 
-def other(runs: Sequence[Run]) -> Answer | None:
+def _other(runs: Sequence[Run]) -> Answer | None:
     """Curves of every recorded metric that no other section shows; unknown ones folded by the prefix of their name."""
     shown = {*ELSEWHERE, *SPREAD, *POLICY, *COMPLETIONS, *UPDATE, *CRITIC}
     recorded = dict.fromkeys(name for run in runs for name in run.table)
@@ -89,4 +89,4 @@ def _by_prefix(metrics: Sequence[str]) -> dict[str, str]:
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """What no other instrument shows, and the settings."""
-    return [one for one in (other(runs), section(runs)) if one is not None]
+    return [one for one in (_other(runs), _section(runs)) if one is not None]

@@ -16,7 +16,7 @@ from grposcope.render.page import Document
 
 def of_lines(lines: Sequence[RunLine], folder: Path, problems: Sequence[str] = ()) -> Answer:
     """The runs below a folder, in the order given. problems: what could not be read."""
-    document = {"folder": str(folder), "runs": [entry(line) for line in lines], "not_read": list(problems)}
+    document = {"folder": str(folder), "runs": [_entry(line) for line in lines], "not_read": list(problems)}
     sentence = _sentence(lines, len(problems))
     return Answer("runs", "Which runs are there?", sentence=sentence, tables=[_table(lines)], document=document)
 
@@ -28,7 +28,7 @@ def page(answer: Answer, lines: Sequence[RunLine], folder: Path, pages: Mapping[
     """
     numbers = {"runs": len(lines), "not_read": len(answer.document["not_read"])}
     top = Answer("headline", "How are these runs?", sentence=answer.sentence, document=numbers)
-    rows = [row(line, pages.get(line.path, "")) for line in lines]
+    rows = [_row(line, pages.get(line.path, "")) for line in lines]
     table = replace(answer, sentence="", tables=(), document={}, widget="runs", data=rows)
     return Document((folder.resolve().name,), top, (table,))
 
@@ -62,7 +62,7 @@ def _table(lines: Sequence[RunLine]) -> Table:
     header = ("run", "verdict", "failure", "held-out", "reward", "course", "steps", *("status",) * judged, *settings)
     rows = [
         (
-            shortened(visible(line.name), 40),
+            _shortened(visible(line.name), 40),
             line.word,
             line.verdict.fault if line.word in ("failing", "warning") else "",
             line.shown_heldout.partition(" (")[0],
@@ -77,13 +77,13 @@ def _table(lines: Sequence[RunLine]) -> Table:
     return Table("", header, rows)
 
 
-def shortened(name: str, most: int) -> str:
+def _shortened(name: str, most: int) -> str:
     """A name with … in its middle where it is longer: runs of a sweep often differ in the end alone."""
     end = (most - 1) * 2 // 3
     return name if len(name) <= most else f"{name[: most - 1 - end]}…{name[-end:]}"
 
 
-def row(line: RunLine, page: str) -> dict[str, Any]:
+def _row(line: RunLine, page: str) -> dict[str, Any]:
     """A row of the table, as the script of the page reads it."""
     heldout = line.heldout
     return {
@@ -101,7 +101,7 @@ def row(line: RunLine, page: str) -> dict[str, Any]:
     }
 
 
-def entry(line: RunLine) -> dict[str, Any]:
+def _entry(line: RunLine) -> dict[str, Any]:
     """The line as JSON."""
     return {
         "path": str(line.path),

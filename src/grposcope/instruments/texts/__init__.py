@@ -27,7 +27,7 @@ INSTRUMENT = Instrument(
 )
 
 
-def texts(source: str | Path | Sequence[Mapping[str, Any]], truth: str = "", since: int | None = None) -> Answer:
+def _texts(source: str | Path | Sequence[Mapping[str, Any]], truth: str = "", since: int | None = None) -> Answer:
     """What the texts of a run, of a file of rollouts, or of rollouts as mappings do that is paid.
 
     truth: the name of the score that is meant to count, such as "right"; empty to take one by its name. since: first

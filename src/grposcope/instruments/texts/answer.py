@@ -80,14 +80,14 @@ def of_reading(reading: TextReading) -> Answer:
     return Answer(
         NAME,
         QUESTION,
-        word=word(reading, found),
-        sentence=beside[0][0] if beside else first_line(reading, found),
+        word=_word(reading, found),
+        sentence=beside[0][0] if beside else _first_line(reading, found),
         because=beside[0][1] if beside else first.because if first is not None else "",
         do=beside[0][2] if beside else _do(reading, first) if first is not None else "",
         text=[*_others(found), *(f"Also, {because}." for _, because, _ in beside[1:]), *reading.sample.notes],
         tables=[*_habits(reading), *_scores(reading), *_splits(reading), *_changes(reading)],
         missing=_missing(reading, found),
-        document=document(reading, found, shown),
+        document=_document(reading, found, shown),
     )
 
 
@@ -96,7 +96,7 @@ def with_pairs(said: Answer, reading: TextReading) -> Answer:
     return replace(said, tables=[*said.tables, *_pairs(to_read(reading, exploits.exploits(reading)))])
 
 
-def word(reading: TextReading, exploits: Sequence[Exploit]) -> Word:
+def _word(reading: TextReading, exploits: Sequence[Exploit]) -> Word:
     """“warning” where an exploit is present; “cannot tell” where nothing could be tested; else “told”."""
     if any(own.status == "present" for own in exploits):
         return "warning"
@@ -104,7 +104,7 @@ def word(reading: TextReading, exploits: Sequence[Exploit]) -> Word:
     return "told" if testable or exploits else "cannot tell"
 
 
-def first_line(reading: TextReading, exploits: Sequence[Exploit]) -> str:
+def _first_line(reading: TextReading, exploits: Sequence[Exploit]) -> str:
     """The first line, at most FIRST_LINE characters: as much of the first finding as fits."""
     if exploits:
         return next(line for line in _lines(exploits[0], reading) if len(line) <= FIRST_LINE)
@@ -345,7 +345,7 @@ def _missing(reading: TextReading, exploits: Sequence[Exploit]) -> list[str]:
     return missing
 
 
-def document(reading: TextReading, exploits: Sequence[Exploit], shown: Sequence[TextPair]) -> dict[str, Any]:
+def _document(reading: TextReading, exploits: Sequence[Exploit], shown: Sequence[TextPair]) -> dict[str, Any]:
     """Everything for programs."""
     own = reading.sample
     return {

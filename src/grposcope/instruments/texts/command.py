@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grposcope.commands import flags
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
 from grposcope.core.files import nothing_there
+from grposcope.core.flag import flag
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
@@ -37,30 +38,31 @@ examples:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument(
-        "place", metavar="RUN|ROLLOUTS",
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope texts`."""
+
+    place: str = flag(
+        names=(),
+        metavar="RUN|ROLLOUTS",
         help="folder of a run, or rollouts: JSONL, CSV or parquet with one per line, or what a trainer writes; - reads "
         "standard input",
-    )  # fmt: skip
-    command.add_argument(
-        "--truth", default="", metavar="NAME",
+    )
+    truth: str = flag(
+        default="",
+        metavar="NAME",
         help="the score that is meant to count, such as right (default: by its name, if any)",
-    )  # fmt: skip
-    command.add_argument("--since", type=int, metavar="STEP", help="read from this step on")
-    command.add_argument(
-        "--reward", metavar="FILE:FUNCTION",
+    )
+    since: int | None = flag(metavar="STEP", help="read from this step on")
+    reward: str | None = flag(
+        metavar="FILE:FUNCTION",
         help="also put the paid habits to this reward function, as TRL calls it: added to wrong answers, removed from "
         "right ones; it runs in a process of its own that may write no files",
-    )  # fmt: skip
-    command.add_argument("--reward-seconds", type=float, default=60.0, metavar="S",
-                         help="that it may take in all (default: 60)")  # fmt: skip
-    command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page")
-    command.add_argument(
-        "--seed", type=flags.whole(0, 2**63 - 1), default=0, metavar="N", help="of the permutations (default: 0)"
     )
-    add_json(command)
+    reward_seconds: float = flag(default=60.0, metavar="S", help="that it may take in all (default: 60)")
+    html: Path | None = flag(metavar="FILE", help="also write a self-contained page")
+    seed: int = flag(default=0, type=flags.whole(0, 2**63 - 1), metavar="N", help="of the permutations (default: 0)")
+    json: bool = json_flag()
 
 
 def run(arguments: argparse.Namespace) -> int:

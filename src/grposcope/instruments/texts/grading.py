@@ -22,16 +22,11 @@ from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout, Text
 from grposcope.core.text import visible
 
+TextBatch = tuple[Sequence[Text], Sequence[Text]]
+"""Prompts and completions that the function is called with at once, as texts or messages."""
+
 SECONDS = 60.0
 """Seconds that importing and grading may take together."""
-
-
-@dataclass(frozen=True)
-class TextBatch:
-    """Texts that the function is called with at once, as texts or messages."""
-
-    prompts: Sequence[Text]
-    completions: Sequence[Text]
 
 
 @dataclass(frozen=True)

@@ -46,15 +46,15 @@ def _refuse_writes(folder: str, refused: list[str]) -> None:
     sys.addaudithook(hook)
 
 
-def graded(grade: Callable[[Sequence[Text], Sequence[Text]], Sequence[float]], batch: TextBatch) -> dict[str, Any]:
+def _graded(grade: Callable[[Sequence[Text], Sequence[Text]], Sequence[float]], batch: TextBatch) -> dict[str, Any]:
     """The rewards of a batch, or why there are none."""
     try:
-        values = [float(value) for value in grade(batch.prompts, batch.completions)]
+        values = [float(value) for value in grade(*batch)]
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())
         return {"problem": f"raised {type(error).__name__}: {reason}{raised_in(error)}"}
-    if len(values) != len(batch.completions):
-        return {"problem": f"returned {len(values):,} values for {len(batch.completions):,} completions"}
+    if len(values) != len(batch[1]):
+        return {"problem": f"returned {len(values):,} values for {len(batch[1]):,} completions"}
     return {"rewards": values}
 
 
@@ -77,7 +77,7 @@ def main() -> None:
         return
     say({"loaded": True})
     for batch in batches:
-        say(graded(grade, batch))
+        say(_graded(grade, batch))
     say({"refused": sorted(set(refused))})
 
 

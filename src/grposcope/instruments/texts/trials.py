@@ -165,7 +165,7 @@ class _Written:
             prompts.append(self._sample.prompts[row] if like is None or like.prompt is None else like.prompt)
             messages = like is not None and isinstance(like.completion, list)
             completions.append([{"role": "assistant", "content": text}] if messages else text)
-        return TextBatch(prompts, completions)
+        return prompts, completions
 
 
 def _trial(sample: TextSample, changed: _Changed, before: BatchRewards, after: BatchRewards) -> GraderTrial:
@@ -178,14 +178,14 @@ def _trial(sample: TextSample, changed: _Changed, before: BatchRewards, after: B
     if not len(prompts):
         return GraderTrial(changed.habit, changed.done, len(changed.rows), problem="it gave no finite reward")
     apart = np.bincount(prompts, (second - first)[finite]) / np.bincount(prompts)
-    low, high = interval(apart, float(max(np.ptp(np.concatenate([first[finite], second[finite]])), 0.0)))
+    low, high = _interval(apart, float(max(np.ptp(np.concatenate([first[finite], second[finite]])), 0.0)))
     return GraderTrial(
         changed.habit, changed.done, int(finite.sum()), len(apart), float(first[finite].mean()),
         float(second[finite].mean()), float(apart.mean()), low, high,
     )  # fmt: skip
 
 
-def interval(apart: Floats, width: float) -> tuple[float, float]:
+def _interval(apart: Floats, width: float) -> tuple[float, float]:
     """95 % interval of a mean difference over prompts (n,). width: of the scale of rewards, where all are the same."""
     mean, count = float(apart.mean()), len(apart)
     if np.ptp(apart) > 1e-9:

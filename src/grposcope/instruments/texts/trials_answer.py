@@ -18,11 +18,11 @@ def with_trials(said: Answer, own: GraderTrials) -> Answer:
     """The answer of the texts with what a grader pays for their habits."""
     return replace(
         said, text=[*said.text, *_lines(own)], tables=[*_tables(own), *said.tables],
-        missing=[*said.missing, *_missing(own)], document={**said.document, "grader": document(own)},
+        missing=[*said.missing, *_missing(own)], document={**said.document, "grader": _document(own)},
     )  # fmt: skip
 
 
-def document(own: GraderTrials) -> dict[str, Any]:
+def _document(own: GraderTrials) -> dict[str, Any]:
     """Everything for programs; null for what there is not."""
     rows = [
         {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in asdict(row).items()}

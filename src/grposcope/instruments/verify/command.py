@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grposcope.commands import log_flags
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands import flags, log_flags
+from grposcope.commands.log_flags import LogFlags
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
-from grposcope.instruments.verify import command_model_flags
+from grposcope.core.flag import flag, flags_of
 from grposcope.logs.native.schema import is_record, read_config
 
 if TYPE_CHECKING:
@@ -38,24 +41,46 @@ examples:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument("place", metavar="RUN|ROLLOUTS", help="folder of a run, a trainer's log, or rollouts: JSONL "
-                         "with one per line, or what TRL, verl (rollout_data_dir) and prime-rl write")  # fmt: skip
-    command.add_argument(
-        "--rollouts", type=Path, metavar="PATH", help="where the rollouts are, if not in the folder of the run"
+_model = partial(flag, group="checkpoints")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope verify`."""
+
+    place: str = flag(
+        names=(),
+        metavar="RUN|ROLLOUTS",
+        help="folder of a run, a trainer's log, or rollouts: JSONL "
+        "with one per line, or what TRL, verl (rollout_data_dir) and prime-rl write",
     )
-    command.add_argument("--config", type=Path, metavar="FILE",
-                         help="settings of the run: a script, YAML or JSON, as lint reads them")  # fmt: skip
-    command.add_argument(
-        "--reward", metavar="TEXT", help="the reward function, module:function, to grade the rollouts again"
+    rollouts: Path | None = flag(metavar="PATH", help="where the rollouts are, if not in the folder of the run")
+    config: Path | None = flag(metavar="FILE", help="settings of the run: a script, YAML or JSON, as lint reads them")
+    reward: str | None = flag(metavar="TEXT", help="the reward function, module:function, to grade the rollouts again")
+    task: str | None = flag(metavar="TEXT", help="the task whose reward grades the rollouts again, such as gsm8k")
+    model: list[str] | None = _model(
+        nargs="+",
+        metavar="CHECKPOINT",
+        help="in the order of training: folders of checkpoints, a run with checkpoints, tiny, "
+        "smollm2 or hub names; rollouts of step N + 1 should be drawn by the weights after N "
+        "steps (default: the checkpoints below the folder of the run, where that takes about a "
+        "minute; none for none)",
     )
-    command.add_argument(
-        "--task", metavar="TEXT", help="the task whose reward grades the rollouts again, such as gsm8k"
+    sampler_weights: str | None = _model(
+        metavar="CHECKPOINT",
+        help="the weights that the sampler holds; they are compared with those of the last --model",
     )
-    command_model_flags.add(command)
-    add_json(command)
-    log_flags.add_flags(command, "place")
+    temperature: float | None = _model(metavar="X", help="temperature of sampling (default: that of the run, else 1)")
+    sampler_precision: str | None = _model(
+        metavar="TEXT",
+        help="number format of the sampler: float32, bfloat16, fp8 or int8 (default: differences "
+        "up to those of bfloat16 are allowed)",
+    )
+    device: str = _model(default="auto", metavar="TEXT", help="cpu, cuda or auto")
+    threads: int = _model(default=0, type=flags.threads, metavar="N", help="CPU threads, 0 for all cores")
+    remote_code: bool = _model(default=False, help="allow the model's own code from the hub to run")
+    json: bool = json_flag()
+    log: LogFlags = flags_of(LogFlags, log_paths="place")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ BASE = "the base model without adapters"
 
 
 @dataclass(frozen=True)
-class NamedCheckpoint:
+class _NamedCheckpoint:
     """A checkpoint to score: what it is called, what it is loaded by, and its step, None where it is not known."""
 
     name: str
@@ -86,7 +86,7 @@ def with_model(evidence: PipelineEvidence, arguments: argparse.Namespace) -> Pip
     )  # fmt: skip
 
 
-def _used(named: Sequence[NamedCheckpoint], arguments: argparse.Namespace) -> str:
+def _used(named: Sequence[_NamedCheckpoint], arguments: argparse.Namespace) -> str:
     """Which checkpoints the tokens were scored under, a clause."""
     steps = [str(folder.step) for folder in named if folder.step is not None]
     if len(steps) < len(named):
@@ -150,31 +150,31 @@ def _load(model: str, arguments: argparse.Namespace) -> Policy:
     return policies.load(model, torch.float32, policies.device(arguments.device), arguments.remote_code)
 
 
-def _named(model: str, rows: Sequence[Rollout]) -> list[NamedCheckpoint]:
+def _named(model: str, rows: Sequence[Rollout]) -> list[_NamedCheckpoint]:
     """The checkpoints that a name stands for: all of a run, or the one."""
     folder = Path(model)
     models = model_folders.models(folder)
     if len(models) > 1 or (models and not model_folders.is_model(folder)):
-        return _chosen([NamedCheckpoint(f"step {step}", str(path), step) for step, path in models.items()], rows)
+        return _chosen([_NamedCheckpoint(f"step {step}", str(path), step) for step, path in models.items()], rows)
     source = probe_model.find(model)
     step = source.step
     if step is None and folder.is_dir():
         step = next(iter(models), model_folders.step_of(folder.resolve()))
-    return [NamedCheckpoint(model if step is None else f"step {step}", source.model, step)]
+    return [_NamedCheckpoint(model if step is None else f"step {step}", source.model, step)]
 
 
-def _with_base(named: list[NamedCheckpoint]) -> list[NamedCheckpoint]:
+def _with_base(named: list[_NamedCheckpoint]) -> list[_NamedCheckpoint]:
     """The checkpoints, and the base model of a single one with adapters, which draws where they never arrived."""
     if len(named) != 1 or (Path(named[0].model) / "config.json").is_file():
         return named
     folder = Path(named[0].model)
     if not (folder / adapters.CONFIG).is_file():
         return named
-    base = NamedCheckpoint(BASE, adapters.base_of(folder), None if named[0].step is None else 0)
+    base = _NamedCheckpoint(BASE, adapters.base_of(folder), None if named[0].step is None else 0)
     return [*named, base]
 
 
-def _chosen(every: list[NamedCheckpoint], rows: Sequence[Rollout]) -> list[NamedCheckpoint]:
+def _chosen(every: list[_NamedCheckpoint], rows: Sequence[Rollout]) -> list[_NamedCheckpoint]:
     """At most MOST checkpoints: the first, and those that should have drawn rows, spread over training."""
     if len(every) <= model_folders.MOST:
         return every

@@ -57,7 +57,7 @@ def _of_task(name: str, reward: str | None, rows: Sequence[Rollout]) -> Grader:
     by_id, by_prompt = {problem.id: problem for problem in problems}, {problem.prompt: problem for problem in problems}
 
     def problem(row: Rollout) -> Any:
-        text = plain(row.prompt)
+        text = _plain(row.prompt)
         found = by_id.get(row.problem) or by_prompt.get(text)
         return found or next((problem for problem in problems if problem.prompt and problem.prompt in text), None)
 
@@ -71,11 +71,11 @@ def _of_task(name: str, reward: str | None, rows: Sequence[Rollout]) -> Grader:
             "give the task that the run was trained on"
         )
     return lambda prompts, completions: task.rewards(
-        [problems_by_key[_key(prompt)] for prompt in prompts], [plain(completion) for completion in completions]
+        [problems_by_key[_key(prompt)] for prompt in prompts], [_plain(completion) for completion in completions]
     )
 
 
-def plain(text: Text | None) -> str:
+def _plain(text: Text | None) -> str:
     """A text, or the last message of a conversation."""
     if isinstance(text, list):
         return str(text[-1].get("content", "")) if text and isinstance(text[-1], dict) else ""

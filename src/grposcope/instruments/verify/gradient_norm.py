@@ -27,7 +27,7 @@ TOKENS = 4096
 """Tokens of one pass, with those of the prompts."""
 
 
-def logged(evidence: PipelineEvidence, step: int) -> float:
+def _logged(evidence: PipelineEvidence, step: int) -> float:
     """The norm of the gradient that the log has for a step, NaN where it has none."""
     run = evidence.run
     if run is None or "grad_norm" not in run.table or run.window > 1:
@@ -44,7 +44,7 @@ def measure(
     precision: number format that the trainer computed in, None for that of the policy.
     Entropy bonuses are no function of log π(y), so that a loss with one is left out.
     """
-    stated, norm = evidence.stated, logged(evidence, step)
+    stated, norm = evidence.stated, _logged(evidence, step)
     loss = stated.loss
     every = [evidence.rows[index] for index in evidence.steps.get(step, ())]
     some = [every[index] for index in token_weights.of_update(every)]

@@ -20,10 +20,10 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     if not (runs[0].folder / row_file.FOLDER).exists():
         return []
     looks = row_file.read_claims(runs[0].folder)
-    return [section(looks)] if looks else []
+    return [_section(looks)] if looks else []
 
 
-def section(looks: Sequence[Mapping[str, Any]]) -> Answer:
+def _section(looks: Sequence[Mapping[str, Any]]) -> Answer:
     """looks: the rows of claims.jsonl, in order. A claim is broken from the first look at which it was."""
     from grposcope.faults import catalogue
     from grposcope.instruments.verify import live

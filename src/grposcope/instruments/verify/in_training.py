@@ -26,7 +26,7 @@ def due(every: int, step: int, interval: int) -> bool:
     return bool(every) and (1 - step) % every < interval
 
 
-def error_of(look: int) -> float:
+def _error_of(look: int) -> float:
     """Chance of a false alarm at the look with this number, from 1 on: over all looks together LEVEL."""
     return LEVEL / (look * (look + 1))
 
@@ -72,7 +72,7 @@ class TrainingVerifier:
         try:
             result = own_loop.verify_batch(
                 rows, self.stated, scored=scored, grader=self.grader, filtered=self.filtered,
-                error=error_of(self._looks), source=f"step {step}", optimizer=self._optimizer, earlier=self._prompts,
+                error=_error_of(self._looks), source=f"step {step}", optimizer=self._optimizer, earlier=self._prompts,
             )  # fmt: skip
         except Exception as error:  # the run goes on, whatever is wrong here
             self.seconds += time.perf_counter() - began

@@ -58,7 +58,7 @@ def unasked(folder: Path, rows: Sequence[Rollout]) -> tuple[bool, str]:
     where = f"{len(found):,} checkpoint{'s' * (len(found) != 1)} in {folder}"
     if find_spec("torch") is None:
         return False, f"{where} {'was' if len(found) == 1 else 'were'} not used, which takes torch"
-    weights = max(map(size, found.values())) / 4
+    weights = max(map(_size, found.values())) / 4
     seconds = PASSES * weights * tokens * min(len(found), MOST) / FLOPS
     if seconds > SECONDS:
         minutes = max(1, round(seconds / 60))
@@ -81,16 +81,16 @@ def models(folder: Path) -> Mapping[int, Path]:
     """Step -> folder of the model, in the order of steps; empty where none lies there."""
     if not folder.is_dir():
         return {}
-    return trl_output.models(folder) or numbered(folder)
+    return trl_output.models(folder) or _numbered(folder)
 
 
-def numbered(folder: Path) -> Mapping[int, Path]:
+def _numbered(folder: Path) -> Mapping[int, Path]:
     """The models of folders whose names end in a number, in `folder` and its WITHIN; the first of equal numbers."""
     paths: dict[int, Path] = {}
     for place in (folder / name for name in WITHIN):
         for path in sorted(place.iterdir()) if place.is_dir() else ():
             step = step_of(path)
-            if step is not None and (model := inside(path)) is not None:
+            if step is not None and (model := _inside(path)) is not None:
                 paths.setdefault(step, model)
     return dict(sorted(paths.items()))
 
@@ -101,7 +101,7 @@ def step_of(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def inside(folder: Path) -> Path | None:
+def _inside(folder: Path) -> Path | None:
     """Where in the folder of a checkpoint its model lies; None without one that can be read."""
     if not folder.is_dir():
         return None
@@ -114,7 +114,7 @@ def is_model(folder: Path) -> bool:
     return whole or ((folder / ADAPTERS).is_file() and any(folder.glob("adapter_model*.safetensors")))
 
 
-def size(folder: Path) -> int:
+def _size(folder: Path) -> int:
     """Bytes of the weights in a folder, with those of the base model where adapters name one that lies here."""
     own = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     if (folder / "config.json").is_file() or not (folder / ADAPTERS).is_file():
@@ -123,4 +123,4 @@ def size(folder: Path) -> int:
         base = json.loads(read_whole(folder / ADAPTERS))["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return own
-    return own + (size(Path(base).expanduser()) if base and isinstance(base, str) and Path(base).is_dir() else 0)
+    return own + (_size(Path(base).expanduser()) if base and isinstance(base, str) and Path(base).is_dir() else 0)

@@ -30,7 +30,7 @@ _PATTERNS = (
 )
 
 
-def kind_of(name: str) -> str:
+def _kind_of(name: str) -> str:
     """The kind of module, of KINDS, that a tensor of this name belongs to."""
     if re.search(r"norm|ln_", name):
         return "norm"
@@ -69,7 +69,7 @@ def compare(
         )
     differences = []
     for kind in KINDS:
-        names = [name for name in trainer if kind_of(name) == kind]
+        names = [name for name in trainer if _kind_of(name) == kind]
         if not names:
             continue
         here = [name for name in names if name in set(common)]

@@ -27,7 +27,7 @@ from grposcope.signs.rollouts.evidence import OptimizerEvidence, PipelineEvidenc
 
 
 @dataclass(frozen=True)
-class BatchColumns:
+class _BatchColumns:
     """What is known of the B rollouts of a batch, besides their ids; None is not tested.
 
     prompt_mask (B, S), completion_mask (B, T): 1 on every token that is no padding; lists without padding need none.
@@ -88,9 +88,9 @@ def rows_of(
 
     prompt_ids (B, S), completion_ids (B, T): with padding where they have masks, or lists without padding. group:
     rollouts per prompt, siblings next to each other, or what tells the groups apart, (B,). columns: fields of
-    `BatchColumns`. UserError for arrays of other sizes.
+    `_BatchColumns`. UserError for arrays of other sizes.
     """
-    batch = BatchColumns(**columns)
+    batch = _BatchColumns(**columns)
     tokens = _rows("completion_ids", completion_ids, None)
     count = len(tokens)
     completion_flags = _kept("completion_mask", batch.completion_mask, tokens)

@@ -54,12 +54,12 @@ def home(path: Path) -> Path:
     return record if (record / FOLDER).is_dir() and not (path / FOLDER).is_dir() else path
 
 
-def file_of(folder: Path, step: int) -> Path:
+def _file_of(folder: Path, step: int) -> Path:
     """The file of a batch, in the folder of a record."""
     return folder / FOLDER / f"step-{step:06d}.jsonl"
 
 
-def document(row: Rollout) -> dict[str, Any]:
+def _document(row: Rollout) -> dict[str, Any]:
     """One rollout as `rollout_rows.row_of` reads it back, equal but for `where`, `columns` and
     what only records of texts have; what is absent is left out."""
     document: dict[str, Any] = {"step": row.step}
@@ -86,11 +86,11 @@ def document(row: Rollout) -> dict[str, Any]:
 
 def write(folder: Path, step: int, rows: Sequence[Rollout]) -> Path:
     """Write the rows of a batch into the folder of a record, whole or not at all. UserError where the disk refuses."""
-    path = file_of(folder, step)
+    path = _file_of(folder, step)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as file:
-            file.write("".join(dumps(document(row)) + "\n" for row in rows).encode())
+            file.write("".join(dumps(_document(row)) + "\n" for row in rows).encode())
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}; make room") from None
     return path

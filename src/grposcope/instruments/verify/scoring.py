@@ -210,7 +210,7 @@ def _forward(policy: Policy, batch: Sequence[_Placed], temperature: float) -> li
     tokens = torch.cat([one.completion for one in batch]).to(device)
     size = max(1, int(PIECE / logits.shape[-1]))
     parts = [
-        of_logits(logits[rows[piece].to(device), columns[piece].to(device)].float(), tokens[piece], temperature)
+        _of_logits(logits[rows[piece].to(device), columns[piece].to(device)].float(), tokens[piece], temperature)
         for piece in torch.arange(len(rows)).split(size)
     ]
     every = torch.cat(parts)
@@ -222,7 +222,7 @@ def _forward(policy: Policy, batch: Sequence[_Placed], temperature: float) -> li
     return list(every.split([len(one.completion) for one in batch]))
 
 
-def of_logits(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+def _of_logits(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
     """log π(y), H, V, rank, mass above, then POWERS, TOP_KS, TOP_PS of tokens (N,) from logits (N, V): (N, COLUMNS)."""
     logp = (logits / temperature).log_softmax(-1).clamp_(min=LOG_0)
     chances, scratch = logp.exp(), torch.empty_like(logp)

@@ -42,7 +42,7 @@ _SCORE_MEMORY = 0.98
 OUTSIDE = "allocation forecasts success rates, and a reward is outside 0 … 1; scale it, or use allocate uniform"
 
 
-def features(difficulty: ArrayLike, lengths: ArrayLike) -> Floats:
+def _features(difficulty: ArrayLike, lengths: ArrayLike) -> Floats:
     """Features (n, F) of problems: 1, and what varies of difficulty (n,), its square and the prompt's length (n,).
 
     Standardized over the problems. A difficulty that is NaN for some problem is left out, as is what does not vary.
@@ -62,7 +62,7 @@ class Forecaster:
     def __init__(self, problems: Sequence[str], difficulty: ArrayLike, lengths: ArrayLike):
         """problems: their ids; difficulty (n,): as the task measures it, NaN where it does not; lengths (n,)."""
         self.problems = problems
-        self._x = features(difficulty, lengths)
+        self._x = _features(difficulty, lengths)
         self._weights = Weights.start(self._x.shape[1])
         # successes, failures, and successes that the features predicted, faded to the time of `_last`
         self._seen = np.zeros((len(problems), 3, len(HALF_LIVES)))

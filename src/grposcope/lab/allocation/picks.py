@@ -48,12 +48,12 @@ class AllocationPlan:
     passed: int
 
 
-def picked(candidates: CandidateProblems, which: Ints, passed: int) -> AllocationPlan:
+def _picked(candidates: CandidateProblems, which: Ints, passed: int) -> AllocationPlan:
     """The candidates `which`, with the share of live groups that is forecast of them."""
     return AllocationPlan(which, float(1 - candidates.rates.take(which).dead(candidates.group).mean()), passed)
 
 
-def filtered(candidates: CandidateProblems, dead: float, usable: NDArray[np.bool_]) -> AllocationPlan:
+def _filtered(candidates: CandidateProblems, dead: float, usable: NDArray[np.bool_]) -> AllocationPlan:
     """The first P candidates, without those whose chance of a dead group is above `dead`.
 
     kept (C,): which of these are taken all the same, so that the history of problems left out does not end. Where too
@@ -66,9 +66,9 @@ def filtered(candidates: CandidateProblems, dead: float, usable: NDArray[np.bool
         others = np.setdiff1d(np.argsort(chance, kind="stable"), good, assume_unique=True)
         others = others[np.argsort(chance[others], kind="stable")]
         good = np.concatenate([good, others[: prompts - len(good)]])
-    return picked(candidates, good[:prompts], passed)
+    return _picked(candidates, good[:prompts], passed)
 
 
 def without_dead(candidates: CandidateProblems, values: Values) -> AllocationPlan:
     """`filtered` with a share `explore` of the candidates taken all the same."""
-    return filtered(candidates, values["dead"], candidates.random < values["explore"])
+    return _filtered(candidates, values["dead"], candidates.random < values["explore"])

@@ -51,7 +51,7 @@ class _Lookups(ctypes.Structure):
 
 
 @cache
-def library() -> ctypes.CDLL | None:
+def _library() -> ctypes.CDLL | None:
     """The compiled functions; None where they cannot be made, which is said once, or would be slow."""
     loaded = c_library.library("contraction.c", "contraction", "the probe")
     if loaded is None or not loaded.fast():
@@ -75,7 +75,7 @@ def takes(rows: Tensor, columns: Tensor, lookups: Lookups | None) -> bool:
         len(rows) <= FEW
         and rows.device.type == "cpu"
         and all(array.dtype == torch.float32 for array in floats)
-        and library() is not None
+        and _library() is not None
     )
 
 
@@ -94,7 +94,7 @@ def contract(
     rows (B, L, R), columns (B, L, C); main: which of the gradients is measured; in_pieces: over all threads. Only for
     factors that `takes` says yes to.
     """
-    loaded = library()
+    loaded = _library()
     assert loaded is not None
     rows, columns = rows.contiguous(), columns.contiguous()
     (count, length, height), width = rows.shape, columns.shape[-1]

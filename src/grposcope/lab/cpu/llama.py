@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 
-class LayerWeights(NamedTuple):
+class _LayerWeights(NamedTuple):
     """Matrices of one layer, concatenated where they read the same input, with constant factors folded in.
 
     qkv (and its bias, a column): query, key and value rows, the queries times the attention's scale, all times
@@ -168,7 +168,7 @@ class LlamaDecoder:
         return x * (x.square().sum(0, keepdim=True) + self.floor).rsqrt_()
 
 
-def _fused(layer: Any, scale: float) -> LayerWeights:
+def _fused(layer: Any, scale: float) -> _LayerWeights:
     attention, mlp = layer.self_attn, layer.mlp
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     scales = (attention.scaling, 1.0, 1.0)
@@ -176,7 +176,7 @@ def _fused(layer: Any, scale: float) -> LayerWeights:
     if attention.q_proj.bias is not None:
         bias = torch.cat([p.bias * s for p, s in zip(projections, scales, strict=True)])[:, None]
     before, after = (norm.weight * scale for norm in (layer.input_layernorm, layer.post_attention_layernorm))
-    return LayerWeights(
+    return _LayerWeights(
         qkv=_joined([(p.weight, before * s) for p, s in zip(projections, scales, strict=True)]),
         bias=bias,
         out=attention.o_proj.weight,

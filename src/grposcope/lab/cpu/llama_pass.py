@@ -64,7 +64,7 @@ def kept_bytes(model: PreTrainedModel) -> int:
     return int(numbers * config.num_hidden_layers * model.dtype.itemsize)
 
 
-class LayerParameters(NamedTuple):
+class _LayerParameters(NamedTuple):
     """Parameters of one layer; qkv and biases are those of queries, keys and values, biases may be empty."""
 
     norm: nn.Parameter
@@ -113,7 +113,7 @@ class Prefix(NamedTuple):
     owner: Tensor
 
 
-class Kept(NamedTuple):
+class _Kept(NamedTuple):
     """What the backward pass of a layer reads: x and y with 1/norm, attention's inputs and output, gate and up."""
 
     x: Tensor
@@ -143,7 +143,7 @@ class Pass:
         self.blocked = None if prefix is None else _blocked(prefix.prompts.stretch.mask[prefix.owner], stretch.mask, x)
         self.cache: list[tuple[Tensor, Tensor]] = []  # keys and values of each layer, (R, W, heads, size)
         self.returned: list[tuple[Tensor, Tensor]] = []  # their gradients from passes that had this one as prefix
-        self.kept: list[Kept] = []
+        self.kept: list[_Kept] = []
         for index in range(len(weights.layers)):
             x = self._layer(index, x)
         self.last, self.last_scale = x, _inverse_norm(x, weights.epsilon)
@@ -180,7 +180,7 @@ class Pass:
         normed = (y * mlp_scale).mul_(weights.mlp_norm)
         gate, up = normed @ weights.gate.T, normed @ weights.up.T
         if self.keep:
-            self.kept.append(Kept(x, scale, attention, y, mlp_scale, gate, up))
+            self.kept.append(_Kept(x, scale, attention, y, mlp_scale, gate, up))
         return torch.addmm(y, F.silu(gate).mul_(up), weights.down.T)
 
     def _layer_backward(self, index: int, gradient: Tensor) -> Tensor:
@@ -206,7 +206,7 @@ class Pass:
         inner = self._projected_backward(index, saved, torch.autograd.grad(out, (q, k, v), mixed))
         return gradient.add_(_norm_backward(inner, saved.x, saved.scale, weights.norm))
 
-    def _projected(self, weights: LayerParameters, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, weights: _LayerParameters, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of the padded sequences, (R, W, heads, size), the first two turned by position."""
         shape = self.weights
         ends = [0, *accumulate(matrix.shape[0] for matrix in weights.qkv)]
@@ -220,7 +220,7 @@ class Pass:
         q, k, v = self._padded(heads).split((shape.queries, shape.keys, shape.keys), 2)
         return q, k, v
 
-    def _projected_backward(self, index: int, saved: Kept, gradients: tuple[Tensor, ...]) -> Tensor:
+    def _projected_backward(self, index: int, saved: _Kept, gradients: tuple[Tensor, ...]) -> Tensor:
         """The gradient of the normed input, (n, C), from that of the attention's inputs."""
         weights, (q, k, v) = self.weights.layers[index], gradients
         if self.prefix is not None:
@@ -268,10 +268,10 @@ class Pass:
         return x.flatten(0, 1) if self.places is None else x.flatten(0, 1)[self.places]
 
 
-def _parameters(layer: Any) -> LayerParameters:
+def _parameters(layer: Any) -> _LayerParameters:
     attention, mlp = layer.self_attn, layer.mlp
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-    return LayerParameters(
+    return _LayerParameters(
         norm=layer.input_layernorm.weight,
         qkv=tuple(p.weight for p in projections),
         biases=tuple(p.bias for p in projections if p.bias is not None),

@@ -78,7 +78,7 @@ class _Draw(ctypes.Structure):
 
 
 @cache
-def library() -> ctypes.CDLL | None:
+def _library() -> ctypes.CDLL | None:
     """The compiled step, made on first use and kept in the cache; None, said once, where that is not possible."""
     loaded = c_library.library("step.c", "decode-step", "sampling")
     if loaded is None:
@@ -100,9 +100,9 @@ def library() -> ctypes.CDLL | None:
 
 
 @cache
-def lanes() -> int:
+def _lanes() -> int:
     """Rows that a vector of this processor holds."""
-    step = library()
+    step = _library()
     assert step is not None
     return int(step.lanes())
 
@@ -110,7 +110,7 @@ def lanes() -> int:
 @cache
 def available(precision: str) -> str:
     """This precision of PRECISIONS where the processor multiplies it, else float32, which is said once."""
-    step = library()
+    step = _library()
     if step is not None and step.precisions() >> PRECISIONS.index(precision) & 1:
         return precision
     if step is not None:
@@ -122,7 +122,7 @@ def available(precision: str) -> str:
 def fits(model: PreTrainedModel) -> bool:
     """Whether the compiled step can run a model that `LlamaDecoder` can."""
     size = model.model.layers[0].self_attn.head_dim
-    return bool(size % WIDEST == 0) and library() is not None
+    return bool(size % WIDEST == 0) and _library() is not None
 
 
 class NativeDecoder:
@@ -139,7 +139,7 @@ class NativeDecoder:
     ):
         body: Any = model.model
         config, attention = model.config, body.layers[0].self_attn
-        step = library()
+        step = _library()
         assert step is not None
         self.library, self.threads, self.written = step, torch.get_num_threads(), 0
         lengths, prompts = mask.sum(-1), len(ids)
@@ -313,4 +313,4 @@ def _address(x: Tensor) -> int:
 
 def _up(n: int) -> int:
     """The next multiple of `lanes`, at least one."""
-    return max(1, -(-n // lanes())) * lanes()
+    return max(1, -(-n // _lanes())) * _lanes()

@@ -127,7 +127,7 @@ class Chosen:
         return Part(f"{field}{self.name}", "use another credit", source.needs | varied, source.provides | reads, lacks)
 
 
-def outcome(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
+def _outcome(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """A_i on every token of rollout i, 0 where masked (GRPO, arXiv:2402.03300, section 4.1.2)."""
     return objective.token_advantages(rollouts, torch.float64)
 
@@ -148,7 +148,7 @@ def _at_boundaries(values: Mapping[str, Any]) -> Capabilities:
 
 
 SOURCES: dict[str, CreditSource] = {
-    "outcome": CreditSource(outcome, "the rollout's advantage at every token", provides=SPREADS, whole=True),
+    "outcome": CreditSource(_outcome, "the rollout's advantage at every token", provides=SPREADS, whole=True),
     "steps": CreditSource(
         steps.of_rollouts,
         "verified steps still to come, minus those of the other rollouts, never standardized",

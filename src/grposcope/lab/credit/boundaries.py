@@ -24,12 +24,12 @@ Places = list[list[int]]
 
 def steps(rollouts: RolloutBatch) -> Places:
     """After every step that closes before the rollout ends; UserError where the task labels no steps."""
-    return after(labels.of_steps(rollouts)[1], rollouts.mask)
+    return _after(labels.of_steps(rollouts)[1], rollouts.mask)
 
 
 def marked(rollouts: RolloutBatch, marks: Bool[Tensor, " V"]) -> Places:
     """After every token that is one of `marks`, those with a line break in their text, say."""
-    return after(marks.to(rollouts.tokens.device)[rollouts.tokens], rollouts.mask)
+    return _after(marks.to(rollouts.tokens.device)[rollouts.tokens], rollouts.mask)
 
 
 def entropy(rollouts: RolloutBatch, share: float = 0.1) -> Places:
@@ -48,10 +48,10 @@ def entropy(rollouts: RolloutBatch, share: float = 0.1) -> Places:
         if others.any():
             boundaries[row] = every[row] > torch.quantile(every[others], 1 - share)
     rises = boundaries[:, 1:] & ~boundaries[:, :-1]  # the boundary lies after the token before
-    return after(torch.cat((rises, torch.zeros_like(boundaries[:, :1])), 1), rollouts.mask)
+    return _after(torch.cat((rises, torch.zeros_like(boundaries[:, :1])), 1), rollouts.mask)
 
 
-def after(ends: Bool[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Places:
+def _after(ends: Bool[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Places:
     """The places after the tokens of `ends`, without the one after a rollout's last token."""
     places = []
     for row in range(len(mask)):

@@ -26,7 +26,7 @@ from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
 
-def generalized_advantage(
+def _generalized_advantage(
     rewards: Float[Tensor, "B T"],
     values: Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
@@ -49,18 +49,18 @@ def generalized_advantage(
     return credit
 
 
-def on_last(rewards: Float[Tensor, "P G"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def _on_last(rewards: Float[Tensor, "P G"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """The outcome reward of each rollout on its last token."""
     behind = mask.flip(-1).cumsum(-1).flip(-1)
     return torch.where(mask & (behind == 1), rewards.reshape(-1, 1).double(), 0.0)
 
 
-def length_adaptive(mask: Bool[Tensor, "B T"], alpha: float) -> Float[Tensor, " B"]:
+def _length_adaptive(mask: Bool[Tensor, "B T"], alpha: float) -> Float[Tensor, " B"]:
     """λ = 1 − 1/(α l) of each rollout of l tokens; 0 where that would be negative."""
     return (1 - 1 / (alpha * mask.sum(-1).clamp(min=1).double())).clamp(min=0.0)
 
 
-def whitened(credit: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def _whitened(credit: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """(A − mean)/(σ + 1e-8) over all tokens that are not masked, ddof 1; 0 where they are all equal."""
     inside = credit[mask]
     if len(inside) < 2 or bool((inside == inside[0]).all()):
@@ -71,8 +71,8 @@ def whitened(credit: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[T
 def targets(rollouts: RolloutBatch, decay: float, gamma: float) -> Float[Tensor, "B T"]:
     """What the critic learns: the λ-return V̂(s_t) + A_t, which is the reward itself for λ = γ = 1; 0 where masked."""
     values = values_of(rollouts)
-    rewards = on_last(rollouts.rewards, rollouts.mask)
-    advantage = generalized_advantage(rewards, values, rollouts.mask, decay, gamma)
+    rewards = _on_last(rollouts.rewards, rollouts.mask)
+    advantage = _generalized_advantage(rewards, values, rollouts.mask, decay, gamma)
     return (advantage + values).where(rollouts.mask, 0.0)
 
 
@@ -84,15 +84,15 @@ def of_rollouts(
     whiten: str = "no",
     **settings: object,
 ) -> Float[Tensor, "B T"]:
-    """`generalized_advantage` of the outcome rewards and the values that rollouts carry, whatever the objective's.
+    """`_generalized_advantage` of the outcome rewards and the values that rollouts carry, whatever the objective's.
 
     `lambda` among the settings is λ, in whose place `alpha` takes the length-adaptive one; those of the critic itself
     are its trainer's. UserError without values.
     """
     values, mask = values_of(rollouts), rollouts.mask
-    decay = float(str(settings.get("lambda", 0.95))) if alpha is None else length_adaptive(mask, alpha)
-    credit = generalized_advantage(on_last(rollouts.rewards, mask), values, mask, decay, gamma)
-    return whitened(credit, mask) if whiten == "yes" else credit
+    decay = float(str(settings.get("lambda", 0.95))) if alpha is None else _length_adaptive(mask, alpha)
+    credit = _generalized_advantage(_on_last(rollouts.rewards, mask), values, mask, decay, gamma)
+    return _whitened(credit, mask) if whiten == "yes" else credit
 
 
 def values_of(rollouts: RolloutBatch) -> Float[Tensor, "B T"]:

@@ -25,7 +25,7 @@ from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
 
-def log_ratio(
+def _log_ratio(
     logp: Float[Tensor, "B T"], other: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], gamma: float = 0.0
 ) -> Float[Tensor, "B T"]:
     """Σ_{u ≥ t} γ^(u − t) (log q − log π) in nats, over tokens that are not masked; 0 where masked."""
@@ -42,11 +42,11 @@ def log_ratio(
 def of_rollouts(
     objective: Objective, rollouts: RolloutBatch, gamma: float = 0.0, outcome: float = 0.0, **settings: object
 ) -> Float[Tensor, "B T"]:
-    """`log_ratio` of the rollouts, plus `outcome` times the objective's advantage; UserError without log q."""
+    """`_log_ratio` of the rollouts, plus `outcome` times the objective's advantage; UserError without log q."""
     other = rollouts.annotation(
         "other_logp",
         "credit teacher and credit feedback need the log-probabilities of another distribution, which these rollouts "
         "do not carry",
     )
-    credit = log_ratio(rollouts.logp, other, rollouts.mask, gamma)
+    credit = _log_ratio(rollouts.logp, other, rollouts.mask, gamma)
     return credit + outcome * objective.token_advantages(rollouts, torch.float64) if outcome else credit

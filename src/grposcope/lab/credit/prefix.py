@@ -27,7 +27,7 @@ from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
 
-def prefix(
+def _prefix(
     tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], rewards: Float[Tensor, "P G"]
 ) -> Float[Tensor, "B T"]:
     """Credit (B, T), 0 where masked, in the units of the rewards: not standardized.
@@ -58,4 +58,4 @@ def nodes(tokens: Int[Tensor, "B T"], group: int) -> Int[Tensor, "B T"]:
 
 def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """`prefix` of the rollouts and their outcome rewards, whatever the objective's advantage."""
-    return prefix(rollouts.tokens, rollouts.mask, rollouts.rewards)
+    return _prefix(rollouts.tokens, rollouts.mask, rollouts.rewards)

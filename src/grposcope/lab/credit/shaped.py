@@ -22,26 +22,26 @@ from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
 
-def position_weights(mask: Bool[Tensor, "B T"], decay: float) -> Float[Tensor, "B T"]:
+def _position_weights(mask: Bool[Tensor, "B T"], decay: float) -> Float[Tensor, "B T"]:
     """Σ_{u ≥ t} decay^(u − t) over the tokens of each rollout, scaled to mean 1; 0 where masked."""
     to_go = mask.flip(-1).cumsum(-1).flip(-1).double()  # tokens from t to the end, t included
     return _mean_one((1 - decay**to_go) / (1 - decay), mask)
 
 
-def entropy_weights(entropy: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def _entropy_weights(entropy: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """H_t over the mean of H, 1 everywhere on a rollout whose entropies are all 0; 0 where masked."""
     inside = entropy.double().where(mask, 0.0)
     return _mean_one(torch.where(inside.sum(-1, keepdim=True) > 0, inside, 1.0), mask)
 
 
 def position(objective: Objective, rollouts: RolloutBatch, decay: float = 0.98) -> Float[Tensor, "B T"]:
-    """The objective's advantage times `position_weights`."""
-    return objective.token_advantages(rollouts, torch.float64) * position_weights(rollouts.mask, decay)
+    """The objective's advantage times `_position_weights`."""
+    return objective.token_advantages(rollouts, torch.float64) * _position_weights(rollouts.mask, decay)
 
 
 def entropy(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
-    """The objective's advantage times `entropy_weights` of the policy that sampled."""
-    return objective.token_advantages(rollouts, torch.float64) * entropy_weights(rollouts.entropy, rollouts.mask)
+    """The objective's advantage times `_entropy_weights` of the policy that sampled."""
+    return objective.token_advantages(rollouts, torch.float64) * _entropy_weights(rollouts.entropy, rollouts.mask)
 
 
 def _mean_one(weights: Tensor, mask: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
 
-def state(
+def _state(
     tokens: Int[Tensor, "B T"],
     step_ends: Bool[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
@@ -63,4 +63,4 @@ def places(
 def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """`state` of the rollouts, their steps and outcome rewards, whatever the objective's advantage."""
     _, ends = labels.of_steps(rollouts)
-    return state(rollouts.tokens, ends, rollouts.mask, rollouts.rewards)
+    return _state(rollouts.tokens, ends, rollouts.mask, rollouts.rewards)

@@ -24,7 +24,7 @@ from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
 
-def token_baseline(
+def _token_baseline(
     logp: Float[Tensor, "B T"],
     collision: Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
@@ -60,6 +60,6 @@ def _without(values: Float[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
 
 
 def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
-    """`token_baseline` of the rollouts, whatever the objective's advantage; UserError without Σπ²."""
+    """`_token_baseline` of the rollouts, whatever the objective's advantage; UserError without Σπ²."""
     lacking = "credit token_baseline needs Σπ² of every token, which these rollouts do not carry"
-    return token_baseline(rollouts.logp, rollouts.annotation("collision", lacking), rollouts.mask, rollouts.rewards)
+    return _token_baseline(rollouts.logp, rollouts.annotation("collision", lacking), rollouts.mask, rollouts.rewards)

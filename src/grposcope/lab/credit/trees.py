@@ -35,7 +35,7 @@ from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
 
-def tree(
+def _tree(
     levels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], rewards: Float[Tensor, "P G"], widths: tuple[int, ...]
 ) -> Float[Tensor, "B T"]:
     """Credit (B, T), 0 where masked, in the units of the rewards: not standardized.
@@ -115,4 +115,4 @@ def of_rollouts(
         "credit tree needs rollouts that branch, which grposcope train draws for it; these are independent: use "
         "another credit",
     )
-    return tree(levels, rollouts.mask, rollouts.rewards, widths)
+    return _tree(levels, rollouts.mask, rollouts.rewards, widths)

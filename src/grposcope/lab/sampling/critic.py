@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +36,6 @@ RATE_SMALL, RATE = 1e-3, 5e-6
 
 LIMIT = 1.0
 """Largest norm of the critic's gradient."""
-
-
-@dataclass(frozen=True)
-class Learned:
-    """One optimiser step's learning. loss: mean squared error before it, in squared units of the reward."""
-
-    loss: float
-    grad_norm: float
 
 
 class Critic:
@@ -79,15 +70,18 @@ class Critic:
         check_numbers(values, rollouts, self.policy, "the value head", remedy)
         return rollouts.annotated(values=values)
 
-    def learn(self, rollouts: RolloutBatch, generator: torch.Generator) -> Learned:
-        """`updates` steps towards the λ-returns of rollouts that have values; the random parts are the generator's."""
+    def learn(self, rollouts: RolloutBatch, generator: torch.Generator) -> tuple[float, float]:
+        """`updates` steps towards the λ-returns of rollouts that have values; the random parts are the generator's.
+
+        The mean squared error before, in squared units of the reward, and the largest norm of a gradient.
+        """
         wanted = targets(rollouts, self.settings["critic_lambda"], self.settings["gamma"]).float()
         before = (values_of(rollouts) - wanted)[rollouts.mask].square().mean()  # NaN where there is no token
         norms = []
         order = torch.randperm(len(rollouts.rewards), generator=generator).to(rollouts.mask.device)
         for prompts in order.chunk(self.settings["updates"]):
             norms.append(self._step(rollouts, wanted, rows_of_groups(prompts.sort().values, rollouts.groups[1])))
-        return Learned(float(before), max(norms, key=lambda norm: math.inf if math.isnan(norm) else norm))
+        return float(before), max(norms, key=lambda norm: math.inf if math.isnan(norm) else norm)
 
     def _step(self, rollouts: RolloutBatch, wanted: Tensor, rows: Tensor) -> float:
         """One step on the rows (r,); the norm of the gradient, of which one that is not finite is not applied."""

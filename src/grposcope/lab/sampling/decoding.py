@@ -1,7 +1,7 @@
 """Token-by-token decoding with a key-value cache: the sampler's inner loop.
 
 All decoders share the small interface `lab.cpu.Decoder` (`logits` after the prompt, then `step` and `keep`). `decoder`
-asks `cpu` for one that is fast for this model on this machine; `CachedDecoder` runs any Hugging Face causal LM through
+asks `cpu` for one that is fast for this model on this machine; `_CachedDecoder` runs any Hugging Face causal LM through
 its own forward. Tests hold all to a plain forward.
 
 A decoder is made anew for every batch of rollouts, so it always has the current parameters.
@@ -34,7 +34,7 @@ def decoder(
         if model.device.type == "cpu":
             why = "the fast decoder takes plain float32 Llama and Qwen2" if cpu.enabled() else "the CPU engine is off"
             _say_slow(f"{type(model).__name__} in {str(model.dtype).removeprefix('torch.')}", why)
-        decode = CachedDecoder(model, ids, mask, group, steps)
+        decode = _CachedDecoder(model, ids, mask, group, steps)
     if precision != "float32" and not isinstance(decode, cpu.DrawsAhead):
         _say_precision(precision, str(model.dtype).removeprefix("torch."))
     return decode
@@ -50,7 +50,7 @@ def _say_slow(name: str, why: str) -> None:
     logger.warning("%s is sampled through its own forward, the slower way: %s", name, why)
 
 
-class CachedDecoder:
+class _CachedDecoder:
     """Any Hugging Face causal LM, through its own forward and cache."""
 
     light = False

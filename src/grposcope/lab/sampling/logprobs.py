@@ -82,7 +82,7 @@ def _packed(model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor) -> tup
     longest = int(read.sum(-1).max())
     read, mask, tokens = read[:, :longest], rollouts.mask[rows, :longest], rollouts.tokens[rows, :longest]
     shares = _shares_rows(model)
-    packed = pack(rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens, read,
+    packed = _pack(rollouts.prompt_ids[rows], rollouts.prompt_mask[rows], tokens, read,
                   rows // rollouts.groups[1], ROW if shares else 0)  # fmt: skip
     predicted = mask[read]
     return mask, tokens, replace(packed, line=packed.line[predicted], column=packed.column[predicted]), shares
@@ -138,7 +138,7 @@ class Packed:
         ]
 
 
-def pack(ids: Tensor, prompt_mask: Tensor, tokens: Tensor, mask: Tensor, group: Tensor, room: int) -> Packed:
+def _pack(ids: Tensor, prompt_mask: Tensor, tokens: Tensor, mask: Tensor, group: Tensor, room: int) -> Packed:
     """Place b completions (b, T) of the prompts (b, S), rows of at most `room` tokens, one completion at least.
 
     mask (b, T): the tokens of each completion, without holes.

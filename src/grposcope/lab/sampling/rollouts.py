@@ -112,21 +112,15 @@ class Drawn:
     further: int = 0
 
 
-@dataclass(frozen=True)
-class SomeGroups:
-    """Groups of a batch that weights of one version draw. groups: their places among those that are missing."""
-
-    policy: Policy
-    version: int
-    groups: Sequence[int]
-
+SomeGroups = tuple[Policy, int, Sequence[int]]
+"""Weights that draw groups of a batch, their version, and the places of the groups among those that are missing."""
 
 Samplers = Callable[[int, int, int], Iterable[SomeGroups]]
 """From the number of missing groups, the seed and the position in the data: who draws which groups, each once."""
 
 
 @dataclass(frozen=True)
-class CollectSettings(DrawSettings):
+class _CollectSettings(DrawSettings):
     """How a batch is collected. given: the problems to take; samplers: who draws in place of the policy."""
 
     given: Sequence[Problem] | None = None
@@ -151,9 +145,9 @@ def draw(
     repeated = [p for p in problems for _ in range(group)]
     values, components, failed = _graded_by_all(task, repeated, written, settings)
     rewards = torch.tensor(values, dtype=torch.float64).reshape(len(problems), group)
-    labels = step_labels(policy, task, repeated, written, completions) if settings.label_steps else {}
+    labels = _step_labels(policy, task, repeated, written, completions) if settings.label_steps else {}
     annotations = labels if levels is None else {**labels, "levels": levels}
-    rollouts = to_rollouts(ids, mask, completions, rewards, group).annotated(**annotations)
+    rollouts = _to_rollouts(ids, mask, completions, rewards, group).annotated(**annotations)
     if components is not None:
         parts = components.reshape(len(problems), group, -1).to(rollouts.rewards.device)
         rollouts = replace(rollouts, components=parts)
@@ -171,7 +165,7 @@ def _draw_turns(
     drawn = sample_turns(policy, task, problems, group, settings, stream)
     ids, mask = encode(policy, [p.prompt for p in problems], task.instruction, settings.sampling.max_tokens)
     rewards = torch.tensor(drawn.rewards, dtype=torch.float64).reshape(len(problems), group)
-    rollouts = to_rollouts(ids, mask, drawn.completions, rewards, group).annotated(**drawn.annotations())
+    rollouts = _to_rollouts(ids, mask, drawn.completions, rewards, group).annotated(**drawn.annotations())
     stops = torch.tensor([STOPS.index(why) for why in drawn.stops], device=ids.device)
     rollouts = replace(rollouts, stops=stops)
     written = policy.tokenizer.batch_decode(drawn.completions.tokens, skip_special_tokens=True)
@@ -211,14 +205,14 @@ def _draw_by_several(
     """As `draw`, but some groups by each of the samplers, whose versions the rollouts carry."""
     parts: list[Drawn] = []
     order: list[int] = []
-    for sampler in samplers:
-        drawn = draw(sampler.policy, task, [problems[i] for i in sampler.groups], group, settings, stream)
-        versions = torch.full((len(sampler.groups),), sampler.version, device=drawn.rollouts.rewards.device)
+    for policy, version, groups in samplers:
+        drawn = draw(policy, task, [problems[i] for i in groups], group, settings, stream)
+        versions = torch.full((len(groups),), version, device=drawn.rollouts.rewards.device)
         parts.append(replace(drawn, rollouts=replace(drawn.rollouts, versions=versions)))
-        order += sampler.groups
+        order += groups
     places = sorted(range(len(order)), key=order.__getitem__)
     texts = [text for drawn in parts for text in drawn.texts]
-    everything = joined([drawn.rollouts for drawn in parts], sampler.policy.pad)
+    everything = joined([drawn.rollouts for drawn in parts], policy.pad)
     return Drawn(
         everything.take(torch.tensor(places, device=everything.rewards.device)),
         [texts[index * group + i] for index in places for i in range(group)],
@@ -243,10 +237,10 @@ def collect(
 
     With `objective.resample_dead`, groups whose rewards are all equal are replaced by further
     prompts, up to RESAMPLE_ROUNDS times; groups still dead then stay in the batch. settings: fields of
-    `CollectSettings`.
+    `_CollectSettings`.
     """
     wanted, group = shape
-    how = CollectSettings(sampling, **settings)
+    how = _CollectSettings(sampling, **settings)
     taken: list[Problem] = []
     parts: list[Drawn] = []
     dead: list[bool] = []
@@ -271,7 +265,7 @@ def collect(
     rollouts = everything.take(torch.tensor(chosen, device=policy.model.device))
     plain = rollouts.rewards
     return Batch(
-        rollouts=shaped(rollouts, objective, sampling),
+        rollouts=_shaped(rollouts, objective, sampling),
         problems=tuple(taken[i] for i in chosen),
         texts=tuple(texts[i * group + j] for i in chosen for j in range(group)),
         graded=plain,
@@ -305,7 +299,7 @@ def _levels(rollouts: RolloutBatch) -> Tensor:
     return rollouts.token_annotations["levels"]
 
 
-def shaped(rollouts: RolloutBatch, objective: Objective, sampling: Sampling) -> RolloutBatch:
+def _shaped(rollouts: RolloutBatch, objective: Objective, sampling: Sampling) -> RolloutBatch:
     """The rollouts with rewards as the objective shapes them."""
     if not objective.overlong:
         return rollouts
@@ -325,7 +319,7 @@ def _without_dropped(rollouts: RolloutBatch) -> RolloutBatch:
     return replace(rollouts, mask=mask, **cut)
 
 
-def step_labels(
+def _step_labels(
     policy: Policy, task: Task, problems: Sequence[Problem], texts: Sequence[str], completions: Completions
 ) -> dict[str, Tensor]:
     """Token annotations: step rewards on the token that closes each step (B, T), and where those tokens are (B, T).
@@ -448,7 +442,7 @@ def stop_of(rollouts: RolloutBatch, row: int) -> str:
     return "" if rollouts.stops is None else STOPS[int(rollouts.stops[row])]
 
 
-def to_rollouts(
+def _to_rollouts(
     ids: Tensor,
     mask: Tensor,
     completions: Completions,

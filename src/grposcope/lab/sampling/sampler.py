@@ -169,7 +169,7 @@ def drawn_tokens(
     whole = sampling.top_p == 1 and not 0 < sampling.top_k < logits.shape[-1]
     if not (whole and isinstance(decode, cpu.DrawsAhead)):
         numbers = generator[:, :1] if isinstance(generator, Tensor) else generator
-        chosen, logp, entropy = draw(logits, sampling, numbers)
+        chosen, logp, entropy = _draw(logits, sampling, numbers)
         going &= torch.isin(chosen, eos, invert=True)
         return cpu.Draws(chosen[None], logp[None], entropy[None])
     before = torch.empty(0) if isinstance(generator, Tensor) else generator.get_state()
@@ -189,7 +189,7 @@ def drawn_tokens(
     return drawn
 
 
-def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator | Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """One token per row of logits (B, V), its log-probability and the entropy of the distribution.
 
     generator: the source of random numbers, or the numbers themselves, uniform in [0, 1), (B, 1).
@@ -233,15 +233,15 @@ def _part_sums(logits: Tensor) -> Tensor:
 
     Returns (3, B, V / PART). On a CPU a part is in its cache; on a GPU a kernel is as soon done with all of them.
     """
-    return sums_in_turn(logits) if logits.device.type == "cpu" else sums_together(logits)
+    return _sums_in_turn(logits) if logits.device.type == "cpu" else _sums_together(logits)
 
 
-def sums_in_turn(logits: Tensor) -> Tensor:
+def _sums_in_turn(logits: Tensor) -> Tensor:
     """`_part_sums` (3, B, V / PART), one part after the other."""
     return torch.stack([_sums(piece) for piece in logits.split(PART, -1)], -1)
 
 
-def sums_together(logits: Tensor) -> Tensor:
+def _sums_together(logits: Tensor) -> Tensor:
     """`_part_sums` (3, B, V / PART), of all parts at once."""
     return _sums(F.pad(logits, (0, -logits.shape[-1] % PART), value=-math.inf).unflatten(-1, (-1, PART)))
 

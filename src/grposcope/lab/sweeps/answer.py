@@ -51,7 +51,7 @@ def answer(result: SweepTable, states: Sequence[RunState]) -> Answer:
     failed = [(state.run.label, "; ".join(state.deaths)) for state in states if state.status == "failed"]
     if failed:
         tables.append(Table("Runs that failed", ("run", "how"), failed))
-    said = sentence(result)
+    said = _sentence(result)
     document = {
         "metric": result.metric,
         "baseline": result.baseline,
@@ -64,7 +64,7 @@ def answer(result: SweepTable, states: Sequence[RunState]) -> Answer:
 
 def document(result: SweepTable, states: Sequence[RunState], runs: Mapping[tuple[str, int], Run]) -> Document:
     """Content of the page: the cells compared, and below them what every page of several runs has."""
-    top, figure = answer(result, states), points(result)
+    top, figure = answer(result, states), _points(result)
     chosen = [runs[key] for key in _first_seeds(result, runs)]
     if not chosen or figure is None:
         return Document((), top, ())
@@ -74,7 +74,7 @@ def document(result: SweepTable, states: Sequence[RunState], runs: Mapping[tuple
     )
 
 
-def points(result: SweepTable) -> Figure | None:
+def _points(result: SweepTable) -> Figure | None:
     """A point per run and a line per seed, cell by cell, so that differences within seeds are seen; None without
     runs.
     """
@@ -114,7 +114,7 @@ def _estimate(estimate: Estimate, sign: str = "") -> str:
     return f"{estimate.value:{sign}.3g}{error}"
 
 
-def sentence(result: SweepTable) -> str:
+def _sentence(result: SweepTable) -> str:
     """The conclusion: what differs from the baseline."""
     tested, baseline = _tested(result), result.baseline
     if not tested:

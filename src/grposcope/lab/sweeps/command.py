@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag
 
 if TYPE_CHECKING:
     from grposcope.lab.sweeps.drive import Launcher, RunState
@@ -33,15 +35,18 @@ groups.yaml:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument("plan", metavar="YAML", help="seeds, base, grid, cells, baseline, metric; docs/howto/sweep.md")
-    command.add_argument("--out", type=Path, metavar="FOLDER", help="folder of the runs (default: sweeps/NAME)")
-    command.add_argument("--check", action="store_true", help="only check every setting of the grid, and list them")
-    command.add_argument("--jobs", type=int, metavar="N", help="runs at a time (default: one per GPU, else per core)")
-    command.add_argument("--ray", nargs="?", const="", metavar="ADDRESS",
-                         help="run on Ray: the cluster at ADDRESS, else one started here")  # fmt: skip
-    add_json(command, "print only the JSON document, with every run, value, difference and p")
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope sweep`."""
+
+    plan: str = flag(names=(), metavar="YAML", help="seeds, base, grid, cells, baseline, metric; docs/howto/sweep.md")
+    out: Path | None = flag(metavar="FOLDER", help="folder of the runs (default: sweeps/NAME)")
+    check: bool = flag(default=False, help="only check every setting of the grid, and list them")
+    jobs: int | None = flag(metavar="N", help="runs at a time (default: one per GPU, else per core)")
+    ray: str | None = flag(
+        nargs="?", const="", metavar="ADDRESS", help="run on Ray: the cluster at ADDRESS, else one started here"
+    )
+    json: bool = json_flag(help="print only the JSON document, with every run, value, difference and p")
 
 
 def check_flags(arguments: argparse.Namespace) -> None:

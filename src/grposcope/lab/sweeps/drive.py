@@ -76,7 +76,7 @@ def sweep(plan: SweepPlan, launcher: Launcher, say: Say = lambda line: None) -> 
     with alone(plan.out, "sweep"):
         for run in plan.runs:
             _check_same(run)
-        states = [RunState(run, "finished" if finished(run.folder) else "waiting") for run in plan.runs]
+        states = [RunState(run, "finished" if _finished(run.folder) else "waiting") for run in plan.runs]
         return _Driver(plan, launcher, say, states).drive()
 
 
@@ -119,21 +119,21 @@ class _Driver:
         write_json(settings, asdict(run.config))
         self.running[number] = time.monotonic()
         self.note(number, status="running")
-        self.launcher.start(number, settings, log_of(run))
+        self.launcher.start(number, settings, _log_of(run))
 
     def end(self, number: int, code: int) -> None:
         """Note how a run ended, and put it back into the queue if it died for the first time."""
         state = self.states[number]
         seconds = time.monotonic() - self.running.pop(number)
-        if code == 0 and finished(state.run.folder):
+        if code == 0 and _finished(state.run.folder):
             self.note(number, status="finished", seconds=seconds)
             self.say(f"{self.progress()} {state.run.label}: finished after {duration(seconds)}")
             return
-        deaths = (*state.deaths, _death(code, log_of(state.run)))
+        deaths = (*state.deaths, _death(code, _log_of(state.run)))
         again = code != MENDABLE and len(deaths) < TRIES
         self.note(number, status="waiting" if again else "failed", deaths=deaths, seconds=seconds)
         self.say(f"{self.progress()} {state.run.label}: died, {deaths[-1]}; "
-                 + ("it is tried once more" if again else f"see {log_of(state.run)}"))  # fmt: skip
+                 + ("it is tried once more" if again else f"see {_log_of(state.run)}"))  # fmt: skip
         if again:
             self.waiting.append(number)
 
@@ -154,7 +154,7 @@ class _Driver:
         return f"[{over}/{len(self.states)}, about {duration(seconds)} left]"
 
 
-def finished(folder: Path) -> bool:
+def _finished(folder: Path) -> bool:
     """Whether the record in a folder is that of a run that reached its last step."""
     if not schema.is_record(folder):
         return False
@@ -179,7 +179,7 @@ def _check_same(run: PlannedRun) -> None:
         )
 
 
-def log_of(run: PlannedRun) -> Path:
+def _log_of(run: PlannedRun) -> Path:
     """The file with what a run printed."""
     return run.folder.with_suffix(".log")
 

@@ -88,7 +88,7 @@ class SweepPlan:
             PlannedRun(cell.name, seed, replace(cell.config, seed=seed, out=str(folder)), folder)
             for seed in self.seeds
             for cell in self.cells
-            for folder in [self.out / folder_name(cell.name) / f"seed-{seed}"]
+            for folder in [self.out / _folder_name(cell.name) / f"seed-{seed}"]
         ]
 
     def document(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def read(path: Path, out: Path | None = None) -> SweepPlan:
     if not isinstance(document.content, Mapping):
         raise UserError(f"{path} is not a mapping; write seeds, base and grid as in docs/howto/sweep.md")
     name = document.content.get("name", path.stem)
-    return of(document.content, out or Path("sweeps") / folder_name(str(name)), document.where)
+    return of(document.content, out or Path("sweeps") / _folder_name(str(name)), document.where)
 
 
 def of(content: Mapping[str, Any], out: Path, where: Where = lambda key: f"sweep, {key}") -> SweepPlan:
@@ -130,7 +130,7 @@ def of(content: Mapping[str, Any], out: Path, where: Where = lambda key: f"sweep
     return SweepPlan(out, cells, seeds, _baseline(content.get("baseline"), cells, where), metric)
 
 
-def folder_name(cell: str) -> str:
+def _folder_name(cell: str) -> str:
     """The name of a cell's folder: letters, digits and = . _ - only."""
     return re.sub(r"[^\w.=-]+", "_", cell).strip("_.") or "cell"
 
@@ -158,7 +158,7 @@ def _cells(content: Mapping[str, Any], base: Mapping[str, Any], where: Where) ->
     cells: list[SweepCell] = []
     folders: dict[str, str] = {}
     for name, changes, key in found:
-        before = folders.setdefault(folder_name(name).casefold(), name)
+        before = folders.setdefault(_folder_name(name).casefold(), name)
         if before != name or sum(other == name for other, _, _ in found) > 1:
             raise UserError(f"{where(key)}: two settings (cells) are called {name}; give each a name of its own")
         config = TrainConfig(**{**base, **changes})

@@ -15,7 +15,7 @@ POLL = 0.2
 """Seconds between looks at the processes."""
 
 
-def cores() -> int:
+def _cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -24,8 +24,8 @@ class LocalProcesses:
     """A process per run; `jobs` at a time, each with its share of the cores, or with a GPU of its own."""
 
     def __init__(self, jobs: int | None, runs: int, gpus: int = 0):
-        self.slots = max(1, min(jobs or (gpus or cores()), runs))
-        self.threads = max(1, cores() // self.slots)
+        self.slots = max(1, min(jobs or (gpus or _cores()), runs))
+        self.threads = max(1, _cores() // self.slots)
         self.gpus = gpus
         self._running: dict[int, tuple[subprocess.Popen[bytes], int]] = {}
 

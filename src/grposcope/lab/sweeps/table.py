@@ -47,12 +47,12 @@ class SweepTable:
 
 def of_runs(plan: SweepPlan, runs: Mapping[tuple[str, int], Run]) -> SweepTable:
     """The table of the finished runs, by cell and seed."""
-    values = {cell.name: {seed: outcome(runs[cell.name, seed], plan.metric) for seed in plan.seeds
+    values = {cell.name: {seed: _outcome(runs[cell.name, seed], plan.metric) for seed in plan.seeds
                           if (cell.name, seed) in runs} for cell in plan.cells}  # fmt: skip
-    return compared(values, plan.baseline, plan.metric)
+    return _compared(values, plan.baseline, plan.metric)
 
 
-def compared(values: Mapping[str, Mapping[int, float]], baseline: str, metric: str) -> SweepTable:
+def _compared(values: Mapping[str, Mapping[int, float]], baseline: str, metric: str) -> SweepTable:
     """The table of values by cell and seed; values that are not finite are left out."""
     finite = {cell: {s: v for s, v in by_seed.items() if math.isfinite(v)} for cell, by_seed in values.items()}
     rows = []
@@ -61,13 +61,13 @@ def compared(values: Mapping[str, Mapping[int, float]], baseline: str, metric: s
         if cell != baseline:
             common = [seed for seed in own if seed in finite[baseline]]
             difference = Estimate.mean([own[seed] - finite[baseline][seed] for seed in common])
-            row = replace(row, difference=difference, p=paired_p(difference))
+            row = replace(row, difference=difference, p=_paired_p(difference))
         rows.append(row)
     adjusted = [replace(row, adjusted=p) for row, p in zip(rows, holm([row.p for row in rows]), strict=True)]
     return SweepTable(metric, baseline, tuple(adjusted))
 
 
-def paired_p(difference: Estimate) -> float:
+def _paired_p(difference: Estimate) -> float:
     """Two-sided p of Student's t-test that a mean of n differences is 0; NaN for fewer than two.
 
     Differences that are all the same have no noise to be judged by: 1 where they are 0, else 0.
@@ -79,7 +79,7 @@ def paired_p(difference: Estimate) -> float:
     return float(2 * stdtr(difference.n - 1, -abs(difference.value / difference.se)))
 
 
-def outcome(run: Run, metric: str) -> float:
+def _outcome(run: Run, metric: str) -> float:
     """What a run is compared by; NaN where it was not recorded."""
     if metric == "pass@1":
         heldout = run.evaluations.of("pass@1")

@@ -25,7 +25,7 @@ _INTEGER = re.compile(r"-?\d+")
 _TOKEN = re.compile(r"\d+|[+\-*]")
 
 
-def value(expression: str) -> int | None:
+def _value(expression: str) -> int | None:
     """Value of integers joined by + - * (usual precedence), or None if it is not such an expression."""
     if not _EXPRESSION.fullmatch(expression):
         return None
@@ -40,19 +40,19 @@ def value(expression: str) -> int | None:
     return total + term
 
 
-def operations(expression: str) -> int:
+def _operations(expression: str) -> int:
     """Number of operators in the expression, without a leading sign."""
     return sum(c in "+-*" for c in expression.removeprefix("-"))
 
 
-def solution(expression: str) -> list[str]:
+def _solution(expression: str) -> list[str]:
     """The expressions after each step, when the first operation (products first) is done repeatedly."""
     written = []
-    while operations(expression):
+    while _operations(expression):
         tokens = _TOKEN.findall(expression.removeprefix("-"))
         at = tokens.index("*") if "*" in tokens else 1
         negative = "-" if expression.startswith("-") and at == 1 else ""
-        result = value(negative + "".join(tokens[at - 1 : at + 2]))
+        result = _value(negative + "".join(tokens[at - 1 : at + 2]))
         lead = "-" if expression.startswith("-") and at > 1 else ""
         expression = lead + "".join([*tokens[: at - 1], str(result), *tokens[at + 2 :]])
         written.append(expression)
@@ -113,7 +113,7 @@ class Arithmetic(Task):
             prompt = f"{expression}="
             misses += 1
             if expression and prompt not in distinct and is_heldout(prompt) == (split == "heldout"):
-                distinct[prompt] = Problem(prompt, prompt, str(value(expression)))
+                distinct[prompt] = Problem(prompt, prompt, str(_value(expression)))
                 misses = 0
         if not distinct:
             raise UserError(f"{self.name} has no {split} problems; use more steps, a larger limit or other ops")
@@ -130,9 +130,9 @@ class Arithmetic(Task):
     def difficulty(self, problem: Problem) -> float:
         """Operations of the expression, counted twice where the result has other tens than what it is made from."""
         expression = problem.prompt.rstrip("=")
-        written = [expression, *solution(expression)]
+        written = [expression, *_solution(expression)]
         tens = [int(_TOKEN.findall(text)[0]) // 10 for text in written]
-        return operations(expression) + sum(a != b for a, b in pairwise(tens))
+        return _operations(expression) + sum(a != b for a, b in pairwise(tens))
 
     def steps(self, problem: Problem, completion: str) -> list[Step]:
         """A step per segment, the `=` that closes it included; right if its value is that of the one before and it has
@@ -141,8 +141,8 @@ class Arithmetic(Task):
         labelled, start, before = [], 0, problem.prompt.rstrip("=")
         for segment in completion.split("="):
             text = segment.strip()
-            answer = value(text)
-            correct = answer is not None and answer == value(before) and operations(text) < operations(before)
+            answer = _value(text)
+            correct = answer is not None and answer == _value(before) and _operations(text) < _operations(before)
             end = start + len(segment) + 1
             labelled.append(Step(start, end, correct))
             start, before = end, text
@@ -154,7 +154,7 @@ class Arithmetic(Task):
         for _ in range(self.length):
             for _ in range(20):
                 longer = f"{expression}{rng.choice(self.ops)}{rng.randint(1, self.largest)}"
-                if 0 <= (value(longer) or 0) <= self.limit:
+                if 0 <= (_value(longer) or 0) <= self.limit:
                     expression = longer
                     break
             else:

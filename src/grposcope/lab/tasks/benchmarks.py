@@ -29,7 +29,7 @@ _OF_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(?<!\.jsonl)(?<!\.json)(?<!\.gz)")
 
 
 @dataclass(frozen=True)
-class RowFormat:
+class _RowFormat:
     """Which fields of a row make the prompt (joined, as far as they are there), and how the answer is read.
 
     needed:  fields by which the format is recognised.
@@ -62,13 +62,13 @@ def _boxed(solution: str) -> str:
 
 
 ROW_FORMATS = {
-    "svamp": RowFormat(("Body", "Question", "Answer"), ("Body", "Question"), "Answer"),
-    "asdiv": RowFormat(("body", "question", "answer"), ("body", "question"), "answer", _without_unit),
-    "mawps": RowFormat(("input", "target"), ("input",), "target"),
-    "olympiadbench": RowFormat(("question", "final_answer"), ("context", "question"), "final_answer"),
-    "amc, aime, math-500": RowFormat(("problem", "answer"), ("problem",), "answer"),
-    "minerva, math": RowFormat(("problem", "solution"), ("problem",), "solution", _boxed),
-    "college math": RowFormat(("question", "answer"), ("question",), "answer", _after_mark),
+    "svamp": _RowFormat(("Body", "Question", "Answer"), ("Body", "Question"), "Answer"),
+    "asdiv": _RowFormat(("body", "question", "answer"), ("body", "question"), "answer", _without_unit),
+    "mawps": _RowFormat(("input", "target"), ("input",), "target"),
+    "olympiadbench": _RowFormat(("question", "final_answer"), ("context", "question"), "final_answer"),
+    "amc, aime, math-500": _RowFormat(("problem", "answer"), ("problem",), "answer"),
+    "minerva, math": _RowFormat(("problem", "solution"), ("problem",), "solution", _boxed),
+    "college math": _RowFormat(("question", "answer"), ("question",), "answer", _after_mark),
 }
 """Benchmarks -> format of their rows; the first whose fields are all there is taken."""
 
@@ -102,7 +102,7 @@ class Benchmark(Task):
         else:
             remedy = "or read a file of JSON lines: benchmarks:PATH"
             rows = hub.rows(f"benchmarks:{path}", path, config, split, remedy)
-            self._problems, self.left_out = of_rows(list(enumerate(rows, 1)), path)
+            self._problems, self.left_out = _of_rows(list(enumerate(rows, 1)), path)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """All problems as held-out ones; with `train`, their part of the split by a hash."""
@@ -126,10 +126,10 @@ class Benchmark(Task):
 def read(path: Path) -> tuple[tuple[Problem, ...], Counter[str]]:
     """The problems of a file, in its order, and the rows left out by reason."""
     _, head = next(iter(read_rows(path)))
-    return of_rows(read_rows(path, required=_recognise(head, str(path)).needed), str(path))
+    return _of_rows(read_rows(path, required=_recognise(head, str(path)).needed), str(path))
 
 
-def of_rows(rows: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> tuple[tuple[Problem, ...], Counter[str]]:
+def _of_rows(rows: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> tuple[tuple[Problem, ...], Counter[str]]:
     """The problems of numbered rows, in their order, and the rows left out by reason. source: where they are from."""
     problems, left_out = [], Counter[str]()
     row_format = None
@@ -147,7 +147,7 @@ def of_rows(rows: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> tuple
     return tuple(problems), left_out
 
 
-def _recognise(row: Mapping[str, Any], source: str) -> RowFormat:
+def _recognise(row: Mapping[str, Any], source: str) -> _RowFormat:
     for row_format in ROW_FORMATS.values():
         if all(field in row for field in row_format.needed):
             return row_format

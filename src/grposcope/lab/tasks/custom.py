@@ -20,7 +20,6 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -50,13 +49,14 @@ class Custom(Task):
     def parse(cls, argument: str, reward: str | None = None) -> Custom:
         """The problems of the file `argument`, graded by the function that `reward` names, if any."""
         loaded = None if reward is None else _load_rewards(reward)
-        return cls(needed(argument, cls.form), loaded[0].function if loaded and len(loaded) == 1 else loaded)
+        return cls(needed(argument, cls.form), loaded[0][1] if loaded and len(loaded) == 1 else loaded)
 
-    def __init__(self, path: str, reward: Reward | Sequence[NamedReward] | None = None):
+    def __init__(self, path: str, reward: Reward | Sequence[tuple[str, Reward, float]] | None = None):
+        """reward: a function, or several with their names and weights; by default the answers are graded."""
         several = reward if isinstance(reward, Sequence) else ()
-        self.functions = {reward.name: reward.function for reward in several}
+        self.functions = {name: function for name, function, _ in several}
         self.components = tuple(self.functions)
-        self.weights = tuple(reward.weight for reward in several)
+        self.weights = tuple(weight for *_, weight in several)
         self.path = Path(path).expanduser()
         self.function: Reward | None = self._sum if several else cast("Reward | None", reward)
         self.name = f"jsonl:{self.path.name}"
@@ -113,21 +113,12 @@ class Custom(Task):
         return [value.item() if hasattr(value, "item") else value for value in returned]
 
 
-@dataclass(frozen=True)
-class NamedReward:
-    """One of several reward functions, with its weight in their sum."""
-
-    name: str
-    function: Reward
-    weight: float = 1.0
-
-
-def _load_rewards(spec: str) -> list[NamedReward]:
-    """The functions of `module:function[=weight],…`, of which a part without a colon is of the module before it.
+def _load_rewards(spec: str) -> list[tuple[str, Reward, float]]:
+    """Names, functions and weights of `module:function[=weight],…`; a part without a colon is of the module before it.
 
     UserError for names that come twice, weights that are no numbers or all 0, and as `load_reward`.
     """
-    rewards: list[NamedReward] = []
+    rewards: list[tuple[str, Reward, float]] = []
     module = ""
     for word in spec.split(","):
         text, equals, weight = word.strip().partition("=")
@@ -138,11 +129,11 @@ def _load_rewards(spec: str) -> list[NamedReward]:
             value = math.nan
         if not math.isfinite(value):
             raise UserError(f"reward {word.strip()}: the weight {weight!r} is not a finite number; write {text}=0.5")
-        rewards.append(NamedReward(name, load_reward(f"{module}:{name}"), value))
-    names = [reward.name for reward in rewards]
+        rewards.append((name, load_reward(f"{module}:{name}"), value))
+    names = [name for name, *_ in rewards]
     if len(set(names)) < len(names):
         raise UserError(f"reward {spec}: a name is used twice ({', '.join(names)}); every reward needs one of its own")
-    checked_weights([reward.weight for reward in rewards], names)
+    checked_weights([weight for *_, weight in rewards], names)
     return rewards
 
 

@@ -151,7 +151,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def extracted(completion: str, lines: int = 1) -> str:
+def _extracted(completion: str, lines: int = 1) -> str:
     """The marked answer of a completion, or its last lines that are not blank."""
     text = marked(completion)
     if text is not None:
@@ -161,7 +161,7 @@ def extracted(completion: str, lines: int = 1) -> str:
 
 
 def _answer(problem: Problem, completion: str) -> str:
-    return extracted(completion, lines=problem.answer.count("\n") + 1)
+    return _extracted(completion, lines=problem.answer.count("\n") + 1)
 
 
 def _problem(row: Mapping[str, Any], identity: str) -> Problem:

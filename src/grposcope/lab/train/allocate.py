@@ -69,7 +69,7 @@ class RolloutAllocation:
         self.setup, self.config, self.chosen = setup, setup.config, chosen(setup.config.allocate)
         self.forecaster: Forecaster | None = None
         if not self.chosen.plain:
-            self.forecaster = forecaster(setup.task, setup.train_set)
+            self.forecaster = _forecaster(setup.task, setup.train_set)
             if state is not None:
                 self.forecaster.restore(state)
             elif path := self.chosen.values.get("history"):
@@ -92,7 +92,7 @@ class RolloutAllocation:
             batch = self.setup.collect(self.config.seed, position)
         else:
             batch, promised = self._picked(self.forecaster, position)
-        return Allocated(batch, {} if self.chosen.name == "uniform" else metrics(batch, promised, began))
+        return Allocated(batch, {} if self.chosen.name == "uniform" else _metrics(batch, promised, began))
 
     def _picked(self, forecaster: Forecaster, position: int) -> tuple[Batch, float]:
         """The batch that the policy picks, from which the forecast learns, and the live share that was promised."""
@@ -109,10 +109,10 @@ class RolloutAllocation:
             )
         drawn = self.setup.collect(config.seed, position, [problems[i] for i in which])
         forecaster.learn_groups(which, drawn.graded.numpy(force=True))
-        return as_picked(drawn, position + taken.passed), taken.live
+        return _as_picked(drawn, position + taken.passed), taken.live
 
 
-def as_picked(batch: Batch, position: int) -> Batch:
+def _as_picked(batch: Batch, position: int) -> Batch:
     """A batch whose problems did not come in turn: its groups count alike, and the next begins at `position`."""
     prompts, group = batch.graded.shape
     weights = torch.ones(prompts, dtype=torch.float64, device=batch.graded.device)
@@ -121,7 +121,7 @@ def as_picked(batch: Batch, position: int) -> Batch:
     )
 
 
-def forecaster(task: Task, problems: Sequence[Problem]) -> Forecaster:
+def _forecaster(task: Task, problems: Sequence[Problem]) -> Forecaster:
     """A forecaster of the task's problems that has seen nothing."""
     return Forecaster(
         [problem.id for problem in problems],
@@ -148,7 +148,7 @@ def _learn_from(path: Path, forecaster: Forecaster) -> None:
     forecaster.replay(groups.step, names, successes, present)
 
 
-def metrics(batch: Batch, promised: float, began: float) -> dict[str, float]:
+def _metrics(batch: Batch, promised: float, began: float) -> dict[str, float]:
     """Metrics of a batch: live groups against the share that was promised, effective prompts, the reward weighted back.
 
     promised: NaN where nothing was. began: when its draw did, by `time.perf_counter`, for the seconds of allocation

@@ -242,7 +242,7 @@ def check_space(
     kept = max(keep, 1) + 2  # one more while it is written, and the best
     of_critic = 3 * critic.bytes * (kept + 1) if critic is not None else 0  # AdamW keeps two numbers per weight
     of_stale = stale.bytes * kept if stale is not None else 0
-    needed = weights * ((1 + OPTIMIZERS[optimizer].states) * kept + 1) + of_critic + of_stale
+    needed = weights * ((1 + OPTIMIZERS[optimizer][1]) * kept + 1) + of_critic + of_stale
     place = next(p for p in (run, *run.absolute().parents) if p.exists())
     free = shutil.disk_usage(place).free
     if needed > free:

@@ -6,16 +6,15 @@ import argparse
 import os
 import re
 import sys
-import types
-import typing
 import warnings
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
-from grposcope.lab.train.config import AUTO, TrainConfig, check
+from grposcope.core.flag import flag, flags_of
+from grposcope.lab.train.config import TrainConfig, check
 from grposcope.logs.native.schema import is_record, read_config
 from grposcope.logs.native.writer import refuse_used
 
@@ -44,30 +43,28 @@ COMMON = (
 """The flags that the short help shows."""
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument(
-        "--resume",
-        metavar="RUN",
-        help="resume the run in this folder from its last checkpoint, with its own settings",
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope train`."""
+
+    resume: str | None = flag(
+        metavar="RUN", help="resume the run in this folder from its last checkpoint, with its own settings"
     )
-    command.add_argument(
-        "--engine",
-        choices=ENGINES,
+    engine: str = flag(
         default="grposcope",
+        choices=ENGINES,
         help="what runs the training: GRPOscope's own loop, or TRL (also under torchrun) with the same tasks, "
         "recipes, record and page (default: grposcope)",
     )
-    command.add_argument(
-        "--trl",
-        action="append",
+    trl: list[str] = flag(
         default=[],
+        action="append",
         metavar="KEY=VALUE",
         help="an argument of TRL for engine trl: of GRPOConfig (vllm_…, fsdp…, deepspeed, …), or use_peft and "
         "lora_…; JSON or plain text; may be repeated",
     )
-    add_json(command)
-    _add_settings(command)
+    json: bool = json_flag()
+    settings: TrainConfig = flags_of(TrainConfig, unset=True)
 
 
 def check_flags(arguments: argparse.Namespace) -> None:
@@ -109,14 +106,14 @@ def run(arguments: argparse.Namespace) -> int:
     if int(os.environ.get("RANK", "0")):
         return 0
     if result.interrupted:
-        print(stopped(result), file=sys.stderr)
+        print(_stopped(result), file=sys.stderr)
     say(arguments, _outcome(result))
     say(arguments, f"\n{_next_commands(result)}")
     finish(arguments, _document(result))
     return 143 if result.terminated else 130 if result.interrupted else 0
 
 
-def stopped(result: TrainResult) -> str:
+def _stopped(result: TrainResult) -> str:
     """At which step a run was stopped, which checkpoint there is, and the command that goes on from it."""
     from grposcope.lab.train import checkpoint
 
@@ -218,44 +215,3 @@ def _with_flags(message: str) -> str:
 
 def _flag(setting: str) -> str:
     return "--" + setting.replace("_", "-")
-
-
-def _add_settings(command: argparse.ArgumentParser) -> None:
-    """A flag per field of TrainConfig; a flag that is not given leaves its field alone."""
-    groups: dict[str, Any] = {}
-    hints = typing.get_type_hints(TrainConfig)
-    for setting in fields(TrainConfig):
-        group = groups.setdefault(setting.metadata["group"], command.add_argument_group(setting.metadata["group"]))
-        flag, default = _flag(setting.name), setting.default
-        text, choices = setting.metadata["help"], setting.metadata["choices"]
-        text = text() if callable(text) else text
-        if default is False:
-            group.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=text)
-            continue
-        kind = _group_size if setting.name == "group" else _kind(hints[setting.name])
-        if default is not None and default is not MISSING:
-            text += f" (default: {default})"
-        if setting.metadata["many"]:
-            group.add_argument(flag, action="append", default=argparse.SUPPRESS, help=text, metavar="TEXT")
-            continue
-        letter = None if choices else {int: "N", float: "X", _group_size: "SIZE"}.get(kind, "TEXT")
-        group.add_argument(
-            flag,
-            type=kind,
-            default=argparse.SUPPRESS,
-            choices=None if choices is None else tuple(choices),
-            help=text,
-            metavar=letter,
-        )
-
-
-def _group_size(text: str) -> int | str:
-    """The value of --group: a number, or auto."""
-    return text if text == AUTO else int(text)
-
-
-def _kind(hint: Any) -> type:
-    """The type a flag's text is turned into; that of `int | None` is int."""
-    if isinstance(hint, types.UnionType):
-        return next(part for part in typing.get_args(hint) if part is not type(None))
-    return hint

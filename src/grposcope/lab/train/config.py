@@ -64,64 +64,77 @@ class InTrl:
     same: bool = False
 
 
-@dataclass(frozen=True)
-class NotInTrl:
-    """A setting that a run of TRL has no counterpart for. why: a clause, empty where none is known."""
-
-    why: str = ""
-
-
 FOLLOWED = InTrl()
 """A setting that a run of TRL follows without an argument of GRPOConfig."""
 
 
-def decides(*arguments: str) -> InTrl:
+def _decides(*arguments: str) -> InTrl:
     """A setting that arguments of GRPOConfig are made of."""
     return InTrl(arguments)
 
 
-def same(*arguments: str) -> InTrl:
+def _same(*arguments: str) -> InTrl:
     """A setting whose value the first of the arguments takes as it is."""
     return InTrl(arguments, same=True)
 
 
-def option(
+def _option(
     default: Any,
     help: str | Callable[[], str],
     group: str,
     choices: Collection[str] | None = None,
     least: float | None = None,
-    trl: InTrl | NotInTrl = NotInTrl(),
+    trl: InTrl | str = "",
     many: bool = False,
+    **form: Any,
 ) -> Any:
     """A field with its help text, the group of its flag, and its values: a name of `choices`, or at least `least`.
 
-    trl: what a run of TRL makes of it; a setting that says nothing is refused there unless it has its default. many:
-    whether its flag may be given more than once; the texts are joined by "; ".
+    trl: what a run of TRL makes of it, or why it has nothing like it; such a setting is refused there unless it has its
+    default. many:
+    whether its flag may be given more than once; the texts are joined by "; ". form: what else its flag says, as in
+    `core.flag`.
     """
-    known = {"help": help, "group": group, "choices": choices, "least": least, "trl": trl, "many": many}
-    return field(default=default, metadata=known)
+    form |= {"help": lambda: _described(help, default)}
+    if choices is not None:
+        form["choices"] = lambda: tuple(choices)
+    if many:
+        form |= {"action": "append", "metavar": "TEXT"}
+    return field(
+        default=default, metadata={"form": form, "group": group, "choices": choices, "least": least, "trl": trl}
+    )
+
+
+def _described(help: str | Callable[[], str], default: Any) -> str:
+    """The help text of a field with its default, where there is one to name."""
+    text = help() if callable(help) else help
+    return text if default is None or default is False else f"{text} (default: {default})"
+
+
+def _group_size(text: str) -> int | str:
+    """A group size, as it is written: a number, or auto."""
+    return text if text == AUTO else int(text)
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """Settings of `grposcope train`; the help text of each field says what it means and its unit."""
 
-    model: str = option(
+    model: str = _option(
         "tiny", "tiny, tables, smollm2, a model folder, or a Hugging Face hub name", group="what", trl=FOLLOWED
     )
-    task: str = option("arithmetic", tasks.forms, group="what", trl=FOLLOWED)
-    reward: str | None = option(
+    task: str = _option("arithmetic", tasks.forms, group="what", trl=FOLLOWED)
+    reward: str | None = _option(
         None,
         "your own reward function, module:function (with jsonl:PATH); several with their weights, "
         "module:right,form=0.5",
         group="what",
         trl=FOLLOWED,
     )
-    reward_timeout: float = option(
+    reward_timeout: float = _option(
         300.0, "seconds that grading a batch may take, 0 for no limit", group="what", least=0, trl=FOLLOWED
     )
-    reward_errors: str = option(
+    reward_errors: str = _option(
         "fail",
         "if a reward function raises an error, hangs or returns no number: fail ends the run, zero gives "
         "the rollout 0, drop removes it from its group",
@@ -129,30 +142,32 @@ class TrainConfig:
         choices=faults.POLICIES,
         trl=FOLLOWED,
     )
-    recipe: str = option(
+    recipe: str = _option(
         "grpo",
         "the objective",
         group="what",
         choices=recipes.ALL,
-        trl=decides("importance_sampling_level", "loss_type"),
+        trl=_decides("importance_sampling_level", "loss_type"),
     )
-    out: str | None = option(
-        None, "new folder for the run (default: runs/… with the time)", group="what", trl=decides("output_dir")
+    out: str | None = _option(
+        None, "new folder for the run (default: runs/… with the time)", group="what", trl=_decides("output_dir")
     )
-    seed: int = option(0, "seed of all random numbers", group="what", least=0, trl=same("seed", "data_seed"))
+    seed: int = _option(0, "seed of all random numbers", group="what", least=0, trl=_same("seed", "data_seed"))
 
-    steps: int = option(320, "optimiser steps", group="batch", least=1, trl=same("max_steps", "num_train_epochs"))
-    prompts: int = option(
-        32, "prompts per batch of rollouts (P)", group="batch", least=1, trl=decides("generation_batch_size")
+    steps: int = _option(320, "optimiser steps", group="batch", least=1, trl=_same("max_steps", "num_train_epochs"))
+    prompts: int = _option(
+        32, "prompts per batch of rollouts (P)", group="batch", least=1, trl=_decides("generation_batch_size")
     )
-    group: int = option(
+    group: int = _option(
         8,
         "rollouts per prompt (G); auto begins with 8 and moves at most every 20 steps (recipe rloo or dr_grpo)",
         group="batch",
         least=1,
-        trl=decides("num_generations"),
+        trl=_decides("num_generations"),
+        type=_group_size,
+        metavar="SIZE",
     )
-    auto_group: int = option(
+    auto_group: int = _option(
         0,
         "least steps between moves of the group size to one that needs fewer rollouts for the same error, by probes of "
         "the gradient and at equal rollouts a step, 0 for never",
@@ -160,101 +175,103 @@ class TrainConfig:
         least=0,
         trl=FOLLOWED,
     )
-    interval: int = option(
+    interval: int = _option(
         None,
         "optimiser steps on each batch of rollouts, the refresh interval N (default: the recipe's, which "
         "is 1 except for ppo_critic)",
         group="batch",
         least=1,
-        trl=decides("num_iterations"),
+        trl=_decides("num_iterations"),
     )
-    minibatches: int = option(
+    minibatches: int = _option(
         1,
         "parts a batch is split into, one per step; must divide the interval",
         group="batch",
         least=1,
-        trl=decides("steps_per_generation"),
+        trl=_decides("steps_per_generation"),
     )
-    allocate: str = option("uniform", allocation.described, group="batch", trl=FOLLOWED)
-    micro_batch: int = option(
+    allocate: str = _option("uniform", allocation.described, group="batch", trl=FOLLOWED)
+    micro_batch: int = _option(
         0,
         "rollouts per forward pass, 0 to fit memory; does not change the result",
         group="batch",
         least=0,
-        trl=decides("gradient_accumulation_steps", "per_device_train_batch_size"),
+        trl=_decides("gradient_accumulation_steps", "per_device_train_batch_size"),
     )
 
-    max_tokens: int | None = option(
+    max_tokens: int | None = _option(
         None,
         "longest completion in tokens (default: the task's)",
         group="sampling",
         least=1,
-        trl=decides("max_completion_length"),
+        trl=_decides("max_completion_length"),
     )
-    temperature: float = option(1.0, "sampling temperature", group="sampling", least=1e-3, trl=same("temperature"))
-    top_p: float = option(1.0, "keep the likeliest tokens up to this probability", group="sampling", trl=same("top_p"))
-    top_k: int = option(0, "keep this many likeliest tokens, 0 for all", group="sampling", least=0, trl=same("top_k"))
-    sampler_precision: str = option(
+    temperature: float = _option(1.0, "sampling temperature", group="sampling", least=1e-3, trl=_same("temperature"))
+    top_p: float = _option(
+        1.0, "keep the likeliest tokens up to this probability", group="sampling", trl=_same("top_p")
+    )
+    top_k: int = _option(0, "keep this many likeliest tokens, 0 for all", group="sampling", least=0, trl=_same("top_k"))
+    sampler_precision: str = _option(
         "float32",
         "number format in which float32 weights sample on a CPU; rounded weights are faster, and ratios "
         "of the update are relative to their probabilities; int8 is so inexact that some tokens "
         "are clipped",
         group="sampling",
         choices=cpu.PRECISIONS,
-        trl=NotInTrl("TRL samples in the model's own number format"),
+        trl="TRL samples in the model's own number format",
     )
-    staleness: str = option(
+    staleness: str = _option(
         "0",
         "least number of optimiser steps by which the sampling weights lag behind, or a range such as 0-8 from "
         "which each group draws its lag; each batch of lag keeps a copy of the weights in memory",
         group="sampling",
-        trl=NotInTrl("in TRL the trainer decides how old the sampler's weights are"),
+        trl="in TRL the trainer decides how old the sampler's weights are",
     )
 
-    optimizer: str = option("adamw", "optimiser", group="optimiser", choices=OPTIMIZERS, trl=decides("optim"))
-    lr: float | None = option(
+    optimizer: str = _option("adamw", "optimiser", group="optimiser", choices=OPTIMIZERS, trl=_decides("optim"))
+    lr: float | None = _option(
         None,
         "learning rate (default: 4e-4 below 10 M parameters, else 1e-6; a quarter of that for ppo_critic)",
         group="optimiser",
         least=0,
-        trl=decides("learning_rate"),
+        trl=_decides("learning_rate"),
     )
-    momentum: float = option(0.9, "momentum of SGD, β₁ of Adam and AdamW", group="optimiser", trl=same("adam_beta1"))
-    beta2: float = option(0.999, "β₂ of Adam and AdamW", group="optimiser", trl=same("adam_beta2"))
-    weight_decay: float = option(0.0, "weight decay", group="optimiser", least=0, trl=same("weight_decay"))
-    schedule: str = option(
+    momentum: float = _option(0.9, "momentum of SGD, β₁ of Adam and AdamW", group="optimiser", trl=_same("adam_beta1"))
+    beta2: float = _option(0.999, "β₂ of Adam and AdamW", group="optimiser", trl=_same("adam_beta2"))
+    weight_decay: float = _option(0.0, "weight decay", group="optimiser", least=0, trl=_same("weight_decay"))
+    schedule: str = _option(
         "linear",
         "decay of the learning rate to 0",
         group="optimiser",
         choices=SCHEDULES,
-        trl=decides("lr_scheduler_type"),
+        trl=_decides("lr_scheduler_type"),
     )
-    warmup: int = option(
+    warmup: int = _option(
         20,
         "steps over which the learning rate rises from 0",
         group="optimiser",
         least=0,
-        trl=decides("warmup_ratio", "warmup_steps"),
+        trl=_decides("warmup_ratio", "warmup_steps"),
     )
-    clip_grad: float = option(
-        1.0, "clip the gradient to this norm, 0 for no clipping", group="optimiser", least=0, trl=same("max_grad_norm")
+    clip_grad: float = _option(
+        1.0, "clip the gradient to this norm, 0 for no clipping", group="optimiser", least=0, trl=_same("max_grad_norm")
     )
 
-    advantage: str | None = option(
+    advantage: str | None = _option(
         None,
         "what a rollout's reward is compared with (default: the recipe's)",
         group="objective",
         choices=advantages.ALL,
-        trl=decides("scale_rewards"),
+        trl=_decides("scale_rewards"),
     )
-    aggregation: str | None = option(
+    aggregation: str | None = _option(
         None,
         ("how several rewards are combined into an advantage (default: the recipe's advantage of their weighted sum)"),
         group="objective",
         choices=METHODS,
-        trl=decides("multi_objective_aggregation"),
+        trl=_decides("multi_objective_aggregation"),
     )
-    constraint: str | None = option(
+    constraint: str | None = _option(
         None,
         "a constraint on the rollouts, enforced by a multiplier on the standardized cost: 'length<=200' "
         "(in tokens), 'form>=0.98', 'share(length>300)<=0.05', 'q95(length)<=300'; of one of several "
@@ -263,51 +280,51 @@ class TrainConfig:
         trl=FOLLOWED,
         many=True,
     )
-    dual_rate: float = option(
+    dual_rate: float = _option(
         0.05,
         "step of a multiplier: what a violation as large as the limit adds in one batch",
         group="objective",
         least=0,
         trl=FOLLOWED,
     )
-    dual_damping: float = option(
+    dual_damping: float = _option(
         0.0,
         "what a violation adds to a multiplier for one batch only, which damps oscillations",
         group="objective",
         least=0,
         trl=FOLLOWED,
     )
-    credit: str = option(
+    credit: str = _option(
         None,
         lambda: f"{described()} (default: the recipe's, which is outcome except for ppo_critic)",
         group="objective",
         trl=FOLLOWED,
     )
-    kl: float | None = option(
+    kl: float | None = _option(
         None,
         "weight of the KL to the starting policy (default: the recipe's)",
         group="objective",
         least=0,
-        trl=decides("beta"),
+        trl=_decides("beta"),
     )
-    divergence: str = option(
+    divergence: str = _option(
         "k3", "estimator of the KL to the starting policy", group="objective", choices=divergences.ALL, trl=FOLLOWED
     )
-    entropy: float | None = option(
+    entropy: float | None = _option(
         None,
         "weight of the entropy bonus (default: the recipe's)",
         group="objective",
         least=0,
-        trl=decides("entropy_coef"),
+        trl=_decides("entropy_coef"),
     )
-    clip_low: float | None = option(
-        None, "clip range below 1 (default: the recipe's)", group="objective", least=0, trl=decides("epsilon")
+    clip_low: float | None = _option(
+        None, "clip range below 1 (default: the recipe's)", group="objective", least=0, trl=_decides("epsilon")
     )
-    clip_high: float | None = option(
-        None, "clip range above 1 (default: the recipe's)", group="objective", least=0, trl=decides("epsilon_high")
+    clip_high: float | None = _option(
+        None, "clip range above 1 (default: the recipe's)", group="objective", least=0, trl=_decides("epsilon_high")
     )
 
-    correction: str | None = option(
+    correction: str | None = _option(
         None,
         "importance correction for rollouts drawn by rounded, truncated or earlier weights, from the "
         "ratio of the trainer's to the sampler's probabilities, with bounds: "
@@ -315,17 +332,17 @@ class TrainConfig:
         'trainer\'s policy when the batch arrives, also with "none" (default: no correction, and the '
         "clip's ratio includes the mismatch)",
         group="objective",
-        trl=NotInTrl("TRL corrects the mismatch of vLLM with its own settings (--trl vllm_importance_sampling_mode=…)"),
+        trl="TRL corrects the mismatch of vLLM with its own settings (--trl vllm_importance_sampling_mode=…)",
     )
 
-    eval_every: int = option(
+    eval_every: int = _option(
         40,
         "steps between held-out evaluations, 0 for only the first and last",
         group="evaluation",
         least=0,
         trl=FOLLOWED,
     )
-    eval_problems: int | None = option(
+    eval_problems: int | None = _option(
         None,
         "held-out problems per evaluation, at most those that the task holds out (of a file about a tenth); 0 for "
         "no evaluation (default: 200 below 10 M parameters, else 8)",
@@ -333,49 +350,49 @@ class TrainConfig:
         least=0,
         trl=FOLLOWED,
     )
-    eval_samples: int = option(
+    eval_samples: int = _option(
         4, "completions per held-out problem, for pass@1 to pass@n", group="evaluation", least=1, trl=FOLLOWED
     )
-    eval_temperature: float = option(
+    eval_temperature: float = _option(
         1.0, "temperature of evaluation, 0 for greedy", group="evaluation", least=0, trl=FOLLOWED
     )
 
-    checkpoint_every: int = option(
+    checkpoint_every: int = _option(
         40,
         "steps between checkpoints, 0 for none; written when a batch ends",
         group="record",
         least=0,
-        trl=decides("save_steps"),
+        trl=_decides("save_steps"),
     )
-    keep_checkpoints: int = option(
+    keep_checkpoints: int = _option(
         2,
         "newest checkpoints to keep, 0 for all; the best held-out one is kept too",
         group="record",
         least=0,
-        trl=decides("save_total_limit"),
+        trl=_decides("save_total_limit"),
     )
-    rollouts_every: int = option(
+    rollouts_every: int = _option(
         20,
         "batches between samples of rollouts that are kept token by token, 0 for none",
         group="record",
         least=0,
-        trl=NotInTrl("TRL keeps single rollouts in completions/, at every step"),
+        trl="TRL keeps single rollouts in completions/, at every step",
     )
-    rollouts_groups: int = option(
+    rollouts_groups: int = _option(
         4,
         "groups in each sample of rollouts that is kept",
         group="record",
         least=1,
-        trl=NotInTrl("TRL keeps all single rollouts in completions/"),
+        trl="TRL keeps all single rollouts in completions/",
     )
-    probe_every: int = option(
+    probe_every: int = _option(
         0,
         "steps between probes of the gradient, 0 for none; taken on fresh batches",
         group="record",
         least=0,
         trl=FOLLOWED,
     )
-    verify_every: int = option(
+    verify_every: int = _option(
         0,
         "steps between tests that the run does what its settings say (see grposcope verify), 0 for none; "
         "taken on fresh batches",
@@ -383,34 +400,34 @@ class TrainConfig:
         least=0,
         trl=FOLLOWED,
     )
-    autopilot: str = option(
+    autopilot: str = _option(
         "off",
         "what to do when monitors show that the run got worse: advise says it, act does it (go back to a sound "
         "checkpoint with another setting, or stop); with limits, act:rollbacks=1,fall=0.2, or a YAML file",
         group="record",
         trl=FOLLOWED,
     )
-    probe_prompts: int = option(4, "prompts per probe, from the batch", group="record", least=1, trl=FOLLOWED)
-    log_to: str | None = option(
+    probe_prompts: int = _option(4, "prompts per probe, from the batch", group="record", least=1, trl=FOLLOWED)
+    log_to: str | None = _option(
         None,
         "also send metrics and alarms to tensorboard, wandb or trackio (separate several with commas)",
         group="record",
-        trl=decides("report_to"),
+        trl=_decides("report_to"),
     )
 
-    dtype: str = option(
-        "float32", "number format of the weights", group="machine", choices=DTYPES, trl=decides("bf16", "fp16")
+    dtype: str = _option(
+        "float32", "number format of the weights", group="machine", choices=DTYPES, trl=_decides("bf16", "fp16")
     )
-    device: str = option("auto", "cpu, cuda or auto", group="machine", trl=decides("use_cpu"))
-    threads: int = option(0, "CPU threads, 0 for all cores", group="machine", least=0, trl=FOLLOWED)
-    checkpointing: bool = option(
+    device: str = _option("auto", "cpu, cuda or auto", group="machine", trl=_decides("use_cpu"))
+    threads: int = _option(0, "CPU threads, 0 for all cores", group="machine", least=0, trl=FOLLOWED)
+    checkpointing: bool = _option(
         False,
         "recompute activations in the backward pass to save memory",
         group="machine",
-        trl=same("gradient_checkpointing"),
+        trl=_same("gradient_checkpointing"),
     )
-    remote_code: bool = option(
-        False, "allow the model's own code from the hub to run", group="machine", trl=decides("trust_remote_code")
+    remote_code: bool = _option(
+        False, "allow the model's own code from the hub to run", group="machine", trl=_decides("trust_remote_code")
     )
 
     def __post_init__(self) -> None:

@@ -42,10 +42,10 @@ def verifier(folder: Path, setup: Setup, done: int) -> TrainingVerifier:
     """What writes and judges the batches of the run in `folder`, which has `done` steps."""
     from grposcope.instruments.verify.in_training import TrainingVerifier
 
-    return TrainingVerifier(folder, stated(setup), done, filtered=setup.objective.resample_dead)
+    return TrainingVerifier(folder, _stated(setup), done, filtered=setup.objective.resample_dead)
 
 
-def stated(setup: Setup) -> Stated:
+def _stated(setup: Setup) -> Stated:
     """What the settings of a run state."""
     from grposcope.signs.rollouts.evidence import Stated
     from grposcope.signs.rollouts.pipeline_settings import own_schedule

@@ -98,7 +98,7 @@ class GroupMoves:
         if self.group > ROLLOUTS:
             rollouts = rollouts.columns(slice(ROLLOUTS))
         try:
-            gram = gram_of(self.setup, rollouts, check=step == 1)
+            gram = _gram_of(self.setup, rollouts, check=step == 1)
         except UserError as error:
             say(f"step {step}: no probe of the group size: {error}")
             return {}
@@ -144,7 +144,7 @@ class GroupMoves:
         return [place for place in every if _step(place) > after]
 
 
-def gram_of(setup: Setup, rollouts: RolloutBatch, check: bool) -> Floats:
+def _gram_of(setup: Setup, rollouts: RolloutBatch, check: bool) -> Floats:
     """Inner products of the rollouts' scores (B, B), 0 in groups with equal rewards; UserError as from a probe.
 
     check: compare with autograd on a few tokens first.
@@ -159,9 +159,9 @@ def gram_of(setup: Setup, rollouts: RolloutBatch, check: bool) -> Floats:
         no_copies = torch.zeros(0, dtype=torch.long, device=few.mask.device)
         weights = torch.zeros(0, few.mask.shape[1], dtype=torch.float64, device=few.mask.device)
         none = copies.Copies(no_copies, weights, no_copies)
-        measured = copies.measure(setup.policy.model, few, none, setup.config.temperature, check)
+        products, *_ = copies.measure(setup.policy.model, few, none, setup.config.temperature, check)
         rows = (live[:, None].numpy(force=True) * group + np.arange(group)).reshape(-1)
-        gram[np.ix_(rows, rows)] = measured.products
+        gram[np.ix_(rows, rows)] = products
     return gram
 
 

@@ -349,7 +349,7 @@ class _Session:
         rewards, truncated = batch.graded.flatten().tolist(), batch.rollouts.truncated.tolist()
         notes = allocated.notes or [{}] * len(batch.problems)
         rows, versions = [], batch.rollouts.versions
-        components, lengths = of_components(batch, self.setup.task.components), batch.rollouts.lengths.tolist()
+        components, lengths = _of_components(batch, self.setup.task.components), batch.rollouts.lengths.tolist()
         stops = batch.rollouts.stops
         ended, taken = ([], []) if stops is None else (stops.tolist(), turns_taken(batch.rollouts).tolist())
         for p, (problem, note) in enumerate(zip(batch.problems, notes, strict=True)):
@@ -493,8 +493,8 @@ class _Session:
             return {}
         began = time.perf_counter()
         some = rollouts if len(prompts) == self.config.prompts else rollouts.take(prompts)
-        learned = critic.learn(some, generator(self.config.seed, "critic", step))
-        metrics = {"critic/loss": learned.loss, "critic/grad_norm": learned.grad_norm}
+        loss, norm = critic.learn(some, generator(self.config.seed, "critic", step))
+        metrics = {"critic/loss": loss, "critic/grad_norm": norm}
         if fresh:  # on later steps the critic has seen the batch
             of_critic, of_group = explained_variance(rollouts)
             metrics |= {"critic/explained_variance": of_critic, "critic/explained_by_group": of_group}
@@ -604,7 +604,7 @@ class _Session:
         checkpoint.prune(record.folder, self.config.keep_checkpoints, also)
 
 
-def of_components(batch: Batch, names: Sequence[str]) -> list[dict[str, list[float]]] | None:
+def _of_components(batch: Batch, names: Sequence[str]) -> list[dict[str, list[float]]] | None:
     """Rewards of single functions of each group, of the rollouts that were drawn; None where there is one reward."""
     if batch.rollouts.components is None:
         return None

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-
-
-@dataclass(frozen=True)
-class OptimizerKind:
-    """One optimiser.
-
-    build: from the parameters, the peak learning rate, and the settings of the run, a `TrainConfig`. states: how many
-    numbers it keeps per parameter, which a checkpoint must hold.
-    """
-
-    build: Callable[[list[nn.Parameter], float, Any], torch.optim.Optimizer]
-    states: int
 
 
 def _sgd(parameters: list[nn.Parameter], lr: float, settings: Any) -> torch.optim.SGD:
@@ -40,12 +27,14 @@ def _moments(settings: Any) -> dict[str, Any]:
     return {"betas": (settings.momentum, settings.beta2), "weight_decay": settings.weight_decay}
 
 
-OPTIMIZERS = {
-    "adamw": OptimizerKind(_adamw, states=2),
-    "adam": OptimizerKind(_adam, states=2),
-    "sgd": OptimizerKind(_sgd, states=1),
+OPTIMIZERS: dict[str, tuple[Callable[[list[nn.Parameter], float, Any], torch.optim.Optimizer], int]] = {
+    "adamw": (_adamw, 2),
+    "adam": (_adam, 2),
+    "sgd": (_sgd, 1),
 }
-"""Name of a setting -> optimiser. `dynamics` has the effective learning rate of each."""
+"""Name of a setting -> what builds the optimiser from the parameters, the peak learning rate and the settings of the
+run, a `TrainConfig`; and how many numbers it keeps per parameter, which a checkpoint must hold. `dynamics` has the
+effective learning rate of each."""
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
@@ -57,7 +46,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 def build(parameters: Iterable[nn.Parameter], lr: float, settings: Any) -> torch.optim.Optimizer:
     """The optimiser of the settings, a `TrainConfig`, on those parameters that require a gradient."""
-    return OPTIMIZERS[settings.optimizer].build([p for p in parameters if p.requires_grad], lr, settings)
+    return OPTIMIZERS[settings.optimizer][0]([p for p in parameters if p.requires_grad], lr, settings)
 
 
 def learning_rate(step: int, peak: float, schedule: str, warmup: int, steps: int) -> float:

@@ -54,8 +54,9 @@ OPERATIONS = 3
 class Lesson:
     """Worked solutions to imitate for `steps` batches of 128, at a one-cycle rate that peaks at `rate`.
 
-    slip: chance that a carry or borrow is forgotten where there is one. stray: chance that a result
-    is one too large.
+    slip: chance that a carry or borrow is forgotten where there is one; in episodes of the hidden table, that a letter
+    that is needed is not asked for, so that its number is guessed. stray: chance that a result is one too large; there,
+    that a right sum is given as another.
     """
 
     steps: int
@@ -68,7 +69,7 @@ LESSONS = (Lesson(1000, 3e-3, slip=0.65, stray=0.0), Lesson(150, 1e-3, slip=0.8,
 """Lessons of the model that ships: one long enough to learn sums at all, then one by a more careless pupil."""
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def _tokenizer() -> PreTrainedTokenizerFast:
     """One token per printable ASCII character or newline."""
     characters = string.digits + string.ascii_letters + string.punctuation + " \n"
     vocabulary = {token: index for index, token in enumerate(["<pad>", "<eos>", "<unk>", *characters])}
@@ -86,7 +87,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def model(vocabulary: int, width: int = 160, layers: int = 4) -> LlamaForCausalLM:
+def _model(vocabulary: int, width: int = 160, layers: int = 4) -> LlamaForCausalLM:
     """A small Llama with random weights: `width` hidden units in heads of 32."""
     heads = width // 32
     config = LlamaConfig(
@@ -105,7 +106,7 @@ def model(vocabulary: int, width: int = 160, layers: int = 4) -> LlamaForCausalL
     return LlamaForCausalLM(config)
 
 
-def careless(expression: str, lesson: Lesson, rng: random.Random) -> list[str]:
+def _careless(expression: str, lesson: Lesson, rng: random.Random) -> list[str]:
     """A worked solution with the errors of a lesson's pupil.
 
     The pupil goes on from the wrong value, so a step with a slip is wrong and the next may be right
@@ -128,13 +129,13 @@ def careless(expression: str, lesson: Lesson, rng: random.Random) -> list[str]:
     return written
 
 
-def worked(
+def _worked(
     problems: Sequence[Problem], tokens: PreTrainedTokenizerFast, lesson: Lesson, seed: int
 ) -> tuple[Tensor, Tensor]:
     """Ids (n, L) of prompt, worked solution and end token, and the labels, -100 except on the solution."""
     rng = random.Random(seed)
     prompts = [tokens(p.prompt).input_ids for p in problems]
-    answers = [[*tokens("=".join(careless(p.prompt[:-1], lesson, rng))).input_ids, EOS] for p in problems]
+    answers = [[*tokens("=".join(_careless(p.prompt[:-1], lesson, rng))).input_ids, EOS] for p in problems]
     width = max(len(p) + len(a) for p, a in zip(prompts, answers, strict=True))
     ids = torch.full((len(problems), width), PAD)
     labels = torch.full((len(problems), width), -100)
@@ -144,7 +145,7 @@ def worked(
     return ids, labels
 
 
-def batches(ids: Tensor, labels: Tensor, size: int, steps: int, rng: random.Random) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(ids: Tensor, labels: Tensor, size: int, steps: int, rng: random.Random) -> Iterator[tuple[Tensor, Tensor]]:
     """`steps` random batches, cut to their longest row."""
     for _ in range(steps):
         rows = torch.tensor(rng.sample(range(len(ids)), size))
@@ -152,7 +153,7 @@ def batches(ids: Tensor, labels: Tensor, size: int, steps: int, rng: random.Rand
         yield ids[rows, :longest], labels[rows, :longest]
 
 
-def pretrain(
+def _pretrain(
     seed: int,
     width: int = 160,
     layers: int = 4,
@@ -161,13 +162,13 @@ def pretrain(
 ) -> LlamaForCausalLM:
     """A fresh model taken through the lessons in order. sums: operations of a sum."""
     torch.manual_seed(seed)
-    policy = model(len(tokenizer()), width, layers)
-    for lesson in lessons_for(sums, lessons):
-        imitate(policy, lesson, seed, sums)
+    policy = _model(len(_tokenizer()), width, layers)
+    for lesson in _lessons_for(sums, lessons):
+        _imitate(policy, lesson, seed, sums)
     return policy.eval()
 
 
-def lessons_for(sums: int, lessons: Sequence[Lesson] = LESSONS) -> tuple[Lesson, ...]:
+def _lessons_for(sums: int, lessons: Sequence[Lesson] = LESSONS) -> tuple[Lesson, ...]:
     """The lessons with as many errors in sums of `sums` operations as they have in those of the model that ships."""
     share = OPERATIONS / sums
     return tuple(
@@ -175,12 +176,12 @@ def lessons_for(sums: int, lessons: Sequence[Lesson] = LESSONS) -> tuple[Lesson,
     )
 
 
-def imitate(policy: LlamaForCausalLM, lesson: Lesson, seed: int, sums: int = OPERATIONS) -> None:
+def _imitate(policy: LlamaForCausalLM, lesson: Lesson, seed: int, sums: int = OPERATIONS) -> None:
     """One lesson: cross-entropy on its worked solutions, four to a problem, with AdamW."""
-    ids, labels = worked([*Arithmetic(sums).problems("train")] * 4, tokenizer(), lesson, seed)
+    ids, labels = _worked([*Arithmetic(sums).problems("train")] * 4, _tokenizer(), lesson, seed)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=lesson.rate, betas=(0.9, 0.95), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lesson.rate, total_steps=lesson.steps + 1, pct_start=0.1)
-    drawn = batches(ids, labels, 128, lesson.steps, random.Random(seed))
+    drawn = _batches(ids, labels, 128, lesson.steps, random.Random(seed))
     progress = tqdm(drawn, total=lesson.steps, desc=f"slip {lesson.slip:.2f} stray {lesson.stray:.2f}", unit="step")
     for inputs, targets in progress:
         loss = policy(input_ids=inputs, labels=targets).loss
@@ -196,23 +197,11 @@ TABLE_WIDTH, TABLE_LAYERS = 64, 2
 """Size of the model `tables`."""
 
 
-@dataclass(frozen=True)
-class TableLesson:
-    """Episodes of the hidden table to imitate for `steps` batches of 128, at a one-cycle rate that peaks at `rate`.
-
-    skip: chance that a letter that is needed is not asked for, so that its number is guessed. stray: chance that a
-    right sum is given as another.
-    """
-
-    steps: int = 400
-    rate: float = 4e-3
-    skip: float = 0.15
-    stray: float = 0.3
+TABLE_LESSON = Lesson(400, 4e-3, slip=0.15, stray=0.3)
+"""The lesson of the model `tables`."""
 
 
-def episodes(
-    task: HiddenTable, tokens: PreTrainedTokenizerFast, lesson: TableLesson, seed: int
-) -> tuple[Tensor, Tensor]:
+def _episodes(task: HiddenTable, tokens: PreTrainedTokenizerFast, lesson: Lesson, seed: int) -> tuple[Tensor, Tensor]:
     """Ids (n, L) of prompts and episodes, eight to a problem, and the labels, -100 except on what the policy says."""
     rng = random.Random(seed)
     rows: list[tuple[list[int], list[int]]] = []
@@ -222,7 +211,7 @@ def episodes(
         labels = [-100] * len(ids)
         total = 0
         for letter in problem.prompt.rstrip("=").split("+"):
-            if rng.random() < lesson.skip:
+            if rng.random() < lesson.slip:
                 total += rng.randrange(10)
                 continue
             said, heard = (tokens(text).input_ids for text in (f"?{letter};", str(state.numbers[letter])))
@@ -238,13 +227,13 @@ def episodes(
     )
 
 
-def _imitate_tables(policy: LlamaForCausalLM, lesson: TableLesson, seed: int) -> None:
+def _imitate_tables(policy: LlamaForCausalLM, lesson: Lesson, seed: int) -> None:
     """Cross-entropy on episodes of the hidden table, as far as the policy speaks in them, with AdamW."""
-    ids, labels = episodes(HiddenTable(), tokenizer(), lesson, seed)
+    ids, labels = _episodes(HiddenTable(), _tokenizer(), lesson, seed)
     policy.train()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=lesson.rate, betas=(0.9, 0.95), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lesson.rate, total_steps=lesson.steps + 1, pct_start=0.1)
-    for inputs, targets in batches(ids, labels, 128, lesson.steps, random.Random(seed)):
+    for inputs, targets in _batches(ids, labels, 128, lesson.steps, random.Random(seed)):
         loss = policy(input_ids=inputs, labels=targets).loss
         optimizer.zero_grad()
         loss.backward()
@@ -254,21 +243,21 @@ def _imitate_tables(policy: LlamaForCausalLM, lesson: TableLesson, seed: int) ->
     policy.eval()
 
 
-def accuracy(folder: Path, temperature: float, sums: int = OPERATIONS) -> Estimate:
+def _accuracy(folder: Path, temperature: float, sums: int = OPERATIONS) -> Estimate:
     """Held-out pass@1 of a saved model on sums of `sums` operations."""
-    return held_out(folder, temperature, Arithmetic(sums), "pass@1")
+    return _held_out(folder, temperature, Arithmetic(sums), "pass@1")
 
 
-def held_out(folder: Path, temperature: float, task: Task, metric: str) -> Estimate:
+def _held_out(folder: Path, temperature: float, task: Task, metric: str) -> Estimate:
     """A held-out metric of a saved model on a task, from one completion or episode of each problem."""
     stream = torch.Generator().manual_seed(0)
     sampling = Sampling(task.max_tokens, temperature)
     return evaluate(load(str(folder)), task, task.problems("heldout"), 1, sampling, stream)[metric]
 
 
-def save_tokenizer(folder: Path) -> None:
+def _save_tokenizer(folder: Path) -> None:
     """Write the tokenizer under the name of its class that transformers 4 knows too."""
-    tokenizer().save_pretrained(folder)
+    _tokenizer().save_pretrained(folder)
     file = folder / "tokenizer_config.json"
     content = {name: value for name, value in json.loads(file.read_text()).items() if name != "backend"}
     file.write_text(json.dumps({**content, "tokenizer_class": "PreTrainedTokenizerFast"}, indent=2) + "\n")
@@ -282,27 +271,27 @@ def main() -> None:
     flags.add_argument("--width", type=int, help="hidden units, a multiple of 32 (default: 160, of --table 64)")
     flags.add_argument("--layers", type=int, help="layers (default: 4, of --table 2)")
     flags.add_argument("--sums", type=int, default=OPERATIONS, help=f"operations of a sum (default: {OPERATIONS})")
-    flags.add_argument("--table", type=int, nargs="?", const=TableLesson.steps, metavar="N",
-                       help=f"imitate N batches of hidden tables (default: {TableLesson.steps})")  # fmt: skip
+    flags.add_argument("--table", type=int, nargs="?", const=TABLE_LESSON.steps, metavar="N",
+                       help=f"imitate N batches of hidden tables (default: {TABLE_LESSON.steps})")  # fmt: skip
     flags.add_argument("--threads", type=int, default=2, help="CPU threads, part of what fixes the result (default: 2)")
     given = flags.parse_args()
     torch.set_num_threads(given.threads)
     logging.disable_progress_bar()
     if given.sums != OPERATIONS and given.out is None:
         flags.error("the model that ships does sums of 3 operations; give --out with another folder")
-    if given.table not in (None, TableLesson.steps) and given.out is None:
-        flags.error(f"the model that ships saw {TableLesson.steps} batches; give --out with another folder")
+    if given.table not in (None, TABLE_LESSON.steps) and given.out is None:
+        flags.error(f"the model that ships saw {TABLE_LESSON.steps} batches; give --out with another folder")
     if given.table is not None:
         torch.manual_seed(given.seed)
-        policy = model(len(tokenizer()), given.width or TABLE_WIDTH, given.layers or TABLE_LAYERS)
-        _imitate_tables(policy, TableLesson(steps=given.table), given.seed)
+        policy = _model(len(_tokenizer()), given.width or TABLE_WIDTH, given.layers or TABLE_LAYERS)
+        _imitate_tables(policy, replace(TABLE_LESSON, steps=given.table), given.seed)
     else:
-        policy = pretrain(given.seed, given.width or 160, given.layers or 4, sums=given.sums)
+        policy = _pretrain(given.seed, given.width or 160, given.layers or 4, sums=given.sums)
     out = given.out or (TINY if given.table is None else TABLES)
     policy.save_pretrained(out)
-    save_tokenizer(out)
+    _save_tokenizer(out)
     task: Task = Arithmetic(given.sums) if given.table is None else HiddenTable()
-    sampled, greedy = (held_out(out, temperature, task, "pass@1") for temperature in (1.0, 0.0))
+    sampled, greedy = (_held_out(out, temperature, task, "pass@1") for temperature in (1.0, 0.0))
     print(dumps({"model": str(out), "parameters": policy.num_parameters(), "pass@1": sampled, "greedy": greedy}))
 
 

@@ -50,7 +50,7 @@ def _of_another_sampler(config: TrainConfig) -> bool:
     return stale or config.correction is not None or config.sampler_precision != "float32"
 
 
-def checked(config: TrainConfig, step: int) -> bool:
+def _checked(config: TrainConfig, step: int) -> bool:
     """Whether a probe at `step` is compared with autograd."""
     return (step - 1) // config.probe_every % CHECKED == 0
 
@@ -114,7 +114,7 @@ def geometry(
         seed=config.seed,
         credit=terms.credit,
         learning_rate=lr,
-        check=checked(config, step),
+        check=_checked(config, step),
         own=terms.own,
         log_ratio=terms.log_ratio,
         keep=lambda measured, rows: keep(measured, own[rows]),
@@ -166,7 +166,7 @@ def offpolicy(setup: Setup, step: int, rollouts: RolloutBatch, old: Tensor | Non
         raise UserError("too many groups have lost a rollout whose reward failed")
     drawn, measured = probing.measure(
         setup.policy.model, few, step, micro_batch=setup.micro_batch, temperature=config.temperature,
-        own=config.corrected(), check=checked(config, step),
+        own=config.corrected(), check=_checked(config, step),
     )  # fmt: skip
     prompts = config.prompts // config.minibatches
     probe = probe_file.OffPolicyProbe(step, prompts, source, drawn, measured.products, measured.norms)

@@ -50,26 +50,26 @@ def of_run(folder: Path, settings: Mapping[str, Any], batches: int = 8) -> tuple
     if setup.critic is not None:
         critic.load(setup.critic, folder)
     half = max(batches // 2, 2)
-    products = [fisher_product(model, drawn(setup, k), setup.config.temperature) for k in range(half)]
+    products = [_fisher_product(model, _drawn(setup, k), setup.config.temperature) for k in range(half)]
     start = torch.randn(setup.policy.parameters, generator=torch.Generator().manual_seed(0)).to(model.device)
     (top,) = largest_eigenpairs(lambda v: torch.stack([p(v) for p in products]).mean(0), start, 12)
-    logprobs = model_logprobs(model, setup.config.temperature, setup.micro_batch)
+    logprobs = _model_logprobs(model, setup.config.temperature, setup.micro_batch)
     measured = []
     for k in range(half, 2 * half):
-        batch = drawn(setup, k)
+        batch = _drawn(setup, k)
         along = directional_logprobs(model, batch, top.vector, logprobs)
-        measured.append(directional_curvature(along, batch, objective_weights(setup, batch)))
+        measured.append(directional_curvature(along, batch, _objective_weights(setup, batch)))
     return top, DirectionalCurvature(
         *(Estimate.mean([getattr(m, f.name).value for m in measured]) for f in fields(DirectionalCurvature))
     )
 
 
-def model_logprobs(model: PreTrainedModel, temperature: float = 1.0, size: int = 256) -> LogProbs:
+def _model_logprobs(model: PreTrainedModel, temperature: float = 1.0, size: int = 256) -> LogProbs:
     """log π of rollouts at the model's weights of the time of the call, `size` rollouts at a time."""
     return lambda rollouts: frozen_logprobs(model, rollouts, temperature, size)
 
 
-def fisher_product(
+def _fisher_product(
     model: PreTrainedModel, rollouts: RolloutBatch, temperature: float = 1.0
 ) -> Callable[[Tensor], Tensor]:
     """v ↦ Fv, the Fisher matrix of the rollouts E[s s'] times a vector (D,)."""
@@ -81,12 +81,12 @@ def fisher_product(
     return hessian_product(model, loss)
 
 
-def drawn(setup: Setup, number: int) -> RolloutBatch:
+def _drawn(setup: Setup, number: int) -> RolloutBatch:
     """Batch `number` of rollouts of the present policy, on problems and random numbers that no run has used."""
     return setup.collect(setup.config.seed + 1_000_000, number * setup.config.prompts).rollouts
 
 
-def objective_weights(setup: Setup, batch: RolloutBatch) -> TokenWeights:
+def _objective_weights(setup: Setup, batch: RolloutBatch) -> TokenWeights:
     """The weights ∂L/∂log π of a run's objective on a batch, its KL to the reference included."""
     temperature = setup.config.temperature
     credit = per_token(setup.config.credit, setup.objective, batch, torch.float64)

@@ -261,7 +261,7 @@ def _training_bytes(policy: Policy, optimizer: str, reference: bool) -> float:
     """
     trained = sum(p.numel() * p.element_size() for p in policy.model.parameters() if p.requires_grad)
     every = sum(p.numel() * p.element_size() for p in policy.model.parameters())
-    return float(trained * (1 + optimizers.OPTIMIZERS[optimizer].states) + every * reference)
+    return float(trained * (1 + optimizers.OPTIMIZERS[optimizer][1]) + every * reference)
 
 
 def _check_training(policy: Policy, config: TrainConfig, reference: bool, micro: int, max_tokens: int) -> None:

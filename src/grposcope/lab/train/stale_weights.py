@@ -88,7 +88,7 @@ class StaleWeights:
         versions = [self.of_lag(lag) for lag in self.staleness.lags(count, seed, position)]
         for version in sorted(set(versions)):
             self._load(version)
-            yield SomeGroups(self.sampler, version, [i for i, own in enumerate(versions) if own == version])
+            yield self.sampler, version, [i for i, own in enumerate(versions) if own == version]
 
     def state(self) -> dict[str, Tensor]:
         """The kept weights, by "version.name"."""

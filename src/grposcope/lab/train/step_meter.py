@@ -62,11 +62,11 @@ class StepMeter:
         self._before = []
         if changes:
             decoupled = isinstance(optimizer, torch.optim.AdamW) or bool(group.get("decoupled_weight_decay"))
-            both = fitted(*(np.concatenate(each).astype(np.float64) for each in (changes, pushes, sizes)))
+            both = _fitted(*(np.concatenate(each).astype(np.float64) for each in (changes, pushes, sizes)))
             self.rate, self.decay = both if decoupled or not group.get("weight_decay") else (both[0], NAN)
 
 
-def fitted(change: np.ndarray, push: np.ndarray, size: np.ndarray) -> tuple[float, float]:
+def _fitted(change: np.ndarray, push: np.ndarray, size: np.ndarray) -> tuple[float, float]:
     """(η, λ) of Δw (n,) by u (n,) and w (n,) before the step; NaN where they do not explain it, or not surely."""
     moved = np.isfinite(change) & np.isfinite(push) & (push != 0)
     change, push, size = change[moved], push[moved], size[moved]

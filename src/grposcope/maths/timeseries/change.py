@@ -60,7 +60,7 @@ def block_means(y: Array, most: int = BLOCKS) -> Array:
     return np.concatenate([head, y[spare:].reshape(-1, size).mean(1)])
 
 
-def knots(n: int) -> tuple[float, ...]:
+def _knots(n: int) -> tuple[float, ...]:
     """Shares of the run at which the mean curve may bend; there are more of them the more rows there are."""
     if n < 40:
         return (0.0, 1.0)
@@ -68,7 +68,7 @@ def knots(n: int) -> tuple[float, ...]:
 
 
 def _hats(n: int) -> Array:
-    at, share = knots(n), (np.arange(n) + 0.5) / n
+    at, share = _knots(n), (np.arange(n) + 0.5) / n
     return np.array([np.interp(share, at, row) for row in np.eye(len(at))]).T
 
 
@@ -124,10 +124,10 @@ def fit(y: Array, sampling: SamplingVariance | None = None) -> MeanCurve:
 def fit_line(y: Array, sampling: SamplingVariance | None = None) -> MeanCurve | None:
     """As `fit`, a straight line instead of the curve that bends; None where bends are evident (BENDS)."""
     averaged = _averaged(y)
-    straight = _straight(len(averaged), _evident_shift(averaged))
-    if straight.bends is not None and float(scan(straight.coarse, straight.bends, averaged).p[0]) < BENDS:
+    line, coarse, bends = _straight(len(averaged), _evident_shift(averaged))
+    if bends is not None and float(scan(coarse, bends, averaged)[0][0]) < BENDS:
         return None
-    return _curve(straight.line, averaged, len(y), sampling)
+    return _curve(line, averaged, len(y), sampling)
 
 
 def sudden(y: Array) -> LevelShift | None:
@@ -162,20 +162,12 @@ def _evident_shift(averaged: Array) -> Shift | None:
     return (seen.start, seen.width) if seen.p < SHIFT else None
 
 
-@dataclass(frozen=True)
-class _Straight:
-    """A line under the noises of `noise`, and the bends that it may lack, for a test; None where n allows none."""
-
-    line: Design
-    coarse: Design
-    bends: Candidates | None
-
-
 @lru_cache(maxsize=16)
-def _straight(n: int, shift: Shift | None) -> _Straight:
+def _straight(n: int, shift: Shift | None) -> tuple[Design, Design, Candidates | None]:
+    """A line, the same under coarse noises, and the bends that it may lack, for a test; None where n allows none."""
     columns = np.column_stack([np.ones(n), (np.arange(n) + 0.5) / n - 0.5, *_step(n, shift)])
     coarse, bends = Design(columns, coarse=True), _hats(n)[:, 1:-1].T
-    return _Straight(Design(columns), coarse, prepare(coarse, bends[None]) if len(bends) else None)
+    return Design(columns), coarse, prepare(coarse, bends[None]) if len(bends) else None
 
 
 @lru_cache(maxsize=16)

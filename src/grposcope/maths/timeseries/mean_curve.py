@@ -61,7 +61,7 @@ def regress(design: Design, y: Array, sampling: SamplingVariance | None = None) 
         return unknown
     squares = design.solve(z)[1]
     log = design.log_likelihood(squares) + gammaln(design.df / 2) + 0.5 * design.df * math.log(2) - math.log(SCALES)
-    variances, prior = noises(len(y), sampling)
+    variances, prior = _noises(len(y), sampling)
     known = Design(design.x, variances=variances)
     b, squares = known.solve(z)
     logs = (log + math.log((1 - CLAIM) / len(log)), known.base - squares / 2 + prior + math.log(CLAIM))
@@ -73,7 +73,7 @@ def regress(design: Design, y: Array, sampling: SamplingVariance | None = None) 
     )
 
 
-def noises(n: int, sampling: SamplingVariance) -> tuple[Array, Array]:
+def _noises(n: int, sampling: SamplingVariance) -> tuple[Array, Array]:
     """Variances (M, n) of the cosine coefficients of the noises with a known part, and the log prior (M,) of each."""
     low, high = sampling.low / WIDER, sampling.high * WIDER
     count = max(3, 1 + math.ceil(math.log(high / low) / math.log(APART)))

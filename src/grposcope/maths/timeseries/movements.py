@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,18 +11,11 @@ TENTH = 0.1
 """Share of its way that a change has made at its onset."""
 
 
-@dataclass(frozen=True)
-class Movements:
-    """The largest rises of C curves: their sizes, the last row before and the row at the top, and their onsets (C,)."""
+def movements(ways: Array) -> tuple[Array, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The largest rise of each curve (C, n), which is at 0 before its first row.
 
-    size: Array
-    begin: NDArray[np.int64]
-    end: NDArray[np.int64]
-    onset: NDArray[np.int64]
-
-
-def movements(ways: Array) -> Movements:
-    """The largest rise of each curve (C, n), which is at 0 before its first row."""
+    The sizes (C,), the last row before and the row at the top, and the onsets.
+    """
     ways = np.column_stack([np.zeros(len(ways)), ways])
     lowest = np.minimum.accumulate(ways, axis=1)
     end = np.argmax(ways - lowest, axis=1)
@@ -36,4 +27,4 @@ def movements(ways: Array) -> Movements:
     begin = ways.shape[1] - 1 - np.argmax(before[:, ::-1], axis=1)
     begun = (ways >= (low + TENTH * size)[:, None] - slack[:, None]) & (rows > begin[:, None])
     onset = np.maximum(np.argmax(begun, axis=1) - 1, 0)
-    return Movements(size, np.maximum(begin - 1, 0), np.maximum(end - 1, 0), onset)
+    return size, np.maximum(begin - 1, 0), np.maximum(end - 1, 0), onset

@@ -323,18 +323,6 @@ class Candidates:
     within: tuple[Array, ...]
 
 
-@dataclass(frozen=True)
-class Scan:
-    """F tests and posterior of C candidates.
-
-    p (C,): p-value of its F test, averaged over noises; posterior (C,): its probability, all candidates being equally
-    likely beforehand.
-    """
-
-    p: Array
-    posterior: Array
-
-
 def prepare(design: Design, candidates: Array) -> Candidates:
     """Prepare candidates (C, R, n), C alternatives of R columns each, for `scan`."""
     c, r, n = candidates.shape
@@ -353,8 +341,11 @@ def prepare(design: Design, candidates: Array) -> Candidates:
     return Candidates(np.array(bases), np.array(sizes), tuple(within))
 
 
-def scan(design: Design, columns: Candidates, y: Array) -> Scan:
-    """F test and posterior of every candidate; the noise is judged from what that candidate leaves."""
+def scan(design: Design, columns: Candidates, y: Array) -> tuple[Array, Array]:
+    """F tests and posterior of C candidates; the noise is judged from what a candidate leaves.
+
+    p-values (C,), averaged over noises; and the probability (C,) of each, all being equally likely beforehand.
+    """
     z = dct(y, norm="ortho")
     white = z * np.sqrt(design.weights)
     white = np.array([row - basis @ (basis.T @ row) for row, basis in zip(white, columns.within, strict=True)])
@@ -365,8 +356,8 @@ def scan(design: Design, columns: Candidates, y: Array) -> Scan:
     df = design.df - r
     if (total <= 1e-12 * (z**2).sum()).any():
         flat = np.full(explained.shape[1], 1.0)
-        return Scan(flat, flat / len(flat))
+        return flat, flat / len(flat)
     left = np.maximum(total - explained, 1e-12 * total)
     evidence = design.base[:, None] - 0.5 * columns.size - 0.5 * df * np.log(left)
     p = (posterior(evidence) * fdtrc(r, df, (explained / r) / (left / df))).sum(0)
-    return Scan(p, posterior(logsumexp(evidence, axis=0)))
+    return p, posterior(logsumexp(evidence, axis=0))

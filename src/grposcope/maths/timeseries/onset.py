@@ -284,10 +284,10 @@ class _Series:
         columns = self.shapes.columns[list(chosen)]
         signs = (direction,) if direction else (1, -1)
         moves = [movements(sign * (sizes @ columns)[None]) for sign in signs]
-        best = int(np.argmax([move.size[0] for move in moves]))
-        move, sign = moves[best], signs[best]
-        done = sign * sizes * (columns[:, move.end[0]] - columns[:, move.begin[0]])
-        return (int(np.argmax(done)), sign) if move.size[0] > 0 and done.max() > 0 else None
+        best = int(np.argmax([size[0] for size, *_ in moves]))
+        (size, begin, end, _), sign = moves[best], signs[best]
+        done = sign * sizes * (columns[:, end[0]] - columns[:, begin[0]])
+        return (int(np.argmax(done)), sign) if size[0] > 0 and done.max() > 0 else None
 
     def quantiles(self, chosen: tuple[int, ...], target: int, sign: int) -> tuple[int, int, int]:
         """The 2.5 % quantile, median and 97.5 % quantile of the onset, over all shapes of a change and the likeliest of
@@ -305,9 +305,9 @@ class _Series:
         for (one, scan), marginal in zip(scans, marginals, strict=True):
             keep = np.flatnonzero(marginal > most + np.log(NEGLIGIBLE))
             if len(keep):
-                moves = movements(sign * self._curves(one, scan, keep))
-                weight = np.where(moves.size > 0, np.exp(marginal[keep] - most), 0.0)
-                total += np.bincount(moves.onset, weight, minlength=len(total))
+                size, _, _, onset = movements(sign * self._curves(one, scan, keep))
+                weight = np.where(size > 0, np.exp(marginal[keep] - most), 0.0)
+                total += np.bincount(onset, weight, minlength=len(total))
         total = np.cumsum(total)
         low, middle, high = (int(np.searchsorted(total, share * total[-1])) for share in (0.025, 0.5, 0.975))
         return low, middle, high

@@ -29,7 +29,6 @@ A series that the trend fits exactly has p = 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -60,23 +59,13 @@ SHARES = (0.3, 0.6, 0.9)
 """c: share of the detrended variance that swings."""
 
 
-@dataclass(frozen=True)
-class Grid:
-    """The models of a window: noise alone, and with swings of `cycles` (M,) per window and `share` (M,).
-
-    passed (M, n): the share of a coefficient's variance that swings.
-    """
-
-    noise: Design
-    swings: Design
-    cycles: Array
-    share: Array
-    passed: Array
-
-
 @lru_cache(maxsize=8)
-def grid(n: int, averaged: bool = False) -> Grid:
-    """The models of a window of n rows or blocks. averaged: they may be exponential averages."""
+def _grid(n: int, averaged: bool = False) -> tuple[Design, Design, Array, Array, Array]:
+    """The models of a window of n rows or blocks: noise alone, and with swings; averaged: of exponential averages.
+
+    Then of the models with swings: their cycles (M,) per window, the share (M,) that swings, and the share (M, n) of a
+    coefficient's variance that does.
+    """
     falling, (coarse, names) = _noises(n, averaged), cosine_variances(n, coarse=True, averaged=averaged)
     behind = coarse[(names[:, 1] == 1) | (names[:, 0] == 0)]  # white noise and pure AR(1)
     behind = np.vstack([behind, coarse[np.isinf(names[:, 1])][::3]])  # and some averages of it
@@ -90,7 +79,7 @@ def grid(n: int, averaged: bool = False) -> Grid:
     trend, _ = np.linalg.qr(trend_columns(n))
     passed = (swings / variances).reshape(-1, n)
     noise, with_swings = Design(trend, variances=falling), Design(trend, variances=variances.reshape(-1, n))
-    return Grid(noise, with_swings, cycles, shares, passed)
+    return noise, with_swings, cycles, shares, passed
 
 
 def _noises(n: int, averaged: bool) -> Array:
@@ -126,41 +115,32 @@ def _look(y: Array, first: int, last: int) -> Oscillation:
     part = block_means(y[first:last], WINDOW)
     n = len(part)
     per = (last - first) / n
-    models, z = grid(n, lag_of_differences(part) > NO_WHITE), dct(part - part.mean(), norm="ortho")
-    rest = z - models.noise.z @ (models.noise.z.T @ z)
+    noise, swings, cycles, shares, passed = _grid(n, lag_of_differences(part) > NO_WHITE)
+    z = dct(part - part.mean(), norm="ortho")
+    rest = z - noise.z @ (noise.z.T @ z)
     if rest @ rest <= EXACT * (z @ z):
         return Oscillation.none(n, first, last - 1, "no noise")
-    likelihood, of_noise = (design.log_likelihood(design.squares(z)) for design in (models.swings, models.noise))
+    likelihood, of_noise = (design.log_likelihood(design.squares(z)) for design in (swings, noise))
     whole = logsumexp(likelihood)
     weight = np.exp(likelihood - whole)
     evidence = whole - math.log(len(weight)) - of_noise.max()
     p = min(1.0, math.exp(math.log(BOUND / n) - evidence))
-    period = n / math.exp(float(weight @ np.log(models.cycles)))
-    course = _course(idct((weight @ models.passed) * rest, norm="ortho"), period)
-    modulus = math.exp(course.gamma.value / per)
-    root = Estimate(modulus, modulus * course.gamma.se / per, course.gamma.n)
+    period = n / math.exp(float(weight @ np.log(cycles)))
+    amplitude, gamma, growing, fading, spread = _course(idct((weight @ passed) * rest, norm="ortho"), period)
+    modulus = math.exp(gamma.value / per)
+    root = Estimate(modulus, modulus * gamma.se / per, gamma.n)
     return Oscillation(
-        p if course.spread >= CYCLES else 1.0, period * per, course.amplitude, float(weight @ models.share), root,
-        course.growing, course.fading, first, last - 1,
+        p if spread >= CYCLES else 1.0, period * per, amplitude, float(weight @ shares), root, growing, fading, first,
+        last - 1,
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Course:
-    """Course of the swings over their periods.
+def _course(alone: Array, period: float) -> tuple[float, Estimate, float, float, float]:
+    """Course of the swings over their periods: amplitude of the last two, γ per row or block, p-values, their spread.
 
-    amplitude: of the last two periods. gamma: γ per row or block. growing, fading: p-values of "they do not grow" and
-    of "they do not fade". spread: the number of periods that share the energy, growth aside.
+    The p-values are of "they do not grow" and of "they do not fade"; the spread is the number of periods that share
+    the energy, growth aside.
     """
-
-    amplitude: float
-    gamma: Estimate
-    growing: float
-    fading: float
-    spread: float
-
-
-def _course(alone: Array, period: float) -> Course:
     count = max(int(len(alone) / period), 3)
     parts = np.array_split(alone, count)
     logs = np.log([max(float(part @ part) / len(part), 1e-300) for part in parts])
@@ -171,7 +151,7 @@ def _course(alone: Array, period: float) -> Course:
     t = slope / error if error > 0 else 0.0
     size = math.sqrt(2 * float(np.mean(np.concatenate(parts[-2:]) ** 2)))
     energy = np.exp(rest - rest.max())
-    return Course(
+    return (
         size, Estimate(slope / 2, error / 2, count), float(stdtr(count - 2, -t)), float(stdtr(count - 2, t)),
         float(energy.sum() ** 2 / (energy @ energy)),
     )  # fmt: skip

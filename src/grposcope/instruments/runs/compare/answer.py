@@ -56,8 +56,8 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
     )
     text += [line for line in held_out if line]
     text += [line for name, rows in zip(names[1:], compared, strict=True) if (line := _scale(name, names[0], rows))]
-    texts = texts_of_runs.of_runs(runs, names, sources)
-    text += texts.lines
+    lines, written, documents = texts_of_runs.of_runs(runs, names, sources)
+    text += lines
     verdicts = [str(verdict(run, findings_of(run))) for run in runs]
     settings, ends, not_compared = _settings(runs), _ends(runs), _not_compared(runs)
     document = {
@@ -73,11 +73,11 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
     }
     if scores := heldout_scores.document(runs):
         document["heldout"] = scores
-    if texts.document:
-        document["texts"] = list(texts.document)
+    if documents:
+        document["texts"] = list(documents)
     further = [f"Not compared, {line}." for line in not_compared]
     scored = heldout_scores.table(names, runs)
-    tables = [*_tables(names, verdicts, settings, ends, compared), *([scored] if scored else []), *texts.tables]
+    tables = [*_tables(names, verdicts, settings, ends, compared), *([scored] if scored else []), *written]
     return Answer(
         "parting", COMPARE.question, sentence=sentence, text=[*text, *further], tables=tables, document=document
     )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grposcope.commands import log_flags as logs
-from grposcope.commands.output import add_json, finish, say
+from grposcope.commands.log_flags import LogFlags
+from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.flag import flag, flags_of
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Answer
@@ -27,12 +29,14 @@ examples:
 """
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
-    """Declare the flags of the command."""
-    command.add_argument("paths", nargs="+", metavar="RUN", help="two or more runs, of any supported trainer")
-    logs.add_flags(command, "paths")
-    add_json(command)
-    command.add_argument("--html", type=Path, metavar="FILE", help="also write a self-contained page about all of them")
+@dataclass(frozen=True)
+class Flags:
+    """Flags of `grposcope compare`."""
+
+    paths: list[str] = flag(names=(), nargs="+", metavar="RUN", help="two or more runs, of any supported trainer")
+    log: LogFlags = flags_of(LogFlags, log_paths="paths")
+    json: bool = json_flag()
+    html: Path | None = flag(metavar="FILE", help="also write a self-contained page about all of them")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from grposcope.core.answer import Table
@@ -14,18 +14,13 @@ from grposcope.signs.texts.habits import LEVEL
 from grposcope.signs.texts.text_differences import FEW, TextDifference, TextsBetween, between
 
 
-@dataclass(frozen=True)
-class _WrittenApart:
-    """What is said of the texts of runs: a line for each run after the first that has texts as the first has, the table
-    of what differs, and the document."""
+def of_runs(
+    runs: Sequence[Run], names: Sequence[str], sources: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[Table, ...], tuple[dict[str, Any], ...]]:
+    """The texts of each run against those of the first. names, sources: of the runs.
 
-    lines: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-    document: tuple[dict[str, Any], ...] = ()
-
-
-def of_runs(runs: Sequence[Run], names: Sequence[str], sources: Sequence[str]) -> _WrittenApart:
-    """The texts of each run against those of the first. names, sources: of the runs."""
+    A line for each run after the first that has texts as the first has, the table of what differs, and the document.
+    """
     first = sample.recorded(runs[0])
     apart = [between(first, sample.recorded(run)) if first else None for run in runs[1:]]
     compared = [(name, source, own) for name, source, own in zip(names[1:], sources[1:], apart, strict=True) if own]
@@ -35,7 +30,7 @@ def of_runs(runs: Sequence[Run], names: Sequence[str], sources: Sequence[str]) -
         f"tested together at {percent(LEVEL)}. One name for what goes together."
     )
     header = ("run", "feature of its texts", names[0], "this run", "z", "p")
-    return _WrittenApart(
+    return (
         tuple(_line(name, names[0], own) for name, _, own in compared),
         (Table("What its texts do otherwise", header, rows, caption),) if rows else (),
         tuple({"run": source, **asdict(own)} for _, source, own in compared),

@@ -82,16 +82,16 @@ def _do(judgement: Judgement, names: Sequence[str]) -> str:
     if not judgement.diverged:
         return ""
     return "compare settings, versions and data of the run with those of the references" + (
-        f", and {names[judgement.apart[0].place]} with the other references" if judgement.apart else ""
+        f", and {names[judgement.apart[0][0]]} with the other references" if judgement.apart else ""
     )
 
 
 def _remarks(judgement: Judgement, names: Sequence[str]) -> list[str]:
     """What else the reader should know: references unlike the others, absent metrics, and what is seen unjudged."""
     remarks = [
-        f"The references disagree: {visible(names[outlier.place], 60)} is apart from the others in {outlier.metric} "
-        f"(p = {outlier.p:.2g}), which widens the bands; leave it out if it went wrong, or give more good runs."
-        for outlier in judgement.apart
+        f"The references disagree: {visible(names[index], 60)} is apart from the others in {metric} "
+        f"(p = {p:.2g}), which widens the bands; leave it out if it went wrong, or give more good runs."
+        for index, metric, p in judgement.apart
     ]
     if judgement.absent:
         several = len(judgement.absent) > 1

@@ -48,7 +48,7 @@ DRAWS = 2000
 """Draws of the null distribution."""
 
 
-def variances(references: Floats) -> Floats:
+def _variances(references: Floats) -> Floats:
     """Variances (…, M, B) between runs, borrowed as above, of references (…, n, M, B); n >= 2."""
     own = references.var(-3, ddof=1)
     freedom = references.shape[-3] - 1
@@ -64,7 +64,7 @@ def variances(references: Floats) -> Floats:
 
 def errors(references: Floats) -> Floats:
     """Standard errors (…, M, B) of a further run's distance to the mean of the references (…, n, M, B)."""
-    error: Floats = np.sqrt(variances(references) * (1 + 1 / references.shape[-3]))
+    error: Floats = np.sqrt(_variances(references) * (1 + 1 / references.shape[-3]))
     return error
 
 
@@ -76,7 +76,7 @@ def distances(references: Floats, run: Floats) -> Floats:
 
 def largest_by_chance(references: Floats) -> Floats:
     """Largest |t| of each of DRAWS runs that are like the references (n, M, B), sorted."""
-    return _largest(len(references), np.ascontiguousarray(variances(references)).tobytes(), references.shape[-1])
+    return _largest(len(references), np.ascontiguousarray(_variances(references)).tobytes(), references.shape[-1])
 
 
 @lru_cache(maxsize=64)

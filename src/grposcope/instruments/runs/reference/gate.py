@@ -91,22 +91,14 @@ class Left:
 
 
 @dataclass(frozen=True)
-class _Apart:
-    """A reference that is unlike the others: its place among them, the metric that shows it, and the adjusted p."""
-
-    place: int
-    metric: str
-    p: float
-
-
-@dataclass(frozen=True)
 class Judgement:
     """What is known of a run against its references.
 
     diverged: None where that cannot be told, with the reasons in `lacking`. p: chance of as large a distance in a run
     like the references. limit: |t| beyond which a block has left. left: every metric that left, the first one first.
     courses: metric -> its blocks. untested: metric -> why it took no part. absent: quantities that all references log
-    and the run does not. apart: references unlike the others. range: first and last moment compared.
+    and the run does not. apart: references unlike the others, each
+    with its place among them, the metric that shows it and the adjusted p. range: first and last moment compared.
     """
 
     clock: Clock
@@ -120,7 +112,7 @@ class Judgement:
     courses: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     untested: Mapping[str, str] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
-    apart: tuple[_Apart, ...] = ()
+    apart: tuple[tuple[int, str, float], ...] = ()
     lacking: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -383,7 +375,7 @@ def _earliest(departures: Sequence[Left]) -> list[Left]:
     return list({departure.metric: departure for departure in sorted(departures, key=_order, reverse=True)}.values())
 
 
-def _apart(cells: _Cells, level: float) -> tuple[_Apart, ...]:
+def _apart(cells: _Cells, level: float) -> tuple[tuple[int, str, float], ...]:
     """The reference that is least like the others, each held against the rest, where Holm's adjusted p is at most
     `level`; only one, since with it among them the rest are judged by a spread that is not theirs."""
     outliers = []
@@ -396,7 +388,7 @@ def _apart(cells: _Cells, level: float) -> tuple[_Apart, ...]:
         outliers.append((p, -float(t.max()), index, cells.metrics[int(t.max(-1).argmax())]))
     _, _, index, metric = min(outliers)
     adjusted = holm([p for p, *_ in outliers])[index]
-    return (_Apart(index, metric, adjusted),) if adjusted <= level else ()
+    return ((index, metric, adjusted),) if adjusted <= level else ()
 
 
 def _lacking(count: int, metrics: Sequence[str]) -> tuple[str, ...]:
