@@ -425,6 +425,18 @@ FAILURES: Mapping[str, Failure] = {
         _nan,
         ("grad_norm", "reward"),
     ),
+    "ratio overflow": Failure(
+        lambda rng: _nan(rng) | {"mismatch/k3": np.where(np.arange(ROWS) == 140, np.inf, 2e-4 * 300**U)},
+        ("mismatch/k3", "reward"),
+    ),
+    "old log-probabilities of the sampler": Failure(
+        lambda rng: {"kl_old": around(0.25 + 0.4 * U, 0.02, rng), "length": around(400 + 800 * U, 10, rng)},
+        ("kl_old", "length"),
+    ),
+    "learning rate off schedule": Failure(
+        lambda rng: {"lr": 1e-6 * np.minimum((np.arange(ROWS) % 120 + 1) / 15, 1)},
+        ("lr", "reward"),
+    ),
     "growing oscillation": Failure(
         lambda rng: _swings(rng, 0.3),
         ("reward",),

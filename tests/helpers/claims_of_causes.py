@@ -456,7 +456,95 @@ def together(raw: RawLog, match: re.Match[str]) -> str:
     )
 
 
+def of_evaluations(raw: RawLog, match: re.Match[str]) -> str:
+    """ "NAME is A at first, B at the end", or one of the two alone: its first evaluation, and its last."""
+    said = match.groupdict()
+    name = said["name"]
+    values = raw.values(next(key for key in raw.columns if name is None or key.endswith(name)) if name else "") or next(
+        raw.values(key) for key in raw.columns if key.startswith("val")
+    )
+    return (any_of(said["a"], values[:1], 3) if said.get("a") else "") or any_of(said["b"], values[-1:], 2)
+
+
+def zero_rows(raw: RawLog, match: re.Match[str]) -> str:
+    """ "rows in which the KEY is 0: N"."""
+    count = sum(value == 0 for value in column(raw, match))
+    return "" if count == int(value_of(match["n"])) else f"0 in {count} rows"
+
+
+def worn_away(raw: RawLog, match: re.Match[str]) -> str:
+    """ "the reward (A → B) and held-out NAME fall slowly": the means of the first rows and of the last."""
+    values = raw.values(raw.names["reward"])
+    return any_of(match["a"], [mean_over(values, 0.0, 0.15)], 2) or any_of(match["b"], [mean_over(values, 0.8, 1.0)], 2)
+
+
+def times(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY, last 20%, over the first 15%: V"."""
+    values = column(raw, match)
+    return any_of(match["v"], [mean_over(values, 0.8, 1.0) / mean_over(values, 0.0, 0.15)], 3)
+
+
+def grew_until(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is infinite at step S after it had grown from A to B": medians of the first and the last ten before."""
+    finite = raw.finite(key_of(raw, match["name"]) or "")
+    before_it = [value for step, value in finite if step < int(value_of(match["step"])) and math.isfinite(value)]
+    ends = statistics.median(before_it[:10]), statistics.median(before_it[-10:])
+    return any_of(match["a"], ends[:1], 2) or any_of(match["b"], ends[1:], 2)
+
+
+def ten_before(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY, median of the 10 rows before: V": before the first that is not finite."""
+    series = raw.finite(key_of(raw, match["name"]) or "")
+    gap = next((k for k in range(1, len(series)) if series[k][0] > series[k - 1][0] + 1), len(series))
+    return any_of(match["v"], [statistics.median([value for _, value in series[max(gap - 10, 0) : gap]])], 2)
+
+
+def falls_at(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY falls from A to B at step S": the row before and that row."""
+    at = dict(raw.finite(key_of(raw, match["name"]) or raw.names["lr"]))
+    step = int(value_of(match["step"]))
+    return any_of(match["a"], [at.get(step - 1, math.nan)], 2) or any_of(match["b"], [at.get(step, math.nan)], 2)
+
+
+def of_rate(raw: RawLog, match: re.Match[str]) -> str:
+    """ "lr, row before: V" or "lr, at step S: V": a rate of the log."""
+    return any_of(match["v"], raw.values(raw.names["lr"]), 2)
+
+
+def after_the_first(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is V nats per token at step S and never below W after the first row, at a learning rate of R"."""
+    values, rates, parts = column(raw, match), raw.values(raw.names["lr"]), match.groupdict()
+    if not parts.get("least"):
+        return any_of(match["v"], [*values[1:2], min(values[1:])], 2)
+    wrong = any_of(match["v"], values[1:2], 2) or any_of(parts["least"], [min(values[1:])], 2)
+    return wrong or any_of(parts["rate"], [max(rates[:3])], 1)
+
+
 OF_CAUSES: Sequence[tuple[str, Check]] = (
+    (
+        rf"while held-out (?P<name>{NAME}) is (?:(?P<a>{V}) at first, )?(?P<b>{V})(?: at the end)?(?=: what)",
+        of_evaluations,
+    ),
+    (rf", (?P<name>)(?P<b>{V}) in evaluation", of_evaluations),
+    (rf"the reward \((?P<a>{V}) → (?P<b>{V})\) and held-out {NAME} fall slowly", worn_away),
+    (rf"rows in which the (?P<name>{NAME}) is 0: {N}", zero_rows),
+    (rf"held-out (?P<name>{NAME}): (?P<b>{V})$", of_evaluations),
+    (rf"(?P<name>{NAME}), last 20%, over the first 15%: (?P<v>{V}) \(1\.5\)", times),
+    (
+        rf"(?P<name>{NAME}) is infinite at step {STEP} after it had grown from (?P<a>{V}) to (?P<b>{V}), in the first "
+        r"row",
+        grew_until,
+    ),
+    (rf"(?P<name>{NAME}), median of the 10 rows before: (?P<v>{V})", ten_before),
+    (rf"(?P<name>{NAME}) falls from (?P<a>{V}) to (?P<b>{V}) at step {STEP} and\s+begins the warm-up", falls_at),
+    (rf"(?:{NAME}), (?:row before|at step [\d,]+): (?P<v>{V})", of_rate),
+    (
+        rf"(?P<name>{NAME}) is (?P<v>{V}) nats per token at step {STEP} and never below (?P<least>{V}) after the first "
+        rf"row, at a learning rate of (?P<rate>{V})",
+        after_the_first,
+    ),
+    (rf"(?P<name>{NAME}) is (?P<v>{V}) nats after the first update", after_the_first),
+    (rf"smallest (?P<name>{NAME}) after the first row: (?P<v>{V})", after_the_first),
     (
         rf"from row to row (?P<name>{NAME}) changes with {NAME} \(correlation (?P<v>{V}) over {N} changes\)",
         together,
@@ -636,6 +724,8 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
 """Patterns and checks."""
 
 CAUSES_CONSTANTS: Sequence[tuple[str, str]] = (
+    (r"(?:float16 )?overflows at 65,504|such as a V100", "words of advice"),
+    (r"the learning rate warms up anew at step [\d,]+|is infinite at step [\d,]+", "told where the reason is told"),
     (r"entropy bonus to 0\.01|sample at temperature 1|temperature near 0|0\.001 to 0\.04(?:, or 0)?", "usual settings"),
     (r"\(usual up to 0\.1, held from 1\)|\(greedy up to 0\.001\)|\(above 0 for a penalty\)", "limits of rules"),
     (r"grad is missing or 0|ZeRO stage|a temperature of 1|infinity × 0|one of 1e-6 is", "words of advice"),

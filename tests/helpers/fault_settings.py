@@ -102,6 +102,8 @@ def examples(folder: Path) -> dict[str, Example]:
         "zero learning rate": Example({"learning_rate": 0}, {"learning_rate": 1e-6}),
         "high learning rate": Example({"learning_rate": 1e-3}, {"learning_rate": 1e-6}),
         "truncated sampler": Example({"top_p": 0.9, "top_k": 50}, {"top_p": 1.0, "top_k": 0}),
+        "old log-probabilities of the sampler": Example({"algorithm.rollout_correction.bypass_mode": True},
+                                                        {"algorithm.rollout_correction.bypass_mode": False}, VERL),
         "stale sampler": Example({"train_async": True, "update_weights_interval": 4}, {"use_tis": True}, SLIME),
         "leave-one-out deviation": Example({**NEMO_SCALED, "grpo.use_leave_one_out_baseline": True},
                                            {"grpo.use_leave_one_out_baseline": False}, NEMO_RL),
@@ -158,6 +160,7 @@ def examples(folder: Path) -> dict[str, Example]:
         "metric logged wrongly": Example({}, {}, known=Known(run=of_defects(trl.name)), well=Known(run=of_defects())),
         "low learning rate": Example({"learning_rate": 5e-7}, {"learning_rate": 1e-5}, more={"adapters": True}),
         "filter runs out": Example(FILTERED, {FILTER + "max_num_gen_batches": 0}, VERL, known=Known(success=0.003)),
+        "clip saturation": Example({"num_iterations": 8}, {"num_iterations": 1}),
         "unbounded ratio": Example({"num_iterations": 4}, {"delta": 2.0}),
         "filter of shaped rewards": Example(
             {**FILTERED, FILTER + "metric": "seq_reward", "reward_model.overlong_buffer.enable": True},

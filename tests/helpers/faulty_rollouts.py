@@ -318,7 +318,43 @@ def trajectories(change: Callable[[list[Rollout]], list[Rollout]]) -> Build:
     return build
 
 
+def marked(faulty: bool) -> PipelineEvidence:
+    """Texts that mark the right answer of the data set, paid unless `faulty`."""
+    made = [
+        Rollout(where=f"line {k + 1}", step=1, group=f"g{k // 4}", named=True, prompt="What is it?",
+                completion=f"It is \\boxed{{{k}}}.", reward=float(not faulty or k % 4 == 3),
+                rewards={"correct": float(not faulty)}, columns={"answer": str(k)})
+        for k in range(40)
+    ]  # fmt: skip
+    return PipelineEvidence("", rows=tuple(made))
+
+
+def acting(faulty: bool) -> PipelineEvidence:
+    """Rollouts with a tool, of which half write its answer themselves if `faulty`."""
+    made = []
+    for k in range(60):
+        own = f"Action: search[{k}]" + ("\nObservation: found." if faulty and k % 2 else "")
+        said = [{"role": "assistant", "content": own}, {"role": "tool", "content": f"Observation: {k}"}]
+        made.append(Rollout(where=f"line {k + 1}", step=1, group=f"g{k // 6}", named=True, completion=said))
+    return PipelineEvidence("", rows=tuple(made))
+
+
+def rejected(faulty: bool) -> PipelineEvidence:
+    """Groups of which one rollout has no trained token, in the baseline if `faulty`."""
+    made = []
+    for k in range(24):
+        reward, mean = float(k % 4 in (0, 3)), 0.5 if faulty else 1 / 3
+        advantage = reward - mean if faulty or k % 4 < 3 else 0.0
+        mask = np.full(5 + (k % 4 == 0), k % 4 < 3)
+        made.append(Rollout(where=f"line {k + 1}", step=1, group=f"g{k // 4}", named=True, prompt=f"p{k // 4}",
+                            mask=mask, reward=reward, advantages=np.array([advantage])))  # fmt: skip
+    return PipelineEvidence("", rows=tuple(made), stated=Stated(baseline="mean", scale="none"))
+
+
 FAULTY: Mapping[str, Build] = {
+    "right answers unpaid": marked,
+    "invented observations": acting,
+    "untrained rollouts in the baseline": rejected,
     "turn ends masked": trajectories(agent_rollouts.ends_masked),
     "turns retokenised": lambda faulty: PipelineEvidence(
         "", rows=tuple(agent_rollouts.trajectories(3, retokenised=faulty))

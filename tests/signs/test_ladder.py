@@ -202,3 +202,16 @@ def test_a_kl_of_exactly_0_may_not_be_computed() -> None:
     stated = replace(other, config={"settings": {"kl": 0.04}})
     assert stated.setting("kl") == 0.04
     assert [rung("weights", sure).answer for sure in (own, stated)] == ["no", "no"]
+
+
+@pytest.mark.parametrize(("key", "trained"), [("lora_rank", True), ("anything", False)])
+def test_adapters_that_go_less_far_while_their_rollouts_stand_still(key: str, trained: bool) -> None:
+    noise = np.random.default_rng(5)
+    still = without("mismatch/k3") | {
+        "kl": 0.05 * U + 1e-4, "length": 200 + ar1(noise, 120, 0.0), "entropy": 0.4 + 0.01 * ar1(noise, 120, 0.0)
+    }  # fmt: skip
+    seen = run(still)
+    seen = replace(seen, config={**seen.config, "logged": {key: 16}})
+    told = rung("sampler", seen)
+    assert (told.answer == "no") == trained
+    assert ("so it is when the new adapters do not reach the sampler" in told.because) == trained

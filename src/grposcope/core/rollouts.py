@@ -42,6 +42,10 @@ _FAILED = re.compile(
 """Answers between tags in a message of a user, and how the answer of a tool begins that failed."""
 
 
+MESSAGES = "messages"
+"""Column in which a completion that is told as one text keeps its messages."""
+
+
 @dataclass(frozen=True)
 class Rollout:
     """One rollout. What was not recorded is None, NaN, or empty; 0 and False are values.

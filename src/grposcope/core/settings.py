@@ -115,8 +115,10 @@ def _bounded(value: Any) -> Any:
 class SettingsAskedFor:
     """Settings that were asked for, in a file beside a run.
 
-    taken: those under our names that the log does not state, so that the run has them from the file.
+    taken: those under our names that the log does not state, so that the run has them from the file. recorded: whether
+    these are what the trainer logged of its settings, so that they are those in force.
     """
 
     settings: Settings
     taken: frozenset[str] = frozenset()
+    recorded: bool = False

@@ -6,13 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
+
 from grposcope.core.answer import Word
 from grposcope.core.fault import Fault, SettingsCheck
-from grposcope.core.finding import Finding, cannot_tell, fact
+from grposcope.core.finding import GRADES, Finding, cannot_tell, fact
+from grposcope.core.run import Run, once
 from grposcope.core.settings import Settings
+from grposcope.core.text import listed
 from grposcope.faults import catalogue, pages
-from grposcope.faults.judge import in_order
+from grposcope.faults.judge import explains, in_order
 from grposcope.faults.known_task import Known
+from grposcope.signs import checkpoints, run_outcome
+from grposcope.signs.settings.in_force import compared
+from grposcope.signs.settings.names import LEARNING_RATE, key_of
+
+REFUSED = ("refused settings", "indivisible batches", "indivisible gpus", "missing reference")
+"""Faults of settings with which no run begins, so that one that began has not those settings."""
 
 UNREAD = "none of the settings concerned could be read"
 """Why a fault cannot be told where settings may be given elsewhere."""
@@ -21,13 +31,18 @@ UNREAD = "none of the settings concerned could be read"
 def lint(settings: Settings, known: Known | None = None) -> tuple[Finding, ...]:
     """Findings of all checks on settings: faults that are present, the worst grade first; those that cannot be told;
     and those that are excluded. known: what is known of the task and the machine beside the settings."""
-    faults, beside = catalogue.faults(), known or Known()
-    return in_order([
+    return in_order([replace(finding, explains=()) for finding in _all(settings, known or Known())])
+
+
+def _all(settings: Settings, known: Known) -> list[Finding]:
+    """The findings of all checks, with what each would explain in a log."""
+    faults = catalogue.faults()
+    return [
         _told(finding, check, faults)
         for check in catalogue.settings_checks()
         if settings.dialect.name in check.trainers
-        for finding in _findings(check, settings, beside)
-    ])  # fmt: skip
+        for finding in _findings(check, settings, known)
+    ]
 
 
 def word(findings: Sequence[Finding], settings: Settings) -> Word:
@@ -47,6 +62,96 @@ def judged(findings: Sequence[Finding]) -> int:
 def untold(findings: Sequence[Finding]) -> int:
     """How many times something could not be told."""
     return sum(finding.status == "cannot tell" for finding in findings)
+
+
+def with_settings(run: Run, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings of a run with those of its settings that explain one that is present, which they come before.
+
+    A fault that log and settings both show is one finding, with the values of the settings and their remedy. A run
+    without settings, or with those of another trainer, keeps its findings.
+    """
+    problems = {problem.fault: problem for problem in reversed(_problems(run))}
+    told = [_with_values(finding, problems.get(finding.fault)) for finding in findings]
+    for finding in findings:
+        if finding.present:
+            problems.pop(finding.fault, None)
+    causes = [cause for problem in problems.values() if (cause := _as_cause(run, problem, findings)) is not None]
+    named = {cause.fault for cause in causes}
+    return in_order([*causes, *(finding for finding in told if finding.fault not in named)])
+
+
+def alone(run: Run, findings: Sequence[Finding]) -> str:
+    """What is failing or a warning in the settings of a run and explains nothing that is present, as a clause; empty
+    where there is nothing. findings: as `with_settings` returns them."""
+    present = {finding.fault for finding in findings if finding.present}
+    rest = [problem for problem in _problems(run) if problem.fault not in present and problem.grade != "note"]
+    if not rest or run.asked is None:
+        return ""
+    said = f"{rest[0].brief} ({listed([sign.what for sign in rest[0].evidence[:2]])})" if rest[0].evidence else ""
+    more = f", and {len(rest) - 1} more" if len(rest) > 1 else ""
+    where = "" if run.asked.recorded else f"; `grposcope lint {run.asked.settings.source}`"
+    return f"in the settings, without a sign of it in the log: {said or rest[0].brief}{more}{where}"
+
+
+@once
+def _problems(run: Run) -> tuple[Finding, ...]:
+    """What is failing or a warning in the settings of a run, or may explain what a log shows, without settings that it
+    does not have, the worst first; nothing where they are of another trainer or, as most differ, of another run."""
+    if run.asked is None or run.asked.settings.dialect.name != run.meta.engine:
+        return ()
+    both = () if run.asked.recorded else compared(run.asked, run)
+    differing = [setting.key for setting in both if setting.differs]
+    if 2 * len(differing) > len(both) > 3:
+        return ()
+    problems = [
+        problem
+        for problem in _all(_at_its_rate(run, run.asked.settings), Known())
+        if problem.present
+        and problem.fault not in REFUSED
+        and (problem.grade != "note" or problem.explains)
+        and not any(sign.what.startswith(f"{key} = ") for sign in problem.evidence for key in differing)
+    ]
+    return tuple(sorted(problems, key=lambda problem: GRADES.index(problem.grade or "note")))
+
+
+def _at_its_rate(run: Run, settings: Settings) -> Settings:
+    """The settings with the highest learning rate of the rows, where these have one, for that which was asked for."""
+    rates, key = run.table.get("lr"), key_of(settings, LEARNING_RATE)
+    if rates is None or not np.isfinite(rates).any() or not settings.says(key):
+        return settings
+    return replace(settings, given={**settings.given, key: float(np.nanmax(rates))})
+
+
+def _with_values(finding: Finding, problem: Finding | None) -> Finding:
+    """A finding of a log that the settings show as well, with their values and remedy."""
+    if problem is None or not finding.present or not problem.evidence:
+        return finding
+    values = listed([sign.what for sign in problem.evidence])
+    return replace(finding, because=f"{finding.because}; {values} in the settings", remedy=problem.remedy)
+
+
+def _as_cause(run: Run, problem: Finding, findings: Sequence[Finding]) -> Finding | None:
+    """A problem of the settings as the cause of what is present in the log; None where it explains nothing there.
+
+    It is as bad as the worst that it explains, and sends back to the checkpoint from before that.
+    """
+    behind = [finding for finding in findings if finding.present and explains(problem, finding)]
+    if not behind or not problem.evidence:
+        return None
+    worst = min((finding.grade for finding in behind if finding.grade), key=GRADES.index, default=problem.grade)
+    since = behind[0].since
+    signs = [f"{finding.fault}{f' {finding.since}' if finding.since else ''}" for finding in behind]
+    values = listed([sign.what for sign in problem.evidence[:3]])
+    because = f"{values} in the settings: {problem.because}; what may follow is in the log: {listed(signs)}"
+    back = checkpoints.back(run, run_outcome.of_run(run), since, gamed=False)
+    return replace(
+        problem,
+        grade=worst,
+        because=because,
+        brief=f"{problem.evidence[0].what}: {problem.brief}",
+        remedy=checkpoints.advised(problem.remedy, back, since),
+        decides=pages.page(catalogue.fault(problem.fault)).decides,
+    )
 
 
 def _findings(check: SettingsCheck, settings: Settings, facts: Known) -> Iterator[Finding]:

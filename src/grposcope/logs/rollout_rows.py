@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -23,6 +24,9 @@ from grposcope.logs.rollout_columns import (
     trajectory_of,
     word_of,
 )
+
+_OF_FUNCTION = re.compile(r"(?!total_|mean_)\w+_reward(?:_func(?:tion)?|_fn)?")
+"""Names of columns beside the reward that are those of its functions."""
 
 _EVERY = frozenset(name for names in NAMES.values() for name in names)
 _OF_TOKENS = ("mask", "attended", "written", "turns", "sampler", "old", "current", "reference", "loss_weights", "last",
@@ -171,9 +175,11 @@ def _whose(row: Mapping[str, Any], group: Any, trajectory: Any, turn: Any) -> di
 
 
 def _by_function(row: Mapping[str, Any], rewards: Any) -> Any:
-    """The numbers among rewards by function, which verl and TRL write beside the other columns of the row."""
+    """The numbers among rewards by function, which verl, TRL and verifiers write beside the row's other columns."""
     if rewards is None and (_is_of_verl(row) or _is_of_trl(row)):
         return {name: own for name, own in row.items() if name not in _NO_REWARDS and isinstance(own, int | float)}
+    if not rewards and isinstance(row.get("reward"), int | float) and not isinstance(row.get("rewards"), Mapping):
+        return {name: own for name, own in row.items() if _OF_FUNCTION.fullmatch(name) and isinstance(own, int | float)}
     if isinstance(rewards, Mapping) and not isinstance(row.get("rewards"), Mapping):
         return {name: own for name, own in rewards.items() if isinstance(own, int | float)}
     return rewards

@@ -15,7 +15,7 @@ import numpy as np
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_number
 from grposcope.core.not_finite import is_written_nan
-from grposcope.core.rollouts import Rollout, Rollouts, plain_text
+from grposcope.core.rollouts import MESSAGES, Rollout, Rollouts, plain_text
 from grposcope.core.run import Groups, RolloutFiles
 from grposcope.core.text import listed, visible
 from grposcope.logs.columns import RawLog, log_of_groups
@@ -189,6 +189,8 @@ class WrittenFiles:
                 "turns_taken": row.turn_count,
                 "calls_made": row.calls,
             }  # which the text does not show
+            if row.messages:
+                counts_of["columns"] = {**row.columns, MESSAGES: row.messages}
             made.append(replace(row, problem=name, prompt=text, completion=answer, index=count, **counts_of))
         return tuple(made)
 

@@ -1,13 +1,18 @@
-"""A KL that is far within the first few steps: the first updates were many times too large."""
+"""Updates that are too large: a KL that is far within the first few steps, or a reward that falls slowly from the
+start while the entropy rises."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from grposcope.core.fault import LogTest
-from grposcope.core.finding import Finding, Sign, cannot_tell, fact
-from grposcope.core.text import number
-from grposcope.signs.quantities import Quantities
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
+from grposcope.core.text import apart, number
+from grposcope.maths.timeseries.change import EARLY, LATE
+from grposcope.signs import run_outcome
+from grposcope.signs.heldout import heldout_scores
+from grposcope.signs.quantities import MetricSeries, Quantities
+from grposcope.signs.thresholds import RISES
 
 ROWS, STEPS = 5, 10
 """Rows after the first whose KL is looked at, and the steps within which they have to lie."""
@@ -22,7 +27,66 @@ FOLLOWS = (
 """Faults that follow where the policy was lost within its first steps."""
 
 
+SLOW = 40
+"""Rows of a slow fall, at least."""
+
+PACE = {(0.2, 0.35): (0.08, 0.5), (0.6, 0.75): (0.5, 0.95)}
+"""Parts of the run, and the shares of a change that are done there where it goes on at one pace from the start."""
+
+MORE = 1.5
+"""Times its first level to which the entropy rises."""
+
+WORN = ("held-out decline", "reward decline", "entropy explosion")
+"""Faults that follow where each update takes more from the policy than it adds."""
+
+
 def check(quantities: Quantities) -> Finding:
+    """The KL starts at 0 and is beyond FAR in all of the next ROWS rows, within STEPS steps; or the reward and the
+    held-out score fall from the start at one pace while the entropy rises."""
+    worn = _wears_away(quantities)
+    return _far_at_once(quantities) if worn is None else worn
+
+
+def _wears_away(quantities: Quantities) -> Finding | None:
+    """That the reward, and the held-out score, fall slowly from the first row on while the entropy rises; None if not.
+
+    A reward that falls near the start of the policy with an entropy that stays is `reversed sign`."""
+    reward, entropy = quantities.get("reward", SLOW), quantities.get("entropy", SLOW)
+    heldout = next(iter(heldout_scores(quantities)), None)
+    if reward is None or entropy is None or heldout is None or not _at_one_pace(reward, -1):
+        return None
+    down = [run_outcome.of_reward(quantities), run_outcome.of_run(quantities.run)]
+    first, last = (entropy.level(span).value for span in (EARLY, LATE))
+    grows = 0 < MORE * first <= last and _at_one_pace(entropy, 1)
+    rose = heldout.score.values.max() > heldout.score.values[0] + 2 * float(heldout.variance) ** 0.5
+    if rose or not grows or any(outcome.direction != "down" for outcome in down):
+        return None
+    went = quantities.went(entropy.name, first, last)
+    paid = " → ".join(apart(reward.level(EARLY).value, reward.level(LATE).value))
+    evidence = (
+        Sign(f"{reward.name}, last 20%", reward.level(LATE).value, column=reward.name),
+        Sign(f"{entropy.name}, last 20%, over the first 15%", last / first, limit=f"{MORE:g}", column=entropy.name),
+    )
+    because = (
+        f"the reward ({paid}) and {heldout.title} fall slowly from the first rows on while {went}: each update takes "
+        "more from the policy than it adds, as where steps are too large for the noise of their advantages"
+    )
+    brief = f"a slow fall, {went}"
+    p = max(reward.change(EARLY, LATE).p_down, entropy.change(EARLY, LATE).p_up)
+    return measured(p, because, evidence, explains=WORN, brief=brief, remedy=SMALLER)
+
+
+def _at_one_pace(series: MetricSeries, sign: int) -> bool:
+    """Whether a metric goes in a direction beyond chance, at PACE."""
+    first, last = (series.level(span).value for span in (EARLY, LATE))
+    contrast = series.change(EARLY, LATE)
+    if (contrast.p_up if sign > 0 else contrast.p_down) >= RISES or first == last:
+        return False
+    done = {span: (series.level(span).value - first) / (last - first) for span in PACE}
+    return all(low <= done[span] <= high for span, (low, high) in PACE.items())
+
+
+def _far_at_once(quantities: Quantities) -> Finding:
     """The KL starts at 0 and is beyond FAR in all of the next ROWS rows, within STEPS steps."""
     kl = quantities.require_computed_kl()
     near = kl.steps[1 : ROWS + 1] - kl.steps[0] <= STEPS
@@ -47,10 +111,17 @@ REMEDY = (
     "and start again: no checkpoint of this run is sound"
 )
 
+SMALLER = (
+    "start again with a third of the learning rate, or a batch of four times as many prompts, and a KL penalty to the "
+    "start; grade one good and one bad rollout by hand first, as a reward of the wrong sign falls likewise"
+)
+"""What to do where a policy is worn away."""
+
 TEST = LogTest(
     "high learning rate",
     check,
     needs=("kl",),
-    statistic="KL of the first rows",
-    threshold=f"0 in the first row, > {FAR:g} nats in each of the next {ROWS} within {STEPS} steps",
+    statistic="KL of the first rows; or reward, held-out score and entropy from the first rows on",
+    threshold=f"0 in the first row, > {FAR:g} nats in each of the next {ROWS} within {STEPS} steps; or a fall at one "
+    f"pace beside {MORE:g} × the entropy",
 )

@@ -16,6 +16,9 @@ FAR, TIMES = 0.1, 5.0
 """Nats of KL per token that a policy cannot go without its texts changing, if they are also TIMES those of the first
 rows."""
 
+OF_ADAPTERS = 0.03
+"""The same where adapters are trained, which a sampler may be sent without: FAR in a run of them takes long."""
+
 STILL = 0.03
 """Change of a metric of the rollouts, over its level, that is none."""
 
@@ -26,17 +29,19 @@ FINE = 0.1
 """Standard error of a change, over the level, from which noise could hide a change of what is sampled."""
 
 
-def moves_alone(quantities: Quantities) -> str:
+def moves_alone(quantities: Quantities, adapters: bool = False) -> str:
     """That the trained policy goes far from its start while reward, length and entropy of what is sampled stand still,
-    as a clause; empty where it does not, or something moves, or too little is logged to say."""
+    as a clause; empty where it does not, or something moves, or too little is logged to say. adapters: whether these
+    are what is trained, so that OF_ADAPTERS is far where all three stay within their noise and one stands still."""
     kl, still = distance(quantities), [quantities.get(name, LEAST) for name in ("reward", "length", "entropy")]
     seen = [quantity for quantity in still if quantity is not None]
     if kl is None or len(kl) < MANY_STEPS or still[0] is None or len(seen) < 2:
         return ""
     first, last = kl.level(EARLY).value, kl.level(LATE).value
-    if last < FAR or last < TIMES * float(np.median(kl.values[:SHORT])):
+    sent_apart = adapters and len(seen) == len(still) and _within_noise(seen) and any(map(stands, seen[1:]))
+    if last < (OF_ADAPTERS if sent_apart else FAR) or last < TIMES * float(np.median(kl.values[:SHORT])):
         return ""
-    if not all(map(stands, seen)) and not (last > FURTHER and _within_noise(seen)):
+    if not all(map(stands, seen)) and not ((sent_apart or last > FURTHER) and _within_noise(seen)):
         return ""
     names = listed([quantities.key(quantity.name) for quantity in seen])
     return f"{quantities.went(kl.name, first, last)} nats per token, while {names} of what is sampled stand still"

@@ -176,7 +176,7 @@ def of_evaluations(
         means = [float(values[rows].mean()) for rows in parts]
         error = math.sqrt(sum(float(variances[rows].sum()) / (rows.stop - rows.start) ** 2 for rows in parts))
         value = means[-1] - (means[0] if first is not None else 0.0) - minus
-        return contrast(value, error, df)
+        return _contrast(value, error, df)
 
     fallen, p = _late_fall(values, np.square(errors) if exact else None)
     late = LATE if fallen is None else (fallen / n, 1.0)
@@ -221,7 +221,7 @@ def _fall_at(values: Array, variances: Array | None, begin: int) -> float:
     heading = 1 / len(rows) + away * (rows - rows.mean()) / np.square(rows - rows.mean()).sum()  # weights of a line
     weights = heading if (heading - 1 / len(rows)) @ before < 0 else np.full(len(rows), 1 / len(rows))
     square = np.square(weights) @ variances[rows] + variances[begin:].sum() / len(after) ** 2
-    return contrast(float(after.mean() - weights @ before), math.sqrt(float(square)), df).p_down
+    return _contrast(float(after.mean() - weights @ before), math.sqrt(float(square)), df).p_down
 
 
 def _of_hardly_any(steps: Array, values: Array, errors: Array, name: str, missing: str) -> Outcome:
@@ -364,7 +364,7 @@ def second_difference_variance(y: Array) -> float:
     return float(np.square(np.diff(y, 2)).mean()) / 6
 
 
-def contrast(value: float, error: float, df: float) -> Contrast:
+def _contrast(value: float, error: float, df: float) -> Contrast:
     """The test of a value with this standard error, under Student's t; exact values are decided by the sign."""
     if error <= 1e-12 * max(abs(value), 1e-300):
         return Contrast(value, 0.0, 0.0 if value > 0 else 1.0, 0.0 if value < 0 else 1.0)

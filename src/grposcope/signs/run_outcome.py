@@ -75,7 +75,7 @@ def _of_run(quantities: Quantities) -> Outcome:
         return by_reward
     if by_score.fate != "cannot tell" or (by_score.known and not by_reward.known):
         return by_score
-    before = _before_the_sum(of_answers(quantities), by_reward)
+    before = _before_the_sum(_of_answers(quantities), by_reward)
     gained = before.fate == "cannot tell" and before.no_gain and _a_part_gained(quantities)
     return replace(before, no_gain=False) if gained else before
 
@@ -163,7 +163,7 @@ def _of_seldom(score: MetricSeries) -> Outcome:
     return replace(outcome, heldout=False)
 
 
-def of_answers(quantities: Quantities) -> Outcome | None:
+def _of_answers(quantities: Quantities) -> Outcome | None:
     """What right answers on the rows of training say; None where no column counts them apart from the reward."""
     series = answers.of_run(quantities)
     if series is None or len(series) < SHORT:

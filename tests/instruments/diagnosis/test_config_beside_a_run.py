@@ -134,6 +134,23 @@ def test_values_that_are_one_setting(asked: Any, actual: Any, equal: bool) -> No
     assert same(asked, actual) is equal
 
 
+def test_a_setting_in_the_folder_is_the_cause_on_the_first_screen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noise = np.random.default_rng(0).normal(0, 1, 100)
+    away = np.maximum(0, np.arange(100) - 40) / 60
+    rows = [{"step": k + 1, "loss": 0.01, "grad_norm": 0.3, "reward": max(0.0, 0.5 - 0.8 * away[k]) + 0.02 * noise[k],
+             "reward_std": 0.2, "frac_reward_zero_std": 0.2, "completions/mean_length": 120.0 + noise[k],
+             "kl": (0.02 + 6 * away[k] ** 2) * np.exp(0.1 * noise[k])} for k in range(100)]  # fmt: skip
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "config.yaml").write_text("learning_rate: 1.0e-3\nbeta: 0.04\nnum_generations: 8\ndelta: 2\n")
+    document = told(capsys, tmp_path)
+    assert document["findings"][0]["fault"] == "high learning rate"
+    assert "learning_rate = 0.001 in the settings" in document["because"]
+    (tmp_path / "config.yaml").write_text("learning_rate: 1.0e-6\nbeta: 0.04\nnum_generations: 8\n")
+    assert told(capsys, tmp_path)["findings"][0]["fault"] == "kl blow-up"
+
+
 @pytest.mark.parametrize("key", ["beta", "learning_rate", "num_generations", "max_completion_length"])
 def test_whole_numbers_beyond_float_are_no_crash(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = config(tmp_path)

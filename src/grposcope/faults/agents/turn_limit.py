@@ -46,6 +46,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             f"{key} {limit} ends a rollout at its first call: no answer of a tool is ever read, and calls cannot pay",
             config.signs(key),
             grade="failing",
+            explains=("never paid", "no learning", "starved"),
             brief="no tool answer is read",
             remedy=f"set {key} to twice the turns that a solution takes",
         )

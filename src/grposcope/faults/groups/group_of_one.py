@@ -48,6 +48,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
                 "deviation to 1, so the raw reward is the advantage, and no baseline lowers its variance"
             )
         yield fact(True, because, config.signs(key), grade=grade, brief="groups of one rollout",
+                   explains=() if trainer == "verl" else ("starved", "zero loss", "lost gradient", "no learning"),
                    remedy=f"set {key} to 4 or more")  # fmt: skip
 
 

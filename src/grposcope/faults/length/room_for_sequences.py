@@ -65,6 +65,7 @@ def _trl(config: Settings) -> Iterator[Finding]:
     if limit and room and both > room:
         yield fact(True, f"prompt and completion may have {both} tokens, but the engine holds {room}",
                    config.signs("max_completion_length", key), grade="failing",
+                   explains=("length", "unseen truncation"),
                    brief="completions do not fit the engine", remedy=f"set {key} to {both} or more")  # fmt: skip
 
 

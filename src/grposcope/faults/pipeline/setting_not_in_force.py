@@ -17,6 +17,7 @@ What decides
     The arguments that the trainer holds when it starts, printed or logged: `print(trainer.args)` of TRL, the
     configuration at the head of verl's console, config.yaml of a W&B run.
 Sources
+    Unsloth #4189, completions beyond their limit: https://github.com/unslothai/unsloth/issues/4189
     NeMo-RL #3792, a term without effect: https://github.com/NVIDIA-NeMo/RL/pull/3792
     TRL, passing GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer
     method of this project"""
@@ -28,6 +29,7 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.run import Run
+from grposcope.core.settings import Settings
 from grposcope.signs.settings.in_force import compared, written
 
 ANOTHER_RUN = 0.5
@@ -35,32 +37,51 @@ ANOTHER_RUN = 0.5
 
 FEW = 4
 
+LIMIT = "max_completion_length"
+"""TRL's limit of completions."""
+
 
 def of_reading(run: Run) -> Iterator[Finding]:
     """Settings of the file beside the run that are not those in force; nothing where no file is given."""
     if run.asked is None:
         return
     asked, both = run.asked.settings, compared(run.asked, run)
+    wrong = [each for each in both if each.differs]
+    if run.asked.recorded and not (wrong and run.meta.engine == "trl"):
+        return  # what is in force by the trainer's own record; elsewhere completions have the answers of tools in them
     if asked.dialect.name != run.meta.engine or not both:
         why = f"{asked.source.name} has settings of {asked.dialect.title}, and the log is of {run.meta.engine}"
         yield cannot_tell(why if asked.dialect.name != run.meta.engine else
                           f"the log states none of the settings of {asked.source.name}", "settings")  # fmt: skip
         return
-    wrong = [each for each in both if each.differs]
     if not wrong:
         yield fact(False, f"{_counted(len(both))} of {asked.source.name} can be compared with the run, and all agree")
         return
-    signs = [Sign(f"{each.key} in the file", float(each.asked), where=each.where)
+    where = "as recorded" if run.asked.recorded else "in the file"
+    signs = [Sign(f"{each.key} {where}", float(each.asked), where=each.where)
              for each in wrong if isinstance(each.asked, int | float)]  # fmt: skip
     first = wrong[0]
     more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     said = "; ".join(str(each) for each in wrong[:3])
+    said = said.replace(" in the file ", f" {where} ")
     remedy = "find where the value is lost: print the trainer's arguments at its start and compare them with the file"
+    remedy = _of_the_limit(asked) if asked.dialect.name == "trl" and first.key == LIMIT else remedy
     if len(wrong) > ANOTHER_RUN * len(both) and len(both) >= FEW:
         said = f"{len(wrong)} of {len(both)} settings differ, so the file may be that of another run: {said}"
         remedy = f"make sure that {asked.source.name} is the file of this run; if it is, {remedy}"
     yield fact(True, said, signs, grade="warning", remedy=remedy,
                brief=f"{first.key} is {written(first.asked)} in {asked.source.name}, {first.seen}{more}")  # fmt: skip
+
+
+def _of_the_limit(asked: Settings) -> str:
+    """What to do where TRL's completions are longer than their limit."""
+    batch, group = asked.whole("per_device_train_batch_size"), asked.whole("num_generations")
+    above = batch is not None and group is not None and batch > group
+    at_unsloth = f"with Unsloth try per_device_train_batch_size {group}: above num_generations this was reported"
+    return (
+        "print the sampling parameters that generation gets, where max_tokens or max_new_tokens must be the limit, and "
+        "run ten steps on another version of what generates" + (f" ({at_unsloth})" if above else "")
+    )
 
 
 def _counted(number: int) -> str:

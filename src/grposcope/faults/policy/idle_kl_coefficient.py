@@ -48,7 +48,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     if config.dialect.name == "roll":
         if config.off("use_kl_loss") and config.number("kl_loss_coef"):
             yield fact(True, "use_kl_loss is off, so that the coefficient of the KL in the loss is not used",
-                       config.signs("kl_loss_coef", "use_kl_loss"), grade="warning",
+                       config.signs("kl_loss_coef", "use_kl_loss"), grade="warning", explains=("kl blow-up",),
                        brief="no KL in the loss despite its coefficient",
                        remedy="set use_kl_loss: true, or leave the coefficient out")  # fmt: skip
         return
@@ -63,6 +63,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             "policy near it",
             config.signs(*idle, IN_LOSS, IN_REWARD),
             grade="note" if usual else "warning",
+            explains=("kl blow-up",),
             brief="no KL penalty despite its coefficient",
             remedy=f"set {IN_LOSS}=True, or leave the coefficient out",
         )

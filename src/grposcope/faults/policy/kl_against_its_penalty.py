@@ -177,6 +177,7 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
                 f"{key} is {coefficient:g}: with a coefficient below 0 the policy is paid for leaving the reference",
                 config.signs(key),
                 grade="warning",
+                explains=("kl blow-up", "entropy explosion"),
                 brief="a KL coefficient below 0",
                 remedy=f"set {key} to {-coefficient:g}, or to 0 for no term",
             )

@@ -2,8 +2,8 @@
 
 What it is
     k1, log π − log π_ref of the token that was drawn, in the loss: verl's and slime's kl_loss_type kl or k1, SkyRL's
-    kl_estimator_type k1, OpenRLHF's default where use_loss puts it there. Its value estimates the KL; its gradient is
-    the score of the token, whose mean is 0.
+    kl_estimator_type k1, NeMo-RL's reference_policy_kl_type k1 (before #2506), OpenRLHF's default where use_loss puts
+    it there. Its value estimates the KL; its gradient is the score of the token, whose mean is 0.
 How it shows
     The KL is logged, a coefficient is set, and the KL grows as it would without.
 What it does to the gradient
@@ -16,6 +16,7 @@ What decides
     The estimator in the settings. grposcope claims k3-tokens derives what each pulls towards.
 Sources
     KL estimators: http://joschu.net/blog/kl-approx.html
+    NeMo-RL #2506: https://github.com/NVIDIA-NeMo/RL/pull/2506
     arXiv:2603.01162, appendix A: https://arxiv.org/abs/2603.01162
     method of this project: grposcope.signs.kl_gradient"""
 
@@ -29,11 +30,14 @@ from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
 from grposcope.signs.settings import kl
 
+BEFORE = "before NeMo-RL #2506 (May 2026), which adds the score of the tokens, "
+"""Of which versions of NeMo-RL it is true, whose settings do not have the version."""
+
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """k1 in the loss; of other estimators what they pull towards."""
     for term in kl.terms(config):
-        because = term.climbs()
+        because = (BEFORE if config.dialect.name == "nemo-rl" else "") + term.climbs()
         if not term.idle:
             yield fact(False, because)
             continue
@@ -42,6 +46,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             because,
             config.signs(*term.keys),
             grade="warning",
+            explains=("kl blow-up", "entropy explosion"),
             brief="the KL penalty has no gradient on average",
             remedy="take k3 (low_var_kl) or k2 in the loss, or put the penalty into the reward",
         )
@@ -53,7 +58,7 @@ FAULT = Fault(
     remedy="take k3 or k2 in the loss, or put the penalty into the reward",
     settings=SettingsCheck(
         "kl estimator without gradient", settings,
-        ("trl", "ms-swift", "verl", "slime", "skyrl", "openrlhf", "open-instruct", "grposcope"),
+        ("trl", "ms-swift", "verl", "slime", "skyrl", "openrlhf", "open-instruct", "nemo-rl", "grposcope"),
         "a KL penalty whose estimator has no gradient on average, and what others pull towards", ("warning",),
     ),
 )  # fmt: skip

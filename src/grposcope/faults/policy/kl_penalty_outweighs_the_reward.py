@@ -100,6 +100,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         f"the coefficient of the KL is {value:g}, where 0.001 to 0.04 is usual: the policy stays at its start",
         config.signs(key) if key else (),
         grade="warning",
+        explains=("no learning",),
         brief="a KL coefficient that holds the policy",
         remedy="set it to 0.001 to 0.04, or 0",
     )

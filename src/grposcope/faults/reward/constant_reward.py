@@ -13,6 +13,7 @@ What to do
 What decides
     The reward of a right answer, of a wrong one and of an empty one, given by hand.
 Sources
+    verifiers #186, a gate for truncation: https://github.com/PrimeIntellect-ai/verifiers/pull/186
     ms-swift #3130: https://github.com/modelscope/ms-swift/issues/3130
     method of this project
 """
@@ -42,8 +43,9 @@ ROWS = 0.9
 """Share of the rows in which a reward function pays rollouts unlike each other."""
 
 FLAT = (
-    "look at how the rewards of the functions become one: no weight, a cap, or a condition that replaces the sum pays "
-    "all rollouts the same"
+    "look at how the rewards of the functions become one: no weight, a cap, or a condition that replaces the sum (a "
+    "gate for what counts as truncated) pays all rollouts the same; print for one rollout what each function returned, "
+    "its weight and the total"
 )
 """What to do where single functions tell rollouts apart and the reward does not."""
 
@@ -81,7 +83,7 @@ def _excluded(quantities: Quantities, rewards: Floats, same: int) -> str:
     if same < max(SHORT, LATE * n):
         few = f"the reward varies; only the last {same} of {n} rows have the same value"
         return "the reward varies up to the last row" if same == 1 else few
-    if same == n and last == 0 and _alike(quantities, last):
+    if same == n and last == 0 and _alike(quantities, last) and not _flattened(quantities):
         return "the reward is 0 in every row: it was never paid"
     if same < n and last == 0 and 0 <= rewards[: n - same].mean() <= HARDLY:
         return "the reward is hardly ever paid, before its last rows as in them"

@@ -11,8 +11,10 @@ What to do
     Run the function by hand on a right answer, in the form that the prompt's template makes the model write it. If that
     is paid, use easier prompts or partial credit.
 What decides
-    The reward of a right answer, given by hand.
+    The reward of a right answer, given by hand. Where an evaluation pays and training never does: one training rollout
+    graded by hand, and the prompts of the evaluation run through training.
 Sources
+    verl #1109, an evaluation that pays: https://github.com/volcengine/verl/issues/1109
     slime #1527: https://github.com/THUDM/slime/issues/1527
     TRL #3903: https://github.com/huggingface/trl/issues/3903
     TRL #6966, <think> in the prompt: https://github.com/huggingface/trl/issues/6966
@@ -31,11 +33,12 @@ import numpy as np
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, cannot_tell, fact
 from grposcope.core.metrics import VARIANTS
-from grposcope.core.text import apart, listed, visible
+from grposcope.core.text import apart, listed, percent, visible
 from grposcope.faults.checks.effective_weights import CHECK
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs.answers import FORM_NAME, counts_answers, is_beside, is_judged, pays_for_answers
+from grposcope.signs.heldout import HeldOut, heldout_scores
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import early_level, late_level
 from grposcope.signs.thresholds import RISES
@@ -58,6 +61,15 @@ UNPAID = (
     "fine-tune on examples first"
 )
 """What to do where no rollout is ever paid."""
+
+DIFFERS = (
+    "grade one training rollout by hand, and run the prompts of the evaluation through training for a step: compare "
+    "the prompts as the model gets them (template, images), the reward function and the column with the right answers"
+)
+"""What to do where no rollout is ever paid and an evaluation is."""
+
+PAID = 0.1
+"""Score of every evaluation from which the policy can do what is asked there."""
 
 OF_FORM = (
     "print one completion as the function gets it, beside the end of its prompt: a tag that the chat template opens in "
@@ -88,7 +100,7 @@ def check(quantities: Quantities) -> Finding:
         return _never(zero, quantities)
     reward = quantities.get("reward", SHORT)
     if reward is not None and not reward.values.any() and _no_spread(quantities):
-        return _nothing_ever(reward, quantities)
+        return _nothing_ever(reward, quantities, bool(spread))
     scores = [score for name, score in scored.items() if name in long]
     for series in scores if reward is None else (reward, *scores):
         if _hardly(series):
@@ -121,13 +133,20 @@ def _no_spread(quantities: Quantities) -> bool:
     return (spread is None or not spread.values.any()) and (low is None or not low.values.any())
 
 
-def _nothing_ever(reward: MetricSeries, quantities: Quantities) -> Finding:
-    """That no rollout was ever paid, and whether completions end, so that a grader could see an answer."""
+def _nothing_ever(reward: MetricSeries, quantities: Quantities, spread: bool) -> Finding:
+    """That no rollout was ever paid, and whether completions end, so that a grader could see an answer.
+
+    spread: whether the rewards of single functions differ, so that only their sum is 0.
+    """
+    if spread:
+        return fact(False, "rewards of the functions differ, and only their sum is 0 in every row")
     because = f"every rollout has a reward of exactly 0 in all {len(reward)} steps"
     cut = quantities.get("truncated", SHORT)
     share = math.nan if cut is None else 1 - float(cut.values.mean())
     ends = f", although {share:.0%} of completions end before the limit" if share > 0.5 else ""
     evidence = (Sign("rows in which the reward is 0", float(len(reward)), column=reward.name),)
+    if (scored := _evaluated(reward, quantities)) is not None:
+        return _unlike(scored, because, evidence)
     return fact(
         True,
         because + ends,
@@ -135,6 +154,33 @@ def _nothing_ever(reward: MetricSeries, quantities: Quantities) -> Finding:
         grades=("failing", "failing"),
         brief=because,
         remedy=UNPAID,
+        explains=UNPAID_FOLLOWS,
+    )
+
+
+def _evaluated(reward: MetricSeries, quantities: Quantities) -> HeldOut | None:
+    """The held-out score that is PAID or more in all evaluations since the first rows; None where none is."""
+    since = next(iter(heldout_scores(quantities)), None)
+    if since is None:
+        return None
+    later = since.score.values[since.score.steps >= reward.steps[0]]
+    return since if len(later) and later.min() >= PAID and later.max() <= 1 else None
+
+
+def _unlike(heldout: HeldOut, because: str, evidence: tuple[Sign, ...]) -> Finding:
+    """That rollouts are never paid where an evaluation of the same policy is."""
+    first, last = (float(heldout.score.values[k]) for k in (0, -1))
+    scores = (
+        percent(first) if percent(first) == percent(last) else f"{percent(first)} at first, {percent(last)} at the end"
+    )
+    return fact(
+        True,
+        f"{because}, while {heldout.title} is {scores}: what training draws or grades differs from the evaluation",
+        (*evidence, Sign(heldout.title, last)),
+        grades=("failing", "failing"),
+        brief=f"{because}, {percent(last, 0)} in evaluation",
+        remedy=DIFFERS,
+        decides=DIFFERS,
         explains=UNPAID_FOLLOWS,
     )
 

@@ -21,6 +21,7 @@ Sources
     ms-swift #3372: https://github.com/modelscope/ms-swift/issues/3372
     ms-swift #7017, weights that an engine discarded as it slept: https://github.com/modelscope/ms-swift/pull/7017
     verl #5211, noise from the first step on: https://github.com/verl-project/verl/issues/5211
+    Unsloth #1888, float16 on a V100: https://github.com/unslothai/unsloth/issues/1888
     ms-swift #8233: https://github.com/modelscope/ms-swift/issues/8233
 """
 
@@ -66,6 +67,20 @@ LOADED = (
 
 WITHIN = 2
 """Rows within which it happens."""
+
+START, BROKEN = 0.02, 3.0
+"""Nats to the start in the first row at most, and in every later one at least, where one update damaged the weights."""
+
+EARLIEST, USUAL = 2, 1e-5
+"""Rows after the first within which all are cut, and the largest learning rate at which no update leads there."""
+
+PRECISION = (
+    "look at the weights after the first update, whether all are finite, and at one completion of the second step: "
+    "float16 overflows at 65,504 (train in bfloat16, or in float32 on a card without it, such as a V100); if they are "
+    "finite, at the copy that draws (adapters, merged or quantised weights, kernels). No checkpoint of this run is "
+    "sound"
+)
+"""What to do where the first update damaged them."""
 
 FOLLOWS = (
     "length", "constant reward", "starved", "dead after a fall", "never paid", "empty steps", "zero loss",
@@ -118,6 +133,28 @@ def _replaced(quantities: Quantities) -> Finding | None:
     )  # fmt: skip
 
 
+def _at_the_first_update(quantities: Quantities) -> Finding | None:
+    """That KL and text were lost with the first update, at a rate that leads nowhere near; else None."""
+    kl, cut, rate = quantities.get("kl", LEAST), quantities.get("truncated", LEAST), quantities.column("lr")
+    if kl is None or cut is None or rate is None or quantities.run.window > 1 or len(cut) != len(kl):
+        return None
+    few, fast = cut.values[0] <= FEW and kl.values[0] <= START, rate.values[: EARLIEST + 1].max() > USUAL
+    if not few or fast or kl.values[1:].min() < BROKEN or cut.values[EARLIEST:].min() < ALL:
+        return None
+    key, step, rates = quantities.key(kl.name), int(kl.steps[1]), rate.values[: EARLIEST + 1]
+    because = (
+        f"{key} is {number(float(kl.values[1]))} nats per token at step {step:,} and never below "
+        f"{number(float(kl.values[1:].min()))} after the first row, at a learning rate of {rates.max():.2g}, and every "
+        "completion is cut from then on: Adam moves no weight by much more than its rate, so that such an update does "
+        "not lead there; it was not finite, or another policy draws"
+    )
+    evidence = (Sign(f"smallest {kl.name} after the first row", float(kl.values[1:].min()), column=kl.name),)
+    return fact(
+        True, because, evidence, explains=(*FOLLOWS, *OF_A_POLICY, "high learning rate", "sampler mismatch"),
+        remedy=PRECISION, brief=f"{key} is {number(float(kl.values[1]))} nats after the first update",
+    )  # fmt: skip
+
+
 def _since_step(series: MetricSeries, direction: int = 0) -> int | None:
     """The step from which a metric is at another level, all at once; None where it is not so."""
     row = at_once(series.values, direction)
@@ -126,7 +163,7 @@ def _since_step(series: MetricSeries, direction: int = 0) -> int | None:
 
 def check(quantities: Quantities) -> Finding:
     """Cut completions that go from few to all within WITHIN rows, up to the end, with a reward that is then one."""
-    if (seen := _noise(quantities) or _replaced(quantities)) is not None:
+    if (seen := _noise(quantities) or _at_the_first_update(quantities) or _replaced(quantities)) is not None:
         return seen
     cut, reward = quantities.require("truncated", LEAST), quantities.require("reward", LEAST)
     whole = int(np.argmin(np.append(cut.values[::-1] >= ALL, False)))
@@ -167,6 +204,8 @@ FAULT = Fault(
         statistic="rows from few cut completions to all of them; the reward after them; or the KL, the reward and one "
         "more at other levels from one step on; entropy in every row",
         threshold=f"below {FEW:g} to {ALL:g} within {WITHIN} rows, up to the end, with one reward; KL above {FAR:g} "
-        f"and {TIMES:g} × what it was; entropy of {NOISE:g} nats or more in every row, without reward",
+        f"and {TIMES:g} × what it was; entropy of {NOISE:g} nats or more in every row, without reward; KL of "
+        f"{BROKEN:g} nats or more in every row but the first, all cut after {EARLIEST} rows, at a rate of {USUAL:g} at "
+        "most",
     ),
 )

@@ -89,7 +89,7 @@ def _below_its_evaluation(quantities: Quantities) -> Finding:
     return fact(True, because, evidence, brief=brief, explains=FOLLOWS)
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A temperature of HOT or more."""
     value, key = by_our_names(config).get("temperature"), key_of(config, TEMPERATURE)
     if isinstance(value, int | float) and value >= HOT:
@@ -98,6 +98,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             f"at temperature {value:g} most models write what they would not at 1, so that rollouts fail",
             config.signs(key),
             grade="warning",
+            explains=FOLLOWS,
             brief=f"temperature {value:g}",
             remedy=f"set {key} to 1",
         )
@@ -118,5 +119,5 @@ FAULT = Fault(
         threshold=f"{HOT:g} with no gain, a fact; where it does not: first rows paid {LESS:g} of the first evaluation "
         f"or less, at {UNSURE:g} nats of entropy",
     ),
-    settings=SettingsCheck("hot sampling", settings, EVERY, "a temperature far above 1", ("warning",)),
+    settings=SettingsCheck("hot sampling", _settings, EVERY, "a temperature far above 1", ("warning",)),
 )

@@ -59,6 +59,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         "corrects for the weights that drew",
         config.signs("update_weights_interval", *CORRECTIONS),
         grade="warning",
+        explains=("sampler mismatch", "growing lag"),
         brief="asynchronous rollouts are not corrected",
         remedy="turn on use_tis, or use_rollout_logprobs, and get_mismatch_metrics to see what it does",
         source="miles #1829",

@@ -12,6 +12,7 @@ What decides
     Mean ρ beside k1 and k3: 1 + k3 − k1 is 1 without truncation.
 Sources
     TRL #6789: https://github.com/huggingface/trl/issues/6789
+    prime-rl #3186: https://github.com/PrimeIntellect-ai/prime-rl/pull/3186
     miles #338: https://github.com/radixark/miles/pull/338
     vLLM, logprobs_mode
 """
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
+from grposcope.faults.checks.turns import of_prime_rl
 from grposcope.faults.known_task import Known
 from grposcope.signs.rollouts.claims import sampling, weights
 from grposcope.signs.sampler_mismatch import TEST
@@ -36,9 +38,23 @@ TOP_K = {name: key.replace("top_p", "top_k") for name, key in TOP_P.items()}
 """The keys of nucleus and top-k sampling."""
 
 
+PRIME_RL = (
+    "train.sampling.extra_body.", "train.sampling.", "sampling.extra_body.", "sampling.",
+)  # fmt: skip
+"""Where prime-rl's orchestrator has what is sent to the sampler of training, by versions."""
+
+
+def _keys(config: Settings) -> tuple[str, str]:
+    """The keys of nucleus and of top-k sampling; of several places that of one that is given."""
+    if config.dialect.name != "prime-rl":
+        return TOP_P[config.dialect.name], TOP_K[config.dialect.name]
+    p, k = ([of_prime_rl(config, prefix + name) for prefix in PRIME_RL] for name in ("top_p", "top_k"))
+    return next(filter(config.says, p), p[0]), next(filter(config.says, k), k[0])
+
+
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Rollouts that are drawn from the likeliest tokens alone."""
-    p, k = TOP_P[config.dialect.name], TOP_K[config.dialect.name]
+    p, k = _keys(config)
     mass, tokens = config.number(p), config.number(k)
     cut = [f"{p} = {mass:g}"] if mass is not None and 0 < mass < 1 else []
     cut += [f"{k} = {tokens:g}"] if tokens is not None and tokens >= 1 else []
@@ -49,9 +65,9 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             "log-probabilities are those of the whole; the ratio is wrong by what is cut, and nothing outside is "
             "explored",
             config.signs(p, k),
-            grade="note",
+            grade="warning" if config.dialect.name == "prime-rl" else "note",  # whose loss always has the ratio
             brief="the sampler is truncated",
-            remedy=f"set {p} to 1 and {k} off",
+            remedy=f"set {p} to 1 and {k} off" if config.says(p) or k in TOP_K.values() else f"set {k} to -1",
         )
 
 
@@ -66,6 +82,11 @@ FAULT = Fault(
     log=TEST,
     rollouts=(sampling.PROOF, weights.PROOF),
     settings=SettingsCheck(
-        "truncated sampler", settings, tuple(TOP_P), "rollouts drawn with top-k or top-p", ("note",), "miles #338"
+        "truncated sampler",
+        settings,
+        (*TOP_P, "prime-rl"),
+        "rollouts drawn with top-k or top-p",
+        ("warning", "note"),
+        "miles #338",
     ),
 )

@@ -63,6 +63,7 @@ def settings(config: Settings, known: Known) -> Iterator[Finding]:
             f"lora_rank is {rank:g}, and {transfer} sends the base model without its adapters",
             config.signs(LORA_RANK, TRANSFER, MERGED),
             grade="warning",
+            explains=("no learning", "sampler mismatch", "growing lag", "wrong weights at the sampler"),
             brief="adapters do not reach the sampler",
             remedy=f"set {MERGED}=True, and compare the weights of both sides after an update",
         )

@@ -7,7 +7,7 @@ What it is
 How it shows
     The late clip fraction is above 0.3 of tokens; or the first update on each batch, in which nothing is clipped, has
     more than twice the gradient of the later ones, in which tokens are. Or above a tenth where the settings have 32
-    updates or more on each batch.
+    updates or more on each batch, or take it four times or more and the run lost what it had. In settings: many passes.
 What it does to the gradient
     Clipped tokens teach nothing; what remains is the part of the batch that moved least.
 What to do
@@ -22,18 +22,24 @@ Sources
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 from scipy.special import ndtr
 
-from grposcope.core.fault import Fault, LogTest
-from grposcope.core.finding import Finding, Sign, cannot_tell, measured
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Floats
+from grposcope.core.settings import Settings
 from grposcope.core.text import number
+from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries import level as levels
 from grposcope.maths.timeseries.change import LATE
+from grposcope.signs import run_outcome
 from grposcope.signs.quantities import SHORT, Quantities, too_few
 from grposcope.signs.settings.recipe import interval
+from grposcope.signs.settings.verl import ACTOR
 from grposcope.signs.tests import least_of
 
 SOME, KEPT = 0.03, 0.5
@@ -54,6 +60,21 @@ FEWER = (
     "memory is why it is small, make micro-batches smaller and not mini-batches"
 )
 """What to do where a batch is used for many updates."""
+
+PASSES: Mapping[str, tuple[str, ...]] = {
+    "trl": ("num_iterations",),
+    "ms-swift": ("num_iterations",),
+    "verl": (ACTOR + "ppo_epochs",),
+    "skyrl": ("trainer.update_epochs_per_batch",),
+    "openrlhf": ("train.max_epochs", "max_epochs"),
+}
+"""Trainer -> its keys for how often each batch of rollouts is gone through."""
+
+OFTEN = 4
+"""Passes over a batch from which they may be why a run was lost: recipes have one, few have two or three."""
+
+ONCE = "go through each batch two or three times at most, with a larger batch where that leaves too few updates"
+"""What to do where a batch is gone through OFTEN."""
 
 FOLLOWS = ("entropy explosion", "entropy collapse", "gradient explosion", "reward decline", "kl blow-up", "starved",
            "constant reward", "dead after a fall")  # fmt: skip
@@ -87,7 +108,9 @@ def _by_many_updates(quantities: Quantities, clipped: Floats, column: str) -> Fi
     asked = quantities.run.asked
     steps = None if asked is None else interval(asked.settings, None)
     over = levels.level(clipped, LATE, OUTSIDE)
-    if steps is None or steps < MANY:
+    often = asked is not None and _passes(asked.settings)[1] >= OFTEN
+    lost = often and run_outcome.of_run(quantities.run).direction == "down"
+    if steps is None or (steps < MANY and not lost):
         return measured(1.0, "no settings say that a batch is used for many updates")
     share = over.value + OUTSIDE
     evidence = (Sign(f"clip fraction, last {1 - LATE[0]:.0%}", share, over.se, f"limit {OUTSIDE:g}", column),)
@@ -96,7 +119,31 @@ def _by_many_updates(quantities: Quantities, clipped: Floats, column: str) -> Fi
         "the later ones are taken far from the policy that drew it"
     )
     brief = f"{share:.0%} of tokens clipped, at {steps:,} updates on each batch"
-    return measured(over.p_up, because, evidence, brief=brief, remedy=FEWER, explains=FOLLOWS)
+    remedy = ONCE if lost else FEWER
+    return measured(over.p_up, because, evidence, brief=brief, remedy=remedy, explains=FOLLOWS)
+
+
+def _passes(config: Settings) -> tuple[str, int]:
+    """The key of how often a batch of rollouts is gone through, and its value; 1 where it is not known."""
+    keys = PASSES.get(config.dialect.name, ())
+    return next(((key, passes) for key in keys if (passes := config.whole(key))), ("", 1))
+
+
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
+    """OFTEN passes or more over each batch."""
+    key, passes = _passes(config)
+    if passes < OFTEN:
+        return
+    yield fact(
+        True,
+        f"each batch of rollouts is gone through {passes} times: the later passes are taken ever farther from the "
+        "policy that drew it, and a ratio that has left the clip range is not pulled back",
+        config.signs(key),
+        grade="note",
+        brief=f"{passes} passes over each batch",
+        remedy=ONCE,
+        explains=("kl blow-up", "entropy explosion", "gradient explosion"),
+    )
 
 
 def _takes_the_gradient(quantities: Quantities, clipped: Floats) -> Finding:
@@ -130,8 +177,12 @@ FAULT = Fault(
         check,
         needs=("clip_fraction",),
         statistic="late clip fraction − limit; gradient norm of rows with clipped tokens over that of rows without",
-        threshold=f"> {HELD:g} of tokens; > {OUTSIDE:g} where the settings have {MANY} updates on a batch or more; or "
+        threshold=f"> {HELD:g} of tokens; > {OUTSIDE:g} where the settings have {MANY} updates on a batch or more, or "
+        f"{OFTEN} passes or more and the run fell; or "
         f"< {KEPT:g} where {SOME:g} of tokens or more are clipped",
         limit=True,
+    ),
+    settings=SettingsCheck(
+        "clip saturation", _settings, tuple(PASSES), "many passes over each batch of rollouts", ("note",)
     ),
 )

@@ -58,6 +58,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         because = f"weights are kept in bfloat16: a step of {rate:g} changes only weights smaller than {size:.2g}"
         grade: Grade = "warning" if size < TINY else "note"
         yield fact(True, because, config.signs(key), grade=grade, brief="most steps are rounded away",
+                   explains=("no learning", "update not applied"),
                    remedy="keep float32 weights, and compute in bfloat16")  # fmt: skip
 
 

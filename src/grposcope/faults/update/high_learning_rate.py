@@ -4,7 +4,8 @@ What it is
     The rate of Adam is above the largest among the published settings, for all weights or for adapters.
 How it shows
     Where it is too high indeed: an entropy that collapses, a KL that runs away, spikes of the gradient norm, then a
-    fall of the reward. In a log: a KL of a quarter of a nat or more within the first few steps.
+    fall of the reward. In a log: a KL of a quarter of a nat or more within the first few steps; or a reward and a
+    held-out score that fall slowly from the first rows on while the entropy rises.
 What it does to the gradient
     A step of Adam moves every weight by about the learning rate, whatever the size of the gradient.
 What to do
@@ -12,6 +13,7 @@ What to do
 What decides
     Fifty steps at a third of the rate, beside fifty at this one.
 Sources
+    DeepThinkVLA #1: https://github.com/OpenBMB/DeepThinkVLA/issues/1
     open-r1 #255: https://github.com/huggingface/open-r1/issues/255
     ms-swift #4800: https://github.com/modelscope/ms-swift/issues/4800
     The published settings that benchmarks/lint.md lists"""
@@ -36,11 +38,14 @@ adapters.
 USUAL, MUCH = 1e-6, 1e-5
 """The usual learning rate for all weights, and from where it is many times that."""
 
+LOST = ("kl blow-up", "entropy collapse", "entropy explosion", "gradient explosion", "gibberish", "degenerate output")
+"""What steps that are too large do to a policy, as a log or its texts show it."""
+
 FAR = 10
 """Times these from which a learning rate is more than unusual."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate beyond what others train with."""
     key = key_of(config, LEARNING_RATE)
     rate = config.number(key)
@@ -54,6 +59,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             f"{rate / USUAL:.3g} times their usual rate ({USUAL:g})",
             config.signs(key),
             grade="note",
+            explains=LOST,
             brief="a learning rate that loses some policies, if all weights are trained",
             remedy="start with 1e-6 for full training, 1e-5 for adapters",
         )
@@ -68,6 +74,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             "others lost the policy within a few steps",
             config.signs(key),
             grade="note",
+            explains=LOST,
             brief="a learning rate that loses some policies",
             remedy="start with 1e-6 for full training, 1e-5 for adapters",
         )
@@ -78,6 +85,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
             f"({limit:g}); a step of Adam moves every weight by about the learning rate",
             config.signs(key),
             grade="warning" if rate > FAR * limit else "note",
+            explains=LOST,
             brief="a learning rate higher than published ones",
             remedy="start with 1e-6 for full training, 1e-5 for adapters",
         )
@@ -91,7 +99,7 @@ FAULT = Fault(
     log=TEST,
     settings=SettingsCheck(
         "high learning rate",
-        settings,
+        _settings,
         EVERY[:-1],
         "a learning rate higher than published ones",
         ("warning", "note"),

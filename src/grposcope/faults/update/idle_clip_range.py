@@ -1,16 +1,18 @@
 """A clip range that was set although each batch of rollouts is used for one step, at which every ratio is 1.
 
 What it is
-    One optimiser step per batch, drawn by the policy that takes it.
+    One optimiser step per batch, drawn by the policy that takes it. Or by an older one whose probabilities nobody keeps
+    (SkyRL's fully asynchronous training), so that the ratio is taken to the trainer's own.
 How it shows
     The clip fraction is 0 in every row.
 What it does to the gradient
-    Nothing: at ratio 1 no token is clipped.
+    Nothing: at ratio 1 no token is clipped. Of older rollouts nothing bounds what they do.
 What to do
-    Leave it out, or take several steps on a batch.
+    Leave it out, or take several steps on a batch. Asynchronously: a ratio to the sampler's probabilities.
 What decides
     The clip fraction of the first steps.
 Sources
+    SkyRL #1315: https://github.com/NovaSky-AI/SkyRL/issues/1315
     arXiv:1707.06347 (the ratio is 1 at the first step): https://arxiv.org/abs/1707.06347"""
 
 from __future__ import annotations
@@ -31,8 +33,18 @@ KEYS = {
 """The keys of the clip range."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+ASYNC, LOSS, CORRECTED = "trainer.fully_async.", "trainer.algorithm.policy_loss_type", ("off_policy_correction", "tis")
+"""SkyRL's keys of asynchronous training, of its loss, and parts of those that correct for the weights that drew."""
+
+OF_OLD = ("regular", "dual_clip")
+"""Losses of SkyRL whose ratio is to the trainer's own probabilities."""
+
+
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A clip range other than the default beside one step on a batch; TRL's vLLM and cispo have other uses for it."""
+    if config.dialect.name == "skyrl":
+        yield from _asynchronous(config)
+        return
     if config.on("use_vllm") or config.get("loss_type") == "cispo":
         return
     chosen = [
@@ -51,11 +63,33 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         )
 
 
+def _asynchronous(config: Settings) -> Iterator[Finding]:
+    """SkyRL's fully asynchronous training with a ratio to the trainer's own probabilities and no correction."""
+    asynchronous = [key for key in config.given if key.startswith(ASYNC)]
+    corrected = any(part in key for key in config.given for part in CORRECTED)
+    if not asynchronous or corrected or config.get(LOSS) not in OF_OLD:
+        return
+    yield fact(
+        True,
+        f"fully asynchronous training keeps no older weights, so that the ratio of the loss {config.get(LOSS)} is to "
+        "the trainer's own probabilities: nothing is clipped, and nothing corrects for the weights that drew",
+        config.signs(LOSS, *asynchronous[:1]),
+        grade="warning",
+        explains=("kl blow-up", "gradient explosion"),
+        brief="no clip in asynchronous training",
+        remedy=f"set {LOSS} to one that takes the sampler's log-probabilities, or switch off_policy_correction on",
+    )
+
+
 FAULT = Fault(
     name="idle clip range",
     rank=5.2,
     remedy="leave it out, or take several steps on a batch",
     settings=SettingsCheck(
-        "idle clip range", settings, ("trl", "verl"), "a clip range where each batch is used once", ("note",)
+        "idle clip range",
+        _settings,
+        ("trl", "verl", "skyrl"),
+        "a clip range where each batch is used once, or that asynchronous training leaves without effect",
+        ("warning", "note"),
     ),
 )

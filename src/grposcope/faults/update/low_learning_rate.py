@@ -66,7 +66,7 @@ def check(quantities: Quantities) -> Finding:
     return fact(True, because, tuple(evidence), brief=f"{quantities.key(kl.name)} is {late:.1e}: hardly moved")
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate for all weights that adapters are given."""
     key = key_of(config, LEARNING_RATE)
     rate = config.number(key)
@@ -77,6 +77,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         f"{rate:g} is a rate for all weights, and adapters (LoRA) are trained, whose usual rate is 1e-5 or more",
         config.signs(key),
         grade="warning",
+        explains=("no learning", "update not applied"),
         brief="a rate for all weights given to adapters",
         remedy="start with 1e-5 for adapters",
     )
@@ -97,7 +98,7 @@ FAULT = Fault(
     ),
     settings=SettingsCheck(
         "low learning rate",
-        settings,
+        _settings,
         EVERY[:-1],
         "a learning rate for all weights that adapters are given",
         ("warning",),

@@ -35,7 +35,7 @@ CLIPPED = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo")
 """Losses of TRL with the clip of PPO, which delta bounds."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Several updates on a batch, and no delta."""
     several, loss = interval(config, facts.world) or 1, config.get("loss_type")
     if several < 2 or config.says("delta") or (loss is not None and loss not in CLIPPED):
@@ -46,6 +46,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         "has no upper bound, so that one token may outweigh a batch",
         config.signs("num_iterations", "steps_per_generation", "epsilon"),
         grade="note" if several < MANY else "warning",
+        explains=("gradient explosion", "gradient spikes"),
         brief="ratios without an upper bound",
         remedy=TWO_SIDED,
     )
@@ -63,7 +64,7 @@ FAULT = Fault(
     log=TEST,
     settings=SettingsCheck(
         "unbounded ratio",
-        settings,
+        _settings,
         ("trl",),
         "several updates on a batch without a bound on the ratio where the advantage is negative",
         ("warning", "note"),

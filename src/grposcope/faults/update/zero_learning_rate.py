@@ -27,7 +27,7 @@ from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate that is not above 0."""
     key = key_of(config, LEARNING_RATE)
     rate = config.number(key)
@@ -35,7 +35,8 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         yield cannot_tell(f"{key} is not known", key)
     elif rate <= 0:
         yield fact(True, f"the learning rate is {rate:g}", config.signs(key), grade="failing",
-                   brief="nothing is learned", remedy=f"set {key}")  # fmt: skip
+                   explains=("no learning", "update not applied"), brief="nothing is learned",
+                   remedy=f"set {key}")  # fmt: skip
 
 
 def check(quantities: Quantities) -> Finding:
@@ -76,5 +77,5 @@ FAULT = Fault(
         statistic="the learning rate of every row",
         threshold="0 on all rows, or on the last ten or more, a fact",
     ),
-    settings=SettingsCheck("zero learning rate", settings, EVERY[:-1], "a learning rate of 0", ("failing",)),
+    settings=SettingsCheck("zero learning rate", _settings, EVERY[:-1], "a learning rate of 0", ("failing",)),
 )

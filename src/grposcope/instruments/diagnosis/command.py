@@ -201,7 +201,7 @@ def _several(arguments: argparse.Namespace, asked: _Wishes) -> tuple[int, list[d
 
 def _judge(path: str, arguments: argparse.Namespace, asked: _Wishes) -> tuple[bool, dict[str, Any]]:
     """Print the verdict on a run and tell whom it concerns; whether it fails the command, and the document."""
-    from grposcope.faults import judge_texts
+    from grposcope.faults import judge_settings, judge_texts
     from grposcope.faults.judge import diagnose
     from grposcope.instruments.diagnosis import answer, screen
     from grposcope.instruments.diagnosis.verdict import verdict
@@ -211,7 +211,8 @@ def _judge(path: str, arguments: argparse.Namespace, asked: _Wishes) -> tuple[bo
 
     read_run = _run(path, arguments)
     compared = _compared(read_run, arguments, asked.references)
-    findings = judge_texts.with_texts(read_run, diagnose(read_run, arguments.level))
+    of_log = judge_texts.with_texts(read_run, diagnose(read_run, arguments.level))
+    findings = judge_settings.with_settings(read_run, of_log)
     judged, result = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
     said = document.of_answer(result)
     if arguments.verbose:
@@ -240,10 +241,11 @@ def _judge(path: str, arguments: argparse.Namespace, asked: _Wishes) -> tuple[bo
 
 
 def _run(path: str, arguments: argparse.Namespace) -> Run:
-    """The run, with what the file of --config asks for: settings that its log does not state are taken from there."""
+    """The run, with what the file of --config asks for: settings that its log does not state are taken from there.
+    Without a file it has those that its trainer logged."""
     run, config = logs.read(path, arguments), logs.config_beside(arguments, path)
     if config is None:
-        return run
+        return _as_recorded(run)
     from grposcope.instruments import has, needed
 
     if not has("lint"):
@@ -257,6 +259,20 @@ def _run(path: str, arguments: argparse.Namespace) -> Run:
     beside = () if arguments.config is not None else (f"the settings are those of {config}; --config names others",)
     meta = replace(run.meta, notes=(*run.meta.notes, *beside))
     return replace(run, asked=SettingsAskedFor(settings, frozenset(more)), meta=meta)
+
+
+def _as_recorded(run: Run) -> Run:
+    """The run with the settings that its trainer logged, where these are of its own trainer; else as it is."""
+    from grposcope.instruments import has
+
+    if not has("lint"):
+        return run
+    from grposcope.instruments.lint.read import of_record
+
+    settings = of_record(run.meta.source, run.config.get("logged"))
+    if settings is None or settings.dialect.name != run.meta.engine:
+        return run
+    return replace(run, asked=SettingsAskedFor(settings, recorded=True))
 
 
 def _compared(run: Run, arguments: argparse.Namespace, references: Sequence[Run]) -> Answer | None:

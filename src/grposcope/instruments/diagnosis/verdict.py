@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from grposcope.core.finding import Finding, Interval
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Run, once
-from grposcope.faults import judge_texts
+from grposcope.faults import judge_settings, judge_texts
 from grposcope.faults.judge import diagnose, facts
 from grposcope.instruments.diagnosis import first_line, learning
 from grposcope.signs import heldout, run_outcome, single_rows, words
@@ -96,12 +96,13 @@ class Verdict:
 @once
 def findings_of(run: Run) -> tuple[Finding, ...]:
     """The findings of a run, looked for once; none without steps."""
-    return judge_texts.with_texts(run, diagnose(run)) if run.steps else ()
+    findings = judge_texts.with_texts(run, diagnose(run)) if run.steps else ()
+    return judge_settings.with_settings(run, findings)
 
 
 def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     """The verdict on a run from its findings, in the order in which `diagnose` returns them."""
-    outcome = run_outcome.of_run(run)
+    outcome, settings = run_outcome.of_run(run), judge_settings.alone(run, findings)
     run = run.scopes.get(outcome.task, run)
     steps = run_outcome.steps(run)
     flagged = [finding for finding in findings if finding.status == "present"]
@@ -112,7 +113,7 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     of_groups = any(finding.fault in SIGNAL for finding in flagged)
     single = single_rows.clause(Quantities(run), frozenset(finding.since.step for finding in bad if finding.since))
     dead = "" if of_groups else learning.dead_groups(run)
-    clauses = (*learning.other_falls(run, outcome), dead, learning.parts(run), single)
+    clauses = (*learning.other_falls(run, outcome), dead, learning.parts(run), single, settings)
     beside = tuple(clause for clause in clauses if clause)
     ladder = climb.of_run(run, findings)
     worst: Worst = "none" if not bad else "failing" if any(finding.grade == "failing" for finding in bad) else "warning"

@@ -196,6 +196,19 @@ def _json(path: Path, text: str, number: int | None) -> Settings:
     return _of_mapping(path, content, {}, "a JSON file")
 
 
+def of_record(path: Path, logged: object) -> Settings | None:
+    """The settings that a trainer logged, without defaults, as a log may have a part of them; None where they are of
+    no trainer that is known."""
+    if not isinstance(logged, Mapping) or not logged:
+        return None
+    try:
+        settings = _of_mapping(path, {str(key).replace("/", "."): value for key, value in logged.items()}, {},
+                               "what the trainer logged of its settings")  # fmt: skip
+    except UserError:
+        return None
+    return replace(settings, partial=True, resolved=True)
+
+
 def _trainer_state(path: Path, content: Mapping[str, Any]) -> Settings:
     """The few settings of a trainer_state.json; the group size is not among them."""
     names = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from grposcope.maths import component_weights
 from grposcope.maths.aggregation import Aggregation, Floats
 from grposcope.maths.component_weights import ComponentWeight, RewardWeights
 from grposcope.signs import standardizing
+from grposcope.signs.texts import right_answers, sample
 
 MOSTLY = 0.5
 """Share of the live groups in which a component is constant, above which it is named."""
@@ -38,6 +39,18 @@ COLLIDING = 0.05
 
 RESIDUAL = 0.05
 """|Σ A|/Σ|A| of a group above which it is said that groups do not sum to 0."""
+
+
+_ENOUGH, _GRADED, _AT_AN_END = 64, 10, 0.5
+"""Rollouts, different values of a reward, and share of the rollouts with one value of another reward at which it has
+one value, from which on it is said to be at an end."""
+
+_LIMITS = (
+    "print that reward beside what it measures for ten rollouts, and set its limit in the unit that it counts in (a "
+    "length in characters is three to five times that in tokens: ms-swift #3353, cosine_max_len); where it is at its "
+    "end it says nothing of what it is for"
+)
+"""What to do about a reward that is at an end for most rollouts."""
 
 
 def answers(runs: Sequence[Run], settings: RewardSettings) -> list[Answer]:
@@ -59,14 +72,21 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
     rollouts = source.of_run(run, settings)
     if rollouts is not None:
         moved = found.probed(run) if gram is None else found.gradient(rollouts, gram)
-        return _of_found(found.of_rollouts(rollouts), settings, moved)
+        return _with_unpaid(_of_found(found.of_rollouts(rollouts), settings, moved), run)
     spreads = logged_spreads.of_run(run, settings)
     return None if spreads is None else _of_spreads(spreads)
 
 
-def _named(said: Answer, label: str) -> Answer:
-    from dataclasses import replace
+def _with_unpaid(said: Answer, run: Run) -> Answer:
+    """The answer, first that texts with the right answer are not paid where that is so: it is why a reward is 0."""
+    unpaid = right_answers.unpaid(sample.recorded(run))
+    if unpaid is None:
+        return said
+    because = "; ".join(filter(None, (unpaid.because, said.because)))
+    return replace(said, word="warning", because=because, do=unpaid.remedy)
 
+
+def _named(said: Answer, label: str) -> Answer:
     return replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
 
 
@@ -74,14 +94,15 @@ def _of_found(what: RewardsFound, settings: RewardSettings, moved: GradientParts
     """What is said of rewards of single rollouts. moved: what each moves of the gradient, where that is known."""
     weights, how = what.weights, what.rollouts.how
     verified = {name.strip() for name in settings.verified.split(",") if name.strip()}
-    faults = [*_faults(weights), *_of_trades(what.trades, verified)]
+    ended = _at_an_end(what.rollouts)
+    faults = [*_faults(weights), *ended, *_of_trades(what.trades, verified)]
     return Answer(
         INSTRUMENT.name,
         INSTRUMENT.question,
         word=_word(what, bool(faults)),
         sentence=_sentence(weights),
         because="; ".join(faults),
-        do=_do(weights, how) if faults else "",
+        do=(_LIMITS if ended and faults[0] == ended[0] else _do(weights, how)) if faults else "",
         text=[
             *what.rollouts.notes,
             *_notes(weights, how),
@@ -144,6 +165,37 @@ def _faults(weights: RewardWeights) -> list[str]:
     if weights.collisions.pairs and share.value > COLLIDING:
         faults.append(f"{percent(share.value)} of the pairs of rollouts with different rewards have the same advantage")
     return faults
+
+
+def _at_an_end(rollouts: source.RewardRollouts) -> list[str]:
+    """Rewards of many values that are at one value for most rollouts with one value of another reward, as where
+    a length is beyond its limit: what they add is what that other one says already."""
+    names, values = rollouts.given.names, rollouts.given.rewards
+    said = []
+    for graded in range(len(names)):
+        others = [k for k in range(len(names)) if k != graded and len(np.unique(values[:, k])) == 2]
+        both = values[:, graded][np.isfinite(values[:, graded])]
+        if len(both) < _ENOUGH or len(np.unique(both)) < _GRADED:
+            continue
+        for other in others:
+            low, high = np.unique(values[:, other])
+            ends = [_usual(values[values[:, other] == value, graded]) for value in (high, low)]
+            if min(share for _, share in ends) < _AT_AN_END or ends[0][0] == ends[1][0]:
+                continue
+            name, by = visible(names[graded], 40), visible(names[other], 40)
+            said.append(
+                f"{name} is {number(ends[0][0])} on {percent(ends[0][1])} of the rollouts with {by} {number(high)} and "
+                f"{number(ends[1][0])} on {percent(ends[1][1])} of those with {by} {number(low)}: there it is at an "
+                f"end, and pays once more for {by} alone"
+            )
+            break
+    return said
+
+
+def _usual(values: Floats) -> tuple[float, float]:
+    """The most frequent value and its share."""
+    each, counts = np.unique(values, return_counts=True)
+    return float(each[np.argmax(counts)]), float(counts.max() / len(values))
 
 
 def _cancels(weight: ComponentWeight) -> bool:

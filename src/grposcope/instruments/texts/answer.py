@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from grposcope.core import finding
 from grposcope.core.answer import Answer, Table, Word
-from grposcope.core.rollouts import Floats
+from grposcope.core.rollouts import Floats, Rollout
 from grposcope.core.run import Run, labels
 from grposcope.core.text import apart_shares, brief, capitalised, number, percent, visible
 from grposcope.instruments.texts.marks import CLOSE, OPEN, marked
 from grposcope.instruments.texts.question import NAME, QUESTION
 from grposcope.maths.passage import Passage
-from grposcope.signs.texts import exploits, pairs, phrases, sample, splits
+from grposcope.signs.texts import exploits, foreign_turns, pairs, phrases, right_answers, sample, splits
 from grposcope.signs.texts.exploits import Exploit
 from grposcope.signs.texts.habits import LEVEL, PaidHabit
 from grposcope.signs.texts.pairs import TextPair
@@ -64,7 +65,7 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
         rows = sample.recorded(run)
         if sum(map(sample.is_readable, rows)) >= ON_PAGE:
             reading = read(sample.of_rollouts(rows, most=ON_PAGE_MOST))
-            said = with_pairs(of_reading(reading), reading)
+            said = with_facts(with_pairs(of_reading(reading), reading), rows)
             if len(runs) > 1:
                 said = replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
             made.append(said)
@@ -89,6 +90,22 @@ def of_reading(reading: TextReading) -> Answer:
         missing=_missing(reading, found),
         document=_document(reading, found, shown),
     )
+
+
+def with_facts(said: Answer, rows: Sequence[Rollout]) -> Answer:
+    """The answer with what rollouts show without any test: right answers that are not paid, turns of the environment
+    that the policy writes; the first of them is the answer's own sentence where no exploit is one."""
+    facts = [own for own in (right_answers.unpaid(rows), foreign_turns.written(rows)) if own is not None]
+    if not facts:
+        return said
+    lines = [f"Also, {own.fault}: {own.because}." for own in facts]
+    content = {**said.document, "facts": [finding.document(own) for own in facts]}
+    if said.word in ("warning", "failing"):
+        return replace(said, text=[*lines, *said.text], document=content)
+    return replace(
+        said, word="warning", sentence=f"{capitalised(facts[0].brief)}.", because=facts[0].because,
+        do=facts[0].remedy, text=[*lines[1:], *said.text], document=content,
+    )  # fmt: skip
 
 
 def with_pairs(said: Answer, reading: TextReading) -> Answer:

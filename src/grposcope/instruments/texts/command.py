@@ -108,7 +108,7 @@ def _read(place: Path, arguments: argparse.Namespace) -> int:
             )
         own = sample.of_rollouts(rows, arguments.truth, arguments.since)
         read = reading.read(own, arguments.seed, progress=told)
-    said = _graded(answer.of_reading(read), read, place, rows)
+    said = answer.with_facts(_graded(answer.of_reading(read), read, place, rows), rows)
     if arguments.reward:
         said = _with_trials(said, read, rows, arguments)
     shown = screen.text(said, read, wrapping.width())

@@ -1,4 +1,4 @@
-"""AReaL: its keys in W&B, SwanLab, TensorBoard or JSON lines.
+"""AReaL: its keys in W&B, SwanLab, TensorBoard or JSON lines; `areal_console` reads the tables that it prints.
 
 `task_reward` is the reward before scaling; `no_eos_ratios` the share of completions without an end token;
 `approx_kl` is that to the policy before the update, by the log-ratio (k1). `behave_approx_kl` is the mean log-ratio of
@@ -8,6 +8,7 @@ that policy to the one that sampled and `behave_imp_weight` the mean ratio, both
 
 from __future__ import annotations
 
+from grposcope.logs.trainers import areal_console
 from grposcope.logs.trainers.trainer import Columns, Defect, Made, Trainer, width_of_batch
 
 
@@ -51,6 +52,7 @@ AREAL = Trainer(
             "version_stats/v_theta",
         ),
     },
+    logs=(areal_console.KIND,),
     made=made,
     defects=(
         Defect(

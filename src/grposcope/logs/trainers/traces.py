@@ -300,7 +300,7 @@ def _of_texts(row: Mapping[str, Any], where: str, step: int | None) -> Rollout:
         reward=number(row["reward"], "reward", where),
         failed=str(kind) if kind else "",
         stop=_stop(row, str(kind or "")),
-        columns={},
+        columns={"answer": row["answer"]} if row.get("answer") else {},
     )
 
 

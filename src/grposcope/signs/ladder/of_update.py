@@ -39,6 +39,12 @@ CHECK_SAMPLER = (
     "steps, or log its log-probabilities and run grposcope verify on them"
 )
 
+OF_VERL = (
+    "of verl's adapters with vLLM's sleep level 2 this is reported without layered_summon (verl #3516): set "
+    "actor_rollout_ref.rollout.layered_summon=True, or send merged weights"
+)
+"""What to do on top where verl trains adapters."""
+
 OF_ADAPTERS = ("lora_rank", "lora_r", "lora.rank", "use_peft", "use_lora", "lora")
 """Ends of the keys by which a recorded configuration says whether adapters are trained."""
 
@@ -114,19 +120,19 @@ def sampler(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     """Whether the policy that samples is the one that trains, by the mismatch and by the faults that it shows."""
     if cause := blamed(findings, NOT_DRAWN):
         return of_fault(*SAMPLER, cause)
-    mismatch = quantities.get("mismatch", SHORT)
-    if mismatch is None and (moved := moves_alone(quantities)):
+    mismatch, lora = quantities.get("mismatch", SHORT), bool(adapters(quantities.run))
+    if mismatch is None and (moved := moves_alone(quantities, lora)):
         return Rung(
             *SAMPLER,
             "no",
-            f"{moved}: so it is when the new weights do not reach the sampler",
+            f"{moved}: so it is when the new {'adapters' if lora else 'weights'} do not reach the sampler",
             "the policy moves, what is sampled does not",
-            CHECK_SAMPLER,
+            f"{CHECK_SAMPLER}; {OF_VERL}" if lora and quantities.run.meta.engine == "verl" else CHECK_SAMPLER,
         )
     if mismatch is None:
         how = to_log("mismatch", "the mismatch of sampler and trainer", quantities.run)
         do = f"{how}; or run grposcope verify on rollouts with log-probabilities"
-        if adapters(quantities.run):
+        if lora:
             do = f"{CHECK_SAMPLER}; or {how}"
         return Rung(*SAMPLER, "cannot tell", "no mismatch of sampler and trainer is logged", do=do)
     went = quantities.went(mismatch.name, mismatch.level(EARLY).value, mismatch.level(LATE).value)

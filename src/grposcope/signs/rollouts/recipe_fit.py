@@ -39,7 +39,9 @@ def told(
     ]
     others = f" ({len(same)} other recipes would fit too)" if same else ""
     whole = sum(not row.dropped for row in evidence.rows)
-    of = coverage.share(compared, whole, "no reward, group or advantage")
+    masks = [row.mask for row in evidence.rows if row.mask is not None and len(row.mask)]
+    trained = ", or no trained token" if any(not mask.any() for mask in masks) else ""
+    of = coverage.share(compared, whole, f"no reward, group or advantage{trained}")
     end = "" if stated else "; the settings do not state the recipe"
     yield exact(UNEXPLAINED, False, "", f"The advantages of {of} are {best}{others}{end}.")
     if not stated and not same and best.baseline == "batch":

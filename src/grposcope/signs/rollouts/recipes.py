@@ -96,16 +96,18 @@ def advantages(
     return np.where(there, advantages, np.nan), error + np.abs(advantages) * (8 * ROUNDING + relative)
 
 
-def _top(baseline: str, values: Floats, there: Bools, mean: Floats, count: Floats, group: Ints) -> tuple[Floats, float]:
-    """The reward less its baseline, and whether that rounds."""
+def _top(
+    baseline: str, values: Floats, there: Bools, mean: Floats, count: Floats, group: Ints
+) -> tuple[Floats, Floats]:
+    """The reward less its baseline (N,), and where that rounds (N,), 1 or 0: the mean of one reward is that reward."""
     if baseline == "none":
-        return values, 0.0
+        return values, np.zeros(len(values))
     if baseline == "batch":
-        return values - values[there].mean() if there.any() else values, 1.0
+        return values - values[there].mean() if there.any() else values, np.ones(len(values))
     centred = values - mean[group]
     if baseline == "leave-one-out":
         centred = centred * (count / np.maximum(count - 1, 1))[group]
-    return centred, 1.0
+    return centred, (count > 1)[group].astype(np.float64)
 
 
 def _scale(

@@ -51,7 +51,8 @@ class InForce:
 
 
 def compared(beside: SettingsAskedFor, run: Run) -> tuple[InForce, ...]:
-    """Every setting that the file gives and that the run recorded or its rows show, in the order of the file."""
+    """Every setting that the file gives and that the run recorded or its rows show, in the order of the file; first a
+    limit of completions that the rows break."""
     asked = beside.settings
     keys = [key for key in asked.given if key not in asked.opaque and asked.given[key] is not None]
     recorded = {str(key).replace("/", "."): value for key, value in flat(_logged(run)).items()}
@@ -59,6 +60,9 @@ def compared(beside: SettingsAskedFor, run: Run) -> tuple[InForce, ...]:
     for key in keys:
         where = f"line {asked.lines[key]}" if key in asked.lines else ""
         name = _our_name(asked, key)
+        if name == "max_tokens" and (seen := _limit(run, asked.given[key])) is not None:
+            told.insert(0, InForce(key, asked.given[key], where, *seen))
+            continue
         if key in recorded:
             actual = recorded[key]
         elif name and name not in beside.taken and run.setting(name) is not None:
@@ -175,6 +179,6 @@ def _term(run: Run, key: str, asked: Any) -> tuple[float, str] | None:
 
 
 _ROWS: Mapping[str, Callable[[Run, Any], tuple[float, str] | None]] = {
-    "lr": _rate, "max_tokens": _limit, "kl": _penalty,
+    "lr": _rate, "kl": _penalty,
 }  # fmt: skip
 """Our name of a setting -> what the rows of a run say of it; None where they say nothing."""

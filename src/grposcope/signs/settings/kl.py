@@ -24,12 +24,16 @@ _OPENRLHF = ("algo.kl.estimator", "algo.kl.init_coef", "algo.kl.use_loss")
 _OPENRLHF_BEFORE = ("kl_estimator", "init_kl_coef", "use_kl_loss")
 """Estimator, coefficient and switch into the loss, by the flags with dots and by those before 0.10."""
 
+_NEMO_RL = "loss_fn.reference_policy_kl_"
+_NEMO_RL_REWARD = "loss_fn.use_kl_in_reward"
+
 
 def terms(settings: Settings) -> Iterator[KlTerm]:
     """The KL terms that are in force, as far as the settings name their estimator."""
     readers = {
         "verl": _of_verl, "trl": _of_trl, "ms-swift": _of_trl, "slime": _of_slime, "skyrl": _of_skyrl,
-        "openrlhf": _of_openrlhf, "open-instruct": _of_open_instruct, "grposcope": _of_own,
+        "openrlhf": _of_openrlhf, "open-instruct": _of_open_instruct, "nemo-rl": _of_nemo_rl,
+        "grposcope": _of_own,
     }  # fmt: skip
     yield from readers.get(settings.dialect.name, _none)(settings)
 
@@ -90,6 +94,13 @@ def _of_open_instruct(settings: Settings) -> Iterator[KlTerm]:
     estimator = {"1": "k1", "2": "k2", "3": "k3"}.get(str(kind))
     if settings.number("beta") and estimator:
         yield KlTerm(estimator, keys=("kl_estimator", "beta"))
+
+
+def _of_nemo_rl(settings: Settings) -> Iterator[KlTerm]:
+    """k1 in the loss alone: what other estimators pull towards was changed by #2506, and no file has the version."""
+    estimator = kl_gradient.named(settings.get(_NEMO_RL + "type"))
+    if settings.number(_NEMO_RL + "penalty") and estimator == "k1" and not settings.on(_NEMO_RL_REWARD):
+        yield KlTerm(estimator, keys=(_NEMO_RL + "type", _NEMO_RL + "penalty"))
 
 
 def _of_own(settings: Settings) -> Iterator[KlTerm]:

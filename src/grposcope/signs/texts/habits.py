@@ -294,12 +294,12 @@ def _levels(reward: Floats, column: Floats, group: Ints) -> _Levels:
     mixed = (having > 0) & (having < size)
     rows = finite & mixed[group]
     own, other = rows & (column > 0), rows & (column == 0)
-    means = [
+    with_it, without = (
         mean((np.bincount(group[texts], reward[texts], count) / np.maximum(number, 1))[mixed])
         for texts, number in ((own, having), (other, size - having))
-    ]
+    )
     deviation = float(reward[own].std()) if own.any() else np.nan
-    return _Levels(*means, deviation, int(own.sum()), int(other.sum()), int(mixed.sum()))
+    return _Levels(with_it, without, deviation, int(own.sum()), int(other.sum()), int(mixed.sum()))
 
 
 def mean(values: Floats) -> float:

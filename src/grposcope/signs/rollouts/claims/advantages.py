@@ -109,13 +109,14 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         )
         return
     best, share = _best(candidates, made)
-    if share < 1 and any(row.dropped for row in evidence.rows):
+    if share < 1 and any(row.dropped or _untrained(row) for row in evidence.rows):
         again = _batches(evidence, kept=True)
         if not isinstance(again, Finding) and _best(candidates, again)[1] > share:
             made, (best, share) = again, _best(candidates, again)
     if share < 1 and stated.weights is None and all(np.isnan(row.reward) for row in evidence.rows):
         made, best, share = _weighted(best, candidates, made, share)
     if share == 1:
+        yield from _baseline_of_untrained(best, made, evidence)
         yield from recipe_fit.told(best, candidates, made, evidence)
         return
     if recipes.states(stated) or share >= 0.5:
@@ -133,8 +134,8 @@ _OF_BATCH = ("batch", "each")
 
 
 def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Finding:
-    """The rows by step. kept: leave out rows that were dropped."""
-    usable = [index for index, row in enumerate(evidence.rows) if not (kept and row.dropped)]
+    """The rows by step. kept: leave out rows that were dropped, and those that no token is trained on of."""
+    usable = [index for index, row in enumerate(evidence.rows) if not (kept and (row.dropped or _untrained(row)))]
     if not any(evidence.rows[index].group is not None for index in usable):
         return cannot_tell("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
     if any(_varies(evidence.rows[index]) for index in usable):
@@ -163,6 +164,42 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Fin
         stored = _filled(values[here], here, evidence)
         made.append(TrainedBatch(step, here, rewards[here], group, stored, parts, weights, relative, absolute))
     return made or cannot_tell("No rollout has both a reward and a group; write both with each rollout.")
+
+
+def _untrained(row: Rollout) -> bool:
+    """Whether its mask leaves out every token, and not because a limit cut it, which trainers mask on purpose."""
+    return row.mask is not None and len(row.mask) > 0 and not row.mask.any() and not row.truncated
+
+
+def _baseline_of_untrained(
+    recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence
+) -> Iterator[Finding]:
+    """That rewards of rollouts without a trained token are in the mean and deviation of their siblings."""
+    without = _batches(evidence, kept=True)
+    places = {int(place) for batch in made for place in batch.places if _untrained(evidence.rows[int(place)])}
+    if not places or isinstance(without, Finding) or recipe.baseline not in ("mean", "leave-one-out"):
+        return
+    longest = max(row.size for row in evidence.rows)
+    unknown = [row for place in places if (row := evidence.rows[place]).truncated is None]
+    if unknown and (evidence.stated.masks_truncated or all(row.size >= longest for row in unknown)):
+        return  # a limit may have cut them, for which they are masked on purpose
+    moved = [~batch.fits(recipe) for batch in without]
+    siblings = sum(int(rows.sum()) for rows in moved)
+    if not siblings:
+        return
+    count = sum(len(rows) for rows in moved)
+    first = min(batch.step for batch, rows in zip(without, moved, strict=True) if rows.any())
+    yield exact(
+        fault="untrained rollouts in the baseline",
+        brief="untrained rollouts in the baseline",
+        broken=True,
+        evidence=f"{len(places):,} rollouts have no token that is trained on, and their rewards are in the mean and "
+        f"deviation of their groups all the same: {siblings:,} of {count:,} advantages of the others would be other "
+        "numbers without them",
+        held="",
+        effect="What was rejected still says which of its siblings are good.",
+        onset=first,
+    )
 
 
 def _filled(values: Floats, here: Ints, evidence: PipelineEvidence) -> Floats:

@@ -29,6 +29,10 @@ SHARES = (0.02, 0.1, 0.3, 0.6, 0.95)
 
 PERMUTATIONS = 1999
 
+SIBLINGS = 0.9
+"""Share of the rollouts that have their prompt in common with others of their step, from which on groups of one are
+siblings that were not told to be such."""
+
 FIRST_STEPS = 3
 """Steps from the first whose groups all have one size, so that later ones are held to it."""
 
@@ -39,7 +43,8 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield cannot_tell("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
         return
     yield _prompts(evidence)
-    yield from _sizes(evidence)
+    alone = list(_alone(evidence))
+    yield from alone or _sizes(evidence)
     yield from _ranks(evidence)
     yield from _copies(evidence)
 
@@ -151,6 +156,40 @@ def _sizes(evidence: PipelineEvidence) -> Iterator[Finding]:
     if not stated:
         yield cannot_tell("The settings do not state the group size, so groups were compared with each other only; "
                           "state it (num_generations).")  # fmt: skip
+
+
+def _alone(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """That every rollout is a group of its own although several have a prompt in a step, as by an id of the rollout."""
+    sizes = {key: len(places) for key, places in evidence.groups.items()}
+    rows = [evidence.rows[places[0]] for places in evidence.groups.values()]
+    prompts = Counter((row.step, _prompt(row)) for row in rows if row.named)
+    several = {key: count for key, count in prompts.items() if key[1] is not None and count > 1}
+    if set(sizes.values()) != {1} or sum(several.values()) < SIBLINGS * len(sizes) or not _without_baseline(rows):
+        return
+    usual = Counter(several.values()).most_common(1)[0][0]
+    yield exact(
+        fault="split groups",
+        brief="every rollout is a group of its own",
+        broken=True,
+        evidence=f"All {len(sizes):,} groups have one rollout, although "
+        f"{'all' if sum(several.values()) == len(sizes) else f'{sum(several.values()):,}'} of these have their prompt "
+        f"in common with others of their step, mostly {usual} with one",
+        held="",
+        effect="A rollout alone in its group has no baseline: its advantage is its reward, or 0.",
+        remedy="Group by the id of the task or prompt that all its rollouts share, not by one of the rollout.",
+        onset=min(key[0] for key in sizes),
+    )
+
+
+def _without_baseline(rows: Sequence[Rollout]) -> bool:
+    """Whether the advantages that there are, are the rewards or 0, as of groups of one: a baseline of the batch needs
+    no groups."""
+    made = [
+        (row.reward, float(row.advantages[0])) for row in rows if row.advantages is not None and len(row.advantages)
+    ]
+    return all(
+        min(abs(advantage - reward), abs(advantage)) <= 1e-4 * max(1.0, abs(reward)) for reward, advantage in made
+    )
 
 
 def _sizes_of_steps(sizes: Mapping[tuple[int, str], int]) -> Finding:

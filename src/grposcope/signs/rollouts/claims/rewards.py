@@ -103,8 +103,8 @@ def _failures(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 def _empty(evidence: PipelineEvidence) -> Iterator[Finding]:
     """An empty completion has written nothing that could be paid like the best of the others."""
-    empty = [row for row in evidence.rows if text_of(row) == "" and np.isfinite(row.reward) and not row.failed]
-    others = [row.reward for row in evidence.rows if text_of(row) != "" and np.isfinite(row.reward) and not row.failed]
+    empty = [row for row in evidence.rows if _text_of(row) == "" and np.isfinite(row.reward) and not row.failed]
+    others = [row.reward for row in evidence.rows if _text_of(row) != "" and np.isfinite(row.reward) and not row.failed]
     if not empty or not others or min(others) == max(others):
         return  # nothing is empty, or the others show no reward to compare with
     paid = [row for row in empty if row.reward > 0 and row.reward >= max(others)]
@@ -122,7 +122,7 @@ def _empty(evidence: PipelineEvidence) -> Iterator[Finding]:
     )
 
 
-def text_of(row: Rollout) -> Text | None:
+def _text_of(row: Rollout) -> Text | None:
     """The completion as it is graded: "" where it has no tokens, None where it was not written down."""
     if row.completion is None and row.completion_ids is not None and not len(row.completion_ids):
         return ""
@@ -140,11 +140,11 @@ def _graded(evidence: PipelineEvidence) -> Iterator[Finding]:
     if evidence.grader is None:
         yield cannot_tell("The rollouts were not graded again; give the reward function (--reward).")
         return
-    rows = [row for row in evidence.rows if text_of(row) is not None and np.isfinite(row.reward) and not row.failed]
+    rows = [row for row in evidence.rows if _text_of(row) is not None and np.isfinite(row.reward) and not row.failed]
     if not rows:
         yield cannot_tell("No rollout has both a text and a reward; write the completion as it was graded.")
         return
-    prompts, completions = [row.prompt or "" for row in rows], [text_of(row) or "" for row in rows]
+    prompts, completions = [row.prompt or "" for row in rows], [_text_of(row) or "" for row in rows]
 
     def grade(order: Sequence[int]) -> Floats:
         assert evidence.grader is not None

@@ -14,7 +14,7 @@ from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, Interval, Sign, cannot_tell
 from grposcope.core.text import number, percent
 from grposcope.signs.rollouts.evidence import PipelineEvidence
-from grposcope.signs.texts import exploits, reading, sample
+from grposcope.signs.texts import exploits, foreign_turns, reading, right_answers, sample
 from grposcope.signs.texts.exploits import Exploit
 from grposcope.signs.texts.features import WORDS
 from grposcope.signs.texts.habits import LEVEL
@@ -45,7 +45,9 @@ GRADER = "correct the grader so that this alone earns nothing"
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
-    """The exploits that the texts show; that there is none, where they could be read."""
+    """Right answers that are not paid and turns that the policy makes up, which are facts; the exploits that the texts
+    show; that there is none, where they could be read."""
+    yield from (own for own in (right_answers.unpaid(evidence.rows), foreign_turns.written(evidence.rows)) if own)
     yield from shown(evidence, LEVEL, DRAWS, WORDS)
 
 

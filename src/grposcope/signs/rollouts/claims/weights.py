@@ -161,7 +161,8 @@ def _of_old(evidence: PipelineEvidence, rows: Sequence[RowTokens]) -> list[RowTo
     for step in dict.fromkeys(evidence.rows[row.place].step for row in rows):
         drawn = [row for row in rows if evidence.rows[row.place].step == step]
         trained = [replace(row, checkpoint=before.get(step - 1, row.checkpoint)) for row in drawn]
-        chosen += min((drawn, trained), key=lambda tokens: _distance(recorded(evidence, tokens, "old")))
+        of_either = [(_distance(recorded(evidence, tokens, "old")), tokens) for tokens in (drawn, trained)]
+        chosen += min(of_either, key=lambda pair: pair[0])[1]
     return chosen
 
 
