@@ -26,6 +26,8 @@ from grposcope.maths.intervals import wilson
 
 KINDS = ("level", "near zero", "rising", "late rise", "times 10", "repeated epochs", "smoothed")
 HARDER = ("sorted by difficulty", "curriculum")
+WANDERING = "wandering by 0.05"
+"""A level about which that of each step wanders slowly with this standard deviation; for `faults/live_sound.py`."""
 
 
 def rates(kind: str, steps: int, prompts: int, random: np.random.Generator) -> np.ndarray:
@@ -45,6 +47,11 @@ def rates(kind: str, steps: int, prompts: int, random: np.random.Generator) -> n
         return np.clip(drawn + 0.3 * share[:, None], 0, 1)
     if kind == "curriculum":
         level = level - 0.2 * (np.arange(steps) * 4 // steps % 2)
+    if kind == WANDERING:
+        slow = np.zeros(steps)
+        for step in range(1, steps):
+            slow[step] = 0.95 * slow[step - 1] + np.sqrt(1 - 0.95**2) * random.normal(0, 0.05)
+        level = random.uniform(0.2, 0.8) + slow
     level = np.clip(level, 0.01, 0.99)[:, None]
     spread = 2.0
     return random.beta(spread * level, spread * (1 - level), (steps, prompts))
@@ -52,7 +59,7 @@ def rates(kind: str, steps: int, prompts: int, random: np.random.Generator) -> n
 
 def log(kind: str, seed: int, grouped: bool) -> Run:
     """A made log; grouped: with the rewards of every rollout."""
-    random = np.random.default_rng((seed, (*KINDS, *HARDER).index(kind)))
+    random = np.random.default_rng((seed, (*KINDS, *HARDER, WANDERING).index(kind)))
     steps, prompts = int(random.integers(40, 400)), int(random.choice([4, 8, 16, 32]))
     size, scale = int(random.choice([4, 8, 16])), 10.0 if kind == "times 10" else 1.0
     rewards = scale * (random.random((steps, prompts, size)) < rates(kind, steps, prompts, random)[..., None])

@@ -426,7 +426,7 @@ def test_judging_keeps_to_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("time.perf_counter", lambda: now)
     monkeypatch.setattr("time.monotonic", lambda: now)
     monkeypatch.setattr(GRPOscopeCallback, "_judge", judge)
-    monkeypatch.setattr("grposcope.watch.alarms.Alarms.due", lambda *_: True)
+    monkeypatch.setattr("grposcope.watch.alarms.Alarms.due", lambda self, rows, pace, changed: pace.ready())
 
     def log(step: int) -> dict[str, Any]:
         nonlocal now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grposcope.core.errors import UserError
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Run
-from grposcope.logs import Hints, kept_rows, read
+from grposcope.logs import Hints, kept_rows, read, written_rollouts
+from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.kept_rows import GrowingHints, KeptRows
+from grposcope.logs.trainers import verl_rollouts
 
 LINES = (
     '{"step": 1, "reward": 0.1, "kl": 0.01}\n', '{"step": 2, "reward": [0.2, 0.4], "env": "math"}\n', "no json\n",
@@ -97,3 +101,50 @@ def test_files_of_one_run_are_kept_apart(tmp_path: Path) -> None:
         run = read(tmp_path, hints)
         same(run, read(tmp_path, Hints()))
         assert run.steps == last
+
+
+def dumped(folder: Path, step: int, rows: int = 8) -> None:
+    """The rollouts of a step as verl dumps them, of prompts that are longer than a label; one line is none."""
+    lines = [
+        json.dumps(
+            {
+                "input": f"{'add ' * 80}{k % 2}",
+                "output": f"it is {k}",
+                "score": float((k * step) % 3 == 0),
+                "step": step,
+            }
+        )
+        for k in range(rows)
+    ]
+    (folder / f"{step}.jsonl").write_text("\n".join([*lines, "[]", ""]))
+
+
+def test_dumps_of_rollouts_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_again, hints, own = list[str](), GrowingHints(), verl_rollouts.rollouts
+
+    def counted(file: LogFile, step: int) -> Iterator[Rollout]:
+        read_again.append(file.path.name)
+        return own(file, step)
+
+    for step in range(1, 13):
+        dumped(tmp_path, step)
+        whole = read(tmp_path, Hints())
+        with monkeypatch.context() as patch:
+            patch.setattr(verl_rollouts, "rollouts", counted)
+            grown = read(tmp_path, hints)
+        same(grown, whole)
+        assert repr(grown.groups) == repr(whole.groups)
+        assert grown.rollouts[step] == whole.rollouts[step]
+        assert read_again == [f"{step}.jsonl"], step
+        read_again.clear()
+    dumped(tmp_path, 3, rows=4)  # written anew
+    same(read(tmp_path, hints), read(tmp_path, Hints()))
+
+
+def test_as_many_rollouts_are_kept_as_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(written_rollouts, "_KEPT", 20)
+    hints = GrowingHints()
+    for step in range(1, 6):
+        dumped(tmp_path, step)
+        same(read(tmp_path, hints), read(tmp_path, Hints()))
+    assert len(hints.kept.rollouts) == 2

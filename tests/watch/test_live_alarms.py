@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,13 @@ import pytest
 import synthetic
 import written_texts
 
+from grposcope.faults import looks
+from grposcope.logs.native import reader
+from grposcope.logs.tail import Pace
 from grposcope.signs.texts import exploits
 from grposcope.watch import live as live_alarms
 from grposcope.watch import text_looks
+from grposcope.watch.alarms import FREE, Alarms
 from grposcope.watch.alerts import Alert
 from grposcope.watch.live import LiveAlarms
 
@@ -67,13 +72,13 @@ def test_a_failure_is_said_once(tmp_path: Path) -> None:
     assert "wandb: no connection" in said
 
 
-def test_without_loggers_nothing_is_judged(tmp_path: Path) -> None:
-    folder, said = broken_from(tmp_path / "run", 10), []
+def test_without_loggers_alarms_are_said_too(tmp_path: Path) -> None:
+    folder, said = broken_from(tmp_path / "run", 10), list[str]()
     alarms = LiveAlarms(folder, [], 0, said.append)
     alarms.step({})
     alarms.end()
-    assert said == []
-    assert not (folder / "alarms.jsonl").exists()
+    assert sum("failing: non-finite, since step 10" in line for line in said) == 1
+    assert '"fault": "non-finite"' in (folder / "alarms.jsonl").read_text()
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("hedge", ["hedges"]), ("", [])])
@@ -93,6 +98,33 @@ def test_loggers_are_told_of_what_the_texts_do(name: str, wanted: list[str], tmp
     alarms.end()
     assert [alert.fault for alert in told if alert.fault in exploits.FAULTS] == wanted
     assert asked == [text_looks.GROUPS] * 20
-    silent = LiveAlarms(folder, [], 0, lambda line: None)
-    silent.take(1, drawn)
-    assert len(asked) == 20
+
+
+def test_texts_are_kept_of_every_step_at_first_and_later_as_time_allows(tmp_path: Path) -> None:
+    folder, asked = synthetic.make(tmp_path / "run"), list[int]()
+    alarms = LiveAlarms(folder, [], 0, lambda line: None)
+
+    def drawn(groups: int) -> list[Any]:
+        asked.append(groups)
+        time.sleep(0.002)  # two seconds of rest at a thousandth
+        return []
+
+    for step in range(1, 6):
+        alarms.take(step, drawn)
+    assert len(asked) == 5
+    alarms._rows = FREE
+    for step in range(6, 11):
+        alarms.take(step, drawn)
+    assert len(asked) == 5
+
+
+def test_a_metric_that_changed_is_looked_at_at_once_among_the_first_rows_and_later_where_there_is_time(
+    tmp_path: Path,
+) -> None:
+    alarms, resting, rested = Alarms(), Pace(0.5, rest=60.0), Pace(0.5)
+    alarms.look(looks.first_rows(reader.read(synthetic.make(tmp_path / "run", steps=160)), FREE - 2))
+    assert alarms.due(FREE - 1, resting, changed=True)
+    assert not alarms.due(FREE, resting, changed=True)
+    assert alarms.due(FREE, rested, changed=True)
+    assert not alarms.due(FREE - 1, resting)
+    assert not alarms.due(FREE - 1, rested)

@@ -83,7 +83,8 @@ class Fault:
     training reward does not show the outcome where it is there, so that only a held-out score does. log, settings:
     how this kind of evidence shows it, None where it does not. rollouts: the claims of the pipeline that it breaks.
     reading: yields what was found when the log was read, facts that need no test and are no test that found
-    nothing. implies: faults that are the same fact where this one is there.
+    nothing. implies: faults that are the same fact where this one is there. outgrown: many a sound run begins with it
+    and learns itself out of it, so that what goes on has not failed by it at first.
     """
 
     name: str
@@ -99,3 +100,4 @@ class Fault:
     rollouts: tuple[Proof, ...] = ()
     reading: Callable[[Run], Iterable[Finding]] | None = None
     implies: tuple[str, ...] = ()
+    outgrown: bool = False

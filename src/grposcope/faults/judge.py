@@ -12,14 +12,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import GRADES, STATUSES, Finding, Grade, Status, cannot_tell
 from grposcope.core.run import Run
 from grposcope.faults import catalogue, pages
 from grposcope.maths.holm import holm
 from grposcope.signs import checkpoints, run_outcome, words
+from grposcope.signs.equal_groups import ALL as ALL_DEAD
 from grposcope.signs.outcome import Outcome
-from grposcope.signs.quantities import NotLoggedError, Quantities
+from grposcope.signs.quantities import LEAST, NotLoggedError, Quantities
 
 LEVEL = 0.05
 """Chance of any fault called present on a run without faults."""
@@ -29,6 +32,11 @@ ALMOST = 0.2
 
 INSIDE = 0.95
 """p-value of a test of a limit above which the level is clearly inside it; below, it is near the limit."""
+
+
+_LASTED = 200
+"""Rows from which a fault that sound runs begin with and outgrow has lasted: before, a run that goes on has not failed
+by it, unless nothing can be learned from any of its rows."""
 
 
 def diagnose(run: Run, level: float = LEVEL) -> tuple[Finding, ...]:
@@ -113,7 +121,8 @@ def _result(test: LogTest, quantities: Quantities) -> Finding:
         result = test.check(quantities)
     except NotLoggedError as reason:
         result = cannot_tell(str(reason), reason.quantity)
-    if result.status == "cannot tell" and test.early is not None:
+    few = result.basis != "fact" and quantities.run.steps < LEAST
+    if test.early is not None and (few or result.status == "cannot tell"):
         result = test.early(quantities) or result
     return result if result.fault else replace(result, fault=test.fault)
 
@@ -129,9 +138,12 @@ def _weighed(
         return replace(named, missing=missing, grades=None, begins=None, source=pages.page(faults[test.fault]).source)
     fault, outcome = faults[result.fault], run_outcome.of_run(quantities.run)
     since = result.since or (result.begins() if result.begins is not None else None)
+    graded = grade(fault, result, outcome)
+    if graded == "failing" and fault.outgrown and since is None and _may_be_outgrown(quantities, outcome):
+        graded = "warning"
     back = checkpoints.back(quantities.run, outcome, since, gamed=fault.gamed)
     return replace(
-        result, status=status, missing=(), grade=grade(fault, result, outcome), since=since, begins=None,
+        result, status=status, missing=(), grade=graded, since=since, begins=None,
         effect=result.effect or fault.effect, remedy=checkpoints.advised(result.remedy or fault.remedy, back, since),
         decides=result.decides or pages.page(fault).decides, source=pages.page(fault).source,
     )  # fmt: skip
@@ -161,6 +173,28 @@ def grade(fault: Fault, result: Finding, outcome: Outcome) -> Grade:
     if weighed == "beside":
         return beside
     return instead if weighed == "instead" else max(instead, "warning", key=GRADES.index)
+
+
+def _may_be_outgrown(quantities: Quantities, outcome: Outcome) -> bool:
+    """Whether a run that goes on may still learn itself out of what has been so from its first rows: it has fewer than
+    _LASTED rows, it has not fallen, and some of them have what can be learned from."""
+    run = quantities.run
+    goes_on = run.meta.status == "running" and run.steps < _LASTED and outcome.direction != "down"
+    return goes_on and not _nothing_to_learn(quantities)
+
+
+def _nothing_to_learn(quantities: Quantities) -> bool:
+    """Whether in every row all groups are dead, the gradient or the spread of the rewards is 0, all rewards are one
+    number, which leaves nothing to learn from, or every completion is cut, so that none shows how to end."""
+    dead, cut = quantities.dead_fraction, quantities.column("truncated")
+    norm, spread, reward = (quantities.column(name) for name in ("grad_norm", "reward_std", "reward"))
+    if dead is not None and not quantities.dead_fraction_is_bound and ALL_DEAD <= dead.values.min() <= 1:
+        return True
+    if cut is not None and cut.values.min() == cut.values.max() == 1:
+        return True
+    if any(series is not None and not series.values.any() for series in (norm, spread)):
+        return True
+    return reward is not None and not np.ptp(reward.values)
 
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -56,10 +56,13 @@ def level_of_look(before: int, rows: int, level: float = LEVEL) -> float:
     return level * LEAST / (rows * (rows + 1))
 
 
-def first_rows(run: Run, rows: int) -> Run:
-    """The run as it was after its first `rows` rows, without the outcome that its trainer wrote at the end."""
+def first_rows(run: Run, rows: int, status: str = "") -> Run:
+    """The run as it was after its first `rows` rows, without the outcome that its trainer wrote at the end.
+
+    status: in place of its own, where all of its rows are asked for; else it is running.
+    """
     if rows >= run.steps:
-        return run
+        return _with_status(run, status) if status else run
     last = float(run.table["step"][rows - 1])
     return replace(
         run,
@@ -73,6 +76,12 @@ def first_rows(run: Run, rows: int) -> Run:
         scopes={name: first_rows(scope, int((scope.table["step"] <= last).sum()))
                 for name, scope in run.scopes.items() if (scope.table["step"] <= last).any()},
     )  # fmt: skip
+
+
+def _with_status(run: Run, status: str) -> Run:
+    """The run, and each of its scopes, with another status."""
+    scopes = {name: _with_status(scope, status) for name, scope in run.scopes.items()}
+    return replace(run, meta=replace(run.meta, status=status), scopes=scopes)
 
 
 def _until(groups: Groups, last: float) -> Groups:

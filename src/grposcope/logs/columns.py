@@ -20,7 +20,7 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import WRITTEN_NAN, WRITTEN_NULL, json_number
-from grposcope.core.not_finite import is_written_nan
+from grposcope.core.not_finite import Bools, is_written_nan
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Floats, Groups, Ints, Sparse, Texts
 from grposcope.logs.text_numbers import written_number
@@ -297,7 +297,7 @@ def log_of_groups(
                 "reward_std": float(np.mean(spread[here][sizes[here] > 1])) if (sizes[here] > 1).any() else np.nan,
                 "dead_fraction": float(dead[here].mean()),
                 "rollouts_trained": int(sizes[here].sum()),
-                **_parts(rollouts.get(int(step), ())),
+                **_parts(groups, here),
                 **({"agent/call_failures": failures[int(step)]} if int(step) in failures else {}),
             },
         )
@@ -314,12 +314,12 @@ def log_of_groups(
     )
 
 
-def _parts(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Mean of each part of the reward that all of these rollouts have, where there are several parts."""
-    names = [name for name in rollouts[0].rewards if all(name in row.rewards for row in rollouts)] if rollouts else []
-    if len(names) < 2:
-        return {}
-    return {f"component/{name}": float(np.mean([row.rewards[name] for row in rollouts])) for name in names}
+def _parts(groups: Groups, of_step: Bools) -> dict[str, float]:
+    """Mean of each part of the reward that all rollouts of these groups (N,) have, where there are several parts."""
+    rows = np.repeat(of_step, groups.sizes)
+    parts = {name: values[rows] for name, values in groups.components.items()}
+    means = {f"component/{name}": float(np.mean(own)) for name, own in parts.items() if not np.isnan(own).any()}
+    return means if len(means) > 1 else {}
 
 
 def _column(values: Sequence[Any]) -> Floats | None:

@@ -62,9 +62,13 @@ class KeptFile:
 
 
 class KeptRows:
-    """The rows of files by their path, and what must be known of a reader that takes other rows of the same file."""
+    """The rows of files by their path, and what must be known of a reader that takes other rows of the same file.
+
+    rollouts: by path, what a reader of rollouts keeps of a file.
+    """
 
     def __init__(self) -> None:
+        self.rollouts: dict[Path, Any] = {}
         self._files: dict[tuple[Path, str], KeptFile] = {}
 
     def read(

@@ -81,7 +81,7 @@ def with_rollouts_below(log: Run, folder: Path, hints: Hints) -> Run:
             log = replace(log, meta=replace(log.meta, notes=(*log.meta.notes, said)))
         elif written is not None:
             with suppress(UserError):
-                runs.append(normalize(written.log(inner), hints))
+                runs.append(normalize(written.log(inner, hints=hints), hints))
     joined = (_with_rollouts(log, run) for run in sorted(runs, key=lambda run: -run.steps))
     return next((run for run in joined if run is not None), log)
 

@@ -22,6 +22,7 @@ from grposcope.logs.columns import RawLog, log_of_groups
 from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
+from grposcope.logs.kept_rows import GrowingHints
 
 UNNAMED = (
     "rollouts have no id of their group, so they are grouped by their prompt; a prompt drawn twice in a step counts as "
@@ -33,6 +34,9 @@ UNNAMED = (
 HELD = 2**26
 """Bytes of a file up to which its rollouts stay in memory."""
 
+_KEPT = 200_000
+"""Rollouts, without their texts, that are kept of files that grow."""
+
 
 @dataclass(frozen=True)
 class WrittenFiles:
@@ -40,7 +44,7 @@ class WrittenFiles:
 
     paths: by step; or one path, of which the rows say their steps.
     sums: whether the reward is the plain sum of those of the functions where no rollout has one. notes: what `read` has
-    left out so far.
+    left out so far. before: by path, what was read of files before this look at them; None where they do not grow.
     """
 
     engine: str
@@ -48,6 +52,7 @@ class WrittenFiles:
     read: Callable[[Path], Iterator[Rollout]]
     sums: bool = False
     notes: list[str] = field(default_factory=list)
+    before: dict[Path, Any] | None = field(default=None, repr=False, compare=False)
     _held: dict[Path, list[Rollout]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -60,12 +65,16 @@ class WrittenFiles:
     @property
     def is_large(self) -> bool:
         """Whether all files together are larger than what stays in memory."""
-        paths = (self.paths,) if isinstance(self.paths, Path) else set(self.paths.values())
-        return sum(map(_bytes_of, paths)) > HELD
+        return sum(map(_bytes_of, self._paths)) > HELD
+
+    @property
+    def _paths(self) -> tuple[Path, ...]:
+        """All files, each once."""
+        return (self.paths,) if isinstance(self.paths, Path) else tuple(dict.fromkeys(self.paths.values()))
 
     def rollouts(self) -> Iterator[Rollout]:
         """The rollouts of all files, in the order of the steps."""
-        for path in (self.paths,) if isinstance(self.paths, Path) else dict.fromkeys(self.paths.values()):
+        for path in self._paths:
             yield from self._rows(path)
 
     def of_step(self, path: Path, step: int) -> tuple[Rollout, ...]:
@@ -84,18 +93,42 @@ class WrittenFiles:
         self._held[path] = rows
         return rows
 
-    def log(self, path: Path, notes: Iterable[str] = ()) -> RawLog:
-        """A log whose metrics are made of the groups; UserError, with the line, for what does not fit."""
-        groups, where, further = self.groups()
-        failures = {} if self.is_large else _failures(self.rollouts())
+    def _paid(self, path: Path) -> tuple[Iterable[Rollout], Iterable[tuple[int, bool]]]:
+        """What groups are made of: the rollouts of a file; and for each answer of a tool in them its step and whether
+        it reads as an error. Where files grow, one that has not changed is not read again, and texts are not kept."""
+        if self.before is None:
+            return self._rows(path), _failed(self._rows(path))
+        state = _state_of(path)
+        if path not in self.before or self.before[path][0] != state:
+            said = len(self.notes)
+            rows = list(self._rows(path))
+            kept = [_without_texts(row) for row in rows], list(_failed(rows)), self.notes[said:]
+            self.before.pop(path, None)
+            if len(kept[0]) + sum(len(read[1][0]) for read in self.before.values()) > _KEPT:
+                return kept[0], kept[1]
+            self.before[path] = state, kept
+        else:
+            self.notes.extend(self.before[path][1][2])
+        rows, failed, _ = self.before[path][1]
+        return rows, failed
+
+    def log(self, path: Path, notes: Iterable[str] = (), hints: Hints | None = None) -> RawLog:
+        """A log whose metrics are made of the groups; UserError, with the line, for what does not fit.
+
+        hints: of files that grow, those that keep what was read of them at earlier looks.
+        """
+        files = replace(self, before=hints.kept.rollouts) if isinstance(hints, GrowingHints) else self
+        groups, where, further = files.groups()
+        paths = () if self.is_large else self._paths
+        failures = _shares(reply for own in paths for reply in files._paid(own)[1])
         return log_of_groups(path, self.engine, groups, self.texts(where), [*notes, *further], failures)
 
     def groups(self) -> tuple[Groups, Mapping[int, Path], list[str]]:
         """The groups of rollouts that have a reward, the file of each step, and what is to be said of them."""
         members: dict[tuple[int, str], list[Rollout]] = {}
         where: dict[int, Path] = {}
-        for path in (self.paths,) if isinstance(self.paths, Path) else dict.fromkeys(self.paths.values()):
-            for row in self._rows(path):
+        for path in self._paths:
+            for row in self._paid(path)[0]:
                 where.setdefault(row.step, path)
                 if row.group is None:
                     raise UserError(f'{row.where} has no group; add a column "group"')
@@ -162,13 +195,32 @@ class WrittenFiles:
         return tuple(made)
 
 
-def _failures(rollouts: Iterable[Rollout]) -> dict[int, float]:
+def _failed(rollouts: Iterable[Rollout]) -> Iterator[tuple[int, bool]]:
+    """Of each answer of a tool its step, and whether it reads as an error."""
+    return ((rollout.step, failed) for rollout in rollouts for failed in rollout.failed_replies)
+
+
+def _shares(replies: Iterable[tuple[int, bool]]) -> dict[int, float]:
     """Step -> share of the tools' answers that read as errors, of the steps whose messages have any."""
-    replies: dict[int, list[bool]] = {}
-    for rollout in rollouts:
-        if failed := rollout.failed_replies:
-            replies.setdefault(rollout.step, []).extend(failed)
-    return {step: sum(failed) / len(failed) for step, failed in replies.items()}
+    by_step: dict[int, list[bool]] = {}
+    for step, failed in replies:
+        by_step.setdefault(step, []).append(failed)
+    return {step: sum(failed) / len(failed) for step, failed in by_step.items()}
+
+
+def _without_texts(row: Rollout) -> Rollout:
+    """What groups are made of: a rollout with its prompt shortened, and the length of its completion for the text."""
+    prompt = label(plain_text(row.prompt or ""))
+    return Rollout(
+        where=row.where, step=row.step, group=row.group, named=row.named, prompt=prompt, problem=row.problem,
+        reward=row.reward, rewards=row.rewards, truncated=row.truncated, length=row.size,
+    )  # fmt: skip
+
+
+def _state_of(path: Path) -> list[tuple[str, int, int, int]]:
+    """What changes where a file, or one of a folder, is written: names, inodes, sizes and times."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [(str(file), about.st_ino, about.st_size, about.st_mtime_ns) for file in files for about in [file.stat()]]
 
 
 def _bytes_of(path: Path) -> int:
@@ -195,7 +247,7 @@ def kind(find: Callable[[Path], WrittenFiles | None]) -> LogKind:
         files = find(file.path)
         if files is None:
             raise UserError(f"{file.path}: no rollouts in it; give the file or folder that the engine writes")
-        return files.log(file.path)
+        return files.log(file.path, hints=hints)
 
     return LogKind(read, folder=lambda folder: find(folder) is not None)
 

@@ -78,7 +78,8 @@ def every_one_cut(quantities: Quantities) -> Finding | None:
 
 
 def every_group_dead(quantities: Quantities) -> Finding | None:
-    """Equal rewards within every group, in all of at least FEW_GROUPS and fewer than SHORT rows; else None."""
+    """Equal rewards within every group, in all of at least FEW_GROUPS rows and fewer than SHORT, or, where mean rewards
+    differ, than LEAST; else None."""
     dead, reward = quantities.column("dead_fraction"), quantities.column("reward")
     spread = quantities.column("reward_std")
     if dead is not None and bool((dead.values == 1).all()):
@@ -87,9 +88,9 @@ def every_group_dead(quantities: Quantities) -> Finding | None:
         seen, sign = spread, Sign("largest spread of the rewards", 0.0, column=spread.name)
     else:
         return _nothing_paid(quantities) if dead is None and spread is None else None
-    if not FEW_GROUPS <= len(seen) < SHORT:
-        return None
     constant = reward is not None and not np.ptp(reward.values)
+    if not FEW_GROUPS <= len(seen) < (SHORT if constant or reward is None else LEAST):
+        return None
     paid = f", each of {short(float(reward.values[0]))}" if reward is not None and constant else ""
     brief = f"rewards within every group are equal in {_all_rows(seen)}"
     fault = "constant reward" if paid and reward is not None and reward.values.any() else ""

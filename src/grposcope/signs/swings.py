@@ -124,11 +124,14 @@ def grades(amplitude: float, growing: bool, quantities: Quantities) -> tuple[Gra
 
     Peak to trough is compared with what the run gained, or with half the reward's range where it gained less than
     STILL of it. A swing that takes back all of that fails, one that takes back half or grows is a warning, and one that
-    takes back less than an eighth is a note whatever became of the run; at most a warning where it grows.
+    takes back less than an eighth is a note whatever became of the run; at most a warning where it grows. A run that
+    goes on, and has not fallen, has not failed by what comes back.
     """
     outcome, span = run_outcome.of_run(quantities.run), quantities.reward_margin(1.0) or 0.0
     gained = outcome.gain if outcome.gain > STILL * span and not outcome.heldout else span / 2
     share = 2 * amplitude / gained if gained > 0 else 1.0
+    if quantities.run.meta.status == "running" and outcome.direction != "down" and (share >= 1 or growing):
+        return ("warning", "warning") if share >= 0.125 else ("note", "warning")
     if share >= 1:
         return "failing", "failing"
     if growing:

@@ -24,6 +24,7 @@ from grposcope.core.finding import GRADES, Finding, Grade
 from grposcope.core.run import Run
 from grposcope.faults import catalogue, judge, looks
 from grposcope.faults.judge import LEVEL, diagnose
+from grposcope.logs.tail import Pace
 
 GROWTH = 1.1
 """Rows at a look over rows at the look before, where time allows it."""
@@ -32,8 +33,9 @@ FREE = 150
 """Rows up to which scheduled looks are made whatever that costs: a run that is dead from its first steps is seen within
 them, also where steps take a tenth of a second."""
 
-BUDGET = 0.005
-"""Largest share of the time of a training that its own diagnosis may take, but for the first looks."""
+BUDGET = 0.0035
+"""Largest share of the time of a training that looks at it may take, but for the first; with what every row costs, its
+diagnosis takes at most half a percent."""
 
 FIRST = 0.2
 """Seconds that the first diagnosis is assumed to cost, so that it waits until it fits the budget."""
@@ -58,8 +60,15 @@ class Alarms:
         self.rows, self._last = 0, 0
         self._odd: set[str] = set()
 
-    def due(self, rows: int) -> bool:
-        """Whether a run of `rows` rows has grown enough for another look, or is another run."""
+    def due(self, rows: int, pace: Pace | None = None, changed: bool = False) -> bool:
+        """Whether a run of `rows` rows has grown enough for another look, or is another run.
+
+        pace: keeps looks to a budget. changed: a metric changed, which is looked at at once among the first rows.
+        """
+        if pace is not None and not pace.ready():
+            return changed and rows < FREE
+        if changed:
+            return True
         grown = rows >= max(self.rows + 1, math.ceil(GROWTH * self.rows)) or looks.passes(self.rows, rows)
         return grown or 0 < rows < self.rows
 
@@ -71,11 +80,12 @@ class Alarms:
         """Whether a metric of the run is not finite that was finite at the last look: to be looked at at once."""
         return not run.nonfinite.keys() <= self._odd
 
-    def look(self, run: Run, of_texts: Sequence[Finding] = ()) -> list[Finding]:
+    def look(self, run: Run, of_texts: Sequence[Finding] = (), last: bool = False) -> list[Finding]:
         """Diagnose the run; returns the new alarms. of_texts: exploits that its texts show, which have a level of
-        their own (`text_looks`)."""
+        their own (`text_looks`). last: the run is over, whatever its record says yet."""
         if not run.steps:
             return []
+        run = looks.first_rows(run, run.steps, "finished") if last and run.meta.status == "running" else run
         step = int(run.table["step"][-1])
         if step < self._last:
             self._forget(step)

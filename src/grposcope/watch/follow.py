@@ -26,6 +26,7 @@ from grposcope.core.metrics import VARIANTS, metric, variant
 from grposcope.core.not_finite import not_finite_in
 from grposcope.core.run import Floats, Run
 from grposcope.core.text import duration, number, percent, span, sparkline, visible
+from grposcope.faults import looks
 from grposcope.instruments.diagnosis import learning
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, present_faults, verdict
 from grposcope.logs import remote
@@ -189,7 +190,8 @@ class Watcher:
         ended = over and run.steps > self.alarms.rows
         if not (self.alarms.due(run.steps) or ended or self.alarms.urgent(run)):
             return []
-        new = self.alarms.look(run, self.texts.look(run.rollouts, now=ended))
+        going = looks.first_rows(run, run.steps, "running") if run.meta.status == "unknown" else run
+        new = self.alarms.look(going, self.texts.look(run.rollouts, now=ended))
         self.findings = findings_of(run) if over else self.alarms.findings
         self.verdict = verdict(run, self.findings) if self.findings else None
         self.advice = self.advice if self.adviser is None else self.adviser(run, self.alarms.raised)

@@ -67,14 +67,15 @@ def test_fewer_evaluated_problems_than_were_asked_for_are_said(
     assert (told in " ".join(capsys.readouterr().err.split())) == said
 
 
-@pytest.mark.parametrize(("reward", "steps", "said"), [("equal", 3, 1), ("equal", 1, 0), ("letters", 3, 0)])
-def test_a_run_whose_first_groups_are_all_dead_is_told_once(
-    run, reward: str, steps: int, said: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("reward", "steps", "said"), [("equal", 12, 1), ("equal", 2, 0), ("letters", 12, 0)])
+def test_a_run_whose_first_rewards_are_all_equal_is_told_once_in_one_line(
+    run, reward: str, steps: int, said: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(loop, "DEAD_STEPS", 2)
     run(reward, steps=steps, eval_every=0, eval_problems=0)
-    told = "all groups of the first 2 steps are dead: within each no two rewards differ (mean 1), so"
-    assert " ".join(capsys.readouterr().err.split()).count(told) == said
+    err = " ".join(capsys.readouterr().err.split())
+    told = "step 10: warning: constant reward, because every rollout has a reward of exactly 1 in all 10 steps; what"
+    assert err.count(told) == said
+    assert err.count("warning: ") == said
 
 
 def test_a_run_says_before_its_first_step_which_prompts_its_model_cannot_read(

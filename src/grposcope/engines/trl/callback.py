@@ -118,7 +118,7 @@ class GRPOscopeCallback(TrainerCallback):
         self._row: dict[str, Any] = {}
         self._closing: dict[str, Any] = {}
         self._odd: set[str] = set()
-        self._urgent = False
+        self._urgent = self._changed = False
         self._before: MovedWeights | None = None
         self._moved: list[float] = []
 
@@ -265,13 +265,13 @@ class GRPOscopeCallback(TrainerCallback):
         self._written = row["step"]
         self._lines.step(row["step"], {key: value for key, value in row.items() if key != "step"})
         self._rows += 1
-        self._urgent |= self._signs.take(row)
+        self._changed |= self._signs.take(row)
         if args.log_completions and "reward" in row:
             self._lines.groups(args, row["step"])
         self._lines.put(functools.partial(self._record.phase, "training", state.global_step, state.max_steps))
-        due = self._alarms.free(self._rows) or (self._pace.ready() and self._alarms.due(self._rows))
+        due = self._alarms.free(self._rows) or self._alarms.due(self._rows, self._pace, self._changed)
         if judge and (self._urgent or due):
-            self._urgent = False
+            self._urgent = self._changed = False
             began = time.perf_counter()
             self._judge()
             self._pace.spent(time.perf_counter() - began)
@@ -299,7 +299,7 @@ class GRPOscopeCallback(TrainerCallback):
         assert self._record is not None
         run = reader.read(self._record.folder)
         texts = {} if self._output is None else trl_completions.by_step(self._output, self._lines.functions)
-        new = self._alarms.look(run, self._texts.look(texts, now=last))
+        new = self._alarms.look(run, self._texts.look(texts, now=last), last)
         self._lines.put(functools.partial(alarm_file.append, self._record.folder, new))
         for alarm in new:
             ends, follows = self.stop_on.covers(alarm.fault, alarm.grade), self._alarms.follows(alarm)

@@ -62,6 +62,7 @@ FAULT = Fault(
     remedy="use prompts that 20 to 80% of rollouts solve, draw more prompts per step, or filter dead "
     "groups (dynamic sampling, DAPO)",
     effect="these steps cost time and teach nothing",
+    outgrown=True,
     log=LogTest(
         "empty steps",
         check,

@@ -27,6 +27,7 @@ FAULT = Fault(
     remedy="stop, train on harder prompts, or filter out solved ones (dynamic sampling, DAPO): these "
     "prompts are solved",
     effect="further steps on these prompts teach nothing",
+    outgrown=True,
     implies=("empty steps",),
     log=SATURATED,
     settings=CHECK,

@@ -35,6 +35,7 @@ FAULT = Fault(
     remedy="use easier prompts, more rollouts per prompt or partial credit; check that the verifier accepts a "
     "right answer",
     beside="warning",
+    outgrown=True,
     implies=("empty steps",),
     log=STARVED,
     settings=CHECK,

@@ -282,6 +282,7 @@ FAULT = Fault(
     rank=140,
     remedy="read the completions",
     beside="warning",
+    outgrown=True,
     log=LogTest(
         "length",
         check,

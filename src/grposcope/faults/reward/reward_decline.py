@@ -102,7 +102,9 @@ def check(quantities: Quantities) -> Finding:
     worst = replace(worst, p=min(worst.p, _lost(quantities)))
     outcome = run_outcome.of_run(quantities.run)
     beside = outcome.by_heldout or (outcome.heldout and outcome.direction == "up")
-    grades: tuple[Grade, Grade] | None = ("note", "note") if beside or _is_little(quantities) else None
+    grades: tuple[Grade, Grade] | None = ("warning", "warning") if _may_return(quantities) else None
+    if beside or _is_little(quantities):
+        grades = ("note", "note")
     stage = _stage(quantities, reward)
     grading = "" if stage else _graded_otherwise(quantities, reward)
     return measured(
@@ -118,6 +120,14 @@ def _effect(stage: str, grading: str) -> str:
     if grading:
         return RATHER
     return _OTHERS if "prompts are others" in stage else ""
+
+
+def _may_return(quantities: Quantities) -> bool:
+    """Whether the run goes on and its fall is not plain to see, or took a part of what it gained, so that it is still
+    above its start."""
+    outcome = run_outcome.of_run(quantities.run)
+    above = outcome.fate == "lost" and outcome.end.value > outcome.start.value
+    return quantities.run.meta.status == "running" and (above or outcome.state == "down")
 
 
 def _is_little(quantities: Quantities) -> bool:

@@ -63,9 +63,6 @@ if TYPE_CHECKING:
 BAD_STEPS = 10
 """Optimiser steps in a row whose gradient is not finite before a run gives up."""
 
-DEAD_STEPS = 20
-"""First optimiser steps after which it is said that all their groups were dead."""
-
 
 def train(config: TrainConfig, allocation: NewBatchSource = RolloutAllocation) -> TrainResult:
     """Run `config`, writing its record as it goes and its final model; returns what it came to.
@@ -122,7 +119,6 @@ class _Session:
         self.limits = RunConstraints(dual, state.constraints)
         self.totals = state.totals
         self.terminated = self.moved = False
-        self.only_dead = state.step == 0
         self.kept = state, checkpoint.random_kept()
         self.began = time.perf_counter() - state.totals.seconds  # as if the run had never stopped
         self.loggers: list[MetricLogger] = []
@@ -505,7 +501,7 @@ class _Session:
         return metrics | {"seconds_critic": time.perf_counter() - began}
 
     def judge(self) -> LiveAlarms | None:
-        """What tells the loggers of failures as they begin; None where the diagnosis is not there."""
+        """What says failures as they begin, to the loggers too; None where the diagnosis is not there."""
         if has("diagnosis"):
             from grposcope.watch.live import LiveAlarms
 
@@ -530,19 +526,6 @@ class _Session:
         if self.alarms is not None:
             self.alarms.step(metrics)
         self.totals.rewards.append(row.reward)
-        self.say_if_dead(row)
-
-    def say_if_dead(self, row: StepRow) -> None:
-        """Say, once, that all groups of the first DEAD_STEPS steps were dead, and what to do."""
-        self.only_dead = self.only_dead and row.dead_fraction == 1
-        if not self.only_dead or row.step != DEAD_STEPS:
-            return
-        mean = sum(self.totals.rewards) / len(self.totals.rewards)
-        self.progress.say(
-            f"warning: all groups of the first {DEAD_STEPS} steps are dead: within each no two rewards differ (mean "
-            f"{mean:.3g}), so they tell no rollout from another; take prompts that the model sometimes solves, more "
-            "rollouts of a prompt, or a reward with partial credit, and try the reward on an answer that is right"
-        )
 
     def stop_if_diverged(self, step: int, done: Update) -> None:
         """Count steps in a row whose gradient is not finite; UserError when they do not end."""
