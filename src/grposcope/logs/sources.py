@@ -33,6 +33,9 @@ ENDINGS = (".jsonl", ".json", ".log", ".txt", ".out", ".csv", ".tsv", ".ipynb", 
 OVERFLOW = 1e100
 """Size beyond which a finite value can be no quantity of a training run."""
 
+ALIKE = 0.9
+"""Share of the rows of either of two logs of one run that both have."""
+
 _TRIED = 40  # files of a folder
 
 
@@ -145,6 +148,8 @@ def _only_log(folder: Path, hints: Hints) -> Run:
             logs.append((path, normalize(_read_file(LogFile(path), hints), hints)))
         except UserError as error:
             reasons.append(str(error))
+        if len(logs) > 1 and _same_rows(logs[0][1], logs[1][1]):
+            logs = [_fuller(*logs)]
         if len(logs) > 1:
             names = ", ".join(path.name for path, _ in logs)
             raise UserError(
@@ -165,6 +170,26 @@ def _only_log(folder: Path, hints: Hints) -> Run:
     raise UserError(
         f"{folder} has no config.json and no log that can be read{hint}; give the folder of a run, or a trainer's log"
     )
+
+
+def _same_rows(first: Run, second: Run) -> bool:
+    """Whether two logs, such as what verl prints and the file that it writes, tell of the same rows: rewards agree to
+    the digits that are printed on all steps that both have, which are nearly all of either."""
+    if first.meta.engine != second.meta.engine or "reward" not in first.table or "reward" not in second.table:
+        return False
+    steps, a, b = np.intersect1d(first.table["step"], second.table["step"], return_indices=True)
+    most = max(len(first.table["step"]), len(second.table["step"]))
+    pairs = first.table["reward"][a], second.table["reward"][b]
+    return len(steps) >= max(3, ALIKE * most) and bool(np.allclose(*pairs, rtol=2e-3, atol=1e-9, equal_nan=True))
+
+
+def _fuller(first: tuple[Path, Run], second: tuple[Path, Run]) -> tuple[Path, Run]:
+    """Of two logs of the same rows the one with more columns, else what is no text, with a note on the other."""
+    (path, run), (other, _) = sorted(
+        (first, second), key=lambda log: (-len(log[1].table), log[0].suffix in (".log", ".txt", ".out"))
+    )
+    note = f"{path.name} and {other.name} tell of the same rows; {path.name} is read, which has no fewer metrics"
+    return path, replace(run, meta=replace(run.meta, notes=(*run.meta.notes, note)))
 
 
 def _log_files(folder: Path) -> list[Path]:

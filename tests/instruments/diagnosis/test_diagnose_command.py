@@ -243,9 +243,21 @@ def bad(folder: Path) -> dict[str, tuple[Path, str]]:
         found[name] = (folder / name, words)
     runs = folder / "runs"
     runs.mkdir()
-    for name in ("a.jsonl", "b.jsonl"):
-        log(runs / name)
+    log(runs / "a.jsonl")
+    log(runs / "b.jsonl", collapse=True)
     return {**found, "two": (runs, "holds logs of different runs"), "none": (folder / "no" / "such", "there is no")}
+
+
+def test_two_logs_of_the_same_rows_are_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As verl's, which prints its rows, rounded, and writes them; the one with more metrics is read."""
+    full = log(tmp_path / "b.jsonl")
+    rows = [json.loads(line) for line in full.read_text().splitlines()]
+    printed = [{"step": row["step"], "reward": round(row["reward"], 3), "entropy": row["entropy"]} for row in rows]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, printed)))
+    status, out, document = call(capsys, tmp_path)
+    assert status == 0
+    assert "b.jsonl and a.jsonl tell of the same rows; b.jsonl is read" in out
+    assert document["verdict"] == call(capsys, full)[2]["verdict"]
 
 
 def test_what_is_no_run_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
