@@ -47,7 +47,7 @@ def huge() -> bytes:
         ("l.jsonl", lambda: series(kl=5e-324, loss=0.1), ("diagnose",), ""),
         ("l.jsonl", lambda: series(grad_norm=5e-324), ("diagnose",), ""),
         ("c.json", lambda: b'{"num_generations": 8, "beta": 1' + b"0" * 400 + b"}", ("verify", "SOUND", "--config"),
-         "the setting beta is 1"),
+         "the setting beta is inf"),
         ("l.jsonl", lambda: lines(*({"step": i, "reward": 0.5, "grad_norm": 1e99 if i in (50, 90) else 5e-324}
                                     for i in range(1, 121))), ("diagnose",), ""),
         ("r.jsonl", lambda: huge(), ("texts",), ""),

@@ -98,6 +98,7 @@ CLAIMS: Sequence[tuple[str, Check]] = (
         rules.left,
     ),
     (rf"groups with equal rewards (?P<first>{V}) → (?P<share>{V})", rules.dead),
+    (r"so at least (?P<a>\d+)% of groups are all right, and at least (?P<b>\d+)% all wrong", rules.right_and_wrong),
     (
         rf"(?P<shares>{V}(?: → {V})?) of {ROWS} have no gradient to speak of: {K} of {N} over the whole run",
         rules.empty_steps,

@@ -113,6 +113,18 @@ def dead(raw: RawLog, match: re.Match[str]) -> str:
     return problem
 
 
+def right_and_wrong(raw: RawLog, match: re.Match[str]) -> str:
+    """ "so at least A% of groups are all right, and at least B% all wrong": of the late dead share d and mean reward m
+    m − (1 − d) and d − m, rounded down."""
+    key = raw.names.get("dead_fraction", "")
+    dead = raw.last(key) if key in raw.columns else mean_over(surely_dead(raw), 1 - LATE, 1.0)
+    paid = raw.last(raw.names["reward"])
+    for said, share in ((match["a"], paid - (1 - dead)), (match["b"], dead - paid)):
+        if abs(float(said) - 100 * share) > 1.5:
+            return f"{said}%, not {100 * share:.1f}%"
+    return ""
+
+
 def surely_dead(raw: RawLog) -> list[float]:
     """1 for every row whose least and largest reward agree, whose rewards do not spread, or whose mean comes back to
     the last digit in ten rows or more."""

@@ -187,8 +187,8 @@ def test_environments_are_held_to_one_level(tmp_path: Path) -> None:
 
 
 def test_two_runs_in_a_folder_are_not_joined(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        written(tmp_path / f"{name}.jsonl", [{"step": s, **logs.roll(s)} for s in logs.steps()])
+    for name, later in (("a", 0), ("b", 9)):
+        written(tmp_path / f"{name}.jsonl", [{"step": s, **logs.roll(s + later)} for s in logs.steps()])
     with pytest.raises(UserError, match=r"logs of different runs \(a.jsonl, b.jsonl, …\)"):
         read(tmp_path)
     assert [found.path.name for found in find(tmp_path, Hints())] == ["a.jsonl", "b.jsonl"]

@@ -155,7 +155,8 @@ def _of_few(quantities: Quantities, norm: MetricSeries) -> Finding:
 
     The p-value is that of one order of all rows, times the rows at which it may begin.
     """
-    splits = [k for k in range(_FEW, len(norm) - _FEW + 1) if norm.values[k:].min() >= _APART * norm.values[:k].max()]
+    places = range(_FEW, len(norm) - _FEW + 1)
+    splits = [k for k in places if norm.values[k:].min() >= _APART * norm.values[:k].max() > 0]
     row = splits[0] if splits else 0
     before, after = (float(np.median(rows)) if splits else 0.0 for rows in (norm.values[:row], norm.values[row:]))
     if not splits or after < GROWN * before:

@@ -153,7 +153,7 @@ def test_settings_that_cannot_be_read_are_not_called_healthy(
 def test_rollouts_of_the_base_model_say_what_rewards_will_weigh(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """As JSON lines, without a reward of their own: dead groups are those of the sum, and weights are the settings'."""
     lines = [
-        {"group": f"p{group}", "rewards": {"right": float((group + i) % 3 == 0), "form": 1.0 - (i == group == 0)}}
+        {"group": f"p{group}", "rewards": {"right": float((group + i) % 3 == 0), "form": 0.02 * (i % 2)}}
         for group in range(30) for i in range(8)
     ]  # fmt: skip
     (tmp_path / "base.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -13,7 +13,7 @@ What to do
     Grade one such text by hand, with its row of the data set, and print what the grader takes for the answer; pass it
     the parser of the marks that the prompt asks for.
 What decides
-    The grader on one right text: grposcope verify FOLDER --reward FILE.py:FUNCTION.
+    The grader on one right text: grposcope verify FOLDER --reward rewards.py:FUNCTION.
 Sources
     verifiers #277: https://github.com/PrimeIntellect-ai/verifiers/issues/277
 """
