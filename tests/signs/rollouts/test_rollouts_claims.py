@@ -10,6 +10,7 @@ import judged_claims
 import numpy as np
 import pipelines
 import pytest
+import synthetic_series
 from pipelines import Pipeline
 
 from grposcope.core.rollouts import Rollout
@@ -107,6 +108,25 @@ def test_prompts_without_ids_are_cut_into_groups() -> None:
     result = pipelines.judged(rows, pipeline.settings)["groups"]
     assert any("All 2 groups have 8 rollouts" in one.because for one in result.told)
     assert result.status == "cannot tell"  # as groups that were formed by prompt have one prompt by themselves
+
+
+@pytest.mark.parametrize(
+    ("entropy", "alike", "present"), [(0.3, 1.0, True), (0.02, 1.0, False), (0.3, 0.5, False), (None, 1.0, None)]
+)
+def test_groups_of_one_text(entropy: float | None, alike: float, present: bool | None) -> None:
+    """As where every request is drawn with one seed: told where the log's entropy says that draws would differ."""
+    names = [f"{group}" if group < alike * 40 else f"{group} {row}" for group in range(40) for row in range(4)]
+    rows = tuple(
+        Rollout(f"row {i}", step=1 + i // 80, group=str(i // 4), prompt=f"p{i // 4}", completion=name, reward=0.0)
+        for i, name in enumerate(names)
+    )
+    log = {"step": np.arange(1.0, 3.0), "length": np.full(2, 15.0)} | (
+        {} if entropy is None else {"entropy": np.full(2, entropy)}
+    )
+    told = list(groups.tests(PipelineEvidence("made", rows=rows, run=synthetic_series.run(log))))[-1]
+    assert told.present is bool(present)
+    assert ("all siblings are the same text" in told.because) is (present is not False)
+    assert told.status == ("present" if present else "cannot tell" if present is None else told.status)
 
 
 def test_copies_by_order_keep_their_level() -> None:

@@ -325,7 +325,40 @@ def _copies(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield _by_probability([[str(keys[place]) for place in places] for places in groups],
                               [[logp[place] for place in places] for places in groups], of)  # fmt: skip
         return
-    yield _by_order([[str(keys[place]) for place in places] for places in groups], of)
+    texts = [[str(keys[place]) for place in places] for places in groups]
+    yield _all_alike(evidence, texts) or _by_order(texts, of)
+
+
+LEAST_ALIKE, ALIKE, DIFFER = 8, 0.95, 2.0
+"""Groups, and their share, in which all siblings are one text, from which that is told; entropy of a completion, in
+nats, from which draws of their own would not be so."""
+
+
+def _all_alike(evidence: PipelineEvidence, texts: Sequence[Sequence[str]]) -> Finding | None:
+    """That siblings are one text in nearly all groups; None where they are not, or the policy may be so certain."""
+    alike = sum(len(set(group)) == 1 and group[0] != "" for group in texts)
+    if len(texts) < LEAST_ALIKE or alike < ALIKE * len(texts):
+        return None
+    seen = f"In {alike:,} of {len(texts):,} groups all siblings are the same text"
+    table = {} if evidence.run is None else evidence.run.table
+    if "entropy" not in table or "length" not in table:
+        return cannot_tell(
+            f"{seen}: every request has one seed, the temperature is 0, or the policy is certain; log the entropy and "
+            "the length, or write the sampler's log-probabilities."
+        )
+    entropy, length = (float(np.nanmedian(table[name])) for name in ("entropy", "length"))
+    if not entropy * length > DIFFER:
+        return None
+    return exact(
+        fault="copied rollouts",
+        brief="siblings are one text",
+        broken=True,
+        evidence=f"{seen}, while the logged entropy is {entropy:.2g} nats per token, {entropy * length:.2g} for "
+        f"{length:.3g} tokens: draws of their own would differ",
+        held="",
+        effect="Rewards are equal within a group, so that there is no gradient whatever they are.",
+        remedy="Give every request a seed of its own, or none, and see that the sampler's temperature is not 0.",
+    )
 
 
 def _total(row: Rollout) -> float:
