@@ -6,7 +6,8 @@ Rules, written before the first run: verl's `main_ppo` on Ray and the CPU with t
 `tiny`, 8 steps of 8 prompts x 4 rollouts at a rate of 1e-3; the folder has what verl leaves there: its rollouts, its
 log, what it printed. Faults are those of the sampler (verl_servers.py), from the first step on; CLEAN has trainings
 without one. Found: `verify FOLDER` calls a claim broken or `diagnose FOLDER` names a fault of grade warning or failing.
-Named: that fault is one of those listed. Results are kept as they come; what is there is not run again.
+Named: that fault is one of those listed. After the first pass, in which nothing was found as verl's rollouts have no
+log-probabilities, the faults were run once more with the setting that keeps them. Results are kept as they come; what is there is not run again.
 """
 
 from __future__ import annotations
@@ -41,9 +42,13 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Fault -> its server, faults of the catalogue that name it rightly."""
 
+KEPT = "actor_rollout_ref.rollout.calculate_log_probs=True"
+"""With this verl compares the sampler's log-probabilities with its own and logs how far they are apart."""
+
 CLEAN: dict[str, list[str]] = {
     "plain": [], "leave-one-out": ["algorithm.adv_estimator=rloo"],
     "KL": ["actor_rollout_ref.actor.use_kl_loss=True", "actor_rollout_ref.actor.kl_loss_coef=0.05"],
+    "plain, log-probabilities": [KEPT],
 }  # fmt: skip
 """Sound trainings -> settings of verl."""
 
@@ -84,6 +89,7 @@ def main() -> None:
     results: dict[str, Any] = json.loads(given.results.read_text()) if given.results.exists() else {}
     cells: list[tuple[str, str, list[str]]] = [
         *((f"fault: {name}", server, []) for name, (server, _) in FAULTS.items()),
+        *((f"fault: {name}, log-probabilities", server, [KEPT]) for name, (server, _) in FAULTS.items()),
         *((f"clean: {name}", "", overrides) for name, overrides in CLEAN.items()),
     ]
     for name, server, overrides in cells:
@@ -95,11 +101,13 @@ def main() -> None:
         results[name] = judged(folder)
         given.results.write_text(json.dumps(results, indent=1) + "\n")
         print(f"{name:45} {results[name]} {time.perf_counter() - began:.1f} s", flush=True)
-    right = {name: set(results[f"fault: {name}"]) & set(names) for name, (_, names) in FAULTS.items()
-             if f"fault: {name}" in results}  # fmt: skip
     flagged = [name for name, found in results.items() if name.startswith("clean") and found]
-    print(f"found {sum(bool(results[f'fault: {name}']) for name in right)}, named {sum(map(bool, right.values()))} "
-          f"of {len(right)}; clean, but flagged: {flagged}")  # fmt: skip
+    for kept in ("", ", log-probabilities"):
+        right = {name: set(results[f"fault: {name}{kept}"]) & set(names) for name, (_, names) in FAULTS.items()
+                 if f"fault: {name}{kept}" in results}  # fmt: skip
+        print(f"faults{kept}: found {sum(bool(results[f'fault: {name}{kept}']) for name in right)}, named "
+              f"{sum(map(bool, right.values()))} of {len(right)}")  # fmt: skip
+    print(f"clean, but flagged: {flagged}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,10 @@ from verl.workers.rollout.replica import RolloutReplicaRegistry
 from engines.verl.hf_rollout import SERVER, Replica, Server
 
 
+class Sound(Server):
+    """The stand-in sampler as it is, of this module, since a process that is sent the class imports its module first."""
+
+
 class Frozen(Server):
     """The first weights are kept."""
 
@@ -49,7 +53,7 @@ class OneSeed(Server):
         return super()._sample(prompt_ids, temperature)
 
 
-SERVERS: dict[str, type[Server]] = {"": Server, "frozen": Frozen, "half": Half, "hot": Hot, "one seed": OneSeed}
+SERVERS: dict[str, type[Server]] = {"": Sound, "frozen": Frozen, "half": Half, "hot": Hot, "one seed": OneSeed}
 """Name -> server; without one, the sound one."""
 
 
