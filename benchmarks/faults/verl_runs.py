@@ -7,7 +7,8 @@ Rules, written before the first run: verl's `main_ppo` on Ray and the CPU with t
 log, what it printed. Faults are those of the sampler (verl_servers.py), from the first step on; CLEAN has trainings
 without one. Found: `verify FOLDER` calls a claim broken or `diagnose FOLDER` names a fault of grade warning or failing.
 Named: that fault is one of those listed. After the first pass, in which nothing was found as verl's rollouts have no
-log-probabilities, the faults were run once more with the setting that keeps them. Results are kept as they come; what is there is not run again.
+log-probabilities, the faults were run once more with the setting that keeps them. Results are kept as they come; what
+is there is not run again.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from engines.verl.hf_rollout import SERVER, Replica, Server
 
 
 class Sound(Server):
-    """The stand-in sampler as it is, of this module, since a process that is sent the class imports its module first."""
+    """The stand-in sampler as it is, but of this module, which a process that is sent the class imports first."""
 
 
 class Frozen(Server):
