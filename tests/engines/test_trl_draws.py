@@ -59,7 +59,7 @@ def test_the_filter_skips_prompts_that_are_never_solved() -> None:
     rates = np.array([0.0, 0.5, 0.5] * 4)
     rng, counts = np.random.default_rng(0), np.zeros(12)
     for i in range(400):
-        which = sampler._draw().which
+        which = sampler._draw()[0]
         rewards = (rng.random((4, 3)) < rates[which][:, None]).astype(float)
         metrics = sampler.learn(ROWS[which[0]]["prompt"], rewards)
         assert 0 <= metrics["allocation/live_promised"] <= 1
@@ -151,7 +151,7 @@ def test_a_checkpoint_of_an_earlier_version_is_gone_on_from(tmp_path: Path) -> N
     write_json(tmp_path / CHECKPOINT, state)
     again = drawn()
     again.restore(tmp_path, skipping=True)
-    assert [one.which.tolist() for one in again.drawn] == [one.which.tolist() for one in sampler.drawn]
+    assert [places.tolist() for places, _ in again.drawn] == [places.tolist() for places, _ in sampler.drawn]
 
 
 def test_a_history_of_other_prompts_is_refused(tmp_path: Path) -> None:
