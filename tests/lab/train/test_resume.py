@@ -200,7 +200,7 @@ def test_a_run_that_is_asked_to_end_between_two_batches_keeps_the_one_before(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("at", "kept"), [(1, []), (3, [2]), (4, [2, 3]), (8, [4, 6, 7])])
-@pytest.mark.parametrize("where", ["sample", "to_rollouts"])
+@pytest.mark.parametrize("where", ["sample", "_to_rollouts"])
 def test_a_run_that_is_asked_to_end_while_it_draws_gives_up_the_batch(
     at: int, kept: list[int], where: str, settings: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
