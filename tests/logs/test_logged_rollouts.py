@@ -13,9 +13,12 @@ import pytest
 
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout, Rollouts
+from grposcope.logs import read
 from grposcope.logs.logged_rollouts import advantages as advantages_of
 from grposcope.logs.logged_rollouts import choose, grouped
 from grposcope.logs.trainers import trl_completions, verl_rollouts
+from grposcope.signs.rollouts.claims import metrics
+from grposcope.signs.rollouts.evidence import PipelineEvidence
 
 PLACE = Path("completions")
 
@@ -155,3 +158,38 @@ def test_verl_is_grouped_by_uid_and_by_input_without(tmp_path: Path) -> None:
     made = grouped(of_verl(path), None, None)
     assert made.group_rewards.tolist() == [[0, 2], [1, 3]]
     assert [row.completion for row in made] == ["o0", "o2", "o1", "o3"]
+
+
+@pytest.mark.parametrize("logged", [[3, 5, 3, 4], ["3", "5", "3", "4"]])
+def test_an_answer_that_a_function_logs_is_no_reward(logged: list[Any], tmp_path: Path) -> None:
+    """TRL's `log_extra` writes columns of its own, of whole numbers or text, beside those of the reward functions."""
+    path = parquet(
+        tmp_path / "completions_00001.parquet", step=[1] * 4, prompt=["a"] * 4, completion=list("wxyz"),
+        right=[1.0, 0.0, 1.0, 0.0], extracted_answer=logged, advantage=[0.9, -0.9, 0.9, -0.9],
+    )  # fmt: skip
+    assert trl_completions.logged(path).functions == ("right",)
+    groups, _, _ = trl_completions.groups([path], {})
+    assert groups.rewards.tolist() == [1.0, 0.0, 1.0, 0.0]
+
+
+def test_parts_are_what_the_reward_is_a_sum_of(tmp_path: Path) -> None:
+    """Of numbers beside the score those without a weight in it, such as turns, are no metrics of a log of rollouts."""
+    rng = np.random.default_rng(0)
+    for step in (1, 2, 3):
+        right, form, turns = rng.integers(0, 2, 16), rng.integers(0, 2, 16), rng.integers(1, 9, 16)
+        lines = [
+            {"input": f"q{i // 4}", "output": f"o{i}", "score": float(right[i] + 0.5 * form[i]), "step": step,
+             "accuracy_reward": float(right[i]), "format_reward": float(form[i]), "num_turns": float(turns[i])}
+            for i in range(16)
+        ]  # fmt: skip
+        (tmp_path / f"{step}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = read(tmp_path)
+    assert [name for name in run.table if name.startswith("component/")] == [
+        "component/accuracy_reward", "component/format_reward",
+    ]  # fmt: skip
+    assert run.table["component/format_reward"][-1] == pytest.approx(form.mean())
+    evidence = PipelineEvidence("rollouts", rows=tuple(row for rows in run.rollouts.values() for row in rows), run=run)
+    (told,) = metrics.tests(evidence)
+    assert (told.status, told.because) == (
+        "cannot tell", "The metrics are those of the rollouts themselves; give the log of the run beside them.",
+    )  # fmt: skip

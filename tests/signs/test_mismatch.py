@@ -9,6 +9,7 @@ import pytest
 import synthetic_series as made
 from scipy.stats import spearmanr
 
+from grposcope.faults.judge import diagnose
 from grposcope.signs import mismatch
 from grposcope.signs.quantities import MetricSeries, Quantities
 
@@ -75,3 +76,28 @@ def test_the_rank_correlation_is_that_of_scipy() -> None:
         y = x + rng.integers(levels, size=60)
         assert mismatch.spearman(x, y) == pytest.approx(spearmanr(x, y).statistic)
     assert mismatch.spearman(x, np.ones(60)) == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ([1e-7, 0.05, 0.06, 0.1, 0.12, 0.17], "weights never arrived"),
+        ([0.2, 0.19, 0.22, 0.28, 0.2, 0.23], "sampler mismatch"),
+        ([1e-4, 2e-4, 1e-4, 3e-4, 1e-4, 2e-4], ""),
+        ([1e-7, 0.05, 1e-4, 0.1, 0.12, 0.17], ""),
+        ([1e-7, 0.05, 0.06], ""),
+    ],
+)
+def test_a_distance_beyond_its_limit_is_told_on_a_few_rows(values: list[float], fault: str) -> None:
+    """The first row says whether updates make it; one row within the limit, or three rows, say nothing."""
+    table = {
+        "step": np.arange(1.0, len(values) + 1),
+        "mismatch/k3": np.array(values),
+        "reward": np.full(len(values), 0.4),
+    }
+    present = [own for own in diagnose(made.run(table)) if own.present]
+    assert [own.fault for own in present if own.fault in ("weights never arrived", "sampler mismatch")] == [
+        fault
+    ] * bool(fault)
+    if fault:
+        assert f"{min(values[1:]) if values[0] < 0.01 else min(values):.3g}" in present[0].because

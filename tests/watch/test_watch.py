@@ -189,10 +189,11 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path: Path, capsys: py
 
 def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    (tmp_path / "newer").mkdir()
-    (tmp_path / "newer" / "config.json").write_text('{"format": 99}')
+    for name in ("newer", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text('{"format": 99}')
     for path, words in (
-        (tmp_path, "a folder of 1 run"),
+        (tmp_path, "a folder of 2 runs"),
         (tmp_path / "file", "file is empty"),
         (tmp_path / "newer", "record format 99"),
         (tmp_path / "no" / "where", "there is no folder"),

@@ -287,6 +287,7 @@ def log_of_groups(
         spread = np.sqrt(np.add.reduceat((groups.rewards - np.repeat(mean, sizes)) ** 2, starts) / (sizes - 1))
     lost = np.logical_or.reduceat(is_written_nan(groups.rewards), starts)
     dead = dead_groups.is_dead_ragged(groups.rewards, groups.offsets)
+    parts = _summed(groups)
     for step in np.unique(groups.step):
         here = groups.step == step
         rows.row(
@@ -297,7 +298,7 @@ def log_of_groups(
                 "reward_std": float(np.mean(spread[here][sizes[here] > 1])) if (sizes[here] > 1).any() else np.nan,
                 "dead_fraction": float(dead[here].mean()),
                 "rollouts_trained": int(sizes[here].sum()),
-                **_parts(groups, here),
+                **_means(parts, np.repeat(here, sizes)),
                 **({"agent/call_failures": failures[int(step)]} if int(step) in failures else {}),
             },
         )
@@ -314,12 +315,27 @@ def log_of_groups(
     )
 
 
-def _parts(groups: Groups, of_step: Bools) -> dict[str, float]:
-    """Mean of each part of the reward that all rollouts of these groups (N,) have, where there are several parts."""
-    rows = np.repeat(of_step, groups.sizes)
-    parts = {name: values[rows] for name, values in groups.components.items()}
-    means = {f"component/{name}": float(np.mean(own)) for name, own in parts.items() if not np.isnan(own).any()}
-    return means if len(means) > 1 else {}
+def _summed(groups: Groups) -> dict[str, Floats]:
+    """The parts that the rewards are a weighted sum of, each by rollout; empty where they are no such sum of several.
+
+    What a trainer writes beside the reward, such as a number of turns, has no weight in it.
+    """
+    parts = {name: values for name, values in groups.components.items() if not np.isnan(values).all()}
+    there = np.isfinite([groups.rewards, *parts.values()]).all(0)
+    if len(parts) < 2 or there.sum() <= len(parts):
+        return {}
+    columns, rewards = np.array(list(parts.values()))[:, there].T, groups.rewards[there]
+    weights = np.linalg.lstsq(columns, rewards, rcond=None)[0]
+    if not np.allclose(columns @ weights, rewards, atol=1e-4 * max(float(np.abs(rewards).max()), 1e-12)):
+        return {}
+    summed = {name: parts[name] for name, weight in zip(parts, weights, strict=True) if abs(weight) > 1e-3}
+    return summed if len(summed) > 1 else {}
+
+
+def _means(parts: Mapping[str, Floats], rows: Bools) -> dict[str, float]:
+    """Mean of each part of the reward that all of these rollouts have."""
+    own = {name: values[rows] for name, values in parts.items()}
+    return {f"component/{name}": float(np.mean(values)) for name, values in own.items() if not np.isnan(values).any()}
 
 
 def _column(values: Sequence[Any]) -> Floats | None:

@@ -162,6 +162,8 @@ def _only_log(folder: Path, hints: Hints) -> Run:
         path.name for path in sorted(folder.iterdir())
         if path.is_dir() and (_has_config(path) or any(kind.recognises_folder(path) for kind in _of_trainers()))
     ]  # fmt: skip
+    if len(runs) == 1 and not (folder / runs[0]).is_symlink():
+        return _folder(folder / runs[0], hints)
     if runs:
         raise UserError(f"{folder}: a folder of {len(runs)} runs ({', '.join(runs[:5])}); give one of them")
     if _has_config(folder):

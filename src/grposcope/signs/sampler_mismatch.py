@@ -106,6 +106,18 @@ OF_SPIKES = (
 )
 """What to do about spikes of the mismatch."""
 
+_WITHOUT_SIGN = ("mismatch/k3", "mismatch/abs", "mismatch/prob_diff")
+"""Distances that are read on the first few rows."""
+
+_FEWEST = 4
+"""Rows from which they are."""
+
+_OF_FIRST_ROW = (
+    "take one rollout of the first step: compare its token ids and its log-probabilities in sampler and trainer, both "
+    "at the temperature that the loss uses; equal ids with other probabilities are a temperature or precision"
+)
+"""What to do about mismatch that is there before any update."""
+
 AFTER = {
     "importance/weight": "it is logged after the cap, so the largest ratios are missing",
     "importance/ess": "it is computed from capped weights; raw weights are worse",
@@ -146,7 +158,8 @@ def check(quantities: Quantities) -> Finding:
     distances = [_distance(series, FAR[series.name]) for series in _logged(quantities, tuple(FAR))]
     weights = _weights(quantities)
     if not distances and not weights:
-        return departs_from_sampler.check(quantities, NEVER) or _not_logged(quantities)
+        few = _of_few_rows(quantities)
+        return few or departs_from_sampler.check(quantities, NEVER) or _not_logged(quantities)
     families = [any_of([_result(quantities, measure) for measure in distances])] if distances else []
     worst = least_of([*families, *(_result(quantities, measure) for measure in weights)])
     if (found := _in_stretches(quantities, distances) or _spikes(quantities, distances)) is not None:
@@ -250,6 +263,36 @@ def _stepped(quantities: Quantities, distances: list[Measure]) -> Finding | None
         )
         evidence = (Sign(f"{series.name}, median from step {step:,} on", after, column=series.name),)
         return fact(True, because, evidence, step, fault=NUMERICS, remedy=OF_STEP, grades=("note", "note"), brief=went)
+    return None
+
+
+def _of_few_rows(quantities: Quantities) -> Finding | None:
+    """That all of the first few rows, or all but the very first, are beyond the limit, of a distance whose first row
+    says whether updates make it; else None."""
+    for name in _WITHOUT_SIGN:
+        series = quantities.column(name)
+        if series is None or not _FEWEST <= len(series) < SHORT:
+            continue
+        first, rest, key = float(series.values[0]), series.values[1:], quantities.key(name)
+        if rest.min() <= FAR[name]:
+            continue
+        evidence = (Sign(f"{name}, least after the first row", float(rest.min()), limit=f"limit {FAR[name]:g}",
+                         column=name),)  # fmt: skip
+        went = quantities.went(name, first, float(series.values[-1]))
+        if 0 <= first < FAR[name] / GROWN:
+            because = (
+                f"{key} is {number(first)} in the first row and {number(rest.min())} to {number(rest.max())} in the "
+                f"{len(rest)} rows after it: sampler and trainer agree until the first update, so that new weights do "
+                "not reach the sampler, or not all of them"
+            )
+            return fact(True, because, evidence, fault=NEVER, brief=went)
+        if first > FAR[name]:
+            because = (
+                f"{key} is {number(series.values.min())} to {number(series.values.max())} in all of {len(series)} "
+                "rows, before the first update too: so it is not the weights that are late, and the temperature, the "
+                "prompt, the template or the precision of sampler and trainer differ"
+            )
+            return fact(True, because, evidence, fault=UNEXPLAINED, brief=went, remedy=_OF_FIRST_ROW)
     return None
 
 

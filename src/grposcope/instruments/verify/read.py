@@ -22,6 +22,7 @@ from grposcope.core.run import Run
 from grposcope.instruments.verify import caller_settings, row_file
 from grposcope.instruments.verify.caller_settings import StatedByCaller
 from grposcope.logs import read_rollouts
+from grposcope.logs.columns import COMPUTED
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import rollouts as recorded
 from grposcope.logs.rollout_columns import with_groups
@@ -94,7 +95,7 @@ def _used(
 ) -> tuple[str, ...]:
     """What the evidence was read from, a clause each."""
     used = []
-    if run is not None and run.steps:
+    if run is not None and run.steps and COMPUTED not in run.meta.notes:
         used.append(f"the log of {log} ({run.steps:,} row{'s' * (run.steps != 1)})")
     if rows:
         file = Path(rows[0].where.partition(", ")[0])

@@ -37,6 +37,7 @@ SHOWN = 60
 
 _NAME = re.compile(r"completions_(\d{1,15})\.parquet")
 _NO_REWARDS = ("step", "prompt", "completion", "advantage")
+_DECIMAL = ("float", "double", "halffloat")
 
 
 def file_of(output: Path, step: int) -> Path:
@@ -83,8 +84,8 @@ def groups(
 ) -> tuple[Groups, Mapping[int, tuple[Rollout, ...]], list[str]]:
     """The groups of the files, the rollouts by step (loaded when asked for), and notes.
 
-    components: names of the reward functions, where they are known; else every column of numbers is taken as one. A
-    file that cannot be read is left out with a note.
+    components: names of the reward functions, where they are known; else every column of decimal numbers is taken as
+    one. A file that cannot be read is left out with a note.
     """
     steps: list[int] = []
     problems: list[str] = []
@@ -148,8 +149,7 @@ def rollouts(path: Path, components: Collection[str] = ()) -> Iterator[Rollout]:
     """The rollouts in a file, in its order; components: as in `groups`. UserError where it cannot be read."""
     table = _table(path)
     step = _step_of(table, path)
-    columns = parquet.number_columns(table, without=_NO_REWARDS)
-    functions = {name: column for name, column in columns.items() if not components or name in components}
+    functions = _functions(table, components)
     advantages = parquet.number_columns(table, without=()).get("advantage")
     texts = zip(table["prompt"].to_pylist(), table["completion"].to_pylist(), strict=True)
     for index, (prompt, completion) in enumerate(texts):
@@ -257,12 +257,21 @@ def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
 
 def _rewards(table: pa.Table, components: Collection[str]) -> tuple[Floats, list[str]]:
     """Sum of the columns of rewards, NaN where all are absent, and the names of these columns."""
-    columns = parquet.number_columns(table, without=_NO_REWARDS)
-    parts = {name: column for name, column in columns.items() if not components or name in components}
+    parts = _functions(table, components)
     if not parts:
         return np.full(table.num_rows, np.nan), []
     stacked = np.array(list(parts.values()), np.float64)
     return _weighted_sum(stacked, np.ones(len(parts))), list(parts)
+
+
+def _functions(table: pa.Table, components: Collection[str]) -> dict[str, Floats]:
+    """Columns of the reward functions: those of `components`, else those of decimal numbers, as TRL writes rewards;
+    whole numbers, such as an answer that a function logs (`log_extra`), are some only where there are no others."""
+    columns = parquet.number_columns(table, without=_NO_REWARDS)
+    if components:
+        return {name: column for name, column in columns.items() if name in components}
+    decimal = {name: column for name, column in columns.items() if str(table[name].type) in _DECIMAL}
+    return decimal or columns
 
 
 def _weighted_sum(parts: Floats, weights: Floats) -> Floats:

@@ -146,7 +146,10 @@ def sampler(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
         do = f"{how}; or run grposcope verify on rollouts with log-probabilities"
         if lora:
             do = f"{CHECK_SAMPLER}; or {how}"
-        return Rung(*SAMPLER, "cannot tell", "no mismatch of sampler and trainer is logged", do=do)
+        because = "no mismatch of sampler and trainer is logged"
+        if quantities.logged("mismatch"):
+            because = f"the mismatch of sampler and trainer is logged on fewer than {SHORT} rows"
+        return Rung(*SAMPLER, "cannot tell", because, do=do)
     went = quantities.went(mismatch.name, mismatch.level(EARLY).value, mismatch.level(LATE).value)
     if _grows(mismatch):
         because = f"{went}, although below its limit: so it grows where new weights, or adapters, never arrive"

@@ -14,6 +14,7 @@ from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Bools, Floats, Run
+from grposcope.logs.columns import COMPUTED
 from grposcope.logs.trainers import DEFECTS
 from grposcope.signs.rollouts import coverage
 from grposcope.signs.rollouts.evidence import PipelineEvidence
@@ -33,6 +34,9 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     run = evidence.run
     if run is None:
         yield cannot_tell("There is no log of the run to compare with; give it together with the rollouts.")
+        return
+    if COMPUTED in run.meta.notes:
+        yield cannot_tell("The metrics are those of the rollouts themselves; give the log of the run beside them.")
         return
     for name in run.reading.defects if run.reading is not None else ():
         defects = [defect for defect in DEFECTS if defect.name == name and defect.engine == run.meta.engine]
