@@ -70,8 +70,9 @@ RATHER = "rewards before and after that step do not compare, and what is learned
 MOST = 0.7
 """Share of the fall up to the end of the run that a fall at once is, at least."""
 
-UNMOVED, SPREADS = 0.1, 2.0
-"""Change over the level, or in standard deviations of the rows on either side, up to which a metric did not move."""
+UNMOVED, SPREADS, NOISE = 0.1, 2.0, 0.3
+"""Change over the level, or in standard deviations of the rows on either side and then over the level, up to which a
+metric did not move."""
 
 FOLLOWS = ("starved", "dead after a fall", "held-out decline", "empty steps")
 """What a reward that is no longer given makes of a log."""
@@ -165,7 +166,11 @@ def _graded_otherwise(quantities: Quantities, reward: MetricSeries) -> str:
 
 
 def _is_most_of_the_fall(values: Array, row: int) -> bool:
-    """Whether the level of the last fifth is not much below that of the WINDOW rows after a fall at a row."""
+    """Whether no other row near it falls as much, and the level of the last fifth is not much below that of the WINDOW
+    rows after it."""
+    first = max(row - WINDOW, 1)
+    if first + int(np.argmin(np.diff(values[first - 1 : row + WINDOW]))) != row:
+        return False
     before, after = float(np.median(values[max(row - WINDOW, 0) : row])), float(np.median(values[row : row + WINDOW]))
     return before - after > MOST * (before - float(np.median(values[-max(len(values) // 5, 1) :])))
 
@@ -178,9 +183,11 @@ def _on_both_sides(series: MetricSeries, step: int) -> tuple[Array, Array]:
 
 
 def _stays(before: Array, after: Array) -> bool:
-    """Whether the levels on both sides are the same, to UNMOVED of the first or SPREADS of the rows."""
+    """Whether the levels on both sides are the same, to UNMOVED of the first, or to SPREADS of the rows and at most
+    NOISE of it."""
+    level = abs(float(np.median(before)))
     size = abs(float(np.median(after)) - float(np.median(before)))
-    return size <= max(UNMOVED * abs(float(np.median(before))), SPREADS * float(max(before.std(), after.std())))
+    return size <= max(UNMOVED * level, min(SPREADS * float(max(before.std(), after.std())), NOISE * level))
 
 
 def _at_one_step(quantities: Quantities, reward: MetricSeries) -> str:

@@ -60,8 +60,9 @@ def written(rows: Sequence[Rollout]) -> Finding | None:
 
 
 def _messages(row: Rollout) -> Sequence[Mapping[str, Any]]:
-    """The messages of a completion, those kept beside its text too."""
-    return row.messages or row.columns.get(MESSAGES, ())
+    """The messages of a completion, those kept beside its text too; what is none is left out."""
+    kept = row.messages or row.columns.get(MESSAGES, ())
+    return [message for message in kept if isinstance(message, Mapping)] if isinstance(kept, list | tuple) else ()
 
 
 def _of_environment(row: Rollout) -> Iterator[str]:
