@@ -138,8 +138,8 @@ def _sentence(weights: RewardWeights) -> str:
     apart = max(others, key=lambda one: one.intended_share / max(one.share.value, 1e-12))
     return (
         f"{visible(largest.name, 40)} has {shown_share(largest.share)} of the weight in the advantage "
-        f"(its setting asks for {percent(largest.intended_share)}), and {visible(apart.name, 40)} "
-        f"has {shown_share(apart.share)} (its setting asks for {percent(apart.intended_share)})."
+        f"(its weight asks for {percent(largest.intended_share)}), and {visible(apart.name, 40)} "
+        f"has {shown_share(apart.share)} (its weight asks for {percent(apart.intended_share)})."
     )
 
 
