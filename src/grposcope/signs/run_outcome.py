@@ -37,6 +37,9 @@ _DOWN = 0.1
 _FIRST: tuple[State, ...] = ("lost", "down", "proxy", "hump", "up", "small", "stalled", "top", "level", "undecided")
 """Whose outcome of several tasks is said: what is lost first, then what was gained."""
 
+_KEPT = f"{__name__}.of_reward"
+"""Where the outcome of the reward is kept."""
+
 _SELDOM = 0.25
 """Share of the rows of the reward that a column has at most, to be looked at as an evaluation is."""
 
@@ -188,7 +191,15 @@ def _of_answers(quantities: Quantities) -> Outcome | None:
 
 
 def of_reward(quantities: Quantities) -> Outcome:
-    """What the training reward says, whatever the evaluations do."""
+    """What the training reward says, whatever the evaluations do; kept with the run."""
+    memory = quantities.run.memory
+    if _KEPT not in memory:
+        memory[_KEPT] = _of_reward(quantities)
+    outcome: Outcome = memory[_KEPT]
+    return outcome
+
+
+def _of_reward(quantities: Quantities) -> Outcome:
     reward = _reward(quantities)
     if reward is None:
         missing = quantities.absence("reward") if quantities.run.steps else "no optimiser step is recorded yet"
