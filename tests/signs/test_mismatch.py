@@ -82,6 +82,7 @@ def test_the_rank_correlation_is_that_of_scipy() -> None:
     ("values", "fault"),
     [
         ([1e-7, 0.05, 0.06, 0.1, 0.12, 0.17], "weights never arrived"),
+        ([-4e-9, 0.07, 0.03, 0.05, 0.05, 0.09], "weights never arrived"),
         ([0.2, 0.19, 0.22, 0.28, 0.2, 0.23], "sampler mismatch"),
         ([1e-4, 2e-4, 1e-4, 3e-4, 1e-4, 2e-4], ""),
         ([1e-7, 0.05, 1e-4, 0.1, 0.12, 0.17], ""),

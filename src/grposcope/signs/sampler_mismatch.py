@@ -279,7 +279,7 @@ def _of_few_rows(quantities: Quantities) -> Finding | None:
         evidence = (Sign(f"{name}, least after the first row", float(rest.min()), limit=f"limit {FAR[name]:g}",
                          column=name),)  # fmt: skip
         went = quantities.went(name, first, float(series.values[-1]))
-        if 0 <= first < FAR[name] / GROWN:
+        if abs(first) < FAR[name] / GROWN:
             because = (
                 f"{key} is {number(first)} in the first row and {number(rest.min())} to {number(rest.max())} in the "
                 f"{len(rest)} rows after it: sampler and trainer agree until the first update, so that new weights do "
