@@ -6,7 +6,7 @@ Rules, written before the first run: verl's `main_ppo` on Ray and the CPU with t
 `tiny`, 8 steps of 8 prompts x 4 rollouts at a rate of 1e-3; the folder has what verl leaves there: its rollouts, its
 log, what it printed. Faults are those of the sampler (verl_servers.py), from the first step on; CLEAN has trainings
 without one. Found: `verify FOLDER` calls a claim broken or `diagnose FOLDER` names a fault of grade warning or failing.
-Named: that fault is one of those listed. In the first pass one of eight was found; the sentences that name the others
+Named: that fault is one of those listed. In the first pass none of the four was found; the sentences that name them
 were written then, with these runs in view, and the same runs judged again. Results are kept as they come; what is there
 is not run again.
 """
