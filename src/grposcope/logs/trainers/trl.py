@@ -226,7 +226,8 @@ def differ(table: Columns, other: Columns) -> int | None:
     if "reward" not in table or "reward" not in other:
         return None
     _, here, there = np.intersect1d(table["step"], other["step"], return_indices=True)
-    unequal = np.abs(table["reward"][here] - other["reward"][there]) > 1e-6 * (1 + np.abs(table["reward"][here]))
+    with np.errstate(invalid="ignore"):  # both may be infinite
+        unequal = np.abs(table["reward"][here] - other["reward"][there]) > 1e-6 * (1 + np.abs(table["reward"][here]))
     return int(table["step"][here[unequal][0]]) if unequal.any() else None
 
 
