@@ -63,6 +63,7 @@ class _LiveRows:
     prompt: Ints
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of rewards whose squares are beyond float
 def association(
     columns: Singles,
     reward: Floats,
