@@ -315,6 +315,10 @@ def log_of_groups(
     )
 
 
+_FITTED = 4096
+"""Rollouts from which it is read what the reward is a sum of: where it is one, so many show the weights exactly."""
+
+
 def _summed(groups: Groups) -> dict[str, Floats]:
     """The parts that the rewards are a weighted sum of, each by rollout; empty where they are no such sum of several.
 
@@ -322,9 +326,10 @@ def _summed(groups: Groups) -> dict[str, Floats]:
     """
     parts = {name: values for name, values in groups.components.items() if not np.isnan(values).all()}
     there = np.isfinite([groups.rewards, *parts.values()]).all(0)
-    if len(parts) < 2 or there.sum() <= len(parts):
+    rows = np.flatnonzero(there)[:_FITTED]
+    if len(parts) < 2 or len(rows) <= len(parts):
         return {}
-    columns, rewards = np.array(list(parts.values()))[:, there].T, groups.rewards[there]
+    columns, rewards = np.array([values[rows] for values in parts.values()]).T, groups.rewards[rows]
     weights = np.linalg.lstsq(columns, rewards, rcond=None)[0]
     if not np.allclose(columns @ weights, rewards, atol=1e-4 * max(float(np.abs(rewards).max()), 1e-12)):
         return {}

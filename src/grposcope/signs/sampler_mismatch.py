@@ -268,7 +268,9 @@ def _stepped(quantities: Quantities, distances: list[Measure]) -> Finding | None
 
 def _of_few_rows(quantities: Quantities) -> Finding | None:
     """That all of the first few rows, or all but the very first, are beyond the limit, of a distance whose first row
-    says whether updates make it; else None."""
+    says whether updates make it; else None, also where staleness is logged, which may be all of it."""
+    if quantities.logged("staleness"):
+        return None
     for name in _WITHOUT_SIGN:
         series = quantities.column(name)
         if series is None or not _FEWEST <= len(series) < SHORT:
@@ -282,10 +284,11 @@ def _of_few_rows(quantities: Quantities) -> Finding | None:
         if abs(first) < FAR[name] / GROWN:
             because = (
                 f"{key} is {number(first)} in the first row and {number(rest.min())} to {number(rest.max())} in the "
-                f"{len(rest)} rows after it: sampler and trainer agree until the first update, so that new weights do "
-                "not reach the sampler, or not all of them"
+                f"{len(rest)} rows after it: sampler and trainer agree until the first update, and then other weights "
+                "draw than train: new ones do not reach the sampler, not all of them, or, where training is "
+                "asynchronous, late"
             )
-            return fact(True, because, evidence, fault=NEVER, brief=went)
+            return fact(True, because, evidence, fault=NEVER, brief=went, grades=("warning", "warning"))
         if first > FAR[name]:
             because = (
                 f"{key} is {number(series.values.min())} to {number(series.values.max())} in all of {len(series)} "

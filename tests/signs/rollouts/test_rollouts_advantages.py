@@ -141,7 +141,34 @@ def test_weights_that_are_not_stated_are_found() -> None:
     pipeline = Pipeline(reward="two", steps=1)
     rows = [{**row, "reward": None} for row in pipeline.rows()]
     settings = {name: value for name, value in pipeline.settings.items() if name != "reward_weights"}
-    assert pipelines.judged(rows, settings)["advantages"].status == "holds"
+    judged = pipelines.judged(rows, settings)["advantages"]
+    assert judged.status == "holds"
+    assert " with r = " in judged.told[0].because
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_one_of_two_rewards_is_subtracted(stated: bool) -> None:
+    """Its weight is found also where a batch leaves it open: wrong where weights are stated, else said, not passed."""
+    rng, rows = np.random.default_rng(0), []
+    for place in range(160):
+        right, form = (rng.integers(0, 2, 2) * (1, place >= 16)).tolist()  # the first two groups have no form
+        rows.append({"step": 1 + place // 16, "group": f"g{place // 8}", "prompt": f"p{place // 8}", "completion": "x",
+                     "rewards": {"right": right, "form": form}, "sum": right - form})  # fmt: skip
+    for first in range(0, 160, 8):
+        sums = np.array([row["sum"] for row in rows[first : first + 8]], float)
+        made = (sums - sums.mean()) / (sums.std(ddof=1) + 1e-4)
+        for row, advantage in zip(rows[first : first + 8], made.tolist(), strict=True):
+            row["advantage"] = advantage
+            del row["sum"]
+    recipe = {"scale_rewards": "group", "loss_type": "grpo"}
+    judged = pipelines.judged(rows, {"reward_weights": [1.0, 1.0]} if stated else recipe)["advantages"]
+    told = judged.told
+    if stated:
+        assert (told[0].fault, told[0].present) == ("wrong reward weights", True)
+        assert "use the function weights 1, -1" in told[0].because
+    else:
+        assert " with r = 1 × right + -1 × form" in told[0].because
+        assert judged.status == "cannot tell"
 
 
 @pytest.mark.parametrize("reward", ["binary", "real", "two"])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from grposcope.core.finding import Finding, cannot_tell
+from grposcope.core.text import visible
 from grposcope.signs.rollouts import coverage, recipes
 from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.rollouts.findings import exact
@@ -43,7 +44,10 @@ def told(
     trained = ", or no trained token" if any(not mask.any() for mask in masks) else ""
     of = coverage.share(compared, whole, f"no reward, group or advantage{trained}")
     end = "" if stated else "; the settings do not state the recipe"
-    yield exact(UNEXPLAINED, False, "", f"The advantages of {of} are {best}{others}{end}.")
+    weighted = _found_weights(evidence, made[0])
+    yield exact(UNEXPLAINED, False, "", f"The advantages of {of} are {best}{weighted}{others}{end}.")
+    if weighted and made[0].weights is not None and made[0].weights.min() < 0:
+        yield cannot_tell(f"A reward is subtracted{weighted}, which is right for a penalty alone; state its weight.")
     if not stated and not same and best.baseline == "batch":
         yield _over_the_batch(made)
     if not stated:
@@ -51,6 +55,15 @@ def told(
                           "recipes only; state it (scale_rewards, or baseline and scale).")  # fmt: skip
     elif (other := _not_told_apart(best, made)) is not None:
         yield cannot_tell(f"These rollouts do not tell {best} from {other}; write more groups with different rewards.")
+
+
+def _found_weights(evidence: PipelineEvidence, batch: TrainedBatch) -> str:
+    """The weights of the reward functions where they were found and not stated, as a clause; else empty."""
+    if evidence.stated.weights is not None or batch.weights is None:
+        return ""
+    names = dict.fromkeys(name for row in evidence.rows for name in row.rewards)
+    weighed = [f"{weight:.3g} × {visible(name, 40)}" for name, weight in zip(names, batch.weights, strict=True)]
+    return f" with r = {' + '.join(weighed)}"
 
 
 def _over_the_batch(made: Sequence[TrainedBatch]) -> Finding:

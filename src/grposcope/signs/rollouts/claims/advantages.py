@@ -123,7 +123,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield _broken(best, made, evidence)
         return
     for recipe in USUAL:
-        if (explanation := _explanation(recipe, made)) is not None:
+        if (explanation := _explanation(recipe, made, stated.weights is not None)) is not None:
             yield _told(recipe, made, evidence, *explanation)
             return
     yield cannot_tell("The advantages fit no known recipe; state the recipe (scale, ddof, eps), or log the rewards "
@@ -264,9 +264,8 @@ def _weighted(
     best: AdvantageRecipe, candidates: Sequence[AdvantageRecipe], made: list[TrainedBatch], share: float
 ) -> tuple[list[TrainedBatch], AdvantageRecipe, float]:
     """With the rewards of the weights that explain the batches, where no weights are stated and one set does."""
-    first = next(
-        (weights for weights in (wrong_advantages.weights(best, batch) for batch in made) if weights is not None), None
-    )
+    tried = (wrong_advantages.weights(recipe, batch) for recipe in _by_usage(best) for batch in made)
+    first = next((weights for weights in tried if weights is not None), None)
     if first is None:
         return made, best, share
     again = []
@@ -275,6 +274,11 @@ def _weighted(
         again.append(replace(batch, rewards=total, weights=first))
     recipe, explanation = _best(candidates, again)
     return (again, recipe, explanation) if explanation > share else (made, best, share)
+
+
+def _by_usage(best: AdvantageRecipe) -> tuple[AdvantageRecipe, ...]:
+    """Recipes under which weights are looked for: that which fits most rows of the wrong sum, then the usual ones."""
+    return (best, *(recipe for recipe in USUAL if recipe != best))
 
 
 def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> Finding:
@@ -291,17 +295,11 @@ def _explanation(
         if other != recipe and all(batch.fits(other).all() for batch in wrong):
             return _kind(recipe, other), f"are {other}"
     if functions:
-        vectors = [wrong_advantages.weights(recipe, batch) for batch in wrong]
-        explained_weights = [vector for vector in vectors if vector is not None]
-        if (
-            explained_weights
-            and len(explained_weights) == len(vectors)
-            and not _parallel(explained_weights[0], wrong[0].weights)
-        ):
-            return (
-                "weights",
-                f"use the function weights {', '.join(f'{weight:.3g}' for weight in explained_weights[0])}",
-            )
+        for usual in _by_usage(recipe):
+            tried = (wrong_advantages.weights(usual, batch) for batch in wrong)
+            vector = next((weights for weights in tried if weights is not None), None)
+            if vector is not None and not _parallel(vector, wrong[0].weights) and _explain(vector, usual, wrong):
+                return "weights", f"use the function weights {', '.join(f'{weight:.3g}' for weight in vector)}"
     shares: dict[str, float] = {}
     words: dict[str, str] = {}
     for batch in wrong:
@@ -316,6 +314,12 @@ def _explanation(
         return None
     name = max(shares, key=lambda fault: round(shares[fault], 6))
     return (_of_every_step(recipe, wrong) if name == "factor" else None) or (name, words[name])
+
+
+def _explain(weights: Floats, recipe: AdvantageRecipe, batches: Sequence[TrainedBatch]) -> bool:
+    """Whether advantages are those of rewards with these weights in all batches, also in those that leave them open."""
+    sums = [batch.of_rewards(weights @ batch.parts) for batch in batches if batch.parts is not None]
+    return len(sums) == len(batches) and all(batch.fits(recipe).mean() > 0.99 for batch in sums)
 
 
 def _of_every_step(recipe: AdvantageRecipe, wrong: Sequence[TrainedBatch]) -> tuple[str, str] | None:
