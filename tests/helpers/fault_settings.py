@@ -187,5 +187,7 @@ def examples(folder: Path) -> dict[str, Example]:
         "filter by mean": Example({"algo.dynamic_filtering_enable": True}, {"algo.dynamic_filtering_enable": False},
                                   OPENRLHF),
         "float16 overflow": Example({"fp16": True}, {"fp16": False, "bf16": True}),
+        "entropy explosion": Example({"entropy_coef": 0.1}, {"entropy_coef": 0.001}),
+        "nothing saved": Example({"trainer.save_freq": -1}, {"trainer.save_freq": 20}, VERL),
         "weights never arrived": Example(LORA, {ROLLOUT + "load_format": "safetensors"}, VERL),
     }  # fmt: skip

@@ -19,7 +19,7 @@ from grposcope.faults.judge import explains, in_order
 from grposcope.faults.known_task import Known
 from grposcope.signs import checkpoints, run_outcome
 from grposcope.signs.settings.in_force import compared
-from grposcope.signs.settings.names import LEARNING_RATE, key_of
+from grposcope.signs.settings.names import key_of
 
 REFUSED = ("refused settings", "indivisible batches", "indivisible gpus", "missing reference")
 """Faults of settings with which no run begins, so that one that began has not those settings."""
@@ -116,7 +116,7 @@ def _problems(run: Run) -> tuple[Finding, ...]:
 
 def _at_its_rate(run: Run, settings: Settings) -> Settings:
     """The settings with the highest learning rate of the rows, where these have one, for that which was asked for."""
-    rates, key = run.table.get("lr"), key_of(settings, LEARNING_RATE)
+    rates, key = run.table.get("lr"), key_of(settings, "lr")
     if rates is None or not np.isfinite(rates).any() or not settings.says(key):
         return settings
     return replace(settings, given={**settings.given, key: float(np.nanmax(rates))})

@@ -15,7 +15,7 @@ from grposcope.core.text import percent
 from grposcope.faults.known_task import Known
 from grposcope.maths import dead_groups
 from grposcope.signs.dead_groups import DEAD
-from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size, key_of
+from grposcope.signs.settings.names import EVERY, group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
 
 WASTED = 0.5
@@ -36,7 +36,7 @@ class _DeadShare(NamedTuple):
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The share of groups whose rewards will all be equal, at the success rate given or measured."""
-    group, key = group_size(config), key_of(config, GROUP_SIZE)
+    group, key = group_size(config), key_of(config, "group")
     if not group_relative(config) or group is None or group < 2:
         return
     share, basis, solved = expected(group, facts)

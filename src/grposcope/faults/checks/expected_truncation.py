@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,22 +13,30 @@ from grposcope.core.settings import Settings
 from grposcope.core.text import percent
 from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries.change import LATE
+from grposcope.signs.settings.names import EVERY, key_of
 
 MANY, SOME = 0.5, 0.1
 """Shares of cut completions from which most, and from which many, rollouts are lost."""
 
-KEYS = {"trl": "max_completion_length", "verl": "data.max_response_length"}
-"""The key of the longest completion."""
+_SHORT = 64
+"""Tokens up to which a completion has no room for a reasoned answer: those of GSM8K have 100 to 200."""
+
+_REASONED = re.compile(r"gsm[-_]?8k|\bmath|aime|numina|deepscaler|think|reason|\bcot\b", re.IGNORECASE)
+_SAID_BY = re.compile(r"data|files|reward|task|env|prompt|template", re.IGNORECASE)
+"""Names of data, rewards and templates whose answers are reasoned, and words of the keys that they stand under."""
 
 MASK = "mask_truncated_completions"
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The share of completions that will be cut, from an earlier run with a limit at least as high."""
-    key = KEYS[config.dialect.name]
+    key = key_of(config, "max_tokens")
     limit = config.whole(key)
     if limit is None:
         yield cannot_tell(f"{key} is not known", key)
+        return
+    if 0 < limit <= _SHORT and config.says(key):
+        yield _too_short(config, key, limit)
         return
     if facts.run is None:
         yield cannot_tell("the lengths of completions are not known: give an earlier run", "earlier run")
@@ -59,6 +68,22 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         )
 
 
+def _too_short(config: Settings, key: str, limit: int) -> Finding:
+    """A limit that no reasoned answer keeps; worse where the data or the rewards are of such answers."""
+    reasoned = [name for name, value in config.given.items() if _SAID_BY.search(name) and _REASONED.search(str(value))]
+    told = f", and {reasoned[0]} is of such answers" if reasoned else ""
+    return fact(
+        True,
+        f"completions are cut after {limit} tokens, about {limit * 3 // 4} words: a reasoned answer does not come to "
+        f"its end{told}",
+        config.signs(key, *reasoned[:1]),
+        grade="warning" if reasoned else "note",
+        explains=("never paid", "starved", "constant reward"),
+        brief=f"completions of at most {limit} tokens",
+        remedy=f"set {key} to two or three times a finished answer, 512 or more where it is reasoned",
+    )
+
+
 def _late(column: np.ndarray | None) -> float | None:
     """Mean of the last part of a column, LATE; None where it has no finite value there."""
     if column is None:
@@ -71,8 +96,8 @@ def _late(column: np.ndarray | None) -> float | None:
 CHECK = SettingsCheck(
     "length",
     settings,
-    ("trl", "verl"),
-    "completions that will be cut, judged by the lengths of an earlier run",
+    EVERY,
+    "completions that will be cut, judged by the lengths of an earlier run; a limit without room for a reasoned one",
     ("failing", "warning", "note"),
     "arXiv:2503.14476 §3.4 (overlong samples)",
 )

@@ -14,7 +14,7 @@ from grposcope.core.settings import Settings
 from grposcope.core.text import number
 from grposcope.faults.known_task import Known
 from grposcope.instruments import has
-from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
+from grposcope.signs.settings.names import EVERY, key_of
 from grposcope.signs.settings.recipe import interval
 from grposcope.signs.settings.verl import ACTOR
 
@@ -48,7 +48,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         used = f"each batch is used for {steps} step{'s' * (steps > 1)}"
         yield cannot_tell(f"{used}, and {why}", "curvature")
         return
-    rate = config.number(key_of(config, LEARNING_RATE)) or rule.lr
+    rate = config.number(key_of(config, "lr")) or rule.lr
     try:
         check = _check(facts, rate, steps)
     except UserError as error:

@@ -25,13 +25,13 @@ from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import Quantities
-from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size, key_of
+from grposcope.signs.settings.names import EVERY, group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A group size of 1 where the rollouts of a prompt are compared."""
-    trainer, key = config.dialect.name, key_of(config, GROUP_SIZE)
+    trainer, key = config.dialect.name, key_of(config, "group")
     group = group_size(config)
     if not group_relative(config):
         return

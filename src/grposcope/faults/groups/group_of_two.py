@@ -24,13 +24,13 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
-from grposcope.signs.settings.names import EVERY, GROUP_SIZE, group_size, key_of
+from grposcope.signs.settings.names import EVERY, group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A group size of 2 where the rollouts of a prompt are compared."""
-    key = key_of(config, GROUP_SIZE)
+    key = key_of(config, "group")
     group = group_size(config)
     if not group_relative(config):
         return

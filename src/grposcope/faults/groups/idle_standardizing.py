@@ -26,7 +26,7 @@ from grposcope.faults.checks.standardizing import scaled_by_group
 from grposcope.faults.known_task import Known
 from grposcope.maths.standardized_weight import SCALE_ALONE
 from grposcope.signs import standardizing
-from grposcope.signs.settings.names import GROUP_SIZE, group_size, key_of
+from grposcope.signs.settings.names import group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
 
 
@@ -42,7 +42,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     yield fact(
         True,
         because,
-        config.signs(key, key_of(config, GROUP_SIZE)),
+        config.signs(key, key_of(config, "group")),
         grade="note",
         brief="dividing by the deviation changes the scale alone",
         remedy="draw groups of 8 or more if hard prompts are meant to count more, or do not divide",
@@ -56,7 +56,7 @@ FAULT = Fault(
     settings=SettingsCheck(
         "idle standardizing",
         settings,
-        ("trl", "verl"),
+        ("trl", "verl", "skyrl", "openrlhf", "slime", "ms-swift"),
         "division by the group's deviation at a size at which it changes the scale alone",
         ("note",),
     ),

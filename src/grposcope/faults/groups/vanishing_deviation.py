@@ -97,7 +97,7 @@ FAULT = Fault(
     settings=SettingsCheck(
         "vanishing deviation",
         settings,
-        ("trl", "verl"),
+        ("trl", "verl", "skyrl", "openrlhf", "slime", "ms-swift"),
         "groups or rewards that hardly vary, divided by their standard deviation",
         ("warning", "note"),
     ),

@@ -24,16 +24,27 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
+from grposcope.signs.settings.names import key_of
 from grposcope.signs.settings.verl import ACTOR, ROLLOUT
 
 BOTH = ("data.max_prompt_length", "data.max_response_length")
 ROOM, TOKENS = ROLLOUT + "max_model_len", ACTOR + "ppo_max_token_len_per_gpu"
+
+_OTHERS = {
+    "ms-swift": "the engine of the sampler", "skyrl": "the engine of the sampler", "slime": "the context of a rollout",
+    "nemo-rl": "a sequence of the policy", "prime-rl": "a sequence that is trained on",
+    "openrlhf": "a whole sequence", "open-instruct": "a packed row, which the trainer checks at its start",
+}  # fmt: skip
+"""Trainer -> what its largest length is of."""
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The sum of both lengths against the engine's, and verl's micro-batch of tokens."""
     if config.dialect.name == "trl":
         yield from _trl(config)
+        return
+    if config.dialect.name in _OTHERS:
+        yield from _of_others(config)
         return
     prompt, answer = (config.whole(key) for key in BOTH)
     if prompt is None or answer is None:
@@ -69,6 +80,31 @@ def _trl(config: Settings) -> Iterator[Finding]:
                    brief="completions do not fit the engine", remedy=f"set {key} to {both} or more")  # fmt: skip
 
 
+def _of_others(config: Settings) -> Iterator[Finding]:
+    """The largest prompt and completion against the largest sequence, both as they are given."""
+    limit, prompt, room = (key_of(config, name) for name in ("max_tokens", "max_prompt", "room"))
+    answer, holds = config.whole(limit), config.whole(room)
+    if answer is None or holds is None:
+        yield cannot_tell(f"{limit} or {room} is not known", limit, room)
+        return
+    asked = (config.whole(prompt) if config.says(prompt) else None) or 0
+    whole = asked + answer
+    if whole <= holds:
+        return
+    what = "prompt and completion may have" if asked else "a completion alone may have"
+    least = f"{whole} or more" if asked else f"more than {whole}"
+    yield fact(
+        True,
+        f"{what} {whole} tokens, but {_OTHERS[config.dialect.name]} holds {holds}: what is beyond it is cut, or the "
+        "run stops there",
+        config.signs(limit, *([prompt] if asked else []), room),
+        grade="warning",
+        explains=("length", "unseen truncation"),
+        brief="sequences do not fit",
+        remedy=f"set {room} to {least}, or {limit} to less",
+    )
+
+
 FAULT = Fault(
     name="room for sequences",
     rank=1.6,
@@ -76,7 +112,7 @@ FAULT = Fault(
     settings=SettingsCheck(
         "room for sequences",
         settings,
-        ("trl", "verl"),
+        ("trl", "verl", *_OTHERS),
         "sequences longer than the engine or a micro-batch can hold",
         ("failing", "warning"),
     ),

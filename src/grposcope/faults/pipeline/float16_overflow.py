@@ -37,6 +37,9 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "verl": ("actor_rollout_ref.actor.fsdp_config.dtype", "actor_rollout_ref.actor.fsdp_config.model_dtype"),
     "nemo-rl": ("policy.precision",),
     "roll": ("actor_train.model_args.dtype",),
+    "openrlhf": ("ds.param_dtype",),
+    "slime": ("fp16",),
+    "skyrl": ("trainer.policy.fsdp_config.mixed_precision.param_dtype",),
 }
 """Trainer -> the keys that say the precision of training."""
 

@@ -3,8 +3,8 @@
 What it is
     A letter too many or a name of another version: `num_generation` for `num_generations`.
 How it shows
-    TRL's dataclass refuses unknown names, so the run stops at once; a YAML file that is read by another program may
-    lose the setting without a word.
+    TRL's dataclass refuses unknown names, as do prime-rl and the command line of OpenRLHF, so the run stops at once; a
+    YAML file that is read by another program may lose the setting without a word.
 What it does to the gradient
     Nothing where the run stops. Where the name is dropped, the default trains instead of what was meant.
 What to do
@@ -12,17 +12,19 @@ What to do
 What decides
     GRPOConfig(**settings) in a Python shell, which takes a second.
 Sources
-    TRL 1.16, GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer"""
+    TRL 1.16, GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer
+    prime-rl, CHANGELOG up to July 2026: https://github.com/PrimeIntellect-ai/prime-rl"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.known_task import Known
+from grposcope.logs.trainers import openrlhf
 
 ALIKE = 0.85
 """Likeness of two names, from 0 to 1, from which one may be meant for the other."""
@@ -42,8 +44,52 @@ def trl_names(dialect: Dialect) -> frozenset[str]:
     return frozenset({*dialect.keys, *dialect.defaults, *FURTHER})
 
 
+_PRIME_RL = {
+    "max_async_level": ("May 2026", "leave it out; max_off_policy_steps bounds how old rollouts may be"),
+    "strict_async_level": ("May 2026", "leave it out"),
+    "buffer": ("May 2026", "leave the block out; train.source has a curriculum for each source"),
+    "filters": ("May 2026", "write train.filter_zero_advantages or a gate of a curriculum, by version"),
+    "advantage": ("June 2026", "write algo"),
+    "oversampling_factor": ("August 2026", "leave it out; concurrency bounds what is in flight"),
+    "max_inflight_rollouts": ("August 2026", "write concurrency.max_inflight"),
+    "rollouts_per_example": ("July 2026", "write group_size"),
+    "use_token_client": ("May 2026", "leave it out"),
+    "mask_env_responses": ("February 2026", "leave it out"),
+    "max_concurrent": ("April 2026", "leave it out; concurrency bounds what is in flight"),
+    "val": ("April 2026", "write eval"),
+    "env": ("July 2026", "write train.source"),
+    "sampling": ("July 2026", "write train.sampling"),
+    "train.env": ("July 2026", "write train.source"),
+    "eval.env": ("July 2026", "write eval.source"),
+    "train.sampling.max_tokens": ("July 2026", "write train.sampling.max_completion_tokens"),
+    "seed": ("May 2026", "leave it out"),
+}
+"""Names below prime-rl's orchestrator that it no longer has -> since when, and what to write."""
+
+_AT_THE_TOP = ("max_async_level", "strict_async_level")
+"""Those that stood at the top of a file of the whole run as well."""
+
+_OTHERS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "trl": {
+        "max_prompt_length": ("0.28", "shorten the prompts in the data"),
+        "use_liger_loss": ("0.28", "write use_liger_kernel"),
+        "vllm_guided_decoding_regex": ("0.28", "write vllm_structured_outputs_regex"),
+        "wandb_log_unique_prompts": ("0.28", "write log_unique_prompts"),
+        "vllm_device": ("0.18", "leave it out; vllm_mode says where vLLM runs"),
+        "vllm_dtype": ("0.18", "leave it out"),
+    },
+    "ms-swift": {"train_type": ("4.1", "write tuner_type")},
+}
+"""Trainer -> names that it no longer has, since which version, and what to write."""
+
+
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
-    """A name that is none, in a call of GRPOConfig or a file for it."""
+    """A name that is none, in a call of GRPOConfig or a file for it; names that later versions do not have."""
+    yield from _former(config)
+    if config.dialect.name == "openrlhf":
+        yield from _two_kinds_of_flags(config)
+    if config.dialect.name != "trl":
+        return
     names = trl_names(config.dialect)
     for key in (*config.given, *config.opaque):
         if key in names or "." in key:
@@ -53,11 +99,59 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
                        brief=f"{key} is not a setting", remedy=f"write {near}, if that is what is meant")  # fmt: skip
 
 
+def _former(config: Settings) -> Iterator[Finding]:
+    """Names that the trainer had, and has no more, in one finding."""
+    if config.resolved:
+        return
+    given = [*config.given, *config.opaque]
+    whole = any(key.startswith("orchestrator.") for key in given)
+    former: list[tuple[str, str, str, str]] = []
+    prefix = "orchestrator." if whole else ""
+    for name, (since, remedy) in (_PRIME_RL if config.dialect.name == "prime-rl" else {}).items():
+        for own in (prefix + name, *([name] if prefix and name in _AT_THE_TOP else [])):
+            key = next((key for key in given if key == own or key.startswith(f"{own}.")), None)
+            if key is not None and (whole or name != "seed"):
+                former.append((own, key, since, remedy))
+    for name, (since, remedy) in _OTHERS.get(config.dialect.name, {}).items():
+        if name in given:
+            former.append((name, name, since, remedy))
+    if former:
+        told = "; ".join(f"{own} (until {since}): {remedy}" for own, _, since, remedy in former)
+        yield fact(
+            True,
+            f"{config.dialect.title} no longer has {', '.join(own for own, *_ in former)}, and refuses unknown names: "
+            "a current version does not start with this file",
+            config.signs(*(key for _, key, *_ in former)),
+            grade="note",
+            brief=f"{former[0][0]} is of an older version",
+            remedy=f"with a current version: {told}",
+        )
+
+
+def _two_kinds_of_flags(config: Settings) -> Iterator[Finding]:
+    """Flags with dots, of OpenRLHF from 0.10, beside flags of before, which no version takes together."""
+    dotted = [key for key in config.given if key.startswith(("rollout.", "algo.", "actor.", "train."))]
+    flat = [setting.key for setting in openrlhf.BEFORE_0_10 if setting.key in config.given]
+    if dotted and flat:
+        yield fact(
+            True,
+            f"{flat[0]} is a flag of OpenRLHF before 0.10 and {dotted[0]} one of 0.10 or later: no version takes both",
+            config.signs(flat[0], dotted[0]),
+            grade="failing",
+            brief="flags of two versions",
+            remedy="write all flags as the installed version has them (pip show openrlhf)",
+        )
+
+
 FAULT = Fault(
     name="misspelt setting",
     rank=1.0,
     remedy="use the trainer's name of the setting",
     settings=SettingsCheck(
-        "misspelt setting", settings, ("trl",), "names that are not settings but resemble one", ("failing",)
+        "misspelt setting",
+        settings,
+        ("trl", "prime-rl", "openrlhf", "ms-swift"),
+        "names that are not settings but resemble one, or that only older versions have",
+        ("failing", "note"),
     ),
 )

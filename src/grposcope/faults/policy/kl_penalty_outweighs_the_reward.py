@@ -33,13 +33,11 @@ from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.parts_of_the_loss import changed_multiple, loss_as_multiple
 from grposcope.signs.quantities import LEAST, SHORT, Quantities
-from grposcope.signs.settings.names import by_our_names
+from grposcope.signs.settings.kl import LOSS_COEFFICIENT, REWARD_COEFFICIENT
+from grposcope.signs.settings.names import EVERY, by_our_names, key_of
 
 STRONG = 1.0
 """Coefficient of the KL from which it holds the policy: 25 times that of the GRPO paper."""
-
-KEYS = ("beta", "kl", "actor_rollout_ref.actor.kl_loss_coef")
-"""Keys of the coefficient in the settings that are checked."""
 
 NEAR = 0.02
 """Late nats of KL per token below which the policy is near its start."""
@@ -89,11 +87,9 @@ def check(quantities: Quantities) -> Finding:
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A coefficient of the KL in the loss of STRONG or more."""
-    value = by_our_names(config).get("kl")
-    key = next(
-        (key for key in ("beta", "kl", "actor_rollout_ref.actor.kl_loss_coef") if config.number(key) == value), ""
-    )
-    if not isinstance(value, int | float) or value < STRONG:
+    value, keys = by_our_names(config).get("kl"), (key_of(config, "kl"), LOSS_COEFFICIENT, REWARD_COEFFICIENT)
+    key = next((key for key in keys if config.number(key) == value), "")
+    if not isinstance(value, int | float) or isinstance(value, bool) or value < STRONG or _is_off(config):
         return
     yield fact(
         True,
@@ -104,6 +100,17 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         brief="a KL coefficient that holds the policy",
         remedy="set it to 0.001 to 0.04, or 0",
     )
+
+
+_SWITCHES = {"slime": ("use_kl_loss",), "roll": ("use_kl_loss",),
+             "skyrl": ("trainer.algorithm.use_kl_loss", "trainer.algorithm.use_kl_in_reward")}  # fmt: skip
+"""Trainer -> what switches its KL term on, beside a coefficient."""
+
+
+def _is_off(config: Settings) -> bool:
+    """Whether the term with this coefficient is switched off, as far as is known."""
+    switches = _SWITCHES.get(config.dialect.name, ())
+    return bool(switches) and not any(config.on(switch) for switch in switches)
 
 
 FAULT = Fault(
@@ -121,7 +128,7 @@ FAULT = Fault(
         threshold=f"coefficient of {STRONG:g} or more, late KL below {NEAR:g} nats and no gain, a fact",
     ),
     settings=SettingsCheck(
-        "kl penalty outweighs the reward", settings, ("trl", "ms-swift", "verl", "grposcope"),
+        "kl penalty outweighs the reward", settings, EVERY[:6] + EVERY[7:],
         "a KL coefficient that holds the policy at its start", ("warning",),
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """A reference model that is loaded for a KL penalty whose coefficient is 0.
 
 What it is
-    The switch of verl's penalty is on and its coefficient 0.
+    The switch of the penalty is on and its coefficient 0.
 How it shows
     A reference model takes memory and a forward pass of every step; the KL is logged.
 What it does to the gradient
@@ -27,17 +27,25 @@ from grposcope.signs.settings.kl import PENALTIES
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A switch that is on beside a coefficient of 0."""
-    for switch, coefficient in (("use_kl_loss", "kl_loss_coef"),) if config.dialect.name == "roll" else PENALTIES:
+    for switch, coefficient in _OTHERS.get(config.dialect.name, PENALTIES):
         if config.on(switch) and config.number(coefficient) == 0:
             yield fact(
                 True,
                 f"{switch} is on with a coefficient of 0: the reference model costs memory and time but changes "
-                "nothing",
+                "nothing of the update",
                 config.signs(switch, coefficient),
                 grade="note",
                 brief="an unused reference model",
-                remedy=f"set {switch}=False",
+                remedy=f"set {switch}=False, unless the logged KL is worth that",
             )
+
+
+_OTHERS = {
+    "roll": (("use_kl_loss", "kl_loss_coef"),),
+    "slime": (("use_kl_loss", "kl_loss_coef"),),
+    "skyrl": (("trainer.algorithm.use_kl_loss", "trainer.algorithm.kl_loss_coef"),),
+}
+"""Trainer -> switch and coefficient of its penalty."""
 
 
 FAULT = Fault(
@@ -45,6 +53,6 @@ FAULT = Fault(
     rank=5.3,
     remedy="switch the penalty off",
     settings=SettingsCheck(
-        "unused reference", settings, ("verl", "roll"), "a KL penalty with a coefficient of 0", ("note",)
+        "unused reference", settings, ("verl", *_OTHERS), "a KL penalty with a coefficient of 0", ("note",)
     ),
 )

@@ -27,10 +27,10 @@ from grposcope.faults.known_task import Known
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """One weight per reward function, and not all of them 0."""
     weights, functions = config.get(WEIGHTS), config.reward_functions
-    if not isinstance(weights, list):
-        return
+    if not isinstance(weights, list) or (config.dialect.name == "ms-swift" and config.says("reward_model")):
+        return  # models of ms-swift have a weight each, too
     if functions is not None and len(weights) != functions:
-        because = f"{len(weights)} weights for {functions} reward functions: TRL refuses to start"
+        because = f"{len(weights)} weights for {functions} reward functions: {config.dialect.title} refuses to start"
         yield fact(True, because, config.signs(WEIGHTS), grade="failing", remedy="give one weight per function",
                    brief="weights and rewards differ in number")  # fmt: skip
     elif weights and not any(weights):
@@ -43,7 +43,7 @@ FAULT = Fault(
     rank=1.4,
     remedy="give one weight per function",
     settings=SettingsCheck(
-        "reward weights", settings, ("trl",), "weights that differ in number from the rewards, or are all 0",
+        "reward weights", settings, ("trl", "ms-swift"), "weights that differ in number from the rewards, or are all 0",
         ("failing",),
     ),
 )  # fmt: skip

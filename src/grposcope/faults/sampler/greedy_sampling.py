@@ -26,12 +26,11 @@ from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import number
-from grposcope.faults.checks.expected_truncation import KEYS
 from grposcope.faults.known_task import Known
 from grposcope.signs import run_outcome
 from grposcope.signs.lasting_state import begins
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
-from grposcope.signs.settings.names import EVERY, TEMPERATURE, by_our_names, key_of
+from grposcope.signs.settings.names import EVERY, by_our_names, key_of
 from grposcope.signs.settings.verl import ROLLOUT
 
 SAMPLE = ROLLOUT + "do_sample"
@@ -43,9 +42,6 @@ COOL = 0.3
 
 BRIEF = 32
 """Tokens up to which an answer has few places in which rollouts may differ."""
-
-LIMITS = {**KEYS, "ms-swift": "max_completion_length"}
-"""The key of the longest answer."""
 
 DEAD = 0.5
 """Share of groups with equal rewards from which rollouts at such a temperature are too much alike."""
@@ -68,13 +64,13 @@ SAME = "all rollouts of a prompt are the same text, so every group is dead"
 
 def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A temperature of COLD or less, one of COOL or less, or verl without sampling."""
-    key, temperature = key_of(config, TEMPERATURE), by_our_names(config).get("temperature")
+    key, temperature = key_of(config, "temperature"), by_our_names(config).get("temperature")
     if isinstance(temperature, int | float) and not isinstance(temperature, bool) and 0 <= temperature <= COLD:
         alike = SAME if temperature == 0 else "rollouts of a prompt hardly differ, so nearly every group is dead"
         yield fact(True, f"at temperature {temperature:g} {alike}", config.signs(key), grade="failing",
                    explains=FOLLOWS, brief="sampling is greedy", remedy=f"set {key} to 1")  # fmt: skip
     elif isinstance(temperature, int | float) and COLD < temperature <= COOL:
-        limit = LIMITS.get(config.dialect.name, "")
+        limit = key_of(config, "max_tokens")
         most = config.whole(limit) if config.says(limit) else None
         brief = most is not None and most <= BRIEF
         few = f", and answers of at most {most} tokens have few places to differ" if brief else ""

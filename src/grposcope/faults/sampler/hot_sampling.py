@@ -29,7 +29,7 @@ from grposcope.faults.known_task import Known
 from grposcope.signs import run_outcome
 from grposcope.signs.heldout import heldout_scores
 from grposcope.signs.quantities import LEAST, Quantities
-from grposcope.signs.settings.names import EVERY, TEMPERATURE, by_our_names, key_of
+from grposcope.signs.settings.names import EVERY, by_our_names, key_of
 
 HOT = 1.5
 """Temperature from which sampling is hot: recipes in use have 0.6 to 1.2."""
@@ -91,7 +91,7 @@ def _below_its_evaluation(quantities: Quantities) -> Finding:
 
 def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A temperature of HOT or more."""
-    value, key = by_our_names(config).get("temperature"), key_of(config, TEMPERATURE)
+    value, key = by_our_names(config).get("temperature"), key_of(config, "temperature")
     if isinstance(value, int | float) and value >= HOT:
         yield fact(
             True,

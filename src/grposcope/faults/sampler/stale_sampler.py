@@ -34,6 +34,41 @@ CORRECTIONS = ("use_tis", "use_rollout_logprobs", "keep_old_actor")
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+    """Asynchronous rollouts that nothing corrects, as the trainer of the settings has them."""
+    if config.dialect.name == "slime":
+        yield from _slime(config, facts)
+        return
+    switch, corrections, remedy = _ASYNCHRONOUS[config.dialect.name]
+    on = config.number(switch) or 0
+    if not (config.on(switch) or on > 0) or any(config.get(name) not in (None, False, "") for name in corrections):
+        return
+    if config.partial or any(name in config.opaque for name in corrections):
+        return
+    yield fact(
+        True,
+        f"with {switch} rollouts are drawn while the trainer goes on, by weights of earlier updates, and nothing "
+        "weighs them by who drew them",
+        config.signs(switch, *corrections),
+        grade="warning",
+        explains=("sampler mismatch", "growing lag"),
+        brief="asynchronous rollouts are not corrected",
+        remedy=remedy,
+        source=f"settings of {config.dialect.title}, August 2026",
+    )
+
+
+_ASYNCHRONOUS = {
+    "openrlhf": ("train.async_enable", ("algo.advantage.is_correction_enable",),
+                 "add --algo.advantage.is_correction_enable"),
+    "nemo-rl": ("grpo.async_grpo.enabled", ("loss_fn.use_importance_sampling_correction",),
+                "set loss_fn.use_importance_sampling_correction to true, without which NeMo-RL refuses to start"),
+    "ms-swift": ("async_generate", ("rollout_importance_sampling_mode",),
+                 "set rollout_importance_sampling_mode to token_truncate"),
+}  # fmt: skip
+"""Trainer -> what makes its rollouts asynchronous, what corrects for it, and how to switch that on."""
+
+
+def _slime(config: Settings, facts: Known) -> Iterator[Finding]:
     """slime's asynchronous loop: a stale batch in several steps, and nothing that corrects for who drew a batch."""
     steps, allowed = interval(config, facts.world), config.whole("max_weight_staleness")
     if allowed is not None and steps is not None and steps > 1:
@@ -75,7 +110,7 @@ FAULT = Fault(
     settings=SettingsCheck(
         "stale sampler",
         settings,
-        ("slime",),
+        ("slime", *_ASYNCHRONOUS),
         "asynchronous rollouts without a correction",
         ("warning", "note"),
         "miles #1829; miles #2524",

@@ -28,14 +28,10 @@ from grposcope.faults.checks.turns import of_prime_rl
 from grposcope.faults.known_task import Known
 from grposcope.signs.rollouts.claims import sampling, weights
 from grposcope.signs.sampler_mismatch import TEST
+from grposcope.signs.settings.names import EVERY, key_of
 
-TOP_P = {
-    "trl": "top_p", "ms-swift": "top_p", "verl": "actor_rollout_ref.rollout.top_p", "slime": "rollout_top_p",
-    "nemo-rl": "policy.generation.top_p", "skyrl": "generator.sampling_params.top_p",
-    "roll": "actor_infer.generating_args.top_p",
-}  # fmt: skip
-TOP_K = {name: key.replace("top_p", "top_k") for name, key in TOP_P.items()}
-"""The keys of nucleus and top-k sampling."""
+_BEFORE = "before NeMo-RL #2053 (March 2026), since which the trainer cuts its own distribution likewise, "
+"""Of which versions of NeMo-RL it is true, whose settings do not have the version."""
 
 
 PRIME_RL = (
@@ -47,7 +43,7 @@ PRIME_RL = (
 def _keys(config: Settings) -> tuple[str, str]:
     """The keys of nucleus and of top-k sampling; of several places that of one that is given."""
     if config.dialect.name != "prime-rl":
-        return TOP_P[config.dialect.name], TOP_K[config.dialect.name]
+        return key_of(config, "top_p"), key_of(config, "top_k")
     p, k = ([of_prime_rl(config, prefix + name) for prefix in PRIME_RL] for name in ("top_p", "top_k"))
     return next(filter(config.says, p), p[0]), next(filter(config.says, k), k[0])
 
@@ -55,20 +51,31 @@ def _keys(config: Settings) -> tuple[str, str]:
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Rollouts that are drawn from the likeliest tokens alone."""
     p, k = _keys(config)
-    mass, tokens = config.number(p), config.number(k)
+    least = key_of(config, "min_p")
+    mass, tokens, share = config.number(p), config.number(k), config.number(least)
     cut = [f"{p} = {mass:g}"] if mass is not None and 0 < mass < 1 else []
     cut += [f"{k} = {tokens:g}"] if tokens is not None and tokens >= 1 else []
+    cut += [f"{least} = {share:g}"] if share is not None and share > 0 else []
     if cut:
+        version = _BEFORE if config.dialect.name == "nemo-rl" else ""
         yield fact(
             True,
-            f"{' and '.join(cut)}: rollouts are drawn from part of the distribution, while the trainer's "
+            f"{' and '.join(cut)}: {version}rollouts are drawn from part of the distribution, while the trainer's "
             "log-probabilities are those of the whole; the ratio is wrong by what is cut, and nothing outside is "
             "explored",
-            config.signs(p, k),
+            config.signs(p, k, least),
             grade="warning" if config.dialect.name == "prime-rl" else "note",  # whose loss always has the ratio
             brief="the sampler is truncated",
-            remedy=f"set {p} to 1 and {k} off" if config.says(p) or k in TOP_K.values() else f"set {k} to -1",
+            remedy=_whole(config, p, k, least),
         )
+
+
+def _whole(config: Settings, p: str, k: str, least: str) -> str:
+    """What gives the whole distribution."""
+    if config.dialect.name == "prime-rl" and not config.says(p):
+        return f"set {k} to -1"
+    off = [f"set {p} to 1"] + [f"{key} off" for key in (k, least) if config.says(key) or (key and key == k)]
+    return " and ".join(off)
 
 
 FAULT = Fault(
@@ -84,8 +91,8 @@ FAULT = Fault(
     settings=SettingsCheck(
         "truncated sampler",
         settings,
-        (*TOP_P, "prime-rl"),
-        "rollouts drawn with top-k or top-p",
+        EVERY[:-1],
+        "rollouts drawn with top-k, top-p or min-p",
         ("warning", "note"),
         "miles #338",
     ),

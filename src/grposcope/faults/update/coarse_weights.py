@@ -29,7 +29,7 @@ from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs.quantities import SHORT, Quantities
-from grposcope.signs.settings.names import LEARNING_RATE, key_of
+from grposcope.signs.settings.names import key_of
 from grposcope.signs.settings.recipe import has_adapters
 from grposcope.signs.settings.verl import ACTOR
 
@@ -50,7 +50,7 @@ FEW = 0.25
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Weights in bfloat16 beside a learning rate that moves only small ones; steps of Adam are about the rate."""
     key = _half_precision(config)
-    rate = config.number(key_of(config, LEARNING_RATE))
+    rate = config.number(key_of(config, "lr"))
     if not key or rate is None or has_adapters(config):
         return
     size = rate / COARSE

@@ -27,7 +27,7 @@ from grposcope.core.finding import Finding, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
 from grposcope.signs.early_kl import REMEDY, TEST
-from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
+from grposcope.signs.settings.names import EVERY, key_of
 from grposcope.signs.settings.recipe import has_adapters
 
 FULL, ADAPTERS = 2e-5, 3e-5
@@ -44,14 +44,23 @@ LOST = ("kl blow-up", "entropy collapse", "entropy explosion", "gradient explosi
 FAR = 10
 """Times these from which a learning rate is more than unusual."""
 
+_LOSING = 1e-4
+"""Learning rate of Adam for all weights that is five times the largest published one: steps that lose a policy."""
+
+_ADAM = ("adam", "lion")
+"""What the name of an optimiser has in it whose steps are about the learning rate."""
+
 
 def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate beyond what others train with."""
-    key = key_of(config, LEARNING_RATE)
+    key = key_of(config, "lr")
     rate = config.number(key)
     if rate is None:
         yield cannot_tell(f"{key} is not known", key)
         return
+    optimizer = str(config.get(key_of(config, "optim")) or "adam").lower()
+    if not any(word in optimizer for word in _ADAM):
+        return  # a step of another optimiser is not about the rate
     if config.dialect.name == "trl" and has_adapters(config) is None and ADAPTERS >= rate >= MUCH:
         yield fact(
             True,
@@ -84,7 +93,7 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
             f"{rate:g} is {rate / limit:.3g} times the largest rate in the published settings {whose} {of} "
             f"({limit:g}); a step of Adam moves every weight by about the learning rate",
             config.signs(key),
-            grade="warning" if rate > FAR * limit else "note",
+            grade="failing" if adapters is False and rate >= _LOSING else "warning" if rate > FAR * limit else "note",
             explains=LOST,
             brief="a learning rate higher than published ones",
             remedy="start with 1e-6 for full training, 1e-5 for adapters",
@@ -102,6 +111,6 @@ FAULT = Fault(
         _settings,
         EVERY[:-1],
         "a learning rate higher than published ones",
-        ("warning", "note"),
+        ("failing", "warning", "note"),
     ),
 )

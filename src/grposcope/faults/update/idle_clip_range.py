@@ -29,9 +29,16 @@ from grposcope.signs.settings.verl import ACTOR
 KEYS = {
     "trl": ("epsilon", "epsilon_high", "delta"),
     "verl": (ACTOR + "clip_ratio_low", ACTOR + "clip_ratio_high"),
+    "slime": ("eps_clip", "eps_clip_high"),
+    "openrlhf": ("actor.eps_clip", "actor.eps_clip_low_high", "eps_clip", "eps_clip_low_high"),
+    "ms-swift": ("epsilon", "epsilon_high", "delta"),
 }
 """The keys of the clip range."""
 
+
+_TO_OTHERS = ("use_vllm", "algorithm.rollout_correction.bypass_mode", "use_rollout_logprobs", "keep_old_actor",
+              "train_async", "train.async_enable", "async_train")  # fmt: skip
+"""Switches with which the ratio is to other probabilities than those of the policy before the update."""
 
 ASYNC, LOSS, CORRECTED = "trainer.fully_async.", "trainer.algorithm.policy_loss_type", ("off_policy_correction", "tis")
 """SkyRL's keys of asynchronous training, of its loss, and parts of those that correct for the weights that drew."""
@@ -45,12 +52,12 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     if config.dialect.name == "skyrl":
         yield from _asynchronous(config)
         return
-    if config.on("use_vllm") or config.get("loss_type") == "cispo":
+    if any(map(config.on, _TO_OTHERS)) or "cispo" in (config.get("loss_type"), config.get("advantage_estimator")):
         return
     chosen = [
         key
         for key in KEYS[config.dialect.name]
-        if config.says(key) and config.number(key) not in (None, config.dialect.defaults.get(key))
+        if config.says(key) and config.get(key) not in (None, config.dialect.defaults.get(key), 0.2)
     ]
     if chosen and interval(config, facts.world) == 1:
         yield fact(
@@ -88,7 +95,7 @@ FAULT = Fault(
     settings=SettingsCheck(
         "idle clip range",
         _settings,
-        ("trl", "verl", "skyrl"),
+        ("trl", "verl", "skyrl", "slime", "openrlhf", "ms-swift"),
         "a clip range where each batch is used once, or that asynchronous training leaves without effect",
         ("warning", "note"),
     ),

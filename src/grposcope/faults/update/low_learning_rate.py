@@ -32,7 +32,7 @@ from grposcope.signs import run_outcome
 from grposcope.signs.dead_groups import DEAD
 from grposcope.signs.ladder.of_update import adapters
 from grposcope.signs.quantities import LEAST, Quantities
-from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
+from grposcope.signs.settings.names import EVERY, key_of
 from grposcope.signs.settings.recipe import has_adapters
 from grposcope.signs.thresholds import FULL_RATE, LORA_RATE, MANY_STEPS, UNMOVED
 
@@ -82,7 +82,8 @@ def _usual(rate: float, lora: bool | None) -> bool:
 
 def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate for all weights that adapters are given."""
-    key = key_of(config, LEARNING_RATE)
+    yield from _never_warm(config)
+    key = key_of(config, "lr")
     rate = config.number(key)
     if rate is None or not 0 < rate <= LORA_RATE or not has_adapters(config):
         return
@@ -94,6 +95,24 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
         explains=("no learning", "update not applied"),
         brief="a rate for all weights given to adapters",
         remedy="start with 1e-5 for adapters",
+    )
+
+
+def _never_warm(config: Settings) -> Iterator[Finding]:
+    """A warm-up as long as the run, so that its learning rate is never reached; prime-rl refuses most such."""
+    warmup, steps = key_of(config, "warmup"), key_of(config, "steps")
+    rising, whole = config.number(warmup), config.number(steps)
+    if not (rising and whole and whole > 0) or rising < whole or not (config.says(warmup) and config.says(steps)):
+        return
+    yield fact(
+        True,
+        f"the warm-up takes {rising:g} steps, and the run has {whole:g}: the learning rate rises to its end"
+        + ("" if rising == whole else f" and reaches {whole / rising:.2g} of what is set"),
+        config.signs(warmup, steps),
+        grade="warning",
+        explains=("no learning", "update not applied"),
+        brief="the warm-up is as long as the run",
+        remedy=f"set {warmup} to a tenth of {steps} or less",
     )
 
 
@@ -114,7 +133,7 @@ FAULT = Fault(
         "low learning rate",
         _settings,
         EVERY[:-1],
-        "a learning rate for all weights that adapters are given",
+        "a learning rate for all weights that adapters are given, or that the warm-up never reaches",
         ("warning",),
     ),
 )

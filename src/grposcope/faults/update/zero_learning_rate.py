@@ -24,12 +24,12 @@ from grposcope.faults.known_task import Known
 from grposcope.signs import run_outcome
 from grposcope.signs.lasting_state import begins
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
-from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
+from grposcope.signs.settings.names import EVERY, key_of
 
 
 def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate that is not above 0."""
-    key = key_of(config, LEARNING_RATE)
+    key = key_of(config, "lr")
     rate = config.number(key)
     if rate is None:
         yield cannot_tell(f"{key} is not known", key)

@@ -129,12 +129,15 @@ def _shell(path: Path, text: str, number: int | None) -> Settings:
                 settings = {"actor_rollout_ref.actor.strategy": "megatron"} | settings
             notes = [f"line {line}: the value of the variable is unknown, so no default is assumed"
                      for line in script.unread[:1]]  # fmt: skip
+            if dialect is OPENRLHF:
+                settings |= script.flags  # those without dots are of another version
             form = "the flags of a command line" if dialect is OPENRLHF else "the overrides in a command line"
             return Settings(path, form, dialect, settings, script.lines, opaque,
                                  bool(script.unread), notes=tuple(notes))  # fmt: skip
     dialect = recognise(script.flags.keys() | opaque)
     if dialect in (SLIME, MS_SWIFT, OPENRLHF, OPENRLHF_BEFORE, OPEN_INSTRUCT):
         settings = {**script.flags, **({"train_async": True} if dialect is SLIME and "train_async.py" in text else {})}
+        functions = settings.get("reward_funcs")
         return Settings(
             path,
             "the flags of a command line",
@@ -143,6 +146,7 @@ def _shell(path: Path, text: str, number: int | None) -> Settings:
             script.lines,
             opaque,
             bool(script.unread or script.unread_flags),
+            len(functions) if isinstance(functions, list) else 1 if isinstance(functions, str) else None,
         )
     if dialect is TRL or "learning_rate" in script.flags:
         adapters = bool(script.flags.get("use_peft")) if "use_peft" in script.flags else None

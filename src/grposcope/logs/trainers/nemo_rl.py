@@ -48,9 +48,17 @@ NEMO_RL = Trainer(
     settings=(
         Setting("grpo.num_generations_per_prompt", "group"),
         Setting("policy.optimizer.kwargs.lr", "lr"),
+        Setting("policy.megatron_cfg.optimizer.lr", "lr"),
         Setting("loss_fn.reference_policy_kl_penalty", "kl"),
         Setting("loss_fn.ratio_clip_min", "clip_low"),
         Setting("policy.generation.temperature", "temperature"),
+        Setting("policy.generation.top_p", "top_p"),
+        Setting("policy.generation.top_k", "top_k"),
+        Setting("policy.generation.max_new_tokens", "max_tokens"),
+        Setting("policy.max_total_sequence_length", "room"),
+        Setting("grpo.max_num_steps", "steps"),
+        Setting("grpo.num_prompts_per_step", "prompts"),
+        Setting("loss_fn.reference_policy_kl_type", "divergence"),
     ),
     how_to_log={
         "reward": "train/reward, always logged",

@@ -67,6 +67,9 @@ OPEN_INSTRUCT = Trainer(
         Setting("kl_estimator", "divergence"),
         Setting("temperature", "temperature"),
         Setting("response_length", "max_tokens"),
+        Setting("max_prompt_token_length", "max_prompt"),
+        Setting("pack_length", "room"),
+        Setting("vllm_top_p", "top_p"),
     ),
     how_to_log={
         "reward": "scores, always logged",

@@ -62,6 +62,9 @@ BEFORE_0_10 = (
     Setting("train_batch_size", default=128),
     Setting("max_epochs", default=1),
     Setting("lora_rank", default=0),
+    Setting("prompt_max_len", "max_prompt", 1024),
+    Setting("entropy_loss_coef", "entropy_bonus"),
+    Setting("eps_clip", "clip_low", 0.2),
 )
 """Settings of versions whose flags have no dots."""
 
@@ -106,6 +109,16 @@ OPENRLHF = Trainer(
         Setting("rollout.temperature", "temperature", 1.0),
         Setting("rollout.top_p", "top_p", 1.0),
         Setting("rollout.max_new_tokens", "max_tokens"),
+        Setting("data.max_len", "room", 2048),
+        Setting("actor.entropy_coef", "entropy_bonus"),
+        Setting("actor.eps_clip", "clip_low", 0.2),
+        Setting("actor.optim", "optim", "adam"),
+        Setting("actor.lr_scheduler", "schedule", "cosine_with_min_lr"),
+        Setting("algo.kl.use_loss", default=False),
+        Setting("algo.advantage.is_correction_enable", default=False),
+        Setting("train.async_enable", default=False),
+        Setting("train.async_queue_size", default=1),
+        Setting("train.partial_rollout_enable", default=False),
         Setting("train.batch_size", default=128),
         Setting("train.max_epochs", default=1),
         Setting("ds.lora.rank", default=0),

@@ -378,6 +378,11 @@ TRL = Trainer(
         Setting("gradient_accumulation_steps", "accumulation", 1),
         Setting("top_k", "top_k"),
         Setting("top_p", "top_p", 1.0),
+        Setting("min_p", "min_p"),
+        Setting("max_prompt_length", "max_prompt"),
+        Setting("vllm_max_model_length", "room"),
+        Setting("vllm_max_model_len", "room"),
+        Setting("entropy_coef", "entropy_bonus", 0.0),
         Setting("lr_scheduler_type", "schedule"),
         Setting("warmup_steps", "warmup"),
         Setting("adam_beta2", "beta2"),
@@ -392,7 +397,7 @@ TRL = Trainer(
         Setting("use_vllm", default=False),
         Setting("vllm_importance_sampling_correction", default=True),
         Setting("auto_find_batch_size", default=False),
-        Setting("optim", default="adamw_torch_fused"),
+        Setting("optim", "optim", "adamw_torch_fused"),
     ),
     derive=lambda configuration, settings: (
         {"optimizer": "adamw"} if str(configuration.get("optim", "")).startswith("adamw_torch") else {}

@@ -16,22 +16,45 @@ def group_relative(settings: Settings) -> bool:
         return settings.get(ESTIMATOR) in (*GROUP_RELATIVE, None)
     if settings.dialect.name == "openrlhf":
         return by_our_names(settings).get("advantage") in ("group_norm", "dr_grpo", "rloo", "reinforce_baseline", None)
+    if settings.dialect.name == "prime-rl":
+        kinds = [settings.get(key) for key in ("orchestrator.algo.type", "algo.type") if settings.says(key)]
+        return (kinds or ["grpo"])[0] in ("grpo", "echo", "max_rl", "hierarchical_grpo")
+    if settings.dialect.name in _ALONE:
+        return by_our_names(settings).get("advantage") not in _ALONE[settings.dialect.name]
     return settings.get("grpo.adv_estimator.name") != "reinforce_plus_plus"
 
 
+_ALONE: Mapping[str, tuple[str, ...]] = {
+    "slime": ("ppo", "reinforce_plus_plus"),
+    "skyrl": ("gae", "reinforce++"),
+    "roll": ("gae", "reinforce", "reinforce++"),
+    "ms-swift": ("reinforce_plus_plus",),
+}
+"""Trainer -> its estimators that take each rollout by itself, or against the whole batch."""
+
+
 def has_adapters(settings: Settings) -> bool | None:
-    """Whether adapters are trained; None if it is not known."""
+    """Whether adapters are trained; None if it is not known, as where something else may say so."""
+    unread = settings.partial or any("lora" in key or "peft" in key for key in settings.opaque)
+    return _says_adapters(settings) or (
+        None if unread and settings.dialect.name != "slime" else _says_adapters(settings)
+    )
+
+
+def _says_adapters(settings: Settings) -> bool | None:
+    """Whether the settings that can be read, and defaults, say that adapters are trained."""
     if settings.dialect.name == "verl":
         return bool(verl_lora_rank(settings))
     if settings.dialect.name == "nemo-rl":
         return any(settings.on(key) for key in settings.given if key.endswith(("lora_cfg.enabled", "peft.enabled")))
     if settings.dialect.name == "ms-swift":
         kinds = [settings.get(name) for name in ("tuner_type", "train_type") if settings.says(name)]
-        return (kinds or [settings.get("tuner_type")])[0] != "full"
+        kind = (kinds or [settings.get("tuner_type")])[0]
+        return None if kind is None else kind != "full"
     if settings.dialect.name == "skyrl":
         return bool(settings.number("trainer.policy.model.lora.rank"))
     if settings.dialect.name == "prime-rl":
-        return any(".lora." in f".{name}" for name in settings.given)
+        return any(".lora." in f".{name}." for name in settings.given)
     if settings.dialect.name == "slime":
         return False
     if settings.dialect.name == "roll":
@@ -53,7 +76,7 @@ def verl_lora_rank(settings: Settings) -> float:
 
 def interval(settings: Settings, world: int | None) -> int | None:
     """Optimiser steps taken on one batch of rollouts, N; None if it is not known. world: processes that train."""
-    if settings.dialect.name == "trl":
+    if settings.dialect.name in ("trl", "ms-swift"):
         return _interval_of_trl(settings, world)
     if settings.dialect.name in _INTERVALS:
         return _INTERVALS[settings.dialect.name](settings)
