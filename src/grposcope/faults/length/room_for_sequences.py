@@ -98,7 +98,7 @@ def _of_others(config: Settings) -> Iterator[Finding]:
         f"{what} {whole} tokens, but {_OTHERS[config.dialect.name]} holds {holds}: what is beyond it is cut, or the "
         "run stops there",
         config.signs(limit, *([prompt] if asked else []), room),
-        grade="warning",
+        grade="warning" if answer > holds else "note",  # prompts may be shorter than their limit
         explains=("length", "unseen truncation"),
         brief="sequences do not fit",
         remedy=f"set {room} to {least}, or {limit} to less",
@@ -114,6 +114,6 @@ FAULT = Fault(
         settings,
         ("trl", "verl", *_OTHERS),
         "sequences longer than the engine or a micro-batch can hold",
-        ("failing", "warning"),
+        ("failing", "warning", "note"),
     ),
 )

@@ -52,7 +52,7 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
         True,
         "no checkpoint is written, not even at the end: what is learned is lost with the run, and a late fall leaves "
         "nothing to go back to",
-        config.signs(*keys),
+        config.signs(*keys) or config.signs(*filter(config.says, _LENGTHS)),
         grade="note",
         brief="nothing of the run is saved",
         remedy="set " + ("save to a folder and save_interval" if keys == ("save",) else f"{keys[0]} to "

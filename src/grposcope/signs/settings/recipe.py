@@ -19,15 +19,19 @@ def group_relative(settings: Settings) -> bool:
     if settings.dialect.name == "prime-rl":
         kinds = [settings.get(key) for key in ("orchestrator.algo.type", "algo.type") if settings.says(key)]
         return (kinds or ["grpo"])[0] in ("grpo", "echo", "max_rl", "hierarchical_grpo")
+    if settings.dialect.name == "ms-swift" and any(map(settings.says, _TEACHERS)) and not settings.says("reward_funcs"):
+        return False
     if settings.dialect.name in _ALONE:
         return by_our_names(settings).get("advantage") not in _ALONE[settings.dialect.name]
     return settings.get("grpo.adv_estimator.name") != "reinforce_plus_plus"
 
 
+_TEACHERS = ("teacher_model", "teacher_model_server", "teacher_adapters")
+"""Keys of ms-swift's teacher, whose tokens are what pays where there is no reward."""
+
 _ALONE: Mapping[str, tuple[str, ...]] = {
     "slime": ("ppo", "reinforce_plus_plus"),
     "skyrl": ("gae", "reinforce++"),
-    "roll": ("gae", "reinforce", "reinforce++"),
     "ms-swift": ("reinforce_plus_plus",),
 }
 """Trainer -> its estimators that take each rollout by itself, or against the whole batch."""
@@ -124,6 +128,7 @@ def _interval_of_openrlhf(settings: Settings) -> int | None:
 
 
 _INTERVALS: Mapping[str, Callable[[Settings], int | None]] = {
+    "prime-rl": lambda settings: 1,  # a step of its trainer takes one batch, once
     "verl": _interval_of_verl,
     "nemo-rl": _interval_of_nemo_rl,
     "skyrl": _interval_of_skyrl,
