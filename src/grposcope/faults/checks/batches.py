@@ -56,7 +56,8 @@ def _nemo_rl(config: Settings) -> Iterator[Finding]:
 def _prime_rl(config: Settings) -> Iterator[Finding]:
     """prime-rl: a step's rollouts are whole groups, warm-up and decay fit the run, and one of two sizes is given."""
     batch, sized = key_of(config, "batch"), next(filter(config.says, _BY_TOKENS), "")
-    size, group = config.whole(batch), group_size(config)
+    assumed = config.says(batch) or any(key.startswith("orchestrator.") for key in config.given)
+    size, group = config.whole(batch) if assumed else None, group_size(config)
     if sized and config.says(batch):
         yield _refused(config, "a step has a number of rollouts or of tokens", (batch, sized), f"leave {sized} out")
     elif size and group and not sized and size % group:

@@ -58,12 +58,16 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     )
 
 
+_OF_THE_BASE = {"grpo.dynamic_sampling_max_gen_batches": 10, "max_resample_times": 3}
+"""Values that stand in the base configuration of NeMo-RL beside a filter that is off, and the default of ms-swift."""
+
+
 def _is_usual(config: Settings, key: str) -> bool:
     """Whether a setting is what it is without a filter: batches as large as those of training, or multiplied by 1."""
     value = config.get(key)
     return (
         value is None
-        or value in (1, 0)
+        or value in (1, 0, _OF_THE_BASE.get(key))
         or (key == "data.gen_batch_size" and value == config.get("data.train_batch_size"))
     )
 

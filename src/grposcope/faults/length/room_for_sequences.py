@@ -30,6 +30,10 @@ from grposcope.signs.settings.verl import ACTOR, ROLLOUT
 BOTH = ("data.max_prompt_length", "data.max_response_length")
 ROOM, TOKENS = ROLLOUT + "max_model_len", ACTOR + "ppo_max_token_len_per_gpu"
 
+_SHARED = ("ulysses_sequence_parallel_size", "fsdp_config.ulysses_sequence_parallel_size",
+           "veomni.ulysses_parallel_size", "megatron.context_parallel_size")  # fmt: skip
+"""Keys below verl's actor of the GPUs that share a sequence."""
+
 _OTHERS = {
     "ms-swift": "the engine of the sampler", "skyrl": "the engine of the sampler", "slime": "the context of a rollout",
     "nemo-rl": "a sequence of the policy", "prime-rl": "a sequence that is trained on",
@@ -55,7 +59,8 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         yield fact(True, f"prompt and completion may have {both} tokens, but the engine holds {room}",
                    config.signs(*BOTH, ROOM), grade="warning", brief="sequences do not fit the engine",
                    remedy=f"set {ROOM} to {both} or more")  # fmt: skip
-    budget, parallel = config.whole(TOKENS), config.whole(ACTOR + "ulysses_sequence_parallel_size") or 1
+    budget = config.whole(TOKENS)
+    parallel = max(config.whole(ACTOR + key) or 1 for key in _SHARED)
     if config.on(ACTOR + "use_dynamic_bsz") and budget and budget * parallel < both:
         yield fact(
             True,

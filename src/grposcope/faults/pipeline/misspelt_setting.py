@@ -104,13 +104,12 @@ def _former(config: Settings) -> Iterator[Finding]:
     if config.resolved:
         return
     given = [*config.given, *config.opaque]
-    whole = any(key.startswith("orchestrator.") for key in given)
+    whole = config.dialect.name == "prime-rl" and any(key.startswith("orchestrator.") for key in given)
     former: list[tuple[str, str, str, str]] = []
-    prefix = "orchestrator." if whole else ""
-    for name, (since, remedy) in (_PRIME_RL if config.dialect.name == "prime-rl" else {}).items():
-        for own in (prefix + name, *([name] if prefix and name in _AT_THE_TOP else [])):
+    for name, (since, remedy) in (_PRIME_RL if whole else {}).items():
+        for own in (f"orchestrator.{name}", *([name] if name in _AT_THE_TOP else [])):
             key = next((key for key in given if key == own or key.startswith(f"{own}.")), None)
-            if key is not None and (whole or name != "seed"):
+            if key is not None:
                 former.append((own, key, since, remedy))
     for name, (since, remedy) in _OTHERS.get(config.dialect.name, {}).items():
         if name in given:

@@ -138,6 +138,8 @@ def _shell(path: Path, text: str, number: int | None) -> Settings:
     if dialect in (SLIME, MS_SWIFT, OPENRLHF, OPENRLHF_BEFORE, OPEN_INSTRUCT):
         settings = {**script.flags, **({"train_async": True} if dialect is SLIME and "train_async.py" in text else {})}
         functions = settings.get("reward_funcs")
+        if dialect is MS_SWIFT and settings.get("rlhf_type", "grpo") != "grpo":
+            raise UserError(f"{path} trains by {settings['rlhf_type']} and not by GRPO; give the script of a GRPO run")
         return Settings(
             path,
             "the flags of a command line",

@@ -24,6 +24,8 @@ _OVERRIDE = re.compile(r"[+~]{0,2}(?P<key>[A-Za-z_][\w/@-]*(?:\.[\w/@-]+)+)=(?P<
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^{}$]*))?\}|(?P<bare>[A-Za-z_]\w*))")
 _ARITHMETIC = re.compile(r"\$\(\((?P<inside>[^()$]*(?:\([^()$]*\)[^()$]*)*)\)\)")
 _OPAQUE = "\x00"
+_OPENS, _CLOSES = ("if", "case", "for", "while", "until"), ("fi", "esac", "done")
+"""Words at the beginning of a command between which it may not be run, or more than once."""
 _ENDS = frozenset((";", "&&", "||", "|", "\n", "&"))
 
 
@@ -75,18 +77,22 @@ def read(path: Path, text: str) -> ShellSettings:
     words = deque(_words(path, text))
     variables: dict[str, str] = {}
     changed: set[str] = set()
-    script, command = ShellSettings(), _Command()
+    script, command, depth = ShellSettings(), _Command(), 0
     while words:
         line, word = words.popleft()
         if word in _ENDS:
             command.ends(script)
             command = _Command()
             continue
+        if not command.before:
+            depth += (word in _OPENS) - (word in _CLOSES)
         expanded = _expand(word, variables)
         override, assignment = _OVERRIDE.fullmatch(expanded), _ASSIGNMENT.fullmatch(expanded)
         if assignment is not None:
             name, content = assignment["name"], assignment["value"]
-            if variables.get(name, content) != content or name in changed:
+            before = variables.get(name, content)
+            added_to = depth == 0 and bool(before) and before in content and name not in changed
+            if not added_to and (before != content or name in changed):
                 changed.add(name)
                 content = _OPAQUE
             variables[name] = content

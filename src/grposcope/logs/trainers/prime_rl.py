@@ -192,6 +192,9 @@ def _means(row: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
             yield f"{key}/{scope}/mean", float(there.sum()), len(there)
 
 
+_OF_TRAINING = ("batch_size", "token_batch_size", "seq_len", "max_steps")
+"""What a file of the orchestrator alone has, and one of an evaluation has not."""
+
 PRIME_RL = Trainer(
     name="prime-rl",
     title="prime-rl",
@@ -233,8 +236,9 @@ PRIME_RL = Trainer(
     logs=(LogKind(_read_exports, folder=lambda folder: folder.name == EXPORTS and bool(export_files(folder))),),
     without_reward="it has no reward: the orchestrator of prime-rl logs it in its own file; give that file as well",
     version="of August 2026",
-    configured=lambda keys: any(
-        key.startswith("orchestrator.") or key in ("rollouts_per_example", "max_async_level") for key in keys
+    configured=lambda keys: (
+        any(key.startswith("orchestrator.") or key == "max_async_level" for key in keys)
+        or ("rollouts_per_example" in keys and any(key in _OF_TRAINING or key.startswith("optim.") for key in keys))
     ),
     settings=(
         Setting("orchestrator.group_size", "group"),
