@@ -160,8 +160,8 @@ def _ms_swift(config: Settings, world: int | None) -> Iterator[Finding]:
     elif each * steps * world % group:
         yield fact(
             True,
-            f"a batch of {each} × {steps} × {world} processes = {each * steps * world} rollouts is no multiple of the "
-            f"group size {group}, and ms-swift refuses to start",
+            f"a batch of {each} × {steps} × {world} processes = {each * steps * world} rollouts is not a multiple of "
+            f"the group size {group}, and ms-swift refuses to start",
             config.signs("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations"),
             grade="failing",
             brief="groups do not fit the batch",

@@ -59,7 +59,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
 
 _ASYNCHRONOUS = {
     "openrlhf": ("train.async_enable", ("algo.advantage.is_correction_enable",),
-                 "add --algo.advantage.is_correction_enable"),
+                 "switch algo.advantage.is_correction_enable on"),
     "nemo-rl": ("grpo.async_grpo.enabled", ("loss_fn.use_importance_sampling_correction",),
                 "set loss_fn.use_importance_sampling_correction to true, without which NeMo-RL refuses to start"),
     "ms-swift": ("async_generate", ("rollout_importance_sampling_mode",),

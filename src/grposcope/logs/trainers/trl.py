@@ -453,7 +453,7 @@ TRL = Trainer(
 
 _NOT_RLOO = frozenset(
     ("scale_rewards", "multi_objective_aggregation", "loss_type", "importance_sampling_level",
-     "vllm_importance_sampling_correction", "use_bias_correction_kl")
+     "vllm_importance_sampling_correction", "use_bias_correction_kl", "entropy_coef")
 )  # fmt: skip
 
 RLOO = replace(
