@@ -34,8 +34,8 @@ FURTHER = frozenset({
     "vllm_importance_sampling_mode", "vllm_importance_sampling_cap", "vllm_importance_sampling_clip_max",
     "vllm_importance_sampling_clip_min", "vllm_max_model_len", "vllm_max_model_length", "batch_eval_metrics",
     "evaluation_strategy", "eval_accumulation_steps", "num_completions", "max_length", "multi_objective_aggregation",
-    "importance_sampling_level", "vllm_importance_sampling_correction", "entropy_coef_min", "entropy_coef_max",
-    "entropy_coef_delta",
+    "importance_sampling_level", "vllm_importance_sampling_correction", "entropy_coef", "entropy_coef_min",
+    "entropy_coef_max", "entropy_coef_delta",
 })  # fmt: skip
 """Names that are no mistake, though some resemble others."""
 
