@@ -100,7 +100,6 @@ SKYRL = Trainer(
         Setting("trainer.policy.optimizer_config.scheduler", "schedule", "constant_with_warmup"),
         Setting("trainer.algorithm.grpo_norm_by_std", "scale_rewards", True),
         Setting("trainer.algorithm.loss_reduction", "loss_type", "token_mean"),
-        Setting("trainer.algorithm.dynamic_sampling.type"),
     ),
     how_to_log={
         "reward": "reward/avg_raw_reward, always logged",
