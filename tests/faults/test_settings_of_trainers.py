@@ -72,6 +72,10 @@ PAIRS: list[tuple[str, str, Dialect, dict[str, Any], dict[str, Any], str]] = [
     ("high learning rate", "failing", VERL, {**GRPO, ACTOR + "optim.lr": 1e-4}, {ACTOR + "optim.lr": 1e-6}, "5 times"),
     ("high learning rate", "failing", PRIME_RL, {**PRIME, "trainer.optim.lr": 1e-3},
      {"trainer.optim.type": "muon"}, "50 times"),
+    ("high learning rate", "note", VERL,
+     {**GRPO, "actor_rollout_ref.model.lora_rank": 8, "actor_rollout_ref.model.lora_alpha": 128},
+     {"actor_rollout_ref.model.lora_alpha": 16}, "alpha ÷ rank = 16"),
+    ("zero learning rate", "failing", MS_SWIFT, {"lora_rank": 8, "lora_alpha": 0}, {"lora_alpha": 16}, "alpha = 0"),
     ("low learning rate", "warning", TRL, {"warmup_steps": 100, "max_steps": 50}, {"warmup_steps": 5},
      "the warm-up takes 100 steps, and the run has 50: the learning rate rises to its end and reaches 0.5"),
     ("length", "note", TRL, {"max_completion_length": 64}, {"max_completion_length": 65}, "about 48 words"),
@@ -169,6 +173,15 @@ def test_adapters_are_unknown_where_something_unread_may_say_so() -> None:
     assert has_adapters(settings) is None
     assert not [f for f in lint(settings, Known()) if f.fault == "high learning rate" and f.grade == "failing"]
     assert has_adapters(Settings(Path("x"), "a file", PRIME_RL, {"trainer.model.lora": {}})) is True
+
+
+def test_a_null_of_a_base_file_is_not_refused() -> None:
+    """verl's own file has null for both sizes, which the command line completes; a missing size is another matter."""
+    sizes = (ACTOR + "ppo_micro_batch_size", ACTOR + "ppo_micro_batch_size_per_gpu")
+    given = {**GRPO, "data.train_batch_size": 256, **dict.fromkeys(sizes)}
+    findings = lint(Settings(Path("x"), "a file", VERL, given))
+    assert not [f for f in findings if f.present and f.fault == "refused settings"]
+    assert present(given, VERL, "refused settings")  # without the keys
 
 
 def test_keys_that_are_in_force() -> None:

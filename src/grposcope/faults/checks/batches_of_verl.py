@@ -108,7 +108,9 @@ def _micro_batches(config: Settings, share: int) -> Iterator[Finding]:
     """Micro-batches of the rollouts that a rank has of a mini-batch."""
     old, key = ACTOR + "ppo_micro_batch_size", ACTOR + "ppo_micro_batch_size_per_gpu"
     micro = config.whole(key)
-    if not config.says(old) and not config.says(key):
+    if {old, key} <= config.given.keys() and not config.says(old) and not config.says(key):
+        yield cannot_tell(f"{key} is null, as in verl's own file, which a command line completes", key)
+    elif not config.says(old) and not config.says(key):
         yield fact(True, "without use_dynamic_bsz verl refuses to start until one is set", config.signs(DYNAMIC),
                    fault="refused settings", grade="failing", brief="no micro-batch size",
                    remedy=f"set {key}, or {DYNAMIC}=True")  # fmt: skip

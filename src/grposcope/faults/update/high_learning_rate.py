@@ -28,7 +28,7 @@ from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
 from grposcope.signs.early_kl import REMEDY, TEST
 from grposcope.signs.settings.names import EVERY, key_of
-from grposcope.signs.settings.recipe import has_adapters
+from grposcope.signs.settings.recipe import adapter_scale, has_adapters
 
 FULL, ADAPTERS = 2e-5, 3e-5
 """Largest learning rates of Adam among the published settings of benchmarks/lint.md, for all weights and for
@@ -58,6 +58,7 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     if rate is None:
         yield cannot_tell(f"{key} is not known", key)
         return
+    yield from _scaled_adapters(config)
     optimizer = str(config.get(key_of(config, "optim")) or "adam").lower()
     if not any(word in optimizer for word in _ADAM):
         return  # a step of another optimiser is not about the rate
@@ -98,6 +99,27 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
             brief="a learning rate higher than published ones",
             remedy="start with 1e-6 for full training, 1e-5 for adapters",
         )
+
+
+_SCALED = 8.0
+"""alpha over rank of adapters from which a step moves the weights several times as far as usual: 1 to 4 are usual."""
+
+
+def _scaled_adapters(config: Settings) -> Iterator[Finding]:
+    """Adapters that are multiplied by _SCALED or more."""
+    scale = adapter_scale(config)
+    if scale is None or scale[0] < _SCALED or not has_adapters(config):
+        return
+    yield fact(
+        True,
+        f"adapters are multiplied by alpha ÷ rank = {scale[0]:g}, where 1 to 4 is usual: the same learning rate moves "
+        "the weights several times as far",
+        config.signs(*scale[1]),
+        grade="note",
+        explains=LOST,
+        brief="adapters at a large scale",
+        remedy=f"set {scale[1][1]} to once or twice the rank, or lower the learning rate by as much",
+    )
 
 
 FAULT = Fault(

@@ -25,10 +25,16 @@ from grposcope.signs import run_outcome
 from grposcope.signs.lasting_state import begins
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.settings.names import EVERY, key_of
+from grposcope.signs.settings.recipe import adapter_scale, has_adapters
 
 
 def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate that is not above 0."""
+    scale = adapter_scale(config)
+    if scale is not None and scale[0] == 0 and has_adapters(config):
+        yield fact(True, "adapters are multiplied by alpha = 0", config.signs(*scale[1]), grade="failing",
+                   explains=("no learning", "update not applied"), brief="nothing is learned",
+                   remedy=f"set {scale[1][1]} to once or twice the rank")  # fmt: skip
     key = key_of(config, "lr")
     rate = config.number(key)
     if rate is None:

@@ -72,6 +72,21 @@ def _says_adapters(settings: Settings) -> bool | None:
     return settings.adapters
 
 
+def adapter_scale(settings: Settings) -> tuple[float, tuple[str, ...]] | None:
+    """By what adapters are multiplied, alpha over rank, and the keys of both; None where both are not given."""
+    ranks, alphas = (tuple(key for key in settings.given if key.rpartition(".")[2] in names) for names in _ADAPTERS)
+    pairs = [(rank, alpha) for rank in ranks for alpha in alphas if rank.rpartition(".")[0] == alpha.rpartition(".")[0]]
+    for rank, alpha in pairs:
+        size, factor = settings.number(rank), settings.number(alpha)
+        if size and factor is not None and not settings.on("use_rslora"):
+            return factor / size, (rank, alpha)
+    return None
+
+
+_ADAPTERS = (("lora_rank", "lora_r", "rank", "dim"), ("lora_alpha", "alpha"))
+"""Last parts of the keys of an adapter's rank and of its alpha."""
+
+
 def verl_lora_rank(settings: Settings) -> float:
     """Rank of verl's adapters, by either of its keys; 0 where none are trained, as far as is known."""
     names = ("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora_rank")
