@@ -122,7 +122,6 @@ PAIRS: list[tuple[str, str, Dialect, dict[str, Any], dict[str, Any], str]] = [
     ("nothing saved", "note", VERL, {**GRPO, "trainer.total_epochs": 3}, {"trainer.save_freq": 10}, "no checkpoint"),
     ("misspelt setting", "note", PRIME_RL, {**PRIME, "orchestrator.buffer.easy_threshold": 1.0, "max_async_level": 2},
      {"orchestrator.buffer.easy_threshold": None, "max_async_level": None}, "orchestrator.buffer"),
-    ("misspelt setting", "note", TRL, {"max_prompt_length": 512}, {"max_prompt_length": None}, "max_prompt_length"),
     ("misspelt setting", "note", MS_SWIFT, {"train_type": "full"}, {"train_type": None, **FULL}, "train_type"),
     ("misspelt setting", "failing", OPENRLHF, {"rollout.batch_size": 128, "init_kl_coef": 0.01},
      {"init_kl_coef": None}, "no version takes both"),
@@ -173,6 +172,14 @@ def test_adapters_are_unknown_where_something_unread_may_say_so() -> None:
     assert has_adapters(settings) is None
     assert not [f for f in lint(settings, Known()) if f.fault == "high learning rate" and f.grade == "failing"]
     assert has_adapters(Settings(Path("x"), "a file", PRIME_RL, {"trainer.model.lora": {}})) is True
+
+
+def test_a_name_that_trl_no_longer_has_is_told_of_its_own_call_alone() -> None:
+    """A file with TRL's names may be of another program, which still has them."""
+    given = {"max_prompt_length": 512, "num_generations": 8}
+    for form, told in (("the call GRPOConfig(…) in line 3", 1), ("a TOML file", 0)):
+        findings = lint(Settings(Path("x"), form, TRL, given))
+        assert sum(f.present and "max_prompt_length" in f.because for f in findings) == told
 
 
 def test_a_null_of_a_base_file_is_not_refused() -> None:

@@ -112,7 +112,8 @@ def _former(config: Settings) -> Iterator[Finding]:
             key = next((key for key in given if key == own or key.startswith(f"{own}.")), None)
             if key is not None:
                 former.append((own, key, since, remedy))
-    for name, (since, remedy) in _OTHERS.get(config.dialect.name, {}).items():
+    of_another = config.dialect.name == "trl" and not config.form.startswith("the call")  # a file may be of any program
+    for name, (since, remedy) in ({} if of_another else _OTHERS.get(config.dialect.name, {})).items():
         if name in given:
             former.append((name, name, since, remedy))
     if former:
