@@ -63,7 +63,7 @@ def test_good_settings_have_no_finding(dialect: Dialect) -> None:
                   "use_tis": True},
         "skyrl": {"generator.n_samples_per_prompt": 8, "trainer.policy_mini_batch_size": 1024},
         "prime-rl": {"orchestrator.group_size": 8, "trainer.optim.lr": 1e-6},
-        "openrlhf": {"rollout.n_samples_per_prompt": 8, "train.batch_size": 8192}
+        "openrlhf": {"rollout.n_samples_per_prompt": 8, "train.batch_size": 8192, "algo.advantage.estimator": "rloo"}
         if dialect is OPENRLHF
         else {"n_samples_per_prompt": 8, "train_batch_size": 8192, "advantage_estimator": "rloo"},
         "roll": {"num_return_sequences_in_group": 8, "actor_train.training_args.learning_rate": 1e-6,

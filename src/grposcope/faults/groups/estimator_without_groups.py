@@ -22,13 +22,16 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
-from grposcope.signs.settings.names import group_size
+from grposcope.signs.settings.names import group_size, key_of
 from grposcope.signs.settings.verl import ESTIMATOR, ROLLOUT
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
-    """verl trains PPO with a critic unless the estimator is named."""
+    """verl and OpenRLHF train PPO with a critic unless the estimator is named."""
     group = group_size(config) or 1
+    if config.dialect.name == "openrlhf":
+        yield from _openrlhf(config, group)
+        return
     if not config.says(ESTIMATOR) and config.get(ESTIMATOR) == "gae" and group > 1:
         yield fact(
             True,
@@ -41,6 +44,24 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         )
 
 
+def _openrlhf(config: Settings, group: int) -> Iterator[Finding]:
+    """OpenRLHF without an estimator, where nothing of the critic is set either, as PPO would have it."""
+    dotted = any(key.startswith("rollout.") for key in config.given)
+    key = "algo.advantage.estimator" if dotted else "advantage_estimator"
+    critic = any(name.startswith(("critic", "save_value")) for name in (*config.given, *config.opaque))
+    if config.says(key) or config.get(key) != "gae" or group < 2 or critic:
+        return
+    yield fact(
+        True,
+        f"{key} is not set, and its default is gae: a critic is trained, and the {group} rollouts of a prompt are not "
+        "compared",
+        config.signs(key, key_of(config, "group")),
+        grade="warning",
+        brief="this is PPO with a critic, not GRPO",
+        remedy=f"set {key} to group_norm, dr_grpo or rloo",
+    )
+
+
 FAULT = Fault(
     name="estimator without groups",
     rank=2.1,
@@ -48,8 +69,8 @@ FAULT = Fault(
     settings=SettingsCheck(
         "estimator without groups",
         settings,
-        ("verl",),
+        ("verl", "openrlhf"),
         "several rollouts per prompt with the default estimator, which is PPO's",
-        ("failing",),
+        ("failing", "warning"),
     ),
 )

@@ -52,6 +52,9 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
                        brief="no KL in the loss despite its coefficient",
                        remedy="set use_kl_loss: true, or leave the coefficient out")  # fmt: skip
         return
+    if config.dialect.name == "skyrl":
+        yield from _skyrl(config)
+        return
     if not (config.off(IN_LOSS) and config.off(IN_REWARD)):
         return
     idle = [key for key in (LOSS_COEFFICIENT, REWARD_COEFFICIENT) if config.says(key) and config.number(key)]
@@ -69,6 +72,22 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         )
 
 
+def _skyrl(config: Settings) -> Iterator[Finding]:
+    """SkyRL: a coefficient of one's own beside both switches off."""
+    loss, reward, coefficient = (f"trainer.algorithm.{name}" for name in ("use_kl_loss", "use_kl_in_reward",
+                                                                          "kl_loss_coef"))  # fmt: skip
+    if config.off(loss) and config.off(reward) and config.says(coefficient) and config.number(coefficient):
+        yield fact(
+            True,
+            "both use_kl_loss and use_kl_in_reward are off, so that the coefficient of the KL is not used",
+            config.signs(coefficient, loss, reward),
+            grade="note" if config.number(coefficient) == USUAL else "warning",
+            explains=("kl blow-up",),
+            brief="no KL penalty despite its coefficient",
+            remedy=f"set {loss} to true, or leave the coefficient out",
+        )
+
+
 FAULT = Fault(
     name="idle kl coefficient",
     rank=3.5,
@@ -76,7 +95,7 @@ FAULT = Fault(
     settings=SettingsCheck(
         "idle kl coefficient",
         settings,
-        ("verl", "roll", "slime"),
+        ("verl", "roll", "slime", "skyrl"),
         "a KL coefficient whose switch is off, or that the estimator does not use",
         ("warning", "note"),
     ),

@@ -78,15 +78,16 @@ def _check(quantities: Quantities) -> Finding:
 
 def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The sampler's log-probabilities as old ones."""
-    if config.on(BYPASS):
+    key = "use_rollout_logprobs" if config.dialect.name == "slime" else BYPASS
+    if config.on(key):
         yield fact(
             True,
-            f"{BYPASS} takes the sampler's log-probabilities as the old ones: what the two engines differ by, which "
+            f"{key} takes the sampler's log-probabilities as the old ones: what the two engines differ by, which "
             "grows with the length of completions, is in every ratio",
-            config.signs(BYPASS),
+            config.signs(key),
             grade="note",
             brief="old log-probabilities of the sampler",
-            remedy=f"set {BYPASS} to False where the two engines differ much (a mixture of experts, long completions)",
+            remedy=f"set {key} to False where the two engines differ much (a mixture of experts, long completions)",
         )
 
 
@@ -105,7 +106,7 @@ FAULT = Fault(
         where_logged=True,
     ),
     settings=SettingsCheck(
-        "old log-probabilities of the sampler", _settings, ("verl",), "the sampler's log-probabilities as old ones",
-        ("note",),
+        "old log-probabilities of the sampler", _settings, ("verl", "slime"),
+        "the sampler's log-probabilities as old ones", ("note",),
     ),
 )  # fmt: skip

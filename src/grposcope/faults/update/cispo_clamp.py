@@ -51,5 +51,5 @@ FAULT = Fault(
     name="cispo clamp",
     rank=3.3,
     remedy="set epsilon_high to 5, as ScaleRL does",
-    settings=SettingsCheck("cispo clamp", settings, ("trl",), "a clamp of the ratio below 1", ("warning",)),
+    settings=SettingsCheck("cispo clamp", settings, ("trl", "ms-swift"), "a clamp of the ratio below 1", ("warning",)),
 )

@@ -67,6 +67,7 @@ PASSES: Mapping[str, tuple[str, ...]] = {
     "verl": (ACTOR + "ppo_epochs",),
     "skyrl": ("trainer.update_epochs_per_batch",),
     "openrlhf": ("train.max_epochs", "max_epochs"),
+    "roll": ("ppo_epochs",),
 }
 """Trainer -> its keys for how often each batch of rollouts is gone through."""
 

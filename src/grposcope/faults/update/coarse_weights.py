@@ -77,11 +77,17 @@ def check(quantities: Quantities) -> Finding:
     return fact(True, because, evidence, brief=f"{said}; the rest are rounded back")
 
 
+_OF_PRIME_RL = ("trainer.model.optimization_dtype", "model.optimization_dtype")
+"""Where prime-rl has the precision of the weights that are trained."""
+
+
 def _half_precision(config: Settings) -> str:
     """The key that says that weights are kept in bfloat16; empty where nothing does."""
     if config.dialect.name == "verl":
         key = ACTOR + "fsdp_config.model_dtype"
         return key if config.get(key) in ("bf16", "bfloat16") else ""
+    if config.dialect.name == "prime-rl":
+        return next((key for key in _OF_PRIME_RL if config.get(key) == "bfloat16"), "")
     for key in ("model_init_kwargs.dtype", "model_init_kwargs.torch_dtype", "dtype", "torch_dtype"):
         if config.given.get(key) in ("bfloat16", "torch.bfloat16"):
             return key
@@ -106,7 +112,7 @@ FAULT = Fault(
     settings=SettingsCheck(
         "coarse weights",
         settings,
-        ("trl", "verl"),
+        ("trl", "verl", "prime-rl"),
         "bfloat16 weights, in which most steps are rounded away",
         ("warning", "note"),
     ),

@@ -32,7 +32,7 @@ from grposcope.signs.gradient_norms import TEST, TWO_SIDED
 from grposcope.signs.settings.recipe import interval
 
 CLIPPED = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo")
-"""Losses of TRL with the clip of PPO, which delta bounds."""
+"""Losses of TRL and ms-swift with the clip of PPO, which delta bounds."""
 
 
 def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
@@ -40,6 +40,8 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     several, loss = interval(config, facts.world) or 1, config.get("loss_type")
     if several < 2 or config.says("delta") or (loss is not None and loss not in CLIPPED):
         return
+    if config.get("importance_sampling_level") not in (None, "token"):
+        return  # the ratio is that of a completion
     yield fact(
         True,
         f"each batch is used for {several} steps without delta: where the advantage is negative the ratio of a token "
@@ -65,7 +67,7 @@ FAULT = Fault(
     settings=SettingsCheck(
         "unbounded ratio",
         _settings,
-        ("trl",),
+        ("trl", "ms-swift"),
         "several updates on a batch without a bound on the ratio where the advantage is negative",
         ("warning", "note"),
     ),
