@@ -20,12 +20,16 @@ Sources
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from grposcope.core.fault import Fault, LogTest
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Grade, Sign, fact
 from grposcope.core.not_finite import Floats
+from grposcope.core.settings import Settings
 from grposcope.core.text import number, percent
+from grposcope.faults.known_task import Known
 from grposcope.signs import heldout, run_outcome
 from grposcope.signs.quantities import NO_SPREAD, SHORT, Quantities
 
@@ -139,6 +143,26 @@ def _alike(quantities: Quantities, mean: float) -> bool:
     return mean in (quantities.reward_range or ()) or (spread is not None and not spread.values.any())
 
 
+_UNVERIFIED = (("orchestrator.buffer.skip_verification", True), ("buffer.skip_verification", True),
+               ("orchestrator.verification.enabled", False), ("verification.enabled", False))  # fmt: skip
+"""Keys of prime-rl, December 2025 to April 2026, with which nothing is graded, and the value at which it is so."""
+
+
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
+    """Rollouts that prime-rl does not grade."""
+    key = next((key for key, value in _UNVERIFIED if config.get(key) is value), "")
+    if key:
+        yield fact(
+            True,
+            f"{key} is {str(config.get(key)).lower()}: rollouts are not graded, and every reward is 0",
+            config.signs(key),
+            grade="failing",
+            explains=("starved", "never paid", "no learning"),
+            brief="rollouts are not graded",
+            remedy=f"leave {key} out, unless a teacher alone is learned from",
+        )
+
+
 FAULT = Fault(
     name="constant reward",
     rank=60,
@@ -153,5 +177,13 @@ FAULT = Fault(
         needs=("reward",),
         statistic="rows up to the end with exactly the same mean reward",
         threshold=f"{SHORT} rows and {LATE:g} of the run",
+    ),
+    settings=SettingsCheck(
+        "constant reward",
+        _settings,
+        ("prime-rl",),
+        "rollouts that are not graded",
+        ("failing",),
+        "prime-rl, CHANGELOG of December 2025 and March 2026: https://github.com/PrimeIntellect-ai/prime-rl",
     ),
 )
