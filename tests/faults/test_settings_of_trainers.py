@@ -185,6 +185,16 @@ def test_a_teacher_needs_no_group_and_estimators_without_groups_neither() -> Non
     assert present({**alone, "teacher_model": "big", "reward_funcs": "format"}, MS_SWIFT, "group of one")
     assert not present({"advantage_estimator": "ppo", "n_samples_per_prompt": 1}, SLIME, "group of one")
     assert not present({"orchestrator.group_size": 1, "orchestrator.algo.type": "opd"}, PRIME_RL, "group of one")
+    taught = {"algorithm.adv_estimator": "grpo", ROLLOUT + "n": 1, "distillation.enabled": True}
+    assert present(taught, VERL, "group of one")
+    by_teacher_alone = {**taught, "distillation.distillation_loss.use_task_rewards": False}
+    assert not present(by_teacher_alone, VERL, "group of one")
+
+
+def test_batches_that_stream_in_hold_no_mini_batches() -> None:
+    streaming = {**GRPO, "data.train_batch_size": 0, "data.gen_batch_size": 1}
+    assert not present(streaming, VERL, "indivisible batches")
+    assert present({**streaming, "data.train_batch_size": 8}, VERL, "indivisible batches")
 
 
 def test_adapters_are_unknown_where_something_unread_may_say_so() -> None:
@@ -197,6 +207,10 @@ def test_adapters_are_unknown_where_something_unread_may_say_so() -> None:
     assert has_adapters(settings) is None
     assert not [f for f in lint(settings, Known()) if f.fault == "high learning rate" and f.grade == "failing"]
     assert has_adapters(Settings(Path("x"), "a file", PRIME_RL, {"trainer.model.lora": {}})) is True
+    assert has_adapters(Settings(Path("x"), "a file", MS_SWIFT, {"learning_rate": 1e-5})) is True
+    megatron = {"global_batch_size": 16, "lr": 1e-6}
+    assert has_adapters(Settings(Path("x"), "a file", MS_SWIFT, megatron)) is False
+    assert has_adapters(Settings(Path("x"), "a file", MS_SWIFT, {**megatron, "train.tuner_type": "lora"})) is True
 
 
 def test_a_name_that_trl_no_longer_has_is_told_of_its_own_call_alone() -> None:
@@ -244,6 +258,9 @@ def test_a_file_of_an_evaluation_is_none_of_training(tmp_path: Path) -> None:
     (tmp_path / "dpo.sh").write_text("swift rlhf --rlhf_type dpo --learning_rate 1e-4\n")
     with pytest.raises(UserError, match="by dpo and not by GRPO"):
         read(tmp_path / "dpo.sh")
+    (tmp_path / "draw.sh").write_text("python -m verl.trainer.main_generation actor_rollout_ref.rollout.n=4\n")
+    with pytest.raises(UserError, match="trains nothing"):
+        read(tmp_path / "draw.sh")
 
 
 APPENDED = """#!/bin/bash

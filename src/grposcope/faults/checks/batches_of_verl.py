@@ -45,7 +45,9 @@ def settings(config: Settings) -> Iterator[Finding]:
 
 def _mini_batches(config: Settings, batch: int, mini: int) -> Iterator[Finding]:
     """Mini-batches of prompts in a batch of them."""
-    if batch < mini:
+    if batch == 0:
+        yield cannot_tell(f"{BATCH} is 0, as where rollouts stream in asynchronously", BATCH)
+    elif batch < mini:
         fixed = config.off(DYNAMIC)
         yield fact(
             True,

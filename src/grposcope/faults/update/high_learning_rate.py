@@ -30,7 +30,7 @@ from grposcope.signs.early_kl import REMEDY, TEST
 from grposcope.signs.settings.names import EVERY, key_of
 from grposcope.signs.settings.recipe import adapter_scale, has_adapters
 
-FULL, ADAPTERS = 2e-5, 3e-5
+FULL, ADAPTERS = 2e-5, 5e-5
 """Largest learning rates of Adam among the published settings of benchmarks/lint.md, for all weights and for
 adapters.
 """

@@ -119,6 +119,8 @@ def _quoted_command(source: str) -> str | None:
 
 
 def _shell(path: Path, text: str, number: int | None) -> Settings:
+    if (other := re.search(r"\bverl\.trainer\.main_(generation|eval)\w*", text)) and "main_ppo" not in text:
+        raise UserError(f"{path} starts {other[0]}, which trains nothing; give the script of a training run")
     script = shell_script.read(path, text)
     opaque = frozenset(script.opaque)
     if script.overrides.keys() | {key for key in opaque if "." in key}:

@@ -137,6 +137,7 @@ MS_SWIFT = replace(
     settings=(
         Setting("num_generations", "group", 8),
         Setting("learning_rate", "lr"),
+        Setting("lr", "lr"),
         Setting("temperature", "temperature", 0.9),
         Setting("beta", "kl", 0.04),
         Setting("max_completion_length", "max_tokens", 512),

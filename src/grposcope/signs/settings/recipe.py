@@ -13,7 +13,8 @@ from grposcope.signs.settings.verl import ACTOR, ESTIMATOR, GROUP_RELATIVE
 def group_relative(settings: Settings) -> bool:
     """Whether the rollouts of a prompt are compared with each other, as far as is known."""
     if settings.dialect.name == "verl":
-        return settings.get(ESTIMATOR) in (*GROUP_RELATIVE, None)
+        by_teacher = settings.on(_DISTILS + "enabled") and settings.off(_DISTILS + "distillation_loss.use_task_rewards")
+        return settings.get(ESTIMATOR) in (*GROUP_RELATIVE, None) and not by_teacher
     if settings.dialect.name == "openrlhf":
         return by_our_names(settings).get("advantage") in ("group_norm", "dr_grpo", "rloo", "reinforce_baseline", None)
     if settings.dialect.name == "prime-rl":
@@ -25,6 +26,9 @@ def group_relative(settings: Settings) -> bool:
         return by_our_names(settings).get("advantage") not in _ALONE[settings.dialect.name]
     return settings.get("grpo.adv_estimator.name") != "reinforce_plus_plus"
 
+
+_DISTILS = "distillation."
+"""Where verl has what its policy learns from a teacher, beside its rewards unless these are switched off."""
 
 _TEACHERS = ("teacher_model", "teacher_model_server", "teacher_adapters")
 """Keys of ms-swift's teacher, whose tokens are what pays where there is no reward."""
@@ -52,8 +56,10 @@ def _says_adapters(settings: Settings) -> bool | None:
     if settings.dialect.name == "nemo-rl":
         return any(settings.on(key) for key in settings.given if key.endswith(("lora_cfg.enabled", "peft.enabled")))
     if settings.dialect.name == "ms-swift":
-        kinds = [settings.get(name) for name in ("tuner_type", "train_type") if settings.says(name)]
-        kind = (kinds or [settings.get("tuner_type")])[0]
+        names = ("tuner_type", "train_type", "train.tuner_type")
+        kinds = [settings.get(name) for name in names if settings.says(name)]
+        usual = "full" if settings.says("global_batch_size") else settings.get("tuner_type")  # with Megatron
+        kind = (kinds or [usual])[0]
         return None if kind is None else kind != "full"
     if settings.dialect.name == "skyrl":
         return bool(settings.number("trainer.policy.model.lora.rank"))
