@@ -1,10 +1,10 @@
-"""What `grposcope lint` says of published settings: a line per file, as benchmarks/lint.md has them.
+"""What `grposcope lint` says of published settings: a line per file, whose counts benchmarks/lint.md has.
 
     python benchmarks/lint.py CHECKOUT...
 
-CHECKOUT: folders of trainers as their authors publish them: TRL, open-r1, verl, NeMo-RL, prime-rl, SkyRL, slime, OpenRLHF
-and ms-swift. Files without settings that can be read are listed with the reason. No success rate and no earlier run is
-given, so that only the settings are judged.
+CHECKOUT: folders of trainers as their authors publish them: TRL, open-r1, verl, NeMo-RL, prime-rl, SkyRL, slime,
+OpenRLHF and ms-swift. Files without settings that can be read are listed with the reason. No success rate and no
+earlier run is given, so that only the settings are judged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from grposcope.core.errors import UserError
 from grposcope.faults.judge_settings import lint, word
 from grposcope.instruments.lint.read import read
 
-FILES = re.compile(r"(grpo|rloo|gspo|cispo|dapo)[^/]*(/[^/]*)*\.(sh|yaml|py|ipynb)$|/run[-_][^/]*\.sh$|\.toml$", re.I)
+FILES = re.compile(
+    r"(grpo|rloo|gspo|cispo|dapo)[^/]*(/[^/]*)*\.(sh|yaml|py|ipynb)$|/(run|train)[-_][^/]*\.sh$|\.toml$", re.I
+)
 PLACES = ("configs", "examples", "recipes", "recipe", "scripts")
 
 

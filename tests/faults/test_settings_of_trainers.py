@@ -258,6 +258,9 @@ def test_a_file_of_an_evaluation_is_none_of_training(tmp_path: Path) -> None:
     (tmp_path / "dpo.sh").write_text("swift rlhf --rlhf_type dpo --learning_rate 1e-4\n")
     with pytest.raises(UserError, match="by dpo and not by GRPO"):
         read(tmp_path / "dpo.sh")
+    (tmp_path / "sft.sh").write_text("swift sft --learning_rate 1e-4 --num_train_epochs 1\n")
+    with pytest.raises(UserError, match="no settings of a known trainer"):
+        read(tmp_path / "sft.sh")
     (tmp_path / "draw.sh").write_text("python -m verl.trainer.main_generation actor_rollout_ref.rollout.n=4\n")
     with pytest.raises(UserError, match="trains nothing"):
         read(tmp_path / "draw.sh")

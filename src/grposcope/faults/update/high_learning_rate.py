@@ -31,8 +31,8 @@ from grposcope.signs.settings.names import EVERY, key_of
 from grposcope.signs.settings.recipe import adapter_scale, has_adapters
 
 FULL, ADAPTERS = 2e-5, 5e-5
-"""Largest learning rates of Adam among the published settings of benchmarks/lint.md, for all weights and for
-adapters.
+"""Largest learning rates of Adam among the published settings of benchmarks/lint.md, for all weights (but for one
+script, which has 5e-5) and for adapters (but for one of distillation, which has 1e-4).
 """
 
 USUAL, MUCH = 1e-6, 1e-5
@@ -91,7 +91,7 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     if rate > limit:
         yield fact(
             True,
-            f"{rate:g} is {rate / limit:.3g} times the largest rate in the published settings {whose} {of} "
+            f"{rate:g} is {rate / limit:.3g} times the largest usual rate of published settings {whose} {of} "
             f"({limit:g}); a step of Adam moves every weight by about the learning rate",
             config.signs(key),
             grade="failing" if adapters is False and rate >= _LOSING else "warning" if rate > FAR * limit else "note",

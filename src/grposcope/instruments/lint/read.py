@@ -16,7 +16,7 @@ from typing import Any
 from grposcope.core import yaml_files
 from grposcope.core.errors import UserError
 from grposcope.core.files import read_whole, unreadable
-from grposcope.core.settings import Settings
+from grposcope.core.settings import Dialect, Settings
 from grposcope.core.text import listed
 from grposcope.instruments.lint import python_source, shell_script
 from grposcope.instruments.lint.dialects import (
@@ -30,6 +30,9 @@ from grposcope.instruments.lint.dialects import (
     TRL,
     recognise,
 )
+
+_OF_GROUPS = re.compile(r"grpo|rloo|\btrl\b|gspo|dapo", re.IGNORECASE)
+"""Words of a script that trains by groups; others with a learning rate are of another kind of training."""
 
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 """Endings of files that loading would run code from."""
@@ -138,26 +141,27 @@ def _shell(path: Path, text: str, number: int | None) -> Settings:
                                  bool(script.unread), notes=tuple(notes))  # fmt: skip
     dialect = recognise(script.flags.keys() | opaque)
     if dialect in (SLIME, MS_SWIFT, OPENRLHF, OPENRLHF_BEFORE, OPEN_INSTRUCT):
-        settings = {**script.flags, **({"train_async": True} if dialect is SLIME and "train_async.py" in text else {})}
-        functions = settings.get("reward_funcs")
-        if dialect is MS_SWIFT and settings.get("rlhf_type", "grpo") != "grpo":
-            raise UserError(f"{path} trains by {settings['rlhf_type']} and not by GRPO; give the script of a GRPO run")
-        return Settings(
-            path,
-            "the flags of a command line",
-            dialect,
-            settings,
-            script.lines,
-            opaque,
-            bool(script.unread or script.unread_flags),
-            len(functions) if isinstance(functions, list) else 1 if isinstance(functions, str) else None,
-        )
-    if dialect is TRL or "learning_rate" in script.flags:
+        return _of_flags(path, text, script, dialect)
+    if dialect is TRL or ("learning_rate" in script.flags and _OF_GROUPS.search(text)):
         adapters = bool(script.flags.get("use_peft")) if "use_peft" in script.flags else None
         dialect = RLOO if re.search(r"\brloo(?:_\w+)?(?:\.py)?\b", text, re.I) else TRL
         return Settings(path, "the flags of a command line", dialect, script.flags, script.lines, opaque,
                              adapters=adapters)  # fmt: skip
     raise _unknown(path)
+
+
+def _of_flags(path: Path, text: str, script: shell_script.ShellSettings, dialect: Dialect) -> Settings:
+    """The flags of a trainer that takes no overrides; UserError where they are of training without groups."""
+    settings = dict(script.flags)
+    if dialect is SLIME and "train_async.py" in text:
+        settings["train_async"] = True
+    if dialect is MS_SWIFT and settings.get("rlhf_type", "grpo") != "grpo":
+        raise UserError(f"{path} trains by {settings['rlhf_type']} and not by GRPO; give the script of a GRPO run")
+    functions = settings.get("reward_funcs")
+    count = len(functions) if isinstance(functions, list) else 1 if isinstance(functions, str) else None
+    unread = bool(script.unread or script.unread_flags)
+    return Settings(path, "the flags of a command line", dialect, settings, script.lines, frozenset(script.opaque), unread,
+                         count)  # fmt: skip
 
 
 def _yaml(path: Path, text: str, number: int | None) -> Settings:
