@@ -160,8 +160,8 @@ def _of_flags(path: Path, text: str, script: shell_script.ShellSettings, dialect
     functions = settings.get("reward_funcs")
     count = len(functions) if isinstance(functions, list) else 1 if isinstance(functions, str) else None
     unread = bool(script.unread or script.unread_flags)
-    return Settings(path, "the flags of a command line", dialect, settings, script.lines, frozenset(script.opaque), unread,
-                         count)  # fmt: skip
+    return Settings(path, "the flags of a command line", dialect, settings, script.lines, frozenset(script.opaque),
+                         unread, count)  # fmt: skip
 
 
 def _yaml(path: Path, text: str, number: int | None) -> Settings:
