@@ -4,6 +4,7 @@ at all."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from grposcope.core.fault import SettingsCheck
 from grposcope.core.finding import Finding, cannot_tell, fact
@@ -11,13 +12,18 @@ from grposcope.core.settings import Settings
 from grposcope.faults.checks import batches_of_trl, batches_of_verl
 from grposcope.faults.known_task import Known
 from grposcope.signs.settings.names import group_size, key_of
-from grposcope.signs.settings.trl import GRPO_CONFIG, generation_steps
-from grposcope.signs.settings.verl import VALIDATE
+from grposcope.signs.settings.trl import generation_steps
 
-SOURCE = (
-    f"{GRPO_CONFIG}; {VALIDATE}; https://docs.nvidia.com/nemo/rl/latest/guides/grpo.html; configs of prime-rl, "
-    "validate_cfg of SkyRL, arguments of slime and OpenRLHF, all of August 2026"
-)
+_SOURCES = {
+    "prime-rl": "prime-rl, configs/orchestrator.py and configs/trainer.py, August 2026: "
+    "https://github.com/PrimeIntellect-ai/prime-rl",
+    "nemo-rl": "NeMo-RL, algorithms/grpo.py, August 2026: https://docs.nvidia.com/nemo/rl/latest/guides/grpo.html",
+    "skyrl": "SkyRL, validate_cfg, August 2026: https://github.com/NovaSky-AI/SkyRL",
+    "slime": "slime, slime/utils/arguments.py and dp_schedule.py, August 2026: https://github.com/THUDM/slime",
+    "openrlhf": "OpenRLHF 0.11, replay_buffer.py: https://github.com/OpenRLHF/OpenRLHF",
+    "ms-swift": "ms-swift 4.6, GRPO: https://swift.readthedocs.io/en/latest/Instruction/GRPO/GetStarted/GRPO.html",
+}
+"""Trainer -> where it says what it wants."""
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
@@ -26,10 +32,11 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         yield from batches_of_trl.settings(config, facts)
     elif config.dialect.name == "verl":
         yield from batches_of_verl.settings(config)
-    elif config.dialect.name == "ms-swift":
-        yield from _ms_swift(config, facts.world)
     else:
-        yield from _OTHERS[config.dialect.name](config)
+        check = _OTHERS.get(config.dialect.name)
+        findings = check(config) if check is not None else _ms_swift(config, facts.world)
+        source = _SOURCES.get(config.dialect.name, "")
+        yield from (replace(finding, source=source) for finding in findings)
 
 
 def _nemo_rl(config: Settings) -> Iterator[Finding]:

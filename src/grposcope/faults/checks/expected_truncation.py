@@ -22,7 +22,7 @@ _SHORT = 64
 """Tokens up to which a completion has no room for a reasoned answer: those of GSM8K have 100 to 200."""
 
 _REASONED = re.compile(r"gsm[-_]?8k|\bmath|aime|numina|deepscaler|think|reason|\bcot\b", re.IGNORECASE)
-_SAID_BY = re.compile(r"data|files|reward|task|env|prompt|template", re.IGNORECASE)
+_SAID_BY = re.compile(r"data|files|reward|task|env|source|prompt|template", re.IGNORECASE)
 """Names of data, rewards and templates whose answers are reasoned, and words of the keys that they stand under."""
 
 MASK = "mask_truncated_completions"
@@ -76,7 +76,7 @@ def _too_short(config: Settings, key: str, limit: int) -> Finding:
         True,
         f"completions are cut after {limit} tokens, about {limit * 3 // 4} words: a reasoned answer does not come to "
         f"its end{told}",
-        config.signs(key, *reasoned[:1]),
+        config.signs(key, *[name for name in reasoned[:1] if isinstance(config.get(name), str)]),
         grade="warning" if reasoned else "note",
         explains=("never paid", "starved", "constant reward"),
         brief=f"completions of at most {limit} tokens",

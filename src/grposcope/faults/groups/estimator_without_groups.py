@@ -12,6 +12,7 @@ What to do
 What decides
     The resolved configuration that verl prints at its start.
 Sources
+    OpenRLHF 0.11, train_ppo_ray: https://github.com/OpenRLHF/OpenRLHF
     verl 0.9.1, trainer/config/ppo_trainer.yaml: https://verl.readthedocs.io/en/latest/algo/grpo.html"""
 
 from __future__ import annotations

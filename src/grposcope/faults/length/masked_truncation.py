@@ -12,6 +12,7 @@ What to do
 What decides
     completions/clipped_ratio of the first steps.
 Sources
+    ms-swift 4.6, grpo_trainer: https://github.com/modelscope/ms-swift
     arXiv:2503.14476 §3.4: https://arxiv.org/abs/2503.14476
     TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer"""
 

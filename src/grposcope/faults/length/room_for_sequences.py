@@ -13,6 +13,7 @@ What to do
 What decides
     The longest sequence of a batch beside both limits.
 Sources
+    settings of ms-swift 4.6, OpenRLHF 0.11, slime, SkyRL, NeMo-RL, prime-rl and Open Instruct, 2026
     verl 0.9.1, seqlen_balancing: https://github.com/verl-project/verl
     verl docs, perf/perf_tuning: https://verl.readthedocs.io/en/latest/perf/perf_tuning.html"""
 

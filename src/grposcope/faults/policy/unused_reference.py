@@ -11,6 +11,7 @@ What to do
 What decides
     timing_s/ref in the log.
 Sources
+    slime, placement_group and loss, August 2026: https://github.com/THUDM/slime
     verl docs, algo/grpo: https://verl.readthedocs.io/en/latest/algo/grpo.html
     verl 0.9.1, validate_config: https://github.com/verl-project/verl"""
 

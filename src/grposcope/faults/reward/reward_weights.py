@@ -11,6 +11,7 @@ What to do
 What decides
     Counting both.
 Sources
+    ms-swift 4.6, GRPOArguments: https://github.com/modelscope/ms-swift
     TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer"""
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ What to do
 What decides
     The gradient norm of the first step beside that of loss_type dapo.
 Sources
+    ms-swift 4.6, grpo_trainer: https://github.com/modelscope/ms-swift
     arXiv:2506.13585: https://arxiv.org/abs/2506.13585
     arXiv:2510.13786 (upper bound 5): https://arxiv.org/abs/2510.13786
     TRL #4495: https://github.com/huggingface/trl/pull/4495"""

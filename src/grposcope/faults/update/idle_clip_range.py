@@ -12,6 +12,7 @@ What to do
 What decides
     The clip fraction of the first steps.
 Sources
+    slime and OpenRLHF 0.11, their losses, August 2026: https://github.com/THUDM/slime
     SkyRL #1315: https://github.com/NovaSky-AI/SkyRL/issues/1315
     arXiv:1707.06347 (the ratio is 1 at the first step): https://arxiv.org/abs/1707.06347"""
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from grposcope.core.settings import Settings
 
-GRPO_CONFIG = "TRL 1.16, GRPOConfig.__post_init__: https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig"
-GRPO_TRAINER = "TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer"
-
 
 def generation_steps(settings: Settings) -> int | None:
     """Forward passes of a process of TRL on one batch of rollouts, where that does not depend on the processes."""
