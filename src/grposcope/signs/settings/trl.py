@@ -1,4 +1,4 @@
-"""Where TRL says what it takes and refuses, and how many passes it makes on one batch of rollouts."""
+"""How many passes TRL makes on one batch of rollouts."""
 
 from __future__ import annotations
 
