@@ -4,8 +4,9 @@ A probe is the Gram matrix of the scores of a fresh batch's first prompts, witho
 RUN/group_probes/step-…/gram.npz; of large groups the first rollouts do. Groups whose
 rewards are all equal have no gradient, so that their scores are not taken and stand as 0. From `auto_group` steps after
 the last move on, the probes since then are pooled where a batch ends, and `instruments.group_size.moves` says whether
-to move. Prompts × group stays what it was. Moves are events of the autopilot in the record, which a resumed run takes
-its size from.
+to move. The first move of a run may come earlier: from PROMPTS probed prompts on, where the pool names the same size
+with its last probe and without it. Prompts × group stays what it was. Moves are events of the autopilot in the record,
+which a resumed run takes its size from.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ from grposcope.lab.train.setup import Setup
 if TYPE_CHECKING:
     from grposcope.core.run import Floats
     from grposcope.instruments.autopilot.pilot import Decision
+    from grposcope.instruments.gradient.probe_record import ProbeGram
+    from grposcope.instruments.group_size.moves import GroupMove
 
 FOLDER = "group_probes"
 """Subfolder of a run with the probes."""
@@ -112,7 +115,8 @@ class GroupMoves:
 
         levers: refresh interval and factor on the learning rate, which stay.
         """
-        if step - self.since < self.every:
+        early = step - self.since < self.every
+        if early and self.since:
             return None
         found = self._probes(self.since)
         if not found or found[-1].name == self.looked:
@@ -127,6 +131,8 @@ class GroupMoves:
         config = self.setup.config
         among = moves.sizes(self.rollouts, config.minibatches, len(self.setup.train_set))
         move = moves.of_pool(pool.files, self.group, among)
+        if early and not self._sure(move, pool.files, among):
+            return None
         if not move.moves:
             if not self.told:
                 say(f"step {step}: the group size stays at {self.group}: {move.reason}")
@@ -137,6 +143,15 @@ class GroupMoves:
         say(wording.sentence(decision))
         self.group, self.since, self.told = move.group, step, False
         return decision
+
+    def _sure(self, move: GroupMove, files: Sequence[ProbeGram], among: Sequence[int]) -> bool:
+        """Whether a move may be the first of a run before its time: without the last probe it is the same."""
+        from grposcope.instruments.group_size import moves
+
+        before = files[:-1]
+        if not move.moves or sum(len(file.rewards) for file in before) < PROMPTS:
+            return False
+        return moves.of_pool(before, self.group, among).group == move.group
 
     def _probes(self, after: int) -> list[Path]:
         """Folders of the probes of steps after this one, in order."""
