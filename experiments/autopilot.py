@@ -551,8 +551,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "what",
-        choices=("base", "faults", "nulls", "settings", "more", "raise", "begins", "begun", "smollm2", "simulated", "page",
-                 "report"),
+        choices=("base", "faults", "nulls", "settings", "more", "raise", "begins", "begun", "smollm2", "simulated",
+                 "page", "report"),
     )  # fmt: skip
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--out", type=Path)

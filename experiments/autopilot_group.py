@@ -37,7 +37,7 @@ names the same size with its last probe and without it (`lab.train.group_moves`)
 The early move stays if both hold and more of the distance is made up than the 30 % of the second round; else it is
 taken out. Wanted: 75 % of it. Budget: 25 minutes of CPU time.
 
-After the first: standardized advantages are refused, since nothing was shown for them, so that the first round runs no more.
+After the first round standardized advantages were refused, since nothing was shown for them, so that it runs no more.
 """
 
 from __future__ import annotations

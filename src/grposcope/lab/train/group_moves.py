@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,8 +32,6 @@ from grposcope.lab.train.setup import Setup
 if TYPE_CHECKING:
     from grposcope.core.run import Floats
     from grposcope.instruments.autopilot.pilot import Decision
-    from grposcope.instruments.gradient.probe_record import ProbeGram
-    from grposcope.instruments.group_size.moves import GroupMove
 
 FOLDER = "group_probes"
 """Subfolder of a run with the probes."""
@@ -128,10 +126,13 @@ class GroupMoves:
         from grposcope.instruments.group_size import moves, probe_pool
 
         pool = probe_pool.of_files([read_gram(place) for place in found], [_step(place) for place in found])
+        before = pool.files[:-1]
+        if early and sum(len(file.rewards) for file in before) < PROMPTS:
+            return None
         config = self.setup.config
         among = moves.sizes(self.rollouts, config.minibatches, len(self.setup.train_set))
         move = moves.of_pool(pool.files, self.group, among)
-        if early and not self._sure(move, pool.files, among):
+        if early and not (move.moves and moves.of_pool(before, self.group, among).group == move.group):
             return None
         if not move.moves:
             if not self.told:
@@ -143,15 +144,6 @@ class GroupMoves:
         say(wording.sentence(decision))
         self.group, self.since, self.told = move.group, step, False
         return decision
-
-    def _sure(self, move: GroupMove, files: Sequence[ProbeGram], among: Sequence[int]) -> bool:
-        """Whether a move may be the first of a run before its time: without the last probe it is the same."""
-        from grposcope.instruments.group_size import moves
-
-        before = files[:-1]
-        if not move.moves or sum(len(file.rewards) for file in before) < PROMPTS:
-            return False
-        return moves.of_pool(before, self.group, among).group == move.group
 
     def _probes(self, after: int) -> list[Path]:
         """Folders of the probes of steps after this one, in order."""
