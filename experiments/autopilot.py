@@ -7,6 +7,7 @@ python experiments/autopilot.py settings --out FILE               bad settings f
 python experiments/autopilot.py more --model FOLDER --out FILE    further faults
 python experiments/autopilot.py raise --model FOLDER --out FILE   whether a rate that was cut is raised again
 python experiments/autopilot.py begins --model FOLDER --out FILE  a rate x 30 from five different steps on
+python experiments/autopilot.py begun --out FILE                  a rate that is bad from the start, changes of two
 python experiments/autopilot.py smollm2 --out FILE                one fault of SmolLM2, two seeds
 python experiments/autopilot.py simulated --out FILE              levels without any training
 python experiments/autopilot.py report FILE …                     the tables, with the verdicts
@@ -69,6 +70,9 @@ BEGUN = (13, 25, 37, 61, 85)
 
 RESCUED = tuple(range(30, 38))
 """Seeds of experiment 6."""
+
+FROM_THE_START = tuple(range(40, 48))
+"""Seeds of experiment 7."""
 
 LATER = tuple(range(20, 28))
 """Seeds of experiment 5, of which no run had been looked at when its code was final."""
@@ -217,9 +221,11 @@ def run(name: str, settings: Mapping[str, Any], seed: int, autopilot: str, place
     fault = EVERY_FAULT.get(name, Fault())
     folder = Path(tempfile.mkdtemp(prefix="autopilot-", dir=place)) / "run"
     given = {**BASE, **fault.settings, **settings}
-    config = TrainConfig(**{**given, "seed": seed, "autopilot": autopilot, "out": str(folder)})
+    config = TrainConfig(**{**given, "seed": seed, "autopilot": autopilot.split(",")[0], "out": str(folder)})
+    changed = Pilot._changed
+    of_one = mock.patch.object(Pilot, "_changed", lambda pilot, now, times=1: changed(pilot, now))
     try:
-        with done(fault) as source:
+        with done(fault) as source, of_one if autopilot == BEFORE else contextlib.nullcontext():
             result = loop.train(config, source)
         story = events.read(folder) or events.Story()
         rows = [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
@@ -293,6 +299,9 @@ Wanted = tuple[str, Mapping[str, Any], int, str]
 
 RAISING = "act:raise_after=32"
 """Policy of the arm that raises a rate that was cut."""
+
+BEFORE = "act, changes of one"
+"""Arm with the autopilot of before experiment 7, in which a change is never as large as two."""
 
 
 def faults(model: str) -> list[Wanted]:
@@ -382,6 +391,14 @@ SIMULATED = ("constant", "rising", "wandering 0.02", "wandering 0.05")
 """Kinds of simulated levels."""
 
 
+def begun(model: str) -> list[Wanted]:
+    """From the shipped model: a rate that is bad from the start, with the autopilot of now and of before."""
+    high, twice = {"lr": 8 * BASE["lr"]}, {"lr": 2 * BASE["lr"]}
+    cells = [("rate x8", high, "off"), ("rate x8", high, "act"), ("rate x8", high, BEFORE), ("rate x2", twice, "act"),
+             ("rate x2", twice, "off"), ("best fixed", {}, "off")]  # fmt: skip
+    return [(f"start: {name}", settings, seed, arm) for seed in FROM_THE_START for name, settings, arm in cells]
+
+
 def simulated(
     runs: int = 1000, steps: int = 300, prompts: int = 16, kinds: Sequence[str] = SIMULATED
 ) -> list[dict[str, Any]]:
@@ -444,6 +461,7 @@ def report(paths: Sequence[Path]) -> Iterator[str]:
         yield f"sound trainings: something decided in {interval(sum(bool(r['decisions']) for r in sound), len(sound))}"
     yield from _arms(trained)
     yield from _against(trained, RAISING, "a rate that was cut is raised again")
+    yield from _against(trained, BEFORE, "changes of one")
     yield from _rescued([row for row in trained if row.get("solved")])
 
 
@@ -533,8 +551,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "what",
-        choices=("base", "faults", "nulls", "settings", "more", "raise", "begins", "smollm2", "simulated", "page",
-                 "report"),
+        choices=("base", "faults", "nulls", "settings", "more", "raise", "begins", "begun", "smollm2", "simulated",
+                 "page", "report"),
     )  # fmt: skip
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--out", type=Path)
@@ -558,7 +576,7 @@ def main() -> None:
         given.out.write_text("".join(json.dumps(row) + "\n" for row in simulated()))
     else:
         wanted = {"faults": faults, "nulls": nulls, "more": more, "raise": raised, "settings": bad_settings,
-                  "smollm2": pretrained, "begins": begins}  # fmt: skip
+                  "smollm2": pretrained, "begins": begins, "begun": begun}  # fmt: skip
         add(given.out, wanted[given.what](given.model))
 
 

@@ -76,7 +76,7 @@ def test_a_problem_that_only_the_diagnosis_finds_is_told(tmp_path: Path, capsys:
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert main(["advise", str(tmp_path / "log.jsonl")]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("The run is failing, and an autopilot would have done nothing about it.")
+    assert said.startswith("The run is failing, and an autopilot would not have acted on it.")
     assert "grposcope diagnose says of the whole run: failing" in said
     assert re.search(
         r"Entropy collapse since step \d+ \(alarm at step \d+\): an autopilot has no monitor and no action", said
@@ -129,7 +129,7 @@ def test_no_failing_fault_is_passed_over(tmp_path: Path) -> None:
 def test_the_log_of_the_readme() -> None:
     said = answer.of_run(read(EXAMPLE))
     assert said.word == "failing"
-    assert said.sentence == "The run is failing, and an autopilot would have done nothing about it."
+    assert said.sentence == "The run is failing, and an autopilot would not have acted on it."
     assert any(
         line.startswith("Reward hacking since step 100")
         and line.endswith("the log does not say on how many problems its held-out scores are.")

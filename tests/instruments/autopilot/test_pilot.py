@@ -82,6 +82,24 @@ def test_without_a_sound_checkpoint_a_setting_is_changed() -> None:
     pytest.fail("no alarm")
 
 
+@pytest.mark.parametrize(
+    ("checkpoints", "to", "factor", "interval"),
+    [((0, 10), 0, 1 / 16, 1), ((0,), 0, 1 / 4, 4), ((0, 5, 10), 5, 1 / 4, 4)],
+    ids=["no later one is sound", "there is no later one", "a later one is sound"],
+)
+def test_back_to_the_first_weights_past_later_ones_is_a_change_of_two(
+    checkpoints: tuple[int, ...], to: int, factor: float, interval: int
+) -> None:
+    for parts, changes in ((1, ("rate", factor)), (16, ("interval", interval))):
+        pilot = Pilot(AutopilotPolicy())
+        for step, right in ((0, 0.6), (5, 0.62), (10, 0.05)):
+            if step in checkpoints:
+                pilot.evaluation(step, Estimate(right, 0.02, 600))
+        decision = pilot.decide(alarms.not_finite(12, 8), Situation(12, parts, checkpoints=checkpoints))
+        assert (decision.action, decision.to) == ("rollback", to)
+        assert (decision.setting, decision.factor if parts == 1 else decision.interval) == changes
+
+
 def test_where_held_out_accuracy_held_nothing_is_changed() -> None:
     heldout = {10: 0.6, 20: 0.61, 30: 0.62, **dict.fromkeys(range(36, 60), 0.62)}
     pilot, (first, *_) = flown(FALL, heldout=heldout)

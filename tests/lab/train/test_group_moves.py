@@ -19,7 +19,7 @@ from grposcope.core.finding import Finding
 from grposcope.instruments.autopilot import answer, events
 from grposcope.instruments.autopilot.pilot import group_move
 from grposcope.instruments.gradient.probe_record import read_gram
-from grposcope.instruments.group_size import moves
+from grposcope.instruments.group_size import moves, probe_pool
 from grposcope.instruments.group_size.moves import GroupMove
 from grposcope.lab.policies import Policy
 from grposcope.lab.sampling.rollouts import Batch
@@ -83,6 +83,28 @@ def test_the_size_moves_at_equal_rollouts_and_not_before_its_time(
     )
     assert not any("needless alarm" in line for line in said.text)
     assert said.text[0].split(": The")[0][:30] in capsys.readouterr().err
+
+
+def test_the_first_move_comes_early_where_two_looks_name_the_same_size(
+    settings: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """9 prompts are probed by step 3, so that step 4 looks at 12 and at 9; a second move waits its time."""
+    looks = moving(monkeypatch, 2, 6)
+    monkeypatch.setattr(probe_pool, "_drifting", lambda files: None)
+    train(replace(settings, auto_group=5, steps=10))
+    assert sizes(Path(settings.out or "")) == [(3, 4)] * 4 + [(6, 2)] * 5 + [(2, 6)]
+    assert looks[:2] == [(4, [3] * 4), (4, [3] * 3)]
+
+
+def test_an_early_move_that_the_last_probe_alone_names_waits(
+    settings: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_pool(files: Any, used: int, among: list[int]) -> GroupMove:
+        return GroupMove(used, 2 if len(files) % 2 else 6, 2.0, (1.5, 2.5), 2, 12)
+
+    monkeypatch.setattr(moves, "of_pool", of_pool)
+    train(replace(settings, auto_group=7, steps=7))
+    assert sizes(Path(settings.out or "")) == [(3, 4)] * 7
 
 
 def test_a_run_in_which_nothing_moves_is_the_run_left_alone(

@@ -96,9 +96,11 @@ def _sentence(decisions: Sequence[Decision], failing: bool, would: bool) -> str:
     """What was or would have been done, and that the run is failing where nothing was."""
     acted = [one for one in decisions if one.action != "tell"]
     if not decisions:
-        what = "an autopilot would have done nothing" if would else "the autopilot did nothing"
         if failing:
-            return f"The run is failing, and {what} about it."
+            return "The run is failing, and " + (
+                "an autopilot would not have acted on it." if would else "the autopilot did not act on it."
+            )
+        what = "an autopilot would have done nothing" if would else "the autopilot did nothing"
         return f"{what[:1].upper()}{what[1:]}: none of its monitors has enough evidence of a fault."
     if would:
         return f"An autopilot would first have reacted at step {decisions[0].step:,}."

@@ -11,7 +11,9 @@ accuracy fell while the reward did not.
 
 A checkpoint is sound where that was shown: the held-out accuracy at it is not below the best by more than δ; or, where
 there was no evaluation at it, batches drawn after it and before the fall began have a mean whose lower limit is above
-what the mean fell below. Each further cut of the learning rate is as large as all before it together, and once more.
+what the mean fell below. Each further cut of the learning rate is as large as all before it together, and once more; a
+change with which a run goes back to its first weights, past later checkpoints, is as large as two: nothing was gained
+with the setting.
 Where the reward holds afterwards, the rate is raised again step by step, so that a fault that passes does not leave a
 run that hardly learns; where a raise is followed by a fall, the rate before it is the last. What is bet against then is
 that the mean stays above the level just before the raise less half of δ, with α of its own: only a run that had an
@@ -369,7 +371,8 @@ class Pilot:
 
     def _mended(self, told: Decision, now: Situation, sound: int) -> Decision:
         """A policy that got worse: a setting is changed, with the weights of a sound checkpoint, or the run ends."""
-        change = self._changed(now)
+        gained = sound != 0 or not any(now.checkpoints)
+        change = self._changed(now, 1 if gained else 2)
         if self.counts.before > 0 or self.counts.rollbacks < self.policy.rollbacks:
             if sound >= 0:
                 expected = sign(told.why, LIMIT) if isinstance(told.why, Finding) else math.nan
@@ -404,8 +407,11 @@ class Pilot:
         known = [step for step in checkpoints if step in self.accuracies]
         return max(known, key=lambda step: (self.accuracies[step], step), default=sound)
 
-    def _changed(self, now: Situation) -> dict[str, Any]:
-        """The next change, as fields of a decision; empty where none is allowed, or none is left."""
+    def _changed(self, now: Situation, times: int = 1) -> dict[str, Any]:
+        """The next change, as fields of a decision; empty where none is allowed, or none is left.
+
+        times: how many changes it is as large as.
+        """
         if self.counts.before:
             return {"setting": "rate", "factor": self.counts.before}
         if self.counts.changes >= self.policy.changes:
@@ -414,9 +420,9 @@ class Pilot:
             return {"setting": "correction", "correction": self.policy.correction}
         if self.policy.interval and now.interval > now.parts:
             smaller = [n for n in range(now.parts, now.interval, now.parts) if now.interval % n == 0]
-            at_most = [n for n in smaller if n * 4 <= now.interval] or smaller[:1]
+            at_most = [n for n in smaller if n * 4**times <= now.interval] or smaller[:1]
             return {"setting": "interval", "interval": max(at_most)}
-        cut = self.policy.lr_cut ** (self.counts.changes + 1)
+        cut = self.policy.lr_cut ** (self.counts.changes + times)
         factor = max(now.factor * cut, min(self.policy.lr_least, now.factor))
         return {"setting": "rate", "factor": factor} if factor < now.factor else {}
 

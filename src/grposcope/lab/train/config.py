@@ -160,7 +160,8 @@ class TrainConfig:
     )
     group: int = _option(
         8,
-        "rollouts per prompt (G); auto begins with 8 and moves at most every 20 steps (recipe rloo or dr_grpo)",
+        "rollouts per prompt (G); auto begins with 8 and moves where that pays, after the first move at most every 20 "
+        "steps (recipe rloo or dr_grpo)",
         group="batch",
         least=1,
         trl=_decides("num_generations"),

@@ -4,8 +4,9 @@ A probe is the Gram matrix of the scores of a fresh batch's first prompts, witho
 RUN/group_probes/step-…/gram.npz; of large groups the first rollouts do. Groups whose
 rewards are all equal have no gradient, so that their scores are not taken and stand as 0. From `auto_group` steps after
 the last move on, the probes since then are pooled where a batch ends, and `instruments.group_size.moves` says whether
-to move. Prompts × group stays what it was. Moves are events of the autopilot in the record, which a resumed run takes
-its size from.
+to move. The first move of a run may come earlier: from PROMPTS probed prompts on, where the pool names the same size
+with its last probe and without it. Prompts × group stays what it was. Moves are events of the autopilot in the record,
+which a resumed run takes its size from.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class GroupMoves:
 
         levers: refresh interval and factor on the learning rate, which stay.
         """
-        if step - self.since < self.every:
+        early = step - self.since < self.every
+        if early and self.since:
             return None
         found = self._probes(self.since)
         if not found or found[-1].name == self.looked:
@@ -124,9 +126,14 @@ class GroupMoves:
         from grposcope.instruments.group_size import moves, probe_pool
 
         pool = probe_pool.of_files([read_gram(place) for place in found], [_step(place) for place in found])
+        before = pool.files[:-1]
+        if early and sum(len(file.rewards) for file in before) < PROMPTS:
+            return None
         config = self.setup.config
         among = moves.sizes(self.rollouts, config.minibatches, len(self.setup.train_set))
         move = moves.of_pool(pool.files, self.group, among)
+        if early and not (move.moves and moves.of_pool(before, self.group, among).group == move.group):
+            return None
         if not move.moves:
             if not self.told:
                 say(f"step {step}: the group size stays at {self.group}: {move.reason}")
