@@ -109,6 +109,8 @@ def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
         if length == 0:
             continue
         centred = batch.parts[:, here] - batch.parts[:, here].mean(1, keepdims=True)
+        if recipe.scale == "each":
+            centred /= _deviations(centred, recipe)
         lines.append(centred.T - np.outer(along, centred @ along) / length)
     if not lines:
         return None
@@ -120,6 +122,8 @@ def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
         return None
     direction = vectors[-1] / vectors[-1][np.argmax(np.abs(vectors[-1]))]
     total = direction @ batch.parts
+    if recipe.scale == "each":
+        return next((own for own in (direction, -direction) if _fit_each(recipe, batch, own)), None)
     if np.nansum(total * batch.advantages) < 0:
         direction, total = -direction, -total
     if recipe.scale == "none":
@@ -127,6 +131,17 @@ def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
         direction = direction * float(made @ batch.advantages) / float(made @ made)
         total = direction @ batch.parts
     return direction if bool(batch.of_rewards(total).fits(recipe).mean() > 0.99) else None
+
+
+def _deviations(centred: Floats, recipe: AdvantageRecipe) -> Floats:
+    """Deviations (K, 1) of centred rewards (K, G) of a group with the ε of the recipe; 1 where there is none."""
+    spread = np.sqrt((centred**2).sum(1, keepdims=True) / max(centred.shape[1] - recipe.ddof, 1))
+    return np.where(spread > 0, spread + recipe.epsilon, 1.0)
+
+
+def _fit_each(recipe: AdvantageRecipe, batch: TrainedBatch, weights: Floats) -> bool:
+    """Whether the advantages are those of functions standardized one by one, with these weights (K,)."""
+    return bool(replace(batch, weights=weights).fits(recipe).mean() > 0.99)
 
 
 def _whole(rows: Bools) -> Bools:

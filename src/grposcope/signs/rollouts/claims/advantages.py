@@ -30,6 +30,9 @@ USUAL = tuple(
 )  # fmt: skip
 """Recipes whose faults are looked for where no recipe is stated and none fits."""
 
+EACH = AdvantageRecipe("mean", "each", 1, 1e-4)
+"""The usual recipe of functions that are standardized one by one."""
+
 FAULTS: Mapping[str, str] = {
     "sign": "reversed sign", "factor": "scaled by a factor", "baseline": "wrong baseline",
     "scale": "wrong divisor", "ddof": "wrong divisor", "again": "wrong divisor",
@@ -150,9 +153,9 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Fin
         return cannot_tell("No rollout has a reward; write the reward from which its advantage was computed.")
     relative, absolute = precision(values)
     weights = _weights(evidence, functions)
-    made = []
+    made, used = [], frozenset(usable)
     for step, places in evidence.steps.items():
-        here = np.array([index for index in places if index in set(usable) and evidence.rows[index].group is not None
+        here = np.array([index for index in places if index in used and evidence.rows[index].group is not None
                          and np.isfinite(rewards[index])], np.int64)  # fmt: skip
         if not len(here):
             continue
@@ -264,21 +267,57 @@ def _weighted(
     best: AdvantageRecipe, candidates: Sequence[AdvantageRecipe], made: list[TrainedBatch], share: float
 ) -> tuple[list[TrainedBatch], AdvantageRecipe, float]:
     """With the rewards of the weights that explain the batches, where no weights are stated and one set does."""
-    tried = (wrong_advantages.weights(recipe, batch) for recipe in _by_usage(best) for batch in made)
-    first = next((weights for weights in tried if weights is not None), None)
+    first = _that_explain(best, made)
     if first is None:
         return made, best, share
-    again = []
-    for batch in made:
-        total = first @ batch.parts if batch.parts is not None else batch.rewards
-        again.append(replace(batch, rewards=total, weights=first))
+    again = [_with_weights(batch, first) for batch in made]
     recipe, explanation = _best(candidates, again)
     return (again, recipe, explanation) if explanation > share else (made, best, share)
 
 
+def _that_explain(best: AdvantageRecipe, made: Sequence[TrainedBatch]) -> Floats | None:
+    """The first weights (K,) of the reward functions that explain a batch under one of the recipes; None for none."""
+    tried = (wrong_advantages.weights(recipe, batch) for recipe in _by_usage(best) for batch in made)
+    return next((weights for weights in tried if weights is not None), None)
+
+
 def _by_usage(best: AdvantageRecipe) -> tuple[AdvantageRecipe, ...]:
     """Recipes under which weights are looked for: that which fits most rows of the wrong sum, then the usual ones."""
-    return (best, *(recipe for recipe in USUAL if recipe != best))
+    return (best, *(recipe for recipe in (*USUAL, EACH) if recipe != best))
+
+
+def weights_in_force(rows: Sequence[Rollout]) -> tuple[AdvantageRecipe, Mapping[str, float] | None] | None:
+    """The recipe that all advantages of rollouts of several reward functions follow, and the weights of these, the
+    largest 1 where a scale leaves their size open; None for weights where the plain sum, or the logged total, fits as
+    others would. None in all where there is nothing to compare; ValueError where no recipe and no weights fit all.
+    """
+    evidence = PipelineEvidence("", rows=tuple(rows))
+    made = _batches(evidence, kept=False)
+    names = dict.fromkeys(name for row in rows for name in row.rewards)
+    if isinstance(made, Finding) or len(names) < 2 or not any(_differ(batch) for batch in made):
+        return None
+    candidates = tuple(recipes.every())
+    best, share = _best(candidates, made)
+    vector = _that_explain(best, made)
+    if vector is not None:
+        weighed = [_with_weights(batch, vector) for batch in made]
+        recipe, fitting = _best(candidates, weighed)
+        if fitting == 1:
+            return recipe, dict(zip(names, map(float, vector), strict=True))
+    if share < 1:
+        raise ValueError("no recipe and no weights give all advantages")
+    return best, None
+
+
+def _differ(batch: TrainedBatch) -> bool:
+    """Whether a batch has any advantage that is not 0."""
+    return bool((np.abs(np.nan_to_num(batch.advantages)) > 0).any())
+
+
+def _with_weights(batch: TrainedBatch, weights: Floats) -> TrainedBatch:
+    """A batch whose rewards are the weighted sum (K,) of its functions."""
+    total = weights @ batch.parts if batch.parts is not None else batch.rewards
+    return replace(batch, rewards=total, weights=weights)
 
 
 def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> Finding:
