@@ -12,7 +12,7 @@ import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout
-from grposcope.core.run import Run
+from grposcope.core.run import Run, once
 from grposcope.core.text import listed, visible
 from grposcope.instruments.rewards import RewardSettings
 from grposcope.logs.rollout_columns import with_groups
@@ -87,6 +87,7 @@ def of_run(run: Run, settings: RewardSettings | None = None) -> RewardRollouts |
     return RewardRollouts(given, weights, how, steps, groups.problem, groups.rewards, known, (*notes, *assumed, *told))
 
 
+@once
 def _of_advantages(run: Run) -> tuple[Mapping[str, float], Aggregation | None, str]:
     """What the advantages of the rollouts of a run follow: weights by function, empty where they are not told apart;
     the way of combining, None where it is none of METHODS; what was compared, a clause, empty where nothing could be.
@@ -161,7 +162,7 @@ def _weights(
         return np.array(in_order(logged, names)), True, []
     if isinstance(logged, list) and len(logged) == len(names) and all(isinstance(w, int | float) for w in logged):
         return np.array(logged, np.float64), True, []
-    if not run.groups.summed and run.meta.engine != "trl" and (found := _that_make(rewards, total)) is not None:
+    if not run.groups.summed and (found := _that_make(rewards, total)) is not None:
         shown = listed([f"{w:.3g} × {visible(name, 40)}" for w, name in zip(found, names, strict=True)])
         return found, True, [f"The weights were computed from the rewards: the total is {shown}."]
     default = ", TRL's default" if run.meta.engine == "trl" else ""
