@@ -19,6 +19,7 @@ from grposcope.core.text import apart_shares, brief, capitalised, number, percen
 from grposcope.instruments.texts.marks import CLOSE, OPEN, marked
 from grposcope.instruments.texts.question import NAME, QUESTION
 from grposcope.maths.passage import Passage
+from grposcope.signs.rollouts.claims.texts import WITNESS
 from grposcope.signs.texts import exploits, foreign_turns, pairs, phrases, right_answers, sample, splits
 from grposcope.signs.texts.exploits import Exploit
 from grposcope.signs.texts.habits import LEVEL, PaidHabit
@@ -372,10 +373,13 @@ def _when(change: TextChange) -> str:
 
 def _missing(reading: TextReading, exploits: Sequence[Exploit]) -> list[str]:
     missing = []
-    if not reading.sample.truth and exploits:
+    own = reading.sample
+    if not own.truth and exploits:
         missing.append(
             "Without a true score, an exploit and honest success look alike where one form is right: name one."
         )
+    if own.trained:
+        missing.append(f"{own.witness[0].upper()}{own.witness[1:]}: {WITNESS}.")
     if not reading.sample.stepped:
         missing.append("All rollouts are of one step, so what spreads and since when cannot be seen: write the step.")
     if reading.live == 0 and len(set(reading.sample.group.tolist())) == len(reading.sample):

@@ -336,14 +336,16 @@ def _asked_for(name: str, prompts: Sequence[str]) -> bool:
 
 def _blind(truth: OtherScore, sign: int, slope: float, sample: TextSample, asked: bool) -> bool | None:
     """Whether the true score gains surely less than half of what the reward gains by a habit, each on its own scale;
-    of a habit that is `asked` for, and no gain that is sure. None where neither this nor a gain is sure."""
+    of a habit that is `asked` for, and no gain that is sure. None where neither this nor a gain is sure, and where the
+    gain is one of a score that trains."""
     if asked and truth.z * sign >= 2:
         return False
+    clears = None if sample.trained else False  # an exploit of what trains looks like success to it
     width = [max(high - low, 1e-12) for low, high in (scale(sample.reward), scale(sample.scores[sample.truth]))]
     upper = (truth.slope * sign + 2 * truth.se) / width[1]
     if upper < 0.5 * abs(slope) / width[0]:
         return True
-    return False if truth.z * sign >= 2 else None
+    return clears if truth.z * sign >= 2 else None
 
 
 def tenths(sample: TextSample) -> tuple[Bools, Bools]:

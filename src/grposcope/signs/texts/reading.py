@@ -119,7 +119,7 @@ def read(
     rise, part = _least(sample, over_steps, every_paid, level)
     return TextReading(
         sample, paid, of_texts, changed, depends, disorder, every_paid.live, prompts, len(read), _fell(sample), rose,
-        _doubt(sample, rose, rise, part), _unmeant(paid),
+        _doubt(sample, rose, rise, part), _unmeant(sample, paid),
         f"one that {percent(rise)} of the texts of every prompt had in the later half of the groups, and that "
         f"{percent(part)} of their reward differences went with, is found about four times of five",
     )  # fmt: skip
@@ -185,13 +185,14 @@ def _doubt(sample: TextSample, rose: PaidHabit | None, rise: float, part: float)
     )
 
 
-def _unmeant(paid: Sequence[PaidHabit]) -> str:
+def _unmeant(sample: TextSample, paid: Sequence[PaidHabit]) -> str:
     """The first paid habit that no true score clears, a sentence; empty without."""
     habit = next((habit for habit in paid if not _is_meant(habit)), None)
     if habit is None:
         return ""
     told = phrases.paid(habit)
-    why = phrases.truth(habit) if habit.blind else "no true score says whether that is meant"
+    trained = f", for {sample.witness}" if sample.trained else ""
+    why = phrases.truth(habit) if habit.blind else f"no true score says whether that is meant{trained}"
     return f"{told[0].upper()}{told[1:]}; {why}."
 
 

@@ -47,8 +47,22 @@ RUN_NAMES = ("run", "run_id", "run_name")
 RESUMED = 5
 """Times that a run may be resumed in a file."""
 
-TRUE_SCORES = ("right", "correct", "is_correct", "acc", "accuracy", "truth", "true", "exact_match", "solved")
+TRUE_SCORES = (
+    "right",
+    "correct",
+    "correctness",
+    "is_correct",
+    "acc",
+    "accuracy",
+    "truth",
+    "true",
+    "exact_match",
+    "solved",
+)
 """Names of scores that are taken for the true one, in any spelling, where they are not the reward itself."""
+
+_ITSELF = 1e-6
+"""1 less the correlation of a score with the reward up to which it is the reward."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,8 @@ class TextSample:
     left out or assumed, a sentence each. turns: of each rollout, empty where all have one turn and no call.
     environments: names, empty where there are fewer than two. tokens: ids of what the policy wrote, empty unless all
     rollouts have them; spelled: the text of each id, where it is known. unpaid: names of the scores that are 0 on all.
+    trained: the name of a function of the reward, where the true score, or what is named like one, is no other: it may
+    show an exploit of other functions, and can clear none, since an exploit of it looks like success; else empty.
     """
 
     prompts: tuple[str, ...]
@@ -78,6 +94,17 @@ class TextSample:
     tokens: tuple[Ints, ...] = ()
     spelled: Mapping[int, str] = field(default_factory=dict)
     unpaid: tuple[str, ...] = ()
+    trained: str = ""
+
+    @property
+    def witness(self) -> str:
+        """Why no score says whether what is paid is meant, a clause; empty where one beside the reward does."""
+        if self.trained:
+            whole = "part of" if self.truth else "the whole of"
+            return (
+                f"{visible(self.trained, 40)} is {whole} the reward, and a reward that trains is no witness of itself"
+            )
+        return "" if self.truth else "no score beside the reward is known"
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -116,6 +143,9 @@ def of_rollouts(
     later = [row for row in told if since is None or row.step >= since]
     scores = _scores(later)
     name = _truth(scores, truth, later)
+    trained = name if not truth and any(name in row.rewards for row in later) else ""
+    if trained and _is_the_reward(scores[trained], later):
+        name = ""
     notes = (*of_runs, *_notes(rows, told, later))
     prompts = ["" if row.prompt is None else _short(plain_text(row.prompt)) for row in later]
     groups = [
@@ -131,7 +161,7 @@ def of_rollouts(
         _numbered([prompt or (row.group or "") for row, prompt in zip(later, prompts, strict=True)]),
         np.array([bool(cut) for cut in cuts]) if any(cut is not None for cut in cuts) else None,
         scores, name, len({row.step for row in later}) > 1, notes, _turns(later), _environments(later),
-        *_tokens(later), _unpaid(later),
+        *_tokens(later), _unpaid(later), trained,
     )  # fmt: skip
     return _affordable(sample, MOST if most is None else most)
 
@@ -259,7 +289,7 @@ def _value(value: Any) -> float:
 
 
 def _truth(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) -> str:
-    """The name of the true score; UserError for one that no rollout has."""
+    """The name of the true score, rather none of a function of the reward; UserError for one that no rollout has."""
     if asked:
         if asked not in scores:
             every = sorted({name for row in rows for name in (*row.rewards, *row.columns)})
@@ -270,11 +300,21 @@ def _truth(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) ->
                 f"no rollout has a score {visible(asked, 40)}{nearest(asked, list(scores))}; there are: {names}"
             )
         return asked
-    for name in scores:
-        word = name.lower().rpartition("/")[2].removesuffix("_reward").removesuffix("_func")
+    trained = {name for row in rows for name in row.rewards}
+    for name in sorted(scores, key=trained.__contains__):
+        word = name.lower().rpartition("/")[2].removesuffix("_func").removesuffix("_reward")
         if word in TRUE_SCORES:
             return name
     return ""
+
+
+def _is_the_reward(score: Floats, rows: Sequence[Rollout]) -> bool:
+    """Whether a score (N,) is the reward of the rows, but for its scale."""
+    reward = np.array([_reward(row) for row in rows])
+    both = np.isfinite(score) & np.isfinite(reward)
+    if not both.any() or not np.ptp(score[both]) or not np.ptp(reward[both]):
+        return False
+    return bool(np.corrcoef(score[both], reward[both])[0, 1] > 1 - _ITSELF)
 
 
 def _notes(rows: Sequence[Rollout], told: Sequence[Rollout], later: Sequence[Rollout]) -> tuple[str, ...]:

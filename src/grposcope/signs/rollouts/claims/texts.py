@@ -40,13 +40,18 @@ UNPAID = (
 FOLLOWS = ("reward hacking", "reward decline", "held-out decline", "length", "oscillation", "growing oscillation")
 """Faults of a log that what the texts show explains."""
 
+WITNESS = (
+    "log a score that does not train beside the reward of each rollout, such as an exact match, or grade some by hand"
+)
+"""What decides whether what is paid is right."""
+
 GRADER = "correct the grader so that this alone earns nothing"
 """What to do about a habit that is paid where the fault's own remedy is for one that need not be."""
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Right answers that are not paid and turns that the policy makes up, which are facts; the exploits that the texts
-    show; that there is none, where they could be read."""
+    show; that there is none, where they could be read; that what is paid is right is told by an independent score."""
     yield from (own for own in (right_answers.unpaid(evidence.rows), foreign_turns.written(evidence.rows)) if own)
     yield from shown(evidence, LEVEL, DRAWS, WORDS)
 
@@ -78,6 +83,8 @@ def shown(evidence: PipelineEvidence, level: float, draws: int, words: int) -> I
     live = f"{read.live:,} live groups"
     held = f"No habit of {len(read.sample):,} texts spread that pays without the prompt{form}, in {live}"
     yield Finding(exploits.MAGIC, because=f"{held}; {read.least}.")
+    if read.sample.witness:
+        yield cannot_tell(f"Whether what is paid is right was not tested: {read.sample.witness}; {WITNESS}.")
 
 
 def finding(own: Exploit) -> Finding:
