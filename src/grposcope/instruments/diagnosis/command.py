@@ -201,7 +201,7 @@ def _several(arguments: argparse.Namespace, asked: _Wishes) -> tuple[int, list[d
 
 def _judge(path: str, arguments: argparse.Namespace, asked: _Wishes) -> tuple[bool, dict[str, Any]]:
     """Print the verdict on a run and tell whom it concerns; whether it fails the command, and the document."""
-    from grposcope.faults import judge_settings, judge_texts
+    from grposcope.faults import judge_claims, judge_settings, judge_texts
     from grposcope.faults.judge import diagnose
     from grposcope.instruments.diagnosis import answer, screen
     from grposcope.instruments.diagnosis.verdict import verdict
@@ -212,7 +212,7 @@ def _judge(path: str, arguments: argparse.Namespace, asked: _Wishes) -> tuple[bo
     read_run = _run(path, arguments)
     compared = _compared(read_run, arguments, asked.references)
     of_log = judge_texts.with_texts(read_run, diagnose(read_run, arguments.level))
-    findings = judge_settings.with_settings(read_run, of_log)
+    findings = judge_settings.with_settings(read_run, judge_claims.with_claims(read_run, of_log))
     judged, result = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
     said = document.of_answer(result)
     if arguments.verbose:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from grposcope.core.finding import Finding, Interval
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Run, once
-from grposcope.faults import judge_settings, judge_texts
+from grposcope.faults import judge_claims, judge_settings, judge_texts
 from grposcope.faults.judge import diagnose, facts
 from grposcope.instruments.diagnosis import first_line, learning
 from grposcope.signs import heldout, run_outcome, single_rows, words
@@ -97,7 +97,7 @@ class Verdict:
 def findings_of(run: Run) -> tuple[Finding, ...]:
     """The findings of a run, looked for once; none without steps."""
     findings = judge_texts.with_texts(run, diagnose(run)) if run.steps else ()
-    return judge_settings.with_settings(run, findings)
+    return judge_settings.with_settings(run, judge_claims.with_claims(run, findings))
 
 
 def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:

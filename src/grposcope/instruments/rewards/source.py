@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Run, once
 from grposcope.core.text import listed, visible
 from grposcope.instruments.rewards import RewardSettings
@@ -24,7 +22,7 @@ from grposcope.signs.texts import sample
 EXACT = 1e-6
 """Share of the reward's spread up to which a weighted sum of its components is the reward."""
 
-_COMPARED = 4096
+_COMPARED = 2048
 """Rollouts, whole steps, whose advantages are compared with their rewards."""
 
 _PARALLEL = 1e-6
@@ -92,14 +90,11 @@ def _of_advantages(run: Run) -> tuple[Mapping[str, float], Aggregation | None, s
     """What the advantages of the rollouts of a run follow: weights by function, empty where they are not told apart;
     the way of combining, None where it is none of METHODS; what was compared, a clause, empty where nothing could be.
     """
-    rows: list[Rollout] = []
-    for _, of_step in groupby(sample.recorded(run), key=lambda row: row.step):
-        if len(rows) < _COMPARED:
-            rows += [row for row in of_step if row.advantages is not None and row.rewards]
+    rows = [row for row in sample.recorded(run, _COMPARED) if row.advantages is not None and row.rewards]
     try:
         followed = advantages.weights_in_force(with_groups(rows, None)) if rows else None
-    except ValueError:
-        return {}, None, f"no recipe and no weights that were tried give the advantages of {len(rows):,} rollouts"
+    except ValueError as none:
+        return {}, None, f"{none} of {len(rows):,} rollouts"
     if followed is None:
         return {}, None, ""
     recipe, weights = followed

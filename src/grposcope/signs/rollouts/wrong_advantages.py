@@ -128,6 +128,8 @@ def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
         direction, total = -direction, -total
     if recipe.scale == "none":
         made, _ = batch.of_rewards(total).under(recipe)
+        if not made.any():
+            return None
         direction = direction * float(made @ batch.advantages) / float(made @ made)
         total = direction @ batch.parts
     return direction if bool(batch.of_rewards(total).fits(recipe).mean() > 0.99) else None

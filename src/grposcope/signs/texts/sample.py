@@ -202,18 +202,24 @@ def _of_one_run(rows: Sequence[Rollout]) -> tuple[list[Rollout], tuple[str, ...]
     return stay, tuple(notes)
 
 
-def recorded(run: Run) -> list[Rollout]:
+def recorded(run: Run, most: int | None = None) -> list[Rollout]:
     """The rollouts that a run has, each with its step, of at most STEPS steps, evenly over the run; files that are
-    damaged are passed over."""
-    steps = list(run.rollouts)
-    chosen = np.unique(np.linspace(0, len(steps) - 1, min(STEPS, len(steps))).round().astype(np.int64))
-    rows: list[Rollout] = []
-    for step in (steps[index] for index in chosen):
-        try:
-            rows += [row if row.step else replace(row, step=step) for row in run.rollouts[step]]
-        except UserError:
-            continue  # the viewer of rollouts says so
+    damaged are passed over. most: rollouts, in fewer steps where those of the first are as many in all."""
+    steps, rows = list(run.rollouts), list[Rollout]()
+    count = min(len(steps), STEPS)
+    if most is not None and steps:
+        count = max(min(count, most // max(len(_of_step(run, steps[0])), 1)), 1)
+    for index in np.unique(np.linspace(0, len(steps) - 1, count).round().astype(np.int64)):
+        rows += _of_step(run, steps[index])
     return rows
+
+
+def _of_step(run: Run, step: int) -> list[Rollout]:
+    """The rollouts of a step; none of a file that is damaged, of which the viewer of rollouts tells."""
+    try:
+        return [row if row.step else replace(row, step=step) for row in run.rollouts[step]]
+    except UserError:
+        return []
 
 
 def written(completion: Text) -> str:

@@ -83,6 +83,9 @@ REMEDIES: Mapping[str, str] = {
 }
 """What explains the advantages -> what to do; for permuted rewards as below, and else what the fault says."""
 
+SOON = 8
+"""Batches that a recipe is looked for in first."""
+
 SAME = 1e-3
 """Share by which the factors of steps may differ and be one."""
 
@@ -258,9 +261,22 @@ def precision(values: Floats) -> tuple[float, float]:
 
 def _best(candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch]) -> tuple[AdvantageRecipe, float]:
     """The recipe that fits most rows, the first of equals, and the share of rows."""
-    shares = [np.concatenate([batch.fits(recipe) for batch in made]).mean() for recipe in candidates]
-    number = int(np.argmax(shares))
-    return candidates[number], float(shares[number])
+    best, most = candidates[0], -1.0
+    for recipe in candidates:
+        share = float(np.concatenate([batch.fits(recipe) for batch in made]).mean())
+        if share > most:
+            best, most = recipe, share
+        if share == 1:
+            break
+    return best, most
+
+
+def _best_soon(candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch]) -> tuple[AdvantageRecipe, float]:
+    """The same, of the first batches alone where what fits these fits all."""
+    recipe, _ = _best(candidates, made[:SOON])
+    if all(batch.fits(recipe).all() for batch in made):
+        return recipe, 1.0
+    return _best(candidates, made)
 
 
 def _weighted(
@@ -289,7 +305,8 @@ def _by_usage(best: AdvantageRecipe) -> tuple[AdvantageRecipe, ...]:
 def weights_in_force(rows: Sequence[Rollout]) -> tuple[AdvantageRecipe, Mapping[str, float] | None] | None:
     """The recipe that all advantages of rollouts of several reward functions follow, and the weights of these, the
     largest 1 where a scale leaves their size open; None for weights where the plain sum, or the logged total, fits as
-    others would. None in all where there is nothing to compare; ValueError where no recipe and no weights fit all.
+    others would. None in all where there is nothing to compare; ValueError, with a clause, where none fit all, or such
+    weights alone as reverse the sign.
     """
     evidence = PipelineEvidence("", rows=tuple(rows))
     made = _batches(evidence, kept=False)
@@ -297,15 +314,18 @@ def weights_in_force(rows: Sequence[Rollout]) -> tuple[AdvantageRecipe, Mapping[
     if isinstance(made, Finding) or len(names) < 2 or not any(_differ(batch) for batch in made):
         return None
     candidates = tuple(recipes.every())
-    best, share = _best(candidates, made)
+    best, _ = _best(candidates, made[:SOON])
     vector = _that_explain(best, made)
     if vector is not None:
         weighed = [_with_weights(batch, vector) for batch in made]
-        recipe, fitting = _best(candidates, weighed)
+        recipe, fitting = _best_soon(candidates, weighed)
+        if fitting == 1 and (vector <= 0).all():
+            raise ValueError("only weights below 0 give the advantages")
         if fitting == 1:
             return recipe, dict(zip(names, map(float, vector), strict=True))
+    best, share = _best_soon(candidates, made)
     if share < 1:
-        raise ValueError("no recipe and no weights give all advantages")
+        raise ValueError("no recipe and no weights that were tried give the advantages")
     return best, None
 
 
