@@ -17,7 +17,7 @@ from grposcope.core.text import listed
 from grposcope.faults import judge
 from grposcope.faults.judge_rollouts import prove
 from grposcope.logs.rollout_columns import with_groups
-from grposcope.signs.rollouts import pipeline_settings, recipe_fit
+from grposcope.signs.rollouts import pipeline_settings, recipe_fit, recipes
 from grposcope.signs.rollouts.claims import (
     advantages,
     first_update,
@@ -41,8 +41,9 @@ MOST = 2048
 """Rollouts that are looked at."""
 
 _OF_LOGS = ("learning rate off schedule", "wrong reference", "reference moves along", "metric logged wrongly")
-_OF_BATCHES = ("wrong group size", "split groups", "dropped", recipe_fit.UNEXPLAINED)
-"""Faults of these claims that the log itself is tested for, and that some rollouts of a batch seem to have."""
+_OF_BATCHES = ("wrong group size", "split groups")
+"""Faults of these claims that the log itself is tested for, and that some rollouts of a batch seem to have, as what
+nothing explains may be rollouts that were left out."""
 
 _CLAUSES = ("remedy", "effect")
 
@@ -82,12 +83,15 @@ def _broken(run: Run) -> tuple[Finding, ...]:
     stated = pipeline_settings.named(
         pipeline_settings.of_run(run), tuple(dict.fromkeys(name for row in rows for name in row.rewards))
     )
+    ours = run.meta.engine == "grposcope"  # whose rollouts are some groups of a step
+    if ours and not recipes.states(stated):
+        return ()
     grouped = with_groups([_as_logged(row, run, stated) for row in rows], stated.group)
-    part = run.meta.engine == "grposcope" or not _are_whole(grouped, stated)
-    evidence = PipelineEvidence(
-        str(run.meta.source), run.meta.engine, grouped, stated, run, whole=False if part else None
-    )
-    left_out = (*_OF_LOGS, *(_OF_BATCHES if part else ()))
+    part = ours or not _are_whole(grouped, stated)
+    of_batch = ours or stated.scale in ("batch", "each")
+    source, whole = str(run.meta.source), False if part and of_batch else None
+    evidence = PipelineEvidence(source, run.meta.engine, grouped, stated, run, whole=whole)
+    left_out = (*_OF_LOGS, recipe_fit.UNEXPLAINED, *(_OF_BATCHES if part else ()))
     shown: dict[str, Finding] = {}
     for claims in prove(evidence, ASKED).values():
         for own in claims:
