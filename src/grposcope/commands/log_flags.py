@@ -154,7 +154,8 @@ def settings(settings_text: Sequence[str]) -> dict[str, Any]:
 
 
 def named_values(words: Sequence[str]) -> dict[str, Any]:
-    """Values by name from NAME=VALUE pairs; those that are numbers become numbers."""
+    """Values by name from NAME=VALUE pairs; those that are numbers become numbers, lists in brackets and objects the
+    text that has commas alone. UserError for brackets that hold anything but numbers."""
     pairs: dict[str, Any] = {}
     for text in words:
         name, equals, value = text.partition("=")
@@ -166,10 +167,33 @@ def named_values(words: Sequence[str]) -> dict[str, Any]:
             try:
                 pairs[name] = float(value)
             except ValueError:
-                pairs[name] = value
+                pairs[name] = _without_brackets(text, value)
         if isinstance(pairs[name], float) and not math.isfinite(pairs[name]):
             raise UserError(f"--set {text}: {value} is not a finite number; write for example --set group=8")
     return pairs
+
+
+def _without_brackets(text: str, value: str) -> str:
+    """`[1, 0.5]`, `(1, 0.5)` or `{"right": 1, "format": 0.5}` of --set `text` as 1,0.5 or right=1,format=0.5; another
+    value as it is."""
+    bare = value.strip()
+    if not bare or bare[0] not in "[({":
+        return value
+    ends = {"[": "]", "(": ")", "{": "}"}[bare[0]]
+    parts = [part.strip() for part in bare[1:-1].split(",") if part.strip()]
+    if bare[0] == "{":
+        pairs = [re.fullmatch(r"""["']?([^"':=]+)["']?\s*[:=]\s*(\S+)""", part) for part in parts]
+        parts = [f"{pair[1].strip()}={pair[2]}" if pair else "" for pair in pairs]
+    if not bare.endswith(ends) or not parts or not all(_is_number(part.rpartition("=")[2]) for part in parts):
+        raise UserError(f"--set {text}: {value} is no list of numbers; write for example --set reward_weights=1,0.5")
+    return ",".join(parts)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def config_beside(arguments: argparse.Namespace, path: str | Path) -> Path | None:
@@ -201,6 +225,10 @@ OTHER_SETTINGS = (
 
 COUNTS = ("group", "prompts", "interval", "max_tokens", "steps", "max_steps", "logging_steps")
 """Settings that are whole numbers of 1 or more."""
+
+
+LISTS = ("reward_weights", "rewards", "ends")
+"""Settings that are several numbers."""
 
 
 def known_settings() -> frozenset[str]:
@@ -235,6 +263,8 @@ def _check_setting(name: str, value: Any, text: str) -> None:
             else f"choose one of {', '.join(sorted(settings - _versions(settings)))}"
         )
         raise UserError(f"--set {text}: there is no setting {name!r}; {remedy}")
+    if isinstance(value, str) and "," in value and name not in LISTS and all(map(_is_number, value.split(","))):
+        raise UserError(f"--set {text}: {name} is one value, not several; write for example --set {name}=8")
     if name in COUNTS and not (isinstance(value, int) and value >= 1):
         raise UserError(f"--set {text}: {name} must be a whole number of at least 1; write for example --set {name}=8")
 

@@ -101,17 +101,7 @@ def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
         return None
     if not (np.isfinite(batch.parts).all() and np.isfinite(batch.advantages).all()):
         return None
-    lines = []
-    for number in range(int(batch.group.max()) + 1):
-        here = batch.group == number
-        along = batch.advantages[here]
-        length = float(along @ along)
-        if length == 0:
-            continue
-        centred = batch.parts[:, here] - batch.parts[:, here].mean(1, keepdims=True)
-        if recipe.scale == "each":
-            centred /= _deviations(centred, recipe)
-        lines.append(centred.T - np.outer(along, centred @ along) / length)
+    lines = _beside(recipe, batch, batch.parts)
     if not lines:
         return None
     stacked = np.concatenate(lines)
@@ -133,6 +123,23 @@ def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
         direction = direction * float(made @ batch.advantages) / float(made @ made)
         total = direction @ batch.parts
     return direction if bool(batch.of_rewards(total).fits(recipe).mean() > 0.99) else None
+
+
+def _beside(recipe: AdvantageRecipe, batch: TrainedBatch, parts: Floats) -> list[Floats]:
+    """What is left of each function's centred rewards, of `parts` (K, N), beside the direction of the advantages of a
+    group, (G, K) for each group that has any."""
+    lines = []
+    for number in range(int(batch.group.max()) + 1):
+        here = batch.group == number
+        along = batch.advantages[here]
+        length = float(along @ along)
+        if length == 0:
+            continue
+        centred = parts[:, here] - parts[:, here].mean(1, keepdims=True)
+        if recipe.scale == "each":
+            centred /= _deviations(centred, recipe)
+        lines.append(centred.T - np.outer(along, centred @ along) / length)
+    return lines
 
 
 def _deviations(centred: Floats, recipe: AdvantageRecipe) -> Floats:
