@@ -8,7 +8,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from grposcope.commands.output import finish, say
 from grposcope.core.errors import UserError
 from grposcope.core.flag import flag
+from grposcope.core.settings import SettingsAskedFor
 
 if TYPE_CHECKING:
     from grposcope.commands.understood import Refused, Understood
@@ -203,8 +204,9 @@ def config_beside(arguments: argparse.Namespace, path: str | Path) -> Path | Non
     from grposcope.logs.native.schema import is_record
 
     folder = Path(path)
-    if arguments.config is not None or not folder.is_dir() or is_record(folder) or not has("lint"):
-        return arguments.config
+    file = _config(arguments)
+    if file is not None or not folder.is_dir() or is_record(folder) or not has("lint"):
+        return file
     from grposcope.instruments.lint import read as lint
 
     for name in lint.IN_A_FOLDER:
@@ -215,6 +217,58 @@ def config_beside(arguments: argparse.Namespace, path: str | Path) -> Path | Non
                 continue
             return folder / name
     return None
+
+
+def with_settings(path: str | Path, arguments: argparse.Namespace, folder: Path | None = None) -> Run:
+    """The run at a path, with what the file of settings asks for, that of --config or the one beside the run.
+
+    folder: the one that is the run's, where the path is that of its log.
+    """
+    config = config_beside(arguments, folder or path)
+    asked = settled(read(path, arguments), config, lambda known: read(path, arguments, known))
+    if config is None or _config(arguments) is not None:
+        return asked
+    others = "; --config names others" if hasattr(arguments, "config") else ""
+    notes = (*asked.meta.notes, f"the settings are those of {config}{others}")
+    return replace(asked, meta=replace(asked.meta, notes=notes))
+
+
+def settled(run: Run, config: Path | None, again: Callable[[Mapping[str, Any]], Run]) -> Run:
+    """A run with what a file of settings asks for: those that its log does not state are taken from there, for which it
+    is read `again`. Without a file it has those that its trainer logged."""
+    if config is None:
+        return _as_recorded(run)
+    from grposcope.instruments import has, needed
+
+    if not has("lint"):
+        raise UserError(needed(["lint"]))
+    from grposcope.instruments.lint import read as lint
+    from grposcope.signs.settings.in_force import missing_from
+
+    asked = lint.read(config)
+    if more := missing_from(run, asked):
+        run = again(more)
+    return replace(run, asked=SettingsAskedFor(asked, frozenset(more)))
+
+
+def _as_recorded(run: Run) -> Run:
+    """The run with the settings that its trainer logged, where these are of its own trainer; else as it is."""
+    from grposcope.instruments import has
+
+    if not has("lint"):
+        return run
+    from grposcope.instruments.lint.read import of_record
+
+    settings = of_record(run.meta.source, run.config.get("logged"))
+    if settings is None or settings.dialect.name != run.meta.engine:
+        return run
+    return replace(run, asked=SettingsAskedFor(settings, recorded=True))
+
+
+def _config(arguments: argparse.Namespace) -> Path | None:
+    """The file of --config; None where it is not given, and for a command that does not have the flag."""
+    file: Path | None = getattr(arguments, "config", None)
+    return file
 
 
 OTHER_SETTINGS = (
