@@ -44,6 +44,13 @@ FAULTS: Mapping[str, str] = {
 }  # fmt: skip
 """What explains the advantages -> its fault; UNEXPLAINED where nothing does."""
 
+_WRITTEN = (
+    "Either rollouts are trained on the reward of {others}, and {what} is noise, or training is right and the rewards "
+    "alone were written beside other rollouts. The file cannot tell the two apart; rewards graded again do: where the "
+    "written ones are those of the texts, training has them wrong."
+)
+"""What permuted rewards do to the gradient, if it was them that it was made of."""
+
 EFFECTS: Mapping[str, str] = {
     "sign": "Bad rollouts become likelier and good ones less likely.",
     "ddof": "Every step is scaled by a number that depends only on the group size.",
@@ -53,10 +60,10 @@ EFFECTS: Mapping[str, str] = {
     "baseline": "The gradient is biased, or noisier than with the stated settings.",
     "weights": "The policy is trained on a different reward from that of the settings.",
     "factor": "Every step is longer or shorter by that number.",
-    "shifted in the batch": "Rollouts get the reward of their neighbour: the gradient is noise.",
-    "shifted among siblings": "Rollouts get the reward of a sibling: the gradient is noise.",
-    "shuffled in the group": "Rollouts get the reward of a sibling: the gradient of these groups is noise.",
-    "shuffled across the batch": "Rollouts get rewards of other prompts: the gradient is noise.",
+    "shifted in the batch": _WRITTEN.format(others="their neighbour", what="the gradient"),
+    "shifted among siblings": _WRITTEN.format(others="a sibling", what="the gradient"),
+    "shuffled in the group": _WRITTEN.format(others="a sibling", what="the gradient of these groups"),
+    "shuffled across the batch": _WRITTEN.format(others="other prompts", what="the gradient"),
     "in other rows": "Rollouts are trained on the advantages of others: the gradient is noise.",
     "groups split": (
         "Baselines come from smaller groups: they are noisier, and a rollout alone in its group gets advantage 0."
@@ -423,6 +430,7 @@ def _told(
     row = int(np.flatnonzero(~batch.fits(recipe))[0])
     expected, _ = batch.under(recipe)
     where = evidence.rows[int(batch.places[row])].where
+    permuted = REMEDIES.get(kind, "") == "" and FAULTS.get(kind) == "misplaced rewards"
     return exact(
         fault=FAULTS.get(kind, recipe_fit.UNEXPLAINED),
         brief=kind,
@@ -435,6 +443,7 @@ def _told(
         ),
         remedy=REMEDIES.get(kind, REORDER if kind in FAULTS else ""),
         onset=batch.step,
+        grades=("warning", "warning") if permuted else None,
     )
 
 
