@@ -22,6 +22,7 @@ from grposcope.maths.passage import Passage
 from grposcope.signs.rollouts.claims.texts import WITNESS
 from grposcope.signs.texts import exploits, foreign_turns, pairs, phrases, right_answers, sample, splits
 from grposcope.signs.texts.exploits import Exploit
+from grposcope.signs.texts.features import LOGARITHMS, counted
 from grposcope.signs.texts.habits import LEVEL, PaidHabit
 from grposcope.signs.texts.pairs import TextPair
 from grposcope.signs.texts.reading import FEW_PROMPTS, TextChange, TextReading, read
@@ -68,7 +69,8 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     for label, run in zip(labels(runs), runs, strict=True):
         rows = sample.recorded(run)
         if sum(map(sample.is_readable, rows)) >= ON_PAGE:
-            reading = read(sample.of_rollouts(rows, most=ON_PAGE_MOST))
+            texts = sample.of_rollouts(rows, most=ON_PAGE_MOST)
+            reading = read(replace(texts, sampled=texts.sampled or len(run.rollouts) > sample.STEPS))
             said = with_facts(with_pairs(of_reading(reading), reading), rows)
             if len(runs) > 1:
                 said = replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
@@ -288,7 +290,8 @@ def _habits(reading: TextReading) -> list[Table]:
     )  # fmt: skip
     caption = (
         "Mean over the groups that have both of the mean reward with and without; effect per text, or per unit of a "
-        "measure, ± half a 95% interval over prompts, and share of the reward differences, in those of the "
+        "measure (of a count, of its logarithm), ± half a 95% interval over prompts, and share of the reward "
+        "differences, in those of the "
         f"{reading.live:,} live groups where it varies. Paid for sure: such texts get the best reward whatever else "
         "they say; needed: others get the lowest; is the reward: both. Of three shares, the second is of the highest "
         "tenth. A needed habit is benign if the true score goes with it. Each row after the first is among texts alike "
@@ -346,7 +349,9 @@ def _two(paid: float, unpaid: float) -> str:
 def _moved(own: HabitSplit, habit: PaidHabit) -> str:
     if not (math.isfinite(own.early) and math.isfinite(own.late)):
         return "—"
-    return apart_shares(own.early, own.late) if habit.binary else f"{brief(own.early)} → {brief(own.late)}"
+    if habit.binary:
+        return apart_shares(own.early, own.late)
+    return phrases.counts(habit.feature, own.early, own.late)
 
 
 def _changes(reading: TextReading) -> list[Table]:
@@ -362,7 +367,8 @@ def _changes(reading: TextReading) -> list[Table]:
 def _levels(change: TextChange) -> str:
     if change.binary:
         return apart_shares(change.before, change.after)
-    return f"{brief(change.before)} → {brief(change.after)}"
+    mean = " (geometric means)" if change.feature in LOGARITHMS else ""
+    return f"{brief(change.before)} → {brief(change.after)}{mean}"
 
 
 def _when(change: TextChange) -> str:
@@ -457,6 +463,7 @@ def _habit(habit: PaidHabit) -> dict[str, Any]:
         for name in ("feature", "kind", "more", "binary", "relation", "paid", "unpaid", "having", "lacking", "groups",
                      "slope", "se", "z", "p", "r2", "early", "late", "spread", "blind", "peak")
     }  # fmt: skip
+    plain |= {name: counted(habit.feature, plain[name]) for name in ("early", "late")}
     scores = {name: asdict(score) for name, score in habit.scores.items()}
     return {**plain, "since": _since(habit.since), "others": list(habit.others), "scores": scores}
 

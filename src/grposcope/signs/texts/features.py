@@ -14,6 +14,7 @@ relation               agreement with siblings and with texts for other prompts,
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -49,6 +50,17 @@ REPEATS = (4, 6, 10)
 """Times in a row that a few words or signs may stand."""
 
 MARKS = ("\\boxed", "```", "<think>", "</think>", "<answer>", "</answer>", "####", "**", "Wait", "\n\n")
+
+
+LOGARITHMS = (
+    "length", "length in tokens", "number of words and signs", "number of lines", "longest run of one character",
+)  # fmt: skip
+"""Measures whose columns are log(1 + count)."""
+
+
+def counted(name: str, value: float) -> float:
+    """The mean of a column in the unit that its name says: of LOGARITHMS the geometric mean of the counts."""
+    return math.expm1(value) if name in LOGARITHMS else value
 
 
 @dataclass(frozen=True)
@@ -272,11 +284,12 @@ def _edges(builder: _Builder, texts: Sequence[str]) -> None:
 
 
 def _relations(builder: _Builder, sample: TextSample, own: GivenAnswers, facts: dict[str, Floats]) -> None:
-    copied = relations.overlap(sample)
+    copied, copied_of_prompt = relations.overlap(sample)
     builder.add(
         "gives a number of the prompt as its answer", relations.number_of_prompt(own.answers, sample.prompts), "copy"
     )
     builder.add("is mostly copied from the prompt", copied > 0.7, "copy")
+    builder.add_frequent("copies most of its prompt", copied_of_prompt > 0.7, "copy")
     builder.add("overlap with the prompt", copied, "copy")
     same_text = relations.agreement(sample.texts, sample)
     same_answer = relations.agreement(own.answers, sample)

@@ -47,7 +47,14 @@ GIVEN = 0.95
 ASKED = 0.9
 """Share of the prompts that have the string of a habit from which it is asked for."""
 
-ROUNDS = 3
+ROUNDS, TRIED = 3, 60
+
+WRITTEN = ("edge", "words", "arguments", "tokens")
+"""Kinds of features that are a string of the run's own texts."""
+
+MANY, NEARLY_ALL = 0.3, 0.8
+"""Share of the prompts whose texts have and lack a string of digits, and share of these in which it is paid, from which
+it is given whatever the problem is."""
 
 LACKING = 21
 """What is added to the rank of a feature whose absence is paid."""
@@ -85,7 +92,8 @@ class PaidHabit:
     score gains less than half as much by it, None where that is not known or not sure. round: 0 for the first; the
     others are among rollouts alike in those before. peak: mean in its highest tenth of the steps, of a habit that
     spread and went again; else NaN. gains: whether the true score surely gains something by it. part: the score,
-    named for a form, that is given for just this, empty without.
+    named for a form, that is given for just this, empty without. sampled: as in `TextSample`, of the numbers of texts
+    and groups.
     """
 
     feature: str
@@ -115,6 +123,7 @@ class PaidHabit:
     peak: float = np.nan
     gains: bool = False
     part: str = ""
+    sampled: bool = False
 
     @property
     def sure(self) -> bool:
@@ -165,14 +174,37 @@ def _chosen(
     )
     for feature in taken:
         free &= np.abs(correlations(features.columns, feature)) < SAME
-    for feature in np.argsort(-np.abs(np.where(free, association.z, 0.0)))[:20]:
+    for feature in np.argsort(-np.abs(np.where(free, association.z, 0.0)))[:TRIED]:
         if not free[feature]:
             return None
+        if _is_of_numbers(features, feature) and not _is_of_unlike_problems(sample, features, association, feature):
+            continue
         column = features.columns[:, feature].astype(np.float64)
         _, _, z = within_groups.clustered(column, sample.reward, group, sample.prompt)
         if abs(z) >= CLUSTERED:
             return int(feature)
     return None
+
+
+def _is_of_numbers(features: TextFeatures, feature: int) -> bool:
+    """Whether a feature is that a text has a string with digits, which the numbers of its problem may put there."""
+    string = features.names[feature].partition("“")[2].removesuffix("”")
+    return features.kinds[feature] in WRITTEN and any(sign.isdigit() for sign in string)
+
+
+def _is_of_unlike_problems(sample: TextSample, features: TextFeatures, association: WithinGroups, feature: int) -> bool:
+    """Whether a string of numbers is paid in nearly all of the many prompts whose texts differ in it, as where one
+    answer is given to all: not where it is that of a few prompts, or of wrong answers."""
+    if association.z[feature] < 0:
+        return False
+    column = features.columns[:, feature] > 0
+    rows = np.isfinite(sample.reward)
+    count = int(sample.prompt.max()) + 1
+    sizes = [np.bincount(sample.prompt[rows & own], minlength=count) for own in (column, ~column)]
+    sums = [np.bincount(sample.prompt[rows & own], sample.reward[rows & own], count) for own in (column, ~column)]
+    both = (sizes[0] > 0) & (sizes[1] > 0)
+    gains = sums[0][both] / sizes[0][both] - sums[1][both] / sizes[1][both]
+    return bool(both.sum() >= MANY * count and len(gains) and (gains > 0).mean() >= NEARLY_ALL)
 
 
 def correlations(columns: Singles, feature: int) -> Floats:
@@ -188,7 +220,11 @@ def _same(features: TextFeatures, association: WithinGroups, feature: int) -> li
     """The features that are nearly the same as one and nearly as significant, itself among them."""
     alike = np.abs(correlations(features.columns, feature)) > SAME
     strong = np.abs(association.z) >= NEARLY * abs(association.z[feature])
-    return [int(own) for own in np.flatnonzero(alike & strong) if features.kinds[own] in RANKS]
+    return [
+        int(own)
+        for own in np.flatnonzero(alike & strong)
+        if features.kinds[own] in RANKS and (own == feature or not _is_of_numbers(features, int(own)))
+    ]
 
 
 def _says_little(features: TextFeatures, association: WithinGroups, feature: int) -> tuple[int, float, int]:
@@ -218,8 +254,11 @@ def _habit(
     truth = scores.get(sample.truth)
     sign = 1 if more or binary else -1
     asked = features.kinds[feature] == "form" or _asked_for(features.names[feature], sample.prompts)
+    numbers = (
+        ", whatever the problem" if _is_of_numbers(features, feature) and features.kinds[feature] != "edge" else ""
+    )
     return PaidHabit(
-        features.names[feature], features.kinds[feature], more, binary, column,
+        features.names[feature] + numbers, features.kinds[feature], more, binary, column,
         "pays" if levels is None else levels.relation(sample.reward),
         *((np.nan, np.nan, 0, 0, 0) if levels is None else levels.shown),
         slope, se, float(association.z[feature]), float(association.p[feature]), float(association.r2[feature]),
@@ -227,7 +266,7 @@ def _habit(
         _onset_until(sample, column, until, rng) if rose else None, scores=scores, peak=peak,
         blind=None if truth is None else _blind(truth, sign, slope, sample, asked),
         gains=truth is not None and truth.z * sign >= 2,
-        part=_given_for(sample, column) if binary else "",
+        part=_given_for(sample, column) if binary else "", sampled=sample.sampled,
     )  # fmt: skip
 
 

@@ -47,7 +47,8 @@ _POWER = 0.84
 class TextChange:
     """A feature that changed over the steps: its name, mean before and after the best split, and the step after which.
 
-    odd: the one step that is unlike all others, None where the change lasts; then `after` is its mean.
+    Means of counts are geometric ones. odd: the one step that is unlike all others, None where the change lasts; then
+    `after` is its mean.
     """
 
     feature: str
@@ -235,8 +236,10 @@ def _changes(
         since = habits.onset(sample, column, rng, 60)
         told.append(
             TextChange(
-                measured.names[index], bool(measured.binary[index]), float(over.before[index]),
-                float(over.after[index]), int(over.at[index]), None, column, since,
+                measured.names[index], bool(measured.binary[index]),
+                features.counted(measured.names[index], float(over.before[index])),
+                features.counted(measured.names[index], float(over.after[index])), int(over.at[index]), None, column,
+                since,
             )
         )  # fmt: skip
     index = int(np.argmax(single))
@@ -258,5 +261,6 @@ def _odd(sample: TextSample, measured: TextFeatures, over: StepChanges, index: i
     column = measured.columns[:, index].astype(np.float64)
     step = int(over.odd_step[index])
     inside = sample.step == step
-    return TextChange(measured.names[index], bool(measured.binary[index]), float(column[~inside].mean()),
-                      float(column[inside].mean()), step, step, column)  # fmt: skip
+    name = measured.names[index]
+    before, after = (features.counted(name, float(column[rows].mean())) for rows in (~inside, inside))
+    return TextChange(name, bool(measured.binary[index]), before, after, step, step, column)

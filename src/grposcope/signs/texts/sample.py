@@ -76,6 +76,7 @@ class TextSample:
     rollouts have them; spelled: the text of each id, where it is known. unpaid: names of the scores that are 0 on all.
     trained: the name of a function of the reward, where the true score, or what is named like one, is no other: it may
     show an exploit of other functions, and can clear none, since an exploit of it looks like success; else empty.
+    sampled: whether rollouts of the run were left out because they are many, so that what is counted is of those read.
     """
 
     prompts: tuple[str, ...]
@@ -95,6 +96,7 @@ class TextSample:
     spelled: Mapping[int, str] = field(default_factory=dict)
     unpaid: tuple[str, ...] = ()
     trained: str = ""
+    sampled: bool = False
 
     @property
     def witness(self) -> str:
@@ -364,4 +366,4 @@ def _affordable(sample: TextSample, most: int) -> TextSample:
     shown = order[np.unique(np.linspace(0, count - 1, max(int(count * share), 1)).round().astype(np.int64))]
     rows = np.flatnonzero(np.isin(sample.group, shown))
     note = f"{len(rows):,} of {len(sample):,} rollouts are read: {len(shown):,} whole groups, evenly over the run."
-    return replace(sample.at(rows), notes=(*sample.notes, note))
+    return replace(sample.at(rows), notes=(*sample.notes, note), sampled=True)

@@ -7,6 +7,7 @@ one of groups over steps. What merely may be an exploit, as the true score is no
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -65,7 +66,10 @@ def shown(evidence: PipelineEvidence, level: float, draws: int, words: int) -> I
             "needed to see what spreads: write prompt, completion, reward and step with each rollout."
         )
         return
-    read = reading.read(sample.of_rollouts(rows, most=MOST), 0, draws, level, words)
+    texts = sample.of_rollouts(rows, most=MOST)
+    if evidence.run is not None and len({row.step for row in rows}) < len(evidence.run.rollouts):
+        texts = replace(texts, sampled=True)
+    read = reading.read(texts, 0, draws, level, words)
     found = exploits.exploits(read)
     yield from map(finding, found)
     if found:
