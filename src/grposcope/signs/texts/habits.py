@@ -145,7 +145,7 @@ def paid(
         feature = _chosen(sample, features, association, group, taken, level)
         if feature is None:
             break
-        names = _same(features, association, feature)
+        names = _same(sample, features, association, feature)
         feature = min(names, key=lambda own: _says_little(features, association, own))
         taken.append(feature)
         others = tuple(
@@ -177,7 +177,7 @@ def _chosen(
     for feature in np.argsort(-np.abs(np.where(free, association.z, 0.0)))[:TRIED]:
         if not free[feature]:
             return None
-        if _is_of_numbers(features, feature) and not _is_of_unlike_problems(sample, features, association, feature):
+        if not _says_something(sample, features, association, int(feature)):
             continue
         column = features.columns[:, feature].astype(np.float64)
         _, _, z = within_groups.clustered(column, sample.reward, group, sample.prompt)
@@ -190,6 +190,11 @@ def _is_of_numbers(features: TextFeatures, feature: int) -> bool:
     """Whether a feature is that a text has a string with digits, which the numbers of its problem may put there."""
     string = features.names[feature].partition("“")[2].removesuffix("”")
     return features.kinds[feature] in WRITTEN and any(sign.isdigit() for sign in string)
+
+
+def _says_something(sample: TextSample, features: TextFeatures, association: WithinGroups, feature: int) -> bool:
+    """Whether a feature is none of the numbers of a problem."""
+    return not _is_of_numbers(features, feature) or _is_of_unlike_problems(sample, features, association, feature)
 
 
 def _is_of_unlike_problems(sample: TextSample, features: TextFeatures, association: WithinGroups, feature: int) -> bool:
@@ -216,15 +221,12 @@ def correlations(columns: Singles, feature: int) -> Floats:
     return np.asarray((own @ columns) / len(columns) / deviations / max(float(own.std()), 1e-12), np.float64)
 
 
-def _same(features: TextFeatures, association: WithinGroups, feature: int) -> list[int]:
+def _same(sample: TextSample, features: TextFeatures, association: WithinGroups, feature: int) -> list[int]:
     """The features that are nearly the same as one and nearly as significant, itself among them."""
     alike = np.abs(correlations(features.columns, feature)) > SAME
     strong = np.abs(association.z) >= NEARLY * abs(association.z[feature])
-    return [
-        int(own)
-        for own in np.flatnonzero(alike & strong)
-        if features.kinds[own] in RANKS and (own == feature or not _is_of_numbers(features, int(own)))
-    ]
+    named = (int(own) for own in np.flatnonzero(alike & strong) if features.kinds[own] in RANKS)
+    return [own for own in named if own == feature or _says_something(sample, features, association, own)]
 
 
 def _says_little(features: TextFeatures, association: WithinGroups, feature: int) -> tuple[int, float, int]:
