@@ -53,8 +53,8 @@ def test_sound_rollouts_add_nothing(tmp_path: Path) -> None:
     for recipe, reward in itertools.product(("grpo", "batch", "dr_grpo", "rloo"), ("binary", "two")):
         pipeline = Pipeline(recipe=recipe, reward=reward, steps=3, stored="bfloat16")
         run = run_of(tmp_path / "rollouts.jsonl", pipeline, pipeline.rows())
-        assert judge_claims.with_claims(run, ()) == ()
-        assert judge_claims.with_claims(replace(run, config={}), ()) == ()
+        assert judge_claims.with_rollouts(run, ()) == ()
+        assert judge_claims.with_rollouts(replace(run, config={}), ()) == ()
 
 
 def test_a_broken_claim_is_the_cause_of_what_follows_in_the_log(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_rollouts_of_few_steps_are_read(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(judge_claims, "MOST", 16)
     backwards = pipelines.with_fault(pipeline, pipelines.other_sign, 20)
     late = run_of(tmp_path / "late.jsonl", pipeline, backwards)
-    assert [own.fault for own in judge_claims.with_claims(late, ())] == ["reversed sign"]
+    assert [own.fault for own in judge_claims.with_rollouts(late, ())] == ["reversed sign"]
 
 
 def test_rollouts_of_texts_and_rewards_alone_are_not_asked(tmp_path: Path) -> None:
@@ -91,4 +91,4 @@ def test_rollouts_of_texts_and_rewards_alone_are_not_asked(tmp_path: Path) -> No
     names = ("step", "group", "prompt", "completion", "reward")
     rows = [{name: row[name] for name in names} for row in pipelines.with_fault(pipeline, pipelines.mixed_groups)]
     run = run_of(tmp_path / "rollouts.jsonl", pipeline, rows)
-    assert judge_claims.with_claims(run, ()) == ()
+    assert judge_claims.with_rollouts(run, ()) == ()

@@ -197,13 +197,18 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def config_beside(arguments: argparse.Namespace, path: str | Path) -> Path | None:
+def config_beside(arguments: argparse.Namespace, path: str | Path, below: bool = False) -> Path | None:
     """The file of settings: that of --config, else the one that lies in the folder of a run, where its trainer is one
-    whose settings can be read; None where there is none. A record of ours states its settings itself."""
+    whose settings can be read; None where there is none. A record of ours states its settings itself.
+
+    below: the folder of a log that was found below another is that of the run where no other file of its kind is there.
+    """
     from grposcope.instruments import has
     from grposcope.logs.native.schema import is_record
 
     folder = Path(path)
+    if below and folder.is_file() and sum(other.suffix == folder.suffix for other in folder.parent.iterdir()) == 1:
+        folder = folder.parent
     file = _config(arguments)
     if file is not None or not folder.is_dir() or is_record(folder) or not has("lint"):
         return file
@@ -219,12 +224,12 @@ def config_beside(arguments: argparse.Namespace, path: str | Path) -> Path | Non
     return None
 
 
-def with_settings(path: str | Path, arguments: argparse.Namespace, folder: Path | None = None) -> Run:
+def with_settings(path: str | Path, arguments: argparse.Namespace, below: bool = False) -> Run:
     """The run at a path, with what the file of settings asks for, that of --config or the one beside the run.
 
-    folder: the one that is the run's, where the path is that of its log.
+    below: whether the path is of a log that was found below the folder that was named.
     """
-    config = config_beside(arguments, folder or path)
+    config = config_beside(arguments, path, below)
     asked = settled(read(path, arguments), config, lambda known: read(path, arguments, known))
     if config is None or _config(arguments) is not None:
         return asked

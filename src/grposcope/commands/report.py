@@ -130,7 +130,7 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
     if len(lines) == 1:
         path = lines[0].path
         arguments.runs = [str(path)]
-        made = logs.with_settings(path, arguments, command_runs.folder_of(path))
+        made = logs.with_settings(path, arguments, True)
         return _write(runs_page.document([made]), arguments, [str(made.meta.source)])
     answer = table.of_lines(lines, folder, problems)
     said: dict[str, Any] = {"headline": answer.sentence, "runs": answer.document["runs"]}
@@ -139,7 +139,7 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
         pages = {}
         for line in lines:
             page = _default_page(line.path)
-            made = logs.with_settings(line.path, arguments, command_runs.folder_of(line.path))
+            made = logs.with_settings(line.path, arguments, True)
             write_page(runs_page.document([made]), page, "--out")
             pages[line.path] = quote(Path(os.path.relpath(page, out.parent)).as_posix())
         size = write_page(table.page(answer, lines, folder, pages), out, "--out")

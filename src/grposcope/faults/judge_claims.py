@@ -1,7 +1,8 @@
-"""Claims of a pipeline that its rollouts break for certain, beside the findings of its log, as `verify` tests them.
+"""What the rollouts of a run show beside the findings of its log: exploits of its texts, and the claims of a pipeline
+that they break for certain, as `verify` tests them.
 
-Asked where rollouts have advantages, masks or log-probabilities, of MOST rollouts at most, whole steps evenly over the
-run. Tests of chance are left to `verify`, and so is what rollouts show only where they are all of a batch.
+Claims are asked where rollouts have advantages, masks or log-probabilities, of MOST rollouts at most, whole steps
+evenly over the run. Tests of chance are left to `verify`, and so is what shows only where all of a batch is there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from grposcope.core.finding import GRADES, Finding
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Run, once
 from grposcope.core.text import listed
-from grposcope.faults import judge
+from grposcope.faults import judge, judge_texts
 from grposcope.faults.judge_rollouts import prove
 from grposcope.logs.rollout_columns import with_groups
 from grposcope.signs.rollouts import pipeline_settings, recipe_fit, recipes
@@ -55,23 +56,28 @@ FOLLOWS = (
 """Faults of a log that may follow from a pipeline that does not do what it says."""
 
 
-def with_claims(run: Run, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings of a run with the claims that its rollouts break, before what may follow from them in its log.
+def with_rollouts(run: Run, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings of a log with what its rollouts show, in the order of what to look at first: exploits of their texts
+    that are present, and those that spread and are no right form of an answer, whose true score is not known; claims
+    that they break, before what may follow from them in the log.
 
-    A fault that both show is the finding of the log, with what the rollouts show. A run whose rollouts have texts and
-    rewards alone keeps its findings.
+    A fault that log and claims both show is the finding of the log, with what the rollouts show. A run whose log says
+    nothing of its rollouts, or that has too few, keeps its findings.
     """
-    broken = {own.fault: own for own in _broken(run)}
-    if not broken:
+    shown, broken = judge_texts.of_run(run), {own.fault: own for own in _broken(run)}
+    if not shown and not broken:
         return tuple(findings)
-    told = [
-        replace(finding, because=f"{finding.because}; {broken.pop(finding.fault).because}")
+    every = [*findings, *shown]
+    seen = {finding.fault for finding in every if finding.present}
+    both = [
+        replace(finding, because=f"{finding.because}; {broken[finding.fault].because}")
         if finding.present and finding.fault in broken
         else finding
-        for finding in findings
+        for finding in every
+        if finding.present or finding.fault not in broken
     ]
-    causes = [_as_cause(own, findings) for own in broken.values()]
-    return judge.in_order([*causes, *(finding for finding in told if finding.fault not in broken)])
+    causes = [_as_cause(own, every) for own in broken.values() if own.fault not in seen]
+    return judge.in_order([*causes, *both])
 
 
 @once

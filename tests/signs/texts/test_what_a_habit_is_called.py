@@ -86,8 +86,10 @@ def test_counts_are_printed_and_not_their_logarithms() -> None:
     index = measured.names.index("number of words and signs")
     told = text_differences._difference(measured, means, index, 3.0, 0.01)
     assert [told.first, told.second] == pytest.approx([np.sqrt(11 * 41) - 1, np.sqrt(21 * 81) - 1], rel=1e-4)
-    assert phrases.counts("length", float(np.log1p(120)), float(np.log1p(240))) == "120 → 240 (geometric means)"
-    assert phrases.counts("share of digits", 0.1, 0.2) == "0.1 → 0.2"
+    rows = changed(lambda row: " and so on".join([str(row.completion)] * 3), pays=True)
+    habit = read_of(rows).habits[0]
+    measure = replace(habit, feature="length", binary=False, early=np.log1p(120), late=np.log1p(240), since=None)
+    assert phrases.moved(measure) == "120 → 240 (geometric means)"
 
 
 def test_groups_are_counted_of_those_that_were_read() -> None:

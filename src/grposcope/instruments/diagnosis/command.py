@@ -200,7 +200,7 @@ def _several(arguments: argparse.Namespace, asked: _Wishes) -> tuple[int, list[d
 
 def _judge(path: str, arguments: argparse.Namespace, asked: _Wishes) -> tuple[bool, dict[str, Any]]:
     """Print the verdict on a run and tell whom it concerns; whether it fails the command, and the document."""
-    from grposcope.faults import judge_claims, judge_settings, judge_texts
+    from grposcope.faults import judge_claims, judge_settings
     from grposcope.faults.judge import diagnose
     from grposcope.instruments.diagnosis import answer, screen
     from grposcope.instruments.diagnosis.verdict import verdict
@@ -210,8 +210,8 @@ def _judge(path: str, arguments: argparse.Namespace, asked: _Wishes) -> tuple[bo
 
     read_run = logs.with_settings(path, arguments)
     compared = _compared(read_run, arguments, asked.references)
-    of_log = judge_texts.with_texts(read_run, diagnose(read_run, arguments.level))
-    findings = judge_settings.with_settings(read_run, judge_claims.with_claims(read_run, of_log))
+    of_run = judge_claims.with_rollouts(read_run, diagnose(read_run, arguments.level))
+    findings = judge_settings.with_settings(read_run, of_run)
     judged, result = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
     said = document.of_answer(result)
     if arguments.verbose:

@@ -96,8 +96,8 @@ class Verdict:
 @once
 def findings_of(run: Run) -> tuple[Finding, ...]:
     """The findings of a run, looked for once; none without steps."""
-    findings = judge_texts.with_texts(run, diagnose(run)) if run.steps else ()
-    return judge_settings.with_settings(run, judge_claims.with_claims(run, findings))
+    findings = judge_claims.with_rollouts(run, diagnose(run)) if run.steps else ()
+    return judge_settings.with_settings(run, findings)
 
 
 def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:

@@ -109,20 +109,12 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list
     return run_lines.named_apart(lines, folder), problems, left_out
 
 
-def folder_of(path: Path) -> Path:
-    """The folder of a run: that of its log where no other file of its kind lies there, else the path itself."""
-    if not path.is_file():
-        return path
-    alike = sum(other.suffix == path.suffix for other in path.parent.iterdir())
-    return path.parent if alike == 1 else path
-
-
 def _settled(run: Run, path: Path, hints: Hints) -> Run:
     """A run with the settings that lie in its folder, as its own page and verdict have it."""
     from grposcope import logs
     from grposcope.commands import log_flags
 
-    config = log_flags.config_beside(argparse.Namespace(config=None), folder_of(path))
+    config = log_flags.config_beside(argparse.Namespace(config=None), path, True)
     return log_flags.settled(
         run, config, lambda known: logs.read(path, replace(hints, settings={**known, **hints.settings}))
     )

@@ -22,7 +22,7 @@ from grposcope.maths.passage import Passage
 from grposcope.signs.rollouts.claims.texts import WITNESS
 from grposcope.signs.texts import exploits, foreign_turns, pairs, phrases, right_answers, sample, splits
 from grposcope.signs.texts.exploits import Exploit
-from grposcope.signs.texts.features import LOGARITHMS, counted
+from grposcope.signs.texts.features import LOGARITHMS
 from grposcope.signs.texts.habits import LEVEL, PaidHabit
 from grposcope.signs.texts.pairs import TextPair
 from grposcope.signs.texts.reading import FEW_PROMPTS, TextChange, TextReading, read
@@ -351,7 +351,7 @@ def _moved(own: HabitSplit, habit: PaidHabit) -> str:
         return "—"
     if habit.binary:
         return apart_shares(own.early, own.late)
-    return phrases.counts(habit.feature, own.early, own.late)
+    return _counts(habit.feature, habit.counted(own.early), habit.counted(own.late))
 
 
 def _changes(reading: TextReading) -> list[Table]:
@@ -367,8 +367,12 @@ def _changes(reading: TextReading) -> list[Table]:
 def _levels(change: TextChange) -> str:
     if change.binary:
         return apart_shares(change.before, change.after)
-    mean = " (geometric means)" if change.feature in LOGARITHMS else ""
-    return f"{brief(change.before)} → {brief(change.after)}{mean}"
+    return _counts(change.feature, change.before, change.after)
+
+
+def _counts(feature: str, before: float, after: float) -> str:
+    """How the mean of a measure went, in its own unit."""
+    return f"{brief(before)} → {brief(after)}{' (geometric means)' * (feature in LOGARITHMS)}"
 
 
 def _when(change: TextChange) -> str:
@@ -463,7 +467,7 @@ def _habit(habit: PaidHabit) -> dict[str, Any]:
         for name in ("feature", "kind", "more", "binary", "relation", "paid", "unpaid", "having", "lacking", "groups",
                      "slope", "se", "z", "p", "r2", "early", "late", "spread", "blind", "peak")
     }  # fmt: skip
-    plain |= {name: counted(habit.feature, plain[name]) for name in ("early", "late")}
+    plain |= {name: habit.counted(plain[name]) for name in ("early", "late")}
     scores = {name: asdict(score) for name, score in habit.scores.items()}
     return {**plain, "since": _since(habit.since), "others": list(habit.others), "scores": scores}
 

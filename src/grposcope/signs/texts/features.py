@@ -58,11 +58,6 @@ LOGARITHMS = (
 """Measures whose columns are log(1 + count)."""
 
 
-def counted(name: str, value: float) -> float:
-    """The mean of a column in the unit that its name says: of LOGARITHMS the geometric mean of the counts."""
-    return math.expm1(value) if name in LOGARITHMS else value
-
-
 @dataclass(frozen=True)
 class TextFeatures:
     """Features of N texts. columns (N, F); names, kinds of each column; binary (F,): whether it is 1 or 0.
@@ -79,6 +74,10 @@ class TextFeatures:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def counted(self, feature: int, value: float) -> float:
+        """The mean of a column in the unit that its name says: of LOGARITHMS the geometric mean of the counts."""
+        return math.expm1(value) if self.names[feature] in LOGARITHMS else value
 
 
 @dataclass

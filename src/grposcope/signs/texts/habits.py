@@ -11,6 +11,7 @@ is benign if the true score goes with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -23,7 +24,7 @@ from grposcope.maths.group_steps import StepChanges
 from grposcope.maths.passage import Passage
 from grposcope.maths.within_groups import Singles, WithinGroups
 from grposcope.signs.answers import FORM_NAME
-from grposcope.signs.texts.features import TextFeatures
+from grposcope.signs.texts.features import LOGARITHMS, TextFeatures
 from grposcope.signs.texts.sample import TextSample
 
 Relation = Literal["pays", "paid for sure", "needed", "is the reward"]
@@ -129,6 +130,10 @@ class PaidHabit:
     def sure(self) -> bool:
         """Whether a text with the habit has the best reward, whatever else it says."""
         return self.relation in ("paid for sure", "is the reward")
+
+    def counted(self, value: float) -> float:
+        """The mean of the column in the unit that the feature says, as `TextFeatures.counted`."""
+        return math.expm1(value) if self.feature in LOGARITHMS else value
 
 
 def paid(

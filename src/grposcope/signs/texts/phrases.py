@@ -6,7 +6,7 @@ import math
 
 from grposcope.core.text import apart_shares, brief, percent
 from grposcope.maths.passage import Passage
-from grposcope.signs.texts import features
+from grposcope.signs.texts.features import LOGARITHMS
 from grposcope.signs.texts.habits import PaidHabit
 
 _VERBS = ("begins", "ends", "writes", "gives", "marks", "returns", "goes", "calls", "repeats")
@@ -72,13 +72,8 @@ def moved(habit: PaidHabit) -> str:
         return ""
     if habit.binary:
         return shares(habit) + since(habit.since)
-    return f"{counts(habit.feature, habit.early, habit.late)}{since(habit.since)}"
-
-
-def counts(feature: str, early: float, late: float) -> str:
-    """How the mean of a measure went, in the unit that its name says."""
-    mean = " (geometric means)" if feature in features.LOGARITHMS else ""
-    return f"{brief(features.counted(feature, early))} → {brief(features.counted(feature, late))}{mean}"
+    mean = " (geometric means)" if habit.feature in LOGARITHMS else ""
+    return f"{brief(habit.counted(habit.early))} → {brief(habit.counted(habit.late))}{mean}{since(habit.since)}"
 
 
 def clause(habit: PaidHabit) -> str:

@@ -237,8 +237,8 @@ def _changes(
         told.append(
             TextChange(
                 measured.names[index], bool(measured.binary[index]),
-                features.counted(measured.names[index], float(over.before[index])),
-                features.counted(measured.names[index], float(over.after[index])), int(over.at[index]), None, column,
+                measured.counted(index, float(over.before[index])),
+                measured.counted(index, float(over.after[index])), int(over.at[index]), None, column,
                 since,
             )
         )  # fmt: skip
@@ -262,5 +262,5 @@ def _odd(sample: TextSample, measured: TextFeatures, over: StepChanges, index: i
     step = int(over.odd_step[index])
     inside = sample.step == step
     name = measured.names[index]
-    before, after = (features.counted(name, float(column[rows].mean())) for rows in (~inside, inside))
+    before, after = (measured.counted(index, float(column[rows].mean())) for rows in (~inside, inside))
     return TextChange(name, bool(measured.binary[index]), before, after, step, step, column)

@@ -144,10 +144,7 @@ def of_rollouts(
         raise UserError(f"no rollout is of step {since:,} or later; the last is of step {last:,}")
     later = [row for row in told if since is None or row.step >= since]
     scores = _scores(later)
-    name = _truth(scores, truth, later)
-    trained = name if not truth and any(name in row.rewards for row in later) else ""
-    if trained and _is_the_reward(scores[trained], later):
-        name = ""
+    name, trained = _witness(scores, truth, later)
     notes = (*of_runs, *_notes(rows, told, later))
     prompts = ["" if row.prompt is None else _short(plain_text(row.prompt)) for row in later]
     groups = [
@@ -314,6 +311,14 @@ def _truth(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) ->
         if word in TRUE_SCORES:
             return name
     return ""
+
+
+def _witness(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) -> tuple[str, str]:
+    """The name of the true score, empty where it is the reward itself, and `trained` as in TextSample."""
+    name = _truth(scores, asked, rows)
+    if asked or not any(name in row.rewards for row in rows):
+        return name, ""
+    return "" if _is_the_reward(scores[name], rows) else name, name
 
 
 def _is_the_reward(score: Floats, rows: Sequence[Rollout]) -> bool:

@@ -78,7 +78,7 @@ def between(first: Sequence[Rollout], second: Sequence[Rollout], seed: int = 0) 
 def _difference(measured: TextFeatures, means: Floats | Singles, index: int, z: float, p: float) -> TextDifference:
     """The difference in a feature, from the means (2, P, F) over the texts of each prompt."""
     name = measured.names[index]
-    first, second = (features.counted(name, float(of_run[:, index].mean())) for of_run in means)
+    first, second = (measured.counted(index, float(of_run[:, index].mean())) for of_run in means)
     return TextDifference(name, bool(measured.binary[index]), first, second, z, p)
 
 
