@@ -20,7 +20,7 @@ from grposcope.instruments.texts.marks import CLOSE, OPEN, marked
 from grposcope.instruments.texts.question import NAME, QUESTION
 from grposcope.maths.passage import Passage
 from grposcope.signs.rollouts.claims.texts import WITNESS
-from grposcope.signs.texts import exploits, foreign_turns, pairs, phrases, right_answers, sample, splits
+from grposcope.signs.texts import exploits, foreign_turns, idle_tries, pairs, phrases, right_answers, sample, splits
 from grposcope.signs.texts.exploits import Exploit
 from grposcope.signs.texts.features import LOGARITHMS
 from grposcope.signs.texts.habits import LEVEL, PaidHabit
@@ -100,8 +100,10 @@ def of_reading(reading: TextReading) -> Answer:
 
 def with_facts(said: Answer, rows: Sequence[Rollout]) -> Answer:
     """The answer with what rollouts show without any test: right answers that are not paid, turns of the environment
-    that the policy writes; the first of them is the answer's own sentence where no exploit is one."""
-    facts = [own for own in (right_answers.unpaid(rows), foreign_turns.written(rows)) if own is not None]
+    that the policy writes, a reward for trying nothing; the first of them is the answer's own sentence where no exploit
+    is one."""
+    every = right_answers.unpaid(rows), foreign_turns.written(rows), idle_tries.paid_more(rows)
+    facts = [own for own in every if own is not None and own.fault not in _named(said)]
     if not facts:
         return said
     lines = [f"Also, {own.fault}: {own.because}." for own in facts]
@@ -112,6 +114,11 @@ def with_facts(said: Answer, rows: Sequence[Rollout]) -> Answer:
         said, word="warning", sentence=f"{capitalised(facts[0].brief)}.", because=facts[0].because,
         do=facts[0].remedy, text=[*lines[1:], *said.text], document=content,
     )  # fmt: skip
+
+
+def _named(said: Answer) -> set[str]:
+    """Faults that the answer names already."""
+    return {own["fault"] for own in said.document["exploits"] if own["status"] == "present"}
 
 
 def with_pairs(said: Answer, reading: TextReading) -> Answer:

@@ -24,14 +24,14 @@ FEWEST = 4
 
 
 @dataclass(frozen=True)
-class Agreement:
+class _Agreement:
     """Of each text (N,): the share of its siblings with the same, and of texts for other prompts with the same."""
 
     inside: Floats
     elsewhere: Floats
 
 
-def agreement(values: Sequence[Hashable], sample: TextSample) -> Agreement:
+def agreement(values: Sequence[Hashable], sample: TextSample) -> _Agreement:
     """How often a value of each text, such as its answer or the text itself, is that of others."""
     steps = np.unique(sample.step)
     window = np.searchsorted(steps, sample.step) * WINDOWS // len(steps)
@@ -44,7 +44,7 @@ def agreement(values: Sequence[Hashable], sample: TextSample) -> Agreement:
     of_prompt, own = _same(value, cell)
     others = whole - own
     elsewhere = np.where(others > 0, (in_window - of_prompt) / np.maximum(others, 1), 0.0)
-    return Agreement((in_group - 1) / np.maximum(group - 1, 1), elsewhere)
+    return _Agreement((in_group - 1) / np.maximum(group - 1, 1), elsewhere)
 
 
 def _same(value: Ints, cells: Ints) -> tuple[Ints, Ints]:

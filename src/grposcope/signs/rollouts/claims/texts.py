@@ -15,7 +15,7 @@ from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, Interval, Sign, cannot_tell
 from grposcope.core.text import number, percent
 from grposcope.signs.rollouts.evidence import PipelineEvidence
-from grposcope.signs.texts import exploits, foreign_turns, reading, right_answers, sample
+from grposcope.signs.texts import exploits, foreign_turns, idle_tries, reading, right_answers, sample
 from grposcope.signs.texts.exploits import Exploit
 from grposcope.signs.texts.features import WORDS
 from grposcope.signs.texts.habits import LEVEL
@@ -51,10 +51,14 @@ GRADER = "correct the grader so that this alone earns nothing"
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
-    """Right answers that are not paid and turns that the policy makes up, which are facts; the exploits that the texts
-    show; that there is none, where they could be read; that what is paid is right is told by an independent score."""
+    """Right answers that are not paid, turns that the policy makes up and a reward for trying nothing, which are facts;
+    the exploits that the texts show; that there is none, where they could be read; whether what is paid is right."""
     yield from (own for own in (right_answers.unpaid(evidence.rows), foreign_turns.written(evidence.rows)) if own)
-    yield from shown(evidence, LEVEL, DRAWS, WORDS)
+    habits = list(shown(evidence, LEVEL, DRAWS, WORDS))
+    idle = idle_tries.paid_more(evidence.rows)
+    if idle is not None and not any(own.fault == idle.fault and own.status == "possible" for own in habits):
+        yield idle
+    yield from habits
 
 
 def shown(evidence: PipelineEvidence, level: float, draws: int, words: int) -> Iterator[Finding]:
