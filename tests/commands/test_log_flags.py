@@ -162,7 +162,7 @@ def test_lists_and_objects_are_settings(value: str, read: str) -> None:
 
 @pytest.mark.parametrize("value", ["[1,x]", "[1,0.2", "[]", '{"right"}', "[nan]"])
 def test_brackets_of_anything_but_numbers_are_refused(value: str) -> None:
-    with pytest.raises(UserError, match="is no list of numbers; write for example --set reward_weights=1"):
+    with pytest.raises(UserError, match="is not a list of numbers; write for example --set reward_weights=1"):
         log_flags.settings([f"reward_weights={value}"])
 
 

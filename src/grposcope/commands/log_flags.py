@@ -181,13 +181,13 @@ def _without_brackets(text: str, value: str) -> str:
     if not bare or bare[0] not in "[({":
         return value
     ends = {"[": "]", "(": ")", "{": "}"}[bare[0]]
-    parts = [part.strip() for part in bare[1:-1].split(",") if part.strip()]
+    texts = [number.strip() for number in bare[1:-1].split(",") if number.strip()]
     if bare[0] == "{":
-        pairs = [re.fullmatch(r"""["']?([^"':=]+)["']?\s*[:=]\s*(\S+)""", part) for part in parts]
-        parts = [f"{pair[1].strip()}={pair[2]}" if pair else "" for pair in pairs]
-    if not bare.endswith(ends) or not parts or not all(_is_number(part.rpartition("=")[2]) for part in parts):
-        raise UserError(f"--set {text}: {value} is no list of numbers; write for example --set reward_weights=1,0.5")
-    return ",".join(parts)
+        pairs = [re.fullmatch(r"""["']?([^"':=]+)["']?\s*[:=]\s*(\S+)""", part) for part in texts]
+        texts = [f"{pair[1].strip()}={pair[2]}" if pair else "" for pair in pairs]
+    if not bare.endswith(ends) or not texts or not all(_is_number(number.rpartition("=")[2]) for number in texts):
+        raise UserError(f"--set {text}: {value} is not a list of numbers; write for example --set reward_weights=1,0.5")
+    return ",".join(texts)
 
 
 def _is_number(text: str) -> bool:
@@ -230,7 +230,7 @@ def with_settings(path: str | Path, arguments: argparse.Namespace, below: bool =
     below: whether the path is of a log that was found below the folder that was named.
     """
     config = config_beside(arguments, path, below)
-    asked = settled(read(path, arguments), config, lambda known: read(path, arguments, known))
+    asked = settled(read(path, arguments), config, lambda stated: read(path, arguments, stated))
     if config is None or _config(arguments) is not None:
         return asked
     others = "; --config names others" if hasattr(arguments, "config") else ""

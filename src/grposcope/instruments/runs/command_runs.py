@@ -116,5 +116,5 @@ def _settled(run: Run, path: Path, hints: Hints) -> Run:
 
     config = log_flags.config_beside(argparse.Namespace(config=None), path, True)
     return log_flags.settled(
-        run, config, lambda known: logs.read(path, replace(hints, settings={**known, **hints.settings}))
+        run, config, lambda stated: logs.read(path, replace(hints, settings={**stated, **hints.settings}))
     )
