@@ -13,6 +13,7 @@ import pytest
 from pipelines import Pipeline, Rows
 
 from grposcope.core.finding import Finding
+from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Run
 from grposcope.faults import judge_claims
 from grposcope.instruments.diagnosis.verdict import findings_of, verdict
@@ -31,7 +32,13 @@ def present(run: Run) -> list[Finding]:
     return [own for own in findings_of(run) if own.present]
 
 
+def without_baseline(pipeline: Pipeline, rows: Rows, random: np.random.Generator) -> Rows:
+    """The reward as the advantage."""
+    return [{**row, "advantage": row["reward"]} for row in rows]
+
+
 @pytest.mark.parametrize(("fault", "name"), [
+    (without_baseline, "wrong baseline"),
     (pipelines.other_sign, "reversed sign"), (pipelines.interleaved_groups, "mixed prompts"),
     (pipelines.forgotten_weights, "wrong reward weights"), (pipelines.shuffled_in_group, "misplaced rewards"),
     (pipelines.prompt_trained, "prompt trained on"), (pipelines.tool_trained, "tool output trained on"),
@@ -80,7 +87,23 @@ def test_rollouts_of_few_steps_are_read(tmp_path: Path, monkeypatch: pytest.Monk
     assert [row.step for row in rows[::8]] == [1, 6, 11, 15, 20]
     assert len(sample.recorded(run, 3)) == 8
     assert len(sample.recorded(run)) == 160
+    read_of = list[int | None]()
+    plain = sample.recorded
+
+    def noted(run: Run, most: int | None = None) -> list[Rollout]:
+        read_of.append(most)
+        return plain(run, most)
+
+    monkeypatch.setattr(sample, "recorded", noted)
+    monkeypatch.setattr(judge_claims, "TOKENS", 100)
+    judge_claims._broken(run)
+    first, then = read_of
+    assert first == 1
+    assert then is not None
+    assert 4 <= then <= 20  # of some 10 tokens each
+    monkeypatch.setattr(sample, "recorded", plain)
     monkeypatch.setattr(judge_claims, "MOST", 16)
+    monkeypatch.setattr(judge_claims, "TOKENS", 10**6)
     backwards = pipelines.with_fault(pipeline, pipelines.other_sign, 20)
     late = run_of(tmp_path / "late.jsonl", pipeline, backwards)
     assert [own.fault for own in judge_claims.with_rollouts(late, ())] == ["reversed sign"]

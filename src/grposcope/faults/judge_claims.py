@@ -38,8 +38,8 @@ ASKED = (
 )  # fmt: skip
 """The claims that rollouts break without a model."""
 
-MOST = 2048
-"""Rollouts that are looked at."""
+MOST, TOKENS = 2048, 2_500_000
+"""Rollouts that are looked at, and their tokens; one step at least."""
 
 _OF_LOGS = ("learning rate off schedule", "wrong reference", "reference moves along", "metric logged wrongly")
 _OF_BATCHES = ("wrong group size", "split groups")
@@ -83,9 +83,11 @@ def with_rollouts(run: Run, findings: Sequence[Finding]) -> tuple[Finding, ...]:
 @once
 def _broken(run: Run) -> tuple[Finding, ...]:
     """What rollouts show of a pipeline without any chance, the first of each fault."""
-    rows = sample.recorded(run, MOST)
-    if not any(_says_more(row) for row in rows) or run.meta.engine == "prime-rl":
+    first = sample.recorded(run, 1)
+    if not any(_says_more(row) for row in first) or run.meta.engine == "prime-rl":
         return ()
+    tokens_of_one = sum(_tokens(row) for row in first) // len(first)
+    rows = sample.recorded(run, min(MOST, TOKENS // max(tokens_of_one, 1)))
     stated = pipeline_settings.named(
         pipeline_settings.of_run(run), tuple(dict.fromkeys(name for row in rows for name in row.rewards))
     )
@@ -115,6 +117,11 @@ def _in_words(own: Finding) -> Finding:
 def _says_more(row: Rollout) -> bool:
     """Whether a rollout has what it was trained by, beside its reward."""
     return any(own is not None for own in (row.advantages, row.mask, row.sampler, row.old, row.loss_weights))
+
+
+def _tokens(row: Rollout) -> int:
+    """Tokens of which a rollout says anything."""
+    return max(len(own) for own in (row.completion_ids, row.mask, row.sampler, row.old, ()) if own is not None)
 
 
 def _are_whole(rows: Sequence[Rollout], stated: Stated) -> bool:

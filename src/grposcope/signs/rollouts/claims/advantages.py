@@ -415,7 +415,9 @@ def _apart(recipe: AdvantageRecipe, other: AdvantageRecipe) -> int:
 
 
 def _kind(recipe: AdvantageRecipe, other: AdvantageRecipe) -> str:
-    """The fault of one recipe in another's place."""
+    """The fault of one recipe in another's place; rewards that nothing is subtracted from have no baseline at all."""
+    if other.baseline == "none" != recipe.baseline:
+        return "baseline"
     return next(
         name for name in ("scale", "baseline", "ddof", "epsilon") if getattr(recipe, name) != getattr(other, name)
     )
