@@ -13,6 +13,7 @@ import pytest
 from raw_log import read_raw
 from true_sentences import untrue
 
+from grposcope import cli
 from grposcope.core.run import Run
 from grposcope.core.settings import Settings, SettingsAskedFor
 from grposcope.faults import judge_settings
@@ -278,3 +279,26 @@ def test_asynchronous_training_of_skyrl_without_a_clip(more: Mapping[str, Any], 
     given = {"trainer.algorithm.policy_loss_type": "regular", "generator.n_samples_per_prompt": 8} | more
     findings = judge_settings.lint(Settings(Path("run.sh"), "flags", SKYRL, given))
     assert ("idle clip range" in [finding.fault for finding in findings if finding.present]) == named
+
+
+@pytest.mark.needs("lint", "runs")
+def test_a_page_and_a_list_read_the_settings_beside_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As diagnose does: the same verdict of all three, and without the file of settings another one."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    run(folder, breaks_away, {})
+    heads = {}
+    for name in ("without", "with"):
+        if name == "with":
+            (folder / "config.yaml").write_text("\n".join(BEFORE))
+        cli.main(["diagnose", str(folder), "--json"])
+        judged_by = json.loads(capsys.readouterr().out)["sentence"]
+        assert cli.main(["report", str(folder), "--json"]) == 0
+        page = json.loads(capsys.readouterr().out.splitlines()[-1])["headline"]
+        assert cli.main(["runs", str(tmp_path), "--json"]) == 0
+        (line,) = json.loads(capsys.readouterr().out)["runs"]
+        assert page == judged_by
+        heads[name] = page, line["verdict"]
+    assert "learning_rate" not in str(heads["without"])
+    assert "learning_rate = 0.001" in heads["with"][0]
+    assert "learning_rate = 0.001" in heads["with"][1]

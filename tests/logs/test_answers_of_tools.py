@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from grposcope.core.rollouts import Rollout
-from grposcope.faults import judge, judge_texts
+from grposcope.faults import judge, judge_claims
 from grposcope.logs import read
 
 FAILS = [
@@ -80,4 +80,4 @@ def test_texts_without_any_feature_that_varies_are_read(tmp_path: Path) -> None:
     ]
     (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = read(tmp_path)
-    assert judge_texts.with_texts(run, judge.diagnose(run))
+    assert judge_claims.with_rollouts(run, judge.diagnose(run))

@@ -8,7 +8,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from grposcope.commands.output import finish, say
 from grposcope.core.errors import UserError
 from grposcope.core.flag import flag
+from grposcope.core.settings import SettingsAskedFor
 
 if TYPE_CHECKING:
     from grposcope.commands.understood import Refused, Understood
@@ -154,7 +155,8 @@ def settings(settings_text: Sequence[str]) -> dict[str, Any]:
 
 
 def named_values(words: Sequence[str]) -> dict[str, Any]:
-    """Values by name from NAME=VALUE pairs; those that are numbers become numbers."""
+    """Values by name from NAME=VALUE pairs; those that are numbers become numbers, lists in brackets and objects the
+    text that has commas alone. UserError for brackets that hold anything but numbers."""
     pairs: dict[str, Any] = {}
     for text in words:
         name, equals, value = text.partition("=")
@@ -166,21 +168,50 @@ def named_values(words: Sequence[str]) -> dict[str, Any]:
             try:
                 pairs[name] = float(value)
             except ValueError:
-                pairs[name] = value
+                pairs[name] = _without_brackets(text, value)
         if isinstance(pairs[name], float) and not math.isfinite(pairs[name]):
             raise UserError(f"--set {text}: {value} is not a finite number; write for example --set group=8")
     return pairs
 
 
-def config_beside(arguments: argparse.Namespace, path: str | Path) -> Path | None:
+def _without_brackets(text: str, value: str) -> str:
+    """`[1, 0.5]`, `(1, 0.5)` or `{"right": 1, "format": 0.5}` of --set `text` as 1,0.5 or right=1,format=0.5; another
+    value as it is."""
+    bare = value.strip()
+    if not bare or bare[0] not in "[({":
+        return value
+    ends = {"[": "]", "(": ")", "{": "}"}[bare[0]]
+    texts = [number.strip() for number in bare[1:-1].split(",") if number.strip()]
+    if bare[0] == "{":
+        pairs = [re.fullmatch(r"""["']?([^"':=]+)["']?\s*[:=]\s*(\S+)""", part) for part in texts]
+        texts = [f"{pair[1].strip()}={pair[2]}" if pair else "" for pair in pairs]
+    if not bare.endswith(ends) or not texts or not all(_is_number(number.rpartition("=")[2]) for number in texts):
+        raise UserError(f"--set {text}: {value} is not a list of numbers; write for example --set reward_weights=1,0.5")
+    return ",".join(texts)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def config_beside(arguments: argparse.Namespace, path: str | Path, below: bool = False) -> Path | None:
     """The file of settings: that of --config, else the one that lies in the folder of a run, where its trainer is one
-    whose settings can be read; None where there is none. A record of ours states its settings itself."""
+    whose settings can be read; None where there is none. A record of ours states its settings itself.
+
+    below: the folder of a log that was found below another is that of the run where no other file of its kind is there.
+    """
     from grposcope.instruments import has
     from grposcope.logs.native.schema import is_record
 
     folder = Path(path)
-    if arguments.config is not None or not folder.is_dir() or is_record(folder) or not has("lint"):
-        return arguments.config
+    if below and folder.is_file() and sum(other.suffix == folder.suffix for other in folder.parent.iterdir()) == 1:
+        folder = folder.parent
+    file = _config(arguments)
+    if file is not None or not folder.is_dir() or is_record(folder) or not has("lint"):
+        return file
     from grposcope.instruments.lint import read as lint
 
     for name in lint.IN_A_FOLDER:
@@ -193,6 +224,58 @@ def config_beside(arguments: argparse.Namespace, path: str | Path) -> Path | Non
     return None
 
 
+def with_settings(path: str | Path, arguments: argparse.Namespace, below: bool = False) -> Run:
+    """The run at a path, with what the file of settings asks for, that of --config or the one beside the run.
+
+    below: whether the path is of a log that was found below the folder that was named.
+    """
+    config = config_beside(arguments, path, below)
+    asked = settled(read(path, arguments), config, lambda stated: read(path, arguments, stated))
+    if config is None or _config(arguments) is not None:
+        return asked
+    others = "; --config names others" if hasattr(arguments, "config") else ""
+    notes = (*asked.meta.notes, f"the settings are those of {config}{others}")
+    return replace(asked, meta=replace(asked.meta, notes=notes))
+
+
+def settled(run: Run, config: Path | None, again: Callable[[Mapping[str, Any]], Run]) -> Run:
+    """A run with what a file of settings asks for: those that its log does not state are taken from there, for which it
+    is read `again`. Without a file it has those that its trainer logged."""
+    if config is None:
+        return _as_recorded(run)
+    from grposcope.instruments import has, needed
+
+    if not has("lint"):
+        raise UserError(needed(["lint"]))
+    from grposcope.instruments.lint import read as lint
+    from grposcope.signs.settings.in_force import missing_from
+
+    asked = lint.read(config)
+    if more := missing_from(run, asked):
+        run = again(more)
+    return replace(run, asked=SettingsAskedFor(asked, frozenset(more)))
+
+
+def _as_recorded(run: Run) -> Run:
+    """The run with the settings that its trainer logged, where these are of its own trainer; else as it is."""
+    from grposcope.instruments import has
+
+    if not has("lint"):
+        return run
+    from grposcope.instruments.lint.read import of_record
+
+    settings = of_record(run.meta.source, run.config.get("logged"))
+    if settings is None or settings.dialect.name != run.meta.engine:
+        return run
+    return replace(run, asked=SettingsAskedFor(settings, recorded=True))
+
+
+def _config(arguments: argparse.Namespace) -> Path | None:
+    """The file of --config; None where it is not given, and for a command that does not have the flag."""
+    file: Path | None = getattr(arguments, "config", None)
+    return file
+
+
 OTHER_SETTINGS = (
     "aggregation", "allocate", "max_steps", "optimizer", "outcome", "recipe", "reward_high", "reward_low", "rewards",
     "task",
@@ -201,6 +284,10 @@ OTHER_SETTINGS = (
 
 COUNTS = ("group", "prompts", "interval", "max_tokens", "steps", "max_steps", "logging_steps")
 """Settings that are whole numbers of 1 or more."""
+
+
+LISTS = ("reward_weights", "rewards", "ends")
+"""Settings that are several numbers."""
 
 
 def known_settings() -> frozenset[str]:
@@ -235,6 +322,8 @@ def _check_setting(name: str, value: Any, text: str) -> None:
             else f"choose one of {', '.join(sorted(settings - _versions(settings)))}"
         )
         raise UserError(f"--set {text}: there is no setting {name!r}; {remedy}")
+    if isinstance(value, str) and "," in value and name not in LISTS and all(map(_is_number, value.split(","))):
+        raise UserError(f"--set {text}: {name} is one value, not several; write for example --set {name}=8")
     if name in COUNTS and not (isinstance(value, int) and value >= 1):
         raise UserError(f"--set {text}: {name} must be a whole number of at least 1; write for example --set {name}=8")
 

@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _write(evaluated, arguments)
     if len(arguments.runs) == 1 and (several := _several(Path(arguments.runs[0]))):
         return _overview(several, arguments)
-    runs = [logs.read(path, arguments) for path in arguments.runs]
+    runs = [logs.with_settings(path, arguments) for path in arguments.runs]
     return _write(runs_page.document(runs), arguments, [str(run.meta.source) for run in runs])
 
 
@@ -128,8 +128,10 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
     lines, problems, left_out = command_runs.overview(folder, logs.hints(arguments))
     out = Path(arguments.out) if arguments.out else folder / "runs.html"
     if len(lines) == 1:
-        arguments.runs = [str(lines[0].path)]
-        return run(arguments)
+        path = lines[0].path
+        arguments.runs = [str(path)]
+        made = logs.with_settings(path, arguments, True)
+        return _write(runs_page.document([made]), arguments, [str(made.meta.source)])
     answer = table.of_lines(lines, folder, problems)
     said: dict[str, Any] = {"headline": answer.sentence, "runs": answer.document["runs"]}
     say(arguments, said["headline"])
@@ -137,7 +139,8 @@ def _overview(folder: Path, arguments: argparse.Namespace) -> int:
         pages = {}
         for line in lines:
             page = _default_page(line.path)
-            write_page(runs_page.document([logs.read(line.path, arguments)]), page, "--out")
+            made = logs.with_settings(line.path, arguments, True)
+            write_page(runs_page.document([made]), page, "--out")
             pages[line.path] = quote(Path(os.path.relpath(page, out.parent)).as_posix())
         size = write_page(table.page(answer, lines, folder, pages), out, "--out")
         said |= {"page": str(out), "bytes": size, "pages": len(pages)}

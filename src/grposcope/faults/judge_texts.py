@@ -10,23 +10,12 @@ from functools import partial
 from grposcope.core.finding import GRADES, Finding, Grade
 from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Run, once
-from grposcope.faults import judge
 from grposcope.faults.judge_rollouts import prove
 from grposcope.signs import checkpoints, run_outcome
 from grposcope.signs.rollouts.claims import texts
 from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.texts import exploits, sample
 from grposcope.signs.texts.reading import TextReading
-
-
-def with_texts(run: Run, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings of a log with the exploits that its rollouts show, in the order of what to look at first.
-
-    Those that are present, and those that spread and are no right form of an answer, whose true score is not known. A
-    run whose log says nothing of its rollouts, or that has too few, keeps its findings.
-    """
-    shown = of_run(run)
-    return judge.in_order([*findings, *shown]) if shown else tuple(findings)
 
 
 @once

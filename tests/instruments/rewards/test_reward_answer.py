@@ -116,14 +116,16 @@ def test_over_the_run_and_on_the_page(tmp_path: Path) -> None:
 
 
 def test_diagnosis_names_the_muted_one(tmp_path: Path) -> None:
-    """By the same decision; only where the weights are known."""
-    kinds = (("muted", "1,1,1", "present"), ("muted", "", "excluded"), ("healthy", "1,1,1", "excluded"))
+    """By the same decision; only where the weights are known, of the settings or by the advantages."""
+    kinds = (("muted", "1,1,1", "present"), ("muted", "", "present"), ("healthy", "1,1,1", "excluded"))
     for kind, weights, status in kinds:
         place = reward_rows.trl(tmp_path / f"{kind}{weights}", faulty(kind, 0), ONES)
         run = read(place, Hints(settings={"reward_weights": weights} if weights else {}))
         (finding,) = [one for one in diagnose(run) if one.fault == "muted component"]
         assert finding.status == status
         assert ("form should have 33%" in finding.because) == (status == "present")
+    unknown = read(reward_rows.jsonl(tmp_path / "without.jsonl", faulty("muted", 0)))
+    assert [one.status for one in diagnose(unknown) if one.fault == "muted component"] == ["excluded"]
 
 
 def log_of(spreads: dict[str, np.ndarray]) -> Run:

@@ -117,6 +117,18 @@ def _same(one: list[float], other: list[float]) -> bool:
     return bool(np.allclose(one, other, atol=1e-5))
 
 
+@pytest.mark.parametrize("fault", [
+    pipelines.shuffled_in_group, pipelines.shuffled_across, pipelines.shifted, pipelines.other_sign
+])  # fmt: skip
+def test_permuted_rewards_may_be_the_file_alone(fault: pipelines.Fault) -> None:
+    """Advantages are those of permuted rewards also where the file, and not training, has these in other rows."""
+    pipeline = Pipeline(steps=1, prompts=16)
+    told = pipelines.judged(pipelines.with_fault(pipeline, fault), pipeline.settings)["advantages"].told[0]
+    undecided = "The file cannot tell the two apart; rewards graded again do" in told.effect
+    assert undecided == (fault is not pipelines.other_sign)
+    assert told.grade == ("warning" if undecided else "failing")
+
+
 def test_forgotten_weights() -> None:
     """Advantages of the plain sum of two functions: the weights that explain them are found and said."""
     pipeline = Pipeline(reward="two", steps=1)

@@ -143,7 +143,7 @@ def test_agreement_is_that_of_a_loop() -> None:
 def test_copies_of_the_prompt_are_seen() -> None:
     prompt = "What is 12 plus 30, and how do you know it?"
     rows = [Rollout(prompt=prompt, completion=text, reward=0.0) for text in (prompt, "I add both and get 42.", "")]
-    found = relations.overlap(sample.of_rollouts(rows))
+    found, _ = relations.overlap(sample.of_rollouts(rows))
     assert found.tolist() == [1, 0, 0]
     assert relations.number_of_prompt(["12", "42", ""], [prompt] * 3).tolist() == [True, False, False]
 

@@ -105,3 +105,42 @@ def test_empty_texts_are_told_as_paid_only_where_they_are(paid: float) -> None:
         rows.append(replace(row, completion="" if empty else row.completion, reward=reward))
     named = [own.fault for own in exploits.exploits(reading.read(sample.of_rollouts(rows)))]
     assert (exploits.NOTHING in named) == bool(paid)
+
+
+def named(rows: list[Rollout], name: str, columns: bool = False) -> list[Rollout]:
+    """The rollouts with their reward under the name of a function, and their true score if `columns`."""
+    return [replace(row, rewards={name: row.reward}, columns=row.columns if columns else {}) for row in rows]
+
+
+@pytest.mark.parametrize("name", ["accuracy_reward", "correctness", "reward"])
+def test_a_reward_that_trains_is_no_witness_of_itself(name: str) -> None:
+    """Whatever its name: what is rewarded is told as by a reward without a name, and nothing holds."""
+    sound = named(written_texts.rollouts(None, 9, steps=30, prompts=4), name)
+    held, untested = claim(sound)
+    assert held[0] == "excluded"
+    assert untested[0] == "cannot tell"
+    assert untested[1].startswith("Whether what is paid is right was not tested: ")
+    assert "log a score that does not train" in untested[1]
+    if name == "accuracy_reward":
+        assert "accuracy_reward is the whole of the reward" in untested[1]
+    gamed = named(written_texts.rollouts(written_texts.LOOPHOLES["magic word"], 5, steps=30), name)
+    read = reading.read(sample.of_rollouts(gamed), draws=99)
+    assert read.sample.truth == ""
+    assert {habit.blind for habit in read.habits} == {None}
+    assert all(status != "excluded" for status, _ in claim(gamed))
+    told = answer.of_reading(read)
+    assert any(why.startswith(f"{name.capitalize()} is the whole of the reward") for why in told.missing) == (
+        name != "reward"
+    )
+
+
+def test_a_score_beside_a_reward_of_that_name_is_a_witness() -> None:
+    """A column of its own clears what is sound; a function among several accuses and clears nothing."""
+    rows = written_texts.rollouts(None, 9, steps=30, prompts=4)
+    [(status, _)] = claim(named(rows, "accuracy_reward", columns=True))
+    assert status == "excluded"
+    several = [replace(row, rewards={"accuracy_reward": row.reward, "style": 0.0}, columns={}) for row in rows]
+    with_style = [replace(row, reward=row.reward + 0.1 * (len(str(row.completion)) % 2)) for row in several]
+    own = sample.of_rollouts(with_style)
+    assert (own.truth, own.trained) == ("accuracy_reward", "accuracy_reward")
+    assert own.witness.startswith("accuracy_reward is part of the reward")

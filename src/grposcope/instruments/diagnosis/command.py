@@ -17,7 +17,6 @@ from grposcope.commands.watch_flags import alert_flag, senders, wanted_by, webho
 from grposcope.core.answer import HEADLINE
 from grposcope.core.errors import UserError
 from grposcope.core.flag import flag, flags_of
-from grposcope.core.settings import SettingsAskedFor
 from grposcope.core.text import visible
 from grposcope.signs.words import Word
 
@@ -201,7 +200,7 @@ def _several(arguments: argparse.Namespace, asked: _Wishes) -> tuple[int, list[d
 
 def _judge(path: str, arguments: argparse.Namespace, asked: _Wishes) -> tuple[bool, dict[str, Any]]:
     """Print the verdict on a run and tell whom it concerns; whether it fails the command, and the document."""
-    from grposcope.faults import judge_settings, judge_texts
+    from grposcope.faults import judge_claims, judge_settings
     from grposcope.faults.judge import diagnose
     from grposcope.instruments.diagnosis import answer, screen
     from grposcope.instruments.diagnosis.verdict import verdict
@@ -209,10 +208,10 @@ def _judge(path: str, arguments: argparse.Namespace, asked: _Wishes) -> tuple[bo
     from grposcope.watch.alerts import Alert
     from grposcope.watch.wording import exceeds, verdict_alert
 
-    read_run = _run(path, arguments)
+    read_run = logs.with_settings(path, arguments)
     compared = _compared(read_run, arguments, asked.references)
-    of_log = judge_texts.with_texts(read_run, diagnose(read_run, arguments.level))
-    findings = judge_settings.with_settings(read_run, of_log)
+    of_run = judge_claims.with_rollouts(read_run, diagnose(read_run, arguments.level))
+    findings = judge_settings.with_settings(read_run, of_run)
     judged, result = verdict(read_run, findings), answer.of_run(read_run, findings, arguments.level)
     said = document.of_answer(result)
     if arguments.verbose:
@@ -238,41 +237,6 @@ def _judge(path: str, arguments: argparse.Namespace, asked: _Wishes) -> tuple[bo
                 hook.send(Alert(said["source"], compared.sentence, compared.because, "warning", DIVERGENCE,
                                 document={"text": f"{said['source']}: {compared.sentence}"}))  # fmt: skip
     return too_bad, said
-
-
-def _run(path: str, arguments: argparse.Namespace) -> Run:
-    """The run, with what the file of --config asks for: settings that its log does not state are taken from there.
-    Without a file it has those that its trainer logged."""
-    run, config = logs.read(path, arguments), logs.config_beside(arguments, path)
-    if config is None:
-        return _as_recorded(run)
-    from grposcope.instruments import has, needed
-
-    if not has("lint"):
-        raise UserError(needed(["lint"]))
-    from grposcope.instruments.lint.read import read
-    from grposcope.signs.settings.in_force import missing_from
-
-    settings = read(config)
-    if more := missing_from(run, settings):
-        run = logs.read(path, arguments, more)
-    beside = () if arguments.config is not None else (f"the settings are those of {config}; --config names others",)
-    meta = replace(run.meta, notes=(*run.meta.notes, *beside))
-    return replace(run, asked=SettingsAskedFor(settings, frozenset(more)), meta=meta)
-
-
-def _as_recorded(run: Run) -> Run:
-    """The run with the settings that its trainer logged, where these are of its own trainer; else as it is."""
-    from grposcope.instruments import has
-
-    if not has("lint"):
-        return run
-    from grposcope.instruments.lint.read import of_record
-
-    settings = of_record(run.meta.source, run.config.get("logged"))
-    if settings is None or settings.dialect.name != run.meta.engine:
-        return run
-    return replace(run, asked=SettingsAskedFor(settings, recorded=True))
 
 
 def _compared(run: Run, arguments: argparse.Namespace, references: Sequence[Run]) -> Answer | None:

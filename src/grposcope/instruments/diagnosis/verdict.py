@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from grposcope.core.finding import Finding, Interval
 from grposcope.core.metrics import VARIANTS
 from grposcope.core.run import Run, once
-from grposcope.faults import judge_settings, judge_texts
+from grposcope.faults import judge_claims, judge_settings, judge_texts
 from grposcope.faults.judge import diagnose, facts
 from grposcope.instruments.diagnosis import first_line, learning
 from grposcope.signs import heldout, run_outcome, single_rows, words
@@ -96,7 +96,7 @@ class Verdict:
 @once
 def findings_of(run: Run) -> tuple[Finding, ...]:
     """The findings of a run, looked for once; none without steps."""
-    findings = judge_texts.with_texts(run, diagnose(run)) if run.steps else ()
+    findings = judge_claims.with_rollouts(run, diagnose(run)) if run.steps else ()
     return judge_settings.with_settings(run, findings)
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from grposcope.core import finding
 from grposcope.core.answer import Answer, DrawnLater, Figure, Table, Word
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, labels
-from grposcope.core.text import listed, number, percent, visible
+from grposcope.core.text import capitalised, listed, number, percent, visible
 from grposcope.instruments.rewards import (
     INSTRUMENT,
     RewardSettings,
@@ -29,7 +30,7 @@ from grposcope.maths import component_weights
 from grposcope.maths.aggregation import Aggregation, Floats
 from grposcope.maths.component_weights import ComponentWeight, RewardWeights
 from grposcope.signs import standardizing
-from grposcope.signs.texts import right_answers, sample
+from grposcope.signs.texts import idle_tries, right_answers, sample
 
 MOSTLY = 0.5
 """Share of the live groups in which a component is constant, above which it is named."""
@@ -74,16 +75,27 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
         moved = found.probed(run) if gram is None else found.gradient(rollouts, gram)
         return _with_unpaid(_of_found(found.of_rollouts(rollouts), settings, moved), run)
     spreads = logged_spreads.of_run(run, settings)
-    return None if spreads is None else _of_spreads(spreads)
+    return _of_one_reward(run) if spreads is None else _of_spreads(spreads)
+
+
+def _of_one_reward(run: Run) -> Answer | None:
+    """That a single reward pays for trying nothing; None where it does not."""
+    idle = idle_tries.paid_more(sample.recorded(run)) if not len(run.groups.components) else None
+    if idle is None:
+        return None
+    return Answer(INSTRUMENT.name, INSTRUMENT.question, "warning", sentence=f"{capitalised(idle.brief)}.",
+                  because=idle.because, do=idle.remedy, document={"facts": [finding.document(idle)]})  # fmt: skip
 
 
 def _with_unpaid(said: Answer, run: Run) -> Answer:
-    """The answer, first that texts with the right answer are not paid where that is so: it is why a reward is 0."""
-    unpaid = right_answers.unpaid(sample.recorded(run))
-    if unpaid is None:
+    """The answer, first that texts with the right answer are not paid, or that trying nothing is, where that is so: it
+    is why a reward is what it is."""
+    rows = sample.recorded(run)
+    first = right_answers.unpaid(rows) or idle_tries.paid_more(rows)
+    if first is None:
         return said
-    because = "; ".join(filter(None, (unpaid.because, said.because)))
-    return replace(said, word="warning", because=because, do=unpaid.remedy)
+    because = "; ".join(filter(None, (first.because, said.because)))
+    return replace(said, word="warning", because=because, do=first.remedy)
 
 
 def _named(said: Answer, label: str) -> Answer:

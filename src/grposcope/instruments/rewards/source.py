@@ -10,13 +10,23 @@ from typing import Any
 import numpy as np
 
 from grposcope.core.errors import UserError
-from grposcope.core.run import Run
+from grposcope.core.run import Run, once
 from grposcope.core.text import listed, visible
 from grposcope.instruments.rewards import RewardSettings
+from grposcope.logs.rollout_columns import with_groups
 from grposcope.maths.aggregation import METHODS, SCALES, Aggregation, Components, Floats, Ints, Scale
+from grposcope.signs.rollouts.claims import advantages
+from grposcope.signs.rollouts.recipes import AdvantageRecipe
+from grposcope.signs.texts import sample
 
 EXACT = 1e-6
 """Share of the reward's spread up to which a weighted sum of its components is the reward."""
+
+_COMPARED = 2048
+"""Rollouts, whole steps, whose advantages are compared with their rewards."""
+
+_PARALLEL = 1e-6
+"""1 less the cosine of two sets of weights up to which they are one but for their size."""
 
 EPS = {"verl": 1e-6}
 """ε of an engine's deviations where it is not that of TRL."""
@@ -66,9 +76,39 @@ def of_run(run: Run, settings: RewardSettings | None = None) -> RewardRollouts |
     steps, batch = np.unique(groups.step, return_inverse=True)
     owner = np.arange(len(groups)).repeat(groups.sizes)
     given = Components(tuple(names), rewards, owner, batch.astype(np.int64), groups.lengths)
+    in_force, followed, compared = _of_advantages(run)
     how, assumed = aggregation(run, settings, groups.lengths is not None)
-    weights, known, told = _weights(run, settings, names, rewards, groups.rewards)
+    if assumed and followed is not None:
+        how, assumed = followed, []
+    stated = _weights(run, settings, names, rewards, groups.rewards)
+    weights, known, told = _with_those_in_force(stated, [in_force.get(name, 0.0) for name in names], names, compared)
     return RewardRollouts(given, weights, how, steps, groups.problem, groups.rewards, known, (*notes, *assumed, *told))
+
+
+@once
+def _of_advantages(run: Run) -> tuple[Mapping[str, float], Aggregation | None, str]:
+    """What the advantages of the rollouts of a run follow: weights by function, empty where they are not told apart;
+    the way of combining, None where it is none of METHODS; what was compared, a clause, empty where nothing could be.
+    """
+    rows = [row for row in sample.recorded(run, _COMPARED) if row.advantages is not None and row.rewards]
+    try:
+        followed = advantages.weights_in_force(with_groups(rows, None)) if rows else None
+    except ValueError as none:
+        return {}, None, f"{none} of {len(rows):,} rollouts"
+    if followed is None:
+        return {}, None, ""
+    recipe, weights = followed
+    return weights or {}, _aggregation_of(recipe), f"the advantages of {len(rows):,} rollouts are {recipe}"
+
+
+def _aggregation_of(recipe: AdvantageRecipe) -> Aggregation | None:
+    """The way of combining rewards that a recipe of advantages is; None where it is none of METHODS."""
+    if recipe.scale == "each":
+        return Aggregation("normalize_then_sum", eps=recipe.epsilon)
+    scales: dict[str, Scale] = {"group": "group", "batch": "batch", "none": "none"}
+    if recipe.baseline not in ("mean", "leave-one-out") or recipe.scale not in scales:
+        return None
+    return Aggregation("sum_then_normalize", scales[recipe.scale], recipe.epsilon)
 
 
 def _names(run: Run, settings: RewardSettings) -> list[str]:
@@ -117,7 +157,7 @@ def _weights(
         return np.array(in_order(logged, names)), True, []
     if isinstance(logged, list) and len(logged) == len(names) and all(isinstance(w, int | float) for w in logged):
         return np.array(logged, np.float64), True, []
-    if not run.groups.summed and run.meta.engine != "trl" and (found := _that_make(rewards, total)) is not None:
+    if not run.groups.summed and (found := _that_make(rewards, total)) is not None:
         shown = listed([f"{w:.3g} × {visible(name, 40)}" for w, name in zip(found, names, strict=True)])
         return found, True, [f"The weights were computed from the rewards: the total is {shown}."]
     default = ", TRL's default" if run.meta.engine == "trl" else ""
@@ -126,6 +166,28 @@ def _weights(
         False,
         [f"The log does not have the weights of the rewards; each is taken as 1{default}."],
     )
+
+
+def _with_those_in_force(
+    stated: tuple[Floats, bool, list[str]], in_force: Sequence[float], names: Sequence[str], compared: str
+) -> tuple[Floats, bool, list[str]]:
+    """`stated` of `_weights` with the weights (K,) that the advantages follow in place of assumed ones, and with a note
+    where they contradict those that were given. in_force: zeros where they are not told apart; compared: as in
+    `_of_advantages`."""
+    weights, known, told = stated
+    size = float(np.linalg.norm(in_force) * np.linalg.norm(weights))
+    same = size > 0 and float(np.dot(in_force, weights)) > (1 - _PARALLEL) * size
+    shown = " + ".join(f"{weight:.3g} × {visible(name, 40)}" for weight, name in zip(in_force, names, strict=True))
+    if any(in_force) and not known:
+        said = f"The log does not have the weights of the rewards; they were read off the advantages: {compared}"
+        return np.array(in_force), True, [f"{said} with r = {shown}."]
+    if any(in_force) and not same and told:  # computed from a logged total, which did not train
+        return np.array(in_force), True, [f"{told[0][:-1]}; but {compared} with r = {shown}: these weights are taken."]
+    if any(in_force) and not same:
+        return weights, known, [f"These weights are not those of the advantages: {compared} with r = {shown}."]
+    if compared and not known:
+        return weights, known, [*told, f"{compared[0].upper()}{compared[1:]}, which leaves the weights open."]
+    return stated
 
 
 def in_order(text: str, names: Sequence[str]) -> list[float]:

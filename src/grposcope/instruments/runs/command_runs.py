@@ -14,6 +14,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.flag import flag
 
 if TYPE_CHECKING:
+    from grposcope.core.run import Run
     from grposcope.instruments.runs.run_lines import RunLine
     from grposcope.logs import Hints
     from grposcope.logs.find import UnlistedFile
@@ -95,7 +96,8 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list
         if run.run is None:
             problems.append(run.problem)
         else:
-            lines.append(replace(run_lines.of_run(run.run), path=run.path))
+            settled = _settled(run.run, run.path, hints)
+            lines.append(replace(run_lines.of_run(settled), path=run.path))
         if sys.stderr.isatty():
             print(f"\r{len(lines)} runs", end="", file=sys.stderr)
     if sys.stderr.isatty():
@@ -105,3 +107,14 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list
         reason = f"; the first problem: {first[0]}" if first else ""
         raise UserError(f"{folder} holds no run that can be read; name the folder of a run, or a trainer's log{reason}")
     return run_lines.named_apart(lines, folder), problems, left_out
+
+
+def _settled(run: Run, path: Path, hints: Hints) -> Run:
+    """A run with the settings that lie in its folder, as its own page and verdict have it."""
+    from grposcope import logs
+    from grposcope.commands import log_flags
+
+    config = log_flags.config_beside(argparse.Namespace(config=None), path, True)
+    return log_flags.settled(
+        run, config, lambda stated: logs.read(path, replace(hints, settings={**stated, **hints.settings}))
+    )

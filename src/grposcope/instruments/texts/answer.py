@@ -19,8 +19,10 @@ from grposcope.core.text import apart_shares, brief, capitalised, number, percen
 from grposcope.instruments.texts.marks import CLOSE, OPEN, marked
 from grposcope.instruments.texts.question import NAME, QUESTION
 from grposcope.maths.passage import Passage
-from grposcope.signs.texts import exploits, foreign_turns, pairs, phrases, right_answers, sample, splits
+from grposcope.signs.rollouts.claims.texts import WITNESS
+from grposcope.signs.texts import exploits, foreign_turns, idle_tries, pairs, phrases, right_answers, sample, splits
 from grposcope.signs.texts.exploits import Exploit
+from grposcope.signs.texts.features import LOGARITHMS
 from grposcope.signs.texts.habits import LEVEL, PaidHabit
 from grposcope.signs.texts.pairs import TextPair
 from grposcope.signs.texts.reading import FEW_PROMPTS, TextChange, TextReading, read
@@ -67,7 +69,8 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     for label, run in zip(labels(runs), runs, strict=True):
         rows = sample.recorded(run)
         if sum(map(sample.is_readable, rows)) >= ON_PAGE:
-            reading = read(sample.of_rollouts(rows, most=ON_PAGE_MOST))
+            texts = sample.of_rollouts(rows, most=ON_PAGE_MOST)
+            reading = read(replace(texts, sampled=texts.sampled or len(run.rollouts) > sample.STEPS))
             said = with_facts(with_pairs(of_reading(reading), reading), rows)
             if len(runs) > 1:
                 said = replace(said, name=f"{said.name}-{label}", question=f"{said.question} ({label})")
@@ -97,8 +100,10 @@ def of_reading(reading: TextReading) -> Answer:
 
 def with_facts(said: Answer, rows: Sequence[Rollout]) -> Answer:
     """The answer with what rollouts show without any test: right answers that are not paid, turns of the environment
-    that the policy writes; the first of them is the answer's own sentence where no exploit is one."""
-    facts = [own for own in (right_answers.unpaid(rows), foreign_turns.written(rows)) if own is not None]
+    that the policy writes, a reward for trying nothing; the first of them is the answer's own sentence where no exploit
+    is one."""
+    every = right_answers.unpaid(rows), foreign_turns.written(rows), idle_tries.paid_more(rows)
+    facts = [own for own in every if own is not None and own.fault not in _named(said)]
     if not facts:
         return said
     lines = [f"Also, {own.fault}: {own.because}." for own in facts]
@@ -109,6 +114,11 @@ def with_facts(said: Answer, rows: Sequence[Rollout]) -> Answer:
         said, word="warning", sentence=f"{capitalised(facts[0].brief)}.", because=facts[0].because,
         do=facts[0].remedy, text=[*lines[1:], *said.text], document=content,
     )  # fmt: skip
+
+
+def _named(said: Answer) -> set[str]:
+    """Faults that the answer names already."""
+    return {own["fault"] for own in said.document["exploits"] if own["status"] == "present"}
 
 
 def with_pairs(said: Answer, reading: TextReading) -> Answer:
@@ -287,7 +297,8 @@ def _habits(reading: TextReading) -> list[Table]:
     )  # fmt: skip
     caption = (
         "Mean over the groups that have both of the mean reward with and without; effect per text, or per unit of a "
-        "measure, ± half a 95% interval over prompts, and share of the reward differences, in those of the "
+        "measure (of a count, of its logarithm), ± half a 95% interval over prompts, and share of the reward "
+        "differences, in those of the "
         f"{reading.live:,} live groups where it varies. Paid for sure: such texts get the best reward whatever else "
         "they say; needed: others get the lowest; is the reward: both. Of three shares, the second is of the highest "
         "tenth. A needed habit is benign if the true score goes with it. Each row after the first is among texts alike "
@@ -345,7 +356,9 @@ def _two(paid: float, unpaid: float) -> str:
 def _moved(own: HabitSplit, habit: PaidHabit) -> str:
     if not (math.isfinite(own.early) and math.isfinite(own.late)):
         return "—"
-    return apart_shares(own.early, own.late) if habit.binary else f"{brief(own.early)} → {brief(own.late)}"
+    if habit.binary:
+        return apart_shares(own.early, own.late)
+    return _counts(habit.feature, habit.counted(own.early), habit.counted(own.late))
 
 
 def _changes(reading: TextReading) -> list[Table]:
@@ -361,7 +374,12 @@ def _changes(reading: TextReading) -> list[Table]:
 def _levels(change: TextChange) -> str:
     if change.binary:
         return apart_shares(change.before, change.after)
-    return f"{brief(change.before)} → {brief(change.after)}"
+    return _counts(change.feature, change.before, change.after)
+
+
+def _counts(feature: str, before: float, after: float) -> str:
+    """How the mean of a measure went, in its own unit."""
+    return f"{brief(before)} → {brief(after)}{' (geometric means)' * (feature in LOGARITHMS)}"
 
 
 def _when(change: TextChange) -> str:
@@ -372,10 +390,13 @@ def _when(change: TextChange) -> str:
 
 def _missing(reading: TextReading, exploits: Sequence[Exploit]) -> list[str]:
     missing = []
-    if not reading.sample.truth and exploits:
+    own = reading.sample
+    if not own.truth and exploits:
         missing.append(
             "Without a true score, an exploit and honest success look alike where one form is right: name one."
         )
+    if own.trained:
+        missing.append(f"{own.witness[0].upper()}{own.witness[1:]}: {WITNESS}.")
     if not reading.sample.stepped:
         missing.append("All rollouts are of one step, so what spreads and since when cannot be seen: write the step.")
     if reading.live == 0 and len(set(reading.sample.group.tolist())) == len(reading.sample):
@@ -453,6 +474,7 @@ def _habit(habit: PaidHabit) -> dict[str, Any]:
         for name in ("feature", "kind", "more", "binary", "relation", "paid", "unpaid", "having", "lacking", "groups",
                      "slope", "se", "z", "p", "r2", "early", "late", "spread", "blind", "peak")
     }  # fmt: skip
+    plain |= {name: habit.counted(plain[name]) for name in ("early", "late")}
     scores = {name: asdict(score) for name, score in habit.scores.items()}
     return {**plain, "since": _since(habit.since), "others": list(habit.others), "scores": scores}
 

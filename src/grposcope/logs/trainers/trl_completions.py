@@ -12,6 +12,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,7 +137,7 @@ def groups(
             "group "
             "size if prompts repeat"
         )
-    groups_of_file = Groups.of(steps, problems, rewards, components=of_functions)
+    groups_of_file = replace(Groups.of(steps, problems, rewards, components=of_functions), summed=len(used) > 1)
     return groups_of_file, RolloutFiles(where, lambda path, _: _rollouts(path, components)), notes
 
 
@@ -236,6 +237,7 @@ def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
     table = _table(path)
     rewards, names = _rewards(table, components)
     columns = parquet.number_columns(table, without=_NO_REWARDS)
+    advantages = parquet.number_columns(table, without=()).get("advantage")
     made, count, before = [], 0, None
     for i, (prompt, answer) in enumerate(
         zip(table["prompt"].to_pylist(), table["completion"].to_pylist(), strict=True)
@@ -250,6 +252,7 @@ def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
                 turns_taken=said.turn_count, calls_made=said.calls,
                 where=f"{path}, row {i + 1}", problem=text, group=text, prompt=text, index=count,
                 completion=_text(answer), reward=float(rewards[i]), rewards=parts,
+                advantages=None if advantages is None else advantages[i : i + 1],
             )
         )  # fmt: skip
     return tuple(made)

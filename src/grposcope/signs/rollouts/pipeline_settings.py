@@ -240,7 +240,10 @@ def _fit(found: Any, key: str, value: Any, wanted: str) -> Any:
 
 
 def _weights(value: Any) -> Mapping[str, float] | None:
-    if isinstance(value, str):
+    if isinstance(value, str) and "=" in value:
+        named_parts = [part.rpartition("=") for part in value.split(",")]
+        value = {name.strip(): _number(weight) for name, _, weight in named_parts}
+    elif isinstance(value, str):
         value = [_number(part) for part in value.split(",")]
     if isinstance(value, Mapping):
         return {str(name): float(one) for name, one in value.items() if isinstance(one, int | float)}

@@ -101,15 +101,7 @@ def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
         return None
     if not (np.isfinite(batch.parts).all() and np.isfinite(batch.advantages).all()):
         return None
-    lines = []
-    for number in range(int(batch.group.max()) + 1):
-        here = batch.group == number
-        along = batch.advantages[here]
-        length = float(along @ along)
-        if length == 0:
-            continue
-        centred = batch.parts[:, here] - batch.parts[:, here].mean(1, keepdims=True)
-        lines.append(centred.T - np.outer(along, centred @ along) / length)
+    lines = _beside(recipe, batch, batch.parts)
     if not lines:
         return None
     stacked = np.concatenate(lines)
@@ -120,13 +112,45 @@ def weights(recipe: AdvantageRecipe, batch: TrainedBatch) -> Floats | None:
         return None
     direction = vectors[-1] / vectors[-1][np.argmax(np.abs(vectors[-1]))]
     total = direction @ batch.parts
+    if recipe.scale == "each":
+        return next((own for own in (direction, -direction) if _fit_each(recipe, batch, own)), None)
     if np.nansum(total * batch.advantages) < 0:
         direction, total = -direction, -total
     if recipe.scale == "none":
         made, _ = batch.of_rewards(total).under(recipe)
+        if not made.any():
+            return None
         direction = direction * float(made @ batch.advantages) / float(made @ made)
         total = direction @ batch.parts
     return direction if bool(batch.of_rewards(total).fits(recipe).mean() > 0.99) else None
+
+
+def _beside(recipe: AdvantageRecipe, batch: TrainedBatch, parts: Floats) -> list[Floats]:
+    """What is left of each function's centred rewards, of `parts` (K, N), beside the direction of the advantages of a
+    group, (G, K) for each group that has any."""
+    lines = []
+    for number in range(int(batch.group.max()) + 1):
+        here = batch.group == number
+        along = batch.advantages[here]
+        length = float(along @ along)
+        if length == 0:
+            continue
+        centred = parts[:, here] - parts[:, here].mean(1, keepdims=True)
+        if recipe.scale == "each":
+            centred /= _deviations(centred, recipe)
+        lines.append(centred.T - np.outer(along, centred @ along) / length)
+    return lines
+
+
+def _deviations(centred: Floats, recipe: AdvantageRecipe) -> Floats:
+    """Deviations (K, 1) of centred rewards (K, G) of a group with the ε of the recipe; 1 where there is none."""
+    spread = np.sqrt((centred**2).sum(1, keepdims=True) / max(centred.shape[1] - recipe.ddof, 1))
+    return np.where(spread > 0, spread + recipe.epsilon, 1.0)
+
+
+def _fit_each(recipe: AdvantageRecipe, batch: TrainedBatch, weights: Floats) -> bool:
+    """Whether the advantages are those of functions standardized one by one, with these weights (K,)."""
+    return bool(replace(batch, weights=weights).fits(recipe).mean() > 0.99)
 
 
 def _whole(rows: Bools) -> Bools:

@@ -14,6 +14,7 @@ relation               agreement with siblings and with texts for other prompts,
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -51,6 +52,12 @@ REPEATS = (4, 6, 10)
 MARKS = ("\\boxed", "```", "<think>", "</think>", "<answer>", "</answer>", "####", "**", "Wait", "\n\n")
 
 
+LOGARITHMS = (
+    "length", "length in tokens", "number of words and signs", "number of lines", "longest run of one character",
+)  # fmt: skip
+"""Measures whose columns are log(1 + count)."""
+
+
 @dataclass(frozen=True)
 class TextFeatures:
     """Features of N texts. columns (N, F); names, kinds of each column; binary (F,): whether it is 1 or 0.
@@ -67,6 +74,10 @@ class TextFeatures:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def counted(self, feature: int, value: float) -> float:
+        """The mean of a column in the unit that its name says: of LOGARITHMS the geometric mean of the counts."""
+        return math.expm1(value) if self.names[feature] in LOGARITHMS else value
 
 
 @dataclass
@@ -272,11 +283,12 @@ def _edges(builder: _Builder, texts: Sequence[str]) -> None:
 
 
 def _relations(builder: _Builder, sample: TextSample, own: GivenAnswers, facts: dict[str, Floats]) -> None:
-    copied = relations.overlap(sample)
+    copied, copied_of_prompt = relations.overlap(sample)
     builder.add(
         "gives a number of the prompt as its answer", relations.number_of_prompt(own.answers, sample.prompts), "copy"
     )
     builder.add("is mostly copied from the prompt", copied > 0.7, "copy")
+    builder.add_frequent("copies most of its prompt", copied_of_prompt > 0.7, "copy")
     builder.add("overlap with the prompt", copied, "copy")
     same_text = relations.agreement(sample.texts, sample)
     same_answer = relations.agreement(own.answers, sample)

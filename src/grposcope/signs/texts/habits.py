@@ -11,6 +11,7 @@ is benign if the true score goes with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -23,7 +24,7 @@ from grposcope.maths.group_steps import StepChanges
 from grposcope.maths.passage import Passage
 from grposcope.maths.within_groups import Singles, WithinGroups
 from grposcope.signs.answers import FORM_NAME
-from grposcope.signs.texts.features import TextFeatures
+from grposcope.signs.texts.features import LOGARITHMS, TextFeatures
 from grposcope.signs.texts.sample import TextSample
 
 Relation = Literal["pays", "paid for sure", "needed", "is the reward"]
@@ -47,7 +48,14 @@ GIVEN = 0.95
 ASKED = 0.9
 """Share of the prompts that have the string of a habit from which it is asked for."""
 
-ROUNDS = 3
+ROUNDS, TRIED = 3, 60
+
+WRITTEN = ("edge", "words", "arguments", "tokens")
+"""Kinds of features that are a string of the run's own texts."""
+
+MANY, NEARLY_ALL = 0.3, 0.8
+"""Share of the prompts whose texts have and lack a string of digits, and share of these in which it is paid, from which
+it is given whatever the problem is."""
 
 LACKING = 21
 """What is added to the rank of a feature whose absence is paid."""
@@ -85,7 +93,8 @@ class PaidHabit:
     score gains less than half as much by it, None where that is not known or not sure. round: 0 for the first; the
     others are among rollouts alike in those before. peak: mean in its highest tenth of the steps, of a habit that
     spread and went again; else NaN. gains: whether the true score surely gains something by it. part: the score,
-    named for a form, that is given for just this, empty without.
+    named for a form, that is given for just this, empty without. sampled: as in `TextSample`, of the numbers of texts
+    and groups.
     """
 
     feature: str
@@ -115,11 +124,16 @@ class PaidHabit:
     peak: float = np.nan
     gains: bool = False
     part: str = ""
+    sampled: bool = False
 
     @property
     def sure(self) -> bool:
         """Whether a text with the habit has the best reward, whatever else it says."""
         return self.relation in ("paid for sure", "is the reward")
+
+    def counted(self, value: float) -> float:
+        """The mean of the column in the unit that the feature says, as `TextFeatures.counted`."""
+        return math.expm1(value) if self.feature in LOGARITHMS else value
 
 
 def paid(
@@ -136,7 +150,7 @@ def paid(
         feature = _chosen(sample, features, association, group, taken, level)
         if feature is None:
             break
-        names = _same(features, association, feature)
+        names = _same(sample, features, association, feature)
         feature = min(names, key=lambda own: _says_little(features, association, own))
         taken.append(feature)
         others = tuple(
@@ -165,14 +179,42 @@ def _chosen(
     )
     for feature in taken:
         free &= np.abs(correlations(features.columns, feature)) < SAME
-    for feature in np.argsort(-np.abs(np.where(free, association.z, 0.0)))[:20]:
+    for feature in np.argsort(-np.abs(np.where(free, association.z, 0.0)))[:TRIED]:
         if not free[feature]:
             return None
+        if not _says_something(sample, features, association, int(feature)):
+            continue
         column = features.columns[:, feature].astype(np.float64)
         _, _, z = within_groups.clustered(column, sample.reward, group, sample.prompt)
         if abs(z) >= CLUSTERED:
             return int(feature)
     return None
+
+
+def _is_of_numbers(features: TextFeatures, feature: int) -> bool:
+    """Whether a feature is that a text has a string with digits, which the numbers of its problem may put there."""
+    string = features.names[feature].partition("“")[2].removesuffix("”")
+    return features.kinds[feature] in WRITTEN and any(sign.isdigit() for sign in string)
+
+
+def _says_something(sample: TextSample, features: TextFeatures, association: WithinGroups, feature: int) -> bool:
+    """Whether a feature is none of the numbers of a problem."""
+    return not _is_of_numbers(features, feature) or _is_of_unlike_problems(sample, features, association, feature)
+
+
+def _is_of_unlike_problems(sample: TextSample, features: TextFeatures, association: WithinGroups, feature: int) -> bool:
+    """Whether a string of numbers is paid in nearly all of the many prompts whose texts differ in it, as where one
+    answer is given to all: not where it is that of a few prompts, or of wrong answers."""
+    if association.z[feature] < 0:
+        return False
+    column = features.columns[:, feature] > 0
+    rows = np.isfinite(sample.reward)
+    count = int(sample.prompt.max()) + 1
+    sizes = [np.bincount(sample.prompt[rows & own], minlength=count) for own in (column, ~column)]
+    sums = [np.bincount(sample.prompt[rows & own], sample.reward[rows & own], count) for own in (column, ~column)]
+    both = (sizes[0] > 0) & (sizes[1] > 0)
+    gains = sums[0][both] / sizes[0][both] - sums[1][both] / sizes[1][both]
+    return bool(both.sum() >= MANY * count and len(gains) and (gains > 0).mean() >= NEARLY_ALL)
 
 
 def correlations(columns: Singles, feature: int) -> Floats:
@@ -184,11 +226,12 @@ def correlations(columns: Singles, feature: int) -> Floats:
     return np.asarray((own @ columns) / len(columns) / deviations / max(float(own.std()), 1e-12), np.float64)
 
 
-def _same(features: TextFeatures, association: WithinGroups, feature: int) -> list[int]:
+def _same(sample: TextSample, features: TextFeatures, association: WithinGroups, feature: int) -> list[int]:
     """The features that are nearly the same as one and nearly as significant, itself among them."""
     alike = np.abs(correlations(features.columns, feature)) > SAME
     strong = np.abs(association.z) >= NEARLY * abs(association.z[feature])
-    return [int(own) for own in np.flatnonzero(alike & strong) if features.kinds[own] in RANKS]
+    named = (int(own) for own in np.flatnonzero(alike & strong) if features.kinds[own] in RANKS)
+    return [own for own in named if own == feature or _says_something(sample, features, association, own)]
 
 
 def _says_little(features: TextFeatures, association: WithinGroups, feature: int) -> tuple[int, float, int]:
@@ -218,8 +261,11 @@ def _habit(
     truth = scores.get(sample.truth)
     sign = 1 if more or binary else -1
     asked = features.kinds[feature] == "form" or _asked_for(features.names[feature], sample.prompts)
+    numbers = (
+        ", whatever the problem" if _is_of_numbers(features, feature) and features.kinds[feature] != "edge" else ""
+    )
     return PaidHabit(
-        features.names[feature], features.kinds[feature], more, binary, column,
+        features.names[feature] + numbers, features.kinds[feature], more, binary, column,
         "pays" if levels is None else levels.relation(sample.reward),
         *((np.nan, np.nan, 0, 0, 0) if levels is None else levels.shown),
         slope, se, float(association.z[feature]), float(association.p[feature]), float(association.r2[feature]),
@@ -227,7 +273,7 @@ def _habit(
         _onset_until(sample, column, until, rng) if rose else None, scores=scores, peak=peak,
         blind=None if truth is None else _blind(truth, sign, slope, sample, asked),
         gains=truth is not None and truth.z * sign >= 2,
-        part=_given_for(sample, column) if binary else "",
+        part=_given_for(sample, column) if binary else "", sampled=sample.sampled,
     )  # fmt: skip
 
 
@@ -336,14 +382,16 @@ def _asked_for(name: str, prompts: Sequence[str]) -> bool:
 
 def _blind(truth: OtherScore, sign: int, slope: float, sample: TextSample, asked: bool) -> bool | None:
     """Whether the true score gains surely less than half of what the reward gains by a habit, each on its own scale;
-    of a habit that is `asked` for, and no gain that is sure. None where neither this nor a gain is sure."""
+    of a habit that is `asked` for, and no gain that is sure. None where neither this nor a gain is sure, and where the
+    gain is one of a score that trains."""
     if asked and truth.z * sign >= 2:
         return False
+    clears = None if sample.trained else False  # an exploit of what trains looks like success to it
     width = [max(high - low, 1e-12) for low, high in (scale(sample.reward), scale(sample.scores[sample.truth]))]
     upper = (truth.slope * sign + 2 * truth.se) / width[1]
     if upper < 0.5 * abs(slope) / width[0]:
         return True
-    return False if truth.z * sign >= 2 else None
+    return clears if truth.z * sign >= 2 else None
 
 
 def tenths(sample: TextSample) -> tuple[Bools, Bools]:

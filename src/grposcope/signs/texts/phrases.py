@@ -6,10 +6,11 @@ import math
 
 from grposcope.core.text import apart_shares, brief, percent
 from grposcope.maths.passage import Passage
+from grposcope.signs.texts.features import LOGARITHMS
 from grposcope.signs.texts.habits import PaidHabit
 
 _VERBS = ("begins", "ends", "writes", "gives", "marks", "returns", "goes", "calls", "repeats")
-_PLURAL = {"is": "are", "has": "have", "goes": "go"}
+_PLURAL = {"is": "are", "has": "have", "goes": "go", "copies": "copy"}
 
 
 def having(habit: PaidHabit) -> str:
@@ -18,6 +19,7 @@ def having(habit: PaidHabit) -> str:
         return measure(habit.feature, habit.slope > 0)
     verb, _, rest = habit.feature.partition(" ")
     rest = rest.replace("itself", "themselves", 1) if verb == "repeats" else rest
+    rest = rest.replace("its", "their", 1) if verb == "copies" else rest
     if habit.more:
         return f"{plural(verb)} {rest}"
     if habit.feature.startswith("has at most "):
@@ -49,7 +51,8 @@ def paid(habit: PaidHabit) -> str:
     """What is paid, a clause: “texts that end in “0” are paid 1.0, others in the same 81 groups 0.11”."""
     if habit.binary and math.isfinite(habit.paid):
         groups = f"{habit.groups:,} groups" if habit.groups != 1 else "group"
-        other = f"others in the same {groups} {brief(habit.unpaid)}"
+        of_those = " of those that were read" if habit.sampled else ""
+        other = f"others in the same {groups}{of_those} {brief(habit.unpaid)}"
         return f"texts that {having(habit)} are paid {brief(habit.paid)}, {other}"
     deviation = float(habit.column.std())
     return f"{having(habit)} is paid {brief(abs(habit.slope) * deviation)} more per standard deviation"
@@ -69,7 +72,8 @@ def moved(habit: PaidHabit) -> str:
         return ""
     if habit.binary:
         return shares(habit) + since(habit.since)
-    return f"{brief(habit.early)} → {brief(habit.late)}{since(habit.since)}"
+    mean = " (geometric means)" if habit.feature in LOGARITHMS else ""
+    return f"{brief(habit.counted(habit.early))} → {brief(habit.counted(habit.late))}{mean}{since(habit.since)}"
 
 
 def clause(habit: PaidHabit) -> str:

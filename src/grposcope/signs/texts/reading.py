@@ -47,7 +47,8 @@ _POWER = 0.84
 class TextChange:
     """A feature that changed over the steps: its name, mean before and after the best split, and the step after which.
 
-    odd: the one step that is unlike all others, None where the change lasts; then `after` is its mean.
+    Means of counts are geometric ones. odd: the one step that is unlike all others, None where the change lasts; then
+    `after` is its mean.
     """
 
     feature: str
@@ -119,7 +120,7 @@ def read(
     rise, part = _least(sample, over_steps, every_paid, level)
     return TextReading(
         sample, paid, of_texts, changed, depends, disorder, every_paid.live, prompts, len(read), _fell(sample), rose,
-        _doubt(sample, rose, rise, part), _unmeant(paid),
+        _doubt(sample, rose, rise, part), _unmeant(sample, paid),
         f"one that {percent(rise)} of the texts of every prompt had in the later half of the groups, and that "
         f"{percent(part)} of their reward differences went with, is found about four times of five",
     )  # fmt: skip
@@ -185,13 +186,14 @@ def _doubt(sample: TextSample, rose: PaidHabit | None, rise: float, part: float)
     )
 
 
-def _unmeant(paid: Sequence[PaidHabit]) -> str:
+def _unmeant(sample: TextSample, paid: Sequence[PaidHabit]) -> str:
     """The first paid habit that no true score clears, a sentence; empty without."""
     habit = next((habit for habit in paid if not _is_meant(habit)), None)
     if habit is None:
         return ""
     told = phrases.paid(habit)
-    why = phrases.truth(habit) if habit.blind else "no true score says whether that is meant"
+    trained = f", for {sample.witness}" if sample.trained else ""
+    why = phrases.truth(habit) if habit.blind else f"no true score says whether that is meant{trained}"
     return f"{told[0].upper()}{told[1:]}; {why}."
 
 
@@ -234,8 +236,10 @@ def _changes(
         since = habits.onset(sample, column, rng, 60)
         told.append(
             TextChange(
-                measured.names[index], bool(measured.binary[index]), float(over.before[index]),
-                float(over.after[index]), int(over.at[index]), None, column, since,
+                measured.names[index], bool(measured.binary[index]),
+                measured.counted(index, float(over.before[index])),
+                measured.counted(index, float(over.after[index])), int(over.at[index]), None, column,
+                since,
             )
         )  # fmt: skip
     index = int(np.argmax(single))
@@ -257,5 +261,6 @@ def _odd(sample: TextSample, measured: TextFeatures, over: StepChanges, index: i
     column = measured.columns[:, index].astype(np.float64)
     step = int(over.odd_step[index])
     inside = sample.step == step
-    return TextChange(measured.names[index], bool(measured.binary[index]), float(column[~inside].mean()),
-                      float(column[inside].mean()), step, step, column)  # fmt: skip
+    name = measured.names[index]
+    before, after = (measured.counted(index, float(column[rows].mean())) for rows in (~inside, inside))
+    return TextChange(name, bool(measured.binary[index]), before, after, step, step, column)

@@ -10,7 +10,7 @@ import numpy as np
 from grposcope.core.rollouts import Bools, Floats, Ints
 from grposcope.signs.texts.answers import OPERAND
 from grposcope.signs.texts.sample import TextSample
-from grposcope.signs.texts.tokens import of_texts
+from grposcope.signs.texts.tokens import Hashes, of_texts
 
 WINDOWS = 20
 """Parts of the run inside which texts for other prompts are compared."""
@@ -19,15 +19,19 @@ READ = 500
 """Sequences of three tokens at the beginning of a text that are looked for in its prompt."""
 
 
+FEWEST = 4
+"""Sequences of three tokens that tell a prompt from others, from which on a text can be seen to copy it."""
+
+
 @dataclass(frozen=True)
-class Agreement:
+class _Agreement:
     """Of each text (N,): the share of its siblings with the same, and of texts for other prompts with the same."""
 
     inside: Floats
     elsewhere: Floats
 
 
-def agreement(values: Sequence[Hashable], sample: TextSample) -> Agreement:
+def agreement(values: Sequence[Hashable], sample: TextSample) -> _Agreement:
     """How often a value of each text, such as its answer or the text itself, is that of others."""
     steps = np.unique(sample.step)
     window = np.searchsorted(steps, sample.step) * WINDOWS // len(steps)
@@ -40,7 +44,7 @@ def agreement(values: Sequence[Hashable], sample: TextSample) -> Agreement:
     of_prompt, own = _same(value, cell)
     others = whole - own
     elsewhere = np.where(others > 0, (in_window - of_prompt) / np.maximum(others, 1), 0.0)
-    return Agreement((in_group - 1) / np.maximum(group - 1, 1), elsewhere)
+    return _Agreement((in_group - 1) / np.maximum(group - 1, 1), elsewhere)
 
 
 def _same(value: Ints, cells: Ints) -> tuple[Ints, Ints]:
@@ -58,30 +62,45 @@ def number_of_prompt(answers: Sequence[str], prompts: Sequence[str]) -> Bools:
     return np.array([own in numbers[prompt] for own, prompt in zip(answers, prompts, strict=True)], bool)
 
 
-def overlap(sample: TextSample) -> Floats:
-    """The share of the sequences of three tokens of each text that its prompt has, (N,)."""
-    made = np.zeros(len(sample))
-    cache: dict[int, np.ndarray] = {}
-    starts = np.arange(0, len(sample), 500)
-    for first in starts:
+def overlap(sample: TextSample) -> tuple[Floats, Floats]:
+    """The share of the sequences of three tokens of each text that its prompt has, (N,), and the share of those of its
+    prompt, but for what most prompts have, that the text has, (N,); 0 where these are fewer than FEWEST."""
+    whole, own_part = _of_prompts(sample)
+    of_text, of_prompt = np.zeros((2, len(sample)))
+    for first in np.arange(0, len(sample), 500):
         rows = range(int(first), min(int(first) + 500, len(sample)))
-        new = [
-            row
-            for row in {int(sample.prompt[row]): row for row in rows}.values()
-            if int(sample.prompt[row]) not in cache
-        ]
-        if new:
-            tokens = of_texts([sample.prompts[row][-6000:] for row in new])
-            hashes, at = tokens.ngrams(3)
-            edges = np.searchsorted(tokens.text[at], np.arange(len(new) + 1))
-            for index, row in enumerate(new):
-                cache[int(sample.prompt[row])] = np.unique(hashes[edges[index] : edges[index + 1]])
         tokens = of_texts([sample.texts[row][: 5 * READ] for row in rows])
         hashes, at = tokens.ngrams(3)
         edges = np.searchsorted(tokens.text[at], np.arange(len(rows) + 1))
         for index, row in enumerate(rows):
-            own, of_prompt = hashes[edges[index] : edges[index + 1]][:READ], cache[int(sample.prompt[row])]
-            if len(own) and len(of_prompt):
-                nearest = of_prompt[np.minimum(np.searchsorted(of_prompt, own), len(of_prompt) - 1)]
-                made[row] = float((nearest == own).mean())
-    return made
+            own, number = hashes[edges[index] : edges[index + 1]][:READ], int(sample.prompt[row])
+            if len(own) and len(whole[number]):
+                of_text[row] = float(_among(own, whole[number]).mean())
+            if len(own) and len(own_part[number]) >= FEWEST:
+                of_prompt[row] = float(_among(own_part[number], np.unique(own)).mean())
+    return of_text, of_prompt
+
+
+def _of_prompts(sample: TextSample) -> tuple[dict[int, Hashes], dict[int, Hashes]]:
+    """The sequences of three tokens of each prompt, by number and sorted: all of them, and those that less than half of
+    the prompts have."""
+    rows = list({int(number): row for row, number in enumerate(sample.prompt)}.values())
+    whole: dict[int, Hashes] = {}
+    for first in range(0, len(rows), 500):
+        piece = rows[first : first + 500]
+        tokens = of_texts([sample.prompts[row][-6000:] for row in piece])
+        hashes, at = tokens.ngrams(3)
+        edges = np.searchsorted(tokens.text[at], np.arange(len(piece) + 1))
+        for index, row in enumerate(piece):
+            whole[int(sample.prompt[row])] = np.unique(hashes[edges[index] : edges[index + 1]])
+    each, counts = np.unique(np.concatenate([*whole.values(), np.empty(0, np.uint64)]), return_counts=True)
+    common = each[2 * counts >= len(whole)] if len(whole) > 1 else each[:0]
+    return whole, {number: own[~_among(own, common)] for number, own in whole.items()}
+
+
+def _among(values: Hashes, other: Hashes) -> Bools:
+    """Which values stand in a sorted array."""
+    if not len(other):
+        return np.zeros(len(values), bool)
+    nearest = other[np.minimum(np.searchsorted(other, values), len(other) - 1)]
+    return np.asarray(nearest == values)

@@ -47,8 +47,22 @@ RUN_NAMES = ("run", "run_id", "run_name")
 RESUMED = 5
 """Times that a run may be resumed in a file."""
 
-TRUE_SCORES = ("right", "correct", "is_correct", "acc", "accuracy", "truth", "true", "exact_match", "solved")
+TRUE_SCORES = (
+    "right",
+    "correct",
+    "correctness",
+    "is_correct",
+    "acc",
+    "accuracy",
+    "truth",
+    "true",
+    "exact_match",
+    "solved",
+)
 """Names of scores that are taken for the true one, in any spelling, where they are not the reward itself."""
+
+_ITSELF = 1e-6
+"""1 less the correlation of a score with the reward up to which it is the reward."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,9 @@ class TextSample:
     left out or assumed, a sentence each. turns: of each rollout, empty where all have one turn and no call.
     environments: names, empty where there are fewer than two. tokens: ids of what the policy wrote, empty unless all
     rollouts have them; spelled: the text of each id, where it is known. unpaid: names of the scores that are 0 on all.
+    trained: the name of a function of the reward, where the true score, or what is named like one, is no other: it may
+    show an exploit of other functions, and can clear none, since an exploit of it looks like success; else empty.
+    sampled: whether rollouts of the run were left out because they are many, so that what is counted is of those read.
     """
 
     prompts: tuple[str, ...]
@@ -78,6 +95,18 @@ class TextSample:
     tokens: tuple[Ints, ...] = ()
     spelled: Mapping[int, str] = field(default_factory=dict)
     unpaid: tuple[str, ...] = ()
+    trained: str = ""
+    sampled: bool = False
+
+    @property
+    def witness(self) -> str:
+        """Why no score says whether what is paid is meant, a clause; empty where one beside the reward does."""
+        if self.trained:
+            whole = "part of" if self.truth else "the whole of"
+            return (
+                f"{visible(self.trained, 40)} is {whole} the reward, and a reward that trains is no witness of itself"
+            )
+        return "" if self.truth else "no score beside the reward is known"
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -115,7 +144,7 @@ def of_rollouts(
         raise UserError(f"no rollout is of step {since:,} or later; the last is of step {last:,}")
     later = [row for row in told if since is None or row.step >= since]
     scores = _scores(later)
-    name = _truth(scores, truth, later)
+    name, trained = _witness(scores, truth, later)
     notes = (*of_runs, *_notes(rows, told, later))
     prompts = ["" if row.prompt is None else _short(plain_text(row.prompt)) for row in later]
     groups = [
@@ -131,7 +160,7 @@ def of_rollouts(
         _numbered([prompt or (row.group or "") for row, prompt in zip(later, prompts, strict=True)]),
         np.array([bool(cut) for cut in cuts]) if any(cut is not None for cut in cuts) else None,
         scores, name, len({row.step for row in later}) > 1, notes, _turns(later), _environments(later),
-        *_tokens(later), _unpaid(later),
+        *_tokens(later), _unpaid(later), trained,
     )  # fmt: skip
     return _affordable(sample, MOST if most is None else most)
 
@@ -172,18 +201,24 @@ def _of_one_run(rows: Sequence[Rollout]) -> tuple[list[Rollout], tuple[str, ...]
     return stay, tuple(notes)
 
 
-def recorded(run: Run) -> list[Rollout]:
+def recorded(run: Run, most: int | None = None) -> list[Rollout]:
     """The rollouts that a run has, each with its step, of at most STEPS steps, evenly over the run; files that are
-    damaged are passed over."""
-    steps = list(run.rollouts)
-    chosen = np.unique(np.linspace(0, len(steps) - 1, min(STEPS, len(steps))).round().astype(np.int64))
-    rows: list[Rollout] = []
-    for step in (steps[index] for index in chosen):
-        try:
-            rows += [row if row.step else replace(row, step=step) for row in run.rollouts[step]]
-        except UserError:
-            continue  # the viewer of rollouts says so
+    damaged are passed over. most: rollouts, in fewer steps where those of the first are as many in all."""
+    steps, rows = list(run.rollouts), list[Rollout]()
+    count = min(len(steps), STEPS)
+    if most is not None and steps:
+        count = max(min(count, most // max(len(_of_step(run, steps[0])), 1)), 1)
+    for index in np.unique(np.linspace(0, len(steps) - 1, count).round().astype(np.int64)):
+        rows += _of_step(run, steps[index])
     return rows
+
+
+def _of_step(run: Run, step: int) -> list[Rollout]:
+    """The rollouts of a step; none of a file that is damaged, of which the viewer of rollouts tells."""
+    try:
+        return [row if row.step else replace(row, step=step) for row in run.rollouts[step]]
+    except UserError:
+        return []
 
 
 def written(completion: Text) -> str:
@@ -259,7 +294,7 @@ def _value(value: Any) -> float:
 
 
 def _truth(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) -> str:
-    """The name of the true score; UserError for one that no rollout has."""
+    """The name of the true score, rather none of a function of the reward; UserError for one that no rollout has."""
     if asked:
         if asked not in scores:
             every = sorted({name for row in rows for name in (*row.rewards, *row.columns)})
@@ -270,11 +305,29 @@ def _truth(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) ->
                 f"no rollout has a score {visible(asked, 40)}{nearest(asked, list(scores))}; there are: {names}"
             )
         return asked
-    for name in scores:
-        word = name.lower().rpartition("/")[2].removesuffix("_reward").removesuffix("_func")
+    trained = {name for row in rows for name in row.rewards}
+    for name in sorted(scores, key=trained.__contains__):
+        word = name.lower().rpartition("/")[2].removesuffix("_func").removesuffix("_reward")
         if word in TRUE_SCORES:
             return name
     return ""
+
+
+def _witness(scores: Mapping[str, Floats], asked: str, rows: Sequence[Rollout]) -> tuple[str, str]:
+    """The name of the true score, empty where it is the reward itself, and `trained` as in TextSample."""
+    name = _truth(scores, asked, rows)
+    if asked or not any(name in row.rewards for row in rows):
+        return name, ""
+    return "" if _is_the_reward(scores[name], rows) else name, name
+
+
+def _is_the_reward(score: Floats, rows: Sequence[Rollout]) -> bool:
+    """Whether a score (N,) is the reward of the rows, but for its scale."""
+    reward = np.array([_reward(row) for row in rows])
+    both = np.isfinite(score) & np.isfinite(reward)
+    if not both.any() or not np.ptp(score[both]) or not np.ptp(reward[both]):
+        return False
+    return bool(np.corrcoef(score[both], reward[both])[0, 1] > 1 - _ITSELF)
 
 
 def _notes(rows: Sequence[Rollout], told: Sequence[Rollout], later: Sequence[Rollout]) -> tuple[str, ...]:
@@ -318,4 +371,4 @@ def _affordable(sample: TextSample, most: int) -> TextSample:
     shown = order[np.unique(np.linspace(0, count - 1, max(int(count * share), 1)).round().astype(np.int64))]
     rows = np.flatnonzero(np.isin(sample.group, shown))
     note = f"{len(rows):,} of {len(sample):,} rollouts are read: {len(shown):,} whole groups, evenly over the run."
-    return replace(sample.at(rows), notes=(*sample.notes, note))
+    return replace(sample.at(rows), notes=(*sample.notes, note), sampled=True)

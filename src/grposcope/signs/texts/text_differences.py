@@ -36,8 +36,8 @@ RELATIONS = ("same text for other prompts", "same answer for other prompts")
 
 @dataclass(frozen=True)
 class TextDifference:
-    """A feature in which the texts of two runs differ: its means over prompts in the first and in the second, z and the
-    family-wise p."""
+    """A feature in which the texts of two runs differ: its means over prompts in the first and in the second, of counts
+    geometric ones, z and the family-wise p."""
 
     feature: str
     binary: bool
@@ -70,11 +70,16 @@ def between(first: Sequence[Rollout], second: Sequence[Rollout], seed: int = 0) 
     means = np.stack([_means(measured.columns[own.step == run], own.prompt[own.step == run]) for run in (0, 1)])
     z, p = sign_flips.flipped(means[1] - means[0], DRAWS, np.random.default_rng(seed))
     told = tuple(
-        TextDifference(measured.names[index], bool(measured.binary[index]), float(means[0][:, index].mean()),
-                       float(means[1][:, index].mean()), float(z[index]), float(p[index]))
-        for index in _told(measured, z, p)
-    )  # fmt: skip
+        _difference(measured, means, index, float(z[index]), float(p[index])) for index in _told(measured, z, p)
+    )
     return TextsBetween(count, len(own), len(measured), told)
+
+
+def _difference(measured: TextFeatures, means: Floats | Singles, index: int, z: float, p: float) -> TextDifference:
+    """The difference in a feature, from the means (2, P, F) over the texts of each prompt."""
+    name = measured.names[index]
+    first, second = (measured.counted(index, float(of_run[:, index].mean())) for of_run in means)
+    return TextDifference(name, bool(measured.binary[index]), first, second, z, p)
 
 
 def _common(first: TextSample, second: TextSample) -> TextSample | None:

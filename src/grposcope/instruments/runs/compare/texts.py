@@ -10,6 +10,7 @@ from grposcope.core.answer import Table
 from grposcope.core.run import Run
 from grposcope.core.text import brief, number, percent
 from grposcope.signs.texts import phrases, sample
+from grposcope.signs.texts.features import LOGARITHMS
 from grposcope.signs.texts.habits import LEVEL
 from grposcope.signs.texts.text_differences import FEW, TextDifference, TextsBetween, between
 
@@ -26,7 +27,8 @@ def of_runs(
     compared = [(name, source, own) for name, source, own in zip(names[1:], sources[1:], apart, strict=True) if own]
     rows = [_row(name, difference) for name, _, own in compared for difference in own.differences]
     caption = (
-        "Means over prompts that both runs have, of the latest group of each. Prompts are the units; all features are "
+        "Means over prompts that both runs have, of counts geometric ones, of the latest group of each. Prompts are "
+        "the units; all features are "
         f"tested together at {percent(LEVEL)}. One name for what goes together."
     )
     header = ("run", "feature of its texts", names[0], "this run", "z", "p")
@@ -58,7 +60,8 @@ def _line(name: str, other: str, own: TextsBetween) -> str:
     first, second = _levels(told)
     if told.binary:
         return f"{name} against {other}: {second} of the texts {_plural(told.feature)}, against {first}, {where}."
-    return f"{name} against {other}: {told.feature} of the texts is {second}, against {first}, {where}."
+    mean = ", geometric means" if told.feature in LOGARITHMS else ""
+    return f"{name} against {other}: {told.feature} of the texts is {second}, against {first}{mean}, {where}."
 
 
 def _plural(feature: str) -> str:

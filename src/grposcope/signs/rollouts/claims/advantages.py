@@ -30,6 +30,9 @@ USUAL = tuple(
 )  # fmt: skip
 """Recipes whose faults are looked for where no recipe is stated and none fits."""
 
+EACH = AdvantageRecipe("mean", "each", 1, 1e-4)
+"""The usual recipe of functions that are standardized one by one."""
+
 FAULTS: Mapping[str, str] = {
     "sign": "reversed sign", "factor": "scaled by a factor", "baseline": "wrong baseline",
     "scale": "wrong divisor", "ddof": "wrong divisor", "again": "wrong divisor",
@@ -41,6 +44,13 @@ FAULTS: Mapping[str, str] = {
 }  # fmt: skip
 """What explains the advantages -> its fault; UNEXPLAINED where nothing does."""
 
+_WRITTEN = (
+    "Either rollouts are trained on the reward of {others}, and {what} is noise, or training is right and the rewards "
+    "alone were written beside other rollouts. The file cannot tell the two apart; rewards graded again do: where the "
+    "written ones are those of the texts, training has them wrong."
+)
+"""What permuted rewards do to the gradient, if it was them that it was made of."""
+
 EFFECTS: Mapping[str, str] = {
     "sign": "Bad rollouts become likelier and good ones less likely.",
     "ddof": "Every step is scaled by a number that depends only on the group size.",
@@ -50,10 +60,10 @@ EFFECTS: Mapping[str, str] = {
     "baseline": "The gradient is biased, or noisier than with the stated settings.",
     "weights": "The policy is trained on a different reward from that of the settings.",
     "factor": "Every step is longer or shorter by that number.",
-    "shifted in the batch": "Rollouts get the reward of their neighbour: the gradient is noise.",
-    "shifted among siblings": "Rollouts get the reward of a sibling: the gradient is noise.",
-    "shuffled in the group": "Rollouts get the reward of a sibling: the gradient of these groups is noise.",
-    "shuffled across the batch": "Rollouts get rewards of other prompts: the gradient is noise.",
+    "shifted in the batch": _WRITTEN.format(others="their neighbour", what="the gradient"),
+    "shifted among siblings": _WRITTEN.format(others="a sibling", what="the gradient"),
+    "shuffled in the group": _WRITTEN.format(others="a sibling", what="the gradient of these groups"),
+    "shuffled across the batch": _WRITTEN.format(others="other prompts", what="the gradient"),
     "in other rows": "Rollouts are trained on the advantages of others: the gradient is noise.",
     "groups split": (
         "Baselines come from smaller groups: they are noisier, and a rollout alone in its group gets advantage 0."
@@ -79,6 +89,9 @@ REMEDIES: Mapping[str, str] = {
     "or lengths), and match both by an id; advantages made before that split cannot part from them.",
 }
 """What explains the advantages -> what to do; for permuted rewards as below, and else what the fault says."""
+
+SOON = 8
+"""Batches that a recipe is looked for in first."""
 
 SAME = 1e-3
 """Share by which the factors of steps may differ and be one."""
@@ -150,9 +163,9 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Fin
         return cannot_tell("No rollout has a reward; write the reward from which its advantage was computed.")
     relative, absolute = precision(values)
     weights = _weights(evidence, functions)
-    made = []
+    made, used = [], frozenset(usable)
     for step, places in evidence.steps.items():
-        here = np.array([index for index in places if index in set(usable) and evidence.rows[index].group is not None
+        here = np.array([index for index in places if index in used and evidence.rows[index].group is not None
                          and np.isfinite(rewards[index])], np.int64)  # fmt: skip
         if not len(here):
             continue
@@ -255,30 +268,83 @@ def precision(values: Floats) -> tuple[float, float]:
 
 def _best(candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch]) -> tuple[AdvantageRecipe, float]:
     """The recipe that fits most rows, the first of equals, and the share of rows."""
-    shares = [np.concatenate([batch.fits(recipe) for batch in made]).mean() for recipe in candidates]
-    number = int(np.argmax(shares))
-    return candidates[number], float(shares[number])
+    best, most = candidates[0], -1.0
+    for recipe in candidates:
+        share = float(np.concatenate([batch.fits(recipe) for batch in made]).mean())
+        if share > most:
+            best, most = recipe, share
+        if share == 1:
+            break
+    return best, most
+
+
+def _best_soon(candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch]) -> tuple[AdvantageRecipe, float]:
+    """The same, of the first batches alone where what fits these fits all."""
+    recipe, _ = _best(candidates, made[:SOON])
+    if all(batch.fits(recipe).all() for batch in made):
+        return recipe, 1.0
+    return _best(candidates, made)
 
 
 def _weighted(
     best: AdvantageRecipe, candidates: Sequence[AdvantageRecipe], made: list[TrainedBatch], share: float
 ) -> tuple[list[TrainedBatch], AdvantageRecipe, float]:
     """With the rewards of the weights that explain the batches, where no weights are stated and one set does."""
-    tried = (wrong_advantages.weights(recipe, batch) for recipe in _by_usage(best) for batch in made)
-    first = next((weights for weights in tried if weights is not None), None)
+    first = _that_explain(best, made)
     if first is None:
         return made, best, share
-    again = []
-    for batch in made:
-        total = first @ batch.parts if batch.parts is not None else batch.rewards
-        again.append(replace(batch, rewards=total, weights=first))
+    again = [_with_weights(batch, first) for batch in made]
     recipe, explanation = _best(candidates, again)
     return (again, recipe, explanation) if explanation > share else (made, best, share)
 
 
+def _that_explain(best: AdvantageRecipe, made: Sequence[TrainedBatch]) -> Floats | None:
+    """The first weights (K,) of the reward functions that explain a batch under one of the recipes; None for none."""
+    tried = (wrong_advantages.weights(recipe, batch) for recipe in _by_usage(best) for batch in made)
+    return next((weights for weights in tried if weights is not None), None)
+
+
 def _by_usage(best: AdvantageRecipe) -> tuple[AdvantageRecipe, ...]:
     """Recipes under which weights are looked for: that which fits most rows of the wrong sum, then the usual ones."""
-    return (best, *(recipe for recipe in USUAL if recipe != best))
+    return (best, *(recipe for recipe in (*USUAL, EACH) if recipe != best))
+
+
+def weights_in_force(rows: Sequence[Rollout]) -> tuple[AdvantageRecipe, Mapping[str, float] | None] | None:
+    """The recipe that all advantages of rollouts of several reward functions follow, and the weights of these, the
+    largest 1 where a scale leaves their size open; None for weights where the plain sum, or the logged total, fits as
+    others would. None in all where there is nothing to compare; ValueError, with a clause, where none fit all, or such
+    weights alone as reverse the sign.
+    """
+    evidence = PipelineEvidence("", rows=tuple(rows))
+    made = _batches(evidence, kept=False)
+    names = dict.fromkeys(name for row in rows for name in row.rewards)
+    if isinstance(made, Finding) or len(names) < 2 or not any(_differ(batch) for batch in made):
+        return None
+    candidates = tuple(recipes.every())
+    best, _ = _best(candidates, made[:SOON])
+    vector = _that_explain(best, made)
+    if vector is not None:
+        weighed = [_with_weights(batch, vector) for batch in made]
+        recipe, fitting = _best_soon(candidates, weighed)
+        if fitting == 1 and (vector <= 0).all():
+            raise ValueError("only weights below 0 give the advantages")
+        if fitting == 1:
+            return recipe, dict(zip(names, map(float, vector), strict=True))
+    best, share = _best_soon(candidates, made)
+    if share < 1:
+        raise ValueError("no recipe and no weights that were tried give the advantages")
+    return best, None
+
+
+def _differ(batch: TrainedBatch) -> bool:
+    """Whether a batch has any advantage that is not 0."""
+    return bool((np.abs(np.nan_to_num(batch.advantages)) > 0).any())
+
+
+def _with_weights(batch: TrainedBatch, weights: Floats) -> TrainedBatch:
+    """A batch whose rewards are the weighted sum (K,) of its functions."""
+    total = weights @ batch.parts if batch.parts is not None else batch.rewards
+    return replace(batch, rewards=total, weights=weights)
 
 
 def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> Finding:
@@ -349,7 +415,9 @@ def _apart(recipe: AdvantageRecipe, other: AdvantageRecipe) -> int:
 
 
 def _kind(recipe: AdvantageRecipe, other: AdvantageRecipe) -> str:
-    """The fault of one recipe in another's place."""
+    """The fault of one recipe in another's place; rewards that nothing is subtracted from have no baseline at all."""
+    if other.baseline == "none" != recipe.baseline:
+        return "baseline"
     return next(
         name for name in ("scale", "baseline", "ddof", "epsilon") if getattr(recipe, name) != getattr(other, name)
     )
@@ -364,6 +432,7 @@ def _told(
     row = int(np.flatnonzero(~batch.fits(recipe))[0])
     expected, _ = batch.under(recipe)
     where = evidence.rows[int(batch.places[row])].where
+    permuted = REMEDIES.get(kind, "") == "" and FAULTS.get(kind) == "misplaced rewards"
     return exact(
         fault=FAULTS.get(kind, recipe_fit.UNEXPLAINED),
         brief=kind,
@@ -376,6 +445,7 @@ def _told(
         ),
         remedy=REMEDIES.get(kind, REORDER if kind in FAULTS else ""),
         onset=batch.step,
+        grades=("warning", "warning") if permuted else None,
     )
 
 

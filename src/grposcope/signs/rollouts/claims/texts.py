@@ -7,6 +7,7 @@ one of groups over steps. What merely may be an exploit, as the true score is no
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, Interval, Sign, cannot_tell
 from grposcope.core.text import number, percent
 from grposcope.signs.rollouts.evidence import PipelineEvidence
-from grposcope.signs.texts import exploits, foreign_turns, reading, right_answers, sample
+from grposcope.signs.texts import exploits, foreign_turns, idle_tries, reading, right_answers, sample
 from grposcope.signs.texts.exploits import Exploit
 from grposcope.signs.texts.features import WORDS
 from grposcope.signs.texts.habits import LEVEL
@@ -40,15 +41,24 @@ UNPAID = (
 FOLLOWS = ("reward hacking", "reward decline", "held-out decline", "length", "oscillation", "growing oscillation")
 """Faults of a log that what the texts show explains."""
 
+WITNESS = (
+    "log a score that does not train beside the reward of each rollout, such as an exact match, or grade some by hand"
+)
+"""What decides whether what is paid is right."""
+
 GRADER = "correct the grader so that this alone earns nothing"
 """What to do about a habit that is paid where the fault's own remedy is for one that need not be."""
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
-    """Right answers that are not paid and turns that the policy makes up, which are facts; the exploits that the texts
-    show; that there is none, where they could be read."""
+    """Right answers that are not paid, turns that the policy makes up and a reward for trying nothing, which are facts;
+    the exploits that the texts show; that there is none, where they could be read; whether what is paid is right."""
     yield from (own for own in (right_answers.unpaid(evidence.rows), foreign_turns.written(evidence.rows)) if own)
-    yield from shown(evidence, LEVEL, DRAWS, WORDS)
+    habits = list(shown(evidence, LEVEL, DRAWS, WORDS))
+    idle = idle_tries.paid_more(evidence.rows)
+    if idle is not None and not any(own.fault == idle.fault and own.status == "possible" for own in habits):
+        yield idle
+    yield from habits
 
 
 def shown(evidence: PipelineEvidence, level: float, draws: int, words: int) -> Iterator[Finding]:
@@ -60,7 +70,10 @@ def shown(evidence: PipelineEvidence, level: float, draws: int, words: int) -> I
             "needed to see what spreads: write prompt, completion, reward and step with each rollout."
         )
         return
-    read = reading.read(sample.of_rollouts(rows, most=MOST), 0, draws, level, words)
+    texts = sample.of_rollouts(rows, most=MOST)
+    if evidence.run is not None and len({row.step for row in rows}) < len(evidence.run.rollouts):
+        texts = replace(texts, sampled=True)
+    read = reading.read(texts, 0, draws, level, words)
     found = exploits.exploits(read)
     yield from map(finding, found)
     if found:
@@ -78,6 +91,8 @@ def shown(evidence: PipelineEvidence, level: float, draws: int, words: int) -> I
     live = f"{read.live:,} live groups"
     held = f"No habit of {len(read.sample):,} texts spread that pays without the prompt{form}, in {live}"
     yield Finding(exploits.MAGIC, because=f"{held}; {read.least}.")
+    if read.sample.witness:
+        yield cannot_tell(f"Whether what is paid is right was not tested: {read.sample.witness}; {WITNESS}.")
 
 
 def finding(own: Exploit) -> Finding:
