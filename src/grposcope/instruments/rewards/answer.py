@@ -12,7 +12,7 @@ import numpy as np
 from grposcope.core.answer import Answer, DrawnLater, Figure, Table, Word
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, labels
-from grposcope.core.text import listed, number, percent, visible
+from grposcope.core.text import capitalised, listed, number, percent, visible
 from grposcope.instruments.rewards import (
     INSTRUMENT,
     RewardSettings,
@@ -74,7 +74,16 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
         moved = found.probed(run) if gram is None else found.gradient(rollouts, gram)
         return _with_unpaid(_of_found(found.of_rollouts(rollouts), settings, moved), run)
     spreads = logged_spreads.of_run(run, settings)
-    return None if spreads is None else _of_spreads(spreads)
+    return _of_one_reward(run) if spreads is None else _of_spreads(spreads)
+
+
+def _of_one_reward(run: Run) -> Answer | None:
+    """What is said of a run with one reward: that right answers are not paid; None where that is not seen."""
+    unpaid = right_answers.unpaid(sample.recorded(run))
+    if unpaid is None:
+        return None
+    return Answer(INSTRUMENT.name, INSTRUMENT.question, word="warning", sentence=capitalised(unpaid.brief) + ".",
+                  because=unpaid.because, do=unpaid.remedy)  # fmt: skip
 
 
 def _with_unpaid(said: Answer, run: Run) -> Answer:
