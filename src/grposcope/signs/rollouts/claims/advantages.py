@@ -80,6 +80,10 @@ REMEDIES: Mapping[str, str] = {
 }
 """What explains the advantages -> what to do; for permuted rewards as below, and else what the fault says."""
 
+ALIKE, MOST, CELLS = 1e-6, 0.95, 10
+"""Share of their size by which equal advantages may differ; share of the turns of groups, and how many of them, in which
+siblings have one advantage, from which on it is that of one of them."""
+
 SAME = 1e-3
 """Share by which the factors of steps may differ and be one."""
 
@@ -93,7 +97,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         return
     made = _batches(evidence, kept=False)
     if isinstance(made, Finding):
-        yield made
+        yield _of_all_siblings(evidence) or made
         return
     stated = evidence.stated
     if evidence.whole is False and stated.scale in ("batch", "each"):
@@ -164,6 +168,45 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Fin
         stored = _filled(values[here], here, evidence)
         made.append(TrainedBatch(step, here, rewards[here], group, stored, parts, weights, relative, absolute))
     return made or cannot_tell("No rollout has both a reward and a group; write both with each rollout.")
+
+
+def _of_all_siblings(evidence: PipelineEvidence) -> Finding | None:
+    """That all siblings have one advantage, other than 0, in each of their turns, although their rewards differ; None
+    where it is not so, or where fewer than CELLS turns of groups tell."""
+    known, same = 0, list[int]()
+    for (step, _), places in evidence.groups.items():
+        turns: dict[int, list[tuple[float, float]]] = {}
+        for row in (evidence.rows[place] for place in places):
+            for turn, advantage in _by_turn(row).items():
+                turns.setdefault(turn, []).append((row.reward, advantage))
+        for pairs in turns.values():
+            rewards, advantages = np.array(pairs).T
+            if len(pairs) < 2 or not np.ptp(rewards) > 0 or not advantages.any():
+                continue
+            known += 1
+            same += [step] * bool(np.ptp(advantages) <= ALIKE * np.abs(advantages).max())
+    if known < CELLS or len(same) < MOST * known:
+        return None
+    return exact(
+        FAULTS["in other rows"], True,
+        f"in {len(same):,} of {known:,} turns of groups whose rewards differ all siblings have one advantage: that of one "
+        "trajectory stands beside the turns of the others",
+        held="", effect=EFFECTS["in other rows"], onset=min(same),
+        remedy="Match advantages to turns by an id that holds the trajectory as well as the task and the turn, and print "
+        "advantage beside reward for two siblings.",
+    )  # fmt: skip
+
+
+def _by_turn(row: Rollout) -> dict[int, float]:
+    """The advantage of each turn that has one for all of its trained tokens; empty where that is not known."""
+    if row.turns is None or row.advantages is None or len(row.advantages) not in (1, len(row.turns)):
+        return {}
+    trained = np.ones(len(row.turns), bool) if row.mask is None else row.mask
+    if len(trained) != len(row.turns) or np.isnan(row.reward):
+        return {}
+    given = np.broadcast_to(row.advantages, len(row.turns))
+    own = {int(turn): given[(row.turns == turn) & trained] for turn in np.unique(row.turns[trained])}
+    return {turn: float(values[0]) for turn, values in own.items() if len(values) and not np.ptp(values) > 0}
 
 
 def _untrained(row: Rollout) -> bool:
