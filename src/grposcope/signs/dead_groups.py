@@ -153,9 +153,8 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
     if both:
         least = [math.floor(100 * share) for share in (right, wrong)]
         because += f"; so at least {least[0]}% of groups are all right, and at least {least[1]}% all wrong"
-    small = _of_small_groups(quantities, late.value + limit, reward) if p < 0.5 else None
-    if small is not None:
-        because += small[0]
+    by_size, draw = _of_small_groups(quantities, late.value + limit, reward) if p < 0.5 else ("", "")
+    because += by_size
     return measured(
         p,
         because,
@@ -165,35 +164,34 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
         begins=None if from_the_start or solved_at_first else partial(onset.since, dead, 1),
         past=p < 0.5,
         explains=_UNTAUGHT if from_the_start and dead.level(FIRST).value >= _NO_SIGNAL else (),
-        remedy=_after_a_fall(quantities) if after else small[1] if small is not None else _BOTH if both
-        else "" if _is_low(quantities, reward) else EITHER,
-    )  # fmt: skip
+        remedy=_after_a_fall(quantities) if after else draw or (_BOTH if both else _by_level(quantities, reward)),
+    )
 
 
-def _of_small_groups(quantities: Quantities, dead: float, reward: MetricSeries) -> tuple[str, str] | None:
+def _of_small_groups(quantities: Quantities, dead: float, reward: MetricSeries) -> tuple[str, str]:
     """How many groups of rewards of 0 and 1 would be dead by chance alone, at their size and a larger one, as a clause,
-    and what to do; None where chance is not most of it, or where no size of _LARGER has fewer than _FEW_DEAD."""
+    and what to do; empty where chance is not most of it, or where no size of _LARGER has fewer than _FEW_DEAD."""
     size, rate = quantities.group_size, reward.level(LATE).value
     if size is None or size < 2 or not 0 < rate < 1 or not _are_binary(quantities, reward):
-        return None
+        return "", ""
     by_chance = {each: rate**each + (1 - rate) ** each for each in (size, *_LARGER)}
     larger = next((each for each in _LARGER if each > size and by_chance[each] < _FEW_DEAD), None)
     if larger is None or by_chance[size] < _BY_SIZE * dead:
-        return None
+        return "", ""
     because = (
         f"; where each rollout is right with a chance of {rate:.2g}, {by_chance[size]:.0%} of groups of {size} have "
         f"equal rewards, and {by_chance[larger]:.0%} of groups of {larger}"
     )
     remedy = (
-        f"draw {larger} rollouts per prompt in place of {size}, with fewer prompts in a batch if need be; easier prompts "
-        "or partial credit help as well"
+        f"draw {larger} rollouts per prompt in place of {size}, with fewer prompts in a batch if need be; easier "
+        "prompts or partial credit help as well"
     )
     return because, remedy
 
 
 def _are_binary(quantities: Quantities, reward: MetricSeries) -> bool:
-    """Whether rewards are known to be 0 or 1, as they are where their spread in a batch is the largest there can be, with
-    ddof 0 or with ddof 1 in batches of one size."""
+    """Whether rewards are known to be 0 or 1, as they are where their spread in a batch is the largest there can be,
+    with ddof 0 or with ddof 1 in batches of one size."""
     spread = quantities.column("reward_std_batch")
     if quantities.binary_rewards:
         return True
@@ -235,10 +233,10 @@ def _near(in_place: bool, share: float) -> Status:
     return "possible" if in_place and share > DEAD - NEAR else "excluded"
 
 
-def _is_low(quantities: Quantities, reward: MetricSeries) -> bool:
-    """Whether the late reward is in the lower half of its range; False where that is not known."""
+def _by_level(quantities: Quantities, reward: MetricSeries) -> str:
+    """EITHER; empty, for the fault's own, where the late reward is known to be in the lower half of its range."""
     ends = quantities.reward_range
-    return ends is not None and reward.level(LATE).value < sum(ends) / 2
+    return "" if ends is not None and reward.level(LATE).value < sum(ends) / 2 else EITHER
 
 
 def _brief(dead: MetricSeries, early: float, late: float) -> str:

@@ -19,7 +19,18 @@ from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.onset import at_once
 from grposcope.signs import departs_from_sampler, onset
-from grposcope.signs.mismatch import HEATED, INPUTS, LAG, NEVER, NUMERICS, TRUNCATED, UNEXPLAINED, logs, signature, spearman
+from grposcope.signs.mismatch import (
+    HEATED,
+    INPUTS,
+    LAG,
+    NEVER,
+    NUMERICS,
+    TRUNCATED,
+    UNEXPLAINED,
+    logs,
+    signature,
+    spearman,
+)
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
 
@@ -85,10 +96,10 @@ ORDERED = 0.8
 """Rank correlation of mismatch with the rows of a stretch, at least; 0.8 in six rows by chance is 1 in 19, and there
 are two stretches at least, each with a fall of RISEN × behind it."""
 
-BEHIND, VERSIONS = 2.0, 2.0
+_BEHIND, _VERSIONS = 2.0, 2.0
 """Staleness in the last quarter of the rows over that in the second, and versions more, from which it grows."""
 
-OF_BEHIND = (
+_OF_BEHIND = (
     "hold it beside the bound that was set (AReaL max_head_offpolicyness, prime-rl max_async_level, SkyRL "
     "max_staleness_steps, NeMo-RL max_trajectory_age_steps): beyond it the bound is not in force, as where a run is "
     "recovered and its counter of accepted rollouts begins at 0 (AReaL #1388, mended in #1345); until then draw fewer "
@@ -211,18 +222,18 @@ def _falls_behind(quantities: Quantities) -> Finding | None:
             continue
         medians = [float(np.median(part)) for part in np.array_split(series.values, 4)]
         before, third, last = medians[1:]
-        if not (last >= BEHIND * before and last - before >= VERSIONS and last > third >= before):
+        if not (last >= _BEHIND * before and last - before >= _VERSIONS and last > third >= before):
             continue
         low = np.flatnonzero(series.values <= min(medians[:2]))
         onset_row = int(low[-1]) + 1 if len(low) else 0
         step, key = int(series.steps[onset_row]), quantities.key(name)
         because = (
-            f"{key} is {number(medians[0])} in the median row of the first quarter, {number(last)} in that of the last, "
-            f"and above its first level since step {step:,}: rollouts are of weights ever more updates old"
+            f"{key} is {number(medians[0])} in the median row of the first quarter, {number(last)} in that of the "
+            f"last, and above its first level since step {step:,}: rollouts are of weights ever more updates old"
         )
         evidence = (Sign(f"{name}, median of the last quarter", last, limit=f"{number(before)} in the second",
                          column=name),)  # fmt: skip
-        return fact(True, because, evidence, step, fault=LAG, remedy=OF_BEHIND, grades=("warning", "warning"),
+        return fact(True, because, evidence, step, fault=LAG, remedy=_OF_BEHIND, grades=("warning", "warning"),
                     brief=f"{key} {number(medians[0])} → {number(last)}")  # fmt: skip
     return None
 

@@ -90,10 +90,11 @@ def _counted(number: int) -> str:
     return f"{number} setting{'s' * (number != 1)}"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A function of rollouts that is given to a trainer which Unsloth replaces."""
-    line = config.script.get("rollout_func")
-    if line is None or "unsloth" not in config.script or "env_mask" in config.script:
+    script = config.script or {}
+    line = script.get("rollout_func")
+    if line is None or "unsloth" not in script or "env_mask" in script:
         return
     because = (
         "the trainer of TRL is replaced by Unsloth's, which in versions of 2025 takes rollout_func without a word and "
@@ -112,7 +113,11 @@ FAULT = Fault(
     instead="warning",
     reading=of_reading,
     settings=SettingsCheck(
-        "setting not in force", settings, ("trl",), "a function of rollouts that a replaced trainer may ignore",
+        "setting not in force",
+        _settings,
+        (),
+        "a function of rollouts that a replaced trainer may ignore",
         ("warning",),
+        scripts=("trl",),
     ),
 )

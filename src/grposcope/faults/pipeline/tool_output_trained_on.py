@@ -29,29 +29,29 @@ from grposcope.faults.checks.turns import of_prime_rl
 from grposcope.faults.known_task import Known
 from grposcope.signs.rollouts.claims import tokens
 
-
-LIGER = ("use_liger_kernel", "use_liger_loss")
+_LIGER = ("use_liger_kernel", "use_liger_loss")
 """Settings of TRL by which Liger computes the loss."""
 
 
-def of_script(config: Settings) -> Iterator[Finding]:
+def _of_script(config: Settings) -> Iterator[Finding]:
     """A mask of what environments wrote, in a script whose loss did not take it in earlier versions."""
-    turns = [name for name in ("env_mask", "tools", "environment_factory") if name in config.script]
+    script = config.script or {}
+    turns = [name for name in ("env_mask", "tools", "environment_factory") if name in script]
     if not turns:
         return
-    liger = [key for key in LIGER if config.on(key)]
-    by = "Unsloth" if "unsloth" in config.script else "Liger" if liger else ""
+    liger = [key for key in _LIGER if config.on(key)]
+    by = "Unsloth" if "unsloth" in script else "Liger" if liger else ""
     if not by:
         return
-    line = config.script[turns[0]]
+    line = script[turns[0]]
     since = "its versions before #5682 of May 2026" if by == "Unsloth" else "TRL before #4975 of February 2026"
     because = (
         f"{by} computes the loss, and in {since} without the mask of what tools and environments wrote ({turns[0]}, "
         f"line {line}): then their tokens are trained on as if the policy had written them"
     )
     remedy = (
-        f"see that the version is a newer one, or train without {by}; print the mask that the loss multiplies by for one "
-        "rollout in which a tool answered: it must be 0 on the answer"
+        f"see that the version is a newer one, or train without {by}; print the mask that the loss multiplies by for "
+        "one rollout in which a tool answered: it must be 0 on the answer"
     )
     yield fact(True, because, (*config.signs(*liger), Sign(turns[0], where=f"line {line}")), grade="warning",
                brief="the mask of tools may not reach the loss", remedy=remedy)  # fmt: skip
@@ -60,7 +60,7 @@ def of_script(config: Settings) -> Iterator[Finding]:
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """What environments answer is not masked, or is trained on by likelihood beside the reward."""
     if config.dialect.name == "trl":
-        yield from of_script(config)
+        yield from _of_script(config)
         return
     mask, kind = of_prime_rl(config, "mask_env_responses"), of_prime_rl(config, "algo.type")
     if config.off(mask):
@@ -93,8 +93,9 @@ FAULT = Fault(
     settings=SettingsCheck(
         "tool output trained on",
         settings,
-        ("prime-rl", "trl"),
+        ("prime-rl",),
         "answers of environments that are trained on",
         ("warning", "note"),
+        scripts=("trl",),
     ),
 )

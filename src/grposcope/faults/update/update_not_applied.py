@@ -3,8 +3,8 @@
 What it is
     The optimiser's step is skipped, holds other parameters than those that the loss is taken of, or is undone: an
     optimiser made before the model was wrapped or moved, a loss scaler that skips every step, frozen weights beside
-    trained ones, adapters that were loaded without is_trainable=True, weights loaded anew before each batch. Or the reference is renewed at every step, so that the KL
-    says nothing.
+    trained ones, adapters that were loaded without is_trainable=True, weights loaded anew before each batch. Or the
+    reference is renewed at every step, so that the KL says nothing.
 How it shows
     None of the weights that a trainer compares before and after a step has changed, although they have a gradient. Or
     the KL to the start is exactly 0 in every row, while the gradient norm and the learning rate are not, and the reward
@@ -120,9 +120,9 @@ def _by_kl(quantities: Quantities) -> Finding:
     return fact(True, because, evidence, brief=brief, explains=("no learning", "low learning rate"))
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Adapters that a script loads frozen, and gives to the trainer as they are."""
-    line = config.script.get("frozen adapters")
+    line = (config.script or {}).get("frozen adapters")
     if line is None:
         return
     because = (
@@ -157,6 +157,11 @@ FAULT = Fault(
         f"rows, with a gradient in {MOST:g} of them, or norms not logged, and no gain: facts",
     ),
     settings=SettingsCheck(
-        "update not applied", settings, ("trl",), "adapters that a script loads without is_trainable=True", ("failing",)
+        "update not applied",
+        _settings,
+        (),
+        "adapters that a script loads without is_trainable=True",
+        ("failing",),
+        scripts=("trl",),
     ),
 )

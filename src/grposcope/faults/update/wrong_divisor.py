@@ -1,8 +1,8 @@
 """Advantages are divided by something else than the settings state.
 
 What it is
-    The deviation of the batch in place of the group's, another ddof or ε, or no division at all. Or a mean and deviation
-    of a part of the batch, such as what one rank of context parallelism holds.
+    The deviation of the batch in place of the group's, another ddof or ε, or no division at all. Or a mean and
+    deviation of a part of the batch, such as what one rank of context parallelism holds.
 How it shows
     Advantages are exactly those of a recipe with another scale, ddof or ε. Settings whiten them where each rank has a
     part of every sequence.
@@ -29,15 +29,16 @@ from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
 from grposcope.signs.rollouts.claims import advantages
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Whitening of advantages where context parallelism splits every sequence over ranks."""
     ranks = config.whole("context_parallel_size")
     if not config.on("normalize_advantages") or ranks is None or ranks < 2:
         return
     because = (
-        f"context_parallel_size {ranks} gives each rank a part of every sequence, and before slime #2235 of July 2026 (for "
-        f"miles: #3229) normalize_advantages takes the mean and deviation of what a rank holds: then the {ranks} parts of "
-        "a sequence have different shifts and scales"
+        f"context_parallel_size {ranks} gives each rank a part of every sequence, and before slime #2235 of July 2026 "
+        f"(for miles: #3229) normalize_advantages takes the mean and deviation of what a rank holds: then the {ranks} "
+        "parts of a sequence have different shifts and scales"
     )
     yield fact(True, because, config.signs("normalize_advantages", "context_parallel_size"), grade="warning",
                brief="advantages may be whitened by rank",
@@ -52,6 +53,6 @@ FAULT = Fault(
     instead="warning",
     rollouts=(advantages.PROOF,),
     settings=SettingsCheck(
-        "wrong divisor", settings, ("slime",), "whitening of advantages by what each rank holds", ("warning",)
+        "wrong divisor", _settings, ("slime",), "whitening of advantages by what each rank holds", ("warning",)
     ),
 )

@@ -58,7 +58,7 @@ def check(quantities: Quantities) -> Finding:
                 grades=run_outcome.although_it_learned(quantities.run))  # fmt: skip
 
 
-UNITS = 0.1
+_UNITS = 0.1
 """Share by which the steps of the log over those with a rate may differ from the updates on a batch and be them."""
 
 
@@ -69,15 +69,15 @@ def _since(quantities: Quantities, rate: MetricSeries, first: int) -> Finding:
     because = brief = f"the learning rate is 0 on the last {count} rows, since step {step:,}"
     asked = quantities.run.asked
     updates = interval(asked.settings, None) if asked is not None else None
-    if updates is not None and updates > 1 and abs(len(rate) / first / updates - 1) <= UNITS:
+    if updates is not None and updates > 1 and abs(len(rate) / first / updates - 1) <= _UNITS:
         because += (
             f"; each batch has {updates} updates, and the rate ends after 1/{updates} of the rows: as where a schedule "
             "steps at every update and was made for the number of batches"
         )
     evidence = (Sign("rows with a learning rate of 0", float(count), column="lr"),)
     return fact(True, because, evidence, step, brief=brief,
-                remedy="see what the schedule counts: it is to have as many steps as the optimiser takes (batches × updates "
-                "on each), of the whole run, and a resume may count them anew; a constant rate until then")  # fmt: skip
+                remedy="see what the schedule counts: it is to have as many steps as the optimiser takes in the whole "
+                "run (batches × updates on each), and a resume may count them anew; or have it constant")  # fmt: skip
 
 
 FAULT = Fault(

@@ -45,7 +45,7 @@ class PythonSettings:
     notes: list[str] = field(default_factory=list)
     reward_functions: int | None = None
     adapters: bool | None = None
-    script: dict[str, int] = field(default_factory=dict)
+    script: dict[str, int] | None = None
 
 
 def read(path: Path, text: str) -> list[PythonSettings]:

@@ -43,12 +43,12 @@ RESIDUAL = 0.05
 
 
 _INVERTED, _MIXED = 0.05, 10
-"""Share of the pairs of a right and a wrong sibling in which the wrong one is paid more, and groups that have both, from
-which on it is said."""
+"""Share of the pairs of a right and a wrong sibling in which the wrong one is paid more, and groups that have both,
+from which on it is said."""
 
 _ORDER = (
-    "pay what is beside the answer to right answers alone, or less of it than the answer earns: then no wrong answer is "
-    "paid more than a right one of its group"
+    "pay what is beside the answer to right answers alone, or less of it than the answer earns: then no wrong answer "
+    "is paid more than a right one of its group"
 )
 """What to do where wrong answers are paid more than right ones."""
 
@@ -213,8 +213,8 @@ def _at_an_end(rollouts: source.RewardRollouts) -> list[str]:
 
 
 def _wrong_paid_more(rollouts: source.RewardRollouts) -> list[str]:
-    """That wrong answers have more of the whole reward than right siblings, by the first reward of two values whose name
-    says that it pays for answers, and which reward makes it so."""
+    """That wrong answers have more of the whole reward than right siblings, by the first reward of two values whose
+    name says that it pays for answers, and which reward makes it so."""
     given, weights = rollouts.given, rollouts.weights
     for j, name in enumerate(given.names):
         right = given.rewards[:, j]

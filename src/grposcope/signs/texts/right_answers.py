@@ -35,11 +35,11 @@ REMEDY = (
     "the rubric the parser of the marks that the prompt asks for, and the answer in the form that it compares"
 )
 
-SIBLINGS, AGREEING, GROUPS, OTHERS = 4, 0.5, 20, 0.9
+_SIBLINGS, _AGREEING, _GROUPS, _OTHERS = 4, 0.5, 20, 0.9
 """Answers that a group needs, and the share of them that must be one for it to agree; groups that agree, and the share
 of them that agree on another answer than the data set's, from which on its answers are said to be others."""
 
-LONG = 200
+_LONG = 200
 """Signs of a column beyond which it is a solution, of which the marked answer counts."""
 
 _COPIED = 0.95
@@ -48,10 +48,10 @@ _COPIED = 0.95
 _FEW_SIGNS = 3
 """Signs of an answer below which it may stand in a prompt by chance."""
 
-REMEDY_OF_REFERENCES = (
-    "print three prompts beside the answer that they were graded with: where it belongs to another prompt, take it from "
-    "the row that the prompt came from (no second shuffle or sort between drawing and grading); where it is another "
-    "column, name the right one to the reward function"
+_REMEDY_OF_REFERENCES = (
+    "print three prompts beside the answer that they were graded with: where it belongs to another prompt, take it "
+    "from the row that the prompt came from (no second shuffle or sort between drawing and grading); where it is "
+    "another column, name the right one to the reward function"
 )
 
 _LAST = re.compile(r"####\s*(.+?)\s*$", re.S)
@@ -59,8 +59,8 @@ _SIGNS = re.compile(r"[\s$,%*\\{}]|\\text|\.0*$")
 
 
 def unpaid(rows: Sequence[Rollout]) -> Finding | None:
-    """That right answers are not paid: those of the data set, or those that the rollouts of a prompt agree on, where the
-    data set has others; None where neither is so."""
+    """That right answers are not paid: those of the data set, or those that the rollouts of a prompt agree on, where
+    the data set has others; None where neither is so."""
     return _at_the_least(rows) or _graded_by_others(rows)
 
 
@@ -93,13 +93,13 @@ def _at_the_least(rows: Sequence[Rollout]) -> Finding | None:
 
 
 def _graded_by_others(rows: Sequence[Rollout]) -> Finding | None:
-    """That the rollouts of most prompts agree on an answer which is not the one that the data set has beside the prompt,
-    which none of them gives, and which is not paid; None where fewer than GROUPS agree, or too few of them so."""
+    """That the rollouts of most prompts agree on an answer which is not the one that the data set has beside the
+    prompt, which none of them gives, and which is not paid; None where too few groups agree, or too few of them so."""
     agreed = list(_agreed(rows))
     others = [(own, answer, due) for own, answer, due in agreed if answer != due]
-    if len(agreed) < GROUPS or len(others) < OTHERS * len(agreed):
+    if len(agreed) < _GROUPS or len(others) < _OTHERS * len(agreed):
         return None
-    if len({answer for _, answer, _ in others}) < AGREEING * len(others):
+    if len({answer for _, answer, _ in others}) < _AGREEING * len(others):
         return None  # a closing that all texts have, and no answer
     scores = [row.reward for own, _, _ in others for row in own if math.isfinite(row.reward)]
     every = [row.reward for row in rows if math.isfinite(row.reward)]
@@ -108,8 +108,8 @@ def _graded_by_others(rows: Sequence[Rollout]) -> Finding | None:
     copied = sum(_stands_in(own[0]) for own, _, _ in others)
     because = (
         f"in {len(others):,} of {len(agreed):,} groups whose rollouts agree on an answer it is another than the data "
-        "set's, which none of them gives, and is not paid: unless nearly all prompts are answered wrongly in one way, the "
-        "answers that they are graded with are those of other prompts, or of another column"
+        "set's, which none of them gives, and is not paid: unless nearly all prompts are answered wrongly in one way, "
+        "the answers that they are graded with are those of other prompts, or of another column"
     )
     if copied >= _COPIED * len(others):
         because += f"; in {copied:,} of them the data set's stands word for word in the prompt, as what was given there"
@@ -120,7 +120,7 @@ def _graded_by_others(rows: Sequence[Rollout]) -> Finding | None:
                      where=first.where),)  # fmt: skip
     brief = f"in {len(others):,} of {len(agreed):,} groups rollouts agree on another answer than the data set's"
     return fact(True, because, evidence, fault="right answers unpaid", brief=brief, explains=FOLLOWS,
-                remedy=REMEDY_OF_REFERENCES)  # fmt: skip
+                remedy=_REMEDY_OF_REFERENCES)  # fmt: skip
 
 
 def _agreed(rows: Sequence[Rollout]) -> Iterator[tuple[list[Rollout], str, str]]:
@@ -135,11 +135,11 @@ def _agreed(rows: Sequence[Rollout]) -> Iterator[tuple[list[Rollout], str, str]]
     for (_, _, reference), own in groups.items():
         due, given = _plain(reference), [_plain(_given(row, reference)) for row in own]
         said = Counter(filter(None, given))
-        if said.total() < SIBLINGS or not due:
+        if said.total() < _SIBLINGS or not due:
             continue
         answer, count = said.most_common(1)[0]
         alike = answer != due and (answer in due or due in answer or said[due] > 0)
-        if count >= AGREEING * said.total() and not alike:
+        if count >= _AGREEING * said.total() and not alike:
             yield [row for row, one in zip(own, given, strict=True) if one == answer], answer, due
 
 
@@ -170,7 +170,7 @@ def _reference(row: Rollout) -> str:
     due = str(value)
     if match := _LAST.search(due):
         return str(match[1])
-    if len(due) > LONG or "\n" in due.strip():
+    if len(due) > _LONG or "\n" in due.strip():
         last, marked = answers.answer(due)
         return last if marked else ""
     return due

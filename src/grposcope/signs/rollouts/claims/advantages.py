@@ -80,9 +80,9 @@ REMEDIES: Mapping[str, str] = {
 }
 """What explains the advantages -> what to do; for permuted rewards as below, and else what the fault says."""
 
-ALIKE, MOST, CELLS = 1e-6, 0.95, 10
-"""Share of their size by which equal advantages may differ; share of the turns of groups, and how many of them, in which
-siblings have one advantage, from which on it is that of one of them."""
+_ALIKE, _MOST, _CELLS = 1e-6, 0.95, 10
+"""Share of their size by which equal advantages may differ; share of the turns of groups, and how many of them, in
+which siblings have one advantage, from which on it is that of one of them."""
 
 SAME = 1e-3
 """Share by which the factors of steps may differ and be one."""
@@ -97,7 +97,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         return
     made = _batches(evidence, kept=False)
     if isinstance(made, Finding):
-        yield _of_all_siblings(evidence) or made
+        yield made
         return
     stated = evidence.stated
     if evidence.whole is False and stated.scale in ("batch", "each"):
@@ -143,8 +143,10 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Fin
     if not any(evidence.rows[index].group is not None for index in usable):
         return cannot_tell("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
     if any(_varies(evidence.rows[index]) for index in usable):
-        return cannot_tell("Advantages differ between the tokens of a rollout, as with step-level or token-level "
-                           "credit; write the outcome advantage as well.")  # fmt: skip
+        return _of_all_siblings(evidence) or cannot_tell(
+            "Advantages differ between the tokens of a rollout, as with step-level or token-level credit; write the "
+            "outcome advantage as well."
+        )
     values = np.array([_advantage(row) for row in evidence.rows])
     functions = list(dict.fromkeys(name for row in evidence.rows for name in row.rewards))
     rewards = np.array([row.reward for row in evidence.rows])
@@ -172,7 +174,7 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Fin
 
 def _of_all_siblings(evidence: PipelineEvidence) -> Finding | None:
     """That all siblings have one advantage, other than 0, in each of their turns, although their rewards differ; None
-    where it is not so, or where fewer than CELLS turns of groups tell."""
+    where it is not so, or where fewer than _CELLS turns of groups tell."""
     known, same = 0, list[int]()
     for (step, _), places in evidence.groups.items():
         turns: dict[int, list[tuple[float, float]]] = {}
@@ -184,16 +186,16 @@ def _of_all_siblings(evidence: PipelineEvidence) -> Finding | None:
             if len(pairs) < 2 or not np.ptp(rewards) > 0 or not advantages.any():
                 continue
             known += 1
-            same += [step] * bool(np.ptp(advantages) <= ALIKE * np.abs(advantages).max())
-    if known < CELLS or len(same) < MOST * known:
+            same += [step] * bool(np.ptp(advantages) <= _ALIKE * np.abs(advantages).max())
+    if known < _CELLS or len(same) < _MOST * known:
         return None
     return exact(
         FAULTS["in other rows"], True,
-        f"in {len(same):,} of {known:,} turns of groups whose rewards differ all siblings have one advantage: that of one "
-        "trajectory stands beside the turns of the others",
+        f"in {len(same):,} of {known:,} turns of groups whose rewards differ all siblings have one advantage: that of "
+        "one trajectory stands beside the turns of the others",
         held="", effect=EFFECTS["in other rows"], onset=min(same),
-        remedy="Match advantages to turns by an id that holds the trajectory as well as the task and the turn, and print "
-        "advantage beside reward for two siblings.",
+        remedy="Match advantages to turns by an id that holds the trajectory as well as the task and the turn, and "
+        "print advantage beside reward for two siblings.",
     )  # fmt: skip
 
 

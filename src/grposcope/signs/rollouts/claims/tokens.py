@@ -30,8 +30,8 @@ _WRITTEN_TWICE = re.compile(
 """Prompts that begin with the beginning of text twice, and templates in the turn of a template."""
 
 _ENCODE = (
-    "Encode text that a chat template has written without special tokens (add_special_tokens=False), or hand ids to the "
-    "sampler (vLLM: prompt_token_ids); the sampler's prompt ids and the trainer's must be equal."
+    "Encode text that a chat template has written without special tokens (add_special_tokens=False), or hand ids to "
+    "the sampler (vLLM: prompt_token_ids); the sampler's prompt ids and the trainer's must be equal."
 )
 
 REMEDY = "Print the tokens and the mask of the named rollout side by side, and correct the mask where it is built."
@@ -106,15 +106,17 @@ def _begun_twice(rows: Sequence[Rollout]) -> Iterator[Finding]:
     if len(encoded) >= _PROMPTS and len({len(ids) for ids in encoded}) > 1:
         first = next(iter(encoded))[0]
         if all(ids[:2] == (first, first) and ids.count(first) == 2 for ids in encoded):
-            said = f"all {len(encoded):,} prompts begin with the id {first} twice, which none has later, as where the template " \
-                "writes the beginning of text and what encodes its text adds another"  # fmt: skip
+            said = (
+                f"all {len(encoded):,} prompts begin with the id {first} twice, which none has later, as where the "
+                "template writes the beginning of text and what encodes its text adds another"
+            )
     if not said and len(texts) >= _PROMPTS:
         doubled = [bool(_BEGINS_TWICE.match(text.lstrip())) for text in texts]
         nested = [bool(_WRITTEN_TWICE.search(text)) for text in texts]
         if all(doubled):
             said = f"all {len(texts):,} prompts begin with the beginning of text twice"
         elif all(nested):
-            said = f"in all {len(texts):,} prompts a turn of the user holds a chat template, as where it is applied twice"
+            said = f"in all {len(texts):,} prompts a turn of the user holds a chat template, as one applied twice does"
     if said:
         first_row = next(row for row in rows if row.prompt_ids is not None or isinstance(row.prompt, str))
         yield exact(
