@@ -553,7 +553,29 @@ def after_the_first(raw: RawLog, match: re.Match[str]) -> str:
     return wrong or any_of(parts["rate"], [max(rates[:3])], 1)
 
 
+def by_quarters(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is V in the median row of the first quarter, B in that of the last, and above its first level since S"."""
+    values = column(raw, match)
+    size = len(values) // 4
+    first, last = (statistics.median(part) for part in (values[:size], values[-size:]))
+    return any_of(match["v"], [first], 3) or any_of(match["b"], [last], 3)
+
+
+def of_a_quarter(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY, median of the last quarter: B (V in the second)"."""
+    values = column(raw, match)
+    size = len(values) // 4
+    last, second = (statistics.median(part) for part in (values[-size:], values[size : 2 * size]))
+    return any_of(match["b"], [last], 3) or any_of(match["v"], [second], 3)
+
+
 OF_CAUSES: Sequence[tuple[str, Check]] = (
+    (
+        rf"(?P<name>{NAME}) is (?P<v>{V}) in the median row of the first quarter, (?P<b>{V}) in that of the last, and "
+        rf"above its first level since step {STEP}",
+        by_quarters,
+    ),
+    (rf"(?P<name>{NAME}), median of the last quarter: (?P<b>{V}) \((?P<v>{V}) in the second\)", of_a_quarter),
     (
         rf"while held-out (?P<name>{NAME}) is (?:(?P<a>{V}) at first, )?(?P<b>{V})(?: at the end)?(?=: what)",
         of_evaluations,

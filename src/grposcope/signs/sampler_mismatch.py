@@ -102,7 +102,7 @@ _BEHIND, _VERSIONS = 2.0, 2.0
 _OF_BEHIND = (
     "hold it beside the bound that was set (AReaL max_head_offpolicyness, prime-rl max_async_level, SkyRL "
     "max_staleness_steps, NeMo-RL max_trajectory_age_steps): beyond it the bound is not in force, as where a run is "
-    "recovered and its counter of accepted rollouts begins at 0 (AReaL #1388, mended in #1345); until then draw fewer "
+    "recovered and its counter of accepted rollouts begins anew (AReaL has mended that); until then draw fewer "
     "rollouts at a time, or start anew from the weights alone"
 )
 """What to do about staleness that grows."""
@@ -234,7 +234,7 @@ def _falls_behind(quantities: Quantities) -> Finding | None:
         evidence = (Sign(f"{name}, median of the last quarter", last, limit=f"{number(before)} in the second",
                          column=name),)  # fmt: skip
         return fact(True, because, evidence, step, fault=LAG, remedy=_OF_BEHIND, grades=("warning", "warning"),
-                    brief=f"{key} {number(medians[0])} → {number(last)}")  # fmt: skip
+                    brief=quantities.went(name, series.level(EARLY).value, series.level(LATE).value))  # fmt: skip
     return None
 
 
