@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,21 @@ def test_a_schedule_that_ends_after_a_part_of_the_run(tmp_path: Path) -> None:
         assert ("each batch has 4 updates, and the rate ends after 1/4" in found["because"]) == words
 
 
+def test_a_rate_that_is_spent_long_before_the_end(tmp_path: Path) -> None:
+    """As in open-instruct #537, with a floor above 0; a tail of a cosine, and a floor of a tenth, are left alone."""
+
+    def spent(end: int, floor: float) -> list[Row]:
+        return rows(3, lambda k, row: row.update(learning_rate=1e-6 * max(floor, 1 - k / end)))
+
+    path = log(tmp_path / "a.jsonl", spent(40, 1e-3))
+    (first,) = present(path)
+    assert (first.fault, first.grade, first.onset) == ("low learning rate", "warning", 41)
+    assert "is 1.00e-9 at most on the last 120 of 160 rows, since step 41" in first.because
+    assert false_claims(path) == []
+    for sound in (spent(40, 0.1), spent(150, 1e-3)):
+        assert present(log(tmp_path / "b.jsonl", sound)) == []
+
+
 def answered(kind: str, copied: bool = False) -> list[dict[str, Any]]:
     """Rollouts of 40 sums; kind: "own", "other" or "form" answers of the data set beside them."""
     rng, made = np.random.default_rng(4), []
@@ -215,6 +231,9 @@ def test_answers_of_other_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "stands word for word in the prompt" in copied.because
     for kind in ("own", "form"):
         assert right_answers.unpaid(rollouts(lines(tmp_path / f"{kind}.jsonl", answered(kind)))) is None
+    within = [row | {"reward_model": {"style": "rule", "ground_truth": row["ground_truth"]}, "ground_truth": None}
+              for row in answered("other")]  # fmt: skip
+    assert right_answers.unpaid(rollouts(lines(tmp_path / "within.jsonl", within))) is not None
     status, _ = asked("rewards", tmp_path / "a.jsonl")
     assert status == 0
     assert "rollouts agree on another answer than the data set's" in capsys.readouterr().out
@@ -265,7 +284,7 @@ def test_prompts_that_are_encoded_twice() -> None:
 def turned(kind: str) -> tuple[Rollout, ...]:
     """Groups of 4 trajectories of two turns; kind: whose advantages their turns have."""
     rng, made = np.random.default_rng(2), []
-    for g in range(8):
+    for g in range(12):
         rewards = rng.permutation([1.0, 0.0, 0.0, 1.0])
         own = (rewards - rewards.mean()) / rewards.std(ddof=1)
         for k, reward in enumerate(rewards):
@@ -284,6 +303,10 @@ def test_one_advantage_for_all_siblings() -> None:
         return [f.because for f in advantages.tests(evidence) if f.present and f.fault == "misplaced rewards"]
 
     (because,) = told("last")
-    assert because.startswith("in 16 of 16 turns of groups whose rewards differ all siblings have one advantage")
+    assert because.startswith("in 24 of 24 turns of groups whose rewards differ all siblings have one advantage")
     assert told("own") == []
     assert told("none") == []
+    evidence = PipelineEvidence("here", "", tuple(replace(row, turns=None, advantages=row.advantages[-1:])
+                                                  for row in turned("last") if row.advantages is not None))  # fmt: skip
+    (because,) = [f.because for f in advantages.tests(evidence) if f.present and f.fault == "misplaced rewards"]
+    assert because.startswith("in 12 of 12 groups")

@@ -21,6 +21,9 @@ REFERENCES = (
 )  # fmt: skip
 """Columns of a data set that have the right answer, of which the first that is there is taken."""
 
+_WITHIN = ("reward_model", "verification_info", "extra_info", "info", "metadata")
+"""Columns that hold the answer among other things, as verl's data sets and those of verifiers have it."""
+
 FEW = 20
 """Right texts below which nothing is said."""
 
@@ -162,7 +165,8 @@ def _stands_in(row: Rollout) -> bool:
 def _reference(row: Rollout) -> str:
     """The answer of the data set beside a rollout: that which its text marks, else all of it, on one line; empty where
     there is none."""
-    value = next((row.columns[name] for name in REFERENCES if row.columns.get(name) not in (None, "")), None)
+    given = [row.columns, *(own for name in _WITHIN if isinstance(own := row.columns.get(name), dict))]
+    value = next((own[name] for own in given for name in REFERENCES if own.get(name) not in (None, "")), None)
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if value is None or isinstance(value, list | dict):

@@ -142,8 +142,10 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Fin
     usable = [index for index, row in enumerate(evidence.rows) if not (kept and (row.dropped or _untrained(row)))]
     if not any(evidence.rows[index].group is not None for index in usable):
         return cannot_tell("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
+    if (one := _of_all_siblings(evidence)) is not None:
+        return one
     if any(_varies(evidence.rows[index]) for index in usable):
-        return _of_all_siblings(evidence) or cannot_tell(
+        return cannot_tell(
             "Advantages differ between the tokens of a rollout, as with step-level or token-level credit; write the "
             "outcome advantage as well."
         )
@@ -189,22 +191,27 @@ def _of_all_siblings(evidence: PipelineEvidence) -> Finding | None:
             same += [step] * bool(np.ptp(advantages) <= _ALIKE * np.abs(advantages).max())
     if known < _CELLS or len(same) < _MOST * known:
         return None
+    what = "groups" if all(row.turns is None for row in evidence.rows) else "turns of groups"
     return exact(
         FAULTS["in other rows"], True,
-        f"in {len(same):,} of {known:,} turns of groups whose rewards differ all siblings have one advantage: that of "
-        "one trajectory stands beside the turns of the others",
+        f"in {len(same):,} of {known:,} {what} whose rewards differ all siblings have one advantage: that of one "
+        "stands beside the others",
         held="", effect=EFFECTS["in other rows"], onset=min(same),
-        remedy="Match advantages to turns by an id that holds the trajectory as well as the task and the turn, and "
-        "print advantage beside reward for two siblings.",
+        remedy="Match advantages to rows by an id that holds the rollout as well as the task and the turn, and print "
+        "advantage beside reward for two siblings.",
     )  # fmt: skip
 
 
 def _by_turn(row: Rollout) -> dict[int, float]:
     """The advantage of each turn that has one for all of its trained tokens; empty where that is not known."""
-    if row.turns is None or row.advantages is None or len(row.advantages) not in (1, len(row.turns)):
+    if row.advantages is None or np.isnan(row.reward):
+        return {}
+    if row.turns is None:
+        return {} if np.ptp(row.advantages) > 0 or not len(row.advantages) else {0: float(row.advantages[0])}
+    if len(row.advantages) not in (1, len(row.turns)):
         return {}
     trained = np.ones(len(row.turns), bool) if row.mask is None else row.mask
-    if len(trained) != len(row.turns) or np.isnan(row.reward):
+    if len(trained) != len(row.turns):
         return {}
     given = np.broadcast_to(row.advantages, len(row.turns))
     own = {int(turn): given[(row.turns == turn) & trained] for turn in np.unique(row.turns[trained])}
