@@ -223,8 +223,8 @@ def _wrong_paid_more(rollouts: source.RewardRollouts) -> list[str]:
         parts = np.nan_to_num(given.rewards) * weights
         whole = np.where(np.isfinite(rollouts.total), rollouts.total, parts.sum(1))
         pairs, inverted, mixed, by = 0, 0, 0, np.zeros(len(given.names))
-        for group in range(len(given.batch)):
-            rows = np.flatnonzero(given.group == group)
+        ends = np.cumsum(np.bincount(given.group, minlength=len(given.batch)))
+        for rows in np.split(np.argsort(given.group, kind="stable"), ends[:-1]):
             good, bad = rows[right[rows] == np.nanmax(right)], rows[right[rows] == np.nanmin(right)]
             if not len(good) or not len(bad):
                 continue

@@ -187,6 +187,8 @@ def _of_all_siblings(evidence: PipelineEvidence) -> Finding | None:
             rewards, advantages = np.array(pairs).T
             if len(pairs) < 2 or not np.ptp(rewards) > 0 or not advantages.any():
                 continue
+            if known >= _CELLS and len(same) < _MOST * known:
+                return None
             known += 1
             same += [step] * bool(np.ptp(advantages) <= _ALIKE * np.abs(advantages).max())
     if known < _CELLS or len(same) < _MOST * known:

@@ -99,24 +99,21 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
 def _begun_twice(rows: Sequence[Rollout]) -> Iterator[Finding]:
     """That every prompt begins with the beginning of text twice, by its ids or its text, or has one chat template in
     another; nothing where it is not so."""
-    encoded = {tuple(row.prompt_ids.tolist()): row for row in rows
-               if row.prompt_ids is not None and len(row.prompt_ids) > 2}  # fmt: skip
-    texts = {row.prompt: row for row in rows if isinstance(row.prompt, str)}
-    said = ""
-    if len(encoded) >= _PROMPTS and len({len(ids) for ids in encoded}) > 1:
-        first = next(iter(encoded))[0]
-        if all(ids[:2] == (first, first) and ids.count(first) == 2 for ids in encoded):
+    encoded = [row.prompt_ids for row in rows if row.prompt_ids is not None and len(row.prompt_ids) > 2]
+    texts = [row.prompt for row in rows if isinstance(row.prompt, str)]
+    first, said = int(encoded[0][0]) if encoded else 0, ""
+    if encoded and all(ids[1] == ids[0] == first and np.count_nonzero(ids == first) == 2 for ids in encoded):
+        prompts = {ids.tobytes(): len(ids) for ids in encoded}
+        if len(prompts) >= _PROMPTS and len(set(prompts.values())) > 1:
             said = (
-                f"all {len(encoded):,} prompts begin with the id {first} twice, which none has later, as where the "
+                f"all {len(prompts):,} prompts begin with the id {first} twice, which none has later, as where the "
                 "template writes the beginning of text and what encodes its text adds another"
             )
-    if not said and len(texts) >= _PROMPTS:
-        doubled = [bool(_BEGINS_TWICE.match(text.lstrip())) for text in texts]
-        nested = [bool(_WRITTEN_TWICE.search(text)) for text in texts]
-        if all(doubled):
-            said = f"all {len(texts):,} prompts begin with the beginning of text twice"
-        elif all(nested):
-            said = f"in all {len(texts):,} prompts a turn of the user holds a chat template, as one applied twice does"
+    if not said and len(count := set(texts)) >= _PROMPTS:
+        if all(_BEGINS_TWICE.match(text.lstrip()) for text in texts):
+            said = f"all {len(count):,} prompts begin with the beginning of text twice"
+        elif all(_WRITTEN_TWICE.search(text) for text in texts):
+            said = f"in all {len(count):,} prompts a turn of the user holds a chat template, as one applied twice does"
     if said:
         first_row = next(row for row in rows if row.prompt_ids is not None or isinstance(row.prompt, str))
         yield exact(
