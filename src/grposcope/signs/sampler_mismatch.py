@@ -102,7 +102,7 @@ _BEHIND, _VERSIONS = 2.0, 2.0
 _OF_BEHIND = (
     "hold it beside the bound that was set (AReaL max_head_offpolicyness, prime-rl max_async_level, SkyRL "
     "max_staleness_steps, NeMo-RL max_trajectory_age_steps): beyond it the bound is not in force, as where a run is "
-    "recovered and its counter of accepted rollouts begins anew (AReaL has mended that); until then draw fewer "
+    "recovered and its counter of accepted rollouts starts from none (AReaL has mended that); until then draw fewer "
     "rollouts at a time, or start anew from the weights alone"
 )
 """What to do about staleness that grows."""
