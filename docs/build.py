@@ -276,7 +276,7 @@ def checks() -> str:
     ]
     for check in catalogue.settings_checks():
         faults = [name for name, fault in catalogue.faults().items() if fault.settings is check]
-        trainers = ", ".join(titles[name] for name in check.trainers)
+        trainers = ", ".join(titles[name] for name in (*check.trainers, *check.scripts))
         source = check.source or pages.page(catalogue.faults()[check.fault]).source
         cells = (", ".join(faults), check.finds, trainers, ", ".join(check.grades), source)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

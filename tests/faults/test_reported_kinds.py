@@ -58,12 +58,12 @@ def present(path: Path) -> list[Finding]:
     return [finding for finding in diagnose(read(path)) if finding.present]
 
 
-def false_claims(path: Path) -> list[str]:
-    """The claims of the whole screen of a log that are not true of its rows."""
+def false_claims(path: Path, names: Mapping[str, str] = NAMES) -> list[str]:
+    """The claims of the whole screen of a log that are not true of its rows. names: of its columns."""
     run = read(path)
     findings = diagnose(run)
     shown = screen.text(run, verdict(run, findings), findings, answer.of_run(run, findings), "", 2000)
-    return [claim for claim in untrue(shown, read_raw(path, "step", NAMES)) if path.name not in claim]
+    return [claim for claim in untrue(shown, read_raw(path, "step", dict(names))) if path.name not in claim]
 
 
 def lost_for_good(k: int, row: Row) -> None:

@@ -553,7 +553,52 @@ def after_the_first(raw: RawLog, match: re.Match[str]) -> str:
     return wrong or any_of(parts["rate"], [max(rates[:3])], 1)
 
 
+def by_quarters(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is V in the median row of the first quarter, B in that of the last, and above its first level since S"."""
+    values = column(raw, match)
+    size = len(values) // 4
+    first, last = (statistics.median(part) for part in (values[:size], values[-size:]))
+    return any_of(match["v"], [first], 3) or any_of(match["b"], [last], 3)
+
+
+def of_a_quarter(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY, median of the last quarter: B (V in the second)"."""
+    values = column(raw, match)
+    size = len(values) // 4
+    last, second = (statistics.median(part) for part in (values[-size:], values[size : 2 * size]))
+    return any_of(match["b"], [last], 3) or any_of(match["v"], [second], 3)
+
+
+def spent(raw: RawLog, match: re.Match[str]) -> str:
+    """ "the learning rate is V at most on the last K of N rows, since step S, and was B at most before"."""
+    at = raw.finite(raw.names["lr"])
+    late = [rate for step, rate in at if step >= int(value_of(match["step"]))]
+    if (len(late), len(at)) != (int(match["k"]), int(match["n"])):
+        return f"on the last {len(late)} of {len(at)}"
+    before = [rate for step, rate in at if step < int(value_of(match["step"]))]
+    return any_of(match["v"], [max(late)], 3) or any_of(match["b"], [max(before)], 3)
+
+
+def spent_rows(raw: RawLog, match: re.Match[str]) -> str:
+    rates = raw.values(raw.names["lr"])
+    above = [row for row, rate in enumerate(rates) if rate > 0.01 * max(rates)]
+    count = len(rates) - 1 - above[-1]
+    return "" if count == int(match["k"]) else f"{count} rows"
+
+
 OF_CAUSES: Sequence[tuple[str, Check]] = (
+    (
+        rf"the learning rate is (?P<v>{V}) at most on the last (?P<k>\d+) of {N} rows, since step {STEP}, and was "
+        rf"(?P<b>{V}) at most before",
+        spent,
+    ),
+    (r"rows with a rate that is spent: (?P<k>\d+)", spent_rows),
+    (
+        rf"(?P<name>{NAME}) is (?P<v>{V}) in the median row of the first quarter, (?P<b>{V}) in that of the last, and "
+        rf"above its first level since step {STEP}",
+        by_quarters,
+    ),
+    (rf"(?P<name>{NAME}), median of the last quarter: (?P<b>{V}) \((?P<v>{V}) in the second\)", of_a_quarter),
     (
         rf"while held-out (?P<name>{NAME}) is (?:(?P<a>{V}) at first, )?(?P<b>{V})(?: at the end)?(?=: what)",
         of_evaluations,

@@ -34,7 +34,8 @@ SCRIPT, KL = Path("settings"), "algorithm.use_kl_in_reward"
 class Example:
     """Settings with a fault, the same without it (`clean` over `bad`; None takes a key away), and what is known.
 
-    well: what is known beside clean settings, where that is what differs. more: further fields of the settings.
+    well: what is known beside clean settings, where that is what differs. more: further fields of the settings; mended:
+    those of clean ones, where they differ.
     """
 
     bad: Mapping[str, Any]
@@ -43,12 +44,14 @@ class Example:
     known: Known = field(default_factory=Known)
     well: Known | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
+    mended: Mapping[str, Any] | None = None
 
     def settings(self, with_it: bool) -> Settings:
         """The settings with the fault, or without."""
         start = GOOD_VERL if self.dialect is VERL else {}
         given = {**start, **self.bad, **({} if with_it else self.clean)}
-        return Settings(SCRIPT, "a file", self.dialect, {k: v for k, v in given.items() if v is not None}, **self.more)
+        more = self.more if with_it or self.mended is None else self.mended
+        return Settings(SCRIPT, "a file", self.dialect, {k: v for k, v in given.items() if v is not None}, **more)
 
 
 def earlier(table: Mapping[str, Any], rewards: np.ndarray | None = None) -> Run:
@@ -89,6 +92,11 @@ def examples(folder: Path) -> dict[str, Example]:
         "indivisible batches": Example({"num_generations": 3}, {"num_generations": 4}, known=Known(world=1)),
         "indivisible gpus": Example({ROLLOUT + "tensor_model_parallel_size": 3},
                                     {ROLLOUT + "tensor_model_parallel_size": 4}, VERL),
+        "update not applied": Example({}, {}, more={"script": {"frozen adapters": 4}}, mended={}),
+        "setting not in force": Example({}, {}, more={"script": {"unsloth": 1, "rollout_func": 9}},
+                                        mended={"script": {"rollout_func": 9}}),
+        "wrong divisor": Example({"normalize_advantages": True, "context_parallel_size": 2},
+                                 {"context_parallel_size": 1}, SLIME),
         "reward weights": Example(two, three, more={"reward_functions": 3}),
         "missing reference": Example({"sync_ref_model": True}, {"beta": 0.04}),
         "room for sequences": Example({ROLLOUT + "max_model_len": 1023}, {ROLLOUT + "max_model_len": 1024}, VERL),

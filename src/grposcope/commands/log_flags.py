@@ -221,7 +221,18 @@ def config_beside(arguments: argparse.Namespace, path: str | Path, below: bool =
             except UserError:
                 continue
             return folder / name
-    return None
+    scripts = [path for path in sorted(folder.iterdir()) if path.suffix in (".py", ".sh") and _has_settings(path)]
+    return scripts[0] if len(scripts) == 1 else None
+
+
+def _has_settings(script: Path) -> bool:
+    """Whether a script has one set of settings that can be read."""
+    from grposcope.instruments.lint import read as lint
+
+    try:
+        return script.is_file() and bool(lint.read(script).given)
+    except UserError:
+        return False
 
 
 def with_settings(path: str | Path, arguments: argparse.Namespace, below: bool = False) -> Run:

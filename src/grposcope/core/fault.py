@@ -44,7 +44,7 @@ class SettingsCheck:
     fault: as in LogTest. check: of the settings and of what is known beside them (`faults.known_task`), yields what it
     found, or what it would need to know; nothing where the fault is not there. trainers: names of the engines whose
     settings it reads. finds: what it looks for, in words. grades: those that its findings may have. source: where it is
-    not those of the fault's page.
+    not those of the fault's page. scripts: trainers of which it reads only what a script has beside its settings.
     """
 
     fault: str
@@ -53,6 +53,7 @@ class SettingsCheck:
     finds: str
     grades: tuple[Grade, ...]
     source: str = ""
+    scripts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

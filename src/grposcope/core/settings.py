@@ -38,7 +38,9 @@ class Settings:
     default is assumed for them. partial: whether more settings may be given than can be read, so that no default is
     assumed at all. reward_functions: how many, None if it is not said. adapters: whether adapters (LoRA)
     are trained rather than all weights, None if it is not said. notes: what the reader assumed, a sentence each.
-    resolved: whether these are the arguments of a trainer that had started, which had filled in those that follow.
+    script: what a script has beside its settings, in the words of `instruments.lint.python_source`, -> its line; None
+    where no call of a trainer was read. resolved: whether these are the arguments of a trainer that had started, which
+    had filled in those that follow.
     """
 
     source: Path
@@ -52,6 +54,7 @@ class Settings:
     adapters: bool | None = None
     notes: tuple[str, ...] = ()
     resolved: bool = False
+    script: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         """Whole numbers that are beyond float are infinite, as decimal ones are."""

@@ -40,7 +40,7 @@ def _all(settings: Settings, known: Known) -> list[Finding]:
     return [
         _told(finding, check, faults)
         for check in catalogue.settings_checks()
-        if settings.dialect.name in check.trainers
+        if settings.dialect.name in (check.trainers if settings.script is None else (*check.trainers, *check.scripts))
         for finding in _findings(check, settings, known)
     ]
 

@@ -100,7 +100,8 @@ def looked_for(fault: Fault) -> list[tuple[str, str]]:
     if fault.reading is not None:
         where.append(("log", "what was found when it was read"))
     if fault.settings is not None:
-        where.append(("settings", f"{fault.settings.finds} ({', '.join(fault.settings.trainers)})"))
+        trainers = ", ".join((*fault.settings.trainers, *fault.settings.scripts))
+        where.append(("settings", f"{fault.settings.finds} ({trainers})"))
     if fault.rollouts:
         claims = "; or ".join(f"what breaks “{proof.claim}” (needs {proof.needs})" for proof in fault.rollouts)
         where.append(("rollouts", claims))

@@ -70,8 +70,15 @@ _SOME = 0.1
 _AS_BINARY = 0.02
 """Share by which the spread of a batch may differ from that of rewards of 0 and 1 with the same mean."""
 
+_ALIKE, _OF_FEW = 1e-3, 1.16
+"""Difference of that ratio between rows, and the largest it may be, √(4/3), for one that is of small batches."""
+
 _BELOW = 0.2
 """Held-out score below the training reward from which on few prompts may be what is solved."""
+
+_BY_SIZE, _LARGER, _FEW_DEAD = 0.8, (4, 8, 16, 32), 0.25
+"""Part of the share of dead groups that chance alone must make, at the mean success rate, for the size of groups to be
+what is named; sizes to propose, and the share of dead groups that chance may make of the one that is."""
 
 LEFT = 0.03
 """Share of rollouts that fail, of rewards that are 0 or 1, below which the prompts are solved whatever the groups."""
@@ -146,6 +153,8 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
     if both:
         least = [math.floor(100 * share) for share in (right, wrong)]
         because += f"; so at least {least[0]}% of groups are all right, and at least {least[1]}% all wrong"
+    by_size, draw = _of_small_groups(quantities, late.value + limit, reward) if p < 0.5 else ("", "")
+    because += by_size
     return measured(
         p,
         because,
@@ -155,8 +164,47 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
         begins=None if from_the_start or solved_at_first else partial(onset.since, dead, 1),
         past=p < 0.5,
         explains=_UNTAUGHT if from_the_start and dead.level(FIRST).value >= _NO_SIGNAL else (),
-        remedy=_after_a_fall(quantities) if after else _BOTH if both else "" if _is_low(quantities, reward) else EITHER,
+        remedy=_after_a_fall(quantities) if after else draw or (_BOTH if both else _by_level(quantities, reward)),
     )
+
+
+def _of_small_groups(quantities: Quantities, dead: float, reward: MetricSeries) -> tuple[str, str]:
+    """How many groups of rewards of 0 and 1 would be dead by chance alone, at their size and a larger one, as a clause,
+    and what to do; empty where chance is not most of it, or where no size of _LARGER has fewer than _FEW_DEAD."""
+    size, rate = quantities.group_size, reward.level(LATE).value
+    if size is None or size < 2 or not 0 < rate < 1 or not _are_binary(quantities, reward):
+        return "", ""
+    by_chance = {each: rate**each + (1 - rate) ** each for each in (size, *_LARGER)}
+    larger = next((each for each in _LARGER if each > size and by_chance[each] < _FEW_DEAD), None)
+    if larger is None or by_chance[size] < _BY_SIZE * dead:
+        return "", ""
+    because = (
+        f"; where each rollout is right with a chance of {rate:.2g}, {by_chance[size]:.0%} of groups of {size} have "
+        f"equal rewards, and {by_chance[larger]:.0%} of groups of {larger}"
+    )
+    remedy = (
+        f"draw {larger} rollouts per prompt in place of {size}, with fewer prompts in a batch if need be; easier "
+        "prompts or partial credit help as well"
+    )
+    return because, remedy
+
+
+def _are_binary(quantities: Quantities, reward: MetricSeries) -> bool:
+    """Whether rewards are known to be 0 or 1, as they are where their spread in a batch is the largest there can be,
+    with ddof 0 or with ddof 1 in batches of one size."""
+    spread = quantities.column("reward_std_batch")
+    if quantities.binary_rewards:
+        return True
+    if spread is None or reward.values.min() < 0 or reward.values.max() > 1:
+        return False
+    _, a, b = np.intersect1d(spread.steps, reward.steps, return_indices=True)
+    largest = np.sqrt(reward.values[b] * (1 - reward.values[b]))
+    ratios = spread.values[a][largest > 0] / largest[largest > 0]
+    if not len(ratios):
+        return False
+    middle = float(np.median(ratios))
+    alike = bool(np.median(np.abs(ratios - middle)) <= _ALIKE) and 1 <= middle <= _OF_FEW
+    return bool(np.median(np.abs(ratios - 1)) <= _AS_BINARY) or alike
 
 
 def _right_and_wrong(quantities: Quantities, dead: float, reward: MetricSeries) -> tuple[float, float]:
@@ -166,15 +214,8 @@ def _right_and_wrong(quantities: Quantities, dead: float, reward: MetricSeries) 
     Of the mean reward m the live groups, 1 − dead of all, have 1 − dead at most: the rest is of groups all right; and
     no more than m of the dead ones are all right.
     """
-    spread = quantities.column("reward_std_batch")
-    if not quantities.binary_rewards:
-        if spread is None or reward.values.min() < 0 or reward.values.max() > 1:
-            return 0.0, 0.0
-        _, a, b = np.intersect1d(spread.steps, reward.steps, return_indices=True)
-        largest = np.sqrt(reward.values[b] * (1 - reward.values[b]))
-        there = largest > 0
-        if not there.any() or np.median(np.abs(spread.values[a][there] / largest[there] - 1)) > _AS_BINARY:
-            return 0.0, 0.0
+    if not _are_binary(quantities, reward):
+        return 0.0, 0.0
     paid = reward.level(LATE).value
     return max(paid - (1 - dead), 0.0), max(dead - paid, 0.0)
 
@@ -192,10 +233,10 @@ def _near(in_place: bool, share: float) -> Status:
     return "possible" if in_place and share > DEAD - NEAR else "excluded"
 
 
-def _is_low(quantities: Quantities, reward: MetricSeries) -> bool:
-    """Whether the late reward is in the lower half of its range; False where that is not known."""
+def _by_level(quantities: Quantities, reward: MetricSeries) -> str:
+    """EITHER; empty, for the fault's own, where the late reward is known to be in the lower half of its range."""
     ends = quantities.reward_range
-    return ends is not None and reward.level(LATE).value < sum(ends) / 2
+    return "" if ends is not None and reward.level(LATE).value < sum(ends) / 2 else EITHER
 
 
 def _brief(dead: MetricSeries, early: float, late: float) -> str:

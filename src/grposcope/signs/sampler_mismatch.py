@@ -19,7 +19,18 @@ from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.onset import at_once
 from grposcope.signs import departs_from_sampler, onset
-from grposcope.signs.mismatch import HEATED, INPUTS, NEVER, NUMERICS, TRUNCATED, UNEXPLAINED, logs, signature, spearman
+from grposcope.signs.mismatch import (
+    HEATED,
+    INPUTS,
+    LAG,
+    NEVER,
+    NUMERICS,
+    TRUNCATED,
+    UNEXPLAINED,
+    logs,
+    signature,
+    spearman,
+)
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
 
@@ -84,6 +95,17 @@ STRETCH, DROPS, RISEN = 6, 2, 3.0
 ORDERED = 0.8
 """Rank correlation of mismatch with the rows of a stretch, at least; 0.8 in six rows by chance is 1 in 19, and there
 are two stretches at least, each with a fall of RISEN × behind it."""
+
+_BEHIND, _VERSIONS = 2.0, 2.0
+"""Staleness in the last quarter of the rows over that in the second, and versions more, from which it grows."""
+
+_OF_BEHIND = (
+    "hold it beside the bound that was set (AReaL max_head_offpolicyness, prime-rl max_async_level, SkyRL "
+    "max_staleness_steps, NeMo-RL max_trajectory_age_steps): beyond it the bound is not in force, as where a run is "
+    "recovered and its counter of accepted rollouts starts from none (AReaL has mended that); until then draw fewer "
+    "rollouts at a time, or start anew from the weights alone"
+)
+"""What to do about staleness that grows."""
 
 OF_STRETCHES = (
     "find what ends each stretch (a restart of the engine, a checkpoint, an evaluation) and is not done at every "
@@ -157,8 +179,9 @@ def check(quantities: Quantities) -> Finding:
     """The worst of mismatch, mean weight, effective samples and share masked, with the signature of the mismatch."""
     distances = [_distance(series, FAR[series.name]) for series in _logged(quantities, tuple(FAR))]
     weights = _weights(quantities)
+    behind = _falls_behind(quantities)
     if not distances and not weights:
-        few = _of_few_rows(quantities)
+        few = behind or _of_few_rows(quantities)
         return few or departs_from_sampler.check(quantities, NEVER) or _not_logged(quantities)
     families = [any_of([_result(quantities, measure) for measure in distances])] if distances else []
     worst = least_of([*families, *(_result(quantities, measure) for measure in weights)])
@@ -166,6 +189,8 @@ def check(quantities: Quantities) -> Finding:
         return found
     if worst.p >= 0.5 and (stepped := _stepped(quantities, distances)) is not None:
         return stepped
+    if worst.p >= 0.5 and behind is not None:
+        return behind
     if worst.p >= 0.5:
         return departs_from_sampler.check(quantities, NEVER) or _fine(quantities, distances, worst)
     measures = {measure.series.name: measure for measure in (*distances, *weights)}
@@ -186,6 +211,31 @@ def check(quantities: Quantities) -> Finding:
         worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when,
         remedy=told.remedy,
     )  # fmt: skip
+
+
+def _falls_behind(quantities: Quantities) -> Finding | None:
+    """That the logged staleness grows through the run, by medians of its quarters; else None. What it is in the first
+    rows, while a queue fills, does not count."""
+    for name in ("staleness/max", "staleness/mean"):
+        series = quantities.column(name)
+        if series is None or len(series) < SHORT:
+            continue
+        medians = [float(np.median(part)) for part in np.array_split(series.values, 4)]
+        before, third, last = medians[1:]
+        if not (last >= _BEHIND * before and last - before >= _VERSIONS and last > third >= before):
+            continue
+        low = np.flatnonzero(series.values <= min(medians[:2]))
+        onset_row = int(low[-1]) + 1 if len(low) else 0
+        step, key = int(series.steps[onset_row]), quantities.key(name)
+        because = (
+            f"{key} is {number(medians[0])} in the median row of the first quarter, {number(last)} in that of the "
+            f"last, and above its first level since step {step:,}: rollouts are of weights ever more updates old"
+        )
+        evidence = (Sign(f"{name}, median of the last quarter", last, limit=f"{number(before)} in the second",
+                         column=name),)  # fmt: skip
+        return fact(True, because, evidence, step, fault=LAG, remedy=_OF_BEHIND, grades=("warning", "warning"),
+                    brief=quantities.went(name, series.level(EARLY).value, series.level(LATE).value))  # fmt: skip
+    return None
 
 
 def _in_stretches(quantities: Quantities, distances: list[Measure]) -> Finding | None:

@@ -18,6 +18,7 @@ What decides
     configuration at the head of verl's console, config.yaml of a W&B run.
 Sources
     Unsloth #4189, completions beyond their limit: https://github.com/unslothai/unsloth/issues/4189
+    Unsloth #3573, rollout_func without effect: https://github.com/unslothai/unsloth/issues/3573
     NeMo-RL #3792, a term without effect: https://github.com/NVIDIA-NeMo/RL/pull/3792
     TRL, passing GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer
     method of this project"""
@@ -26,10 +27,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grposcope.core.fault import Fault
+from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.run import Run
 from grposcope.core.settings import Settings
+from grposcope.faults.known_task import Known
 from grposcope.signs.settings.in_force import compared, written
 
 ANOTHER_RUN = 0.5
@@ -88,6 +90,21 @@ def _counted(number: int) -> str:
     return f"{number} setting{'s' * (number != 1)}"
 
 
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
+    """A function of rollouts that is given to a trainer which Unsloth replaces."""
+    script = config.script or {}
+    line = script.get("rollout_func")
+    if line is None or "unsloth" not in script or "env_mask" in script:
+        return
+    because = (
+        "the trainer of TRL is replaced by Unsloth's, which in versions of 2025 takes rollout_func without a word and "
+        "draws its own rollouts all the same (Unsloth #3573)"
+    )
+    remedy = "print a line in the function and run one step: if it is not printed, take a newer Unsloth, or TRL alone"
+    yield fact(True, because, (Sign("rollout_func", where=f"line {line}"),), grade="warning",
+               brief="rollout_func may not be called", remedy=remedy)  # fmt: skip
+
+
 FAULT = Fault(
     name="setting not in force",
     rank=1.2,
@@ -95,4 +112,12 @@ FAULT = Fault(
     beside="warning",
     instead="warning",
     reading=of_reading,
+    settings=SettingsCheck(
+        "setting not in force",
+        _settings,
+        (),
+        "a function of rollouts that a replaced trainer may ignore",
+        ("warning",),
+        scripts=("trl",),
+    ),
 )

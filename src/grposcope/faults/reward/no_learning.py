@@ -55,6 +55,9 @@ def check(quantities: Quantities) -> Finding:
     if (rewarded := run_outcome.of_reward(quantities)).rose:
         because = f"the reward {fell(rewarded)} over {steps}: little, but more than noise"
         return measured(1.0, because, evidence)
+    if (held := run_outcome.of_heldout(quantities)).rose:
+        because = f"the held-out score {fell(held)}, whatever the reward of the prompts that are drawn"
+        return measured(1.0, because, evidence)
     if p > SURE:
         because = f"the reward changed by {most:.2g} at most over {steps}, and {margin:.2g} or more is not ruled out"
         return measured(p, because, evidence)

@@ -6,7 +6,8 @@ What it is
     A rate for all weights given to adapters, which take about ten times as much; or a warm-up that lasts for most of
     the run, or a schedule that ended.
 How it shows
-    There is a gradient, and after many steps the KL to the start is next to 0 while the reward is flat.
+    There is a gradient, and after many steps the KL to the start is next to 0 while the reward is flat. Or the rate is
+    below a hundredth of its largest for a third of the rows, up to the end, which no usual schedule does.
 What it does to the gradient
     Nothing: the step is small whatever the gradient is, because Adam's step is about the rate.
 What to do
@@ -22,6 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
@@ -36,12 +39,18 @@ from grposcope.signs.settings.names import EVERY, key_of
 from grposcope.signs.settings.recipe import has_adapters
 from grposcope.signs.thresholds import FULL_RATE, LORA_RATE, MANY_STEPS, UNMOVED
 
+_ENDED, _REST = 0.01, 0.3
+"""Share of the largest rate below which a rate is spent, and share of the rows, up to the end, that no schedule over
+the whole run spends there: a cosine spends 0.06, a straight line 0.01."""
+
 REMEDY = "raise the learning rate: 1e-6 is usual for all weights, 1e-5 for adapters; shorten the warm-up"
 
 
 def check(quantities: Quantities) -> Finding:
     """A KL next to 0 after MANY_STEPS steps that had a gradient, beside a reward that did not rise; at a usual learning
     rate the rate need not be the cause."""
+    if (spent := _spent(quantities)) is not None:
+        return spent
     kl, norm = quantities.require_computed_kl(), quantities.require("grad_norm", LEAST)
     late = kl.level(LATE).value
     evidence = [
@@ -73,6 +82,28 @@ def check(quantities: Quantities) -> Finding:
         evidence.append(Sign("largest learning rate", top, column=rate.name))
         because += f": the learning rate is {number(top)} at most" + (" and still warming up" if rising else "")
     return fact(True, because, tuple(evidence), brief=f"{quantities.key(kl.name)} is {late:.1e}: hardly moved")
+
+
+def _spent(quantities: Quantities) -> Finding | None:
+    """That the rate is above 0 and below _ENDED of its largest on the last rows, _REST of all; else None."""
+    rate = quantities.column("lr")
+    if rate is None or len(rate) < LEAST or not rate.values[-1] > 0:
+        return None
+    top = float(rate.values.max())
+    above = np.flatnonzero(rate.values > _ENDED * top)
+    count = len(rate) - 1 - int(above[-1])
+    if count < _REST * len(rate):
+        return None
+    step, last = int(rate.steps[above[-1] + 1]), float(rate.values[above[-1] + 1 :].max())
+    because = (
+        f"the learning rate is {number(last)} at most on the last {count} of {len(rate)} rows, since step {step:,}, "
+        f"and was {number(top)} at most before: as where a schedule steps at every update of the optimiser and was "
+        "made for the number of batches"
+    )
+    remedy = "give the schedule as many steps as the optimiser takes in the whole run, or take a constant rate"
+    evidence = (Sign("rows with a rate that is spent", float(count), column=rate.name),)
+    return fact(True, because, evidence, step, brief=f"the learning rate is spent since step {step:,}", remedy=remedy,
+                grades=run_outcome.although_it_learned(quantities.run))  # fmt: skip
 
 
 def _usual(rate: float, lora: bool | None) -> bool:

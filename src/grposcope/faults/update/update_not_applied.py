@@ -3,8 +3,8 @@
 What it is
     The optimiser's step is skipped, holds other parameters than those that the loss is taken of, or is undone: an
     optimiser made before the model was wrapped or moved, a loss scaler that skips every step, frozen weights beside
-    trained ones, weights loaded anew before each batch. Or the reference is renewed at every step, so that the KL
-    says nothing.
+    trained ones, adapters that were loaded without is_trainable=True, weights loaded anew before each batch. Or the
+    reference is renewed at every step, so that the KL says nothing.
 How it shows
     None of the weights that a trainer compares before and after a step has changed, although they have a gradient. Or
     the KL to the start is exactly 0 in every row, while the gradient norm and the learning rate are not, and the reward
@@ -17,17 +17,23 @@ What to do
 What decides
     A checksum of the weights before and after one step.
 Sources
+    TRL #6700, a frozen adapter: https://github.com/huggingface/trl/issues/6700
+    TRL #3031, the same: https://github.com/huggingface/trl/issues/3031
     method of this project
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from grposcope.core.fault import Fault, LogTest
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
 from grposcope.core.finding import Finding, Sign, fact
 from grposcope.core.not_finite import not_finite
 from grposcope.core.run import Floats
+from grposcope.core.settings import Settings
+from grposcope.faults.known_task import Known
 from grposcope.signs import run_outcome
 from grposcope.signs.lasting_state import begins
 from grposcope.signs.quantities import LEAST, SHORT, Quantities
@@ -114,6 +120,24 @@ def _by_kl(quantities: Quantities) -> Finding:
     return fact(True, because, evidence, brief=brief, explains=("no learning", "low learning rate"))
 
 
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
+    """Adapters that a script loads frozen, and gives to the trainer as they are."""
+    line = (config.script or {}).get("frozen adapters")
+    if line is None:
+        return
+    because = (
+        f"line {line} loads the adapter without is_trainable=True, so that PEFT freezes all of its parameters, and the "
+        "base model's are frozen too: the optimiser has nothing to train, while loss, reward and gradient norm may be "
+        "logged as ever"
+    )
+    remedy = (
+        "load it with is_trainable=True, or merge it (merge_and_unload) and give the trainer a peft_config; "
+        "model.print_trainable_parameters() says how many are trained"
+    )
+    yield fact(True, because, (Sign("is_trainable = False by default", where=f"line {line}"),), grade="failing",
+               brief="the adapter is loaded frozen", remedy=remedy, explains=("no learning",))  # fmt: skip
+
+
 FAULT = Fault(
     name="update not applied",
     rank=11.5,
@@ -131,5 +155,13 @@ FAULT = Fault(
         "learning rate and what became of the reward",
         threshold=f"a share of 0 in all rows, or in the last {SHORT} or more; or a KL of 0 in all of at least {LEAST} "
         f"rows, with a gradient in {MOST:g} of them, or norms not logged, and no gain: facts",
+    ),
+    settings=SettingsCheck(
+        "update not applied",
+        _settings,
+        (),
+        "adapters that a script loads without is_trainable=True",
+        ("failing",),
+        scripts=("trl",),
     ),
 )

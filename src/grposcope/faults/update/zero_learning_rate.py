@@ -1,7 +1,8 @@
 """A learning rate of 0, with which nothing is learned.
 
 What it is
-    The rate is 0 or below, by a typing error or a schedule.
+    The rate is 0 or below, by a typing error or a schedule, such as one that was made for the number of batches and
+    steps at every update of the optimiser.
 How it shows
     The learning rate is 0 on all rows of the log, and the reward does not move; or on ten rows or more up to the end.
 What it does to the gradient
@@ -11,6 +12,8 @@ What to do
 What decides
     The rate in the settings.
 Sources
+    SkyRL #873, a schedule that is too short: https://github.com/NovaSky-AI/SkyRL/pull/873
+    open-instruct #537, the same: https://github.com/allenai/open-instruct/issues/537
     method of this project"""
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from grposcope.faults.known_task import Known
 from grposcope.signs import run_outcome
 from grposcope.signs.lasting_state import begins
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
-from grposcope.signs.settings.names import EVERY, key_of
-from grposcope.signs.settings.recipe import adapter_scale, has_adapters
+from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
+from grposcope.signs.settings.recipe import adapter_scale, has_adapters, interval
 
 
 def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
@@ -51,7 +54,7 @@ def check(quantities: Quantities) -> Finding:
     if rate is None:
         return cannot_tell("the learning rate is not logged")
     if (first := begins(rate.values == 0)) is not None and rate.values[first - 1] > 0:
-        return _since(rate, first)
+        return _since(quantities, rate, first)
     if len(rate) < LEAST or rate.values.any():
         return fact(False, "the learning rate is not 0")
     because = f"the learning rate is 0 on all {len(rate)} rows"
@@ -60,14 +63,26 @@ def check(quantities: Quantities) -> Finding:
                 grades=run_outcome.although_it_learned(quantities.run))  # fmt: skip
 
 
-def _since(rate: MetricSeries, first: int) -> Finding:
-    """A learning rate of 0 from a row on, as after the end of a schedule."""
+_UNITS = 0.1
+"""Share by which the steps of the log over those with a rate may differ from the updates on a batch and be them."""
+
+
+def _since(quantities: Quantities, rate: MetricSeries, first: int) -> Finding:
+    """A learning rate of 0 from a row on, as after the end of a schedule, and whether it ends where one would that
+    steps at every update of the optimiser and was made for the number of batches."""
     step, count = int(rate.steps[first]), len(rate) - first
-    because = f"the learning rate is 0 on the last {count} rows, since step {step:,}"
+    because = brief = f"the learning rate is 0 on the last {count} rows, since step {step:,}"
+    asked = quantities.run.asked
+    updates = interval(asked.settings, None) if asked is not None else None
+    if updates is not None and updates > 1 and abs(len(rate) / first / updates - 1) <= _UNITS:
+        because += (
+            f"; each batch has {updates} updates, and the rate ends after 1/{updates} of the rows: as where a schedule "
+            "steps at every update and was made for the number of batches"
+        )
     evidence = (Sign("rows with a learning rate of 0", float(count), column="lr"),)
-    return fact(True, because, evidence, step, brief=because,
-                remedy="see whether the schedule has ended: it is as long as the steps that were planned, and a resume "
-                "may count them anew")  # fmt: skip
+    return fact(True, because, evidence, step, brief=brief,
+                remedy="see what the schedule counts: it is to have as many steps as the optimiser takes in the whole "
+                "run (batches × updates on each), and a resume may count them anew; or have it constant")  # fmt: skip
 
 
 FAULT = Fault(

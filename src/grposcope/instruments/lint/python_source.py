@@ -19,6 +19,15 @@ from grposcope.instruments.lint.expressions import NotLiteralError, constants, v
 CONFIGS = re.compile(r"\w*(?:GRPO|RLOO)Config")
 """Names of the classes whose calls hold settings, those of subclasses included."""
 
+_SAVED_ADAPTERS = re.compile(r"(?:Auto)?PeftModel\w*")
+"""Classes of PEFT whose from_pretrained loads adapters, frozen unless is_trainable is true."""
+
+_THAWS = {"merge_and_unload", "get_peft_model", "requires_grad_", "set_adapter"}
+"""Calls after which other parameters may be trained than those that were loaded."""
+
+_OF_ROLLOUTS = ("rollout_func", "tools", "environment_factory")
+"""Arguments of the trainer by which rollouts have turns, or are drawn by a function of one's own."""
+
 
 @dataclass
 class PythonSettings:
@@ -36,6 +45,7 @@ class PythonSettings:
     notes: list[str] = field(default_factory=list)
     reward_functions: int | None = None
     adapters: bool | None = None
+    script: dict[str, int] | None = None
 
 
 def read(path: Path, text: str) -> list[PythonSettings]:
@@ -130,12 +140,60 @@ def _add_trainer(tree: ast.AST, names: Mapping[str, Any], calls: list[PythonSett
     elif isinstance(functions, ast.Attribute | ast.Constant | ast.Lambda):
         settings.reward_functions = 1
     called = {_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    settings.script = _beside(tree, trainers[0], called)
     if "peft_config" in keywords:
         settings.adapters = not (
             isinstance(keywords["peft_config"], ast.Constant) and keywords["peft_config"].value is None
         )
-    elif called & {"get_peft_model", "LoraConfig"}:
+    elif called & {"get_peft_model", "LoraConfig"} or "trained adapters" in settings.script:
         settings.adapters = True
+
+
+def _beside(tree: ast.AST, trainer: ast.Call, called: set[str]) -> dict[str, int]:
+    """What a script has beside its settings -> its line: "unsloth", imported; "env_mask", a key of what its rollouts
+    return; arguments of its trainer, of _OF_ROLLOUTS; and "frozen adapters" or
+    "trained adapters", loaded as the model of the trainer."""
+    keywords = {keyword.arg: keyword.value for keyword in trainer.keywords}
+    told = {name: keywords[name].lineno for name in _OF_ROLLOUTS
+            if name in keywords and not _is_none(keywords[name])}  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            if any(module.partition(".")[0] == "unsloth" for module in modules):
+                told.setdefault("unsloth", node.lineno)
+        elif isinstance(node, ast.Constant) and node.value == "env_mask":
+            told.setdefault("env_mask", node.lineno)
+    model = keywords.get("model", trainer.args[0] if trainer.args else None)
+    loaded = _loaded_adapters(tree, model)
+    if loaded is not None and not called & _THAWS and _is_none(keywords.get("peft_config")) and not _sets_grad(tree):
+        given = {keyword.arg: keyword.value for keyword in loaded.keywords}
+        trainable = given.get("is_trainable", ast.Constant(False))
+        if isinstance(trainable, ast.Constant) and None not in given and len(loaded.args) < 4:  # it is the fourth
+            told["trained adapters" if trainable.value else "frozen adapters"] = loaded.lineno
+    return told
+
+
+def _loaded_adapters(tree: ast.AST, model: ast.expr | None) -> ast.Call | None:
+    """The call by which the model of a trainer is loaded as adapters."""
+    if isinstance(model, ast.Name):
+        made = [n.value for n in ast.walk(tree) if isinstance(n, ast.Assign)
+                and any(isinstance(t, ast.Name) and t.id == model.id for t in n.targets)]  # fmt: skip
+        model = max(made, key=lambda value: value.lineno, default=None)
+    if not isinstance(model, ast.Call) or not isinstance(model.func, ast.Attribute):
+        return None
+    if model.func.attr != "from_pretrained" or not _SAVED_ADAPTERS.fullmatch(_name(model.func.value)):
+        return None
+    return model
+
+
+def _sets_grad(tree: ast.AST) -> bool:
+    """Whether something says by hand which parameters are trained."""
+    return any(isinstance(n, ast.Attribute) and n.attr == "requires_grad" and isinstance(n.ctx, ast.Store)
+               for n in ast.walk(tree))  # fmt: skip
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return node is None or (isinstance(node, ast.Constant) and node.value is None)
 
 
 def _name(node: ast.expr) -> str:

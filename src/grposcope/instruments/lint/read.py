@@ -107,7 +107,7 @@ def _python(path: Path, text: str, number: int | None) -> Settings:
     dialect = RLOO if "RLOO" in one.call else TRL if one.call else recognise(one.given.keys() | one.opaque) or TRL
     given = one.given if one.call else _flat(one.given)
     return Settings(path, one.form, dialect, given, one.lines, frozenset(one.opaque), one.partial,
-                         one.reward_functions, one.adapters, tuple(one.notes))  # fmt: skip
+                         one.reward_functions, one.adapters, tuple(one.notes), script=one.script)  # fmt: skip
 
 
 def _quoted_command(source: str) -> str | None:

@@ -30,6 +30,7 @@ from grposcope.maths import component_weights
 from grposcope.maths.aggregation import Aggregation, Floats
 from grposcope.maths.component_weights import ComponentWeight, RewardWeights
 from grposcope.signs import standardizing
+from grposcope.signs.answers import pays_for_answers
 from grposcope.signs.texts import idle_tries, right_answers, sample
 
 MOSTLY = 0.5
@@ -41,6 +42,16 @@ COLLIDING = 0.05
 RESIDUAL = 0.05
 """|Σ A|/Σ|A| of a group above which it is said that groups do not sum to 0."""
 
+
+_INVERTED, _MIXED = 0.05, 10
+"""Share of the pairs of a right and a wrong sibling in which the wrong one is paid more, and groups that have both,
+from which on it is said."""
+
+_ORDER = (
+    "pay what is beside the answer to right answers alone, or less of it than the answer earns: then no wrong answer "
+    "is paid more than a right one of its group"
+)
+"""What to do where wrong answers are paid more than right ones."""
 
 _ENOUGH, _GRADED, _AT_AN_END = 64, 10, 0.5
 """Rollouts, different values of a reward, and share of the rollouts with one value of another reward at which it has
@@ -79,12 +90,14 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
 
 
 def _of_one_reward(run: Run) -> Answer | None:
-    """That a single reward pays for trying nothing; None where it does not."""
+    """What a single reward pays for that it should not, or does not pay; None where that is not seen."""
     idle = idle_tries.paid_more(sample.recorded(run)) if not len(run.groups.components) else None
-    if idle is None:
+    said = idle or right_answers.unpaid(sample.recorded(run))
+    if said is None:
         return None
-    return Answer(INSTRUMENT.name, INSTRUMENT.question, "warning", sentence=f"{capitalised(idle.brief)}.",
-                  because=idle.because, do=idle.remedy, document={"facts": [finding.document(idle)]})  # fmt: skip
+    facts = {} if idle is None else {"facts": [finding.document(idle)]}
+    return Answer(INSTRUMENT.name, INSTRUMENT.question, "warning", sentence=f"{capitalised(said.brief)}.",
+                  because=said.because, do=said.remedy, document=facts)  # fmt: skip
 
 
 def _with_unpaid(said: Answer, run: Run) -> Answer:
@@ -106,15 +119,15 @@ def _of_found(what: RewardsFound, settings: RewardSettings, moved: GradientParts
     """What is said of rewards of single rollouts. moved: what each moves of the gradient, where that is known."""
     weights, how = what.weights, what.rollouts.how
     verified = {name.strip() for name in settings.verified.split(",") if name.strip()}
-    ended = _at_an_end(what.rollouts)
-    faults = [*_faults(weights), *ended, *_of_trades(what.trades, verified)]
+    ended, inverted = _at_an_end(what.rollouts), _wrong_paid_more(what.rollouts)
+    faults = [*inverted, *_faults(weights), *ended, *_of_trades(what.trades, verified)]
     return Answer(
         INSTRUMENT.name,
         INSTRUMENT.question,
         word=_word(what, bool(faults)),
         sentence=_sentence(weights),
         because="; ".join(faults),
-        do=(_LIMITS if ended and faults[0] == ended[0] else _do(weights, how)) if faults else "",
+        do=_ORDER if inverted else _LIMITS if ended and faults[0] == ended[0] else _do(weights, how) if faults else "",
         text=[
             *what.rollouts.notes,
             *_notes(weights, how),
@@ -202,6 +215,35 @@ def _at_an_end(rollouts: source.RewardRollouts) -> list[str]:
             )
             break
     return said
+
+
+def _wrong_paid_more(rollouts: source.RewardRollouts) -> list[str]:
+    """That wrong answers have more of the whole reward than right siblings, by the first reward of two values whose
+    name says that it pays for answers, and which reward makes it so."""
+    given, weights = rollouts.given, rollouts.weights
+    for j, name in enumerate(given.names):
+        right = given.rewards[:, j]
+        if not pays_for_answers(name) or weights[j] <= 0 or len(np.unique(right[np.isfinite(right)])) != 2:
+            continue
+        parts = np.nan_to_num(given.rewards) * weights
+        whole = np.where(np.isfinite(rollouts.total), rollouts.total, parts.sum(1))
+        pairs, inverted, mixed, by = 0, 0, 0, np.zeros(len(given.names))
+        ends = np.cumsum(np.bincount(given.group, minlength=len(given.batch)))
+        for rows in np.split(np.argsort(given.group, kind="stable"), ends[:-1]):
+            good, bad = rows[right[rows] == np.nanmax(right)], rows[right[rows] == np.nanmin(right)]
+            if not len(good) or not len(bad):
+                continue
+            more = whole[bad][None, :] > whole[good][:, None] + source.EXACT
+            pairs, inverted, mixed = pairs + more.size, inverted + int(more.sum()), mixed + 1
+            by += (parts[bad][None, :] - parts[good][:, None])[more].sum(0)
+        if mixed < _MIXED or inverted < _INVERTED * pairs:
+            return []
+        most = visible(given.names[int(by.argmax())], 40)
+        return [
+            f"in {percent(inverted / pairs)} of the {pairs:,} pairs of siblings of which {visible(name, 40)} calls one "
+            f"right and one wrong the wrong one is paid more, most by {most}"
+        ]
+    return []
 
 
 def _usual(values: Floats) -> tuple[float, float]:

@@ -1,9 +1,11 @@
-"""Texts whose marked answer is the one that the data set has beside the prompt, and what they are paid."""
+"""Texts whose marked answer is the one that the data set has beside the prompt, and what they are paid; and data sets
+whose answers are others than those that the rollouts of a prompt agree on."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from grposcope.core.finding import Finding, Sign, fact
@@ -19,6 +21,9 @@ REFERENCES = (
 )  # fmt: skip
 """Columns of a data set that have the right answer, of which the first that is there is taken."""
 
+_WITHIN = ("reward_model", "verification_info", "extra_info", "info", "metadata")
+"""Columns that hold the answer among other things, as verl's data sets and those of verifiers have it."""
+
 FEW = 20
 """Right texts below which nothing is said."""
 
@@ -33,11 +38,36 @@ REMEDY = (
     "the rubric the parser of the marks that the prompt asks for, and the answer in the form that it compares"
 )
 
+_SIBLINGS, _AGREEING, _GROUPS, _OTHERS = 4, 0.5, 20, 0.9
+"""Answers that a group needs, and the share of them that must be one for it to agree; groups that agree, and the share
+of them that agree on another answer than the data set's, from which on its answers are said to be others."""
+
+_LONG = 200
+"""Signs of a column beyond which it is a solution, of which the marked answer counts."""
+
+_COPIED = 0.95
+"""Share of the prompts that hold the answer of their row word for word, from which on it may be copied from them."""
+
+_FEW_SIGNS = 3
+"""Signs of an answer below which it may stand in a prompt by chance."""
+
+_REMEDY_OF_REFERENCES = (
+    "print three prompts beside the answer that they were graded with: where it belongs to another prompt, take it "
+    "from the row that the prompt came from (no second shuffle or sort between drawing and grading); where it is "
+    "another column, name the right one to the reward function"
+)
+
 _LAST = re.compile(r"####\s*(.+?)\s*$", re.S)
 _SIGNS = re.compile(r"[\s$,%*\\{}]|\\text|\.0*$")
 
 
 def unpaid(rows: Sequence[Rollout]) -> Finding | None:
+    """That right answers are not paid: those of the data set, or those that the rollouts of a prompt agree on, where
+    the data set has others; None where neither is so."""
+    return _at_the_least(rows) or _graded_by_others(rows)
+
+
+def _at_the_least(rows: Sequence[Rollout]) -> Finding | None:
     """That texts which end in the right answer have the least score of all, by the score of answers where there is one,
     else by the reward; None where it is not so, or where fewer than FEW are known to be right."""
     right = [row for row in rows if is_readable(row) and not row.dropped and not row.failed and _is_right(row)]
@@ -65,6 +95,91 @@ def unpaid(rows: Sequence[Rollout]) -> Finding | None:
     return None
 
 
+def _graded_by_others(rows: Sequence[Rollout]) -> Finding | None:
+    """That the rollouts of most prompts agree on an answer which is not the one that the data set has beside the
+    prompt, which none of them gives, and which is not paid; None where too few groups agree, or too few of them so."""
+    agreed = list(_agreed(rows))
+    others = [(own, answer, due) for own, answer, due in agreed if answer != due]
+    if len(agreed) < _GROUPS or len(others) < _OTHERS * len(agreed):
+        return None
+    if len({answer for _, answer, _ in others}) < _AGREEING * len(others):
+        return None  # a closing that all texts have, and no answer
+    scores = [row.reward for own, _, _ in others for row in own if math.isfinite(row.reward)]
+    every = [row.reward for row in rows if math.isfinite(row.reward)]
+    if not scores or sum(score <= min(every) for score in scores) < UNPAID * len(scores):
+        return None
+    copied = sum(_stands_in(own[0]) for own, _, _ in others)
+    because = (
+        f"in {len(others):,} of {len(agreed):,} groups whose rollouts agree on an answer it is another than the data "
+        "set's, which none of them gives, and is not paid: unless nearly all prompts are answered wrongly in one way, "
+        "the answers that they are graded with are those of other prompts, or of another column"
+    )
+    if copied >= _COPIED * len(others):
+        because += f"; in {copied:,} of them the data set's stands word for word in the prompt, as what was given there"
+    first = others[0][0][0]
+    said, due = (visible(text.strip(), 40) for text in (_given(first, _reference(first)), _reference(first)))
+    because += f" (the first: {said} against {due}, {first.where})"
+    evidence = (Sign("groups that agree on another answer than the data set's", float(len(others)),
+                     where=first.where),)  # fmt: skip
+    brief = f"in {len(others):,} of {len(agreed):,} groups rollouts agree on another answer than the data set's"
+    return fact(True, because, evidence, fault="right answers unpaid", brief=brief, explains=FOLLOWS,
+                remedy=_REMEDY_OF_REFERENCES)  # fmt: skip
+
+
+def _agreed(rows: Sequence[Rollout]) -> Iterator[tuple[list[Rollout], str, str]]:
+    """Groups of one prompt and one answer of the data set whose texts agree on an answer: the rollouts that give it,
+    that answer, and the data set's. Those in which fewer give the data set's, or in which one of the two has the other
+    in it, as "5" and "5 apples", say nothing."""
+    groups: dict[tuple[int, str, str], list[Rollout]] = {}
+    for row in rows:
+        reference = _reference(row)
+        if reference and is_readable(row) and not row.dropped and not row.failed:
+            groups.setdefault((row.step, str(row.prompt), reference), []).append(row)
+    for (_, _, reference), own in groups.items():
+        due, given = _plain(reference), [_plain(_given(row, reference)) for row in own]
+        said = Counter(filter(None, given))
+        if said.total() < _SIBLINGS or not due:
+            continue
+        answer, count = said.most_common(1)[0]
+        alike = answer != due and (answer in due or due in answer or said[due] > 0)
+        if count >= _AGREEING * said.total() and not alike:
+            yield [row for row, one in zip(own, given, strict=True) if one == answer], answer, due
+
+
+def _given(row: Rollout, reference: str) -> str:
+    """The answer of a text: the marked one; else its last line where the data set's is more than a number or word."""
+    text = written(row.completion or "")
+    last, marked = answers.answer(text)
+    if marked:
+        return last
+    return "" if re.fullmatch(r"[\w.+-]*", reference.strip()) else text.strip().rpartition("\n")[2]
+
+
+def _stands_in(row: Rollout) -> bool:
+    """Whether the answer of the data set stands word for word in its prompt."""
+    reference, prompt = _reference(row).strip(), row.prompt
+    given = prompt if isinstance(prompt, str) else " ".join(str(message.get("content")) for message in prompt or ())
+    return len(reference) > _FEW_SIGNS and reference in given
+
+
+def _reference(row: Rollout) -> str:
+    """The answer of the data set beside a rollout: that which its text marks, else all of it, on one line; empty where
+    there is none."""
+    given = [row.columns, *(own for name in _WITHIN if isinstance(own := row.columns.get(name), dict))]
+    value = next((own[name] for own in given for name in REFERENCES if own.get(name) not in (None, "")), None)
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if value is None or isinstance(value, list | dict):
+        return ""
+    due = str(value)
+    if match := _LAST.search(due):
+        return str(match[1])
+    if len(due) > _LONG or "\n" in due.strip():
+        last, marked = answers.answer(due)
+        return last if marked else ""
+    return due
+
+
 def _scores(rows: Sequence[Rollout]) -> Iterator[str]:
     """Names of the rewards that pay for right answers; the empty one, of the whole reward, where there is none."""
     names = dict.fromkeys(name for row in rows for name in row.rewards if pays_for_answers(name))
@@ -77,11 +192,9 @@ def _score(row: Rollout, name: str) -> float:
 
 def _is_right(row: Rollout) -> bool:
     """Whether the answer that a text marks last is the one of the data set, as a number where both are."""
-    reference = next((row.columns[name] for name in REFERENCES if row.columns.get(name) not in (None, "")), None)
-    if reference is None or isinstance(reference, list | dict) or row.completion is None:
+    due = _reference(row)
+    if not due or row.completion is None:
         return False
-    due = str(reference)
-    due = match[1] if (match := _LAST.search(due)) else due
     last, marked = answers.answer(written(row.completion))
     return bool(marked) and _plain(last) == _plain(due) != ""
 

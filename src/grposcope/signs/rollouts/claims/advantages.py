@@ -93,6 +93,10 @@ REMEDIES: Mapping[str, str] = {
 SOON = 8
 """Batches that a recipe is looked for in first."""
 
+_ALIKE, _MOST, _CELLS = 1e-6, 0.95, 10
+"""Share of their size by which equal advantages may differ; share of the turns of groups, and how many of them, in
+which siblings have one advantage, from which on it is that of one of them."""
+
 SAME = 1e-3
 """Share by which the factors of steps may differ and be one."""
 
@@ -151,9 +155,13 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Fin
     usable = [index for index, row in enumerate(evidence.rows) if not (kept and (row.dropped or _untrained(row)))]
     if not any(evidence.rows[index].group is not None for index in usable):
         return cannot_tell("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
+    if (one := _of_all_siblings(evidence)) is not None:
+        return one
     if any(_varies(evidence.rows[index]) for index in usable):
-        return cannot_tell("Advantages differ between the tokens of a rollout, as with step-level or token-level "
-                           "credit; write the outcome advantage as well.")  # fmt: skip
+        return cannot_tell(
+            "Advantages differ between the tokens of a rollout, as with step-level or token-level credit; write the "
+            "outcome advantage as well."
+        )
     values = np.array([_advantage(row) for row in evidence.rows])
     functions = list(dict.fromkeys(name for row in evidence.rows for name in row.rewards))
     rewards = np.array([row.reward for row in evidence.rows])
@@ -177,6 +185,52 @@ def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Fin
         stored = _filled(values[here], here, evidence)
         made.append(TrainedBatch(step, here, rewards[here], group, stored, parts, weights, relative, absolute))
     return made or cannot_tell("No rollout has both a reward and a group; write both with each rollout.")
+
+
+def _of_all_siblings(evidence: PipelineEvidence) -> Finding | None:
+    """That all siblings have one advantage, other than 0, in each of their turns, although their rewards differ; None
+    where it is not so, or where fewer than _CELLS turns of groups tell."""
+    known, same = 0, list[int]()
+    for (step, _), places in evidence.groups.items():
+        turns: dict[int, list[tuple[float, float]]] = {}
+        for row in (evidence.rows[place] for place in places):
+            for turn, advantage in _by_turn(row).items():
+                turns.setdefault(turn, []).append((row.reward, advantage))
+        for pairs in turns.values():
+            rewards, advantages = np.array(pairs).T
+            if len(pairs) < 2 or not np.ptp(rewards) > 0 or not advantages.any():
+                continue
+            if known >= _CELLS and len(same) < _MOST * known:
+                return None
+            known += 1
+            same += [step] * bool(np.ptp(advantages) <= _ALIKE * np.abs(advantages).max())
+    if known < _CELLS or len(same) < _MOST * known:
+        return None
+    what = "groups" if all(row.turns is None for row in evidence.rows) else "turns of groups"
+    return exact(
+        FAULTS["in other rows"], True,
+        f"in {len(same):,} of {known:,} {what} whose rewards differ all siblings have one advantage: that of one "
+        "stands beside the others",
+        held="", effect=EFFECTS["in other rows"], onset=min(same),
+        remedy="Match advantages to rows by an id that holds the rollout as well as the task and the turn, and print "
+        "advantage beside reward for two siblings.",
+    )  # fmt: skip
+
+
+def _by_turn(row: Rollout) -> dict[int, float]:
+    """The advantage of each turn that has one for all of its trained tokens; empty where that is not known."""
+    if row.advantages is None or np.isnan(row.reward):
+        return {}
+    if row.turns is None:
+        return {} if np.ptp(row.advantages) > 0 or not len(row.advantages) else {0: float(row.advantages[0])}
+    if len(row.advantages) not in (1, len(row.turns)):
+        return {}
+    trained = np.ones(len(row.turns), bool) if row.mask is None else row.mask
+    if len(trained) != len(row.turns):
+        return {}
+    given = np.broadcast_to(row.advantages, len(row.turns))
+    own = {int(turn): given[(row.turns == turn) & trained] for turn in np.unique(row.turns[trained])}
+    return {turn: float(values[0]) for turn, values in own.items() if len(values) and not np.ptp(values) > 0}
 
 
 def _untrained(row: Rollout) -> bool:

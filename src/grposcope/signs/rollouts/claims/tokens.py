@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,21 @@ from grposcope.signs.rollouts import coverage
 from grposcope.signs.rollouts.claims import turns
 from grposcope.signs.rollouts.evidence import PipelineEvidence, Stated
 from grposcope.signs.rollouts.findings import exact
+
+_PROMPTS = 8
+"""Different prompts from which on it is said how all of them begin."""
+
+_BEGINS_TWICE = re.compile(r"(<\|begin_of_text\|>|<s>|<bos>|<｜begin▁of▁sentence｜>|\[BOS\])\s*\1")
+_WRITTEN_TWICE = re.compile(
+    r"<\|im_start\|>user\s*<\|im_start\|>|<\|start_header_id\|>user<\|end_header_id\|>\s*(?:<\|begin_of_text\|>)?"
+    r"<\|start_header_id\|>|<start_of_turn>user\s*(?:<bos>)?<start_of_turn>"
+)
+"""Prompts that begin with the beginning of text twice, and templates in the turn of a template."""
+
+_ENCODE = (
+    "Encode text that a chat template has written without special tokens (add_special_tokens=False), or hand ids to "
+    "the sampler (vLLM: prompt_token_ids); the sampler's prompt ids and the trainer's must be equal."
+)
 
 REMEDY = "Print the tokens and the mask of the named rollout side by side, and correct the mask where it is built."
 
@@ -60,6 +76,7 @@ class _Kind:
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Each way in which a mask goes wrong, the most telling first."""
     every = [row for row in evidence.rows if not row.dropped]
+    yield from _begun_twice(every)
     rows = [row for row in every if row.mask is not None and row.completion_ids is not None]
     if not rows:
         yield cannot_tell("No rollout has token ids and a mask of the trained tokens; write completion_ids and mask.")
@@ -77,6 +94,33 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     else:
         yield _untrained(rows)
     yield from _truncation(masked, stated, ends)
+
+
+def _begun_twice(rows: Sequence[Rollout]) -> Iterator[Finding]:
+    """That every prompt begins with the beginning of text twice, by its ids or its text, or has one chat template in
+    another; nothing where it is not so."""
+    encoded = [row.prompt_ids for row in rows if row.prompt_ids is not None and len(row.prompt_ids) > 2]
+    texts = [row.prompt for row in rows if isinstance(row.prompt, str)]
+    first, said = int(encoded[0][0]) if encoded else 0, ""
+    if encoded and all(ids[1] == ids[0] == first and np.count_nonzero(ids == first) == 2 for ids in encoded):
+        prompts = {ids.tobytes(): len(ids) for ids in encoded}
+        if len(prompts) >= _PROMPTS and len(set(prompts.values())) > 1:
+            said = (
+                f"all {len(prompts):,} prompts begin with the id {first} twice, which none has later, as where the "
+                "template writes the beginning of text and what encodes its text adds another"
+            )
+    if not said and len(count := set(texts)) >= _PROMPTS:
+        if all(_BEGINS_TWICE.match(text.lstrip()) for text in texts):
+            said = f"all {len(count):,} prompts begin with the beginning of text twice"
+        elif all(_WRITTEN_TWICE.search(text) for text in texts):
+            said = f"in all {len(count):,} prompts a turn of the user holds a chat template, as one applied twice does"
+    if said:
+        first_row = next(row for row in rows if row.prompt_ids is not None or isinstance(row.prompt, str))
+        yield exact(
+            "inputs differ", True, f"{said}; the first is {first_row.where}", held="", remedy=_ENCODE,
+            effect="Completions are drawn after another prompt than the model was trained to answer.",
+            onset=min(row.step for row in rows), brief="prompts are encoded twice", grades=("warning", "warning"),
+        )  # fmt: skip
 
 
 def _untrained(rows: Sequence[Rollout]) -> Finding:
