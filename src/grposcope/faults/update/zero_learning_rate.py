@@ -27,7 +27,7 @@ from grposcope.faults.known_task import Known
 from grposcope.signs import run_outcome
 from grposcope.signs.lasting_state import begins
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
-from grposcope.signs.settings.names import EVERY, LEARNING_RATE, key_of
+from grposcope.signs.settings.names import EVERY, key_of
 from grposcope.signs.settings.recipe import adapter_scale, has_adapters, interval
 
 
