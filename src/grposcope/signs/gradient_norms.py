@@ -75,6 +75,15 @@ _BESIDE = 10
 _FALLS = ("reward decline", "held-out decline")
 """Modes that may follow from norms that are larger from a step on."""
 
+_OF_A_LOST_POLICY = (
+    "reward decline", "held-out decline", "kl blow-up", "entropy explosion", "length", "constant reward", "starved",
+    "dead after a fall", "empty steps", "never paid",
+)  # fmt: skip
+"""Modes that may follow from a spike where the reward falls just after it."""
+
+_SMALLER_STEPS = "go back to the checkpoint before the onset and lower the learning rate"
+"""What to do where the reward falls just after a spike."""
+
 _OF_A_JUMP = (
     "see whether the run was resumed at that step, and whether the optimiser's state was saved and restored with the "
     "weights: resume from a checkpoint that has it, or else with a warm-up and a lower learning rate; where it was not "
@@ -138,16 +147,18 @@ def check(quantities: Quantities) -> Finding:
     fall = _began_a_fall(quantities, steps)
     explains: tuple[str, ...] = ()
     if fall is not None:
-        because, explains = f"{because}; the reward falls {fall}, just after one of them", ("reward decline",)
+        because, explains = f"{because}; the reward falls {fall}, just after one of them", _OF_A_LOST_POLICY
     if (clipped := _off_policy(quantities)) is not None:
         because += (
             f", beside {quantities.key(clipped.name)} at {clipped.values.mean():.2g}, so that batches are used for "
             "several updates: where the advantage is negative their ratio has no upper bound"
         )
         brief = f"{count} spikes in {quantities.key(norm.name)}, with several updates a batch"
-        return measured(p, because, evidence, UNBOUNDED, brief=brief, since=when, explains=explains)
+        remedy = f"{TWO_SIDED}; {_SMALLER_STEPS}" if fall is not None else ""
+        return measured(p, because, evidence, UNBOUNDED, brief=brief, since=when, explains=explains, remedy=remedy)
     brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
-    return measured(p, because, evidence, brief=brief, since=when, explains=explains)
+    remedy = f"{_SMALLER_STEPS}, and see that the gradient is clipped (max_grad_norm)" if fall is not None else ""
+    return measured(p, because, evidence, brief=brief, since=when, explains=explains, remedy=remedy)
 
 
 def _of_few(quantities: Quantities, norm: MetricSeries) -> Finding:

@@ -127,13 +127,12 @@ AFTER = {
 
 FOLLOWS = (
     "entropy collapse", "entropy explosion", "gradient explosion", "gradient spikes", "reward decline",
-    "held-out decline",
+    "held-out decline", "kl blow-up", "length", "constant reward", "starved", "dead after a fall", "never paid",
 )  # fmt: skip
 """Modes that may follow from mismatch where they do not begin before it."""
 
 OF_OTHERS_ROLLOUTS = (
-    *FOLLOWS, "kl blow-up", "starved", "dead after a fall", "empty steps", "no learning", "length", "constant reward",
-    "outage",
+    *FOLLOWS, "empty steps", "no learning", "outage",
 )  # fmt: skip
 """Modes that follow where every batch is another policy's from the first step on: what it earned is taught to a policy
 that would not have written it."""
