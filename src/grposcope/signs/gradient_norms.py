@@ -14,6 +14,7 @@ from grposcope.core.finding import Finding, Interval, Sign, cannot_tell, fact, m
 from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Array
+from grposcope.maths.timeseries.onset import at_once
 from grposcope.maths.timeseries.running_median import running_median
 from grposcope.signs import onset
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
@@ -61,6 +62,17 @@ OF_SUMS = (
     "then max_grad_norm sets the length of every step"
 )
 """What to do about such a norm."""
+
+_OF_A_SCALE = (
+    "see what changed at that step (a resume with other numbers of passes of accumulation, processes or micro-batches, "
+    "or another version), and divide the loss of each pass by their number; under Adam a larger scale changes steps "
+    "only through the clip of the norm (max_grad_norm), so that lowering the learning rate is no cure"
+)
+"""What to do about a loss that is scaled otherwise from a step on."""
+
+_STEPPED, _NEAR, _ALIKE = 3.0, 20, 1.6
+"""Spreads by which log norms go to another level at once; rows on either side that are compared; and how far apart the
+factors of norm and loss may be."""
 
 JUST_BEFORE = 3
 """Rows before a fall within which a spike may have begun it."""
@@ -117,6 +129,8 @@ def check(quantities: Quantities) -> Finding:
         Sign(f"grad_norm, last {1 - LATE[0]:.0%} over first {EARLY[1]:.0%}",
                  late / early, limit=f"explosion from {GROWN:g} ×", column=norm.name),
     )  # fmt: skip
+    if growth.p_up < min(p, 0.25) and (scaled := _scaled(quantities, norm)) is not None:
+        return scaled
     if growth.p_up < min(p, 0.25):
         because = f"the gradient norm grew from {early:.3g} to {late:.3g}"
         return measured(
@@ -159,6 +173,39 @@ def check(quantities: Quantities) -> Finding:
     brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
     remedy = f"{_SMALLER_STEPS}, and see that the gradient is clipped (max_grad_norm)" if fall is not None else ""
     return measured(p, because, evidence, brief=brief, since=when, explains=explains, remedy=remedy)
+
+
+def _scaled(quantities: Quantities, norm: MetricSeries) -> Finding | None:
+    """That norm and loss are larger by one factor from one step on, at which nothing of what is sampled moves; None
+    where it is not so."""
+    logs, loss = np.log(np.maximum(norm.values, 1e-300)), quantities.get("loss", LEAST)
+    row = at_once(logs, 1, clear=_STEPPED)
+    if row is None or loss is None or min(row, len(norm) - row) < WINDOW // 2:
+        return None
+    step = int(norm.steps[row])
+    sides = [(series.values[(series.steps >= step - _NEAR) & (series.steps < step)],
+              series.values[(series.steps >= step) & (series.steps < step + _NEAR)])
+             for series in (norm, loss)]  # fmt: skip
+    if min(len(rows) for side in sides for rows in side) < SHORT:
+        return None
+    factor, of_loss = (float(np.median(np.abs(b)) / max(float(np.median(np.abs(a))), 1e-300)) for a, b in sides)
+    if not 1 / _ALIKE < of_loss / factor < _ALIKE:
+        return None
+    sampled = [
+        series for name in ("reward", "entropy", "length") if (series := quantities.get(name, LEAST)) is not None
+    ]
+    if len(sampled) < 2 or any(at_once(series.values, clear=_STEPPED) is not None for series in sampled):
+        return None
+    key, (before, after) = quantities.key(norm.name), (float(np.median(rows)) for rows in sides[0])
+    because = (
+        f"{key} goes from {number(before)} to {number(after)} at step {step:,} (medians of up to {_NEAR} rows), the "
+        f"loss grows there by the same factor, and what is sampled does not move: the loss is scaled otherwise since, as "
+        "where passes of accumulation, processes or tokens are added up that were averaged before"
+    )
+    evidence = (Sign("gradient norm from that step on over that before it", factor, column=norm.name),
+                Sign("size of the loss likewise", of_loss, limit="as much", column=loss.name))  # fmt: skip
+    return fact(True, because, evidence, step, fault=UNSCALED, remedy=_OF_A_SCALE, grades=("warning", "warning"),
+                brief=f"{key} {number(before)} → {number(after)} at step {step:,}, and the loss with it")  # fmt: skip
 
 
 def _of_few(quantities: Quantities, norm: MetricSeries) -> Finding:
