@@ -72,7 +72,7 @@ def check(quantities: Quantities) -> Finding:
 
 
 def _at_an_interval(quantities: Quantities, kl: MetricSeries) -> Finding | None:
-    """That the KL falls at once at one interval, and rises in between each time: its reference is renewed; else None."""
+    """That the KL falls at once at one interval, and rises in between: its reference is renewed; else None."""
     values = kl.values
     if values.min() < 0:
         return None
@@ -88,9 +88,9 @@ def _at_an_interval(quantities: Quantities, kl: MetricSeries) -> Finding | None:
     key, every = quantities.key(kl.name), int(np.median(gaps))
     low, high = (float(np.median([values[row + at] for row in rows])) for at in (0, -1))
     because = (
-        f"{key} falls at once at {len(rows)} steps, every {every} rows from step {int(kl.steps[rows[0]]):,} on (medians "
-        f"before and after: {number(high)} and {number(low)} nats), and rises in between: its reference is renewed "
-        "there, so that nothing limits how far the policy goes from its first weights"
+        f"{key} falls at once at {len(rows)} steps, every {every} rows from step {int(kl.steps[rows[0]]):,} on "
+        f"(medians before and after: {number(high)} and {number(low)} nats), and rises in between: its reference is "
+        "renewed there, so that nothing limits how far the policy goes from its first weights"
     )
     evidence = (Sign(f"falls of {kl.name} by {DROPS:g} × or more", float(len(rows)), column=kl.name),)
     grades: tuple[Grade, Grade] = ("note", "warning")
