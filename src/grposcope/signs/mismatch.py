@@ -73,6 +73,13 @@ OF_LAG = (
 LONGER = 1.5
 """Late over early length of completions from which the sampler's numbers may go wrong with the length."""
 
+OF_TURNS = (
+    "score a rollout of several turns token by token in the trainer, and see which tokens differ from the sampler's: "
+    "those of tools and of the template are no actions and have to be masked in the loss; where the policy's own "
+    "differ behind the first turn, the turns were encoded anew: keep the token ids that were sampled"
+)
+"""What to do about mismatch that grows with the turns of a rollout."""
+
 OF_LONG_TEXTS = (
     "sample one batch in the trainer's own precision and compare short completions with long ones: mismatch of the "
     "long ones alone is of the sampler's attention (vLLM, where its cascade attention is wrong on long prefixes: "
@@ -372,8 +379,11 @@ def _unexplained(quantities: Quantities, staleness: MetricSeries | None) -> Find
             "it the farther each step moves the policy, and numerics are not excluded",
             remedy=OF_LAG,
         )
-    length = quantities.get("length", SHORT)
+    length, turns = quantities.get("length", SHORT), quantities.get("agent/turns", SHORT)
     because = f"it grows, and nothing in the log explains it; {_lag(quantities, staleness)}"
+    if turns is not None and turns.level(LATE).value > LONGER * turns.level(EARLY).value:
+        went = quantities.went(turns.name, turns.level(EARLY).value, turns.level(LATE).value)
+        return _explained(UNEXPLAINED, f"{because}; turns grew meanwhile ({went})", remedy=OF_TURNS)
     if length is not None and length.level(LATE).value > LONGER * length.level(EARLY).value:
         went = quantities.went(length.name, length.level(EARLY).value, length.level(LATE).value)
         return _explained(UNEXPLAINED, f"{because}; completions grew meanwhile ({went} tokens)", remedy=OF_LONG_TEXTS)

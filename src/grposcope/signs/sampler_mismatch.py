@@ -19,7 +19,18 @@ from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.onset import at_once
 from grposcope.signs import departs_from_sampler, onset
-from grposcope.signs.mismatch import HEATED, INPUTS, NEVER, NUMERICS, TRUNCATED, UNEXPLAINED, logs, signature, spearman
+from grposcope.signs.mismatch import (
+    HEATED,
+    INPUTS,
+    NEVER,
+    NUMERICS,
+    OF_TURNS,
+    TRUNCATED,
+    UNEXPLAINED,
+    logs,
+    signature,
+    spearman,
+)  # fmt: skip
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
 
@@ -179,6 +190,8 @@ def check(quantities: Quantities) -> Finding:
         else told.since or onset.since(logs(seen.sizes, seen.limit), 1)
     )
     explains: tuple[str, ...] = FOLLOWS if when is not None else ()
+    if told.remedy == OF_TURNS:  # it grows with them, whichever is seen first
+        explains, when = (*FOLLOWS, "looping"), None
     if told.fault in (INPUTS, NEVER):
         explains, when = OF_OTHERS_ROLLOUTS, None
     return measured(

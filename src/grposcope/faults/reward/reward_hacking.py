@@ -114,8 +114,7 @@ def _never_changes(quantities: Quantities, held: HeldOut, reward: MetricSeries) 
         return None
     because = (
         f"{held.title} is {number(float(values[0]))} in all {len(values)} evaluations, to the last digit, while the "
-        f"reward {went(reward)}: so it is where what is evaluated are weights that were loaded once, or a result that is "
-        "kept"
+        f"reward {went(reward)}: so it is where weights that were loaded once are evaluated, or a result is kept"
     )
     evidence = (*ends(reward), Sign(f"{held.title}, largest less least", 0.0))
     return measured(_change_since(reward, 0.0).p_up, because, evidence, brief=f"{held.title} never changes",
