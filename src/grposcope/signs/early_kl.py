@@ -118,8 +118,8 @@ def _lost_at_first(quantities: Quantities) -> Finding | None:
     paid, rows = apart(first, after), f"rows {ROWS + 1} to {ROWS + BEHIND}"
     went = f"{quantities.key(kl.name)} from {number(float(kl.values[0]))} to {number(away)} nats per token"
     because = (
-        f"the reward goes from {' to '.join(paid)} and {went} between the first row and {rows}{at}: the first steps are "
-        "too large, as those of Adam are without a warm-up"
+        f"the reward goes from {' to '.join(paid)} and {went} between the first row and {rows}{at}: the first steps "
+        "are too large, as those of Adam are without a warm-up"
     )
     evidence = (Sign(f"{kl.name}, {rows}", away, limit=f"counts from {AWAY:g}", column=kl.name),
                 Sign(f"{reward.name}, {rows}", after, column=reward.name))  # fmt: skip

@@ -87,8 +87,8 @@ def _by_rows(equal: EqualRows, reward: MetricSeries | None) -> Finding:
         return fact(False, "no reward spreads over the batch")
     paid = " to ".join(apart(low, high))
     because = (
-        f"{equal.because}, while the mean reward is {paid} from row to row: a group holds one rollout, or all answers to "
-        "a prompt are paid alike"
+        f"{equal.because}, while the mean reward is {paid} from row to row: a group holds one rollout, or all answers "
+        "to a prompt are paid alike"
     )
     evidence = (Sign(f"largest less least {reward.name}", high - low, column=reward.name),)
     brief = f"groups never differ, at rewards of {paid}"

@@ -85,12 +85,19 @@ def _goes_away(quantities: Quantities) -> str:
     """That the policy goes far from its start where rewards differ within groups, as a clause; empty where not."""
     kl, advantages = distance(quantities), quantities.column("advantage_max")
     differ = "groups" in rewards_differ(quantities) or (advantages is not None and np.median(advantages.values) > 0)
-    if kl is None or not differ or moves_alone(quantities):
+    if kl is None or not differ or moves_alone(quantities) or _other_weights(quantities):
         return ""
     first, last = kl.level(EARLY).value, kl.level(LATE).value
     if last < FAR or last < TIMES * float(np.median(kl.values[:SHORT])):
         return ""
     return f"{quantities.went(kl.name, first, last)} nats: the policy moves, and the reward does not follow"
+
+
+def _other_weights(quantities: Quantities) -> bool:
+    """Whether sampler and trainer part as the policy moves, so that the rollouts are not its own."""
+    columns = [quantities.column(name) for name in quantities.run.table if name.startswith("mismatch/")]
+    far = [series for series in columns if series is not None and len(series) >= SHORT and series.values.min() > 0]
+    return any(series.level(LATE).value > TIMES * series.level(EARLY).value for series in far)
 
 
 FAULT = Fault(
