@@ -43,6 +43,9 @@ COUNT = (
 )
 """What to do where groups of one rollout would look the same."""
 
+OF_BATCH = ("reward_std_batch", "reward_std_unclear", "reward_min", "reward_max")
+"""Columns that say whether rewards spread over the batch."""
+
 PAID = 0.05
 """Mean reward from which, and up to 1 less that, groups that are all alike are paid some and others not."""
 
@@ -59,7 +62,11 @@ def check(quantities: Quantities) -> Finding:
         return fact(False, "some groups have different rewards") if since is None else _since(quantities, since)
     spread, reward = _widest(quantities), quantities.get("reward", LEAST)
     if spread is None:
-        return _by_rows(equal, reward) if equal.share == 1 else fact(False, "no reward spreads over the batch")
+        logged = [name for name in OF_BATCH if name in quantities.run.table]
+        untold = not logged and not quantities.components("component_std")
+        if equal.share == 1 and untold:
+            return _by_rows(equal, reward)
+        return fact(False, "no reward spreads over the batch")
     if reward is not None and spread.name.startswith("component_std/") and np.ptp(reward.values) == 0:
         return fact(False, "the reward is the same in every row, so that no prompt is paid more than another")
     size, what = number(float(np.median(spread.values))), _named(quantities, spread)

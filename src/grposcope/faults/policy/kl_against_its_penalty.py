@@ -62,6 +62,9 @@ PAID, MUCH = 0.2, 1.0
 """Coefficient × KL, as a share of that range, from which a penalty that is paid for no gain should turn the policy
 back, and the nats of KL per token from which it is looked at."""
 
+EVENLY = 0.9
+"""Share of the variance of the KL that one line explains, of a KL that grows all along."""
+
 UNHELD = 0.8
 """Rise of the KL over the second half, as a share of that over the first, above which nothing holds it."""
 
@@ -81,7 +84,8 @@ def check(quantities: Quantities) -> Finding:
     if (subtracted := _subtracted(quantities, kl)) is not None:
         return subtracted
     name, coefficient = coefficient_in_force(quantities)
-    if coefficient is None and (multiple := loss_beside_noise(quantities, "kl")) is not None:
+    steadily = straight(kl.steps, kl.values)[1] > EVENLY  # no step that was too large led there
+    if coefficient is None and steadily and (multiple := loss_beside_noise(quantities, "kl")) is not None:
         name, coefficient = f"the term that {quantities.key(multiple.loss)} shows", multiple.coefficient
     if coefficient is None:
         return cannot_tell("no coefficient of a KL term is logged")
@@ -97,6 +101,8 @@ def check(quantities: Quantities) -> Finding:
     late = kl.level(LATE).value
     scale = quantities.reward_margin(1.0)
     if scale is None or coefficient * late < PAID * scale or not _unheld(kl):
+        return fact(False, "the KL does not grow against its penalty", evidence)
+    if coefficient * late < OUTWEIGHS * scale and not steadily:
         return fact(False, "the KL does not grow against its penalty", evidence)
     if coefficient * late < OUTWEIGHS * scale:
         return _paid_for_nothing(quantities, kl, (name, coefficient), evidence)
