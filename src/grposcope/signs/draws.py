@@ -8,6 +8,7 @@ import numpy as np
 
 from grposcope.core.text import number
 from grposcope.signs.heldout import heldout_scores
+from grposcope.signs.outcome_tests import second_difference_variance
 from grposcope.signs.quantities import MetricSeries, Quantities
 
 OFTEN, SEVERAL = 20.0, 5.0
@@ -35,10 +36,11 @@ def learned_by_heart(quantities: Quantities) -> str:
 def _rose_first(quantities: Quantities, epoch: MetricSeries) -> bool:
     """Whether the held-out score rose beyond its noise over the first epoch or longer before it was at its best."""
     scores = heldout_scores(quantities)
-    if not scores or not scores[0].variance > 0:
+    if not scores:
         return False
-    score = scores[0].score
+    score, known = scores[0].score, scores[0].variance
+    variance = known if known > 0 else second_difference_variance(score.values)
     best = int(np.argmax(score.values))
     first = float(score.values[: max(len(score) // 10, 1)].mean())
     drawn = float(np.interp(score.steps[best], epoch.steps, epoch.values))
-    return drawn >= 1 and float(score.values[best]) - first > RISEN * math.sqrt(scores[0].variance)
+    return drawn >= 1 and float(score.values[best]) - first > RISEN * math.sqrt(variance)

@@ -126,7 +126,7 @@ def _against_components(
         brief = f"{quantities.key(series.name)} {_brief(series)}"
         remedy = ""
         if pays_for_answers(name) and (paid := _paid_instead(parts)):
-            because, remedy = f"{because}, and {paid} {went(parts[paid])}", OF_WEIGHTS.format(paid)
+            because, remedy = f"{because}, and component {paid} {went(parts[paid])}", OF_WEIGHTS.format(paid)
         begins = partial(onset.since, series, -1)
         tests.append(measured(p, because, evidence, brief=brief, begins=begins, remedy=remedy))
     return [*tests, *_traded(quantities, parts)]

@@ -136,8 +136,7 @@ def _subtracted(quantities: Quantities, kl: MetricSeries) -> Finding | None:
     """That the loss is the KL times a number below 0, in all rows or since one: the term has the wrong sign; None where
     it is not."""
     multiple, turned = loss_as_multiple(quantities, "kl"), changed_multiple(quantities, "kl", SMALLEST, sign=-1)
-    if multiple is None and turned is None:
-        multiple = loss_beside_noise(quantities, "kl")
+    noisy = loss_beside_noise(quantities, "kl") if multiple is None and turned is None else None
     away = "the KL term is subtracted from the loss, so that every step leads away from the start"
     if turned is not None:
         onset, coefficient = turned
@@ -146,7 +145,11 @@ def _subtracted(quantities: Quantities, kl: MetricSeries) -> Finding | None:
     elif multiple is not None and multiple.coefficient < 0:
         onset, coefficient = None, multiple.coefficient
         brief = f"{quantities.key(multiple.loss)} is {number(coefficient)} × {quantities.key(multiple.of)}"
-        because, rows = f"{brief} in {multiple.rows} rows: {away}", "median row"
+        because, rows = f"{brief} in the {multiple.rows} rows that have a KL: {away}", "median row"
+    elif noisy is not None and noisy.coefficient < 0:
+        onset, coefficient = None, noisy.coefficient
+        brief = f"{quantities.key(noisy.loss)} is {number(coefficient)} × {quantities.key(noisy.of)} but for noise"
+        because, rows = f"{brief}, which {noisy.rows} rows show: {away}", "fitted"
     else:
         return None
     evidence = (Sign(f"loss over KL, {rows}", coefficient, limit="above 0 for a penalty", column="loss"),)

@@ -73,7 +73,11 @@ def check(quantities: Quantities) -> Finding:
     coefficient = stated or 0.0 if multiple is None else multiple.coefficient
     late, outcome = kl.level(LATE).value, run_outcome.of_run(quantities.run)
     evidence = (
-        Sign("coefficient of the KL", coefficient, limit=f"usual up to 0.1, held from {STRONG:g}"),
+        Sign(
+            f"coefficient of the KL{', fitted' if multiple and not exact else ''}",
+            coefficient,
+            limit=f"usual up to 0.1, held from {STRONG:g}",
+        ),
         Sign(f"{kl.name}, last {1 - LATE[0]:.0%}", late, column=kl.name),
     )
     if coefficient < STRONG or late > NEAR or kl.values.min() < 0 or not kl.values.any():
