@@ -118,8 +118,8 @@ OF_KINDS: Sequence[tuple[str, Check]] = (
     (rf"(?:loss over KL|coefficient of the KL), fitted: (?P<v>{V})", of_the_loss),
     (rf"the term that {NAME} shows: (?P<v>{V})", of_the_loss),
     (
-        rf"(?P<name>{NAME}) goes on from (?P<a>{V}) to (?P<b>{V}) nats since the middle of the run, and the reward does "
-        rf"not gain; its penalty, (?P<c>{V}) × {V} = (?P<p>{V}), should turn it back",
+        rf"(?P<name>{NAME}) goes on from (?P<a>{V}) to (?P<b>{V}) nats since the middle of the run, and the reward "
+        rf"does not gain; its penalty, (?P<c>{V}) × {V} = (?P<p>{V}), should turn it back",
         goes_on_from,
     ),
     (
