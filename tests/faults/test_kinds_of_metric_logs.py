@@ -144,6 +144,25 @@ def apart(rng: np.random.Generator, row: Columns) -> Columns:
             "entropy": row["entropy"] + 3 * lost(90), "reward": row["reward"] * (1 - lost(90))}  # fmt: skip
 
 
+def stopped(rng: np.random.Generator, row: Columns) -> Columns:
+    grown = (0.006 + 0.3 * np.clip((U - 0.55) / 0.45, 0, 1)) * np.exp(0.05 * rng.normal(size=N))
+    return {"sampling/sampling_logp_difference/mean": grown,
+            "reward": 0.4 + 0.3 * np.clip(U / 0.55, 0, 1) + 0.02 * rng.normal(size=N)}  # fmt: skip
+
+
+def in_turns(rng: np.random.Generator, row: Columns) -> Columns:
+    turns = 1.1 + 4 * np.clip(1.5 * U, 0, 1)
+    grown = (0.01 + 0.12 * np.clip((turns - 2.5) / 2.5, 0, 1)) * np.exp(0.05 * rng.normal(size=N))
+    return {"sampling/sampling_logp_difference/mean": grown, "agent/turns": turns,
+            "reward": row["reward"] - 0.6 * np.clip(U - 0.3, 0, 1)}  # fmt: skip
+
+
+def climbing(rng: np.random.Generator, row: Columns) -> Columns:
+    grown = np.exp(4.6 * np.clip((U - 0.4) / 0.3, 0, 1))
+    late = np.clip((U - 0.7) / 0.15, 0, 1)
+    return {"grad_norm": row["grad_norm"] * grown, "kl": row["kl"] + late, "reward": row["reward"] - 0.5 * late}
+
+
 KINDS: dict[Change, tuple[str, str]] = {
     subtracted: ("kl against its penalty", "check the sign"),
     detached: ("kl against its penalty", "check the sign"),
@@ -161,6 +180,9 @@ KINDS: dict[Change, tuple[str, str]] = {
     oversized_step: ("gradient spikes", "go back to "),
     bonus: ("entropy explosion", "lower the upper clip"),
     apart: ("sampler mismatch", "sample one batch"),
+    stopped: ("weights never arrived", "find what happened at that step"),
+    in_turns: ("sampler mismatch", "score a rollout of several turns"),
+    climbing: ("gradient explosion", "clip the gradient"),
 }
 """What a log shows -> the fault that is named first, and how the advice begins."""
 

@@ -6,7 +6,7 @@ import re
 import statistics
 from collections.abc import Sequence
 
-from claims import NAME, Check, V, any_of, key_of, value_of
+from claims import NAME, Check, V, any_of, is_step, key_of, value_of
 from claims_of_causes import STEP, column
 from raw_log import RawLog, mean_over
 
@@ -105,6 +105,12 @@ def in_all_evaluations(raw: RawLog, match: re.Match[str]) -> str:
     return wrong or any_of(match["n"], [len(values)], 9)
 
 
+def turns(raw: RawLog, match: re.Match[str]) -> str:
+    """ "the policy went from A to B turns per rollout"."""
+    values = raw.values("agent/turns")
+    return any_of(match["a"], [mean_over(values, 0.0, 0.15)], 2) or any_of(match["b"], [mean_over(values, 0.8, 1.0)], 2)
+
+
 def drawn(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["v"], [max(raw.values("epoch"))], 2)
 
@@ -146,6 +152,8 @@ OF_KINDS: Sequence[tuple[str, Check]] = (
     ),
     (rf"the mean reward is (?P<a>{V}) to (?P<b>{V}) from row to row", from_row_to_row),
     (rf"groups never differ, at rewards of (?P<a>{V}) to (?P<b>{V})", from_row_to_row),
+    (rf"it is level up to step {STEP} and grows", lambda raw, m: is_step(raw, m["step"])),
+    (rf"the policy went from (?P<a>{V}) to (?P<b>{V}) turns per rollout", turns),
     (rf"each training problem was drawn (?P<v>{V}) times, by the epochs", drawn),
     (rf"{NAME} has no number in any of (?P<n>\d+) rows", in_all_rows),
     (rf"held-out (?P<name>{NAME}) is (?P<v>{V}) in all (?P<n>\d+) evaluations", in_all_evaluations),

@@ -112,7 +112,7 @@ def check(quantities: Quantities) -> Finding:
     norm = quantities.require("grad_norm", SHORT)
     if len(norm) < LEAST:
         return _of_few(quantities, norm)
-    living = live(norm.values)
+    living = live(norm.values) | _of_live_groups(quantities, norm)
     if living.sum() < LEAST:
         return cannot_tell("the gradient norm is 0 on nearly all rows")
     p, multiples, rows = _spikes(norm.values[living])
@@ -134,7 +134,7 @@ def check(quantities: Quantities) -> Finding:
     if growth.p_up < min(p, 0.25):
         because = f"the gradient norm grew from {early:.3g} to {late:.3g}"
         return measured(
-            min(1.0, 2 * growth.p_up), because, evidence, "gradient explosion",
+            min(1.0, 2 * growth.p_up), because, evidence, "gradient explosion", explains=("kl blow-up", *_FALLS),
             brief=quantities.went(norm.name, early, late), begins=partial(onset.since, logs, 1),
         )  # fmt: skip
     p = min(1.0, 2 * p)
@@ -291,6 +291,18 @@ def live(norms: Array) -> NDArray[np.bool_]:
     usual = float(np.quantile(norms[positive], 0.75)) if positive.any() else 0.0
     return np.asarray(norms > DEAD * usual)
 
+
+def _of_live_groups(quantities: Quantities, norm: MetricSeries) -> NDArray[np.bool_]:
+    """Which norms (n,) above 0 are of steps whose groups are logged to be mostly alive, however small beside later."""
+    dead = quantities.dead_fraction
+    if dead is None or quantities.dead_fraction_is_bound or dead.values.max() > 1:
+        return np.zeros(len(norm), bool)
+    share = np.interp(norm.steps, dead.steps, dead.values)
+    return np.asarray((norm.values > 0) & (share < _ALIVE))
+
+
+_ALIVE = 0.5
+"""Share of dead groups below which a step has a gradient."""
 
 _MOST = 700.0
 """Logarithm of the largest multiple that a float holds."""

@@ -193,7 +193,7 @@ def check(quantities: Quantities) -> Finding:
     if told.remedy == OF_TURNS:  # it grows with them, whichever is seen first
         explains, when = (*FOLLOWS, "looping"), None
     if told.fault in (INPUTS, NEVER):
-        explains, when = OF_OTHERS_ROLLOUTS, None
+        explains, when = OF_OTHERS_ROLLOUTS, told.since
     return measured(
         worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when,
         remedy=told.remedy,

@@ -4,7 +4,8 @@ What it is
     It never accepts an answer, because it is broken, looks for a column that the data set does not have, or the task is
     too hard; or it is a penalty that nothing incurs.
 How it shows
-    The reward, a component of it, or a score of right answers, is exactly 0 in every row, or in nearly all.
+    The reward, a component of it, or a score of right answers, is exactly 0 in every row, or in nearly all; or a
+    component has no number in any.
 What it does to the gradient
     It has no part in it; its weight is wasted.
 What to do

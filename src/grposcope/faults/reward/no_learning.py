@@ -5,7 +5,7 @@ What it is
     gain.
 How it shows
     In every fifth of the run the change since the beginning is smaller than what would matter (two one-sided
-    tests), and no clear rise is seen.
+    tests), and no clear rise is seen. Where the KL grows all the same, the policy moves without learning.
 What it does to the gradient
     It may be there and too small, or without effect on what is sampled.
 What to do

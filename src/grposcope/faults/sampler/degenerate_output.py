@@ -9,7 +9,7 @@ How it shows
     The share of cut completions goes from few to all within two rows and stays there, and the reward goes to one number
     in the same rows. Or the KL to the start is many times what it was from one step on, and the reward and another
     metric of the rollouts are at other levels from the same step on. Or the entropy is that of noise from the first row
-    on, and nothing is paid.
+    on, and nothing is paid; or above that of language, with most completions cut.
 What it does to the gradient
     All rewards are equal, so that there is none.
 What to do
