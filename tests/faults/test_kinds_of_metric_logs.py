@@ -159,7 +159,7 @@ def in_turns(rng: np.random.Generator, row: Columns) -> Columns:
 
 def climbing(rng: np.random.Generator, row: Columns) -> Columns:
     grown = np.exp(4.6 * np.clip((U - 0.4) / 0.3, 0, 1))
-    late = np.clip((U - 0.7) / 0.15, 0, 1)
+    late = np.clip((U - 0.6) / 0.4, 0, 1)
     return {"grad_norm": row["grad_norm"] * grown, "kl": row["kl"] + late, "reward": row["reward"] - 0.5 * late}
 
 
