@@ -130,6 +130,9 @@ EVENLY, BENT, TREND = 0.95, 0.03, 3.0
 """Share of the variance of the sizes that a level and a line from one row on explain, where the sampler stays as it was
 there; by how much one line explains less; and the t value of a slope of what is sampled."""
 
+PLACES = 200
+"""Rows, at most, from which on the mismatch may grow that are tried."""
+
 OF_STOPPED = (
     "find what happened at that step (a server that was restarted, a transfer that failed without a word, a lock that "
     "stayed), and check that new weights reach the sampler: compare checksums of the weights, or greedy samples"
@@ -186,12 +189,12 @@ def _stopped(quantities: Quantities, sizes: MetricSeries, distance: Array) -> Fi
     if sizes.name in ("mismatch/k3", "mismatch/k2"):  # as the square of the distance
         values = np.sqrt(np.maximum(values, 0.0))
     total = float(((values - values.mean()) ** 2).sum())
-    bends = [np.maximum(away - away[row], 0.0) for row in range(n // 10, n - max(n // 5, SHORT))]
-    if total <= 0 or not bends:
+    places = range(n // 10, n - max(n // 5, SHORT), max(n // PLACES, 1))
+    if total <= 0 or not places:
         return None
-    explained = [straight(bend, values)[1] for bend in bends]
+    explained = [straight(np.maximum(away - away[place], 0.0), values)[1] for place in places]
     best = int(np.argmax(explained))
-    row = n // 10 + best
+    row = places[best]
     before, after = values[:row], values[row:]
     if explained[best] < EVENLY or straight(away, values)[1] > explained[best] - BENT:
         return None

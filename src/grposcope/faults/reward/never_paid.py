@@ -97,8 +97,11 @@ LEARNED = 0.2
 def check(quantities: Quantities) -> Finding:
     """Parts of the reward, and scores of right answers, that are exactly 0 in every row; and the reward, or such a
     score, that hardly ever is not."""
-    if (absent := _never_a_number(quantities)) is not None:
-        return absent
+    return _never_a_number(quantities) or _of_zeros(quantities)
+
+
+def _of_zeros(quantities: Quantities) -> Finding:
+    """The same of columns that have numbers."""
     parts = {series.name: series for series in quantities.components().values()}
     scored = {name: score for name in quantities.run.table if _is_score(name) and (score := quantities.column(name))}
     long = {name: series for name, series in (parts | scored).items() if len(series) >= SHORT}
