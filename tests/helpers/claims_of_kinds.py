@@ -47,8 +47,8 @@ def _about(raw: RawLog, key: str, step: int, rows: int) -> list[float]:
 
 
 def scaled_since(raw: RawLog, match: re.Match[str]) -> str:
-    """ "KEY goes from A to B at step S (medians of up to 20 rows)"."""
-    levels = _about(raw, key_of(raw, match["name"]) or "", int(value_of(match["step"])), 20)
+    """ "KEY goes from A to B at step S (medians of up to 60 rows)"."""
+    levels = _about(raw, key_of(raw, match["name"]) or "", int(value_of(match["step"])), 60)
     return any_of(match["a"], levels[:1], 2) or any_of(match["b"], levels[1:], 2)
 
 
@@ -129,7 +129,7 @@ OF_KINDS: Sequence[tuple[str, Check]] = (
         goes_on_from,
     ),
     (
-        rf"(?P<name>{NAME}) goes from (?P<a>{V}) to (?P<b>{V}) at step {STEP} \(medians of up to 20 rows\)",
+        rf"(?P<name>{NAME}) goes from (?P<a>{V}) to (?P<b>{V}) at step {STEP} \(medians of up to 60 rows\)",
         scaled_since,
     ),
     (rf"(?P<name>{NAME}) (?P<a>{V}) → (?P<b>{V}) at step {STEP}, and the loss with it", scaled_since),

@@ -70,7 +70,7 @@ _OF_A_SCALE = (
 )
 """What to do about a loss that is scaled otherwise from a step on."""
 
-_STEPPED, _NEAR, _ALIKE = 3.0, 20, 1.6
+_STEPPED, _NEAR, _ALIKE = 3.0, 60, 1.6
 """Spreads by which log norms go to another level at once; rows on either side that are compared; and how far apart the
 factors of norm and loss may be."""
 
