@@ -194,7 +194,8 @@ def _scaled(quantities: Quantities, norm: MetricSeries) -> Finding | None:
     sampled = [
         series for name in ("reward", "entropy", "length") if (series := quantities.get(name, LEAST)) is not None
     ]
-    if len(sampled) < 2 or any(at_once(series.values, clear=_STEPPED) is not None for series in sampled):
+    jumps = [(series.steps, at_once(series.values, clear=_STEPPED)) for series in sampled]
+    if len(sampled) < 2 or any(jump is not None and abs(steps[jump] - step) <= JUST_BEFORE for steps, jump in jumps):
         return None
     key, (before, after) = quantities.key(norm.name), (float(np.median(rows)) for rows in sides[0])
     because = (
