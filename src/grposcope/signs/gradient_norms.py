@@ -200,8 +200,8 @@ def _scaled(quantities: Quantities, norm: MetricSeries) -> Finding | None:
     key, (before, after) = quantities.key(norm.name), (float(np.median(rows)) for rows in sides[0])
     because = (
         f"{key} goes from {number(before)} to {number(after)} at step {step:,} (medians of up to {_NEAR} rows), the "
-        f"size of the loss goes up there by about the same factor, and what is sampled does not move there: the loss is "
-        "scaled otherwise since, as where passes of accumulation, processes or tokens are added up that were averaged"
+        "size of the loss goes up there by about the same factor, and what is sampled does not move there: the loss "
+        "is scaled otherwise since, as where passes of accumulation, processes or tokens are added up that were averaged"
     )
     evidence = (Sign("gradient norm from that step on over that before it", factor, column=norm.name),
                 Sign("size of the loss likewise", of_loss, limit="as much", column=loss.name))  # fmt: skip
