@@ -201,7 +201,7 @@ def _scaled(quantities: Quantities, norm: MetricSeries) -> Finding | None:
     because = (
         f"{key} goes from {number(before)} to {number(after)} at step {step:,} (medians of up to {_NEAR} rows), the "
         "size of the loss goes up there by about the same factor, and what is sampled does not move there: the loss "
-        "is scaled otherwise since, as where passes of accumulation, processes or tokens are added up that were averaged"
+        "is scaled otherwise since, as where passes of accumulation, processes or tokens are added up once averaged"
     )
     evidence = (Sign("gradient norm from that step on over that before it", factor, column=norm.name),
                 Sign("size of the loss likewise", of_loss, limit="as much", column=loss.name))  # fmt: skip
