@@ -8,6 +8,7 @@ import claims_of_rules as rules
 from claims import NAME, NUMBER, OF_OUTCOME, SINCE, Check, V, any_of, value_of
 from claims_of_causes import OF_CAUSES
 from claims_of_first_rows import OF_FIRST_ROWS
+from claims_of_kinds import OF_KINDS
 from claims_of_ladder import OF_LADDER
 
 K, N = r"(?P<k>\d+(?:,\d{3})*)", r"(?P<n>\d+(?:,\d{3})*)"
@@ -16,6 +17,7 @@ STEP = r"\d+(?:,\d{3})*"
 WHAT = r"(?P<name>(?:the |task |its )?reward(?: after its KL penalty)?|(?:held-out|component) \S+)"
 
 CLAIMS: Sequence[tuple[str, Check]] = (
+    *OF_KINDS,
     *OF_FIRST_ROWS,
     *OF_LADDER,
     *OF_CAUSES,

@@ -451,8 +451,11 @@ def exploded(raw: RawLog, match: re.Match[str]) -> str:
 
 
 def ratio_of_norms(raw: RawLog, match: re.Match[str]) -> str:
-    """The late gradient norm over the early one, of rows with a gradient."""
+    """The late gradient norm over the early one, of rows with a gradient: any above 0 whose groups are mostly alive."""
     empty, values = without_gradient(raw), raw.values(raw.names["grad_norm"])
+    dead = raw.values(raw.names["dead_fraction"]) if "dead_fraction" in raw.names else []
+    if len(dead) == len(values):
+        empty = [none and not (norm > 0 and share < 0.5) for none, norm, share in zip(empty, values, dead, strict=True)]
     live = [math.log(value) for value, none in zip(values, empty, strict=True) if not none]
     return any_of(match["v"], [math.exp(mean_over(live, 1 - LATE, 1.0) - mean_over(live, 0.0, FIRST))], 3)
 

@@ -20,6 +20,16 @@ ROWS, STEPS = 5, 10
 FAR, START = 0.25, 0.02
 """Nats of KL per token from which the first updates went far, and at most of the first row, which is the start."""
 
+AWAY, LEFT, BEHIND, CLEAR = 0.1, 0.6, 10, 3.0
+"""Nats of KL per token and share of the first row's reward, in the median of BEHIND rows after ROWS, that show a
+policy lost in its first steps; and the spreads of these rows that the reward fell."""
+
+WARM = (
+    "start again with a warm-up of 10 to 50 steps and a lower learning rate (1e-6 is usual for all weights, 1e-5 for "
+    "adapters)"
+)
+"""What to do where the first steps lose what the model could do."""
+
 FOLLOWS = (
     "kl blow-up", "reward decline", "constant reward", "starved", "dead after a fall", "empty steps", "length",
     "entropy collapse", "entropy explosion", "gradient explosion", "never paid",
@@ -44,7 +54,10 @@ def check(quantities: Quantities) -> Finding:
     """The KL starts at 0 and is beyond FAR in all of the next ROWS rows, within STEPS steps; or the reward and the
     held-out score fall from the start at one pace while the entropy rises."""
     worn = _wears_away(quantities)
-    return _far_at_once(quantities) if worn is None else worn
+    if worn is not None:
+        return worn
+    far = _far_at_once(quantities)
+    return far if far.present else _lost_at_first(quantities) or far
 
 
 def _wears_away(quantities: Quantities) -> Finding | None:
@@ -86,6 +99,34 @@ def _at_one_pace(series: MetricSeries, sign: int) -> bool:
     return all(low <= done[span] <= high for span, (low, high) in PACE.items())
 
 
+def _lost_at_first(quantities: Quantities) -> Finding | None:
+    """That the reward falls below LEFT of its first row within the ROWS rows after it, for the BEHIND rows that follow,
+    while the KL goes from its start to AWAY or more; else None."""
+    kl, reward = quantities.require_computed_kl(), quantities.get("reward", SLOW)
+    span = slice(ROWS, ROWS + BEHIND)
+    if reward is None or quantities.run.window > 1 or len(kl) < ROWS + BEHIND or kl.values[0] > START:
+        return None
+    if max(series.steps[span][-1] - series.steps[0] for series in (kl, reward)) > 2 * (ROWS + BEHIND):
+        return None
+    first, after = float(reward.values[0]), float(np.median(reward.values[span]))
+    noise = float(reward.values[span].std())
+    away = float(np.median(kl.values[span]))
+    if away < AWAY or after > LEFT * first or first - after < CLEAR * noise:
+        return None
+    rate = quantities.column("lr")
+    at = f", at a learning rate of {rate.values[0]:.2g} in the first row" if rate is not None else ""
+    paid, rows = apart(first, after), f"rows {ROWS + 1} to {ROWS + BEHIND}"
+    went = f"{quantities.key(kl.name)} from {number(float(kl.values[0]))} to {number(away)} nats per token"
+    because = (
+        f"the reward goes from {' to '.join(paid)} and {went} between the first row and {rows}{at}: the first steps "
+        "are too large, as those of Adam are without a warm-up"
+    )
+    evidence = (Sign(f"{kl.name}, {rows}", away, limit=f"counts from {AWAY:g}", column=kl.name),
+                Sign(f"{reward.name}, {rows}", after, column=reward.name))  # fmt: skip
+    brief = f"reward {' → '.join(paid)} in the first {ROWS + BEHIND} rows"
+    return fact(True, because, evidence, explains=FOLLOWS, brief=brief, remedy=WARM)
+
+
 def _far_at_once(quantities: Quantities) -> Finding:
     """The KL starts at 0 and is beyond FAR in all of the next ROWS rows, within STEPS steps."""
     kl = quantities.require_computed_kl()
@@ -122,6 +163,6 @@ TEST = LogTest(
     check,
     needs=("kl",),
     statistic="KL of the first rows; or reward, held-out score and entropy from the first rows on",
-    threshold=f"0 in the first row, > {FAR:g} nats in each of the next {ROWS} within {STEPS} steps; or a fall at one "
-    f"pace beside {MORE:g} × the entropy",
+    threshold=f"0 in the first row, > {FAR:g} nats in each of the next {ROWS} within {STEPS} steps; or {AWAY:g} nats "
+    f"and {LEFT:g} of the first row's reward {ROWS} rows later; or a fall at one pace beside {MORE:g} × the entropy",
 )

@@ -11,8 +11,9 @@ from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.maths.timeseries.noise import harmonic_mean
 from grposcope.signs import onset, run_outcome
+from grposcope.signs.mismatch import straight
 from grposcope.signs.parts_of_the_loss import changed_multiple, loss_as_multiple
-from grposcope.signs.quantities import SHORT, Quantities
+from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import early_level, late_level
 
 COLLAPSED = 0.2
@@ -37,13 +38,16 @@ EXPLODED = 3.0
 BONUS = 0.05
 """Coefficient of an entropy bonus from which it outweighs rewards: recipes in use have 0 to 0.01."""
 
+STEADY = 0.9
+"""Share of the variance of the log of the entropy that one line explains, of an entropy that rises in every step."""
+
 SHOWN = 0.01
 """p-value below which the entropy has exploded, whatever the loss is made of."""
 
 FOLLOWS = (
     "kl blow-up", "gradient explosion", "reward decline", "held-out decline", "length", "starved", "gibberish",
 )  # fmt: skip
-"""Faults that follow where the bonus drives the policy away."""
+"""Faults that follow where a bonus, or another term of every step, drives the policy away."""
 
 LESS_BONUS = "lower the entropy bonus to 0.01 or less, or leave it out"
 """What to do where it is the bonus that raises the entropy."""
@@ -83,7 +87,7 @@ def check(quantities: Quantities) -> Finding:
         return measured(
             min(1.0, 2 * high), because, evidence, "entropy explosion", brief=brief,
             grades=("warning", "warning") if gains else None,
-            begins=partial(onset.since, entropy.logs, 1),
+            begins=partial(onset.since, entropy.logs, 1), explains=FOLLOWS if _at_one_rate(entropy.logs) else (),
         )  # fmt: skip
     p = min(1.0, 2 * low)
     near: Status = "possible" if late[0] < NEAR * COLLAPSED * early[0] else "excluded"
@@ -92,6 +96,13 @@ def check(quantities: Quantities) -> Finding:
     past = late[0] < COLLAPSED * early[0]
     begins = partial(onset.since, entropy.logs, -1)
     return measured(p, because, evidence, status=near, grades=grades, brief=brief, begins=begins, past=past)
+
+
+def _at_one_rate(logs: MetricSeries) -> bool:
+    """Whether a logarithm rises along one line over the whole run, as where the same force acts in every step."""
+    half = len(logs) // 2
+    slopes = [straight(logs.steps[span], logs.values[span])[0] for span in (slice(0, half), slice(half, None))]
+    return straight(logs.steps, logs.values)[1] > STEADY and min(slopes) > 0.5 * max(slopes) > 0
 
 
 def _bonus(quantities: Quantities) -> tuple[str, Interval | None] | None:

@@ -39,13 +39,18 @@ class EqualRows:
 
 
 def equal_rows(quantities: Quantities) -> EqualRows | None:
-    """Rows in which no group has two different rewards; None where neither dead groups nor advantages are logged."""
+    """Rows in which no group has two different rewards; None where no dead groups, spreads of 0 or advantages are
+    logged."""
     dead = quantities.dead_fraction
     if dead is not None and not quantities.dead_fraction_is_bound and len(dead) >= LEAST and dead.values.max() <= 1:
         equal = int((dead.values >= ALL).sum())
         return EqualRows(
             equal, len(dead), f"rewards within every group are equal in {equal} of {len(dead)} {dead.rows}"
         )
+    spread = quantities.column("reward_std")
+    if spread is not None and len(spread) >= LEAST and not spread.values.any():
+        said = f"the spread within groups is exactly 0 in {len(spread)} of {len(spread)} rows"
+        return EqualRows(len(spread), len(spread), said, compared=False)
     least, most = quantities.run.table.get("advantage_min"), quantities.run.table.get("advantage_max")
     if least is None or most is None:
         return None

@@ -14,6 +14,7 @@ from grposcope.core.finding import Finding, Interval, Sign, cannot_tell, fact, m
 from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Array
+from grposcope.maths.timeseries.onset import at_once
 from grposcope.maths.timeseries.running_median import running_median
 from grposcope.signs import onset
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
@@ -62,6 +63,17 @@ OF_SUMS = (
 )
 """What to do about such a norm."""
 
+_OF_A_SCALE = (
+    "see what changed at that step (a resume with other numbers of passes of accumulation, processes or micro-batches, "
+    "or another version), and divide the loss of each pass by their number; under Adam a larger scale changes steps "
+    "only through the clip of the norm (max_grad_norm), so that lowering the learning rate is no cure"
+)
+"""What to do about a loss that is scaled otherwise from a step on."""
+
+_STEPPED, _NEAR, _ALIKE = 3.0, 60, 1.6
+"""Spreads by which log norms go to another level at once; rows on either side that are compared; and how far apart the
+factors of norm and loss may be."""
+
 JUST_BEFORE = 3
 """Rows before a fall within which a spike may have begun it."""
 
@@ -74,6 +86,15 @@ _BESIDE = 10
 
 _FALLS = ("reward decline", "held-out decline")
 """Modes that may follow from norms that are larger from a step on."""
+
+_OF_A_LOST_POLICY = (
+    "reward decline", "held-out decline", "kl blow-up", "entropy explosion", "length", "constant reward", "starved",
+    "dead after a fall", "empty steps", "never paid",
+)  # fmt: skip
+"""Modes that may follow from a spike where the reward falls just after it."""
+
+_SMALLER_STEPS = "go back to the checkpoint before the onset and lower the learning rate"
+"""What to do where the reward falls just after a spike."""
 
 _OF_A_JUMP = (
     "see whether the run was resumed at that step, and whether the optimiser's state was saved and restored with the "
@@ -91,7 +112,7 @@ def check(quantities: Quantities) -> Finding:
     norm = quantities.require("grad_norm", SHORT)
     if len(norm) < LEAST:
         return _of_few(quantities, norm)
-    living = live(norm.values)
+    living = live(norm.values) | _of_live_groups(quantities, norm)
     if living.sum() < LEAST:
         return cannot_tell("the gradient norm is 0 on nearly all rows")
     p, multiples, rows = _spikes(norm.values[living])
@@ -108,10 +129,12 @@ def check(quantities: Quantities) -> Finding:
         Sign(f"grad_norm, last {1 - LATE[0]:.0%} over first {EARLY[1]:.0%}",
                  late / early, limit=f"explosion from {GROWN:g} ×", column=norm.name),
     )  # fmt: skip
+    if growth.p_up < min(p, 0.25) and (scaled := _scaled(quantities, norm)) is not None:
+        return scaled
     if growth.p_up < min(p, 0.25):
         because = f"the gradient norm grew from {early:.3g} to {late:.3g}"
         return measured(
-            min(1.0, 2 * growth.p_up), because, evidence, "gradient explosion",
+            min(1.0, 2 * growth.p_up), because, evidence, "gradient explosion", explains=("kl blow-up", *_FALLS),
             brief=quantities.went(norm.name, early, late), begins=partial(onset.since, logs, 1),
         )  # fmt: skip
     p = min(1.0, 2 * p)
@@ -138,16 +161,52 @@ def check(quantities: Quantities) -> Finding:
     fall = _began_a_fall(quantities, steps)
     explains: tuple[str, ...] = ()
     if fall is not None:
-        because, explains = f"{because}; the reward falls {fall}, just after one of them", ("reward decline",)
+        because, explains = f"{because}; the reward falls {fall}, just after one of them", _OF_A_LOST_POLICY
     if (clipped := _off_policy(quantities)) is not None:
         because += (
             f", beside {quantities.key(clipped.name)} at {clipped.values.mean():.2g}, so that batches are used for "
             "several updates: where the advantage is negative their ratio has no upper bound"
         )
         brief = f"{count} spikes in {quantities.key(norm.name)}, with several updates a batch"
-        return measured(p, because, evidence, UNBOUNDED, brief=brief, since=when, explains=explains)
+        remedy = f"{TWO_SIDED}; {_SMALLER_STEPS}" if fall is not None else ""
+        return measured(p, because, evidence, UNBOUNDED, brief=brief, since=when, explains=explains, remedy=remedy)
     brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
-    return measured(p, because, evidence, brief=brief, since=when, explains=explains)
+    remedy = f"{_SMALLER_STEPS}, and see that the gradient is clipped (max_grad_norm)" if fall is not None else ""
+    return measured(p, because, evidence, brief=brief, since=when, explains=explains, remedy=remedy)
+
+
+def _scaled(quantities: Quantities, norm: MetricSeries) -> Finding | None:
+    """That norm and loss are larger by one factor from one step on, at which nothing of what is sampled moves; None
+    where it is not so."""
+    logs, loss = np.log(np.maximum(norm.values, 1e-300)), quantities.get("loss", LEAST)
+    row = at_once(logs, 1, clear=_STEPPED)
+    if row is None or loss is None or min(row, len(norm) - row) < WINDOW // 2:
+        return None
+    step = int(norm.steps[row])
+    sides = [(series.values[(series.steps >= step - _NEAR) & (series.steps < step)],
+              series.values[(series.steps >= step) & (series.steps < step + _NEAR)])
+             for series in (norm, loss)]  # fmt: skip
+    if min(len(rows) for side in sides for rows in side) < SHORT:
+        return None
+    factor, of_loss = (float(np.median(np.abs(b)) / max(float(np.median(np.abs(a))), 1e-300)) for a, b in sides)
+    if not 1 / _ALIKE < of_loss / factor < _ALIKE:
+        return None
+    sampled = [
+        series for name in ("reward", "entropy", "length") if (series := quantities.get(name, LEAST)) is not None
+    ]
+    jumps = [(series.steps, at_once(series.values, clear=_STEPPED)) for series in sampled]
+    if len(sampled) < 2 or any(jump is not None and abs(steps[jump] - step) <= JUST_BEFORE for steps, jump in jumps):
+        return None
+    key, (before, after) = quantities.key(norm.name), (float(np.median(rows)) for rows in sides[0])
+    because = (
+        f"{key} goes from {number(before)} to {number(after)} at step {step:,} (medians of up to {_NEAR} rows), the "
+        "size of the loss goes up there by about the same factor, and what is sampled does not move there: the loss "
+        "is scaled otherwise since, as where passes of accumulation, processes or tokens are added up once averaged"
+    )
+    evidence = (Sign("gradient norm from that step on over that before it", factor, column=norm.name),
+                Sign("size of the loss likewise", of_loss, limit="as much", column=loss.name))  # fmt: skip
+    return fact(True, because, evidence, step, fault=UNSCALED, remedy=_OF_A_SCALE, grades=("warning", "warning"),
+                brief=f"{key} {number(before)} → {number(after)} at step {step:,}, and the loss with it")  # fmt: skip
 
 
 def _of_few(quantities: Quantities, norm: MetricSeries) -> Finding:
@@ -233,6 +292,18 @@ def live(norms: Array) -> NDArray[np.bool_]:
     usual = float(np.quantile(norms[positive], 0.75)) if positive.any() else 0.0
     return np.asarray(norms > DEAD * usual)
 
+
+def _of_live_groups(quantities: Quantities, norm: MetricSeries) -> NDArray[np.bool_]:
+    """Which norms (n,) above 0 are of steps whose groups are logged to be mostly alive, however small beside later."""
+    dead = quantities.dead_fraction
+    if dead is None or quantities.dead_fraction_is_bound or dead.values.max() > 1:
+        return np.zeros(len(norm), bool)
+    share = np.interp(norm.steps, dead.steps, dead.values)
+    return np.asarray((norm.values > 0) & (share < _ALIVE))
+
+
+_ALIVE = 0.5
+"""Share of dead groups below which a step has a gradient."""
 
 _MOST = 700.0
 """Logarithm of the largest multiple that a float holds."""

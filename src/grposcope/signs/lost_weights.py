@@ -4,6 +4,7 @@ stays, it is the reference that was renewed."""
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,6 +26,10 @@ BACK = 3.0
 
 TAKEN = 0.6
 """Share of the gain of the reward that is lost at that step."""
+
+DROPS, TIMES, FIRST_ROWS = 2.0, 3, 5
+"""Times that the KL is smaller from one row to the next where its reference is renewed, how often at least, and the
+first rows, in which it is small and noisy."""
 
 WIDE = 10
 """Rows on either side of a row whose KL is exactly 0 that are compared."""
@@ -59,7 +64,42 @@ def check(quantities: Quantities) -> Finding:
     renewed = [row for row in rows if _stays(quantities, int(kl.steps[row]))]
     if renewed:
         return _renewed(quantities, kl, renewed)
-    return _exactly(quantities, kl) or fact(False, "KL and reward do not go back to their start at once")
+    return (
+        _at_an_interval(quantities, kl)
+        or _exactly(quantities, kl)
+        or fact(False, "KL and reward do not go back to their start at once")
+    )
+
+
+def _at_an_interval(quantities: Quantities, kl: MetricSeries) -> Finding | None:
+    """That the KL falls at once at one interval, and rises in between: its reference is renewed; else None."""
+    values = kl.values
+    if values.min() < 0:
+        return None
+    with np.errstate(divide="ignore"):
+        rows = np.flatnonzero(values[1:] * DROPS < values[:-1]) + 1
+    rows = rows[rows >= FIRST_ROWS]
+    gaps = np.diff(rows)
+    if len(rows) < TIMES or np.ptp(gaps) > 1 or gaps.min() < NEAR or len(kl) - rows[-1] > gaps.max() + 1:
+        return None
+    spans = [slice(a, b) for a, b in pairwise([*rows.tolist(), len(kl)]) if b - a >= NEAR]
+    if any(float(np.median(values[span][-2:])) < DROPS * float(np.median(values[span][:2])) for span in spans):
+        return None
+    key, every = quantities.key(kl.name), int(np.median(gaps))
+    low, high = (float(np.median([values[row + at] for row in rows])) for at in (0, -1))
+    because = (
+        f"{key} falls at once at {len(rows)} steps, every {every} rows from step {int(kl.steps[rows[0]]):,} on "
+        f"(medians before and after: {number(high)} and {number(low)} nats), and rises in between: its reference is "
+        "renewed there, so that nothing limits how far the policy goes from its first weights"
+    )
+    evidence = (Sign(f"falls of {kl.name} by {DROPS:g} × or more", float(len(rows)), column=kl.name),)
+    grades: tuple[Grade, Grade] = ("note", "warning")
+    remedy = (
+        "keep a frozen copy of the first weights as the reference, or renew it less often (TRL: sync_ref_model, "
+        "ref_model_sync_steps); nothing, where it is meant and the held-out score rises"
+    )
+    return fact(True, because, evidence, int(kl.steps[rows[0]]), fault=RENEWED, grades=grades, remedy=remedy,
+                explains=FOLLOWS, brief=f"{key} falls back every {every} rows")  # fmt: skip
 
 
 def _renewed(quantities: Quantities, kl: MetricSeries, rows: list[int]) -> Finding:
@@ -160,5 +200,6 @@ TEST = LogTest(
     needs=("kl", "reward"),
     statistic=f"KL of {NEAR} rows before and after each step against that of the first; reward likewise",
     threshold=f"KL falls {FELL:g} × to at most {BACK:g} × its start, and the reward loses {TAKEN:g} of its gain; or KL "
-    "is exactly 0 once more, and no gain of the reward stays; where the reward stays, the reference was renewed",
+    f"is exactly 0 once more, and no gain of the reward stays; where the reward stays, or the KL falls {DROPS:g} × at "
+    f"one interval, {TIMES} times or more, the reference was renewed",
 )

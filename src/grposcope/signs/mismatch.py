@@ -24,7 +24,7 @@ import math
 
 import numpy as np
 
-from grposcope.core.finding import Finding, Interval
+from grposcope.core.finding import Finding, Interval, at
 from grposcope.maths.timeseries.change import EARLY, EDGE, LATE
 from grposcope.maths.timeseries.level import rows
 from grposcope.maths.timeseries.noise import Array
@@ -73,6 +73,13 @@ OF_LAG = (
 LONGER = 1.5
 """Late over early length of completions from which the sampler's numbers may go wrong with the length."""
 
+OF_TURNS = (
+    "score a rollout of several turns token by token in the trainer, and see which tokens differ from the sampler's: "
+    "those of tools and of the template are no actions and have to be masked in the loss; where the policy's own "
+    "differ behind the first turn, the turns were encoded anew: keep the token ids that were sampled"
+)
+"""What to do about mismatch that grows with the turns of a rollout."""
+
 OF_LONG_TEXTS = (
     "sample one batch in the trainer's own precision and compare short completions with long ones: mismatch of the "
     "long ones alone is of the sampler's attention (vLLM, where its cascade attention is wrong on long prefixes: "
@@ -119,6 +126,19 @@ POWERS = (0.3, 3.0)
 """Exponents of Σ learning rate with which the mismatch to frozen weights may grow: 1/2 to 1 for log ratios, 1 to 2 for
 KL, with room for noise."""
 
+EVENLY, BENT, TREND = 0.95, 0.03, 3.0
+"""Share of the variance of the sizes that a level and a line from one row on explain, where the sampler stays as it was
+there; by how much one line explains less; and the t value of a slope of what is sampled."""
+
+PLACES = 200
+"""Rows, at most, from which on the mismatch may grow that are tried."""
+
+OF_STOPPED = (
+    "find what happened at that step (a server that was restarted, a transfer that failed without a word, a lock that "
+    "stayed), and check that new weights reach the sampler: compare checksums of the weights, or greedy samples"
+)
+"""What to do where weights no longer reach the sampler."""
+
 FOLLOWS = 0.7
 """Share of the variance of the log sizes that such a power explains, at least."""
 
@@ -157,7 +177,45 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
             "it grows in step with the learning rate × steps while the reward gains nothing, as when the sampler never "
             f"receives new weights; {_lag(quantities, staleness)}",
         )
+    if staleness is None and (stopped := _stopped(quantities, sizes, distance)) is not None:
+        return stopped
     return _unexplained(quantities, staleness)
+
+
+def _stopped(quantities: Quantities, sizes: MetricSeries, distance: Array) -> Finding | None:
+    """That the mismatch is level up to a row and grows from there on in step with Σ learning rate (n,), while the
+    reward and the length of what is sampled stay as they were there; None where it is not so."""
+    values, away, n = sizes.values, np.exp(distance), len(sizes)
+    if sizes.name in ("mismatch/k3", "mismatch/k2"):  # as the square of the distance
+        values = np.sqrt(np.maximum(values, 0.0))
+    total = float(((values - values.mean()) ** 2).sum())
+    places = range(n // 10, n - max(n // 5, SHORT), max(n // PLACES, 1))
+    if total <= 0 or not places:
+        return None
+    explained = [straight(np.maximum(away - away[place], 0.0), values)[1] for place in places]
+    best = int(np.argmax(explained))
+    row = places[best]
+    before, after = values[:row], values[row:]
+    if explained[best] < EVENLY or straight(away, values)[1] > explained[best] - BENT:
+        return None
+    if np.median(after[-SHORT:]) < GREW * np.median(before) or straight(away[row:], after)[1] < EVENLY - BENT:
+        return None
+    step, sampled = int(sizes.steps[row]), [quantities.get(name, SHORT) for name in ("reward", "length")]
+    late = [series.values[series.steps > step] for series in sampled if series is not None]
+    if len(late) < 2 or any(len(values) < SHORT or _trends(values) for values in late):
+        return None
+    because = (
+        f"it is level up to step {step:,} and grows from there on in step with the learning rate × steps, while the "
+        "reward and the length of what is sampled stay as they were there, as when new weights no longer reach the "
+        f"sampler; {_lag(quantities, None)}"
+    )
+    return _explained(NEVER, because, at(step), OF_STOPPED)
+
+
+def _trends(values: Array) -> bool:
+    """Whether values (n,) have a slope beyond their noise."""
+    slope, explained = straight(np.arange(float(len(values))), values)
+    return bool(explained * (len(values) - 2) > TREND**2 * (1 - explained)) and slope != 0
 
 
 def _gains_nothing(quantities: Quantities) -> bool:
@@ -372,8 +430,11 @@ def _unexplained(quantities: Quantities, staleness: MetricSeries | None) -> Find
             "it the farther each step moves the policy, and numerics are not excluded",
             remedy=OF_LAG,
         )
-    length = quantities.get("length", SHORT)
+    length, turns = quantities.get("length", SHORT), quantities.get("agent/turns", SHORT)
     because = f"it grows, and nothing in the log explains it; {_lag(quantities, staleness)}"
+    if turns is not None and turns.level(LATE).value > LONGER * turns.level(EARLY).value:
+        went = quantities.went(turns.name, turns.level(EARLY).value, turns.level(LATE).value)
+        return _explained(UNEXPLAINED, f"{because}; turns grew meanwhile ({went})", remedy=OF_TURNS)
     if length is not None and length.level(LATE).value > LONGER * length.level(EARLY).value:
         went = quantities.went(length.name, length.level(EARLY).value, length.level(LATE).value)
         return _explained(UNEXPLAINED, f"{because}; completions grew meanwhile ({went} tokens)", remedy=OF_LONG_TEXTS)

@@ -74,6 +74,7 @@ def outages(values: NDArray[np.float64]) -> Outages | None:
     there = 1.4826 * running_median(np.abs(below), NEAR * window)  # a reward that is solved later on was noisier before
     spread = np.maximum(robust_spread(below), there)
     rows = (below > CLEAR * spread) & (below > DEEP * np.abs(middle)) & (spread > 0)
+    rows |= _at_one_value(values)
     rows[: int(np.argmin(np.append(rows, False)))] = False  # one that the log begins or ends with is not back
     rows[n - int(np.argmin(np.append(rows[::-1], False))) :] = False
     if not rows.any() or rows.mean() > MOST:
@@ -87,6 +88,21 @@ def outages(values: NDArray[np.float64]) -> Outages | None:
     sides &= ~rows
     lost, around = (float(np.median(values[where])) for where in (rows, sides))
     return Outages(rows, sides, starts, _interval(starts, n), lost, around, _stretches(rows & (values == lost)))
+
+
+def _at_one_value(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Rows (n,) in which TIMES values or more on end are exactly one, lost beside the WINDOW rows before and as many
+    behind: more than half of a running median may be so."""
+    rows = np.zeros(len(values), bool)
+    same = values[1:] == values[:-1]
+    for a, b in _stretches(np.append(same, False) | np.append(False, same)):
+        before, behind = values[max(a - WINDOW, 0) : a], values[b : b + WINDOW]
+        if min(len(before), len(behind)) < AROUND or np.ptp(values[a:b]):
+            continue
+        beside = min(float(np.median(before)), float(np.median(behind)))
+        spread = max(float(before.std()), float(behind.std()))
+        rows[a:b] = beside - values[a] > max(CLEAR * spread, DEEP * abs(beside))
+    return rows
 
 
 def _stretches(rows: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:

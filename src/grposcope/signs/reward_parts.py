@@ -15,6 +15,13 @@ from grposcope.signs.answers import is_beside, pays_for_answers
 from grposcope.signs.heldout import FOLLOWS, comparable
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
 from grposcope.signs.tests import ends, went
+from grposcope.signs.thresholds import RISES
+
+OF_WEIGHTS = (
+    "lower the weight of {}, or pay it only where the answer is right (multiply the two): it pays more than the right "
+    "answers that are lost for it; read completions that earn it, and go back to the checkpoint before the onset"
+)
+"""What to do where right answers are lost for another part of the reward."""
 
 EXACT = 1e-3
 """Share of the reward's spread that rounding may hide."""
@@ -117,8 +124,20 @@ def _against_components(
                 evidence[-1],
             )
         brief = f"{quantities.key(series.name)} {_brief(series)}"
-        tests.append(measured(p, because, evidence, brief=brief, begins=partial(onset.since, series, -1)))
+        remedy = ""
+        if pays_for_answers(name) and (paid := _paid_instead(parts)):
+            because, remedy = f"{because}, and component {paid} {went(parts[paid])}", OF_WEIGHTS.format(paid)
+        begins = partial(onset.since, series, -1)
+        tests.append(measured(p, because, evidence, brief=brief, begins=begins, remedy=remedy))
     return [*tests, *_traded(quantities, parts)]
+
+
+def _paid_instead(parts: dict[str, MetricSeries]) -> str:
+    """The part of the reward beside right answers that rises most; empty where none rises beyond chance."""
+    others = {name: series for name, series in parts.items() if not pays_for_answers(name)}
+    rises = {name: series.change(FIRST, LATE) for name, series in others.items()}
+    risen = [name for name, change in rises.items() if change.p_up < RISES]
+    return max(risen, key=lambda name: rises[name].value, default="")
 
 
 def _traded(quantities: Quantities, parts: dict[str, MetricSeries]) -> list[Finding]:
@@ -136,8 +155,8 @@ def _traded(quantities: Quantities, parts: dict[str, MetricSeries]) -> list[Find
         gain = f"component {gained} {went(others[gained])}"
         because = f"component {name} {went(series)} while {gain}: one part of the reward is traded for another"
         evidence = (*ends(others[gained]), *ends(series, "should not fall"))
-        brief = f"{gained} {_brief(others[gained])}"
-        tests.append(measured(p, because, evidence, brief=brief, begins=partial(onset.since, series, -1)))
+        brief, begins = f"{gained} {_brief(others[gained])}", partial(onset.since, series, -1)
+        tests.append(measured(p, because, evidence, brief=brief, begins=begins, remedy=OF_WEIGHTS.format(gained)))
     return tests
 
 

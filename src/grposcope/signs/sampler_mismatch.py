@@ -25,6 +25,7 @@ from grposcope.signs.mismatch import (
     LAG,
     NEVER,
     NUMERICS,
+    OF_TURNS,
     TRUNCATED,
     UNEXPLAINED,
     logs,
@@ -149,13 +150,12 @@ AFTER = {
 
 FOLLOWS = (
     "entropy collapse", "entropy explosion", "gradient explosion", "gradient spikes", "reward decline",
-    "held-out decline",
+    "held-out decline", "kl blow-up", "length", "constant reward", "starved", "dead after a fall", "never paid",
 )  # fmt: skip
 """Modes that may follow from mismatch where they do not begin before it."""
 
 OF_OTHERS_ROLLOUTS = (
-    *FOLLOWS, "kl blow-up", "starved", "dead after a fall", "empty steps", "no learning", "length", "constant reward",
-    "outage",
+    *FOLLOWS, "empty steps", "no learning", "outage",
 )  # fmt: skip
 """Modes that follow where every batch is another policy's from the first step on: what it earned is taught to a policy
 that would not have written it."""
@@ -205,8 +205,10 @@ def check(quantities: Quantities) -> Finding:
         else told.since or onset.since(logs(seen.sizes, seen.limit), 1)
     )
     explains: tuple[str, ...] = FOLLOWS if when is not None else ()
+    if told.remedy == OF_TURNS:  # it grows with them, whichever is seen first
+        explains, when = (*FOLLOWS, "looping"), None
     if told.fault in (INPUTS, NEVER):
-        explains, when = OF_OTHERS_ROLLOUTS, None
+        explains, when = OF_OTHERS_ROLLOUTS, told.since
     return measured(
         worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when,
         remedy=told.remedy,

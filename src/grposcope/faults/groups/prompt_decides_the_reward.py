@@ -27,8 +27,8 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact
-from grposcope.core.text import number
-from grposcope.signs.equal_groups import ALL, all_equal_since, equal_rows
+from grposcope.core.text import apart, number
+from grposcope.signs.equal_groups import ALL, EqualRows, all_equal_since, equal_rows
 from grposcope.signs.quantities import LEAST, NO_SPREAD, MetricSeries, Quantities
 
 ROWS = 0.9
@@ -43,6 +43,12 @@ COUNT = (
 )
 """What to do where groups of one rollout would look the same."""
 
+OF_BATCH = ("reward_std_batch", "reward_std_unclear", "reward_min", "reward_max")
+"""Columns that say whether rewards spread over the batch."""
+
+PAID = 0.05
+"""Mean reward from which, and up to 1 less that, groups that are all alike are paid some and others not."""
+
 FOLLOWS = ("lost gradient", "starved", "saturated", "empty steps", "zero loss", "no learning")
 
 
@@ -56,6 +62,10 @@ def check(quantities: Quantities) -> Finding:
         return fact(False, "some groups have different rewards") if since is None else _since(quantities, since)
     spread, reward = _widest(quantities), quantities.get("reward", LEAST)
     if spread is None:
+        logged = [name for name in OF_BATCH if name in quantities.run.table]
+        untold = not logged and not quantities.components("component_std")
+        if equal.share == 1 and untold:
+            return _by_rows(equal, reward)
         return fact(False, "no reward spreads over the batch")
     if reward is not None and spread.name.startswith("component_std/") and np.ptp(reward.values) == 0:
         return fact(False, "the reward is the same in every row, so that no prompt is paid more than another")
@@ -75,6 +85,21 @@ def check(quantities: Quantities) -> Finding:
     return fact(
         True, because, evidence, explains=FOLLOWS, brief=f"rewards differ by prompt ({what} {size}), not within"
     )
+
+
+def _by_rows(equal: EqualRows, reward: MetricSeries | None) -> Finding:
+    """Groups that are all dead in every row, of a reward that is neither none nor all and differs from row to row."""
+    low, high = (0.0, 0.0) if reward is None else (float(reward.values.min()), float(reward.values.max()))
+    if reward is None or low < PAID * max(high, 1.0) or high == low or (high <= 1 and high > 1 - PAID):
+        return fact(False, "no reward spreads over the batch")
+    paid = " to ".join(apart(low, high))
+    because = (
+        f"{equal.because}, while the mean reward is {paid} from row to row: a group holds one rollout, or all answers "
+        "to a prompt are paid alike"
+    )
+    evidence = (Sign(f"largest less least {reward.name}", high - low, column=reward.name),)
+    brief = f"groups never differ, at rewards of {paid}"
+    return fact(True, because, evidence, explains=FOLLOWS, brief=brief, remedy=COUNT)
 
 
 def _since(quantities: Quantities, step: float) -> Finding:

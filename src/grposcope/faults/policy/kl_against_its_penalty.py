@@ -26,7 +26,6 @@ Sources
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -38,11 +37,14 @@ from grposcope.core.text import number
 from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs.mismatch import straight
-from grposcope.signs.parts_of_the_loss import changed_multiple, loss_as_multiple
+from grposcope.signs.parts_of_the_loss import (
+    changed_multiple,
+    coefficient_in_force,
+    loss_as_multiple,
+    loss_beside_noise,
+)
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
-
-COEFFICIENT = re.compile(r"(.*[_./])?(kl_loss_coef|kl_coef|init_kl_coef|kl_beta|kl_ctl)")
-"""Columns of coefficients of a KL term."""
+from grposcope.signs.thresholds import MIDDLE
 
 SMALLEST = 1e-4
 """Coefficient of a KL term, at least, that is read off the loss."""
@@ -55,6 +57,13 @@ LEAVES = 0.1
 
 OUTWEIGHS = 0.5
 """Coefficient × KL, as a share of the range of the rewards, from which a penalty should hold the policy."""
+
+PAID, MUCH = 0.2, 1.0
+"""Coefficient × KL, as a share of that range, from which a penalty that is paid for no gain should turn the policy
+back, and the nats of KL per token from which it is looked at."""
+
+EVENLY = 0.9
+"""Share of the variance of the KL that one line explains, of a KL that grows all along."""
 
 UNHELD = 0.8
 """Rise of the KL over the second half, as a share of that over the first, above which nothing holds it."""
@@ -74,7 +83,10 @@ def check(quantities: Quantities) -> Finding:
     kl = quantities.require("kl", LEAST)
     if (subtracted := _subtracted(quantities, kl)) is not None:
         return subtracted
-    name, coefficient = _coefficient(quantities)
+    name, coefficient = coefficient_in_force(quantities)
+    steadily = straight(kl.steps, kl.values)[1] > EVENLY  # no step that was too large led there
+    if coefficient is None and steadily and (multiple := loss_beside_noise(quantities, "kl")) is not None:
+        name, coefficient = f"the term that {quantities.key(multiple.loss)} shows", multiple.coefficient
     if coefficient is None:
         return cannot_tell("no coefficient of a KL term is logged")
     if coefficient <= 0:
@@ -88,11 +100,34 @@ def check(quantities: Quantities) -> Finding:
         return _found(because, quantities, kl, evidence)
     late = kl.level(LATE).value
     scale = quantities.reward_margin(1.0)
-    if scale is None or coefficient * late < OUTWEIGHS * scale or not _unheld(kl):
+    if scale is None or coefficient * late < PAID * scale or not _unheld(kl):
         return fact(False, "the KL does not grow against its penalty", evidence)
+    if coefficient * late < OUTWEIGHS * scale and not steadily:
+        return fact(False, "the KL does not grow against its penalty", evidence)
+    if coefficient * late < OUTWEIGHS * scale:
+        return _paid_for_nothing(quantities, kl, (name, coefficient), evidence)
     because = (
         f"{quantities.key(kl.name)} goes on to {number(late)} nats although its penalty, {coefficient:g} × "
         f"{number(late)} = {number(coefficient * late)}, is as large as rewards differ: {name} seems to have no effect"
+    )
+    return _found(because, quantities, kl, evidence)
+
+
+def _paid_for_nothing(
+    quantities: Quantities, kl: MetricSeries, term: tuple[str, float], evidence: tuple[Sign, ...]
+) -> Finding:
+    """A KL whose penalty (name and value of its coefficient) grows in the second half by PAID / 2 of the range of
+    the rewards or more, while the reward does not gain, and nothing turns it back."""
+    (name, coefficient), reward = term, quantities.require("reward", LEAST)
+    late, middle = kl.level(LATE).value, kl.level(MIDDLE).value
+    gain, rise = reward.change(MIDDLE, LATE).value, coefficient * (late - middle)
+    scale = quantities.reward_margin(1.0) or math.inf
+    if late < MUCH or gain > 0 or rise < PAID / 2 * scale:
+        return fact(False, "the KL does not grow against its penalty", evidence)
+    because = (
+        f"{quantities.key(kl.name)} goes on from {number(middle)} to {number(late)} nats since the middle of the run, "
+        f"and the reward does not gain; its penalty, {number(coefficient)} × {number(late)} = "
+        f"{number(coefficient * late)}, should turn it back: {name} seems to have no effect"
     )
     return _found(because, quantities, kl, evidence)
 
@@ -101,6 +136,7 @@ def _subtracted(quantities: Quantities, kl: MetricSeries) -> Finding | None:
     """That the loss is the KL times a number below 0, in all rows or since one: the term has the wrong sign; None where
     it is not."""
     multiple, turned = loss_as_multiple(quantities, "kl"), changed_multiple(quantities, "kl", SMALLEST, sign=-1)
+    noisy = loss_beside_noise(quantities, "kl") if multiple is None and turned is None else None
     away = "the KL term is subtracted from the loss, so that every step leads away from the start"
     if turned is not None:
         onset, coefficient = turned
@@ -110,6 +146,10 @@ def _subtracted(quantities: Quantities, kl: MetricSeries) -> Finding | None:
         onset, coefficient = None, multiple.coefficient
         brief = f"{quantities.key(multiple.loss)} is {number(coefficient)} × {quantities.key(multiple.of)}"
         because, rows = f"{brief} in the {multiple.rows} rows that have a KL: {away}", "median row"
+    elif noisy is not None and noisy.coefficient < 0:
+        onset, coefficient = None, noisy.coefficient
+        brief = f"{quantities.key(noisy.loss)} is {number(coefficient)} × {quantities.key(noisy.of)} but for noise"
+        because, rows = f"{brief}, which {noisy.rows} rows show: {away}", "fitted"
     else:
         return None
     evidence = (Sign(f"loss over KL, {rows}", coefficient, limit="above 0 for a penalty", column="loss"),)
@@ -119,16 +159,6 @@ def _subtracted(quantities: Quantities, kl: MetricSeries) -> Finding | None:
 def _found(because: str, quantities: Quantities, kl: MetricSeries, evidence: tuple[Sign, ...]) -> Finding:
     brief = quantities.went(kl.name, float(kl.values[0]), float(kl.values[-1])) + " against its penalty"
     return fact(True, because, evidence, explains=FOLLOWS, brief=brief, remedy=f"{CHECK}; {BACK}")
-
-
-def _coefficient(quantities: Quantities) -> tuple[str, float | None]:
-    """The name and the value of the coefficient in force, of a column or of the settings; None where neither has it."""
-    for column in quantities.run.table:
-        series = quantities.column(column) if COEFFICIENT.fullmatch(column) else None
-        if series is not None:
-            return quantities.key(column), float(np.median(series.values))
-    stated = quantities.run.setting("kl")
-    return "the coefficient", float(stated) if isinstance(stated, int | float) else None
 
 
 def _feedback(kl: MetricSeries) -> float | None:

@@ -31,7 +31,12 @@ from grposcope.core.text import number
 from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import run_outcome
-from grposcope.signs.parts_of_the_loss import changed_multiple, loss_as_multiple
+from grposcope.signs.parts_of_the_loss import (
+    changed_multiple,
+    coefficient_in_force,
+    loss_as_multiple,
+    loss_beside_noise,
+)
 from grposcope.signs.quantities import LEAST, SHORT, Quantities
 from grposcope.signs.settings.kl import LOSS_COEFFICIENT, REWARD_COEFFICIENT
 from grposcope.signs.settings.names import EVERY, by_our_names, key_of
@@ -58,13 +63,19 @@ def check(quantities: Quantities) -> Finding:
             return fact(True, because, (Sign("coefficient of the KL", ratio),), step,
                         brief=f"KL coefficient {number(ratio)} since step {step:,}",
                         explains=("gradient explosion", "low learning rate", "no learning"))  # fmt: skip
-    multiple, stated = loss_as_multiple(quantities, "kl"), quantities.run.setting("kl")
-    if multiple is None and not isinstance(stated, int | float):
+    exact = loss_as_multiple(quantities, "kl")
+    multiple = exact or loss_beside_noise(quantities, "kl")
+    name, stated = coefficient_in_force(quantities)
+    if multiple is None and stated is None:
         return cannot_tell("no coefficient of a KL term is logged")
-    coefficient = float(stated) if multiple is None else multiple.coefficient
+    coefficient = stated or 0.0 if multiple is None else multiple.coefficient
     late, outcome = kl.level(LATE).value, run_outcome.of_run(quantities.run)
     evidence = (
-        Sign("coefficient of the KL", coefficient, limit=f"usual up to 0.1, held from {STRONG:g}"),
+        Sign(
+            f"coefficient of the KL{', fitted' if multiple and not exact else ''}",
+            coefficient,
+            limit=f"usual up to 0.1, held from {STRONG:g}",
+        ),
         Sign(f"{kl.name}, last {1 - LATE[0]:.0%}", late, column=kl.name),
     )
     if coefficient < STRONG or late > NEAR or kl.values.min() < 0 or not kl.values.any():
@@ -72,11 +83,9 @@ def check(quantities: Quantities) -> Finding:
     if outcome.direction == "up":
         return fact(False, "the reward rises under the penalty", evidence)
     key = quantities.key(kl.name)
-    how = (
-        f"the loss is {number(coefficient)} × {key}"
-        if multiple is not None
-        else f"the coefficient is {number(coefficient)}"
-    )
+    how = f"the loss is {number(coefficient)} × {key}" if exact else f"{name} is {number(coefficient)}"
+    if multiple is not None and exact is None:
+        how = f"the loss is {number(coefficient)} × {key} but for noise"
     because = (
         f"{how}, where 0.001 to 0.04 is usual, and {key} stays at {number(late)} nats: the penalty holds the policy at "
         "its start"

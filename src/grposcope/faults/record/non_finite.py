@@ -93,7 +93,8 @@ OF_SAMPLER = (
 OF_BACKWARD = (
     "the loss of that row is finite, and its gradient is not: look at the rewards of the batch first (a function that "
     "returned None or NaN makes advantages NaN where each reward is standardized alone, as by gdpo), then in the "
-    "backward pass for infinity × 0, a ratio that overflows under a mask: clamp the log-ratio before exp"
+    "backward pass for infinity × 0, a ratio that overflows under a mask: clamp the log-ratio before exp; in float16, "
+    "which ends at 65,504, such single rows are overflows: train in bfloat16"
 )
 """What to do where the gradient norm alone was lost first."""
 

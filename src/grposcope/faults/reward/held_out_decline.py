@@ -4,7 +4,8 @@ What it is
     The policy overfits its training problems, or loses skills that they do not exercise. With a training reward
     that rises it is reward hacking, which is named first.
 How it shows
-    The held-out score falls after its best evaluation by more than evaluations differ by chance.
+    The held-out score falls after its best evaluation by more than evaluations differ by chance; or it is the same to
+    the last digit while the reward rises, so that what is evaluated never changes.
 What it does to the gradient
     It is right for the training problems.
 What to do

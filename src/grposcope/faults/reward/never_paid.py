@@ -4,7 +4,8 @@ What it is
     It never accepts an answer, because it is broken, looks for a column that the data set does not have, or the task is
     too hard; or it is a penalty that nothing incurs.
 How it shows
-    The reward, a component of it, or a score of right answers, is exactly 0 in every row, or in nearly all.
+    The reward, a component of it, or a score of right answers, is exactly 0 in every row, or in nearly all; or a
+    component has no number in any.
 What it does to the gradient
     It has no part in it; its weight is wasted.
 What to do
@@ -78,6 +79,12 @@ OF_FORM = (
 )
 """What to do where a reward of form is never paid."""
 
+OF_NOTHING = (
+    "call the function by hand with one row of the data set under the names of its columns: see why it returns None (a "
+    "column or a task that it does not find, an exception that is caught), and let it raise instead"
+)
+"""What to do where a reward function returns nothing for every rollout."""
+
 UNPAID_FOLLOWS = ("starved", "empty steps", "zero loss", "no learning", "constant reward")
 
 RARELY = 0.01
@@ -90,6 +97,11 @@ LEARNED = 0.2
 def check(quantities: Quantities) -> Finding:
     """Parts of the reward, and scores of right answers, that are exactly 0 in every row; and the reward, or such a
     score, that hardly ever is not."""
+    return _never_a_number(quantities) or _of_zeros(quantities)
+
+
+def _of_zeros(quantities: Quantities) -> Finding:
+    """The same of columns that have numbers."""
     parts = {series.name: series for series in quantities.components().values()}
     scored = {name: score for name in quantities.run.table if _is_score(name) and (score := quantities.column(name))}
     long = {name: series for name, series in (parts | scored).items() if len(series) >= SHORT}
@@ -111,6 +123,22 @@ def check(quantities: Quantities) -> Finding:
         return cannot_tell(quantities.absent_components(), "components")
     which = "all components" if zero else "no component"
     return fact(False, f"{which} of the reward {'are' if zero else 'is'} 0 in every row")
+
+
+def _never_a_number(quantities: Quantities) -> Finding | None:
+    """That a part of the reward is logged in every row and has a number in none, while the reward has; None if not."""
+    reward, table = quantities.get("reward", SHORT), quantities.run.table
+    names = [name for name in table if name.startswith("component/") and np.isnan(table[name]).all()]
+    if reward is None or not names:
+        return None
+    because = (
+        f"{listed([_called(name) for name in names])} {'has' if len(names) == 1 else 'have'} no number in any of "
+        f"{len(reward)} rows, while the reward has: the function returned None (or NaN) for every rollout, so that it "
+        "has no part in the reward"
+    )
+    evidence = tuple(Sign(f"{_called(name)}, rows with a number", 0.0, column=name) for name in names)
+    return fact(True, because, evidence, grades=("warning", "warning"), remedy=OF_NOTHING,
+                brief=f"{visible(_called(names[0]), 34)} is never a number")  # fmt: skip
 
 
 def _unpaid(

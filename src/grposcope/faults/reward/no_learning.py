@@ -5,7 +5,7 @@ What it is
     gain.
 How it shows
     In every fifth of the run the change since the beginning is smaller than what would matter (two one-sided
-    tests), and no clear rise is seen.
+    tests), and no clear rise is seen. Where the KL grows all the same, the policy moves without learning.
 What it does to the gradient
     It may be there and too small, or without effect on what is sampled.
 What to do
@@ -20,15 +20,27 @@ Sources
 
 from __future__ import annotations
 
+import numpy as np
+
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
-from grposcope.maths.timeseries.change import EARLY
+from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs import run_outcome
-from grposcope.signs.quantities import Quantities
+from grposcope.signs.moves_alone import FAR, TIMES, distance, moves_alone
+from grposcope.signs.quantities import SHORT, Quantities
+from grposcope.signs.rewards_differ import rewards_differ
 from grposcope.signs.tests import fell
 
 STILL = 0.1
 """A change of reward below this share of its range is none."""
+
+OF_OTHERS = (
+    "train twenty steps with a reward that is known from the text, such as its length: where the length does not "
+    "follow, advantages belong to other completions than they are multiplied with (the order of ranks, a shuffle, a "
+    "sort by length) or their sign changes; where it follows, the reward is too noisy for these steps: more rollouts a "
+    "step, a lower learning rate"
+)
+"""What to do where the policy moves and the reward does not."""
 
 SURE = 0.05
 """Chance of the fault above which it is not said to be there."""
@@ -62,7 +74,33 @@ def check(quantities: Quantities) -> Finding:
         because = f"the reward changed by {most:.2g} at most over {steps}, and {margin:.2g} or more is not ruled out"
         return measured(p, because, evidence)
     because = f"the reward changed by {most:.2g} at most, less than {margin:.2g}, over {steps}"
+    outcome = run_outcome.of_run(quantities.run)
+    if outcome.heldout and outcome.direction == "up":
+        return measured(1.0, f"{because}, and held-out {outcome.name} rose", evidence)
+    if away := _goes_away(quantities):
+        return measured(
+            p, f"{because}, while {away}", evidence, brief=away, grades=("note", "warning"), remedy=OF_OTHERS
+        )
     return measured(p, because, evidence, brief="no gain")
+
+
+def _goes_away(quantities: Quantities) -> str:
+    """That the policy goes far from its start where rewards differ within groups, as a clause; empty where not."""
+    kl, advantages = distance(quantities), quantities.column("advantage_max")
+    differ = "groups" in rewards_differ(quantities) or (advantages is not None and np.median(advantages.values) > 0)
+    if kl is None or not differ or moves_alone(quantities) or _other_weights(quantities):
+        return ""
+    first, last = kl.level(EARLY).value, kl.level(LATE).value
+    if last < FAR or last < TIMES * float(np.median(kl.values[:SHORT])):
+        return ""
+    return f"{quantities.went(kl.name, first, last)} nats: the policy moves, and the reward does not follow"
+
+
+def _other_weights(quantities: Quantities) -> bool:
+    """Whether sampler and trainer part as the policy moves, so that the rollouts are not its own."""
+    columns = [quantities.column(name) for name in quantities.run.table if name.startswith("mismatch/")]
+    far = [series for series in columns if series is not None and len(series) >= SHORT and series.values.min() > 0]
+    return any(series.level(LATE).value > TIMES * series.level(EARLY).value for series in far)
 
 
 FAULT = Fault(

@@ -87,10 +87,18 @@ BEYOND = 0.05
 def check(quantities: Quantities) -> Finding:
     """Whether the reward fell: as a curve, as a line, or within a few rows."""
     reward = quantities.require("reward")
+    at_one_step, of_reward = _at_one_step(quantities, reward), run_outcome.of_reward(quantities)
+    because = f"the reward {at_one_step or fell(of_reward)}"
+    if not at_one_step and of_reward.direction == "up":  # it fell on its way, and is higher than at first
+        return measured(1.0, because, ends(reward))
+    return _fall(quantities, reward, because)
+
+
+def _fall(quantities: Quantities, reward: MetricSeries, because: str) -> Finding:
+    """The fall that is most clear, told by `because`."""
     steady = without_outages(reward)
     curve, line = steady.curve, steady.line
     falls = [curve.change(), curve.change(MIDDLE), *([] if line is None else [line.change()])]
-    because = f"the reward {_at_one_step(quantities, reward) or fell(run_outcome.of_reward(quantities))}"
     tests = [measured(fall.p_down, because, ends(reward)) for fall in falls]
     if steady.shift is not None:
         tests.append(measured(steady.shift.p if steady.shift.size < 0 else 1.0, because, ends(reward)))

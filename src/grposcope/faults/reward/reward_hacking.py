@@ -30,6 +30,7 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
+from grposcope.core.text import number
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.maths.timeseries.peak import Since, since_places
 from grposcope.signs import heldout, onset, run_outcome
@@ -58,6 +59,19 @@ BY_HEART = (
 )
 """What to do where the training problems were drawn often enough to be learned by heart."""
 
+SAME = 5
+"""Evaluations from which a score that is the same in all of them is no chance."""
+
+OF_THE_SAME = (
+    "evaluate the first and the last checkpoint by hand, in another engine: where they differ, the evaluation has "
+    "weights that do not change (a server that was started once, a copy that is not sent, adapters that are left out) "
+    "or returns a result that is kept. No score of this log chooses a checkpoint"
+)
+"""What to do where an evaluation never changes."""
+
+PLAIN = 0.001
+"""p-value below which a part of the reward that falls for another is named, whatever else shows the fault as well."""
+
 EDGE = 0.1
 """Share of the run at either end of a change of the training reward, over which it is averaged."""
 
@@ -66,19 +80,23 @@ def check(quantities: Quantities) -> Finding:
     """Training reward rises while the held-out score, a component or the task reward does not."""
     reward = quantities.require("reward")
     scores = heldout_scores(quantities)
-    tests = [
-        *(test for heldout in scores for test in _against(quantities, heldout, reward)),
-        *against_parts(quantities, reward),
-    ]
+    parts = against_parts(quantities, reward)
+    tests = [*(test for heldout in scores for test in _against(quantities, heldout, reward)), *parts]
+    if scores and (still := _never_changes(quantities, scores[0], reward)) is not None:
+        return still
     missing = () if scores else ("evaluation",)
     if not tests and len(quantities.run.evaluations):
         return cannot_tell(f"too few held-out evaluations for a trend: {EVALUATIONS} are needed", *missing)
     if not tests:
         return cannot_tell("the training reward cannot show reward hacking, and no other score is logged", *missing)
     least = least_of(tests)
-    if scores and (drawn := learned_by_heart(quantities)):
-        because = f"{least.because}; {drawn}, which is enough to learn them by heart"
-        return replace(least, fault="held-out decline", because=because, remedy=BY_HEART, missing=missing)
+    named = [test for test in parts if test.remedy and test.p < PLAIN]
+    if named and least.p < PLAIN:  # what is paid instead says more than that a score falls
+        least = least_of(named)
+    elif scores and (drawn := learned_by_heart(quantities)):
+        because = f"{least.because}; {drawn}, which may be enough to learn them by heart"
+        return replace(least, fault="held-out decline", because=because, remedy=BY_HEART, missing=missing,
+                       begins=None, explains=("entropy collapse", "saturated"))  # fmt: skip
     unlike = [heldout.title for heldout in scores if heldout.follows is None]
     if unlike and least.p >= GOES_ON:
         note = (
@@ -87,6 +105,20 @@ def check(quantities: Quantities) -> Finding:
         )
         return replace(least, because=f"{least.because}; {note}", missing=missing)
     return replace(least, missing=missing)
+
+
+def _never_changes(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> Finding | None:
+    """That a score is the same to the last digit in all SAME evaluations or more while the reward rises; else None."""
+    values = held.score.values
+    if len(values) < SAME or np.ptp(values) or not 0 < values[0] < 1 or _change_since(reward, 0.0).p_up >= SURE:
+        return None
+    because = (
+        f"{held.title} is {number(float(values[0]))} in all {len(values)} evaluations, to the last digit, while the "
+        f"reward {went(reward)}: so it is where weights that were loaded once are evaluated, or a result is kept"
+    )
+    evidence = (*ends(reward), Sign(f"{held.title}, largest less least", 0.0))
+    return measured(_change_since(reward, 0.0).p_up, because, evidence, brief=f"{held.title} never changes",
+                    grades=("warning", "warning"), remedy=OF_THE_SAME, fault="held-out decline")  # fmt: skip
 
 
 def shares(series: MetricSeries, reward: MetricSeries) -> np.ndarray:

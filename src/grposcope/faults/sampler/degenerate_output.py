@@ -9,7 +9,7 @@ How it shows
     The share of cut completions goes from few to all within two rows and stays there, and the reward goes to one number
     in the same rows. Or the KL to the start is many times what it was from one step on, and the reward and another
     metric of the rollouts are at other levels from the same step on. Or the entropy is that of noise from the first row
-    on, and nothing is paid.
+    on, and nothing is paid; or above that of language, with most completions cut.
 What it does to the gradient
     All rewards are equal, so that there is none.
 What to do
@@ -65,6 +65,18 @@ LOADED = (
 )
 """What to do where text is noise from the first step on."""
 
+UNLIKE, MOST_CUT, UNPAID = 2.5, 0.8, 0.01
+"""Nats of entropy per token above language, share of cut completions and mean reward of every row in which what is
+drawn is no answer."""
+
+READ_FIRST = (
+    "read the first completion beside its prompt as the model gets it: words that lead nowhere are a base model under "
+    "a chat template that it was not trained with, or without an end token that it knows (use its own form, or "
+    "fine-tune on examples first), or a temperature above 1; if it is no language, sampler or trainer does not have "
+    "the model's weights. No easier prompts, longer limit or other reward helps"
+)
+"""What to do where text is no answer from the first step on."""
+
 WITHIN = 2
 """Rows within which it happens."""
 
@@ -92,8 +104,10 @@ FOLLOWS = (
 def _noise(quantities: Quantities) -> Finding | None:
     """That what is drawn is near noise in every row, and nothing is paid; else None."""
     entropy, reward = quantities.get("entropy", SHORT), quantities.get("reward", SHORT)
-    if entropy is None or reward is None or reward.values.any() or entropy.values.min() < NOISE:
+    if entropy is None or reward is None:
         return None
+    if reward.values.any() or entropy.values.min() < NOISE:
+        return _gibberish(quantities, entropy, reward)
     lowest = number(float(entropy.values.min()))
     because = (
         f"{quantities.key(entropy.name)} is {lowest} nats per token or more in every row from the first on, where "
@@ -101,6 +115,25 @@ def _noise(quantities: Quantities) -> Finding | None:
     )
     evidence = (Sign(f"smallest {entropy.name}", float(entropy.values.min()), column=entropy.name),)
     return fact(True, because, evidence, explains=FOLLOWS, remedy=LOADED,
+                brief=f"{quantities.key(entropy.name)} is {lowest} nats or more from the first row on")  # fmt: skip
+
+
+def _gibberish(quantities: Quantities, entropy: MetricSeries, reward: MetricSeries) -> Finding | None:
+    """That text is more even than language in every row, most of it is cut, and hardly any is paid; else None."""
+    cut = quantities.get("truncated", SHORT)
+    if cut is None or cut.values.min() < MOST_CUT or cut.values.max() > 1 or entropy.values.min() < UNLIKE:
+        return None
+    if not 0 <= float(np.abs(reward.values).max()) <= UNPAID:
+        return None
+    lowest, least = number(float(entropy.values.min())), f"{cut.values.min():.0%}"
+    because = (
+        f"{quantities.key(entropy.name)} is {lowest} nats per token or more in every row from the first on, where "
+        f"language has 2 at most, {least} of completions or more are cut in every row, and the mean reward is never "
+        f"above {number(float(reward.values.max()))}: what is drawn is no answer from the first step on"
+    )
+    evidence = (Sign(f"smallest {entropy.name}", float(entropy.values.min()), limit=f"counts from {UNLIKE:g}",
+                     column=entropy.name),)  # fmt: skip
+    return fact(True, because, evidence, explains=(*FOLLOWS, "no learning"), remedy=READ_FIRST,
                 brief=f"{quantities.key(entropy.name)} is {lowest} nats or more from the first row on")  # fmt: skip
 
 
@@ -204,7 +237,8 @@ FAULT = Fault(
         statistic="rows from few cut completions to all of them; the reward after them; or the KL, the reward and one "
         "more at other levels from one step on; entropy in every row",
         threshold=f"below {FEW:g} to {ALL:g} within {WITHIN} rows, up to the end, with one reward; KL above {FAR:g} "
-        f"and {TIMES:g} × what it was; entropy of {NOISE:g} nats or more in every row, without reward; KL of "
+        f"and {TIMES:g} × what it was; entropy of {NOISE:g} nats or more in every row, without reward, "
+        f"or of {UNLIKE:g} with {MOST_CUT:g} cut and a reward of {UNPAID:g} at most; KL of "
         f"{BROKEN:g} nats or more in every row but the first, all cut after {EARLIEST} rows, at a rate of {USUAL:g} at "
         "most",
     ),

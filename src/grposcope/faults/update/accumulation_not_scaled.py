@@ -7,7 +7,8 @@ How it shows
     The derivatives of the loss are as many times too large as there are passes. In settings of TRL before #6024 (June
     2026): dapo, cispo or vespo with steps_per_generation other than gradient_accumulation_steps. In those of ms-swift
     before #10116 (September 2026): dapo, cispo or fipo with accumulation, which is divided by once more. In a log: a
-    gradient norm in the hundreds or thousands from the first row on, beside a policy and rewards that are as ever.
+    gradient norm in the hundreds or thousands from the first row on, beside a policy and rewards that are as ever; or
+    norm and loss that are larger by one factor from one step on.
 What it does to the gradient
     Every step is larger by the number of passes: the clip of the norm bites all the time, and the rate is not the
     stated one.

@@ -35,7 +35,7 @@ from grposcope.core.settings import Settings
 from grposcope.core.text import number
 from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries import level as levels
-from grposcope.maths.timeseries.change import LATE
+from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import SHORT, Quantities, too_few
 from grposcope.signs.settings.recipe import interval
@@ -100,7 +100,8 @@ def check(quantities: Quantities) -> Finding:
     column = both.name if both is not None else "clip_high"
     evidence = (Sign(f"clip fraction, last {1 - LATE[0]:.0%}", share, over.se, f"limit {HELD:g}", column),)
     because = f"{share:.1%} of tokens are clipped"
-    held = measured(over.p_up, because, evidence, brief=because)
+    before = levels.level(values, EARLY, OUTSIDE).value > 0  # not by what became of the policy
+    held = measured(over.p_up, because, evidence, brief=because, explains=FOLLOWS if before else ())
     return least_of([held, _takes_the_gradient(quantities, values), _by_many_updates(quantities, values, column)])
 
 

@@ -4,8 +4,9 @@ What it is
     The rate of Adam is above the largest among the published settings, for all weights or for adapters.
 How it shows
     Where it is too high indeed: an entropy that collapses, a KL that runs away, spikes of the gradient norm, then a
-    fall of the reward. In a log: a KL of a quarter of a nat or more within the first few steps; or a reward and a
-    held-out score that fall slowly from the first rows on while the entropy rises.
+    fall of the reward. In a log: a KL of a quarter of a nat or more within the first few steps; a reward that is lost
+    within the first rows; or a reward and a held-out score that fall slowly from the first rows on while the entropy
+    rises.
 What it does to the gradient
     A step of Adam moves every weight by about the learning rate, whatever the size of the gradient.
 What to do

@@ -5,7 +5,8 @@ What it is
     from the checkpoint at each resume, so that the policy may drift as far again.
 How it shows
     The reference's log-probabilities equal the policy's after the weights have moved, or are not those of the
-    starting weights; the KL stays 0. At a resume the KL goes back to where it began, and the reward stays.
+    starting weights; the KL stays 0. At a resume the KL goes back to where it began, and the reward stays; or it falls
+    at one interval and rises in between.
 What it does to the gradient
     The KL term has no gradient, or holds the policy near its last weights instead of its first: nothing limits how
     far it goes.
