@@ -35,7 +35,7 @@ from grposcope.instruments.credit import batch as credit_batch
 from grposcope.instruments.credit import error as credit_error
 from grposcope.instruments.credit import figures as charts
 from grposcope.instruments.credit.batch import CreditBudget, CreditedBatch
-from grposcope.instruments.credit.error import CreditComparison, GradientSource
+from grposcope.instruments.credit.error import GradientSource, _CreditComparison
 from grposcope.instruments.credit.record import CreditRecord, SourceRecord
 from grposcope.instruments.credit.sources import HALVES
 from grposcope.lab import credit, policies
@@ -176,7 +176,7 @@ class Pool:
         found.append(credit_error.continued("oracle", halves, count, EACH // 2, EACH, tokens))
         return found
 
-    def measured(self, rows: NDArray, replicates: int = 400) -> CreditComparison:
+    def measured(self, rows: NDArray, replicates: int = 400) -> _CreditComparison:
         """What the instrument says of some of the prompts."""
         gram = self.gram[:, rows][:, :, :, rows].astype(np.float64)
         return credit_error.measure(gram, self.sources(rows), len(self.names) - 1, replicates)
@@ -210,7 +210,7 @@ def frontier(pools: list[Pool], path: Path | None, pictures: Path | None) -> Non
         write_json(path, known)
 
 
-def _record(compared: CreditComparison) -> CreditRecord:
+def _record(compared: _CreditComparison) -> CreditRecord:
     """The comparison as the charts take it, without what is shown twice."""
     kinds = {"continuations": "ii", "tree": "iii", "value": "iv", "steps": "v"}
     sources = [

@@ -95,7 +95,7 @@ def test_the_list_of_outcomes_is_that_of_the_reference(group: int) -> None:
 def test_a_wrong_formula_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     right = EnumeratedPolicy.parts
     monkeypatch.setattr(EnumeratedPolicy, "parts", lambda self: (*right(self)[:2], 0.9 * right(self)[2]))
-    assert ustatistic.mse(quiet).verdict == "does not hold"
+    assert ustatistic._mse(quiet).verdict == "does not hold"
     assert ustatistic._oracle(quiet).verdict == "does not hold"
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.credit import error as credit_error
-from grposcope.instruments.credit.error import GradientSource, Products, Ranged, SourceError
+from grposcope.instruments.credit.error import GradientSource, Ranged, SourceError, _Products
 from grposcope.maths import resampling
 from reference.credit_world import World
 
@@ -105,7 +105,7 @@ def test_estimates_meet_the_listed_errors(world: World) -> None:
     total, same = vectors.sum(1), np.einsum("apd,bpd->ab", vectors, vectors)
     within, n = same / 6000, 6000
     across = (total @ total.T - same) / (n * (n - 1))
-    products = Products(within[None], across[None], np.ones((1, n)))
+    products = _Products(within[None], across[None], np.ones((1, n)))
     target = np.eye(len(BASE))[-1]
     expected = truth(world, 40)
     for source in sources(n):
@@ -138,7 +138,7 @@ def test_noise_of_the_values_is_not_in_the_error_of_exact_credit(world: World) -
     for _ in range(400):
         vectors = base_vectors(world, 12, rng)
         gram = np.einsum("apd,bqd->apbq", vectors, vectors)
-        products = Products.of(gram, resampling.point(12))
+        products = _Products.of(gram, resampling.point(12))
         plain = credit_error.plain("", np.eye(len(BASE))[1], np.ones(12), True)
         draws.append([products.variance(one)[0] for one in (sources(12)[1], plain)])
     mean, error = np.mean(draws, 0), np.std(draws, 0) / 20
@@ -149,7 +149,7 @@ def test_noise_of_the_values_is_not_in_the_error_of_exact_credit(world: World) -
 def test_all_continuations_have_the_error_of_the_mean_of_both_halves(world: World) -> None:
     """With K as many as were drawn, the price is that of the plain gradient, to rounding."""
     vectors = base_vectors(world, 12, np.random.default_rng(7))
-    products = Products.of(np.einsum("apd,bqd->apbq", vectors, vectors), resampling.bootstrap(12, 5, 0))
+    products = _Products.of(np.einsum("apd,bqd->apbq", vectors, vectors), resampling.bootstrap(12, 5, 0))
     count, one = len(BASE), np.ones(12)
     mean = (np.eye(count)[3] + np.eye(count)[4]) / 2
     drawn = credit_error.continued("", (3, 4), count, EACH, 2 * EACH, one)
@@ -161,7 +161,7 @@ def test_pair_products_of_resamples_are_those_of_loops() -> None:
     vectors = rng.normal(size=(3, 5, 4))
     gram = np.einsum("apd,bqd->apbq", vectors, vectors)
     weights = resampling.bootstrap(5, 7, 0)
-    found = Products.of(gram, weights)
+    found = _Products.of(gram, weights)
     for k, w in enumerate(weights):
         for a in range(3):
             for b in range(3):

@@ -18,7 +18,7 @@ from grposcope.instruments.credit import sources as credit_sources
 from grposcope.instruments.credit.answer import of_record
 from grposcope.instruments.credit.batch import CreditBudget
 from grposcope.instruments.credit.error import BASE
-from grposcope.instruments.credit.frontier import Frontier
+from grposcope.instruments.credit.frontier import _Frontier
 from grposcope.lab import policies, tasks
 from grposcope.lab.credit import boundaries
 from grposcope.lab.objectives import recipes
@@ -37,7 +37,7 @@ def policy() -> Policy:
 
 
 @pytest.fixture(scope="module")
-def found(policy: Policy) -> Frontier:
+def found(policy: Policy) -> _Frontier:
     task = tasks.load("arithmetic")
     return credit_frontier.measure(policy, task, BUDGET, Sampling(task.max_tokens), seed=1, quiet=True)
 
@@ -109,7 +109,7 @@ def test_wrong_signs_count_steps_that_are_sure(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-def test_all_sources_are_measured_on_one_batch(found: Frontier) -> None:
+def test_all_sources_are_measured_on_one_batch(found: _Frontier) -> None:
     record = found.record
     names = [one.name for one in record.sources]
     assert names[0] == BASE
@@ -138,7 +138,7 @@ def test_all_sources_are_measured_on_one_batch(found: Frontier) -> None:
 
 @pytest.mark.slow
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_record(policy: Policy, found: Frontier) -> None:
+def test_the_same_seed_gives_the_same_record(policy: Policy, found: _Frontier) -> None:
     task = tasks.load("arithmetic")
     again = credit_frontier.measure(policy, task, BUDGET, Sampling(task.max_tokens), seed=1, quiet=True)
     assert [one.mse.value for one in again.record.sources] == pytest.approx(
@@ -147,7 +147,7 @@ def test_the_same_seed_gives_the_same_record(policy: Policy, found: Frontier) ->
 
 
 @pytest.mark.slow
-def test_the_record_is_read_back_and_worded(found: Frontier, tmp_path: Path) -> None:
+def test_the_record_is_read_back_and_worded(found: _Frontier, tmp_path: Path) -> None:
     records.write(tmp_path, found.record, found.rollouts)
     again = records.read(tmp_path)
     read_back, measured = of_record(again), of_record(found.record)

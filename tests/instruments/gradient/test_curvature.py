@@ -75,7 +75,7 @@ def standardized(now: Tensor, old: Tensor, batch: RolloutBatch) -> Tensor:
     return -advantages.standardized(batch.rewards).reshape(-1, 1) / len(now)
 
 
-def along(model: Any, batch: RolloutBatch, direction: Tensor) -> curvature.DirectionalLogProbs:
+def along(model: Any, batch: RolloutBatch, direction: Tensor) -> curvature._DirectionalLogProbs:
     return curvature.directional_logprobs(model, batch, direction, _model_logprobs(model))
 
 

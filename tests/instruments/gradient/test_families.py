@@ -168,8 +168,8 @@ def broken_embedding(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def broken_norm(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Gradients of the copies of a norm's weights are too large by a tenth."""
-    own = hooks.Collector.vector
-    monkeypatch.setattr(hooks.Collector, "vector", lambda self, name, gradient: own(self, name, 1.1 * gradient))
+    own = hooks._Collector.vector
+    monkeypatch.setattr(hooks._Collector, "vector", lambda self, name, gradient: own(self, name, 1.1 * gradient))
     return families.build("gemma")
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.gradient.policy_fit import TokenMoments, excess, moments
+from grposcope.instruments.gradient.policy_fit import _TokenMoments, excess, moments
 from grposcope.lab import policies
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
@@ -19,7 +19,7 @@ from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.arithmetic import Arithmetic
 
 
-def drawn(logits: torch.Tensor, count: int, seed: int, scale: float = 1.0) -> tuple[TokenMoments, torch.Tensor]:
+def drawn(logits: torch.Tensor, count: int, seed: int, scale: float = 1.0) -> tuple[_TokenMoments, torch.Tensor]:
     """`count` tokens from `logits`·scale of a random row each, with their moments under `logits`."""
     generator = torch.Generator().manual_seed(seed)
     rows = logits[torch.randint(len(logits), (count,), generator=generator)]
@@ -28,7 +28,7 @@ def drawn(logits: torch.Tensor, count: int, seed: int, scale: float = 1.0) -> tu
     entropy = -(logp.exp() * logp).sum(-1)
     variance = (logp.exp() * logp**2).sum(-1) - entropy**2
     picked = logp.gather(-1, chosen)[:, 0]
-    return TokenMoments(picked[None], entropy[None], variance[None]), torch.ones(1, count, dtype=torch.bool)
+    return _TokenMoments(picked[None], entropy[None], variance[None]), torch.ones(1, count, dtype=torch.bool)
 
 
 def test_z_of_own_draws_is_standard_normal() -> None:
@@ -50,11 +50,11 @@ def test_draws_at_another_temperature_are_told_by_the_sign(scale: float, sign: i
 def test_masked_tokens_have_no_say_and_a_certain_policy_says_nothing() -> None:
     some, mask = drawn(torch.randn(50, 30), 100, 0)
     mask[0, 50:] = False
-    spoiled = TokenMoments(*(part.where(mask, math.inf) for part in (some.logp, some.entropy, some.variance)))
-    first = TokenMoments(*(part[:, :50] for part in (some.logp, some.entropy, some.variance)))
+    spoiled = _TokenMoments(*(part.where(mask, math.inf) for part in (some.logp, some.entropy, some.variance)))
+    first = _TokenMoments(*(part[:, :50] for part in (some.logp, some.entropy, some.variance)))
     assert excess(spoiled, mask) == excess(first, mask[:, :50])
     zero = torch.zeros(1, 3)
-    estimate, z = excess(TokenMoments(zero, zero, zero), torch.ones(1, 3, dtype=torch.bool))
+    estimate, z = excess(_TokenMoments(zero, zero, zero), torch.ones(1, 3, dtype=torch.bool))
     assert math.isnan(z)
     assert estimate.flag == "the policy is certain of every token"
 

@@ -23,7 +23,7 @@ def _stiffest(bandit: Bandit) -> Array:
     return np.asarray(np.linalg.eigh(-bandit.hessian(bandit.fixed_point())[0])[1][None, :, -1])
 
 
-def oscillator(tell: Tell) -> Derived:
+def _oscillator(tell: Tell) -> Derived:
     """Distance to the closed form on both sides of ζ = 1 as the step shrinks."""
     bandit = _bandit(4, 0.3)
     kappa, direction, said, good = float(bandit.stiffness()[0]), _stiffest(bandit), [], True
@@ -207,7 +207,7 @@ CLAIMS = (
     PaperClaim(
         "oscillator", "d", "Near its fixed point a run is a damped oscillator, with momentum as mass",
         "holds if the distance to the closed form falls more than fourfold as 1 − β falls eightfold, on both sides of "
-        "ζ = 1", True, "dynamics_bandit.py", oscillator,
+        "ζ = 1", True, "dynamics_bandit.py", _oscillator,
     ),
     PaperClaim(
         "refresh-threshold", "d", "Runs diverge beyond a refresh interval N*",

@@ -20,7 +20,7 @@ def _policies() -> list[EnumeratedPolicy]:
     return [EnumeratedPolicy.random(seed, 2, 3, 3, binary) for seed in (1, 2) for binary in (False, True)]
 
 
-def mse(tell: Tell) -> Derived:
+def _mse(tell: Tell) -> Derived:
     """Formula against a list of every outcome."""
     worst, cells = 0.0, 0
     points: list[tuple[str, float, float, float]] = []
@@ -172,7 +172,7 @@ CLAIMS = (
     PaperClaim(
         "mse", "u", "The error of the group gradient is (1/P)[V_p + Σ₁/G + Δ/(G(G−1))], like that of a U-statistic",
         f"holds if formula and enumeration differ by less than {ROUNDING:g} in every cell", True,
-        "ustat_exactness.py", mse, "ours",
+        "ustat_exactness.py", _mse, "ours",
     ),
     PaperClaim(
         "oracle", "u", "As G grows, the group gradient becomes as good as one that knows the value of each prompt",

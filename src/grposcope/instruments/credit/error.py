@@ -103,7 +103,7 @@ class SourceError:
 
 
 @dataclass(frozen=True)
-class CreditComparison:
+class _CreditComparison:
     """All sources on the same prompts. floor: share of the error of outcome credit that prompts make by themselves,
     tr Var g(x) ÷ tr Cov ĝ_p, which no credit can remove. effective: number of equal prompts that would make as much of
     the error of outcome credit.
@@ -115,7 +115,7 @@ class CreditComparison:
 
 
 @dataclass(frozen=True)
-class Products:
+class _Products:
     """Inner products of base vectors: within prompts averaged, and over pairs of different prompts, (k, V, V) each.
 
     weights (k, P): the resamples, the first of which is the sample itself.
@@ -126,7 +126,7 @@ class Products:
     weights: NDArray
 
     @classmethod
-    def of(cls, gram: NDArray, weights: NDArray) -> Products:
+    def of(cls, gram: NDArray, weights: NDArray) -> _Products:
         """Products from all inner products (V, P, V, P) of the base vectors, for weights (k, P) of the prompts."""
         vectors, prompts = gram.shape[:2]
         same = np.einsum("apbp->pab", gram).reshape(prompts, -1)
@@ -186,7 +186,7 @@ def continued(
 
 def measure(
     gram: NDArray, sources: Sequence[GradientSource], reference: int, replicates: int = 2000, seed: int = 0
-) -> CreditComparison:
+) -> _CreditComparison:
     """Errors of all sources beside the first, which is outcome credit and unbiased.
 
     gram: inner products (V, P, V, P) of the base vectors. reference: the base vector of an independent sample of
@@ -198,7 +198,7 @@ def measure(
     weights = np.concatenate([
         resampling.point(prompts), resampling.bootstrap(prompts, replicates, seed), resampling.jackknife(prompts)
     ])  # fmt: skip
-    products = Products.of(gram, weights)
+    products = _Products.of(gram, weights)
     target = np.eye(gram.shape[0])[reference]
     own = [_effective(gram, source) for source in sources]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -209,7 +209,7 @@ def measure(
         )
         between = products.beside(sources[0].mean, target) - products.square(target)
         floor = between / products.variance(sources[0])
-        return CreditComparison(compared, _percentile(floor[: 1 + replicates]), own[0])
+        return _CreditComparison(compared, _percentile(floor[: 1 + replicates]), own[0])
 
 
 def _effective(gram: NDArray, source: GradientSource) -> float:
@@ -249,7 +249,7 @@ def prompts_to_tell(saving: float, log_error: float, prompts: int) -> float:
 
 
 def _of_source(
-    source: GradientSource, base: GradientSource, target: NDArray, products: Products, prompts: int
+    source: GradientSource, base: GradientSource, target: NDArray, products: _Products, prompts: int
 ) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """Over all resamples, (k,) each: the error, the scale, ‖bias‖², and the tokens of a prompt."""
     scale = products.beside(source.mean, target) / products.beside(base.mean, target)

@@ -34,7 +34,7 @@ KEPT = 12
 
 
 @dataclass(frozen=True)
-class Frontier:
+class _Frontier:
     """What was measured, and some of the rollouts with the credit of each token.
 
     gram, sources: what `instruments.credit.error.measure` compared; the last base vector is the reference.
@@ -55,7 +55,7 @@ def measure(
     step: int | None = None,
     quiet: bool = False,
     critic: tuple[str, Path] | None = None,
-) -> Frontier:
+) -> _Frontier:
     """Draw, credit, and compare every source; a progress bar goes to standard error unless `quiet`.
 
     critic: of the run that the policy is from; without one the source `value` is skipped.
@@ -80,7 +80,7 @@ def measure(
         sources=tuple(_source(source, credits, signs, rollouts) for source in compared.sources),
         skipped=credits.skipped, seconds=seconds,
     )  # fmt: skip
-    return Frontier(record, _kept(policy, drawn, rollouts, credits), gram, tuple(sources))
+    return _Frontier(record, _kept(policy, drawn, rollouts, credits), gram, tuple(sources))
 
 
 def _recurrence(rollouts: RolloutBatch) -> dict[str, float]:

@@ -45,11 +45,11 @@ def document(record: EvaluationRecord) -> Document:
     charts = Answer("scores", "How does each model score?", figures=figures) if figures else None
     parts = (charts, _problems(record), viewer(record))
     return Document(
-        tuple(evaluated.arms), answer(record), tuple(paragraph for paragraph in parts if paragraph is not None)
+        tuple(evaluated.arms), _answer(record), tuple(paragraph for paragraph in parts if paragraph is not None)
     )
 
 
-def answer(record: EvaluationRecord) -> Answer:
+def _answer(record: EvaluationRecord) -> Answer:
     """What differs beyond noise, else what each model scored; what cannot be told; the tables; everything as JSON."""
     evaluated = scores.of_record(record)
     differing, small, notes = _apart(evaluated), _too_small(evaluated), _notes(record, evaluated.scores)

@@ -52,7 +52,7 @@ TokenWeights = Callable[[Tensor, Tensor, RolloutBatch], Tensor]
 
 
 @dataclass(frozen=True)
-class DirectionalLogProbs:
+class _DirectionalLogProbs:
     """log π (B, T) at θ + εu for ε = 0 and its first two derivatives in ε, float64, by differences of size `step`."""
 
     logp: Tensor
@@ -106,7 +106,7 @@ def _unit(vector: Tensor) -> Tensor:
 
 def directional_logprobs(
     model: nn.Module, rollouts: RolloutBatch, direction: Tensor, logprobs: LogProbs, step: float | None = None
-) -> DirectionalLogProbs:
+) -> _DirectionalLogProbs:
     """Log-probabilities of the rollouts along a unit direction (D,), by differences; the model is left as it was.
 
     step: the ε of the differences, by default the one that changes a rollout's log π by CHANGE.
@@ -130,11 +130,11 @@ def directional_logprobs(
         behind, ahead = at(-step), at(step)
     finally:
         _set_parameters(model, centre)
-    return DirectionalLogProbs(middle, (ahead - behind) / (2 * step), (ahead - 2 * middle + behind) / step**2, step)
+    return _DirectionalLogProbs(middle, (ahead - behind) / (2 * step), (ahead - 2 * middle + behind) / step**2, step)
 
 
 def directional_curvature(
-    along: DirectionalLogProbs, rollouts: RolloutBatch, weigh: TokenWeights
+    along: _DirectionalLogProbs, rollouts: RolloutBatch, weigh: TokenWeights
 ) -> DirectionalCurvature:
     """κ along a direction from rollouts of one policy, split into what follows a step and what waits for a refresh."""
     prompts, group = rollouts.groups

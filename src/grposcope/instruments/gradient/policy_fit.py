@@ -23,7 +23,7 @@ from grposcope.lab.rollout_batch import RolloutBatch
 
 
 @dataclass(frozen=True)
-class TokenMoments:
+class _TokenMoments:
     """log π(y_t), entropy H_t in nats and variance V_t of log π of every token, each (B, T), 0 where masked."""
 
     logp: Tensor
@@ -31,7 +31,7 @@ class TokenMoments:
     variance: Tensor
 
 
-def excess(moments: TokenMoments, mask: Tensor) -> tuple[Estimate, float]:
+def excess(moments: _TokenMoments, mask: Tensor) -> tuple[Estimate, float]:
     """Mean of log π(y_t) + H_t per token, in nats, with the standard error that the policy itself predicts; and z.
 
     NaN where every V_t is 0: a policy that is certain says nothing about its draws.
@@ -45,7 +45,7 @@ def excess(moments: TokenMoments, mask: Tensor) -> tuple[Estimate, float]:
 
 
 @torch.no_grad()
-def moments(model: torch.nn.Module, rollouts: RolloutBatch, temperature: float, budget: float = 2e8) -> TokenMoments:
+def moments(model: torch.nn.Module, rollouts: RolloutBatch, temperature: float, budget: float = 2e8) -> _TokenMoments:
     """Log-probabilities, entropies and variances of the tokens of `rollouts` under `model` at `temperature`.
 
     A plain forward pass, a prompt and its completion a row, so many rows at a time that the logits take about `budget`
@@ -71,4 +71,4 @@ def moments(model: torch.nn.Module, rollouts: RolloutBatch, temperature: float, 
         second = (logp.exp() * logp.square()).nan_to_num(0.0).sum(-1)  # π log² π is 0 where π is
         for whole, target in zip(out, (picked, entropy, (second - entropy.square()).clamp(min=0)), strict=True):
             whole[rows, :width] = target.where(mask, 0.0)
-    return TokenMoments(*out)
+    return _TokenMoments(*out)

@@ -40,7 +40,7 @@ _SYSTEM, _USER = "Qsystemq", "Quserq"
 
 
 @dataclass(frozen=True)
-class Retokenized:
+class _Retokenized:
     """Rollouts made of texts, and what can be said of how well they fit the policy.
 
     prompts (P,), texts (B,): prompts and completions as text. forms: how many prompts were of each form.
@@ -66,7 +66,7 @@ def retokenize(
     temperature: float,
     template: Mapping[str, Any] | None = None,
     mask_truncated: bool = False,
-) -> Retokenized:
+) -> _Retokenized:
     """The rollouts as token ids, with log-probabilities and entropies under the policy at `temperature`.
 
     logged: whole groups of one size, as of `logged_rollouts.grouped`. limit: tokens that a completion may have had, its
@@ -91,7 +91,7 @@ def retokenize(
     rollouts = _rollouts(policy, logged, [ids for ids, _, _ in prompts], rows, truncated)
     scored, fit, z = _scored(policy, rollouts, temperature, mask_truncated)
     forms = [form for _, form, _ in prompts]
-    return Retokenized(
+    return _Retokenized(
         rollouts=scored,
         prompts=tuple(_shown(prompt) for prompt in asked),
         texts=tuple(texts),
@@ -104,7 +104,7 @@ def retokenize(
     )
 
 
-def origin(logged: Rollouts, made: Retokenized, length_logged: float = math.nan) -> RolloutSource:
+def origin(logged: Rollouts, made: _Retokenized, length_logged: float = math.nan) -> RolloutSource:
     """Where the rollouts came from and what was found of them. length_logged: mean length that the trainer logged."""
     return RolloutSource(
         engine=logged.engine,
@@ -128,7 +128,7 @@ def has_ids(logged: Rollouts) -> bool:
     return all(row.prompt_ids is not None and row.completion_ids is not None for row in logged) and len(logged) > 0
 
 
-def _of_ids(policy: Policy, logged: Rollouts, limit: int, temperature: float, mask_truncated: bool) -> Retokenized:
+def _of_ids(policy: Policy, logged: Rollouts, limit: int, temperature: float, mask_truncated: bool) -> _Retokenized:
     """Rollouts by the token ids that they have, with the turn of each token and the rewards of turns."""
     rows = [[] if row.completion_ids is None else row.completion_ids.tolist() for row in logged]
     firsts = [logged[places[0]].prompt_ids for places in logged.groups.values()]
@@ -157,7 +157,7 @@ def _of_ids(policy: Policy, logged: Rollouts, limit: int, temperature: float, ma
         notes |= {"step_rewards": paid.double().to(drawn.device)}
     scored, fit, z = _scored(policy, replace(whole, mask=drawn), temperature, mask_truncated)
     decode = policy.tokenizer.decode
-    return Retokenized(
+    return _Retokenized(
         rollouts=scored.annotated(**notes),
         prompts=tuple(str(decode(ids)) for ids in prompts),
         texts=tuple(str(decode(ids)) for ids in rows),

@@ -78,7 +78,7 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class DeadGroups:
+class _DeadGroups:
     """Dead groups of a run, observed and expected; windows is None where chance cannot be told, for this reason."""
 
     windows: Windows | None
@@ -104,7 +104,7 @@ class DeadGroups:
         return text + ". More were dead: look for prompts that are always or never solved, or answers that repeat."
 
 
-def of_run(run: Run) -> DeadGroups:
+def of_run(run: Run) -> _DeadGroups:
     """Dead groups of a run, from its record of groups."""
     groups = run.groups
     if run.resamples_dead:
@@ -124,10 +124,10 @@ def of_run(run: Run) -> DeadGroups:
     elif groups.sizes[0] < 2:
         reason = "Groups of one rollout are always dead: there is nothing to compare with."
     elif (windows := _windows(groups)) is not None:
-        return DeadGroups(windows)
+        return _DeadGroups(windows)
     else:
         reason = "Rewards take more than two values, so the binomial share of dead groups does not apply."
-    return DeadGroups(None, reason)
+    return _DeadGroups(None, reason)
 
 
 def _successes(groups: Groups) -> Ints | None:

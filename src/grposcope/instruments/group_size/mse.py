@@ -36,7 +36,7 @@ Curve = Callable[[Statistics], NDArray]
 
 
 @dataclass(frozen=True)
-class Budget:
+class _Budget:
     """Parts of the leave-one-out MSE: from drawing prompts, from an oracle's rollouts, and from not knowing V."""
 
     prompts: Estimate
@@ -191,10 +191,10 @@ def efficiency(moments: Moments, group: int) -> Estimate:
     return moments.estimate(lambda s: 1 + s.delta / ((group - 1) * s.sigma1))
 
 
-def budget(moments: Moments, prompts: int, group: int) -> Budget:
+def budget(moments: Moments, prompts: int, group: int) -> _Budget:
     """The leave-one-out MSE in its three parts V_p/P + Σ₁/(PG) + Δ/(PG(G−1))."""
     _check(prompts, group)
-    return Budget(
+    return _Budget(
         prompts=moments.estimate(lambda s: s.prompt_variance / prompts),
         oracle=moments.estimate(lambda s: s.sigma1 / (prompts * group)),
         residual=moments.estimate(lambda s: s.delta / (prompts * group * (group - 1))),

@@ -37,7 +37,7 @@ _FARTHEST = 1e9  # upper end of the search for the root; an optimum near it coun
 
 
 @dataclass(frozen=True)
-class Point:
+class _Point:
     """One group size on the curve of a plan.
 
     cost_mse: cost × MSE. loss: share by which it needs more budget than the best G, 0 at the best;
@@ -69,7 +69,7 @@ class Plan:
     near: tuple[int, int]
     informative: int
     more_prompts: int
-    curve: tuple[Point, ...]
+    curve: tuple[_Point, ...]
 
     @property
     def decided(self) -> bool:
@@ -102,7 +102,7 @@ def optimal_group(
     UserError where the probe does not determine it: one prompt, G < 4, or no gradient.
     """
     _check_costs(prompt_cost, rollout_cost)
-    require(moments)
+    _require(moments)
     costs = (prompt_cost, rollout_cost)
     if reason := not_independent(moments):
         withheld = Estimate(math.nan, math.nan, moments.prompts, reason)
@@ -125,7 +125,7 @@ def optimal_group(
     near = candidates[loss(moments.pooled, candidates, *costs)[0] <= NEAR]
     return Plan(
         continuous=continuous,
-        integer=whole(moments.pooled, float(root[0]), *costs),
+        integer=_whole(moments.pooled, float(root[0]), *costs),
         interval=interval,
         near=(int(near.min()), int(near.max())) if len(near) else (0, 0),
         informative=informative,
@@ -178,7 +178,7 @@ def optimum(statistics: Statistics, prompt_cost: float, rollout_cost: float) -> 
     return np.where(np.isnan(v), np.nan, np.where((v <= 0) | (root > _FARTHEST / 2), np.inf, root))
 
 
-def whole(statistics: Statistics, root: float, prompt_cost: float, rollout_cost: float) -> int:
+def _whole(statistics: Statistics, root: float, prompt_cost: float, rollout_cost: float) -> int:
     """The better of the two whole G ≥ 2 next to the real-valued optimum `root`; 0 for an infinite one."""
     if not math.isfinite(root):
         return 0
@@ -269,7 +269,7 @@ def resampling_gain(moments: Moments, group: int, dead: float) -> float:
     return (second - mean2) / left if left else math.nan
 
 
-def require(moments: Moments) -> None:
+def _require(moments: Moments) -> None:
     """Raise a UserError, naming the moments that are known, unless Σ₁, Δ and V_p are and some reward differs."""
     if not moments.per_prompt.reward_variance.any():
         raise UserError(
@@ -293,9 +293,9 @@ def require(moments: Moments) -> None:
         )
 
 
-def _point(moments: Moments, group: int, prompt_cost: float, rollout_cost: float) -> Point:
+def _point(moments: Moments, group: int, prompt_cost: float, rollout_cost: float) -> _Point:
     groups = np.array([group])
-    return Point(
+    return _Point(
         group=group,
         cost_mse=moments.estimate(lambda s: cost_mse(s, group, prompt_cost, rollout_cost)),
         loss=float(loss(moments.pooled, groups, prompt_cost, rollout_cost)[0, 0]),

@@ -32,7 +32,7 @@ MOST = 256
 
 
 @dataclass(frozen=True)
-class RewardPoint:
+class _RewardPoint:
     """One group size from rewards alone: share of dead groups, live groups per rollout, rollouts drawn per kept one."""
 
     group: int
@@ -42,7 +42,7 @@ class RewardPoint:
 
 
 @dataclass(frozen=True)
-class SizesFromRewards:
+class _SizesFromRewards:
     """Group sizes as the rewards of a run alone show them: dead groups, but not the best size.
 
     groups: how many groups; steps: the first and last of them; reward: their mean; success: their success rate, None
@@ -53,7 +53,7 @@ class SizesFromRewards:
     steps: tuple[int, int]
     reward: float
     success: float | None
-    curve: tuple[RewardPoint, ...]
+    curve: tuple[_RewardPoint, ...]
 
     unknown = ("sigma1", "delta", "prompt_variance", "mse", "best group")
     """What takes gradients, and so a probe."""
@@ -66,10 +66,10 @@ class SizesFromRewards:
         )
 
 
-def _of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = GROUPS) -> SizesFromRewards:
+def _of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = GROUPS) -> _SizesFromRewards:
     """The facts of rewards (P, n) of the groups of these steps, NaN where a group has no such rollout."""
     curve = tuple(
-        RewardPoint(
+        _RewardPoint(
             group,
             dead_groups.expected(rewards, group),
             dead_groups.live_per_rollout(rewards, group),
@@ -77,7 +77,7 @@ def _of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] =
         )
         for group in groups
     )
-    return SizesFromRewards(len(rewards), steps, float(np.nanmean(rewards)), success_rate(rewards), curve)
+    return _SizesFromRewards(len(rewards), steps, float(np.nanmean(rewards)), success_rate(rewards), curve)
 
 
 def answer(run: Run, settings: PlanSettings) -> Answer:
@@ -150,7 +150,7 @@ def _of_rate(run: Run, rate: float, settings: PlanSettings) -> Answer:
             f"Dead groups at each size need the rewards of single rollouts; {how_to_log('groups', run.meta.engine)}"
         ],
         document={
-            "kind": "rate", "success": rate, "group": used, "plan": None, "cannot_tell": SizesFromRewards.unknown
+            "kind": "rate", "success": rate, "group": used, "plan": None, "cannot_tell": _SizesFromRewards.unknown
         },
     )  # fmt: skip
 
@@ -205,7 +205,7 @@ def standardized_table(success: float | None, groups: Sequence[int]) -> list[Tab
     )]  # fmt: skip
 
 
-def _sizes(curve: Sequence[RewardPoint]) -> Table:
+def _sizes(curve: Sequence[_RewardPoint]) -> Table:
     """A row per group size."""
     rows = []
     for point in curve:

@@ -47,7 +47,7 @@ def of(correction: Correction, ratios: Ratios, prompts: NDArray[np.int64]) -> Ke
 
 
 @dataclass(frozen=True)
-class TokenClasses:
+class _TokenClasses:
     """The tokens (N,) in classes. names: of the classes; number (N,): the class of each token."""
 
     names: tuple[str, ...]
@@ -69,25 +69,25 @@ SHOWN = 6
 
 def classes(
     ratios: Ratios, lags: Floats | None = None, environments: Sequence[str] | None = None
-) -> dict[str, TokenClasses]:
+) -> dict[str, _TokenClasses]:
     """Ways to class the tokens that are known, by title.
 
     lags (B,): versions by which the sampler was behind. environments (B,): of each rollout.
     """
     position = np.arange(len(ratios.log)) - ratios.spread(ratios.starts)
     thirds = 3 * position // ratios.spread(ratios.lengths)
-    classes = {"position": TokenClasses(("first third", "middle", "last third"), thirds)}
+    classes = {"position": _TokenClasses(("first third", "middle", "last third"), thirds)}
     if ratios.advantages is not None:
         sign = np.sign(ratios.advantages).astype(np.int64) + 1
-        classes["advantage"] = TokenClasses(("below 0", "0", "above 0"), ratios.spread(sign))
+        classes["advantage"] = _TokenClasses(("below 0", "0", "above 0"), ratios.spread(sign))
     if ratios.sampler is not None:
         names = tuple(f"{text} {bound:g}" for text, bound in zip(("up to", "above"), PROBABILITIES, strict=True))
         number = np.digitize(np.exp(ratios.sampler), PROBABILITIES, right=True)
-        classes["probability"] = TokenClasses((names[0], "between", names[1]), number)
+        classes["probability"] = _TokenClasses((names[0], "between", names[1]), number)
     if lags is not None:
         distinct, number = np.unique(lags, return_inverse=True)
         if len(distinct) > 1:
-            classes["lag"] = TokenClasses(tuple(f"{value:g}" for value in distinct), ratios.spread(number.reshape(-1)))
+            classes["lag"] = _TokenClasses(tuple(f"{value:g}" for value in distinct), ratios.spread(number.reshape(-1)))
     if environments is not None:
         frequent = [name for name, _ in Counter(environments).most_common()]
         first = frequent if len(frequent) <= SHOWN + 1 else frequent[:SHOWN]
@@ -95,7 +95,7 @@ def classes(
             [first.index(environment) if environment in first else len(first) for environment in environments]
         )
         others = () if len(first) == len(frequent) else (f"{len(frequent) - len(first)} others",)
-        classes["environment"] = TokenClasses((*first, *others), ratios.spread(position))
+        classes["environment"] = _TokenClasses((*first, *others), ratios.spread(position))
     return classes
 
 

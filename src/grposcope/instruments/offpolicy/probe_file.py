@@ -94,10 +94,10 @@ def in_folder(run: Path) -> list[OffPolicyProbe]:
 
     UserError for a file that is damaged.
     """
-    return sorted(map(read, step_arrays.in_run(run, FOLDER)), key=lambda probe: probe.step)
+    return sorted(map(_read, step_arrays.in_run(run, FOLDER)), key=lambda probe: probe.step)
 
 
-def read(path: Path) -> OffPolicyProbe:
+def _read(path: Path) -> OffPolicyProbe:
     """The probe in a file; UserError where it is damaged or of a newer format."""
     return step_arrays.read(path, FORMAT, _checked)
 
