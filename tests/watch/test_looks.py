@@ -99,11 +99,11 @@ def test_alarms_and_diagnosis_agree_on_the_logs_of_the_tests(begin: int, tmp_pat
 def test_advice_names_what_is_failing_at_a_scheduled_look() -> None:
     from grposcope.instruments.autopilot import answer
     from grposcope.instruments.autopilot.alarm import FAULTS
-    from grposcope.instruments.autopilot.hindsight import ALSO
-    from grposcope.watch.advice import adviser
+    from grposcope.instruments.autopilot.answer import ALSO
+    from grposcope.watch.command import _adviser
 
     as_well, told_of = {fault: FAULTS[monitor] for fault, monitor in ALSO.items()}, 0
-    advise = adviser("advise")
+    advise = _adviser("advise")
     for name in [name for name, (fate, _) in plain_runs.KINDS.items() if fate == "failing"][::3]:
         run, watched = _made(name, 0), Alarms()
         failing: set[str] = set()

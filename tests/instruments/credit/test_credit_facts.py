@@ -12,9 +12,9 @@ from alike import alike
 
 from grposcope.core.run import Meta, Run, no_evaluations, no_groups
 from grposcope.instruments.credit import answer as section
-from grposcope.instruments.credit import figures as charts
 from grposcope.instruments.credit import findings
 from grposcope.instruments.credit import record as credits
+from grposcope.instruments.credit.answer import _frontier_chart, _savings_chart
 from grposcope.instruments.credit.error import BASE, EXACT, Ranged
 from grposcope.instruments.credit.record import CreditRecord, SourceRecord
 
@@ -103,14 +103,14 @@ def test_other_sentences_and_the_table() -> None:
 
 def test_the_section_draws_what_is_known() -> None:
     one = record(source(EXACT, 2.3), source("continuations:k=4", 0.3, tokens=4.0, kind="ii"))
-    frontier, savings = charts.frontier(one), charts.savings(one)
+    frontier, savings = _frontier_chart(one), _savings_chart(one)
     assert frontier is not None
     assert savings is not None
     drawn = frontier.data["sources"]
     assert list(drawn["source"]) == [BASE, EXACT, "continuations:k=4"]
     assert list(drawn["tokens"]) == [1, 1, 4]
     assert list(savings.data["savings"]["source"]) == [EXACT, BASE, "continuations:k=4"]
-    assert charts.frontier(record()) is None
+    assert _frontier_chart(record()) is None
     meta = Meta(Path("x"), "grposcope credit", "x", "finished")
     run = Run(meta, {}, {"step": np.empty(0)}, no_groups(), no_evaluations())
     run.memory[f"{credits.__name__}.of_run"] = (one,)

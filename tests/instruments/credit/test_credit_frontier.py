@@ -10,15 +10,13 @@ import pytest
 import torch
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.credit import batch as credit_batch
 from grposcope.instruments.credit import frontier as credit_frontier
 from grposcope.instruments.credit import record as credits
 from grposcope.instruments.credit import record as records
 from grposcope.instruments.credit import sources as credit_sources
 from grposcope.instruments.credit.answer import of_record
-from grposcope.instruments.credit.batch import CreditBudget
 from grposcope.instruments.credit.error import BASE
-from grposcope.instruments.credit.frontier import _Frontier
+from grposcope.instruments.credit.frontier import CreditBudget, _Frontier, _split
 from grposcope.lab import policies, tasks
 from grposcope.lab.credit import boundaries
 from grposcope.lab.objectives import recipes
@@ -170,8 +168,8 @@ def test_the_record_is_read_back_and_worded(found: _Frontier, tmp_path: Path) ->
 def test_the_measured_group_is_apart_from_the_reference(policy: Policy) -> None:
     """The first G rollouts of each prompt are credited, the others are the reference, none is in both."""
     task = tasks.load("arithmetic:steps=1")
-    drawn = credit_batch.draw(policy, task, recipes.RLOO, Sampling(task.max_tokens), (3, 6), 0)
-    one, other = credit_batch._split(drawn.rollouts, 2)
+    drawn = credit_frontier.draw(policy, task, recipes.RLOO, Sampling(task.max_tokens), (3, 6), 0)
+    one, other = _split(drawn.rollouts, 2)
     assert (one.groups, other.groups) == ((3, 2), (3, 4))
     for p in range(3):
         rows = torch.cat((one.tokens[2 * p : 2 * p + 2], other.tokens[4 * p : 4 * p + 4]))

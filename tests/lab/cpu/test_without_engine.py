@@ -16,7 +16,8 @@ from torch import Tensor
 from grposcope.cli import main
 from grposcope.instruments.gradient import probe
 from grposcope.lab import cpu, policies
-from grposcope.lab.cpu import c_library, contraction, llama, llama_pass, native, threads
+from grposcope.lab.cpu import c_library, contraction, llama, native, threads
+from grposcope.lab.cpu.model_passes import _Pass
 from grposcope.lab.objectives import recipes
 from grposcope.lab.sampling import decoding
 from grposcope.lab.sampling.accumulate import Term, accumulate, collisions, frozen_logprobs
@@ -41,7 +42,7 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> Hide:
         torch.set_num_threads(1)
         for place, name in (
             (c_library, "library"), (native.NativeDecoder, "__init__"), (llama.LlamaDecoder, "__init__"),
-            (llama_pass.Pass, "__init__"), (contraction, "contract"), (threads, "in_background"),
+            (_Pass, "__init__"), (contraction, "contract"), (threads, "in_background"),
             (threads, "map_pieces"),
         ):  # fmt: skip
             monkeypatch.setattr(place, name, reached)

@@ -163,11 +163,6 @@ class _Products:
         return self.beside(matrix, other) - self.product(matrix, other)
 
 
-def plain(name: str, base: NDArray, tokens: NDArray, unbiased: bool) -> GradientSource:
-    """A source whose gradient is the combination `base` (V,) of the base vectors."""
-    return GradientSource(name, base, np.outer(base, base), tokens, unbiased)
-
-
 def crossed(name: str, halves: tuple[int, int], vectors: int, tokens: NDArray) -> GradientSource:
     """Exact credit, from two base vectors with independent values: their noise is not in its error."""
     mean, both, _ = _halves(halves, vectors)
@@ -237,12 +232,6 @@ def pays(sources: Sequence[SourceError], level: float = 0.05) -> tuple[SourceErr
         for source in comparable
         if math.log(max(source.saving.value, 1e-300)) > reach[source.name] * source.log_error
     )
-
-
-def prompts_to_tell(saving: float, log_error: float, prompts: int) -> float:
-    """Prompts from which a saving of this size would be told from 1 four times in five; infinite for none."""
-    distance = abs(math.log(saving)) if saving > 0 else 0.0
-    return math.inf if distance == 0 else prompts * ((Z + 0.84) * log_error / distance) ** 2
 
 
 # One source

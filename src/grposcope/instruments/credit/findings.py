@@ -11,7 +11,7 @@ from grposcope.core.run import Run, labels
 from grposcope.core.text import capitalised, listed, number, percent, span, visible
 from grposcope.instruments.credit import error as credit_error
 from grposcope.instruments.credit import record as credits
-from grposcope.instruments.credit.error import BASE, EXACT, Ranged
+from grposcope.instruments.credit.error import BASE, EXACT, Ranged, Z
 from grposcope.instruments.credit.record import CreditRecord, SourceRecord
 
 LITTLE = 1.1
@@ -216,10 +216,16 @@ def _bought(record: CreditRecord) -> list[SourceRecord]:
 
 def _more(source: SourceRecord, record: CreditRecord) -> str:
     """How many prompts would tell a saving of this size from 1."""
-    needed = credit_error.prompts_to_tell(source.saving.value, source.log_error, record.prompts)
+    needed = _prompts_to_tell(source.saving.value, source.log_error, record.prompts)
     if not math.isfinite(needed) or needed > 100_000:
         return "that saving is too close to 1 to be measured with any number of prompts"
     return f"about {max(float(f'{needed:.2g}'), record.prompts + 1):,.0f} prompts would decide"
+
+
+def _prompts_to_tell(saving: float, log_error: float, prompts: int) -> float:
+    """Prompts from which a saving of this size would be told from 1 four times in five; infinite for none."""
+    distance = abs(math.log(saving)) if saving > 0 else 0.0
+    return math.inf if distance == 0 else prompts * ((Z + 0.84) * log_error / distance) ** 2
 
 
 def _bias(source: SourceRecord) -> str:

@@ -118,9 +118,9 @@ class Credits:
                 halves = _places(names, HALVES[2:])
                 pairs.append(credit_error.continued(name, halves, len(names), self.each, k, paid))
             else:
-                pairs.append(credit_error.plain(name, unit[names.index(name)], tokens, name in self.unbiased))
+                pairs.append(_plain(name, unit[names.index(name)], tokens, name in self.unbiased))
         for name, (*_, drawn_tokens) in self.trees.items():
-            pairs.append(credit_error.plain(name, unit[names.index(name)], drawn_tokens, name in self.unbiased))
+            pairs.append(_plain(name, unit[names.index(name)], drawn_tokens, name in self.unbiased))
         return pairs
 
 
@@ -279,3 +279,8 @@ def shares_of_squares(values: Tensor, rollouts: RolloutBatch) -> tuple[Ranged, R
     common = group / lengths.unflatten(0, rollouts.groups).sum(-1).clamp(min=1)
     total = own.square().sum(-1).unflatten(0, rollouts.groups).sum(-1).cpu().numpy()
     return credit_error.ratio(within.cpu().numpy(), total), credit_error.ratio(common.cpu().numpy(), total)
+
+
+def _plain(name: str, base: NDArray, tokens: NDArray, unbiased: bool) -> GradientSource:
+    """A source whose gradient is the combination `base` (V,) of the base vectors."""
+    return GradientSource(name, base, np.outer(base, base), tokens, unbiased)

@@ -12,8 +12,8 @@ import numpy as np
 from grposcope.core.answer import Figure
 from grposcope.core.run import Floats
 from grposcope.instruments.dynamics import fit
+from grposcope.instruments.dynamics.forecast_answer import _local_lines
 from grposcope.instruments.dynamics.forecast_summary import ForecastSummary
-from grposcope.instruments.dynamics.reward_curve import local_lines
 from grposcope.maths.intervals import Z
 from grposcope.render import charts as base
 from grposcope.render.thinning import extremes, joined, rounded
@@ -71,7 +71,7 @@ def portrait(summary: ForecastSummary) -> Figure | None:
     inertial = summary.fits.get("inertial")
     if inertial is None or inertial.flag.startswith(("no rise", "constant")):
         return None
-    level, rate, error = local_lines(summary.series, SMOOTH)
+    level, rate, error = _local_lines(summary.series, SMOOTH)
     noise = float(np.median(Z * error))
     fitted = inertial.predict(summary.series.steps)
     fitted_rate = np.gradient(fitted, summary.series.steps)

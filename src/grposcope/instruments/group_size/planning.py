@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.group_size import mse
-from grposcope.maths import confidence, resampling
+from grposcope.maths import resampling
+from grposcope.maths.confidence import FARTHEST, LEAST_INFORMATIVE, MOST, POWER, pseudo_values, quantile, sides
 from grposcope.maths.moments import LEAST, Moments, Statistics
 
 GROUPS = (2, 4, 8, 16, 32, 64)
@@ -107,7 +108,7 @@ def optimal_group(
     if reason := not_independent(moments):
         withheld = Estimate(math.nan, math.nan, moments.prompts, reason)
         return Plan(withheld, 0, (math.nan, math.nan), (0, 0), int(moments.informative.sum()), 0, ())
-    interval = confidence.interval(moments, *costs)
+    interval = _interval(moments, *costs)
     root, left_out = (optimum(s, *costs) for s in (moments.pooled, moments.jackknife))
     informative = int(moments.informative.sum())
     if math.isnan(interval[0]) or not math.isfinite(root[0]):
@@ -120,7 +121,7 @@ def optimal_group(
     else:
         continuous = resampling.estimate(float(root[0]), left_out, _flag(moments, float(root[0])))
     if not (math.isfinite(interval[1]) and math.isfinite(continuous.value)):
-        return Plan(continuous, 0, interval, (0, 0), informative, confidence.more_prompts(moments), ())
+        return Plan(continuous, 0, interval, (0, 0), informative, _more_prompts(moments), ())
     candidates = np.unique(np.geomspace(2, 4096, 400).astype(int))
     near = candidates[loss(moments.pooled, candidates, *costs)[0] <= NEAR]
     return Plan(
@@ -132,6 +133,55 @@ def optimal_group(
         more_prompts=0,
         curve=tuple(_point(moments, group, *costs) for group in groups),
     )
+
+
+_GRID = 1 + np.geomspace(0.01, FARTHEST - 1, 400)
+
+
+def _interval(moments: Moments, prompt_cost: float = 0.0, rollout_cost: float = 1.0) -> tuple[float, float]:
+    """95 % interval of the real-valued best G, from 1 to FARTHEST; inf for an upper end beyond it.
+
+    NaN for both with fewer than LEAST_INFORMATIVE informative groups.
+    """
+    informative = int(moments.informative.sum())
+    if informative < LEAST_INFORMATIVE:
+        return math.nan, math.nan
+    names = ("prompt_variance", "sigma1", "delta")
+    of_prompts = np.stack([pseudo_values(getattr(moments.pooled, n), getattr(moments.jackknife, n)) for n in names])
+    shrunk = prompt_cost * (1 - 1 / _GRID) ** 2
+    factors = np.stack([rollout_cost * (_GRID - 1) ** 2, -shrunk, shrunk - prompt_cost - rollout_cost])
+    below, above = sides(factors.T @ of_prompts)
+    return _ends(below, above, quantile(informative))
+
+
+def _ends(below: NDArray, above: NDArray, reach: float) -> tuple[float, float]:
+    """Ends of the set of G where below ≥ −reach and above ≤ reach on the grid, interpolated in ln(G − 1)."""
+    scale, room = np.log(_GRID - 1), np.minimum(below, -above) + reach
+    inside = np.flatnonzero(room >= 0)
+    if not len(inside):  # on one side of 0 everywhere, or narrower than the grid
+        inside = np.array([min(int((below < -reach).sum()), len(room) - 1)])
+    first, last = int(inside[0]), int(inside[-1])
+
+    def crossing(outside: int, within: int) -> float:
+        share = max(room[within], 0.0) / (max(room[within], 0.0) - room[outside])
+        return float(1 + np.exp(scale[within] + share * (scale[outside] - scale[within])))
+
+    low = crossing(first - 1, first) if first > 0 else 1.0
+    ends = last < len(room) - 1 and above[-1] > reach
+    return low, crossing(last + 1, last) if ends else math.inf
+
+
+def _more_prompts(moments: Moments) -> int:
+    """How many further prompts like these would probably decide, at most MOST times as many in all.
+
+    There must be LEAST_INFORMATIVE informative groups, and V_p must lie beyond its limit for an upper end to exist.
+    """
+    informative, prompts = int(moments.informative.sum()), moments.prompts
+    for_groups = 1.25 * LEAST_INFORMATIVE / max(informative, 0.5)
+    error, wanted = moments.prompt_variance.se, quantile(max(informative, LEAST_INFORMATIVE)) + POWER
+    variance = max(moments.prompt_variance.value / error, 0.0) if error > 0 else 0.0
+    for_width = (wanted / variance) ** 2 if variance > 0 else MOST
+    return math.ceil(prompts * (min(max(for_groups, for_width, 1.25), MOST) - 1))
 
 
 def score_mean(moments: Moments) -> Estimate:

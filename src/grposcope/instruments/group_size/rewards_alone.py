@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from grposcope.core.answer import Answer, Table
 from grposcope.core.errors import UserError
@@ -18,6 +18,7 @@ from grposcope.instruments.group_size import GROUP_SIZE, PlanSettings
 from grposcope.instruments.group_size.planning import GROUPS
 from grposcope.logs.trainers import how_to_log
 from grposcope.maths import confidence, dead_groups, moments
+from grposcope.maths.dead_groups import expected
 from grposcope.signs import standardizing
 
 HALF = 0.5
@@ -73,7 +74,7 @@ def _of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] =
             group,
             dead_groups.expected(rewards, group),
             dead_groups.live_per_rollout(rewards, group),
-            dead_groups.resampling_cost(rewards, group),
+            _resampling_cost(rewards, group),
         )
         for group in groups
     )
@@ -256,6 +257,15 @@ def of_single_rewards(run: Run, settings: PlanSettings) -> Table | None:
         "standardizing the sum gives it the whole advantage, whatever its weight; grposcope rewards "
         "shows the weight of each.",
     )  # fmt: skip
+
+
+def _resampling_cost(rewards: ArrayLike, group: int) -> Estimate:
+    """Rollouts drawn per rollout kept when dead groups are replaced (DAPO), 1/(1 − dead); infinite if all are dead."""
+    dead = expected(rewards, group)
+    if not dead.value < 1:
+        value = math.nan if math.isnan(dead.value) else math.inf
+        return Estimate(value, math.nan, dead.n, dead.flag or "every group is dead")
+    return Estimate(1 / (1 - dead.value), dead.se / (1 - dead.value) ** 2, dead.n, dead.flag)
 
 
 def _padded(values: Floats, groups: Groups, array: NDArray[np.int64]) -> Floats:

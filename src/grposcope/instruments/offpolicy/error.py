@@ -31,6 +31,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.offpolicy.khat import NO_CHOICE, NO_NUMBER, khat
 from grposcope.maths import confidence, resampling
+from grposcope.maths.confidence import quantile, sides
 from grposcope.maths.corrections import FULL
 from grposcope.maths.importance import Floats
 
@@ -334,5 +335,22 @@ def _ratio(error: GradientError, base: GradientError, unbounded: bool) -> tuple[
     reach = Z * resampling.standard_error(left_out)
     high = log + reach
     if unbounded:
-        high = max(high, confidence.mean_interval(confidence.pseudo_values(np.array([log]), left_out))[1])
+        high = max(high, _mean_interval(confidence.pseudo_values(np.array([log]), left_out))[1])
     return math.exp(log), math.exp(log - reach), math.exp(min(high, 700.0))
+
+
+def _mean_interval(contributions: NDArray) -> tuple[float, float]:
+    """95 % interval of a mean over prompts, contributions (P,): without its skewness, its upper end with a prompt that
+    was not drawn. ∞ where it has no upper end within a hundred standard errors."""
+    n = len(contributions)
+    centre, error = float(contributions.mean()), float(contributions.std(ddof=1)) / math.sqrt(n)
+    if not error > 0:
+        return centre, centre
+    steps = np.concatenate([np.linspace(-12, 12, 961), np.geomspace(12.1, 100, 200)])
+    values = centre + error * steps
+    below, above = sides(contributions - values[:, None])
+    reach = quantile(n)
+    inside = np.flatnonzero((below >= -reach) & (above <= reach))
+    if not len(inside):
+        return centre, centre
+    return float(values[inside[0]]), math.inf if inside[-1] == len(steps) - 1 else float(values[inside[-1]])

@@ -24,8 +24,7 @@ from grposcope.lab.policies import Policy, encode
 from grposcope.lab.rollout_batch import LEFT_PADDED, PER_PROMPT, RolloutBatch, blank
 from grposcope.lab.sampling.continuations import Continuations
 from grposcope.lab.sampling.draw_settings import DrawSettings
-from grposcope.lab.sampling.sampler import Completions, Sampling, sample
-from grposcope.lab.sampling.tree_sampler import Tree, sample_trees
+from grposcope.lab.sampling.sampler import Completions, Sampling, Tree, sample, sample_trees
 from grposcope.lab.sampling.turn_sampler import sample_turns
 from grposcope.lab.tasks import faults
 from grposcope.lab.tasks.base import Problem, Task

@@ -28,6 +28,7 @@ from grposcope.lab.sampling.annotators import annotator
 from grposcope.lab.sampling.critic import Critic
 from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.generation import Generation
+from grposcope.lab.sampling.pass_cost import autograd_bytes
 from grposcope.lab.sampling.rollouts import Batch, collect, generator
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks import Problem, Task
@@ -271,7 +272,7 @@ def _check_training(policy: Policy, config: TrainConfig, reference: bool, micro:
     """
     model, rows = policy.model, config.prompts * config.group
     kept, free = _training_bytes(policy, config.optimizer, reference), policies.available_memory(model.device)
-    needed = kept + min(micro, rows) * pass_cost.pass_bytes(model, max_tokens, config.checkpointing)
+    needed = kept + min(micro, rows) * _pass_bytes(model, max_tokens, config.checkpointing)
     said = f"training (gradient, moments{', reference' * reference}, activations)"
     remedy = (
         "use a smaller micro_batch, checkpointing, dtype bfloat16, optimizer sgd, no reference (kl 0) or a smaller "
@@ -357,3 +358,12 @@ def micro_batch(policy: Policy, max_tokens: int) -> int:
         trained = sum(p.numel() * p.element_size() for p in policy.model.parameters() if p.requires_grad)
         budget = 0.5 * (policies.available_memory(device) - 3 * trained)
     return max(1, int(budget / pass_cost.autograd_bytes(policy.model, max_tokens)))
+
+
+def _pass_bytes(model: PreTrainedModel, tokens: int, recomputed: bool = False) -> float:
+    """Bytes that a forward pass over a row of so many tokens keeps for its backward pass.
+
+    recomputed: whether blocks recompute their activations in it.
+    """
+    saved = None if recomputed else accumulate.kept_bytes(model)
+    return autograd_bytes(model, tokens, recomputed) if saved is None else float(tokens * saved)
