@@ -145,7 +145,7 @@ def test_the_page_describes_the_record(tmp_path: Path) -> None:
 
 
 def test_the_version_decides_what_reward_std_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grposcope.engines.trl.trl_callback.version", lambda _: "0.25.1")
+    monkeypatch.setattr("grposcope.engines.trl.callback.version", lambda _: "0.25.1")
     Play(GRPOscopeCallback(), tmp_path).run(3)
     assert "reward_std" in read(tmp_path / "grposcope").table
 

@@ -19,8 +19,7 @@ from grposcope.core.finding import Finding, Status, at
 from grposcope.instruments.diagnosis.verdict import Verdict
 from grposcope.watch import command as watch
 from grposcope.watch import follow
-from grposcope.watch.changes import Change, WatchedState
-from grposcope.watch.command import _changes_between
+from grposcope.watch.changes import Change, WatchedState, between
 from grposcope.watch.follow import Watcher
 
 FINDING = Finding("length", because="it fits", remedy="cut it", p=0.5, adjusted=1.0)
@@ -40,7 +39,7 @@ def test_each_change_once_in_order() -> None:
     )
     flagged = [finding("length", "present", "warning", 12), finding("zero loss", "possible")]
     bad = WatchedState(20, Verdict("warning", "warning: length", "length", remedy="cut it"), flagged)
-    changes = _changes_between(healthy, bad)
+    changes = between(healthy, bad)
     assert [(c.event, c.finding, c.before, c.after) for c in changes] == [
         ("verdict", flagged[0], "healthy", "warning"), ("fault", flagged[0], "excluded", "warning"),
         ("fault", flagged[1], "excluded", "possible"),
@@ -49,24 +48,21 @@ def test_each_change_once_in_order() -> None:
     sent = changes[0].document("run", 1.0)
     assert (sent["finding"]["fault"], sent["finding"]["since"]["step"]) == ("length", 12)
     later = replace(bad, step=30, verdict=Verdict("warning", "warning: other numbers", "length"))
-    assert _changes_between(bad, later) == []
-    assert [c.after for c in _changes_between(bad, replace(healthy, step=40))] == ["healthy", "excluded", "excluded"]
+    assert between(bad, later) == []
+    assert [c.after for c in between(bad, replace(healthy, step=40))] == ["healthy", "excluded", "excluded"]
 
 
 def test_a_first_look_names_only_what_is_wrong() -> None:
     first = WatchedState(10, Verdict("cannot tell", "cannot tell"), [FINDING, finding("kl blow-up", "cannot tell")])
-    assert [c.event for c in _changes_between(WatchedState(), first)] == ["verdict"]
+    assert [c.event for c in between(WatchedState(), first)] == ["verdict"]
     worse = replace(first, findings=[FINDING, finding("kl blow-up", "present", "failing")])
-    assert [(c.event, name(c)) for c in _changes_between(WatchedState(), worse)] == [
-        ("verdict", ""),
-        ("fault", "kl blow-up"),
-    ]
+    assert [(c.event, name(c)) for c in between(WatchedState(), worse)] == [("verdict", ""), ("fault", "kl blow-up")]
 
 
 def test_a_failure_that_gets_another_name_is_closed() -> None:
     one = WatchedState(10, None, [finding("saturated", "present", "warning")])
     other = WatchedState(11, None, [finding("constant reward", "present", "failing")])
-    assert [(name(c), c.before, c.after) for c in _changes_between(one, other)] == [
+    assert [(name(c), c.before, c.after) for c in between(one, other)] == [
         ("constant reward", "", "failing"), ("saturated", "warning", "excluded"),
     ]  # fmt: skip
 
@@ -74,11 +70,11 @@ def test_a_failure_that_gets_another_name_is_closed() -> None:
 def test_stalled_and_unreadable_come_and_go() -> None:
     going = WatchedState(10)
     stuck = replace(going, stalled="nothing was written for 5 min", problem="line 3 is broken")
-    assert [(c.event, c.text) for c in _changes_between(going, stuck)] == [
+    assert [(c.event, c.text) for c in between(going, stuck)] == [
         ("stalled", "nothing was written for 5 min"), ("unreadable", "line 3 is broken"),
     ]  # fmt: skip
-    assert _changes_between(stuck, replace(stuck, stalled="nothing was written for 6 min")) == []
-    assert [c.event for c in _changes_between(stuck, going)] == ["resumed", "readable"]
+    assert between(stuck, replace(stuck, stalled="nothing was written for 6 min")) == []
+    assert [c.event for c in between(stuck, going)] == ["resumed", "readable"]
 
 
 def test_a_log_stalls_by_its_own_pace(tmp_path: Path) -> None:

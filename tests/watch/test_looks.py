@@ -100,10 +100,10 @@ def test_advice_names_what_is_failing_at_a_scheduled_look() -> None:
     from grposcope.instruments.autopilot import answer
     from grposcope.instruments.autopilot.alarm import FAULTS
     from grposcope.instruments.autopilot.answer import ALSO
-    from grposcope.watch.command import _adviser
+    from grposcope.watch.advice import adviser
 
     as_well, told_of = {fault: FAULTS[monitor] for fault, monitor in ALSO.items()}, 0
-    advise = _adviser("advise")
+    advise = adviser("advise")
     for name in [name for name, (fate, _) in plain_runs.KINDS.items() if fate == "failing"][::3]:
         run, watched = _made(name, 0), Alarms()
         failing: set[str] = set()

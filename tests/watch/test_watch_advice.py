@@ -15,8 +15,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.finding import Finding, at
 from grposcope.logs import read
 from grposcope.watch import advice
-from grposcope.watch.changes import WatchedState
-from grposcope.watch.command import _adviser, _changes_between
+from grposcope.watch.changes import WatchedState, between
 from grposcope.watch.wording import advice_alert
 
 
@@ -29,14 +28,14 @@ def log(path: Path, steps: int) -> Path:
 
 @pytest.mark.needs("autopilot")
 def test_advice_is_said_once_and_never_taken_back(tmp_path: Path) -> None:
-    asked, said = _adviser("advise"), ()
+    asked, said = advice.adviser("advise"), ()
     states = [WatchedState()]
     for steps in (40, 70, 90, 100, 120):
         now = asked(read(log(tmp_path / "log.jsonl", steps)), ())
         assert alike(now[: len(said)], said)
         said = now
         states.append(WatchedState(steps, advice=now))
-    told = [one for old, new in itertools.pairwise(states) for one in _changes_between(old, new)]
+    told = [one for old, new in itertools.pairwise(states) for one in between(old, new)]
     assert [(one.event, one.finding.fault) for one in told[:1]] == [("advice", "reward decline")]
     assert len(told) == len(said)
     assert told[0].text.startswith("Go back to the weights of step")
@@ -55,7 +54,7 @@ def test_on_the_screen_and_in_json(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.needs("autopilot")
 def test_a_watched_run_is_never_acted_on() -> None:
     with pytest.raises(UserError, match="watch can only advise, not act"):
-        _adviser("act")
+        advice.adviser("act")
 
 
 @pytest.mark.needs("autopilot")

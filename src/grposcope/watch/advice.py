@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grposcope.core.errors import UserError
 from grposcope.core.finding import Finding, document
 from grposcope.core.run import Run
+from grposcope.instruments import has, needed
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,35 @@ class Advice:
 
 Adviser = Callable[[Run, Sequence[Finding]], tuple[Advice, ...]]
 """All advice about a run so far, given the alarms that were raised, in the order of their steps."""
+
+
+def adviser(policy: str) -> Adviser:
+    """What advises by a policy such as "advise" or "advise:fall=0.2"; UserError for one that acts."""
+    if not has("autopilot"):
+        raise UserError(needed(["autopilot"]))
+    from grposcope.instruments.autopilot import answer, wording
+    from grposcope.instruments.autopilot.policy import parse
+    from grposcope.instruments.autopilot.replay import replay
+
+    read = parse(policy)
+    if read.mode != "advise":
+        raise UserError(f"autopilot {policy!r}: watch can only advise, not act; use advise, with its limits")
+
+    def advise(run: Run, alarms: Sequence[Finding]) -> tuple[Advice, ...]:
+        story = replay(run, read)
+        decided = [
+            Advice(decision.why, decision.action, wording.action(decision))
+            for decision in story.decisions
+            if isinstance(decision.why, Finding)
+        ]
+        told = [
+            Advice(alarm, "tell", answer.left_to_others(alarm, run, story, read))
+            for alarm in alarms
+            if alarm.grade == "failing" and not answer.decided_by(alarm, story)
+        ]
+        return tuple(sorted([*decided, *told], key=lambda each: each.finding.seen or 0))
+
+    return advise
 
 
 def fresh(before: Sequence[Advice], now: Sequence[Advice]) -> list[Advice]:

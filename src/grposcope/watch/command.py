@@ -17,13 +17,7 @@ from grposcope.commands.log_flags import LogFlags
 from grposcope.commands.output import finish, json_flag, say
 from grposcope.commands.watch_flags import alert_flag, senders, wanted_by, webhook_flag, writers
 from grposcope.core.errors import UserError
-from grposcope.core.finding import Finding
 from grposcope.core.flag import flag, flags_of
-from grposcope.core.run import Run
-from grposcope.instruments import has, needed
-from grposcope.instruments.autopilot.answer import decided_by, left_to_others
-from grposcope.watch.advice import Advice, Adviser, fresh
-from grposcope.watch.changes import QUIET, Change, WatchedState
 
 if TYPE_CHECKING:
     from grposcope.core.finding import Finding
@@ -145,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     hooks = [*senders(arguments.webhook), *map(hook_command.command, arguments.run_command)]
     written = writers(arguments.write_to)
     server = _served(log, hints, arguments.serve) if arguments.serve else None
-    advises = None if arguments.autopilot == "off" else _adviser(arguments.autopilot)
+    advises = None if arguments.autopilot == "off" else advice.adviser(arguments.autopilot)
     watcher = Watcher(log, hints, fatal.modes | told.modes, advises)
     stream = bool(arguments.json and not arguments.once)
     shown, reason, state = "", "left by Ctrl-C", changes.WatchedState()
@@ -159,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
                 _check_readable(watcher, log)
             shown = _show(watcher, now, shown, arguments)
             state, before = watcher.state(now), state
-            changed = [*begin, *_changes_between(before, state)]
+            changed = [*begin, *changes.between(before, state)]
             begin = ()
             _stream(stream, log, changed)
             if server is not None:
@@ -280,76 +274,3 @@ def _show(watcher: Watcher, now: float, shown: str, arguments: argparse.Namespac
         if getattr(arguments, "unread", False):  # nobody sees what comes
             raise BrokenPipeError
     return news
-
-
-def _adviser(policy: str) -> Adviser:
-    """What advises by a policy such as "advise" or "advise:fall=0.2"; UserError for one that acts."""
-    if not has("autopilot"):
-        raise UserError(needed(["autopilot"]))
-    from grposcope.instruments.autopilot import wording
-    from grposcope.instruments.autopilot.policy import parse
-    from grposcope.instruments.autopilot.replay import replay
-
-    read = parse(policy)
-    if read.mode != "advise":
-        raise UserError(f"autopilot {policy!r}: watch can only advise, not act; use advise, with its limits")
-
-    def advise(run: Run, alarms: Sequence[Finding]) -> tuple[Advice, ...]:
-        story = replay(run, read)
-        decided = [
-            Advice(decision.why, decision.action, wording.action(decision))
-            for decision in story.decisions
-            if isinstance(decision.why, Finding)
-        ]
-        told = [
-            Advice(alarm, "tell", left_to_others(alarm, run, story, read))
-            for alarm in alarms
-            if alarm.grade == "failing" and not decided_by(alarm, story)
-        ]
-        return tuple(sorted([*decided, *told], key=lambda each: each.finding.seen or 0))
-
-    return advise
-
-
-def _status(finding: Finding) -> str:
-    """The status of a fault in a word: the grade of a flagged one."""
-    return finding.grade or finding.status
-
-
-def _changes_between(old: WatchedState, new: WatchedState) -> list[Change]:
-    """The changes from one look to the next: the verdict first, then faults in their order, then whether it goes on.
-
-    The verdict changes where its grade or its cause does; numbers in its line change at every look.
-    """
-    changes = _of_verdict(old, new)
-    before = {finding.fault: _status(finding) for finding in old.findings}
-    for finding in new.findings:
-        was, now = before.get(finding.fault, ""), _status(finding)
-        if was != now and (was or now not in QUIET):
-            changes.append(Change("fault", new.step, was, now, finding))
-    named = {finding.fault for finding in new.findings}
-    for finding in old.findings:  # a test may tell another fault than before
-        if new.findings and finding.grade and finding.fault not in named:
-            gone = Finding(finding.fault, because="no longer present")
-            changes.append(Change("fault", new.step, finding.grade, gone.status, gone))
-    for advice in fresh(old.advice, new.advice):
-        changes.append(Change("advice", advice.finding.seen or 0, "", advice.action, advice.finding, advice.do))
-    if bool(old.stalled) != bool(new.stalled):
-        changes.append(Change("stalled" if new.stalled else "resumed", new.step, text=new.stalled))
-    if bool(old.problem) != bool(new.problem):
-        changes.append(Change("unreadable" if new.problem else "readable", new.step, text=new.problem))
-    return changes
-
-
-def _of_verdict(old: WatchedState, new: WatchedState) -> list[Change]:
-    if new.verdict is None or _known(old) == _known(new):
-        return []
-    verdict = new.verdict
-    finding = next((finding for finding in new.findings if finding.fault == verdict.fault), None)
-    before = old.verdict.word if old.verdict else ""
-    text = f"{verdict.line}; what to do: {verdict.do}" if verdict.do else verdict.line
-    return [Change("verdict", new.step, before, verdict.word, finding, text)]
-
-
-def _known(state: WatchedState) -> tuple[str, str]:
-    return (state.verdict.word, state.verdict.fault) if state.verdict else ("", "")

@@ -8,7 +8,7 @@ import pytest
 from grposcope.core.errors import UserError
 from grposcope.instruments.dynamics import reward_curve
 from grposcope.instruments.dynamics.forecast import _without_spikes
-from grposcope.instruments.dynamics.forecast_answer import _local_lines
+from grposcope.instruments.dynamics.forecast_figures import _local_lines
 from grposcope.maths.timeseries import noise
 
 

@@ -7,17 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from scipy.fft import dct
-
 from grposcope.core.answer import Answer, DrawnLater, Figure, KeyNumber, Table, Word
 from grposcope.core.errors import UserError
 from grposcope.core.run import Run, labels
 from grposcope.core.text import capitalised, listed, number, percent, signed, span
 from grposcope.instruments.dynamics import FORECAST, ForecastSettings
 from grposcope.instruments.dynamics.forecast_summary import ForecastSummary, of_run, reward_column
-from grposcope.instruments.dynamics.reward_curve import RewardCurve
-from grposcope.maths.timeseries.noise import Array, residual_variances
 
 
 def answers(runs: Sequence[Run], settings: ForecastSettings) -> list[Answer]:
@@ -215,21 +210,3 @@ def _numbers(summary: ForecastSummary) -> dict[str, Any]:
     if summary.hindsight is not None and len(summary.truth[0]):
         content["truth"] = dict(zip(("points", "covered", "error"), summary.hindsight, strict=True))
     return content
-
-
-def _local_lines(curve: RewardCurve, bandwidth: float) -> tuple[Array, Array, Array]:
-    """Level, rate per step and the standard error of the rate, (n,) each, by local straight lines.
-
-    Weights are Gaussian, their standard deviation `bandwidth` a share of the run.
-    """
-    distance = curve.share[None] - curve.share[:, None]
-    weight = np.exp(-0.5 * (distance / bandwidth) ** 2)
-    s0, s1, s2 = (np.sum(weight * distance**k, 1) for k in range(3))
-    spread = s0 * s2 - s1**2
-    for_level = weight * (s2[:, None] - s1[:, None] * distance) / spread[:, None]
-    for_rate = weight * (s0[:, None] * distance - s1[:, None]) / spread[:, None]
-    level, rate = for_level @ curve.reward, for_rate @ curve.reward
-    variances = residual_variances(np.ones((len(level), 1)), curve.reward - level)
-    error = np.sqrt(dct(for_rate, axis=1, norm="ortho") ** 2 @ variances)
-    span = float(curve.steps[-1] - curve.steps[0])
-    return level, rate / span, error / span
