@@ -43,12 +43,10 @@ from scipy import stats
 from grposcope.commands.report import _export
 from grposcope.core.files import dumps, write_json
 from grposcope.instruments.credit import error as credit_error
-from grposcope.instruments.credit import findings
 from grposcope.instruments.credit import frontier as credit_frontier
 from grposcope.instruments.credit import record as records
-from grposcope.instruments.credit.answer import _frontier_chart, _savings_chart
+from grposcope.instruments.credit.answer import _frontier_chart, _prompts_to_tell, _savings_chart, verdict
 from grposcope.instruments.credit.error import BASE, EXACT, GradientSource
-from grposcope.instruments.credit.findings import _prompts_to_tell
 from grposcope.instruments.credit.frontier import CreditBudget
 from grposcope.instruments.credit.record import CreditRecord
 from grposcope.lab import policies
@@ -192,7 +190,7 @@ def main() -> None:
     cells, reached = {}, {}
     for key in keys:
         cells[key], reached[str(key)] = cell(key, arguments)
-        print(f"{key} operations, pass@1 {reached[str(key)]:.2f}: {findings.verdict(cells[key])}", flush=True)
+        print(f"{key} operations, pass@1 {reached[str(key)]:.2f}: {verdict(cells[key])}", flush=True)
         pictures = [one for one in (_savings_chart(cells[key]), _frontier_chart(cells[key])) if one is not None]
         _export(pictures, arguments.out / "pictures" / str(key), "png")
     far = [name for name, value in reached.items() if abs(value - LEVEL) > NEAR]

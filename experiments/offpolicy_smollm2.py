@@ -39,11 +39,13 @@ from geometry_smollm2 import Sums
 from scipy.special import ndtr
 
 from grposcope.core.files import write_json
-from grposcope.instruments.offpolicy import distance, error, estimates, kept_weight
+from grposcope.instruments.offpolicy import distance, error, estimates
+from grposcope.instruments.offpolicy.distance import of
 from grposcope.lab import policies
 from grposcope.lab.objectives import corrections as on_batches
 from grposcope.lab.objectives import recipes
-from grposcope.lab.policies import Policy, smollm2
+from grposcope.lab.policies import Policy
+from grposcope.lab.policies.load import _smollm2_folder
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.rollouts import collect
@@ -134,7 +136,7 @@ def mismatch(policy: Policy, rollouts: RolloutBatch) -> dict[str, Any]:
         some = Ratios.of([parts[i][:length] for i in long])
         _, numbers = np.unique(prompts[long], return_inverse=True)
         beginnings[length] = {"completions": len(long), "form": closed_forms(spread, length)} | {
-            name: asdict(kept_weight.of(named(name), some, numbers).weight) for name in KEPT
+            name: asdict(of(named(name), some, numbers).weight) for name in KEPT
         }
     return {"tokens": len(ratios.log), "spread": spread, "distance": asdict(far), "beginnings": beginnings}
 
@@ -214,7 +216,7 @@ def main() -> None:
             if path.exists():
                 continue
             if name.startswith("vllm"):
-                folder = str(smollm2.folder())
+                folder = str(_smollm2_folder())
                 like = collect(policy, Explanations(), Explanations().problems("train"), recipes.RLOO, Sampling(1),
                                (PROMPTS, GROUP), 0, 0).rollouts  # fmt: skip
                 rollouts = drawn_by_vllm(policy, like, arguments.vllm_python, folder)

@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate, stats
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.group_size.dead_groups_answer import _plugged_in, _subsets
+from grposcope.instruments.group_size.dead_groups_answer import _observed, _plugged_in, _subsets
 from grposcope.instruments.group_size.rewards_alone import _resampling_cost
 from grposcope.maths import dead_groups
 from reference.enumerate import bernoulli, expectation
@@ -57,7 +57,7 @@ def test_prediction_for_prompts_that_are_alike() -> None:
 
 def test_two_rollouts_predict_themselves() -> None:
     counts = np.array([40, 25, 35])
-    assert dead_groups.predicted(counts).value == pytest.approx(dead_groups.observed(counts).value, abs=1e-12)
+    assert dead_groups.predicted(counts).value == pytest.approx(_observed(counts).value, abs=1e-12)
 
 
 def test_plugging_in_is_too_large_and_the_prediction_is_not() -> None:
@@ -78,7 +78,7 @@ def test_standard_errors_are_those_of_repetition() -> None:
     for statistic in (
         dead_groups.predicted,
         dead_groups.alike,
-        dead_groups.observed,
+        _observed,
         lambda c: _subsets(c, 4),
     ):
         found = [statistic(s) for s in samples]
@@ -91,7 +91,7 @@ def test_prompts_that_are_alike_are_the_lower_bound() -> None:
     for _ in range(50):
         counts = rng.multinomial(10**9, beta_binomials(*rng.uniform(0.2, 5, 2), 6))
         assert dead_groups.alike(counts).value <= dead_groups.predicted(counts).value + 1e-9
-        assert dead_groups.alike(counts).value <= dead_groups.observed(counts).value + 1e-4
+        assert dead_groups.alike(counts).value <= _observed(counts).value + 1e-4
 
 
 @pytest.mark.parametrize("counts", [[50, 0, 0, 0, 0], [0, 0, 0, 0, 50], [25, 0, 0, 0, 25]])
@@ -105,7 +105,7 @@ def test_what_cannot_be_told() -> None:
     assert math.isnan(dead_groups.predicted(np.array([3, 4])).value)
     assert dead_groups.predicted(np.array([3, 4])).flag
     assert math.isnan(dead_groups.predicted(np.array([1, 0, 0])).value)
-    assert math.isnan(dead_groups.observed(np.zeros(5, int)).value)
+    assert math.isnan(_observed(np.zeros(5, int)).value)
 
 
 @pytest.mark.parametrize("p", [0.05, 0.5, 0.8])

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.gradient.baseline import _centered_second_moment, _covariance, _squared_gradient
+from grposcope.instruments.gradient.probe import _centered_second_moment, _covariance, _squared_gradient
 from grposcope.maths import moments
 from reference import ustat_loops
 from reference.ustat_policies import SmallPolicy

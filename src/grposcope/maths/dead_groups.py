@@ -68,7 +68,7 @@ def is_dead_ragged(rewards: NDArray[np.float64], offsets: NDArray[np.int64]) -> 
 def share(rewards: ArrayLike) -> Estimate:
     """Observed share of dead groups with its standard error over groups, from their sample variance (ddof 1).
 
-    NaN for the standard error of a single group, where `observed` has the binomial one.
+    NaN for the standard error of a single group, where `_observed` has the binomial one.
     """
     return Estimate.mean([float(dead) for dead in _is_dead(rewards)])
 
@@ -151,18 +151,6 @@ def log_choose(n: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
 
 
 # From the histogram of successes (G + 1,) over groups of one size
-
-
-def observed(counts: Counts) -> Estimate:
-    """Observed share of dead groups with its binomial standard error (ddof 0); NaN without groups.
-
-    The standard error is defined for a single group too, and √((n−1)/n) times that of `share`.
-    """
-    total = int(counts.sum())
-    if not total:
-        return Estimate(math.nan, math.nan, 0, "no groups")
-    dead = float(counts[0] + counts[-1]) / total
-    return Estimate(dead, math.sqrt(dead * (1 - dead) / total), total)
 
 
 def predicted(counts: Counts, size: int | None = None) -> Estimate:

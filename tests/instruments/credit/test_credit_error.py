@@ -11,8 +11,8 @@ from scipy import stats
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.credit import error as credit_error
+from grposcope.instruments.credit.answer import _prompts_to_tell
 from grposcope.instruments.credit.error import GradientSource, Ranged, SourceError, _Products
-from grposcope.instruments.credit.findings import _prompts_to_tell
 from grposcope.instruments.credit.sources import _plain
 from grposcope.maths import resampling
 from reference.credit_world import World

@@ -19,10 +19,9 @@ from grposcope.lab import cpu, policies
 from grposcope.lab.cpu import c_library, contraction, llama, native, threads
 from grposcope.lab.cpu.model_passes import _Pass
 from grposcope.lab.objectives import recipes
-from grposcope.lab.sampling import decoding
 from grposcope.lab.sampling.accumulate import Term, accumulate, collisions, frozen_logprobs
 from grposcope.lab.sampling.rollouts import Batch, collect
-from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.sampling.sampler import Sampling, _say_slow
 from grposcope.lab.tasks.arithmetic import Arithmetic
 from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.loop import train
@@ -70,7 +69,7 @@ def relative(found: Tensor, expected: Tensor) -> float:
 
 def test_rollouts_are_the_same_tokens_with_the_same_probabilities(hide: Hide, caplog: pytest.LogCaptureFixture) -> None:
     """And it is said once that the engine is off."""
-    decoding._say_slow.cache_clear()
+    _say_slow.cache_clear()
     _, fast = drawn()
     assert not caplog.records
     hide()

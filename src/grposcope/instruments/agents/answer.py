@@ -1,6 +1,12 @@
 """Turns, calls, failures and stop reasons of the rollouts of a run, and what its turns are paid.
 
 What rollouts with turns say: the reward by turns, what ended them, and whether the update draws to more turns.
+
+Covariance of a quantity with the reward inside groups: where the update of a group draws it.
+
+For rollouts of a group, Σ (x − x̄)(r − r̄)/(G − 1) is an unbiased estimate of Cov(x, r) for its prompt. Its mean over
+groups is what a leave-one-out update gives to x to first order, if x were a linear feature of the policy: above 0, the
+policy is drawn to more of it. The standard error is that of the mean over groups.
 """
 
 from __future__ import annotations
@@ -12,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grposcope.core.answer import Answer, Table
 from grposcope.core.errors import UserError
@@ -21,7 +28,6 @@ from grposcope.core.rollouts import Rollout
 from grposcope.core.run import Run, labels
 from grposcope.core.text import number, percent
 from grposcope.instruments.agents import INSTRUMENT
-from grposcope.maths.group_covariance import covariance
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.render.curves import curve
@@ -201,7 +207,7 @@ def _facts_of(run: Run) -> _TurnFacts | None:
     groups = [(step, row.group) for step, row in rows]
     made = [row.calls for row in own]
     calls = None if any(count is None for count in made) or not any(made) else \
-        covariance(np.array(made, np.float64), rewards, groups)  # fmt: skip
+        _covariance_in_groups(np.array(made, np.float64), rewards, groups)  # fmt: skip
     top = min(int(turns.max()), MOST)
     by_turns = [(f"{turn}" if turn < top or turns.max() <= top else f"{turn} or more", np.minimum(turns, top) == turn)
                 for turn in range(int(turns.min()), top + 1)]  # fmt: skip
@@ -209,7 +215,7 @@ def _facts_of(run: Run) -> _TurnFacts | None:
         (steps[0], steps[-1]),
         tuple(_paid(what, own, rewards, chosen) for what, chosen in by_turns if chosen.any()),
         _by_stop(own, rewards),
-        covariance(turns, rewards, groups),
+        _covariance_in_groups(turns, rewards, groups),
         calls,
         len(own),
     )
@@ -226,3 +232,27 @@ def _by_stop(rows: Sequence[Rollout], rewards: np.ndarray) -> tuple[_PaidBy, ...
 
 def _paid(what: str, rows: Sequence[Rollout], rewards: np.ndarray, chosen: np.ndarray) -> _PaidBy:
     return (what, int(chosen.sum()), float(chosen.mean()), Estimate.mean(rewards[chosen].tolist()))
+
+
+Floats = NDArray[np.float64]
+
+
+def _covariance_in_groups(
+    values: Sequence[float] | Floats, rewards: Sequence[float] | Floats, group: Sequence[object]
+) -> Estimate:
+    """Mean over groups of two or more rollouts of the covariance of values (n,) and rewards (n,); group (n,): ids.
+
+    Rollouts with a value or reward that is not finite are left out. NaN, with a flag, without a group of two.
+    """
+    x, r = np.asarray(values, np.float64), np.asarray(rewards, np.float64)
+    members: dict[object, list[int]] = {}
+    for index in np.flatnonzero(np.isfinite(x) & np.isfinite(r)).tolist():
+        members.setdefault(group[index], []).append(index)
+    covariances = [
+        float((x[places] - x[places].mean()) @ (r[places] - r[places].mean()) / (len(places) - 1))
+        for places in members.values()
+        if len(places) > 1
+    ]
+    if not covariances:
+        return Estimate(float("nan"), float("nan"), 0, "no group of two rollouts")
+    return Estimate.mean(covariances)

@@ -45,12 +45,7 @@ from grposcope.instruments.gradient import (
     weightings,
 )
 from grposcope.instruments.gradient.backward import AttachedModel
-from grposcope.instruments.gradient.baseline import (
-    BestBaseline,
-    _centered_second_moment,
-    _covariance,
-    _squared_gradient,
-)
+from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.class_means import Array, ClassMeanShares
 from grposcope.instruments.gradient.group_rank import LayerRanks
 from grposcope.instruments.gradient.layers import Layer, LayerMeasurements, measures
@@ -219,6 +214,34 @@ def _variance_at_best(rewards: Array, gram: Array, gap: Estimate) -> float:
     norms = np.diag(gram)
     excess = (gap.value**2 - gap.se**2) * float(norms.mean())
     return _centered_second_moment(rewards, norms) - excess - _squared_gradient(rewards, gram)
+
+
+def _covariance(rewards: NDArray, norms: NDArray) -> float:
+    """Unbiased sample covariance of rewards and squared score norms ‖s‖², (G,) each with G ≥ 2."""
+    return float(((rewards - rewards.mean()) * (norms - norms.mean())).sum() / (len(rewards) - 1))
+
+
+def _squared_gradient(rewards: NDArray, gram: NDArray) -> float:
+    """Unbiased ‖g‖², g = E[r s], from rewards (G,) and gram (G, G) with G ≥ 3.
+
+    It is the mean over pairs i ≠ j, each reward less the mean reward of all rollouts but these two.
+    """
+    size, total = len(rewards), rewards.sum()
+    others = (total - rewards[:, None] - rewards[None]) / (size - 2)
+    terms = (rewards[:, None] - others) * (rewards[None] - others) * gram
+    return float((terms.sum() - np.diag(terms).sum()) / (size * (size - 1)))
+
+
+def _centered_second_moment(rewards: NDArray, norms: NDArray) -> float:
+    """Unbiased E[(r − V)² k] = E[r²k] − 2 V E[rk] + V² E[k] for k = ‖s‖², from rewards and norms (G,) with G ≥ 3.
+
+    Each product of expectations is estimated from distinct rollouts.
+    """
+    n, r, k = len(rewards), rewards, norms
+    pairs = r.sum() * (r * k).sum() - (r * r * k).sum()  # Σ_{i≠j} r_i r_j k_j
+    # Σ over distinct i, j, l of r_i r_j k_l is the sum over all less the terms where two or three places agree
+    triples = r.sum() ** 2 * k.sum() - 2 * pairs - (r * r).sum() * k.sum()
+    return float((r * r * k).sum() / n - 2 * pairs / (n * (n - 1)) + triples / (n * (n - 1) * (n - 2)))
 
 
 def _known_or(value: float, estimate: Estimate) -> Estimate:

@@ -33,6 +33,18 @@ from grposcope.render.curves import curve
 from grposcope.render.thinning import columns, rounded, span
 
 
+def _observed(counts: Counts) -> Estimate:
+    """Observed share of dead groups with its binomial standard error (ddof 0); NaN without groups.
+
+    The standard error is defined for a single group too, and √((n−1)/n) times that of `share`.
+    """
+    total = int(counts.sum())
+    if not total:
+        return Estimate(math.nan, math.nan, 0, "no groups")
+    dead = float(counts[0] + counts[-1]) / total
+    return Estimate(dead, math.sqrt(dead * (1 - dead) / total), total)
+
+
 def _subsets(counts: Counts, size: int) -> Estimate:
     """Expected share of dead groups of `size` ≤ G of the logged rollouts; unbiased, whatever the prompts."""
     group = len(counts) - 1
@@ -52,7 +64,7 @@ def _plugged_in(counts: Counts) -> float:
 
 
 KINDS = {
-    "seen": (dead_groups.observed, "var(--run-1)", [1, 0]),
+    "seen": (_observed, "var(--run-1)", [1, 0]),
     "expected": (dead_groups.predicted, "var(--run-2)", [6, 4]),
     "equal prompts": (dead_groups.alike, "var(--muted)", [2, 4]),
 }
@@ -103,7 +115,7 @@ def _numbers(windows: _Windows) -> dict[str, Any]:
         "plugged_in_biased": _plugged_in(total),
         "last_window": {
             "steps": [int(windows.first[-1]), int(windows.last[-1])],
-            "observed": asdict(dead_groups.observed(last)),
+            "observed": asdict(_observed(last)),
             "predicted": asdict(dead_groups.predicted(last)),
         },
         "other_sizes_last_window": {str(group): asdict(share) for group, share, _ in windows.other_sizes()},
@@ -215,7 +227,7 @@ class _Windows:
 
     def observed(self) -> Estimate:
         """Share of all groups that were dead."""
-        return dead_groups.observed(self.counts.sum(0))
+        return _observed(self.counts.sum(0))
 
     def expected(self) -> Estimate:
         """Share that chance explains, success rates spread over prompts as a Beta distribution."""

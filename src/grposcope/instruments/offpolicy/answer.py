@@ -12,10 +12,9 @@ from grposcope.core.answer import Answer, KeyNumber, Table, Word, exactly
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import listed, number, percent
-from grposcope.instruments.offpolicy import INSTRUMENT, distance, error, kept_weight
-from grposcope.instruments.offpolicy.distance import Distance, DistanceParts
+from grposcope.instruments.offpolicy import INSTRUMENT, distance, error
+from grposcope.instruments.offpolicy.distance import Distance, DistanceParts, KeptWeight, classes, of
 from grposcope.instruments.offpolicy.error import CorrectionChoice, GradientError, GradientProducts
-from grposcope.instruments.offpolicy.kept_weight import KeptWeight
 from grposcope.instruments.offpolicy.khat import trusted
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
 from grposcope.maths.corrections import ALL, FULL, NONE, named
@@ -92,12 +91,12 @@ def found(
     usual = {estimator.name for estimator in ALL}
     further = [named(name) for name in (errors[1] if errors else ()) if name not in usual]
     used = [estimator for estimator in (*ALL, *further) if estimator.known(ratios)]
-    weights = {estimator.name: kept_weight.of(estimator, ratios, drawn.prompts) for estimator in used}
+    weights = {estimator.name: of(estimator, ratios, drawn.prompts) for estimator in used}
     far = distance.measure(ratios, drawn.prompts)
     parts = None if drawn.mismatch is None else distance.split(ratios, drawn.mismatch, drawn.prompts)
     by_class = {
         title: (classes.names, {each.name: classes.means(each.coefficients(ratios)) for each in used})
-        for title, classes in kept_weight.classes(ratios, drawn.lags, drawn.environments).items()
+        for title, classes in classes(ratios, drawn.lags, drawn.environments).items()
     }
     if errors is None:
         return OffPolicyFound(far, weights, parts=parts, classes=by_class)

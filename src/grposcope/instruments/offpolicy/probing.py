@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grposcope.instruments.offpolicy import estimates, from_model
+from grposcope.instruments.offpolicy import estimates
+from grposcope.instruments.offpolicy.command_model import mismatched
 from grposcope.instruments.offpolicy.estimates import CorrectedProducts
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
 from grposcope.lab.rollout_batch import RolloutBatch
@@ -44,7 +45,7 @@ def measure(
     """
     trainer = frozen_logprobs(model, rollouts, temperature, micro_batch)
     lags = None if rollouts.versions is None else step - 1 - rollouts.versions.double()
-    drawn = from_model.mismatched(rollouts, trainer, lags)
+    drawn = mismatched(rollouts, trainer, lags)
     further = own is not None and own.name not in {correction.name for correction in COMPARED}
     corrections: Sequence[Correction] = (*COMPARED, own) if further and own is not None else COMPARED
     if bool((rollouts.rewards == rollouts.rewards[:, :1]).all()):

@@ -9,25 +9,47 @@ Sampling trees: rollouts that share their beginnings, which are generated once a
 A branch writes into the row of its first leaf; where it branches, its row in the decoder is repeated with all that it
 has read and with the logits that follow, so that no token is read twice. From one branching to the next, tokens are
 drawn as the plain sampler draws them. What a leaf shares with others is filled in at the end.
+
+Token-by-token decoding with a key-value cache: the sampler's inner loop.
+
+All decoders share the small interface `lab.cpu.Decoder` (`logits` after the prompt, then `step` and `keep`).
+`_engine_of` asks `cpu` for one that is fast for this model on this machine; `_CachedDecoder` runs any Hugging Face
+causal LM through its own forward. Tests hold all to a plain forward.
+
+A decoder is made anew for every batch of rollouts, so it always has the current parameters.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, wraps
 from math import prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 
 from grposcope.core.errors import UserError
 from grposcope.lab import cpu
 from grposcope.lab.credit import trees
-from grposcope.lab.no_gradient import inference
-from grposcope.lab.sampling.decoding import decoder
+from grposcope.lab.no_gradient import Arguments, Result
+
+
+def _inference(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """The function under `torch.inference_mode`, whose tensors never take part in a backward pass."""
+
+    @wraps(function)
+    def without(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        with torch.inference_mode():
+            return function(*arguments, **named)
+
+    return without
+
 
 PART = 4096
 """Tokens of the vocabulary that a draw looks at together."""
@@ -94,7 +116,7 @@ class _Turns:
         self.most = max(1, min(TOGETHER, int(TURN / max(each, 1e-9))))
 
 
-@inference
+@_inference
 @cpu.with_products
 def sample(
     model: PreTrainedModel,
@@ -119,7 +141,7 @@ def sample(
     tokens = torch.full((rows, steps), pad, device=device)
     logp = torch.zeros(rows, steps, device=device)
     entropy = torch.zeros(rows, steps, device=device)
-    decode = decoder(model, prompt_ids, prompt_mask, group, steps, sampling.precision)
+    decode = _engine_of(model, prompt_ids, prompt_mask, group, steps, sampling.precision)
     logits, live, t = decode.logits, torch.arange(rows, device=device), 0
     going = torch.ones(rows, dtype=torch.bool, device=device)  # of the live rows, those that have not ended
     longest = torch.full((rows,), steps, device=device) if limits is None else limits.repeat_interleave(group)
@@ -311,7 +333,7 @@ class Tree:
     marks: Tensor | None = None
 
 
-@inference
+@_inference
 @cpu.with_products
 def sample_trees(
     model: PreTrainedModel,
@@ -340,7 +362,7 @@ def sample_trees(
     used = torch.zeros(rows, dtype=torch.bool, device=device)
     live = torch.arange(0, rows, int(spans[0]), device=device)  # rows of the output that are written
     used[live] = True
-    decode = decoder(model, prompt_ids, prompt_mask, group, steps)
+    decode = _engine_of(model, prompt_ids, prompt_mask, group, steps)
     logits = decode.logits[live]
     if len(live) < rows:
         decode.keep(live)
@@ -386,3 +408,76 @@ def sample_trees(
     limits = torch.full((rows,), steps, device=device)
     completions = _finished(tokens[owner], logp, entropy, eos, pad, limits)
     return completions, levels[owner, : completions.mask.shape[1]] * completions.mask
+
+
+logger = logging.getLogger("grposcope")
+
+
+def _engine_of(
+    model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int, precision: str = "float32"
+) -> cpu.Decoder:
+    """A decoder that has read the prompts (P, S), padded on the left, for `group` completions of ≤ `steps` tokens.
+
+    precision: number format of its products, one of `lab.cpu.PRECISIONS`, where the decoder in C runs; others say once
+    that they do not take it.
+    """
+    decode = cpu.decoder(model, ids, mask, group, steps, precision)
+    if decode is None:
+        if model.device.type == "cpu":
+            why = "the fast decoder takes plain float32 Llama and Qwen2" if cpu.enabled() else "the CPU engine is off"
+            _say_slow(f"{type(model).__name__} in {str(model.dtype).removeprefix('torch.')}", why)
+        decode = _CachedDecoder(model, ids, mask, group, steps)
+    if precision != "float32" and not isinstance(decode, cpu.DrawsAhead):
+        _say_precision(precision, str(model.dtype).removeprefix("torch."))
+    return decode
+
+
+@cache
+def _say_precision(asked: str, dtype: str) -> None:
+    logger.warning("sampling in %s, not in %s, which only the decoder in C takes", dtype, asked)
+
+
+@cache
+def _say_slow(name: str, why: str) -> None:
+    logger.warning("%s is sampled through its own forward, the slower way: %s", name, why)
+
+
+class _CachedDecoder:
+    """Any Hugging Face causal LM, through its own forward and cache."""
+
+    light = False
+
+    def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int):
+        start = model(
+            input_ids=ids,
+            attention_mask=mask.long(),
+            position_ids=(mask.long().cumsum(-1) - 1).clamp(min=0),
+            past_key_values=DynamicCache(),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self.model, self.cache = model, start.past_key_values
+        self.cache.batch_repeat_interleave(group)
+        self.logits = start.logits[:, -1].repeat_interleave(group, 0)
+        self.positions = mask.sum(-1).repeat_interleave(group)
+        self.mask = F.pad(mask.repeat_interleave(group, 0).long(), (0, steps), value=1)
+        self.width = ids.shape[1]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read one more token of each rollout (rows,); the logits after it, (rows, V)."""
+        self.width += 1
+        out = self.model(
+            input_ids=tokens[:, None],
+            attention_mask=self.mask[:, : self.width],
+            position_ids=self.positions[:, None],
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self.positions = self.positions + 1
+        return out.logits[:, -1]
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone, in this order."""
+        self.cache.batch_select_indices(rows)
+        self.positions, self.mask = self.positions[rows], self.mask[rows]

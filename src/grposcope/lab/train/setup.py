@@ -18,11 +18,11 @@ from grposcope.core.capabilities import STEP_ENDS
 from grposcope.core.environment import environment
 from grposcope.core.errors import UserError
 from grposcope.core.text import visible
-from grposcope.lab import allocation, batch_memory, policies, tasks
+from grposcope.lab import allocation, batch_memory, cpu, policies, tasks
 from grposcope.lab.credit import chosen
 from grposcope.lab.objectives import Objective, recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.sampling import accumulate, generation, pass_cost
+from grposcope.lab.sampling import generation, pass_cost
 from grposcope.lab.sampling.annotation import AnnotationContext, Annotator
 from grposcope.lab.sampling.annotators import annotator
 from grposcope.lab.sampling.critic import Critic
@@ -350,7 +350,7 @@ def micro_batch(policy: Policy, max_tokens: int) -> int:
     more numbers per token, and all logits: near 2 GB, or half of what a GPU has free beside the gradient and two
     moments of every trained weight, which the first update allocates.
     """
-    kept = accumulate.kept_bytes(policy.model)
+    kept = _kept_bytes(policy.model)
     if kept is not None:
         return max(1, int(2e8 / (max_tokens * kept)))
     budget, device = 2e9, policy.model.device
@@ -365,5 +365,11 @@ def _pass_bytes(model: PreTrainedModel, tokens: int, recomputed: bool = False) -
 
     recomputed: whether blocks recompute their activations in it.
     """
-    saved = None if recomputed else accumulate.kept_bytes(model)
+    saved = None if recomputed else _kept_bytes(model)
     return autograd_bytes(model, tokens, recomputed) if saved is None else float(tokens * saved)
+
+
+def _kept_bytes(model: PreTrainedModel) -> int | None:
+    """Memory that a pass keeps for its backward pass, per token; None where the model's own forward decides."""
+    passes = cpu.passes(model)
+    return None if passes is None else passes.bytes_per_token
