@@ -27,7 +27,7 @@ from transformers.utils import logging
 
 from grposcope.instruments.gradient.probe import probe
 from grposcope.instruments.offpolicy import estimates
-from grposcope.instruments.offpolicy.command_model import mismatched
+from grposcope.instruments.offpolicy.from_model import mismatched
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.sampling import resumable_rollouts

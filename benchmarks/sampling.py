@@ -27,8 +27,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from grposcope.lab.policies.load import _smollm2_folder
-
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 VLLM = """
@@ -253,10 +251,12 @@ def main() -> None:
     import torch
     from transformers.utils import logging
 
+    from grposcope.lab.policies import smollm2
+
     torch.set_num_threads(arguments.threads)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    folder = str(_smollm2_folder()) if arguments.model == "smollm2" else arguments.model
+    folder = str(smollm2.folder()) if arguments.model == "smollm2" else arguments.model
     others = {}
     for dtype in arguments.vllm_dtype if arguments.vllm_python else []:
         others[dtype] = OtherProcess(arguments.vllm_python, folder, dtype, 1024, arguments.threads)

@@ -30,7 +30,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from grposcope.commands.report import _export
 from grposcope.core.files import dumps, write_json
 from grposcope.instruments.credit import error as credit_error
 from grposcope.instruments.credit.answer import _frontier_chart, _savings_chart
@@ -48,6 +47,7 @@ from grposcope.lab.sampling.rollouts import collect, generator
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.arithmetic import Arithmetic
 from grposcope.lab.tasks.base import Task
+from grposcope.render.charts import export
 
 GROUP, EACH, REFERENCE, WIDTH, PRICED = 8, 16, 16, 16_381, (2, 4, 8)
 TREE = "tree:widths=2x2x2,at=step"
@@ -194,7 +194,7 @@ def frontier(pools: list[Pool], path: Path | None, pictures: Path | None) -> Non
         print(f"{prompts} prompts that count as {compared.effective:.0f}, solved {pool.solved.mean():.3f}")
         if pictures is not None and pool is pools[0]:
             drawn = [_frontier_chart(_record(compared)), _savings_chart(_record(compared))]
-            _export([one for one in drawn if one is not None], pictures, "png")
+            export([one for one in drawn if one is not None], pictures, "png")
         for one in compared.sources:
             print(f"{one.name:40s} tokens {one.tokens.value:5.2f} mse {_shown(one.mse)} saving {_shown(one.saving)} "
                   f"scale {_shown(one.scale)} bias {one.bias.value:.2f} {one.mse.flag}")  # fmt: skip

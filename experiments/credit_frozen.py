@@ -40,7 +40,6 @@ import numpy as np
 import torch
 from scipy import stats
 
-from grposcope.commands.report import _export
 from grposcope.core.files import dumps, write_json
 from grposcope.instruments.credit import error as credit_error
 from grposcope.instruments.credit import frontier as credit_frontier
@@ -53,6 +52,7 @@ from grposcope.lab import policies
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.arithmetic import Arithmetic
 from grposcope.lab.train import pretrain
+from grposcope.render.charts import export
 
 OPERATIONS = (2, 4, 6)
 LESSONS = {2: 100, 4: 100, 6: 120}
@@ -192,7 +192,7 @@ def main() -> None:
         cells[key], reached[str(key)] = cell(key, arguments)
         print(f"{key} operations, pass@1 {reached[str(key)]:.2f}: {verdict(cells[key])}", flush=True)
         pictures = [one for one in (_savings_chart(cells[key]), _frontier_chart(cells[key])) if one is not None]
-        _export(pictures, arguments.out / "pictures" / str(key), "png")
+        export(pictures, arguments.out / "pictures" / str(key), "png")
     far = [name for name, value in reached.items() if abs(value - LEVEL) > NEAR]
     found = {"pass@1": reached, "far from the level": far, **verdicts(cells)}
     frontier = {

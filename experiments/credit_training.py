@@ -58,11 +58,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from grposcope.commands.report import _export
 from grposcope.core.files import dumps, write_json
 from grposcope.lab.train.config import TrainConfig
 from grposcope.maths.holm import holm
 from grposcope.render import charts as base
+from grposcope.render.charts import export
 
 ARMS = {
     "outcome": "outcome",
@@ -213,7 +213,7 @@ def picture(results: dict[str, list[dict]], folder: Path) -> None:
         ),
     )  # fmt: skip
     title = "Held-out pass@1 by source of credit"
-    _export([base.figure("credit_training", title, [lines_], {"curves": rows}, height=260)], folder, "png")
+    export([base.figure("credit_training", title, [lines_], {"curves": rows}, height=260)], folder, "png")
 
 
 def report(results: dict[str, list[dict]], frontier: Path | None) -> None:

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from ustat_gradients import draw
 
 from grposcope.core.files import dumps, write_json
-from grposcope.instruments.offpolicy import estimates, probing
-from grposcope.instruments.offpolicy.command_model import mismatched
+from grposcope.instruments.offpolicy import estimates, from_model, probing
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import advantages
 from grposcope.lab.rollout_batch import RolloutBatch
@@ -57,7 +56,7 @@ def step(policy: policies.Policy, rollouts: RolloutBatch, optimizer: torch.optim
 def squared_bias(policy: policies.Policy, rollouts: RolloutBatch) -> dict[str, float]:
     """Unbiased ‖bias‖² at the present weights, by ratio."""
     trainer = frozen_logprobs(policy.model, rollouts, 1.0, 64)
-    drawn = mismatched(rollouts, trainer)
+    drawn = from_model.mismatched(rollouts, trainer)
     found = estimates.measure(policy.model, rollouts, drawn.ratios, tuple(RATIOS.values()), check=False)
     squares = {}
     for name, correction in RATIOS.items():

@@ -40,12 +40,12 @@ from scipy.special import ndtr
 
 from grposcope.core.files import write_json
 from grposcope.instruments.offpolicy import distance, error, estimates
+from grposcope.instruments.offpolicy.answer import _tail
 from grposcope.instruments.offpolicy.distance import of
 from grposcope.lab import policies
 from grposcope.lab.objectives import corrections as on_batches
 from grposcope.lab.objectives import recipes
-from grposcope.lab.policies import Policy
-from grposcope.lab.policies.load import _smollm2_folder
+from grposcope.lab.policies import Policy, smollm2
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.rollouts import collect
@@ -163,7 +163,7 @@ def gradient(policy: Policy, precision: str) -> dict[str, Any]:
     weights = exp(ratios.sequence)
     known = ~np.isnan(found.norms)
     advantages = error.leave_one_out(rollouts.rewards.double().numpy()).reshape(-1)
-    k = error.tail(weights[known], advantages[known], found.norms[known])
+    k = _tail(weights[known], advantages[known], found.norms[known])
     errors = {
         one.name: error.measure(found.products[one.name], k, one.beyond(ratios), float(weights.mean())) for one in used
     }
@@ -216,7 +216,7 @@ def main() -> None:
             if path.exists():
                 continue
             if name.startswith("vllm"):
-                folder = str(_smollm2_folder())
+                folder = str(smollm2.folder())
                 like = collect(policy, Explanations(), Explanations().problems("train"), recipes.RLOO, Sampling(1),
                                (PROMPTS, GROUP), 0, 0).rollouts  # fmt: skip
                 rollouts = drawn_by_vllm(policy, like, arguments.vllm_python, folder)

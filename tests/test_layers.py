@@ -44,7 +44,8 @@ TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instrument
 MEASURING = (
     "instruments/claims/foundations.py",
     "instruments/gradient/", "instruments/credit/", "instruments/evaluation/", "instruments/offpolicy/estimates.py",
-    "instruments/offpolicy/command_model.py", "instruments/offpolicy/probing.py", "instruments/rewards/probing.py",
+    "instruments/offpolicy/from_model.py", "instruments/offpolicy/command_model.py", "instruments/offpolicy/probing.py",
+    "instruments/rewards/probing.py",
     "instruments/verify/scoring.py",
     "instruments/verify/module_differences.py", "instruments/verify/command_model.py",
     "instruments/verify/gradient_norm.py",

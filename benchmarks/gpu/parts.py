@@ -33,7 +33,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.credit import frontier
 from grposcope.instruments.credit.frontier import CreditBudget
 from grposcope.instruments.gradient import backward, gram, probe
-from grposcope.instruments.offpolicy.command_model import _measure
+from grposcope.instruments.offpolicy import from_model
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
@@ -376,7 +376,7 @@ def offpolicy(policy: Policy, place: Place) -> Figures:
     noise = 0.05 * torch.randn(rollouts.logp.shape, generator=torch.Generator().manual_seed(0))
     batch = replace(rollouts, logp=(rollouts.logp + noise.to(rollouts.logp)) * rollouts.mask)
     size = setup.micro_batch(policy, place.tokens)
-    return replace(place, rounds=1).timed(lambda: _measure(policy.model, [batch], size))
+    return replace(place, rounds=1).timed(lambda: from_model.measure(policy.model, [batch], size))
 
 
 def trl(model: str, place: Place) -> Figures:

@@ -19,7 +19,6 @@ import synthetic_probe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grposcope.commands.report import _export
 from grposcope.core.answer import Figure
 from grposcope.core.errors import UserError
 from grposcope.core.files import WRITTEN_NAN
@@ -127,7 +126,7 @@ def test_every_figure_is_exported(run: Run, tmp_path: Path, kind: str) -> None:
     found = document([run]).figures
     assert len({figure.name for figure in found}) == len(found) > 5
     found = found if kind == "svg" else found[:2]
-    written = _export(found, tmp_path / "made" / "here", kind)
+    written = base.export(found, tmp_path / "made" / "here", kind)
     assert [path.name for path in written] == [f"{figure.name}.{kind}" for figure in found]
     for path in written:
         content = path.read_bytes()
@@ -143,7 +142,7 @@ def test_every_figure_is_exported(run: Run, tmp_path: Path, kind: str) -> None:
 def test_exports_need_a_folder_that_can_be_written(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write to"):
-        _export(document([run]).figures[:1], tmp_path / "file" / "inside", "svg")
+        base.export(document([run]).figures[:1], tmp_path / "file" / "inside", "svg")
 
 
 def test_light_colours_are_those_of_the_page_and_the_dark_theme_has_them_all() -> None:

@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, Any
 from grposcope.commands import log_flags as logs
 from grposcope.commands.log_flags import LogFlags
 from grposcope.commands.output import finish, json_flag, say
-from grposcope.core.answer import Figure
 from grposcope.core.errors import UserError
-from grposcope.core.files import atomic
 from grposcope.core.flag import flag, flags_of
-from grposcope.render.charts import drawn
 
 if TYPE_CHECKING:
     from grposcope.core.answer import Figure
@@ -165,9 +162,10 @@ def write_page(content: Document, path: Path, flag: str) -> int:
 
 def write_figures(figures: Sequence[Figure], arguments: argparse.Namespace, kind: str = "") -> list[Path]:
     """Write figures as `kind` (else as --format says) into the folder of --figures; UserError where that fails."""
+    from grposcope.render import charts as base
 
     try:
-        return _export(figures, Path(arguments.figures), kind or arguments.format)
+        return base.export(figures, Path(arguments.figures), kind or arguments.format)
     except UserError as error:
         raise UserError(f"{error}; choose another --figures") from None
 
@@ -181,18 +179,3 @@ def _default_page(run: Path) -> Path:
     if str(run) == logs.STANDARD_INPUT:
         return Path("page.html")
     return run / "page.html" if run.is_dir() else run.with_name(f"{run.name}.html")
-
-
-def _export(figures: Sequence[Figure], folder: Path, kind: str) -> list[Path]:
-    """Write every figure as a png or svg file into `folder`, which is made; UserError if it cannot be written."""
-    written = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for figure in figures:
-            path = folder / f"{figure.name}.{kind}"
-            with atomic(path) as file:
-                file.write(drawn(figure, kind))
-            written.append(path)
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}") from None
-    return written

@@ -45,7 +45,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.maths import resampling
 from grposcope.maths.dead_groups import log_choose
-from grposcope.maths.gram_checks import blocks_of, checked
+from grposcope.maths.gram_checks import checked
 
 LEAST = 4
 """Rollouts of a prompt from which ‖g‖² can be estimated without bias."""
@@ -189,7 +189,7 @@ def from_grams(probes: Sequence[tuple[NDArray, NDArray]], replicates: int = 1000
     values = np.unique(np.concatenate([rewards[present] for _, rewards, present in parts]))
     for (gram, rewards, present), used_columns in zip(parts, np.split(used, ends[:-1]), strict=True):
         group = rewards.shape[1]
-        block = blocks_of(gram, used_columns, group)
+        block = _blocks_of(gram, used_columns, group)
         square = (
             gram.reshape(len(used_columns), group, len(used_columns), group)[used_columns][:, :, used_columns]
             if gram.ndim == 2
@@ -214,6 +214,14 @@ def from_grams(probes: Sequence[tuple[NDArray, NDArray]], replicates: int = 1000
         flag,
         drawn,
     )
+
+
+def _blocks_of(gram: NDArray, used: NDArray, group: int) -> NDArray:
+    """Blocks of the Gram within each used prompt, (P, G, G)."""
+    if gram.ndim == 3:
+        return gram[used]
+    prompts = np.arange(len(used))
+    return gram.reshape(len(used), group, len(used), group)[prompts, :, prompts][used]
 
 
 def from_scores(scores: NDArray, rewards: NDArray, replicates: int = 1000, seed: int = 0) -> Moments:

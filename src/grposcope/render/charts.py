@@ -12,11 +12,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import altair as alt
 
 from grposcope.core.answer import Columns, Figure
+from grposcope.core.errors import UserError
+from grposcope.core.files import atomic
 from grposcope.core.run import Run, labels
 
 COLOURS = 10
@@ -194,3 +197,18 @@ def _chart(figure: Figure) -> alt.LayerChart:
 def _light(spec: Mapping[str, Any]) -> str:
     """A specification as JSON, with the variables of the page's style as the colours of the light theme."""
     return re.sub(r"var\(--([a-z0-9-]+)\)", lambda m: LIGHT[m.group(1)], json.dumps(spec))
+
+
+def export(figures: Sequence[Figure], folder: Path, kind: str) -> list[Path]:
+    """Write every figure as a png or svg file into `folder`, which is made; UserError if it cannot be written."""
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for figure in figures:
+            path = folder / f"{figure.name}.{kind}"
+            with atomic(path) as file:
+                file.write(drawn(figure, kind))
+            written.append(path)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}") from None
+    return written

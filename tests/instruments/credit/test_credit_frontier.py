@@ -16,7 +16,7 @@ from grposcope.instruments.credit import record as records
 from grposcope.instruments.credit import sources as credit_sources
 from grposcope.instruments.credit.answer import of_record
 from grposcope.instruments.credit.error import BASE
-from grposcope.instruments.credit.frontier import CreditBudget, _Frontier, _split
+from grposcope.instruments.credit.frontier import CreditBudget, _Frontier, _shares_of_squares, _split
 from grposcope.lab import policies, tasks
 from grposcope.lab.credit import boundaries
 from grposcope.lab.objectives import recipes
@@ -87,7 +87,7 @@ def test_shares_of_squares_add_up() -> None:
         (torch.tensor([1.0, -1.0, 1.0, -1.0]).double().expand(3, 4), 1.0, 0.0),
         (outcome + torch.tensor([1.0, -1.0, 1.0, -1.0]).double(), 2 / 3, 0.0),
     ):
-        shares = credit_sources.shares_of_squares(given, rollouts)
+        shares = _shares_of_squares(given, rollouts)
         assert [share.value for share in shares] == pytest.approx([within, common])
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import synthetic
 
-from grposcope.commands.report import _export
 from grposcope.core.answer import Answer
 from grposcope.core.errors import UserError
 from grposcope.instruments import ask, instrument
@@ -26,6 +25,7 @@ from grposcope.instruments.dynamics.oscillator import Oscillator
 from grposcope.instruments.dynamics.reward_range import RewardRange
 from grposcope.instruments.dynamics.stability import _adam_step, update_rule
 from grposcope.logs import Run, read
+from grposcope.render.charts import export
 
 T = np.arange(1.0, 201.0)
 RISE = 0.8 - 0.6 * np.exp(-T / 25) + 0.03 * np.random.default_rng(0).standard_normal(200)
@@ -254,7 +254,7 @@ def test_the_flow_is_that_of_the_fitted_oscillator() -> None:
 def test_charts_can_be_drawn(tmp_path: Path) -> None:
     found = said(read(synthetic.make(tmp_path / "one", steps=60, prompts=16)))
     assert found is not None
-    written = _export(found.figures, tmp_path / "pictures", "svg")
+    written = export(found.figures, tmp_path / "pictures", "svg")
     assert {path.stem for path in written} >= {"forecast", "portrait"}
     for path in written:
         text = path.read_text()

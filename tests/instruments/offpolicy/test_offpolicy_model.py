@@ -13,8 +13,7 @@ from asked import asked, call, last_json
 from torch import Tensor
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.offpolicy import answer
-from grposcope.instruments.offpolicy.command_model import _measure
+from grposcope.instruments.offpolicy import answer, from_model
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
@@ -60,7 +59,7 @@ def written(path: Path, rows: list[dict[str, object]]) -> Path:
 @pytest.mark.slow
 def test_distance_is_of_the_trainer_and_the_sampler(trained: tuple[Policy, RolloutBatch, Tensor]) -> None:
     policy, batch, trainer = trained
-    drawn, found = _measure(policy.model, [batch], 16)
+    drawn, found = from_model.measure(policy.model, [batch], 16)
     logs = (trainer - batch.logp)[batch.mask].double().numpy()
     assert np.concatenate(drawn.log_ratios) == pytest.approx(logs)
     assert found.distance.k1.value == pytest.approx(-logs.mean())
@@ -75,9 +74,9 @@ def test_batches_are_pooled_and_those_without_a_gradient_left_out(trained: tuple
     policy, batch, _ = trained
     halves = [batch.take(torch.arange(start, start + 8)) for start in (0, 8)]
     dead = replace(halves[0], rewards=torch.ones_like(halves[0].rewards))
-    _, one = _measure(policy.model, halves, 16)
-    drawn, other = _measure(policy.model, [*halves, dead], 16)
-    alone = [_measure(policy.model, [half], 16)[1] for half in halves]
+    _, one = from_model.measure(policy.model, halves, 16)
+    drawn, other = from_model.measure(policy.model, [*halves, dead], 16)
+    alone = [from_model.measure(policy.model, [half], 16)[1] for half in halves]
     assert one.errors is not None
     assert other.errors is not None
     assert other.errors["none"].variance.value == pytest.approx(one.errors["none"].variance.value)
@@ -87,7 +86,7 @@ def test_batches_are_pooled_and_those_without_a_gradient_left_out(trained: tuple
         assert np.isfinite(each).all()
         assert getattr(one.errors["none"], quantity).value == pytest.approx(np.mean(each))
     with pytest.raises(UserError, match="equal rewards"):
-        _measure(policy.model, [dead], 16)
+        from_model.measure(policy.model, [dead], 16)
 
 
 @pytest.mark.slow
@@ -98,7 +97,7 @@ def test_a_file_without_the_trainer_is_answered_from_a_checkpoint(
     path = written(tmp_path / "rollouts.jsonl", rows_of(batch))
     assert call("offpolicy", str(path), "--model", "tiny", "--threads", "1") == 0
     found, text = last_json(capsys)
-    due = _measure(policy.model, [batch], 16)[1]
+    due = from_model.measure(policy.model, [batch], 16)[1]
     assert found["distance"]["k1"]["value"] == pytest.approx(due.distance.k1.value, abs=1e-6)
     assert due.errors is not None
     for name, one in found["errors"].items():
@@ -149,7 +148,7 @@ def test_a_truncated_sampler_keeps_the_mass_of_its_tokens(trained: tuple[Policy,
     batch = collect(policy, task, task.problems("train"), recipes.GRPO, sampling, (8, 4), 0, 0).rollouts
     generator = torch.Generator().manual_seed(1)
     batch = replace(batch, rewards=torch.rand(8, 4, generator=generator, dtype=torch.float64))
-    drawn, found = _measure(policy.model, [batch], 16, check=False, cut="the 2 likeliest tokens")
+    drawn, found = from_model.measure(policy.model, [batch], 16, check=False, cut="the 2 likeliest tokens")
     ids, seen = torch.cat((batch.prompt_ids, batch.tokens), 1), torch.cat((batch.prompt_mask, batch.mask), 1)
     places = (seen.long().cumsum(-1) - 1).clamp(min=0)
     with torch.no_grad():

@@ -10,7 +10,6 @@ import pytest
 from grposcope.core.errors import UserError
 from grposcope.lab import policies
 from grposcope.lab.policies import smollm2
-from grposcope.lab.policies.load import _smollm2_folder
 
 
 def test_missing_package_names_both_installs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,15 +33,15 @@ def test_a_failed_conversion_leaves_nothing_behind(monkeypatch: pytest.MonkeyPat
     pytest.importorskip("gguf")
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0")
     monkeypatch.setenv("GRPOSCOPE_CACHE", str(tmp_path))
-    monkeypatch.setattr("grposcope.lab.policies.load._gguf", lambda: tmp_path / "model.gguf")
+    monkeypatch.setattr(smollm2, "_gguf", lambda: tmp_path / "model.gguf")
 
     def fails(source: Path, target: Path) -> None:
         (target / "half").write_text("x")
         raise OSError("disk full")
 
-    monkeypatch.setattr("grposcope.lab.policies.load._convert", fails)
+    monkeypatch.setattr(smollm2, "_convert", fails)
     with pytest.raises(OSError, match="disk full"):
-        _smollm2_folder()
+        smollm2.folder()
     assert list(tmp_path.iterdir()) == []
 
 

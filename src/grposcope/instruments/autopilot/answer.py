@@ -27,7 +27,7 @@ from grposcope.instruments.autopilot import INSTRUMENT, AdviceSettings, events, 
 from grposcope.instruments.autopilot.alarm import FAULTS, monitor_of
 from grposcope.instruments.autopilot.events import Story
 from grposcope.instruments.autopilot.pilot import Decision, decision_document
-from grposcope.instruments.autopilot.policy import AutopilotPolicy, document, parse
+from grposcope.instruments.autopilot.policy import AutopilotPolicy, parse
 from grposcope.instruments.autopilot.replay import ACCURACIES, replay
 from grposcope.signs.quantities import LEAST
 
@@ -137,11 +137,16 @@ def _table(decisions: Sequence[Decision], story: Story) -> Table:
 
 def _document(story: Story, policy: AutopilotPolicy, seen: _JudgedWhole) -> dict[str, Any]:
     return {
-        "policy": document(policy),
+        "policy": _policy_document(policy),
         "decisions": [decision_document(one) for one in story.decisions],
         "outcomes": [asdict(one) for one in story.outcomes],
         "failing": [document_of(finding) for finding in seen.failing],
     }
+
+
+def _policy_document(policy: AutopilotPolicy) -> dict[str, Any]:
+    """The policy as YAML or JSON has it."""
+    return asdict(policy)
 
 
 ALSO = {"reward hacking": "heldout", "dead after a fall": "dead"}

@@ -25,9 +25,9 @@ from grposcope.core.rollouts import Rollout
 from grposcope.core.text import visible
 from grposcope.instruments.credit import error as credit_error
 from grposcope.instruments.credit import gradients as credit_gradients
-from grposcope.instruments.credit.error import BASE
+from grposcope.instruments.credit.error import BASE, Ranged
 from grposcope.instruments.credit.record import CreditRecord, SourceRecord
-from grposcope.instruments.credit.sources import Credits, Values, assigned, shares_of_squares, wrong_signs
+from grposcope.instruments.credit.sources import Credits, Values, assigned, wrong_signs
 from grposcope.instruments.credit.trees import drawn_trees
 from grposcope.lab import credit
 from grposcope.lab.credit import boundaries
@@ -127,13 +127,26 @@ def _source(
 ) -> SourceRecord:
     tree = credits.trees.get(error.name)
     shown, own = (credits.shown[error.name], rollouts) if tree is None else (tree[1], tree[0])
-    within, common = shares_of_squares(shown.to(own.mask.device), own)
+    within, common = _shares_of_squares(shown.to(own.mask.device), own)
     return SourceRecord(
         name=error.name, kind=credits.kinds[error.name], purchasable=error.name in credits.purchasable,
         unbiased=error.unbiased, tokens=error.tokens, mse=error.mse, saving=error.saving, scale=error.scale,
         bias=error.bias, wrong=signs.get(error.name, credit_error.Ranged(flag="not measured")), within=within,
         common=common, log_error=error.log_error, effective=error.effective,
     )  # fmt: skip
+
+
+def _shares_of_squares(values: Tensor, rollouts: RolloutBatch) -> tuple[Ranged, Ranged]:
+    """Shares of Σ A² that differ inside rollouts, and that are the same over a group: what centring takes."""
+    mask = rollouts.mask
+    lengths = mask.sum(-1).double()
+    own = values * mask
+    means = own.sum(-1) / lengths.clamp(min=1)
+    within = ((own - means[:, None]) * mask).square().sum(-1).unflatten(0, rollouts.groups).sum(-1)
+    group = own.sum(-1).unflatten(0, rollouts.groups).sum(-1) ** 2
+    common = group / lengths.unflatten(0, rollouts.groups).sum(-1).clamp(min=1)
+    total = own.square().sum(-1).unflatten(0, rollouts.groups).sum(-1).cpu().numpy()
+    return credit_error.ratio(within.cpu().numpy(), total), credit_error.ratio(common.cpu().numpy(), total)
 
 
 def _kept(policy: Policy, drawn: DrawnRollouts, rollouts: RolloutBatch, credits: Credits) -> tuple[Rollout, ...]:

@@ -18,7 +18,6 @@ in the batch, nor on the order. Equal seeds in different settings share their dr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -368,9 +367,3 @@ class _Piece:
         self.second += (1 - self.s.beta2) * weights * weights
         spread = np.sqrt(self.second / (1 - self.s.beta2 ** (step + 1))) + self.s.eps * self.lr
         self.theta += self.lr / (1 - self.momentum ** (step + 1)) * self.velocity / spread
-
-
-def settings_grid(**values: Sequence[float]) -> dict[str, Array]:
-    """All combinations of the given values, as flat arrays to pass to `simulate`."""
-    mesh = np.meshgrid(*(np.asarray(v) for v in values.values()), indexing="ij")
-    return {name: m.reshape(-1) for name, m in zip(values, mesh, strict=True)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +13,7 @@ from grposcope.core.answer import Answer, KeyNumber, Table, exactly
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import number
 from grposcope.instruments.dynamics import BANDIT, refresh
-from grposcope.instruments.dynamics.bandit import Array, Bandit, settings_grid
+from grposcope.instruments.dynamics.bandit import Array, Bandit
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Sweep:
 
     def _of_group(self, group: int) -> list[_Simulated]:
         seeds = np.arange(self.runs if group else 1) + self.seed
-        grid = settings_grid(lr=self.lr, momentum=self.momentum, interval=self.interval, seed=seeds.tolist())
+        grid = _settings_grid(lr=self.lr, momentum=self.momentum, interval=self.interval, seed=seeds.tolist())
         done = self.bandit.simulate(grid["lr"], grid["momentum"], grid["interval"], group or None, self.steps,
                                     grid["seed"].astype(int), advantage=self.advantage, ratio=self.ratio,
                                     kl_in=self.kl_in, binary=self.binary)  # fmt: skip
@@ -75,6 +76,12 @@ class Sweep:
                 margin=refresh.margin(float(lr), float(momentum), kappa, int(interval)))
             for i, (lr, momentum, interval) in enumerate(zip(*first, strict=True))
         ]  # fmt: skip
+
+
+def _settings_grid(**values: Sequence[float]) -> dict[str, Array]:
+    """All combinations of the given values, as flat arrays to pass to `simulate`."""
+    mesh = np.meshgrid(*(np.asarray(v) for v in values.values()), indexing="ij")
+    return {name: m.reshape(-1) for name, m in zip(values, mesh, strict=True)}
 
 
 def of_rows(bandit: Bandit, rows: list[_Simulated]) -> Answer:

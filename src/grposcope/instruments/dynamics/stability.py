@@ -252,18 +252,6 @@ def from_reward(run: Run) -> UpdateRule:
     return _with_curvature(rule, fit_series(averaged(curve, POINTS), "exponential"))
 
 
-def from_measured(rule: UpdateRule, stale: Estimate, current: Estimate) -> UpdateRule:
-    """The rule with κ as measured along the stiffest direction: `stale`, the part of it that waits for a refresh.
-
-    current: the part that follows every step. Without curvature where `stale` is within two standard errors of 0.
-    """
-    rule = replace(rule, source="measured", current=current)
-    if not stale.value > 2 * stale.se:
-        missing = f"the part of κ that changes only with new rollouts, {stale}, does not differ from 0 beyond noise"
-        return replace(rule, curvature=UNKNOWN, missing=missing)
-    return replace(rule, curvature=stale)
-
-
 def check(rule: UpdateRule, ratio: refresh.Ratio = "none", variation: float = math.nan) -> Stability:
     """Check the refresh interval of a rule; `ratio`: the importance ratio that its gradient carries.
 

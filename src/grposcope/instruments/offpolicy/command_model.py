@@ -1,31 +1,24 @@
 """`grposcope offpolicy` from a model: on rollouts that another sampler draws, or on those of a file.
 
 Rollouts of a file as token ids, with the sampler's log-probabilities: what a checkpoint makes the trainer's of.
-
-The answer from a model: the trainer's log-probabilities, and the gradient's error under every correction.
-
-A batch carries the log-probabilities of the sampler that drew it. Several batches are pooled: their prompts decide
-together, so that a choice does not wait for a batch that would not fit into memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers.utils import logging
 
 from grposcope.commands import probe_model
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Ints, Rollout, Text
-from grposcope.instruments.offpolicy import answer, error, estimates, probe_file, read
+from grposcope.instruments.offpolicy import from_model, read
 from grposcope.instruments.offpolicy.answer import OffPolicyFound
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
 from grposcope.lab import batch_memory, policies, tasks
@@ -33,13 +26,11 @@ from grposcope.lab.cpu import PRECISIONS
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
-from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.train.setup import micro_batch
 from grposcope.logs import read_rollouts
 from grposcope.logs.rollout_columns import NAMES
-from grposcope.maths.corrections import ALL
 
 
 def measure(arguments: argparse.Namespace) -> tuple[MismatchedRollouts, OffPolicyFound]:
@@ -57,7 +48,7 @@ def measure(arguments: argparse.Namespace) -> tuple[MismatchedRollouts, OffPolic
     policy = policies.load(source.model, torch.float32, policies.device(arguments.device), arguments.remote_code)
     batches = _batches(arguments, policy)
     width = max(batch.tokens.shape[1] for batch in batches)
-    return _measure(
+    return from_model.measure(
         policy.model, batches, micro_batch(policy, width), arguments.temperature,
         progress=lambda line: print(line, file=sys.stderr), cut=_sampler_cut(arguments),
     )  # fmt: skip
@@ -193,59 +184,3 @@ def _batch(groups: Sequence[Sequence[Rollout]], policy: Policy) -> RolloutBatch:
         prompt_ids, prompt_mask, tokens, mask, logp, torch.zeros_like(logp),
         torch.zeros(len(rows), dtype=torch.bool), rewards,
     ).to(policy.model.device)  # fmt: skip
-
-
-def _measure(
-    model: Any,
-    batches: Sequence[RolloutBatch],
-    micro_batch: int,
-    temperature: float = 1.0,
-    check: bool = True,
-    progress: Callable[[str], None] = lambda _: None,
-    cut: str = "",
-) -> tuple[MismatchedRollouts, OffPolicyFound]:
-    """What batches of one shape (P, G), with the log-probabilities of their sampler, say of `model` as the trainer.
-
-    Batches without a gradient are left out. micro_batch: rollouts of a pass without gradients. cut: the tokens that the
-    sampler draws from, in words, where these are not all. UserError as from `estimates.measure`.
-    """
-    live = [batch for batch in batches if not bool((batch.rewards == batch.rewards[:, :1]).all())]
-    if len(live) < len(batches):
-        progress(f"{len(batches) - len(live)} of {len(batches)} batches have no gradient: their rewards are equal")
-    if not live:
-        raise UserError("all groups have equal rewards, so there is no gradient; use more prompts, or another task")
-    parts = []
-    for number, batch in enumerate(live, 1):
-        own = mismatched(batch, frozen_logprobs(model, batch, temperature, micro_batch))
-        first = number == 1
-        told = progress if first else None
-        measured = estimates.measure(model, batch, own.ratios, ALL, temperature, check and first, told)
-        parts.append((own, measured))
-        progress(f"batch {number} of {len(live)}: {parts[-1][1].copies} rollouts were run through the trainer's model")
-    drawn = replace(probe_file.joined([own for own, _ in parts]), cut=cut)
-    products = {
-        correction.name: error.pooled([measured.products[correction.name] for _, measured in parts])
-        for correction in ALL
-    }
-    norms = np.concatenate([measured.norms for _, measured in parts])
-    return drawn, answer.found(drawn, answer.errors_of(drawn, products, norms))
-
-
-def mismatched(batch: RolloutBatch, trainer: Tensor, behind: Tensor | None = None) -> MismatchedRollouts:
-    """The log ratios of a batch from the trainer's log-probabilities (B, T); UserError for empty completions.
-
-    behind (P,): versions by which the weights that drew each group are behind the trainer's, where that is known.
-    """
-    mask = batch.mask.cpu()
-    difference = (trainer.double() - batch.logp.double()).cpu()
-    unknown = difference.isnan() & mask
-    logs = [row[mask_row].numpy() for row, mask_row in zip(difference.masked_fill(unknown, 0.0), mask, strict=True)]
-    prompts, group = batch.groups
-    rewards = batch.rewards.double().cpu().numpy().reshape(-1)
-    sampler = [
-        row[mask_row].double().nan_to_num().numpy() for row, mask_row in zip(batch.logp.cpu(), mask, strict=True)
-    ]
-    lags = None if behind is None else np.repeat(behind.double().cpu().numpy(), group)
-    return MismatchedRollouts(
-        logs, int(unknown.sum()), rewards, None, np.repeat(np.arange(prompts), group), True, sampler, behind=lags
-    )

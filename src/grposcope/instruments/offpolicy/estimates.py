@@ -107,17 +107,15 @@ def measure(
     for number, (correction, parts) in enumerate(zip(corrections, splits, strict=True), 1):
         taken = (number, RATIO) if parts.of_ratio else (number,)
         difference = _combination(shares * parts.constant, group, sums, taken)
-        products[correction.name] = error.from_differences(
+        products[correction.name] = _from_differences(
             product(difference, difference), product(difference, full), product(full, full)
         )
     return CorrectedProducts(products, norms.reshape(-1), copied, left_out)
 
 
-def nothing(prompts: int, group: int, corrections: Sequence[Correction]) -> CorrectedProducts:
-    """What groups of equal rewards have: estimates of 0 under every correction."""
-    zeros = np.zeros((prompts, prompts))
-    products = {correction.name: GradientProducts(zeros, zeros, zeros) for correction in corrections}
-    return CorrectedProducts(products, np.full(prompts * group, np.nan), 0, 0.0)
+def _from_differences(difference: Floats, along: Floats, full: Floats) -> GradientProducts:
+    """Products from ⟨d(x), d(y)⟩, ⟨d(x), ĝ_full(y)⟩ and ⟨ĝ_full(x), ĝ_full(y)⟩, (P, P) each."""
+    return GradientProducts(difference + along + along.T + full, along + full, full)
 
 
 RATIO = 0

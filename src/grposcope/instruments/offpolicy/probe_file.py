@@ -18,7 +18,6 @@ that are left out would be the easy and the hard ones.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,13 +134,6 @@ def _checked(arrays: dict[str, NDArray]) -> OffPolicyProbe:
         int(arrays["step"]), int(arrays["batch"]), cast(Source, str(arrays["source"])), rollouts, products,
         arrays["norms"],
     )  # fmt: skip
-
-
-def alike(probes: Sequence[OffPolicyProbe]) -> list[OffPolicyProbe]:
-    """The probes with the most frequent numbers of prompts and rollouts, of the batch, and source of rollouts."""
-    kinds = Counter((probe.shape, probe.batch, probe.source) for probe in probes)
-    most = kinds.most_common(1)[0][0]
-    return [probe for probe in probes if (probe.shape, probe.batch, probe.source) == most]
 
 
 def joined(parts: Sequence[MismatchedRollouts]) -> MismatchedRollouts:

