@@ -8,7 +8,7 @@ Setting  `tiny` on eight sums of `arithmetic`, eight rollouts each, leave-one-ou
          a KL of weight λ = 1 to the starting policy inside the reward; SGD with momentum 0.5, ηκ = 0.3.
 Method   (1) Adam at N = 1 with a falling rate to the plateau. (2) The first eigenvector of the Fisher matrix of four
          batches by Lanczos; κ along it on 16 other batches, from re-weighting and by a response
-         experiment (`instruments.gradient.curvature`); κ along the way from the start. (3) N* with its range. (4) Push
+         experiment (`lab.train.run_curvature`); κ along the way from the start. (3) N* with its range. (4) Push
          the weights along the eigenvector, run 16 refreshes at intervals around N*, fit the multiplier of a cycle to
          the displacement at the refreshes.
 Verdict  holds if the fitted multiplier crosses 1 within 25 % of N* for every seed; cannot tell where the errors of the

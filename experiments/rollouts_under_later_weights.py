@@ -1,4 +1,4 @@
-"""How far updates of a training move the test whether rollouts are a policy's own (`instruments.gradient.policy_fit`).
+"""How far updates of a training move the test whether rollouts are a policy's own (`instruments.gradient.retokenize`).
 
 Rollouts of the model before a run, under the weights after 10, 20, … updates of it; under wrong temperatures; and with
 the completions of the next prompt. A few minutes on one core.

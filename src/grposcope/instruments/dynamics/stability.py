@@ -2,7 +2,7 @@
 
 The effective step η of `refresh` follows from the optimizer by the table `OPTIMIZERS`. The curvature is the one that
 the reward's time constant τ implies, κ = (1 − β)/(η(τ + lag)), along the direction that the reward responds to.
-Stiffer directions decide, so a largest stable interval from this κ is an upper bound; `instruments.gradient.curvature`
+Stiffer directions decide, so a largest stable interval from this κ is an upper bound; `lab.train.run_curvature`
 measures the stiffest direction.
 """
 

@@ -116,7 +116,7 @@ class Probe:
         return _pooled_baseline(self.rewards, self.gram)
 
     def class_means(self) -> ClassMeanShares:
-        """Share of each live group's gradient that its class means hold; see `class_means.shares`."""
+        """Share of each live group's gradient that its class means hold; see `_class_shares`."""
         coefficients = self.weightings[self.recipe].per_rollout
         if coefficients is None:
             unknown = Estimate(math.nan, math.nan, 0, "weights vary within rollouts")

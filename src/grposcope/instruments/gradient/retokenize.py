@@ -54,7 +54,7 @@ class _Retokenized:
 
     prompts (P,), texts (B,): prompts and completions as text. forms: how many prompts were of each form.
     changed_prompts, changed_completions: texts that their ids do not spell when decoded. length: mean tokens of a
-    completion, its end token included. excess, z: of `policy_fit.excess`.
+    completion, its end token included. excess, z: of `_excess`.
     """
 
     rollouts: RolloutBatch

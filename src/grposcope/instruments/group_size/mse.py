@@ -8,7 +8,7 @@ With the averages over prompts of Σ₁, Δ and V_p of `moments`, and equalities
                     b* = E r‖s‖²/E‖s‖² the best, saving Cov(r, ‖s‖²)²/E‖s‖²,  b = V + e a critic with error e
     shrunk          b_i = c + λ (mean of the others − c):
                     (1/P) [V_p + (E (r−b̄)²‖s‖² − ‖g‖²)/G + λ²Δ/(G(G−1))],  b̄ = c + λ(V − c)
-    standardized    (1/P) [E‖ĝ‖² − ‖E ĝ‖²] + ‖E ĝ − E g‖², see `maths.class_means`
+    standardized    (1/P) [E‖ĝ‖² − ‖E ĝ‖²] + ‖E ĝ − E g‖², see `maths.moments`
 
 Prompts are independent draws; the target is E_x g(x). The rows of baselines use E s = 0, which holds for scores of
 whole sampled completions; `Statistics.score2` shows where it does not. Leave-one-out and centered do not need it

@@ -4,7 +4,7 @@ The rate of problem x before batch t is
 
     p_x ~ Beta(s m_x + S_x, s (1 − m_x) + F_x)
 
-m_x is predicted from features (`logistic`), which also serves problems never seen; S_x and F_x are the successes and
+m_x is predicted from features (`_Weights`), which also serves problems never seen; S_x and F_x are the successes and
 failures seen so far, each halved every h batches, for the policy drifts. As it learns, the prediction rises, and old
 outcomes with it: their odds S/F are multiplied by the odds of m_x now over those predicted then. Nobody knows the
 strength s of the features and the half-life h of the history: all of a grid are kept side by side, each is scored by

@@ -41,7 +41,7 @@ Weigh = Callable[[Tensor, Tensor], Tensor]
 
 
 class Passes:
-    """Passes of a model that `llama_pass.fits` says yes to."""
+    """Passes of a model that `fits` says yes to."""
 
     def __init__(self, model: PreTrainedModel):
         self.model = model
