@@ -14,10 +14,10 @@ from torch import Tensor
 
 from grposcope.core.capabilities import STEP_REWARDS
 from grposcope.core.errors import UserError
-from grposcope.engines.verl import _check_version
-from grposcope.engines.verl._agent import _check_rewards
+from grposcope.engines.verl import token_rewards
 from grposcope.engines.verl.estimators import MARK, PREFIX, _StepEstimator, all_estimators
 from grposcope.engines.verl.estimators import _groups_by_size as groups_by_size
+from grposcope.engines.verl.versions import check
 from grposcope.lab.credit import SOURCES, CreditSource, steps
 from grposcope.lab.objectives import advantages, reductions
 from grposcope.lab.objectives.advantages import Advantage
@@ -101,7 +101,7 @@ def test_a_new_credit_of_steps_appears(monkeypatch: pytest.MonkeyPatch) -> None:
     rewards, mask = batch(4)
     given = all_estimators()["grposcope_toy"](rewards, mask, list("aabb"))[0]
     torch.testing.assert_close(given, 2 * rewards * mask)
-    _check_rewards("grposcope_toy")
+    token_rewards.check("grposcope_toy")
 
 
 def as_verl(name: str) -> Credit:
@@ -203,9 +203,9 @@ def test_what_is_refused() -> None:
 @pytest.mark.parametrize("version", ["0.8.0", "0.9", "0.10.0", "1.0", "unknown"])
 def test_other_versions_are_refused(version: str) -> None:
     with pytest.raises(UserError, match=rf"verl {version} was found; GRPOscope supports verl 0\.9\.1"):
-        _check_version(version)
-    _check_version("0.9.1")
-    _check_version("0.9.2.post1")
+        check(version)
+    check("0.9.1")
+    check("0.9.2.post1")
 
 
 def test_groups_by_size() -> None:

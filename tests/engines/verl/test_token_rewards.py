@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from grposcope.core.errors import UserError
-from grposcope.engines.verl._agent import _check_rewards, _pop, _token_rewards
 from grposcope.engines.verl.estimators import MARK, all_estimators
+from grposcope.engines.verl.token_rewards import check, pop, token_rewards
 
 PIECES = ["13", "-", "4", "=", "9", ""]
 """A completion 13-4=9 and its end-of-text token, which is not spelled."""
@@ -21,7 +21,7 @@ def text_of(ids: Sequence[int]) -> str:
 
 
 def placed(given: dict[str, Any], score: float) -> list[float]:
-    return _token_rewards(given, score, range(6), text_of)
+    return token_rewards(given, score, range(6), text_of)
 
 
 def test_a_step_ends_on_the_token_that_completes_it() -> None:
@@ -63,7 +63,7 @@ def test_credit_of_values_from_end_to_end() -> None:
 
 def test_fields_of_steps_are_taken_out() -> None:
     info = {"acc": 1.0, "step_rewards": [[1, 1.0]]}
-    assert _pop(info) == {"step_rewards": [[1, 1.0]]}
+    assert pop(info) == {"step_rewards": [[1, 1.0]]}
     assert info == {"acc": 1.0}
 
 
@@ -84,5 +84,5 @@ def test_what_is_refused(given: dict[str, Any], message: str) -> None:
 
 def test_an_estimator_that_sums_does_not_read_steps() -> None:
     with pytest.raises(UserError, match=r"algorithm.adv_estimator=grpo sums .* use grposcope_steps"):
-        _check_rewards("grpo")
-    _check_rewards("grposcope_process")
+        check("grpo")
+    check("grposcope_process")

@@ -14,8 +14,8 @@ from transformers import AutoTokenizer
 pytest.importorskip("verl", reason="needs the extra verl: make test-verl")
 
 from engines.verl import reward, whole
-from grposcope.engines.verl._agent import _token_rewards
 from grposcope.engines.verl.estimators import all_estimators
+from grposcope.engines.verl.token_rewards import token_rewards
 from grposcope.lab.policies.load import TINY
 from grposcope.logs import read
 
@@ -79,7 +79,7 @@ def test_the_advantages_are_ours(folder: Path) -> None:
             given = {"step_rewards": info["step_rewards"]}
             rewards.append(
                 torch.tensor(
-                    _token_rewards(given, info["score"], ids, lambda i: tokenizer.decode(i, skip_special_tokens=True))
+                    token_rewards(given, info["score"], ids, lambda i: tokenizer.decode(i, skip_special_tokens=True))
                 )
             )
         mask = pad_sequence([torch.ones(len(row)) for row in rewards], True)

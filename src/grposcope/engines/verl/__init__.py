@@ -4,20 +4,17 @@ Where this package is installed beside verl nothing needs to be imported: `impor
 `verl.plugins`, in Ray workers too. `VERL_USE_EXTERNAL_MODULES=grposcope.engines.verl` does the same and shows errors.
 
     python -m verl.trainer.main_ppo algorithm.adv_estimator=grposcope_steps …
-
-Which versions of verl are supported.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import logging
-import re
-from importlib import metadata
 from typing import Any
 
 from grposcope.core.errors import UserError
 from grposcope.core.installing import install
+from grposcope.engines.verl import versions
 from grposcope.engines.verl.estimators import all_estimators
 
 logger = logging.getLogger("grposcope")
@@ -27,7 +24,7 @@ def _register() -> tuple[str, ...]:
     """Add every estimator to verl's registry; their names. UserError where verl is absent or not supported."""
     if importlib.util.find_spec("verl") is None:
         raise UserError(f"verl is not installed; {install('verl')}")
-    _check_version()
+    versions.check()
     from verl.trainer.ppo.core_algos import register_adv_est
 
     estimators = all_estimators()
@@ -51,23 +48,3 @@ if importlib.util.find_spec("verl") is not None:
     except UserError as error:
         logger.warning("grposcope: %s", error)  # verl hides what a plugin of its raises
         raise
-
-
-LOWEST, BELOW = (0, 9, 1), (0, 10)
-"""Versions from LOWEST, and below BELOW, are supported."""
-
-
-def _check_version(version: str | None = None) -> None:
-    """UserError where the version of verl, by default the one installed, is not supported."""
-    version = metadata.version("verl") if version is None else version
-    match = re.match(r"\d+(?:\.\d+)*", version)
-    number = tuple(map(int, match[0].split("."))) if match else ()
-    if not LOWEST <= number < BELOW:
-        raise UserError(
-            f"verl {version} was found; GRPOscope supports verl {_named(LOWEST)} and later below {_named(BELOW)}: "
-            f"pip install 'verl>={_named(LOWEST)},<{_named(BELOW)}'"
-        )
-
-
-def _named(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))

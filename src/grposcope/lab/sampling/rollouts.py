@@ -118,14 +118,6 @@ Samplers = Callable[[int, int, int], Iterable[SomeGroups]]
 """From the number of missing groups, the seed and the position in the data: who draws which groups, each once."""
 
 
-@dataclass(frozen=True)
-class _CollectSettings(DrawSettings):
-    """How a batch is collected. given: the problems to take; samplers: who draws in place of the policy."""
-
-    given: Sequence[Problem] | None = None
-    samplers: Samplers | None = None
-
-
 def draw(
     policy: Policy, task: Task, problems: Sequence[Problem], group: int, settings: DrawSettings, stream: torch.Generator
 ) -> _Drawn:
@@ -236,22 +228,23 @@ def collect(
 
     With `objective.resample_dead`, groups whose rewards are all equal are replaced by further
     prompts, up to RESAMPLE_ROUNDS times; groups still dead then stay in the batch. settings: fields of
-    `_CollectSettings`.
+    `DrawSettings`, `given`: the problems to take, and `samplers`: who draws in place of the policy.
     """
     wanted, group = shape
-    how = _CollectSettings(sampling, **settings)
+    given: Sequence[Problem] | None = settings.pop("given", None)
+    samplers: Samplers | None = settings.pop("samplers", None)
+    how = DrawSettings(sampling, **settings)
     taken: list[Problem] = []
     parts: list[_Drawn] = []
     dead: list[bool] = []
-    for _ in range(RESAMPLE_ROUNDS if objective.resample_dead and how.given is None else 1):
+    for _ in range(RESAMPLE_ROUNDS if objective.resample_dead and given is None else 1):
         missing = wanted - dead.count(False)
-        chosen_now = how.given
-        problems_now = drawn_problems(problems, seed, position, missing) if chosen_now is None else list(chosen_now)
+        problems_now = drawn_problems(problems, seed, position, missing) if given is None else list(given)
         stream = generator(seed, "sample", position, device=policy.model.device)
-        if how.samplers is None:
+        if samplers is None:
             parts.append(draw(policy, task, problems_now, group, how, stream))
         else:
-            drawn_by = how.samplers(missing, seed, position)
+            drawn_by = samplers(missing, seed, position)
             parts.append(_draw_by_several(drawn_by, task, problems_now, group, how, stream))
         taken += problems_now
         dead += _dead_groups(parts[-1].rollouts, objective).tolist()
