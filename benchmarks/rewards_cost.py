@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from grposcope.lab.objectives import several
+from grposcope.lab.objectives import objective
 from grposcope.lab.tasks import load
 from grposcope.lab.train import loop
 from grposcope.lab.train.config import TrainConfig
@@ -78,7 +78,7 @@ def main() -> None:
     (place / "sums.jsonl").write_text("\n".join(sums))
     RunConstraints.penalties = timed(RunConstraints.penalties)  # type: ignore[method-assign]
     RunConstraints.learn = timed(RunConstraints.learn)  # type: ignore[method-assign]
-    several.combined = timed(several.combined)
+    objective._combined = timed(objective._combined)
     loop._of_components = timed(loop._of_components)
     RunWriter.group = timed(RunWriter.group)  # type: ignore[method-assign]
     shares, plain, ratios = [], [], []

@@ -29,8 +29,7 @@ def main() -> None:
     from grposcope.core.named_settings import Widths
     from grposcope.lab import policies, tasks
     from grposcope.lab.credit.trees import filling, generated
-    from grposcope.lab.sampling.sampler import Sampling, sample
-    from grposcope.lab.sampling.tree_sampler import Tree, sample_trees
+    from grposcope.lab.sampling.sampler import Sampling, Tree, sample, sample_trees
 
     arguments = _parser().parse_args()
     torch.set_num_threads(arguments.threads)

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grposcope.instruments.gradient import turns
+from grposcope.instruments.gradient.turns import _savings_of_turns
 from grposcope.lab.credit import per_token
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.train.setup import Setup
-from grposcope.maths import turn_moments
 
 Floats = NDArray[np.float64]
 
@@ -61,7 +61,7 @@ def forecast(setup: Setup, names: Sequence[str], unbiased: Collection[str], batc
         grams += [each[p, :, :, p] for p in range(prompts)]
         rewards.append(np.stack(list(turns._credits(rollouts, MOST_TURNS).values())))
     paid = np.concatenate(rewards, 1)
-    saved = turn_moments.savings(np.array(grams), {"whole": paid[0], "to-go": paid[1]})
+    saved = _savings_of_turns(np.array(grams), {"whole": paid[0], "to-go": paid[1]})
     return {
         **summed(names, unbiased, np.array(moments), np.array(costs, float)),
         "shares": [[share.value, share.se] for share in saved.share],

@@ -33,9 +33,7 @@ from allocators.policies import Optimal
 from numpy.typing import NDArray
 
 from grposcope.lab import policies, tasks
-from grposcope.lab.allocation import logistic
-from grposcope.lab.allocation.forecast import _features
-from grposcope.lab.allocation.logistic import Weights
+from grposcope.lab.allocation.forecast import _features, _updated, _Weights
 from grposcope.lab.policies import Policy, encode
 from grposcope.lab.sampling.rollouts import DrawSettings, draw, generator
 from grposcope.lab.sampling.sampler import Sampling
@@ -124,8 +122,8 @@ def _forecast(x: Floats, success: Floats) -> Floats:
     out, fold = np.empty(len(x)), np.arange(len(x)) % FOLDS
     for k in range(FOLDS):
         seen = fold != k
-        known = Weights.start(x.shape[1])
-        known = logistic.updated(known, x[seen], success[seen], np.full(seen.sum(), float(GROUP)), 1e9)
+        known = _Weights.start(x.shape[1])
+        known = _updated(known, x[seen], success[seen], np.full(seen.sum(), float(GROUP)), 1e9)
         out[~seen] = known.rates(x[~seen])
     return out
 

@@ -31,13 +31,12 @@ import torch
 from numpy.typing import NDArray
 
 from grposcope.core.files import dumps, write_json
-from grposcope.instruments.credit import batch as credit_batch
 from grposcope.instruments.credit import error as credit_error
-from grposcope.instruments.credit import figures as charts
-from grposcope.instruments.credit.batch import CreditBudget, CreditedBatch
-from grposcope.instruments.credit.error import CreditComparison, GradientSource
+from grposcope.instruments.credit.answer import _frontier_chart, _savings_chart
+from grposcope.instruments.credit.error import GradientSource, _CreditComparison
+from grposcope.instruments.credit.frontier import CreditBudget, _collected, _CreditedBatch, _vectors
 from grposcope.instruments.credit.record import CreditRecord, SourceRecord
-from grposcope.instruments.credit.sources import HALVES
+from grposcope.instruments.credit.sources import HALVES, _plain
 from grposcope.lab import credit, policies
 from grposcope.lab.credit import placebo
 from grposcope.lab.objectives import recipes
@@ -48,7 +47,7 @@ from grposcope.lab.sampling.rollouts import collect, generator
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.arithmetic import Arithmetic
 from grposcope.lab.tasks.base import Task
-from grposcope.render import charts as base
+from grposcope.render.charts import export
 
 GROUP, EACH, REFERENCE, WIDTH, PRICED = 8, 16, 16, 16_381, (2, 4, 8)
 TREE = "tree:widths=2x2x2,at=step"
@@ -91,7 +90,7 @@ def critic_of(policy: Policy, task: Task, batches: int = 30) -> Critic:
     return made
 
 
-def complete(batch: CreditedBatch, critic: Critic) -> None:
+def complete(batch: _CreditedBatch, critic: Critic) -> None:
     """Leave the sources that are asked for, and add those of a critic and placebos of trees."""
     found = batch.found
     for name in [name for name in found.base if name not in KEPT]:
@@ -119,9 +118,9 @@ def draw(arguments: argparse.Namespace) -> None:
         critic = critic or critic_of(policy, task)
         budget = CreditBudget(arguments.prompts, GROUP, REFERENCE, EACH, True, PRICED, ("2x2x2",))
         sampling = Sampling(task.max_tokens)
-        batch = credit_batch.collected(policy, task, budget, sampling, 1000 + number, quiet=True)
+        batch = _collected(policy, task, budget, sampling, 1000 + number, quiet=True)
         complete(batch, critic)
-        names, kept = credit_batch.vectors(policy, batch, 1.0, WIDTH, quiet=True)
+        names, kept = _vectors(policy, batch, 1.0, WIDTH, quiet=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.save({
             "names": names, "kept": kept, "tokens": batch.tokens, "extra": batch.extra,
@@ -164,7 +163,7 @@ class Pool:
                 continue
             charged = self.trees[name][rows] if name in self.trees else tokens
             unbiased = name in ("outcome", "prefix", "token_baseline", TREE)
-            found.append(credit_error.plain(name, unit[self.names.index(name)], charged, unbiased))
+            found.append(_plain(name, unit[self.names.index(name)], charged, unbiased))
         found.append(credit_error.crossed("exact", (at[0], at[1]), count, tokens))
         found.append(credit_error.crossed("exact from four", (at[4], at[5]), count, tokens))
         four = tokens + extra * 4 / EACH
@@ -176,7 +175,7 @@ class Pool:
         found.append(credit_error.continued("oracle", halves, count, EACH // 2, EACH, tokens))
         return found
 
-    def measured(self, rows: NDArray, replicates: int = 400) -> CreditComparison:
+    def measured(self, rows: NDArray, replicates: int = 400) -> _CreditComparison:
         """What the instrument says of some of the prompts."""
         gram = self.gram[:, rows][:, :, :, rows].astype(np.float64)
         return credit_error.measure(gram, self.sources(rows), len(self.names) - 1, replicates)
@@ -194,8 +193,8 @@ def frontier(pools: list[Pool], path: Path | None, pictures: Path | None) -> Non
         compared = pool.measured(np.arange(prompts), 300)
         print(f"{prompts} prompts that count as {compared.effective:.0f}, solved {pool.solved.mean():.3f}")
         if pictures is not None and pool is pools[0]:
-            drawn = [charts.frontier(_record(compared)), charts.savings(_record(compared))]
-            base.export([one for one in drawn if one is not None], pictures, "png")
+            drawn = [_frontier_chart(_record(compared)), _savings_chart(_record(compared))]
+            export([one for one in drawn if one is not None], pictures, "png")
         for one in compared.sources:
             print(f"{one.name:40s} tokens {one.tokens.value:5.2f} mse {_shown(one.mse)} saving {_shown(one.saving)} "
                   f"scale {_shown(one.scale)} bias {one.bias.value:.2f} {one.mse.flag}")  # fmt: skip
@@ -210,7 +209,7 @@ def frontier(pools: list[Pool], path: Path | None, pictures: Path | None) -> Non
         write_json(path, known)
 
 
-def _record(compared: CreditComparison) -> CreditRecord:
+def _record(compared: _CreditComparison) -> CreditRecord:
     """The comparison as the charts take it, without what is shown twice."""
     kinds = {"continuations": "ii", "tree": "iii", "value": "iv", "steps": "v"}
     sources = [

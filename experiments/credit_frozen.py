@@ -42,18 +42,17 @@ from scipy import stats
 
 from grposcope.core.files import dumps, write_json
 from grposcope.instruments.credit import error as credit_error
-from grposcope.instruments.credit import figures as charts
-from grposcope.instruments.credit import findings
 from grposcope.instruments.credit import frontier as credit_frontier
 from grposcope.instruments.credit import record as records
-from grposcope.instruments.credit.batch import CreditBudget
+from grposcope.instruments.credit.answer import _frontier_chart, _prompts_to_tell, _savings_chart, verdict
 from grposcope.instruments.credit.error import BASE, EXACT, GradientSource
+from grposcope.instruments.credit.frontier import CreditBudget
 from grposcope.instruments.credit.record import CreditRecord
 from grposcope.lab import policies
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.arithmetic import Arithmetic
 from grposcope.lab.train import pretrain
-from grposcope.render import charts as base
+from grposcope.render.charts import export
 
 OPERATIONS = (2, 4, 6)
 LESSONS = {2: 100, 4: 100, 6: 120}
@@ -124,7 +123,7 @@ def verdicts(cells: dict[int, CreditRecord]) -> dict[str, Any]:
         logs[key] = math.log(exact.saving.value), exact.log_error
         gains = logs[key][0] > reach * logs[key][1]
         said["exact"][str(key)] = "saves" if gains else "does not" if exact.saving.high < 1.1 else "cannot tell"
-        said["prompts"][str(key)] = credit_error.prompts_to_tell(exact.saving.value, exact.log_error, record.prompts)
+        said["prompts"][str(key)] = _prompts_to_tell(exact.saving.value, exact.log_error, record.prompts)
     said["longer"] = _longer(logs)
     said["continuations"] = _continuations(cells, reach)
     named = {key: _paying(record) for key, record in cells.items()}
@@ -191,9 +190,9 @@ def main() -> None:
     cells, reached = {}, {}
     for key in keys:
         cells[key], reached[str(key)] = cell(key, arguments)
-        print(f"{key} operations, pass@1 {reached[str(key)]:.2f}: {findings.verdict(cells[key])}", flush=True)
-        pictures = [one for one in (charts.savings(cells[key]), charts.frontier(cells[key])) if one is not None]
-        base.export(pictures, arguments.out / "pictures" / str(key), "png")
+        print(f"{key} operations, pass@1 {reached[str(key)]:.2f}: {verdict(cells[key])}", flush=True)
+        pictures = [one for one in (_savings_chart(cells[key]), _frontier_chart(cells[key])) if one is not None]
+        export(pictures, arguments.out / "pictures" / str(key), "png")
     far = [name for name, value in reached.items() if abs(value - LEVEL) > NEAR]
     found = {"pass@1": reached, "far from the level": far, **verdicts(cells)}
     frontier = {

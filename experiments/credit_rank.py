@@ -42,8 +42,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from grposcope.core.files import dumps
-from grposcope.instruments.credit import batch as credit_batch
-from grposcope.instruments.credit.batch import CreditBudget
+from grposcope.instruments.credit.frontier import CreditBudget, _collected
 from grposcope.instruments.gradient import backward, spectrum
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab import credit, policies
@@ -87,7 +86,7 @@ def ranks_of(attached: backward.AttachedModel, rollouts: RolloutBatch, weights: 
 def measured(policy: policies.Policy, task: Arithmetic, critic: Any, seed: int) -> Ranks:
     """Ranks by source of one set of prompts."""
     budget = CreditBudget(PROMPTS, GROUP, 16, 16, True, (2,), ("2x2x2",))
-    batch = credit_batch.collected(policy, task, budget, Sampling(task.max_tokens), seed, quiet=True)
+    batch = _collected(policy, task, budget, Sampling(task.max_tokens), seed, quiet=True)
     rollouts, shown = critic(batch.rollouts), batch.found.shown
     given = {name: shown[name] for name in ("outcome", "prefix", "steps", "continuations:k=2")}
     assert batch.values is not None

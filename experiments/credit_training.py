@@ -62,6 +62,7 @@ from grposcope.core.files import dumps, write_json
 from grposcope.lab.train.config import TrainConfig
 from grposcope.maths.holm import holm
 from grposcope.render import charts as base
+from grposcope.render.charts import export
 
 ARMS = {
     "outcome": "outcome",
@@ -212,7 +213,7 @@ def picture(results: dict[str, list[dict]], folder: Path) -> None:
         ),
     )  # fmt: skip
     title = "Held-out pass@1 by source of credit"
-    base.export([base.figure("credit_training", title, [lines_], {"curves": rows}, height=260)], folder, "png")
+    export([base.figure("credit_training", title, [lines_], {"curves": rows}, height=260)], folder, "png")
 
 
 def report(results: dict[str, list[dict]], frontier: Path | None) -> None:

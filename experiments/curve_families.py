@@ -1,5 +1,5 @@
 """Rivals of the closed forms of [D] for reward curves, in the notation of
-`grposcope.instruments.dynamics.curve_models`.
+`grposcope.instruments.dynamics.curves`.
 
     logistic     middle, slope   f = 1/(1 + (middle/s)^slope), a sigmoid in log steps (as in ScaleRL, arXiv:2510.13786)
     power        τ, exponent     f = 1 − (1 + s/τ)^{−exponent}
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grposcope.instruments.dynamics.curve_models import MODELS, Model
+from grposcope.instruments.dynamics.curves import MODELS, _Model
 from grposcope.maths.timeseries.noise import Array
 
 
@@ -35,11 +35,11 @@ def power(psi: Array, s: Array) -> tuple[Array, Array]:
     return 1 - left, np.stack([-exponent * left * ratio / (1 + ratio), exponent * logs * left], 1)
 
 
-FAMILIES: dict[str, Model] = {
+FAMILIES: dict[str, _Model] = {
     **MODELS,
-    "logistic": Model("logistic", logistic, ("middle", "slope"), ("middle",), (0.005, 0.3), (10.0, 40.0),
+    "logistic": _Model("logistic", logistic, ("middle", "slope"), ("middle",), (0.005, 0.3), (10.0, 40.0),
                       ((0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 2.0), (0.6, 1.0, 2.0, 4.0, 8.0, 16.0))),
-    "power": Model("power", power, ("time_constant", "exponent"), ("time_constant",), (0.001, 0.05), (20.0, 20.0),
+    "power": _Model("power", power, ("time_constant", "exponent"), ("time_constant",), (0.001, 0.05), (20.0, 20.0),
                    ((0.01, 0.05, 0.2, 1.0, 4.0), (0.1, 0.3, 1.0, 3.0, 8.0))),
 }  # fmt: skip
 """All families by name."""

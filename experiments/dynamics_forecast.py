@@ -43,9 +43,9 @@ from level_average import LEARNED, Prior, level_ahead, predicted
 from numpy.typing import NDArray
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.dynamics.forecast import Forecast, forecast, last_level
+from grposcope.instruments.dynamics.forecast import Forecast, _inferred_range, forecast
+from grposcope.instruments.dynamics.forecast_summary import _last_level
 from grposcope.instruments.dynamics.reward_curve import RewardCurve, clean
-from grposcope.instruments.dynamics.reward_range import inferred
 
 Floats = NDArray[np.float64]
 Forecaster = Callable[[RewardCurve, Floats], Forecast]
@@ -87,7 +87,7 @@ class Place:
     @property
     def base(self) -> float:
         """Error of the last level."""
-        return rmse(last_level(self.past.reward), self.truth)
+        return rmse(_last_level(self.past.reward), self.truth)
 
     @property
     def tail(self) -> tuple[float, float]:
@@ -236,7 +236,7 @@ def learn(some: Sequence[Place]) -> tuple[Prior, list[dict]]:
     """The constants chosen on all these places, and each tenth of their sources scored with those of the others."""
     logs = np.empty((len(GRID), len(some)))
     for j, place in enumerate(some):
-        limits = inferred(place.past.reward)
+        limits = _inferred_range(place.past.reward)
         for i, prior in enumerate(GRID):
             mean = level_ahead(place.past, place.later, limits, prior)[0].mean
             logs[i, j] = math.log(rmse(mean, place.truth) / place.base)

@@ -40,10 +40,16 @@ from torch import Tensor
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps, write_json
 from grposcope.instruments.dynamics import refresh
-from grposcope.instruments.gradient import curvature
 from grposcope.lab import policies, tasks
 from grposcope.lab.tasks.arithmetic import _solution
 from grposcope.lab.train import pretrain
+from grposcope.lab.train.run_curvature import (
+    _hessian_product,
+    _largest_eigenpairs,
+    _parameter_vector,
+    _set_parameters,
+    _unit,
+)
 
 EXACT = [(0.0, 0.19), (0.5, 0.17), (0.9, 0.11), (0.9, 0.043)]
 """(β, ηκ) of the runs; `tiny` has the first and the last of them."""
@@ -127,11 +133,11 @@ def shipped(seed: int, kl: float = 0.5) -> Answers:
 
 def to_plateau(answers: Answers, steps: int) -> tuple[Tensor, Tensor]:
     """Train by Adam with a falling rate; returns the weights (D,) at the start and after nine tenths of the steps."""
-    start = late = curvature._parameter_vector(answers.model)
+    start = late = _parameter_vector(answers.model)
     optimizer = torch.optim.Adam(answers.model.parameters(), lr=1.0)
     for step in range(steps):
         if step == int(0.9 * steps):
-            late = curvature._parameter_vector(answers.model)
+            late = _parameter_vector(answers.model)
         optimizer.param_groups[0]["lr"] = (3e-3 if answers.length > 1 else 3e-4) * (1 - step / steps)
         optimizer.zero_grad()
         answers.objective().backward()
@@ -141,19 +147,19 @@ def to_plateau(answers: Answers, steps: int) -> tuple[Tensor, Tensor]:
 
 def measured(answers: Answers, start: Tensor, late: Tensor, seed: int) -> tuple[dict[str, Any], Tensor]:
     """κ at the plateau (eigenvalues, its current part, by response, along the way), and the first eigenvector (D,)."""
-    model, here = answers.model, curvature._parameter_vector(answers.model)
-    whole = curvature.hessian_product(model, answers.objective)
+    model, here = answers.model, _parameter_vector(answers.model)
+    whole = _hessian_product(model, answers.objective)
     guess = torch.randn(len(here), generator=torch.Generator().manual_seed(seed), dtype=here.dtype)
-    modes = curvature.largest_eigenpairs(whole, guess, 30, 3)
+    modes = _largest_eigenpairs(whole, guess, 30, 3)
     u = modes[0].vector
-    now, eager = (curvature.hessian_product(model, answers.frozen(mode)) for mode in ("none", "kl in the loss"))
+    now, eager = (_hessian_product(model, answers.frozen(mode)) for mode in ("none", "kl in the loss"))
     epsilon, ends = 0.003 / math.sqrt(modes[0].value / answers.kl), []
     for side in (epsilon, -epsilon):
-        curvature._set_parameters(model, here + side * u)
+        _set_parameters(model, here + side * u)
         gradient = torch.autograd.grad(answers.frozen()(), list(model.parameters()))
         ends.append(float(torch.cat([g.reshape(-1) for g in gradient]) @ u))
-    curvature._set_parameters(model, here)
-    way, last = curvature._unit(here - start), curvature._unit(here - late)
+    _set_parameters(model, here)
+    way, last = _unit(here - start), _unit(here - late)
     return {"eigenvalues": [m.value for m in modes], "residual": modes[0].residual, "current": float(u @ now(u)),
             "current, kl in the loss": float(u @ eager(u)),
             "response": (ends[0] - ends[1]) / (2 * epsilon), "way": float(way @ whole(way)),
@@ -163,12 +169,12 @@ def measured(answers: Answers, start: Tensor, late: Tensor, seed: int) -> tuple[
 def trained_on(answers: Answers, u: Tensor, push: Tensor, lr: float, momentum: float, interval: int, cycles: int,
                mode: str = "none") -> dict[str, Any]:  # fmt: skip
     """Run heavy ball from the plateau pushed by `push` (D,); returns x along u at each refresh, and the final state."""
-    model, centre = answers.model, curvature._parameter_vector(answers.model)
-    curvature._set_parameters(model, centre + push)
+    model, centre = answers.model, _parameter_vector(answers.model)
+    _set_parameters(model, centre + push)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
     path = []
     for _ in range(cycles):
-        before = curvature._parameter_vector(model)
+        before = _parameter_vector(model)
         path.append(float(u @ (before - centre)))
         loss = answers.frozen(mode)
         for _ in range(interval):
@@ -177,9 +183,9 @@ def trained_on(answers: Answers, u: Tensor, push: Tensor, lr: float, momentum: f
             optimizer.step()
         if not math.isfinite(path[-1]):
             break
-    last = curvature._parameter_vector(model) - before
-    end = {**answers.state(), "cosine": abs(float(u @ curvature._unit(last)))} if last.isfinite().all() else {}
-    curvature._set_parameters(model, centre)
+    last = _parameter_vector(model) - before
+    end = {**answers.state(), "cosine": abs(float(u @ _unit(last)))} if last.isfinite().all() else {}
+    _set_parameters(model, centre)
     return {"interval": interval, "mode": mode, "path": path, "end": end}
 
 
@@ -231,7 +237,7 @@ def exact(stage: str, seed: int, quick: bool) -> dict[str, Any]:
     top, settings = kappa["eigenvalues"][0], []
     random = torch.randn(len(u), generator=torch.Generator().manual_seed(seed + 1), dtype=u.dtype)
     size = 5e-4 / math.sqrt(top / answers.kl)  # moves log π by 0.0005, root mean square
-    push = size * (u + curvature._unit(random) * math.sqrt(len(u)) / 30)
+    push = size * (u + _unit(random) * math.sqrt(len(u)) / 30)
     for momentum, pull in EXACT[:1] if quick else EXACT if stage == "small" else EXACT[::3]:
         lr = pull / top
         last, first = int(refresh.threshold(lr, momentum, top)), int(refresh.onset(lr, momentum, top))

@@ -8,7 +8,7 @@ Setting  `tiny` on eight sums of `arithmetic`, eight rollouts each, leave-one-ou
          a KL of weight λ = 1 to the starting policy inside the reward; SGD with momentum 0.5, ηκ = 0.3.
 Method   (1) Adam at N = 1 with a falling rate to the plateau. (2) The first eigenvector of the Fisher matrix of four
          batches by Lanczos; κ along it on 16 other batches, from re-weighting and by a response
-         experiment (`instruments.gradient.curvature`); κ along the way from the start. (3) N* with its range. (4) Push
+         experiment (`lab.train.run_curvature`); κ along the way from the start. (3) N* with its range. (4) Push
          the weights along the eigenvector, run 16 refreshes at intervals around N*, fit the multiplier of a cycle to
          the displacement at the refreshes.
 Verdict  holds if the fitted multiplier crosses 1 within 25 % of N* for every seed; cannot tell where the errors of the
@@ -35,14 +35,24 @@ from torch import Tensor
 from grposcope.core.estimate import Estimate
 from grposcope.core.files import dumps, write_json
 from grposcope.instruments.dynamics import refresh
-from grposcope.instruments.gradient import curvature
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import advantages, ratios, recipes
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.sampling.rollouts import collect
 from grposcope.lab.sampling.sampler import Sampling
-from grposcope.lab.train.run_curvature import _fisher_product, _model_logprobs
+from grposcope.lab.train.run_curvature import (
+    _directional_curvature,
+    _directional_logprobs,
+    _Eigenpair,
+    _fisher_product,
+    _largest_eigenpairs,
+    _model_logprobs,
+    _parameter_vector,
+    _response,
+    _set_parameters,
+    _unit,
+)
 from grposcope.lab.train.update import TokenTerms, update
 
 SETTING = (0.5, 0.3)
@@ -90,27 +100,25 @@ class Trial:
             record["rewards"].append(float(batch.rewards.mean()))
             record["kl"].append(float((batch.rewards - payoff).mean() / self.kl))
             record["advantage"].append(float(credit.square().mean().sqrt()))
-            record["path"].append(float(u @ (curvature._parameter_vector(self.model) - centre)))
+            record["path"].append(float(u @ (_parameter_vector(self.model) - centre)))
             fixed = TokenTerms(credit.reshape(-1, 1).float() * batch.mask, None, None)
             for _ in range(interval):
                 update(self.model, optimizer, self.objective, batch, fixed, 1.0, 0.0, 256)
         return {"interval": interval, **record}
 
-    def stiffest(self, batches: int) -> curvature.Eigenpair:
+    def stiffest(self, batches: int) -> _Eigenpair:
         """The first eigenvector of the Fisher matrix of fresh batches, with its eigenvalue times λ."""
         products = [_fisher_product(self.model, self.draw()) for _ in range(batches)]
         start = torch.randn(self.policy.parameters, generator=torch.Generator().manual_seed(self.seed))
-        return curvature.largest_eigenpairs(
-            lambda v: torch.stack([p(v) for p in products]).mean(0) * self.kl, start, 10
-        )[0]
+        return _largest_eigenpairs(lambda v: torch.stack([p(v) for p in products]).mean(0) * self.kl, start, 10)[0]
 
     def kappa(self, direction: Tensor, batches: int) -> dict[str, Estimate]:
         """κ along a unit direction and its parts, with standard errors over fresh batches on the same prompts."""
         curvatures = []
         for _ in range(batches):
             batch = self.draw()
-            along = curvature.directional_logprobs(self.model, batch, direction, _model_logprobs(self.model))
-            curvatures.append(curvature.directional_curvature(along, batch, self.weigh))
+            along = _directional_logprobs(self.model, batch, direction, _model_logprobs(self.model))
+            curvatures.append(_directional_curvature(along, batch, self.weigh))
         return {name: Estimate.mean([getattr(f, name).value for f in curvatures])
                 for name in ("force", "current", "stale", "curvature", "fisher")}  # fmt: skip
 
@@ -118,15 +126,15 @@ class Trial:
 def measured(seed: int, quick: bool, folder: Path) -> dict[str, Any]:
     """κ of `tiny` at its plateau, and the intervals to run; the weights and the eigenvector are saved as a .pt file."""
     trial, (momentum, pull) = Trial(seed), SETTING
-    start = curvature._parameter_vector(trial.model)
+    start = _parameter_vector(trial.model)
     adam = torch.optim.Adam(trial.model.parameters(), lr=4e-4)
     warm = trial.train(adam, 1, 4 if quick else 70, start, start, decay=True)
-    plateau = curvature._parameter_vector(trial.model)
+    plateau = _parameter_vector(trial.model)
     top = trial.stiffest(1 if quick else 4)
     count = 4 if quick else 16
-    along, way = trial.kappa(top.vector, count), trial.kappa(curvature._unit(plateau - start), count // 2)
+    along, way = trial.kappa(top.vector, count), trial.kappa(_unit(plateau - start), count // 2)
     epsilon = 0.1 / math.sqrt(along["fisher"].value)
-    slope = curvature._response(
+    slope = _response(
         trial.model,
         top.vector,
         trial.draw,
@@ -149,7 +157,7 @@ def continued(piece: dict[str, Any], interval: int, quick: bool, folder: Path) -
     """Run heavy ball at one interval from the plateau, pushed along the eigenvector."""
     trial, checkpoint = Trial(piece["seed"]), torch.load(folder / f"sampled-{piece['seed']}.pt")
     trial.drawn = 1000 * interval  # other rollouts than at other intervals
-    curvature._set_parameters(trial.model, checkpoint["plateau"] + piece["push"] * checkpoint["u"])
+    _set_parameters(trial.model, checkpoint["plateau"] + piece["push"] * checkpoint["u"])
     optimizer = torch.optim.SGD(trial.model.parameters(), lr=piece["lr"], momentum=piece["momentum"])
     run = trial.train(optimizer, interval, 6 if quick else 16, checkpoint["plateau"], checkpoint["u"])
     kappa = float(piece["along"]["curvature"]["value"])

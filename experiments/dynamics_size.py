@@ -37,8 +37,14 @@ from dynamics_network import Answers, to_plateau
 from scipy import stats
 
 from grposcope.core.files import dumps, write_json
-from grposcope.instruments.gradient import curvature
 from grposcope.lab.train import pretrain
+from grposcope.lab.train.run_curvature import (
+    _hessian_product,
+    _largest_eigenpairs,
+    _parameter_vector,
+    _set_parameters,
+    _unit,
+)
 
 WIDTHS, KL, BETA, PULL = (32, 64, 96, 160, 256), 0.2, 0.9, 0.3
 
@@ -54,15 +60,15 @@ def network(width: int, seed: int) -> Answers:
 def studied(width: int, seed: int, quick: bool) -> dict[str, Any]:
     """κ at the plateau, and the times of a run."""
     answers = network(width, seed)
-    model, start = answers.model, curvature._parameter_vector(answers.model)
+    model, start = answers.model, _parameter_vector(answers.model)
     before = answers.state()["reward"]
     to_plateau(answers, 60 if quick else 600)
-    plateau, here = answers.state(), curvature._parameter_vector(model)
+    plateau, here = answers.state(), _parameter_vector(model)
     guess = torch.randn(len(here), generator=torch.Generator().manual_seed(seed), dtype=here.dtype)
-    top = curvature.largest_eigenpairs(curvature.hessian_product(model, answers.objective), guess, 20)[0]
-    way = curvature._unit(here - start)
-    along = float(way @ curvature.hessian_product(model, answers.objective)(way))
-    curvature._set_parameters(model, start)
+    top = _largest_eigenpairs(_hessian_product(model, answers.objective), guess, 20)[0]
+    way = _unit(here - start)
+    along = float(way @ _hessian_product(model, answers.objective)(way))
+    _set_parameters(model, start)
     lr = PULL / top.value * WIDTHS[0] / width
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=BETA)
     rewards = [before]

@@ -7,7 +7,7 @@ import torch
 from dynamics_network import small, to_plateau
 from numpy.typing import NDArray
 
-from grposcope.instruments.gradient import curvature
+from grposcope.lab.train.run_curvature import _parameter_vector, _set_parameters, _unit
 
 
 class Llama:
@@ -22,7 +22,7 @@ class Llama:
         self.rewards, self.reference = self.answers.rewards.numpy(), self.answers.reference.numpy()
         self.before = self.objective()
         to_plateau(self.answers, 60 if quick else 1000)
-        self.plateau, self.top = curvature._parameter_vector(self.answers.model), self.objective()
+        self.plateau, self.top = _parameter_vector(self.answers.model), self.objective()
         self.here = self.logp().exp().numpy()
 
     def logp(self) -> torch.Tensor:
@@ -52,17 +52,17 @@ class Llama:
         """Whether a run is lost."""
         model = self.answers.model
         generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
-        push = curvature._unit(torch.randn(len(self.plateau), dtype=self.plateau.dtype, generator=generator))
-        curvature._set_parameters(model, self.plateau + 1e-3 * push)
+        push = _unit(torch.randn(len(self.plateau), dtype=self.plateau.dtype, generator=generator))
+        _set_parameters(model, self.plateau + 1e-3 * push)
         moved = (self.logp().numpy() - np.log(self.here)) / 1e-3
         size = float(np.sqrt((self.here * moved**2).sum(-1).mean()))
-        curvature._set_parameters(model, self.plateau + 0.05 / size * push)
+        _set_parameters(model, self.plateau + 0.05 / size * push)
         optimizer, gaps = torch.optim.SGD(model.parameters(), lr=lr, momentum=self.momentum), []
         for _ in range(cycles):
             logp = self.logp().numpy()
             gaps.append(self.top - self.objective())
             if not np.isfinite(logp).all():
-                curvature._set_parameters(model, self.plateau)
+                _set_parameters(model, self.plateau)
                 return True
             chances = np.exp(logp)
             counts = rng.multinomial(self.group, chances / chances.sum(-1, keepdims=True))
@@ -73,5 +73,5 @@ class Llama:
                 optimizer.zero_grad()
                 (-(held * self.answers.logp()).sum()).backward()
                 optimizer.step()
-        curvature._set_parameters(model, self.plateau)
+        _set_parameters(model, self.plateau)
         return float(np.mean(gaps[-cycles // 3 :])) > (self.top - self.before) / 2

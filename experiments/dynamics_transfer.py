@@ -46,6 +46,7 @@ from grposcope.instruments.evaluation import crossed_means
 from grposcope.instruments.evaluation import record as evaluation
 from grposcope.instruments.evaluation.evaluate_models import draw, find_task
 from grposcope.instruments.evaluation.record import EvaluationPlan, EvaluationView
+from grposcope.instruments.evaluation.scores import _crossed_difference
 from grposcope.lab import policies, tasks
 from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.loop import train
@@ -127,7 +128,7 @@ def report(table: dict[tuple[int, int], dict[str, NDArray]], start: dict[str, ND
         return f"cannot tell: {len(seeds)} seeds have all three group sizes", seeds
     arms = {task: {g: np.stack([table[g, s][task] for s in seeds]) for g in GROUPS} for task in start}
     pairs = list(itertools.combinations(GROUPS, 2))
-    rows = [(task, a, b, crossed_means.difference(arms[task][a], arms[task][b]))
+    rows = [(task, a, b, _crossed_difference(arms[task][a], arms[task][b]))
             for task in (TRAINED, *FAMILIES) for a, b in pairs]  # fmt: skip
     tested = rows[len(pairs) :]
     same, apart = holm([equivalence(d) for *_, d in tested]), holm([d.p for *_, d in tested])

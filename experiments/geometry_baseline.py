@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grposcope.instruments.gradient import backward, baseline, gram
+from grposcope.instruments.gradient import backward, gram
+from grposcope.instruments.gradient.probe import _pooled_baseline
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.rollout_batch import RolloutBatch
@@ -61,7 +62,7 @@ def measured(rewards: np.ndarray, inner: np.ndarray) -> dict[str, dict]:
         rows = np.repeat(chosen, group)
         if not chosen.any():
             continue
-        whole, each = baseline.pooled(rewards[chosen], inner[np.ix_(rows, rows)])
+        whole, each = _pooled_baseline(rewards[chosen], inner[np.ix_(rows, rows)])
         mixed = chosen & (np.ptp(rewards, axis=1) > 0)
         wins = [float(norms[p][rewards[p] > rate[p]].mean()) for p in np.flatnonzero(mixed)]
         losses = [float(norms[p][rewards[p] <= rate[p]].mean()) for p in np.flatnonzero(mixed)]

@@ -28,8 +28,8 @@ from scipy.special import ndtr
 
 from grposcope.instruments.dynamics import forecast
 from grposcope.instruments.dynamics.forecast import AROUND as RUNNING
-from grposcope.instruments.dynamics.forecast import SURE, WIDTH, Forecast
-from grposcope.instruments.dynamics.reward_curve import RewardCurve, without_spikes
+from grposcope.instruments.dynamics.forecast import SURE, WIDTH, Forecast, _without_spikes
+from grposcope.instruments.dynamics.reward_curve import RewardCurve
 from grposcope.instruments.dynamics.reward_range import RewardRange
 from grposcope.maths.timeseries.noise import Array
 
@@ -234,7 +234,7 @@ def level_ahead(
     """The level of a reward that is not constant, at steps `later` (H,), and the noise (m,) of its recent rewards."""
     origin = series.steps[0] - series.spacing
     span = series.steps[-1] - origin
-    plain = without_spikes(series.reward, RUNNING, WIDTH)
+    plain = _without_spikes(series.reward, RUNNING, WIDTH)
     spikes = float((series.reward - plain).mean())
     found = path((series.steps - origin) / span, plain, (later - origin) / span, prior)
     level = approach(limits, found.now + spikes, np.append(0.0, found.mean - found.now))

@@ -49,6 +49,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from grposcope.core.files import dumps
 from grposcope.instruments.offpolicy import error
+from grposcope.instruments.offpolicy.answer import _tail
 from grposcope.instruments.offpolicy.error import CorrectionChoice, GradientError
 from grposcope.instruments.offpolicy.khat import NO_CHOICE
 from grposcope.maths.corrections import ALL, FULL, NONE
@@ -115,7 +116,7 @@ class Enumerated:
         at, drawn = self.world.draw(rng, prompts, GROUP)
         advantages = error.leave_one_out(self.world.rewards[at[:, None], drawn])
         ratios = Ratios.of([self.world.log_ratios[x][y] for x, row in zip(at, drawn, strict=True) for y in row])
-        k = error.tail(np.exp(ratios.sequence), advantages, self.norms[at[:, None], drawn].reshape(-1))
+        k = _tail(np.exp(ratios.sequence), advantages, self.norms[at[:, None], drawn].reshape(-1))
         estimates = {
             name: np.einsum("pg,pgd->pd", advantages / GROUP, vectors[at[:, None], drawn])
             for name, vectors in self.vectors.items()

@@ -39,7 +39,9 @@ from geometry_smollm2 import Sums
 from scipy.special import ndtr
 
 from grposcope.core.files import write_json
-from grposcope.instruments.offpolicy import distance, error, estimates, kept_weight
+from grposcope.instruments.offpolicy import distance, error, estimates
+from grposcope.instruments.offpolicy.answer import _tail
+from grposcope.instruments.offpolicy.distance import of
 from grposcope.lab import policies
 from grposcope.lab.objectives import corrections as on_batches
 from grposcope.lab.objectives import recipes
@@ -134,7 +136,7 @@ def mismatch(policy: Policy, rollouts: RolloutBatch) -> dict[str, Any]:
         some = Ratios.of([parts[i][:length] for i in long])
         _, numbers = np.unique(prompts[long], return_inverse=True)
         beginnings[length] = {"completions": len(long), "form": closed_forms(spread, length)} | {
-            name: asdict(kept_weight.of(named(name), some, numbers).weight) for name in KEPT
+            name: asdict(of(named(name), some, numbers).weight) for name in KEPT
         }
     return {"tokens": len(ratios.log), "spread": spread, "distance": asdict(far), "beginnings": beginnings}
 
@@ -161,7 +163,7 @@ def gradient(policy: Policy, precision: str) -> dict[str, Any]:
     weights = exp(ratios.sequence)
     known = ~np.isnan(found.norms)
     advantages = error.leave_one_out(rollouts.rewards.double().numpy()).reshape(-1)
-    k = error.tail(weights[known], advantages[known], found.norms[known])
+    k = _tail(weights[known], advantages[known], found.norms[known])
     errors = {
         one.name: error.measure(found.products[one.name], k, one.beyond(ratios), float(weights.mean())) for one in used
     }

@@ -38,6 +38,7 @@ from scipy import stats
 
 from grposcope.core.files import write_json
 from grposcope.instruments.offpolicy import error, estimates
+from grposcope.instruments.offpolicy.answer import _tail
 from grposcope.lab.objectives import corrections as on_batches
 from grposcope.lab.sampling.accumulate import frozen_logprobs
 from grposcope.lab.train.allocate import Allocated, RolloutAllocation
@@ -102,7 +103,7 @@ class Measuring(RolloutAllocation):
             return {"choice": "", "reason": "no group has unequal rewards"}
         joined = [np.concatenate(each) for each in (weights, advantages, norms)]
         known = ~np.isnan(joined[2])
-        k = error.tail(*(each[known] for each in joined))
+        k = _tail(*(each[known] for each in joined))
         errors = {
             one.name: error.measure(error.pooled([each[one.name] for each in products]), k, one.name in beyond)
             for one in used

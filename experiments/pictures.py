@@ -31,6 +31,7 @@ from ustat_shrunk_training import ARMS as BASELINES
 from grposcope.core.answer import Columns, Figure
 from grposcope.instruments.evaluation import record as evaluation
 from grposcope.render import charts as base
+from grposcope.render.charts import export
 
 TITLES = {
     "dynamics_closed_form": "Forecast error of four curves, ÷ that of the last level",
@@ -322,7 +323,7 @@ def main() -> None:
     given = parser.parse_args()
     for name, draw in PICTURES.items():
         try:
-            print(*base.export([draw(given.results / name)], given.out, "png"))
+            print(*export([draw(given.results / name)], given.out, "png"))
         except (FileNotFoundError, ValueError) as error:
             print(f"{name}: not drawn, {error}")
 

@@ -44,7 +44,7 @@ import reference_gate as first
 
 from grposcope.core.run import Floats, Run
 from grposcope.instruments.runs.reference import bands, gate
-from grposcope.instruments.runs.reference.blocks import chosen, edges, shared
+from grposcope.instruments.runs.reference.gate import _block_edges, _chosen_blocks, _shared_steps
 
 HALF = "third"
 EVERY = 3
@@ -92,10 +92,10 @@ def diverged(run: Run, references: Sequence[Run]) -> bool | None:
     """What the third rule says of a run."""
     everyone = [*references, run]
     clocks = [gate._clock(one, "step") for one in everyone]
-    low, high = shared(clocks)
-    names = [name for name in chosen([one.table for one in everyone]) if np.isfinite(run.table[name]).any()]
+    low, high = _shared_steps(clocks)
+    names = [name for name in _chosen_blocks([one.table for one in everyone]) if np.isfinite(run.table[name]).any()]
     with_given, names = gate._with_given(everyone, names)
-    cells, _ = gate._cells(with_given, clocks, names, edges(low, high, gate.BLOCKS, True))
+    cells, _ = gate._cells(with_given, clocks, names, _block_edges(low, high, gate.BLOCKS, True))
     if "reward" not in cells.metrics:
         return None
     reward = cells.metrics.index("reward")

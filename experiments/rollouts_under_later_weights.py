@@ -1,4 +1,4 @@
-"""How far updates of a training move the test whether rollouts are a policy's own (`instruments.gradient.policy_fit`).
+"""How far updates of a training move the test whether rollouts are a policy's own (`instruments.gradient.retokenize`).
 
 Rollouts of the model before a run, under the weights after 10, 20, … updates of it; under wrong temperatures; and with
 the completions of the next prompt. A few minutes on one core.
@@ -19,7 +19,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from grposcope.instruments.gradient.policy_fit import excess, moments
+from grposcope.instruments.gradient.retokenize import _excess, _token_moments
 from grposcope.lab import policies, tasks
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
@@ -32,7 +32,7 @@ from grposcope.lab.train.loop import train
 
 def line(what: str, policy: Policy, rollouts: RolloutBatch, temperature: float = 1.0) -> None:
     """Print the excess over the entropy and z of the rollouts under the policy."""
-    estimate, z = excess(moments(policy.model, rollouts, temperature), rollouts.mask)
+    estimate, z = _excess(_token_moments(policy.model, rollouts, temperature), rollouts.mask)
     print(f"{what:32} {estimate.value:8.4f} ± {estimate.se:.4f} nats per token, z = {z:7.1f}")
 
 

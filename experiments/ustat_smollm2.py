@@ -25,8 +25,9 @@ from ustat_gradients import draw, pooled, streamed, write_probe
 from grposcope.core.files import dumps
 from grposcope.instruments.gradient.probe_record import ProbeGram, read_gram
 from grposcope.instruments.group_size import planning
+from grposcope.instruments.group_size.planning import _interval
 from grposcope.lab import policies, tasks
-from grposcope.maths import confidence, moments
+from grposcope.maths import moments
 
 GROUPS = (2, 4, 8, 16, 32, 64)
 
@@ -72,7 +73,7 @@ def main() -> None:
     for name, quantity in named.items():
         low, high = probe.interval(quantity)
         print(f"{name}: {probe.estimate(quantity)} [{low:.4g}, {high:.4g}]")
-    best, interval = probe.estimate(lambda s: planning.optimum(s, 0.0, 1.0)), confidence.interval(probe)
+    best, interval = probe.estimate(lambda s: planning.optimum(s, 0.0, 1.0)), _interval(probe)
     print(f"G* = {best}, 95 % interval [{interval[0]:.3g}, {interval[1]:.3g}]")
     print("| G | more budget needed | 95 % interval |\n|---|---|---|")
     lost = planning.loss(probe.pooled, np.array(GROUPS), 0.0, 1.0)[0]

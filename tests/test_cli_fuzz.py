@@ -184,7 +184,7 @@ def asked_by_agent(arguments: Sequence[str]) -> int:
     _, tool, path = arguments
     root = Path(path).parent
     try:
-        mcp_server.answer(root.resolve(), tool, [path, path] if tool == "compare" else [path])
+        mcp_server._answer(root.resolve(), tool, [path, path] if tool == "compare" else [path])
     except UserError as error:
         print(f"grposcope: error: {error}", file=sys.stderr)
         return 70 if "fault of grposcope" in str(error) else 2

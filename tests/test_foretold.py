@@ -14,7 +14,7 @@ import torch
 from grposcope.cli import main
 from grposcope.core.errors import UserError
 from grposcope.instruments.credit import command as credit
-from grposcope.instruments.credit.batch import CreditBudget
+from grposcope.instruments.credit.frontier import CreditBudget
 from grposcope.instruments.verify import command_model as verify
 from grposcope.lab import policies
 from grposcope.lab.policies import Policy
@@ -22,6 +22,7 @@ from grposcope.lab.sampling import pass_cost
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.train import setup
 from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.setup import _pass_bytes
 
 
 class Large(Policy):
@@ -68,7 +69,7 @@ def test_training_of_a_model_of_some_size_is_told(
     config = TrainConfig(prompts=2, group=4, interval=2)
     with caplog.at_level(logging.WARNING):
         setup._check_training(large, config, False, 3, 100)
-    needed = 3 * 4 * large.parameters + 3 * pass_cost.pass_bytes(large.model, 100)
+    needed = 3 * 4 * large.parameters + 3 * _pass_bytes(large.model, 100)
     assert f"will take about {needed / 1e6:.0f} MB above the loaded model, and about 5 minutes a step" in caplog.text
 
 

@@ -76,7 +76,7 @@ def test_a_batch_without_live_rollouts_stays_on_its_device() -> None:
 
 def test_a_micro_batch_on_a_gpu_leaves_room_for_the_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = policies.load("tiny")
-    monkeypatch.setattr(setup.accumulate, "kept_bytes", lambda model: None)
+    monkeypatch.setattr(setup, "_kept_bytes", lambda model: None)
     monkeypatch.setattr(type(policy.model), "device", torch.device("cuda", 1))
     weights = sum(p.numel() * p.element_size() for p in policy.model.parameters())
     sizes = []

@@ -44,8 +44,8 @@ TORCHLESS = ("core", "maths", "render", "logs", "watch", "commands", "instrument
 MEASURING = (
     "instruments/claims/foundations.py",
     "instruments/gradient/", "instruments/credit/", "instruments/evaluation/", "instruments/offpolicy/estimates.py",
-    "instruments/offpolicy/from_model.py", "instruments/offpolicy/token_rollouts.py",
-    "instruments/offpolicy/command_model.py", "instruments/offpolicy/probing.py", "instruments/rewards/probing.py",
+    "instruments/offpolicy/from_model.py", "instruments/offpolicy/command_model.py", "instruments/offpolicy/probing.py",
+    "instruments/rewards/probing.py",
     "instruments/verify/scoring.py",
     "instruments/verify/module_differences.py", "instruments/verify/command_model.py",
     "instruments/verify/gradient_norm.py",
@@ -102,7 +102,7 @@ def test_rooms_without_torch() -> None:
 
 
 WITH_THE_LABORATORY = {
-    "instruments/dynamics/command_stability.py", "instruments/group_size/allocation.py",
+    "instruments/dynamics/command_stability.py", "instruments/group_size/dead_groups_answer.py",
     "instruments/texts/grading_child.py", "instruments/verify/graders.py",
 }  # fmt: skip
 """What only reads, and yet imports the laboratory: reward functions are loaded there, and allocators are there."""
@@ -204,7 +204,7 @@ def test_no_circle_among_the_uses_of_instruments() -> None:
 
 
 SERVING = {
-    "engines/distributed.py": {"gradient"}, "engines/processes.py": {"gradient"},
+    "engines/distributed.py": {"gradient"},
     "engines/trl/checkpoint_probe.py": {"diagnosis", "gradient"}, "engines/trl/": {"diagnosis"},
     "lab/train/run_curvature.py": {"gradient"},
     "watch/alarm_file.py": {"diagnosis"}, "watch/alarms.py": {"diagnosis"}, "watch/follow.py": {"diagnosis"},

@@ -31,7 +31,7 @@ from peak_memory import peak_memory, reset_peak
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.credit import frontier
-from grposcope.instruments.credit.batch import CreditBudget
+from grposcope.instruments.credit.frontier import CreditBudget
 from grposcope.instruments.gradient import backward, gram, probe
 from grposcope.instruments.offpolicy import from_model
 from grposcope.lab import policies, tasks

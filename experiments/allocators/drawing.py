@@ -24,7 +24,7 @@ from grposcope.lab.allocation import LOOKED_AT, chosen
 from grposcope.lab.allocation.picks import CandidateProblems, Ints
 from grposcope.lab.objectives import advantages
 from grposcope.lab.rollout_batch import LEFT_PADDED, PER_PROMPT, RolloutBatch, blank
-from grposcope.lab.sampling.rollouts import Batch, Drawn, DrawSettings, _shaped, draw, drawn_indices, generator, joined
+from grposcope.lab.sampling.rollouts import Batch, DrawSettings, _Drawn, _shaped, draw, drawn_indices, generator, joined
 from grposcope.lab.tasks import Problem
 from grposcope.lab.train.allocate import Allocated, NewBatchSource, _as_picked, _metrics
 from grposcope.lab.train.setup import Setup
@@ -198,7 +198,7 @@ def _present(batch: Batch) -> NDArray[np.bool_]:
 
 def rollouts_of(
     setup: Setup, problems: Sequence[Problem], sizes: Ints, stream: str, position: int
-) -> tuple[Drawn, Ints]:
+) -> tuple[_Drawn, Ints]:
     """So many rollouts of each problem, together, and the problem of each row."""
     config = setup.config
     unit = math.gcd(*sizes.tolist())
@@ -217,7 +217,7 @@ def rollouts_of(
 def batch_of(
     setup: Setup,
     problems: Sequence[Problem],
-    parts: Sequence[tuple[Drawn, Ints]],
+    parts: Sequence[tuple[_Drawn, Ints]],
     weights: NDArray[np.float64],
     end: int,
 ) -> Batch:

@@ -13,9 +13,7 @@ from numpy.typing import ArrayLike
 
 from grposcope.core.files import json_object
 from grposcope.core.run import Floats, Ints
-from grposcope.lab.allocation import logistic
-from grposcope.lab.allocation.forecast import Forecaster, _features
-from grposcope.lab.allocation.logistic import Weights
+from grposcope.lab.allocation.forecast import Forecaster, _features, _updated, _Weights
 
 
 class ComparedForecaster(Forecaster):
@@ -31,7 +29,7 @@ class ComparedForecaster(Forecaster):
             "base": np.ones((len(problems), 1)),
             "difficulty": _features(difficulty, np.ones(len(problems))),
         }
-        self._plain = {kind: Weights.start(x.shape[1]) for kind, x in self._plain_x.items()}
+        self._plain = {kind: _Weights.start(x.shape[1]) for kind, x in self._plain_x.items()}
 
     def means(self, which: Ints) -> dict[str, Floats]:
         """The success rates of some problems as forecast, by the base rate, and by the difficulty alone, (C,) each."""
@@ -44,7 +42,7 @@ class ComparedForecaster(Forecaster):
         k, n = np.asarray(successes, np.float64), np.asarray(rollouts, np.float64)
         which, k, n = which[n > 0], k[n > 0], n[n > 0]
         for kind, x in self._plain_x.items() if len(which) else ():
-            self._plain[kind] = logistic.updated(self._plain[kind], x[which], k, n, self.strength)
+            self._plain[kind] = _updated(self._plain[kind], x[which], k, n, self.strength)
 
     def state(self) -> dict[str, Any]:
         """Everything learned, by all three."""
@@ -54,7 +52,7 @@ class ComparedForecaster(Forecaster):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`."""
         super().restore(state)
-        self._plain = {kind: Weights(*(np.array(part) for part in parts)) for kind, parts in state["plain"].items()}
+        self._plain = {kind: _Weights(*(np.array(part) for part in parts)) for kind, parts in state["plain"].items()}
 
 
 @dataclass(frozen=True)

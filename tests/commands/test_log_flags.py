@@ -128,7 +128,7 @@ def test_what_is_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
 )
 def test_a_setting_that_nothing_reads_or_that_cannot_be_is_refused(given: str, said: str) -> None:
     with pytest.raises(UserError) as error:
-        log_flags.settings([given])
+        log_flags._settings([given])
     assert str(error.value).startswith(f"--set {given}: {said}")
 
 
@@ -143,10 +143,10 @@ def test_every_setting_that_an_instrument_asks_for_can_be_given() -> None:
 
 
 def test_trainers_own_names_are_settings() -> None:
-    assert log_flags.settings(["beta=4", "num_generations=8", "lr=1e-6"]) == {"kl": 4, "group": 8, "lr": 1e-6}
-    assert log_flags.settings(["init_kl_coef=0.1"]) == {"kl": 0.1}
+    assert log_flags._settings(["beta=4", "num_generations=8", "lr=1e-6"]) == {"kl": 4, "group": 8, "lr": 1e-6}
+    assert log_flags._settings(["init_kl_coef=0.1"]) == {"kl": 0.1}
     with pytest.raises(UserError, match=r"--set kl=3: kl is given as 4 already"):
-        log_flags.settings(["beta=4", "kl=3"])
+        log_flags._settings(["beta=4", "kl=3"])
 
 
 def test_versions_of_engines_are_settings() -> None:

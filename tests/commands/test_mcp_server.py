@@ -100,7 +100,7 @@ def test_only_what_lies_below_the_folder_is_read(tmp_path: Path) -> None:
 def test_a_refusal_is_the_commands_own_line(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(UserError, match=r"empty\.jsonl is empty"):
-        mcp_server.answer(tmp_path.resolve(), "diagnose", ["empty.jsonl"])
+        mcp_server._answer(tmp_path.resolve(), "diagnose", ["empty.jsonl"])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from grposcope.instruments.offpolicy import distance, kept_weight
+from grposcope.instruments.offpolicy import distance
+from grposcope.instruments.offpolicy.distance import of
 from grposcope.maths.corrections import named
 from grposcope.maths.importance import Ratios
 
@@ -149,9 +150,9 @@ def test_the_effective_sample_size_of_verl_is_that_of_truncated_weights() -> Non
     for name in ("token_cap:2", "sequence_cap:2"):
         metrics = by_verl(data, **SAME[name])[1]
         theirs = metrics["rollout_corr/rollout_is_eff_sample_size"]
-        assert theirs == pytest.approx(kept_weight.of(named(name), ratios, prompts).ess, rel=1e-5)
+        assert theirs == pytest.approx(of(named(name), ratios, prompts).ess, rel=1e-5)
         assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx(
-            kept_weight.of(named(name), ratios, prompts).weight.value, rel=1e-5
+            of(named(name), ratios, prompts).weight.value, rel=1e-5
         )
     assert distance.measure(ratios, prompts).ess.value < 0.7 * theirs
 

@@ -23,7 +23,7 @@ from torch.distributed.fsdp import fully_shard
 
 from grposcope.core.errors import UserError
 from grposcope.engines import distributed
-from grposcope.engines.processes import Processes
+from grposcope.engines.distributed import _Processes
 from grposcope.instruments.gradient import checkpointing, layers, probe, score
 from grposcope.instruments.gradient.probe import Probe
 from grposcope.lab.objectives import recipes
@@ -118,15 +118,15 @@ def equal(
     own, groups = share(rollouts)
     wanted = probe.probe(plain(family), in_order(rollouts), recipes.GRPO, tier=tier, **SETTINGS)
     score.LARGE = large
-    model, split, parts = wrap(family), Processes.split, []
+    model, split, parts = wrap(family), _Processes.split, []
 
-    def counted(self: Processes, *given: Any) -> Any:
+    def counted(self: _Processes, *given: Any) -> Any:
         parts.append(split(self, *given))
         return parts[-1]
 
-    Processes.split = counted  # type: ignore[method-assign]
+    _Processes.split = counted  # type: ignore[method-assign]
     got = distributed.probe(model, own, recipes.GRPO, groups=groups, pad=2, tier=tier, **SETTINGS)
-    Processes.split = split  # type: ignore[method-assign]
+    _Processes.split = split  # type: ignore[method-assign]
     score.LARGE = 2**24
     assert any(parts) == (large == 16), "which matrices are measured by rows"
     assert all(p.grad is None for p in model.parameters())

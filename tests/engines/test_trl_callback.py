@@ -24,7 +24,7 @@ from places import ROOT, TESTS
 
 from engines import tiny_trl
 from grposcope.core.errors import UserError
-from grposcope.engines.trl import GRPOscopeCallback, record
+from grposcope.engines.trl import GRPOscopeCallback
 from grposcope.engines.trl import callback as trl_callback
 from grposcope.instruments.diagnosis import diagnose
 from grposcope.instruments.dynamics import stability
@@ -91,8 +91,8 @@ class Play:
 def version(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """What is played, in tests that are not of TRL itself, is what TRL 1.16 logs, whatever is installed."""
     if request.node.get_closest_marker("slow") is None:
-        installed = record.version
-        monkeypatch.setattr(record, "version", lambda name: "1.16.0" if name == "trl" else installed(name))
+        installed = trl_callback.version
+        monkeypatch.setattr(trl_callback, "version", lambda name: "1.16.0" if name == "trl" else installed(name))
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_the_page_describes_the_record(tmp_path: Path) -> None:
 
 
 def test_the_version_decides_what_reward_std_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grposcope.engines.trl.record.version", lambda _: "0.25.1")
+    monkeypatch.setattr("grposcope.engines.trl.callback.version", lambda _: "0.25.1")
     Play(GRPOscopeCallback(), tmp_path).run(3)
     assert "reward_std" in read(tmp_path / "grposcope").table
 

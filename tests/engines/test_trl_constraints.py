@@ -22,6 +22,7 @@ from grposcope.engines.trl.constraining import CHECKPOINT, TrainerConstraints
 from grposcope.engines.trl.scored_batch import Scored
 from grposcope.instruments.rewards import source
 from grposcope.lab.objectives import several
+from grposcope.lab.objectives.objective import _combined
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.tasks import load
 from grposcope.lab.train.constrain import RunConstraints
@@ -69,7 +70,7 @@ def expected(trainer: Any, how: Aggregation, dual: Dual) -> list[torch.Tensor]:
         none = torch.zeros(mask.shape)
         total = parts @ torch.tensor(WEIGHTS, dtype=torch.float64)
         batch = RolloutBatch(none[:, :1].long(), mask[:, :1], none.long(), mask, none, none, mask[:, 0], total, parts)
-        own = several.combined(batch, WEIGHTS, how).reshape(-1)
+        own = _combined(batch, WEIGHTS, how).reshape(-1)
 
         def values(name: str, batch: RolloutBatch = batch) -> torch.Tensor:
             return several.constrained_values(batch, ("reward_letters", "reward_length"), name)

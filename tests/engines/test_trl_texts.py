@@ -12,7 +12,7 @@ import written_texts
 
 from engines.test_trl_callback import Play, lines
 from grposcope.core.rollouts import Rollout
-from grposcope.engines.trl import GRPOscopeCallback, record
+from grposcope.engines.trl import GRPOscopeCallback
 from grposcope.engines.trl import callback as trl_callback
 from grposcope.logs import read_rollouts
 from grposcope.logs.trainers import trl_completions
@@ -27,8 +27,8 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trl_callback, "BUDGET", 1.0)
     monkeypatch.setattr(trl_callback, "FIRST", 0.0)
     monkeypatch.setattr(text_looks, "FIRST", 0.0)
-    installed = record.version
-    monkeypatch.setattr(record, "version", lambda name: "1.16.0" if name == "trl" else installed(name))
+    installed = trl_callback.version
+    monkeypatch.setattr(trl_callback, "version", lambda name: "1.16.0" if name == "trl" else installed(name))
 
 
 def written(folder: Path, rows: list[Rollout]) -> None:

@@ -99,7 +99,7 @@ def test_equal_problems_give_back_the_universal_group_size() -> None:
     shared_one = squared + sigma1 / 4
     both = delta / 2 + 2 * shared_one - squared
     statistics = Statistics(both * one, shared_one * one, squared * one, mean * one, *(one,) * 6)
-    assert draw.sizes[0] == planning.whole(statistics, float(planning.optimum(statistics, 0, 1)[0]), 0, 1)
+    assert draw.sizes[0] == planning._whole(statistics, float(planning.optimum(statistics, 0, 1)[0]), 0, 1)
 
 
 def test_the_floor_bounds_weights_and_costs_little() -> None:

@@ -161,7 +161,7 @@ def test_every_token_that_was_drawn_is_charged(
     """Those of screenings that are thrown away, too."""
     tokens, counted = [], rollouts.draw
 
-    def counting(*given: Any, **more: Any) -> rollouts.Drawn:
+    def counting(*given: Any, **more: Any) -> rollouts._Drawn:
         drawn = counted(*given, **more)
         tokens.append(int(drawn.rollouts.mask.sum()))
         return drawn

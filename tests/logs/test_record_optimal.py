@@ -10,7 +10,7 @@ import pytest
 from places import TESTS
 
 from grposcope import cli
-from grposcope.instruments.group_size import allocation
+from grposcope.instruments.group_size.dead_groups_answer import _allocation_section
 from grposcope.logs import read
 
 FIXTURE = TESTS / "fixtures" / "record_optimal"
@@ -21,7 +21,7 @@ def test_it_is_read_diagnosed_and_reported(tmp_path: Path, capsys: pytest.Captur
     assert run.setting("allocate") == "optimal"
     assert len(run.groups) == 3 * 3
     assert run.table["allocation/saving_predicted"].shape == (3,)
-    section = allocation.section([run])
+    section = _allocation_section([run])
     assert section is not None
     assert section.sentence.startswith("Allocated by optimal. Of the groups drawn, ")
     assert cli.main(["diagnose", str(FIXTURE), "--json"]) == 0

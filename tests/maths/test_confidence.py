@@ -10,6 +10,7 @@ import pytest
 from places import ROOT
 
 from grposcope.instruments.group_size import planning
+from grposcope.instruments.group_size.planning import _interval
 from grposcope.maths import confidence, moments
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -37,7 +38,7 @@ def test_the_interval_holds_the_estimate_and_ends_where_the_contrast_is_told_fro
 ) -> None:
     scores, rewards = FAMILIES["classes"](0.5, np.random.default_rng(0)).draw(96, 8, np.random.default_rng(1))
     found = moments.from_scores(scores, rewards)
-    low, high = confidence.interval(found, *costs)
+    low, high = _interval(found, *costs)
     assert low < planning.optimum(found.pooled, *costs)[0] < high
 
     def contrast(s: moments.Statistics, group: float) -> np.ndarray:

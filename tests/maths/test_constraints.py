@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from grposcope.core.errors import UserError
-from grposcope.maths.constraints import Dual, Measured, _parse, measure, parse_all
+from grposcope.maths.constraints import Dual, _Measured, _parse, measure, parse_all
 
 VALUES = np.array([[1.0, 5.0, 9.0, 9.0], [2.0, 2.0, 2.0, math.nan]])
 KNOWN = VALUES[~np.isnan(VALUES)]
@@ -80,7 +80,7 @@ def path(rate: float, damping: float, steps: int = 400, lag: float = 0.1) -> np.
     dual, v, out = Dual([_parse("x<=1")], rate, damping), 0.5, []
     for _ in range(steps):
         v += lag * (0.5 - dual.multipliers[0] - v)
-        dual.learn([Measured(1 + v, 0.0, v, False)])
+        dual.learn([_Measured(1 + v, 0.0, v, False)])
         out.append(v)
     return np.array(out)
 
@@ -100,12 +100,12 @@ def test_dual_ascent_ends_where_the_constraint_holds_and_damping_takes_out_the_s
 
 def test_multipliers_stay_at_0_while_a_constraint_holds_and_are_kept_by_checkpoints() -> None:
     dual = Dual(parse_all(["x<=1", "y>=1"]), 0.1, 0.5)
-    dual.learn([Measured(0, 0, -0.5, False), Measured(0, 0, 0.5, False)])
+    dual.learn([_Measured(0, 0, -0.5, False), _Measured(0, 0, 0.5, False)])
     assert dual.multipliers == [0.0, pytest.approx(0.05 + 0.25)]
     again = Dual(dual.constraints, 0.1, 0.5)
     again.restore(dual.state())
     for one in (dual, again):
-        one.learn([Measured(0, 0, 1.0, False), Measured(0, 0, -0.1, False)])
+        one.learn([_Measured(0, 0, 1.0, False), _Measured(0, 0, -0.1, False)])
     assert again.state() == dual.state()
     with pytest.raises(ValueError, match="other constraints"):
         Dual(dual.constraints[:1], 0.1).restore(dual.state())

@@ -10,6 +10,8 @@ import pytest
 from scipy import integrate, stats
 
 from grposcope.core.errors import UserError
+from grposcope.instruments.group_size.dead_groups_answer import _observed, _plugged_in, _subsets
+from grposcope.instruments.group_size.rewards_alone import _resampling_cost
 from grposcope.maths import dead_groups
 from reference.enumerate import bernoulli, expectation
 
@@ -32,7 +34,7 @@ def test_subsets_is_unbiased(p: float, group: int, size: int) -> None:
     for outcome in itertools.product((0, 1), repeat=group):
         k = sum(outcome)
         counts = np.bincount([k], minlength=group + 1)
-        mean += p**k * (1 - p) ** (group - k) * dead_groups.subsets(counts, size).value
+        mean += p**k * (1 - p) ** (group - k) * _subsets(counts, size).value
     assert mean == pytest.approx(p**size + (1 - p) ** size, abs=1e-12)
 
 
@@ -55,7 +57,7 @@ def test_prediction_for_prompts_that_are_alike() -> None:
 
 def test_two_rollouts_predict_themselves() -> None:
     counts = np.array([40, 25, 35])
-    assert dead_groups.predicted(counts).value == pytest.approx(dead_groups.observed(counts).value, abs=1e-12)
+    assert dead_groups.predicted(counts).value == pytest.approx(_observed(counts).value, abs=1e-12)
 
 
 def test_plugging_in_is_too_large_and_the_prediction_is_not() -> None:
@@ -65,7 +67,7 @@ def test_plugging_in_is_too_large_and_the_prediction_is_not() -> None:
     truth = exact[0] + exact[-1]
     samples = rng.multinomial(200, exact, size=2000)
     found = np.array([dead_groups.predicted(s).value for s in samples])
-    naive = np.array([dead_groups.plugged_in(s) for s in samples])
+    naive = np.array([_plugged_in(s) for s in samples])
     assert abs(found.mean() - truth) < 4 * found.std() / np.sqrt(2000) + 0.002
     assert naive.mean() - truth > 0.03
 
@@ -76,8 +78,8 @@ def test_standard_errors_are_those_of_repetition() -> None:
     for statistic in (
         dead_groups.predicted,
         dead_groups.alike,
-        dead_groups.observed,
-        lambda c: dead_groups.subsets(c, 4),
+        _observed,
+        lambda c: _subsets(c, 4),
     ):
         found = [statistic(s) for s in samples]
         spread = np.std([f.value for f in found])
@@ -89,7 +91,7 @@ def test_prompts_that_are_alike_are_the_lower_bound() -> None:
     for _ in range(50):
         counts = rng.multinomial(10**9, beta_binomials(*rng.uniform(0.2, 5, 2), 6))
         assert dead_groups.alike(counts).value <= dead_groups.predicted(counts).value + 1e-9
-        assert dead_groups.alike(counts).value <= dead_groups.observed(counts).value + 1e-4
+        assert dead_groups.alike(counts).value <= _observed(counts).value + 1e-4
 
 
 @pytest.mark.parametrize("counts", [[50, 0, 0, 0, 0], [0, 0, 0, 0, 50], [25, 0, 0, 0, 25]])
@@ -103,7 +105,7 @@ def test_what_cannot_be_told() -> None:
     assert math.isnan(dead_groups.predicted(np.array([3, 4])).value)
     assert dead_groups.predicted(np.array([3, 4])).flag
     assert math.isnan(dead_groups.predicted(np.array([1, 0, 0])).value)
-    assert math.isnan(dead_groups.observed(np.zeros(5, int)).value)
+    assert math.isnan(_observed(np.zeros(5, int)).value)
 
 
 @pytest.mark.parametrize("p", [0.05, 0.5, 0.8])
@@ -142,7 +144,7 @@ def test_histogram_and_rewards_give_the_same_estimates() -> None:
     rewards = (np.random.default_rng(3).random((200, 6)) < np.linspace(0, 1, 200)[:, None]).astype(float)
     counts = np.bincount(rewards.sum(1).astype(int), minlength=7)
     for size in (2, 4, 6):
-        pair = dead_groups.share_in_subsets(rewards, size), dead_groups.subsets(counts, size)
+        pair = dead_groups.share_in_subsets(rewards, size), _subsets(counts, size)
         assert pair[0].value == pytest.approx(pair[1].value, abs=1e-12)
         assert pair[0].se == pytest.approx(pair[1].se, abs=1e-12)
     pair = dead_groups.expected(rewards, 16), dead_groups.predicted(counts, 16)
@@ -165,10 +167,10 @@ def test_the_dead_fraction_is_that_of_all_subsets(group: int) -> None:
     assert found.value == pytest.approx(np.mean(shares), abs=1e-12)
     assert found.se == pytest.approx(np.std(shares, ddof=1) / math.sqrt(6), rel=1e-9)
     assert dead_groups.live_per_rollout(logged, group).value == pytest.approx((1 - np.mean(shares)) / group)
-    assert dead_groups.resampling_cost(logged, group).value == pytest.approx(1 / (1 - np.mean(shares)))
+    assert _resampling_cost(logged, group).value == pytest.approx(1 / (1 - np.mean(shares)))
     step = 1e-6  # the delta method: error of 1/(1 − dead) by its slope
     slope = (1 / (1 - found.value - step) - 1 / (1 - found.value)) / step
-    assert dead_groups.resampling_cost(logged, group).se == pytest.approx(found.se * slope, rel=1e-4)
+    assert _resampling_cost(logged, group).se == pytest.approx(found.se * slope, rel=1e-4)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
@@ -196,7 +198,7 @@ def test_the_beta_model_meets_its_ends() -> None:
     assert dead_groups.expected(split, 32).value == 1.0
     half = np.tile([1.0, 1.0, 0.0, 0.0], (5, 1))  # no more spread than one success rate gives
     assert dead_groups.expected(half, 8).value == pytest.approx(2 * 0.5**8)
-    assert math.isinf(dead_groups.resampling_cost(split, 8).value)
+    assert math.isinf(_resampling_cost(split, 8).value)
 
 
 def test_graded_rewards_say_nothing_beyond_their_group() -> None:

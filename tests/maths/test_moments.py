@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from grposcope.core.errors import UserError
+from grposcope.instruments.gradient.probe import _centered_second_moment, _covariance, _squared_gradient
 from grposcope.maths import moments
 from reference import ustat_loops
 from reference.ustat_policies import SmallPolicy
@@ -304,9 +305,9 @@ def draws(size: int) -> list[tuple[float, NDArray, NDArray]]:
 def test_estimates_for_scores_of_mean_zero_are_unbiased(size: int) -> None:
     norms, value, gradient = (SCORES**2).sum(1), CHANCES @ ARMS, (CHANCES * ARMS) @ SCORES
     outcomes = draws(size)
-    second = sum(p * moments.centered_second_moment(r, np.diag(k)) for p, r, k in outcomes)
-    square = sum(p * moments.squared_gradient(r, k) for p, r, k in outcomes)
-    gap = sum(p * moments.covariance(r, np.diag(k)) for p, r, k in outcomes)
+    second = sum(p * _centered_second_moment(r, np.diag(k)) for p, r, k in outcomes)
+    square = sum(p * _squared_gradient(r, k) for p, r, k in outcomes)
+    gap = sum(p * _covariance(r, np.diag(k)) for p, r, k in outcomes)
     assert second == pytest.approx(CHANCES @ ((ARMS - value) ** 2 * norms))
     assert square == pytest.approx(gradient @ gradient)
     assert gap == pytest.approx(CHANCES @ (ARMS * norms) - value * (CHANCES @ norms))
@@ -316,7 +317,7 @@ def test_the_covariance_of_one_prompt_is_that_of_all_prompts_at_once() -> None:
     scores, rewards = probe(11, 4, 6)
     found = moments.from_gram(gram_of(scores), rewards).per_prompt
     for p in range(4):
-        assert moments.covariance(rewards[p], (scores[p] ** 2).sum(-1)) == exact(found.tilt[p])
+        assert _covariance(rewards[p], (scores[p] ** 2).sum(-1)) == exact(found.tilt[p])
 
 
 def test_with_and_without_the_assumption_of_mean_zero_the_same_is_estimated() -> None:
@@ -324,8 +325,8 @@ def test_with_and_without_the_assumption_of_mean_zero_the_same_is_estimated() ->
     with_it = without_it = np.zeros(2)
     for p, rewards, gram in draws(4):
         found = moments._per_prompt(gram[None], rewards[None], np.ones((1, 4), bool))
-        square = moments.squared_gradient(rewards, gram)
-        sigma1 = moments.centered_second_moment(rewards, np.diag(gram)) - square
+        square = _squared_gradient(rewards, gram)
+        sigma1 = _centered_second_moment(rewards, np.diag(gram)) - square
         with_it = with_it + p * np.array([square, sigma1])
         without_it = without_it + p * np.array([found.none[0], found.sigma1[0]])
     assert with_it == exact(without_it)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from grposcope.core.errors import UserError
-from grposcope.maths.pass_at_k import pass_at_k, variance
+from grposcope.instruments.evaluation.scores import _pass_at_k_variance
+from grposcope.maths.pass_at_k import pass_at_k
 
 
 @pytest.mark.parametrize(("n", "k"), [(n, k) for n in range(1, 7) for k in range(1, n + 1)])
@@ -45,13 +46,13 @@ def test_the_variance_is_unbiased(n: int, k: int, p: float) -> None:
     estimates = [pass_at_k(n, c, k) for c in range(n + 1)]
     mean = math.fsum(w * x for w, x in zip(chances, estimates, strict=True))
     true = math.fsum(w * (x - mean) ** 2 for w, x in zip(chances, estimates, strict=True))
-    found = math.fsum(w * variance(n, c, k) for c, w in enumerate(chances))
+    found = math.fsum(w * _pass_at_k_variance(n, c, k) for c, w in enumerate(chances))
     assert found == pytest.approx(true, abs=1e-12)
 
 
 def test_the_variance_of_pass_at_1_is_that_of_a_share() -> None:
-    assert variance(10, 3, 1) == pytest.approx(0.3 * 0.7 / 9)
-    assert math.isnan(variance(7, 3, 4))
+    assert _pass_at_k_variance(10, 3, 1) == pytest.approx(0.3 * 0.7 / 9)
+    assert math.isnan(_pass_at_k_variance(7, 3, 4))
 
 
 RIGHT = [4, 0, 0, 6, 6, 5, 7, 3, 7, 5, 0, 0]
@@ -74,5 +75,5 @@ POSTERIOR = {1: 0.01094307423970144, 2: 0.008765730896501995, 4: 0.0049369132524
 def test_the_noise_of_sampling_is_that_of_a_posterior_where_completions_are_many(k: int) -> None:
     """scorio's is for these problems alone, as ours, under a uniform prior, which many completions outweigh."""
     right = [25 * c for c in RIGHT if c]
-    error = math.sqrt(math.fsum(variance(200, c, k) for c in right)) / len(right)
+    error = math.sqrt(math.fsum(_pass_at_k_variance(200, c, k) for c in right)) / len(right)
     assert error == pytest.approx(POSTERIOR[k], rel=0.05)

@@ -10,7 +10,8 @@ import pytest
 from test_turn_rules import rollouts
 
 from grposcope.core.errors import UserError
-from grposcope.maths import turn_moments, turn_rules
+from grposcope.instruments.gradient.turns import _of_group, _savings_of_turns
+from grposcope.maths import turn_rules
 
 ROLLOUTS = rollouts()
 CHANCES = np.array([p for p, *_ in ROLLOUTS])
@@ -63,7 +64,7 @@ def test_moments_of_groups_of_four_are_unbiased(name: str) -> None:
     for members in itertools.product(range(len(ROLLOUTS)), repeat=4):
         s = SCORES[list(members)]
         gram = np.einsum("ihd,jkd->ihjk", s, s)
-        total += math.prod(CHANCES[i] for i in members) * turn_moments._of_group(gram, CREDITS[name][list(members)])
+        total += math.prod(CHANCES[i] for i in members) * _of_group(gram, CREDITS[name][list(members)])
     both, one, none = total.sum(1)
     g2, sigma1, delta = truth(CREDITS[name])
     assert none == pytest.approx(g2, abs=1e-9)
@@ -88,7 +89,7 @@ def test_moments_are_means_over_pairs_of_pairs() -> None:
         shared = len({*one} & {*other})
         sums[2 - shared] += kernel(one) @ kernel(other)
         counts[2 - shared] += 1
-    found = turn_moments._of_group(np.einsum("ihd,jkd->ihjk", s, s), w)
+    found = _of_group(np.einsum("ihd,jkd->ihjk", s, s), w)
     np.testing.assert_allclose(found.sum(1), sums / counts, rtol=1e-9)
 
 
@@ -100,7 +101,7 @@ def test_one_turn_is_a_rollout() -> None:
     s, r = rng.normal(size=(6, 4)), rng.normal(size=6)
     gram = s @ s.T
     plain = moments.from_gram(gram, r[None]).per_prompt
-    found = turn_moments._of_group(gram[:, None, :, None], r[:, None])
+    found = _of_group(gram[:, None, :, None], r[:, None])
     np.testing.assert_allclose(found[:, 0], [plain.both[0], plain.one[0], plain.none[0]], rtol=1e-9)
 
 
@@ -119,7 +120,7 @@ def wanted(group: int) -> float:
 
 def test_savings_have_their_parts() -> None:
     grams, credits = groups(np.random.default_rng(3), 40, 8)
-    found = turn_moments.savings(grams, credits)
+    found = _savings_of_turns(grams, credits)
     assert found.group == 8
     assert found.ratio["whole"].value == 1.0
     assert sum(share.value for share in found.share) == pytest.approx(1, abs=1e-9)
@@ -131,7 +132,7 @@ def test_savings_have_their_parts() -> None:
 def test_groups_of_three_do_not_show_it() -> None:
     grams, credits = groups(np.random.default_rng(3), 4, 3)
     with pytest.raises(UserError, match="groups of 3 rollouts do not show the noise of a credit; take 4 or more"):
-        turn_moments.savings(grams, credits)
+        _savings_of_turns(grams, credits)
 
 
 @pytest.mark.slow
@@ -139,6 +140,6 @@ def test_intervals_cover() -> None:
     """At 64 groups of 8, nine in ten intervals of 95 % or more hold the true ratio."""
     rng, inside, tries = np.random.default_rng(5), 0, 300
     for number in range(tries):
-        low, high = turn_moments.savings(*groups(rng, 64, 8), replicates=400, seed=number).interval["to-go"]
+        low, high = _savings_of_turns(*groups(rng, 64, 8), replicates=400, seed=number).interval["to-go"]
         inside += low <= wanted(8) <= high
     assert inside >= 0.9 * tries

@@ -15,7 +15,7 @@ from grposcope.core.answer import Answer, Figure, Table
 from grposcope.logs import read
 from grposcope.render import page
 from grposcope.render.page import Document
-from grposcope.runs_page import arrangement
+from grposcope.runs_page import SENTENCE, _arranged
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +57,17 @@ def test_a_metric_has_one_colour(content: Document) -> None:
 
 
 def test_the_verdict_and_the_advice_are_said_once(content: Document) -> None:
-    said = [line for line in content.top.paragraphs if len(line) > arrangement.SENTENCE]
+    said = [line for line in content.top.paragraphs if len(line) > SENTENCE]
     cells = [cell for section in content.sections for table in section.tables for row in table.rows for cell in row]
-    assert not [cell for cell in cells if len(cell) > arrangement.SENTENCE and any(cell in line for line in said)]
+    assert not [cell for cell in cells if len(cell) > SENTENCE and any(cell in line for line in said)]
     above = Answer("top", "?", sentence="The learning rate is far too large for this model.")
     rows = [("rate", "The learning rate is far too large for this model"), ("other", "x")]
-    (found,) = arrangement.arranged([Answer("policy", "?", tables=[Table("t", ("a", "b"), rows)])], above)
+    (found,) = _arranged([Answer("policy", "?", tables=[Table("t", ("a", "b"), rows)])], above)
     assert [tuple(row) for row in found.tables[0].rows] == [("other", "x")]
 
 
 def test_the_reader_of_rollouts_is_third() -> None:
-    names = [one.name for one in arrangement.arranged([Answer(n, "?") for n in ("policy", "rollouts", "diagnosis")])]
+    names = [one.name for one in _arranged([Answer(n, "?") for n in ("policy", "rollouts", "diagnosis")])]
     assert names == ["diagnosis", "rollouts", "policy"], "after the first screen and what the verdict rests on"
 
 

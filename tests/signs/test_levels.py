@@ -15,7 +15,8 @@ from grposcope.core.run import Run
 from grposcope.core.text import number, percent
 from grposcope.instruments.diagnosis import answer, learning, verdict_chart
 from grposcope.instruments.diagnosis.verdict import findings_of, verdict
-from grposcope.instruments.runs import overview, run_lines
+from grposcope.instruments.runs import overview
+from grposcope.instruments.runs.command_runs import _line_of_run
 from grposcope.instruments.runs.compare import answer as compare
 from grposcope.logs import read
 from grposcope.signs import levels, run_outcome
@@ -46,7 +47,7 @@ def test_one_level_and_one_onset_everywhere(tmp_path: Path) -> None:
 
 def levels_differ(run: Run, path: Path) -> Iterator[str]:
     """What names another last level of the reward or of the held-out score than the outcome has."""
-    line, paid, held = run_lines.of_run(run), levels.of_reward(run), levels.of_heldout(run)
+    line, paid, held = _line_of_run(run), levels.of_reward(run), levels.of_heldout(run)
     watcher = Watcher(path)
     watcher.look(2e9)
     screen = watcher.screen(2e9, 160)

@@ -75,13 +75,13 @@ def test_the_place_decides_on_the_words(place: str, keys: set[str]) -> None:
 
 
 def test_nobody_is_mentioned_by_what_a_run_is_called() -> None:
-    text = webhook.slack(HOSTILE)["text"]
+    text = webhook._slack(HOSTILE)["text"]
     assert text.startswith("*failing: length*\nruns/&lt;!channel&gt;: it grew &amp; grew &lt;https")
     assert "<" not in text
-    assert webhook.discord(HOSTILE)["allowed_mentions"] == {"parse": []}
+    assert webhook._discord(HOSTILE)["allowed_mentions"] == {"parse": []}
     long = Alert("r", "t", "x" * 5000, "note")
-    assert len(webhook.discord(long)["content"]) <= 2000
-    assert len(webhook.slack(long)["text"]) <= 2000
+    assert len(webhook._discord(long)["content"]) <= 2000
+    assert len(webhook._slack(long)["text"]) <= 2000
 
 
 @pytest.mark.parametrize("place", ["slack:", "slack:ftp://a/b", "discord:x", "file:///etc/passwd", "teams:https://a/b"])
@@ -95,7 +95,7 @@ def test_tensorboard_shows_when_and_how_bad() -> None:
     writer = SimpleNamespace(
         add_text=lambda *a: calls.append(a), add_scalar=lambda *a: calls.append(a), flush=lambda: calls.append("flush")
     )
-    tensorboard.alert_of(writer, Alert("r", "warning: kl blow-up", "it rose", "warning", "kl blow-up", 9))
+    tensorboard._alert_of(writer, Alert("r", "warning: kl blow-up", "it rose", "warning", "kl blow-up", 9))
     tag = "grposcope/alarm/kl_blow-up"
     assert calls == [(tag, "warning: kl blow-up: it rose", 9), (tag, 2.0, 9), "flush"]
 

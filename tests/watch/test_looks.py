@@ -99,7 +99,7 @@ def test_alarms_and_diagnosis_agree_on_the_logs_of_the_tests(begin: int, tmp_pat
 def test_advice_names_what_is_failing_at_a_scheduled_look() -> None:
     from grposcope.instruments.autopilot import answer
     from grposcope.instruments.autopilot.alarm import FAULTS
-    from grposcope.instruments.autopilot.hindsight import ALSO
+    from grposcope.instruments.autopilot.answer import ALSO
     from grposcope.watch.advice import adviser
 
     as_well, told_of = {fault: FAULTS[monitor] for fault, monitor in ALSO.items()}, 0

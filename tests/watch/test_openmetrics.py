@@ -23,7 +23,7 @@ from grposcope.logs import Hints
 from grposcope.watch import serve
 from grposcope.watch.follow import SHOWN, Watcher
 from grposcope.watch.openmetrics import RunLevels, exposition, levels_of
-from grposcope.watch.serve import LivePage, Server
+from grposcope.watch.serve import Server, _LivePage
 
 pytest.importorskip("prometheus_client", reason="the package prometheus_client (extra metrics) is not installed")
 
@@ -143,9 +143,9 @@ def test_it_is_served_beside_the_page(server: Server) -> None:
 
 
 def test_another_address_takes_the_token_as_bearer(watched: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "is_loopback", lambda host: False)
+    monkeypatch.setattr(serve, "_is_loopback", lambda host: False)
     monkeypatch.setenv(serve.TOKEN, "0123456789abcdef+/")
-    running = Server(LivePage(watched.path, Hints()), "127.0.0.1", 0)
+    running = Server(_LivePage(watched.path, Hints()), "127.0.0.1", 0)
     running.metrics = lambda accept: exposition(RunLevels(), 0.0, accept)
     running.start()
     try:
@@ -159,7 +159,7 @@ def test_another_address_takes_the_token_as_bearer(watched: Watcher, monkeypatch
         running.shutdown()
     monkeypatch.setenv(serve.TOKEN, "short")
     with pytest.raises(UserError, match="GRPOSCOPE_TOKEN has 5 characters; give at least 16"):
-        Server(LivePage(watched.path, Hints()), "127.0.0.1", 0)
+        Server(_LivePage(watched.path, Hints()), "127.0.0.1", 0)
 
 
 def test_the_dashboard_and_the_rules_use_names_that_exist(watched: Watcher) -> None:

@@ -13,7 +13,7 @@ import pytest
 from grposcope.core.errors import UserError
 from grposcope.logs import Hints
 from grposcope.watch import serve
-from grposcope.watch.serve import LivePage, Server, address, is_loopback
+from grposcope.watch.serve import Server, _address, _is_loopback, _LivePage
 
 
 def rows(count: int) -> str:
@@ -52,7 +52,7 @@ def test_the_page_is_renewed_as_the_run_grows(log: Path, server: Server, monkeyp
 
 
 def test_a_run_that_is_not_there_yet_says_so(tmp_path: Path) -> None:
-    html, _ = LivePage(tmp_path / "later", Hints()).current()
+    html, _ = _LivePage(tmp_path / "later", Hints()).current()
     assert b"Nothing to show yet" in html
 
 
@@ -65,8 +65,8 @@ def test_other_sites_cannot_reach_it_through_the_browser(server: Server) -> None
 
 
 def test_another_address_asks_for_its_token(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "is_loopback", lambda host: False)
-    running = Server(LivePage(log, Hints()), "127.0.0.1", 0)
+    monkeypatch.setattr(serve, "_is_loopback", lambda host: False)
+    running = Server(_LivePage(log, Hints()), "127.0.0.1", 0)
     running.start()
     try:
         plain, _, token = running.url.partition("?token=")
@@ -80,16 +80,16 @@ def test_another_address_asks_for_its_token(log: Path, monkeypatch: pytest.Monke
 
 
 def test_addresses() -> None:
-    assert address("8800") == ("127.0.0.1", 8800)
-    assert address("0.0.0.0:80") == ("0.0.0.0", 80)
-    assert address("[::1]:80") == ("::1", 80)
+    assert _address("8800") == ("127.0.0.1", 8800)
+    assert _address("0.0.0.0:80") == ("0.0.0.0", 80)
+    assert _address("[::1]:80") == ("::1", 80)
     for text in ("", "localhost", "a:b", "1:99999"):
         with pytest.raises(UserError, match="is not an address"):
-            address(text)
-    assert is_loopback("127.3.2.1")
-    assert is_loopback("::1")
-    assert not is_loopback("0.0.0.0")
-    assert not is_loopback("example.org")
+            _address(text)
+    assert _is_loopback("127.3.2.1")
+    assert _is_loopback("::1")
+    assert not _is_loopback("0.0.0.0")
+    assert not _is_loopback("example.org")
 
 
 def test_a_port_in_use_is_named(server: Server, log: Path) -> None:

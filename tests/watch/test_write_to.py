@@ -21,7 +21,7 @@ from grposcope.watch import alerts, destinations, write_to
 from grposcope.watch.alerts import Alert
 from grposcope.watch.destinations import Destination, destination
 from grposcope.watch.receivers.program import RefusedError
-from grposcope.watch.receivers.wandb import parts_of
+from grposcope.watch.receivers.wandb import _parts_of
 from grposcope.watch.write_to import Writer
 
 PLACE = Destination("tensorboard", "somewhere")
@@ -132,7 +132,7 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_addresses_of_wandb_runs() -> None:
-    parts = parts_of
+    parts = _parts_of
     assert parts("team/math/3f2k9q1x") == parts("https://wandb.ai/team/math/runs/3f2k9q1x?nw=1")
     assert parts("math/3f2k9q1x") == ["math", "3f2k9q1x"]
 

@@ -123,7 +123,7 @@ def hints(arguments: argparse.Namespace, run: int | None = None) -> Hints:
     from grposcope.logs import Hints
 
     outcome = {"outcome": arguments.outcome} if arguments.outcome else {}
-    return Hints(settings(arguments.set) | outcome, _columns(arguments.map), arguments.average, run, arguments.scope)
+    return Hints(_settings(arguments.set) | outcome, _columns(arguments.map), arguments.average, run, arguments.scope)
 
 
 def place(path: str | Path) -> str | Path:
@@ -140,7 +140,7 @@ def numbered(path: str | Path) -> tuple[Path, int | None]:
     return Path(match[1]), int(match[2])
 
 
-def settings(settings_text: Sequence[str]) -> dict[str, Any]:
+def _settings(settings_text: Sequence[str]) -> dict[str, Any]:
     """Settings of a log under our names, also where a trainer's own name is given; UserError for a name that nothing
     reads, for one of two names of a setting that differ, and for a count that is none."""
     settings: dict[str, Any] = {}

@@ -111,7 +111,7 @@ def _server(root: Path) -> MCPServer:
 
         return asked
 
-    ask, page_of = told(functools.partial(answer, root.resolve())), told(page)
+    ask, page_of = told(functools.partial(_answer, root.resolve())), told(_page)
 
     @made.tool()
     def diagnose(path: str, config: str | None = None) -> dict[str, Any]:
@@ -192,14 +192,14 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return {"string": "text", "number": "a number", "array": "a list of texts"}.get(kind, str(kind))
 
 
-def page(fault: str) -> dict[str, Any]:
+def _page(fault: str) -> dict[str, Any]:
     """The page of a fault; UserError, with the nearest name, for one that there is not."""
     from grposcope.faults import catalogue, pages
 
     return dict(pages.document(catalogue.fault(fault)))
 
 
-def answer(
+def _answer(
     root: Path, command: str, paths: Sequence[str], words: Sequence[str] = (), flags: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """What a command says of these paths below root, as JSON, cut to CHARACTERS.

@@ -18,7 +18,7 @@ OWN_NAMES = 40
 
 
 @dataclass(frozen=True)
-class Column:
+class _Column:
     """A metric of a run: its key in the log, its number of values, the first and the last of them."""
 
     metric: str
@@ -42,8 +42,8 @@ class Understood:
     engine: str
     steps: tuple[int, float, float]
     step: str
-    metrics: tuple[Column, ...]
-    others: tuple[Column, ...]
+    metrics: tuple[_Column, ...]
+    others: tuple[_Column, ...]
     held_out: Mapping[str, int]
     texts: Mapping[str, str]
     rows: int
@@ -127,8 +127,8 @@ def understood(run: Run) -> Understood:
     )
 
 
-def _column(run: Run, name: str) -> Column:
+def _column(run: Run, name: str) -> _Column:
     values = run.table[name]
     there = values[~np.isnan(values)]
     first, last = (float(there[0]), float(there[-1])) if len(there) else (float("nan"), float("nan"))
-    return Column(name, run.keys.get(name, name), len(there), first, last)
+    return _Column(name, run.keys.get(name, name), len(there), first, last)

@@ -176,7 +176,7 @@ class Answer:
         columns = list(zip(*chosen.rows, strict=True)) or [()] * len(chosen.header)
         return display.frame(
             {
-                name or f"column {i + 1}": display.numbers(column)
+                name or f"column {i + 1}": _probe_numbers(column)
                 for i, (name, column) in enumerate(zip(chosen.header, columns, strict=True))
             }
         )
@@ -191,3 +191,11 @@ class Answer:
         because = f"Because {self.because}." if self.because else ""
         do = f"What to do: {self.do}." if self.do else ""
         return tuple(paragraph for paragraph in (self.sentence, because, do, *self.text, *self.missing) if paragraph)
+
+
+def _probe_numbers(column: Sequence[str]) -> Sequence[Any]:
+    """A column of text as numbers where every cell is one, thousands set apart by commas or not; else as it is."""
+    try:
+        return [float(cell.replace(",", "")) for cell in column]
+    except ValueError:
+        return column

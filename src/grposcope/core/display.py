@@ -6,7 +6,7 @@ Core knows no page and no chart: what draws each kind is told to DRAWS by the pa
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from grposcope.core.errors import UserError
@@ -37,11 +37,3 @@ def frame(columns: Mapping[str, Any]) -> pd.DataFrame:
     except ModuleNotFoundError:
         raise UserError("to_pandas needs the package pandas: pip install pandas") from None
     return pd.DataFrame(columns)
-
-
-def numbers(column: Sequence[str]) -> Sequence[Any]:
-    """A column of text as numbers where every cell is one, thousands set apart by commas or not; else as it is."""
-    try:
-        return [float(cell.replace(",", "")) for cell in column]
-    except ValueError:
-        return column

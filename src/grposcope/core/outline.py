@@ -12,7 +12,7 @@ from grposcope.core.run import Floats
 
 
 @dataclass(frozen=True)
-class Outline:
+class _Outline:
     """Course of a metric: means of the first and the last tenth of the steps, extremes, and counts.
 
     The means have a standard error that ignores the correlation between steps, and say so in their flag. Where no
@@ -27,11 +27,11 @@ class Outline:
     not_finite: int
 
 
-def outline(values: Floats) -> Outline:
+def outline(values: Floats) -> _Outline:
     """Outline of the column of a metric, with a value (n,) per step."""
     tenth = max(1, len(values) // 10)
     finite = values[np.isfinite(values)]
-    return Outline(
+    return _Outline(
         _mean(values[:tenth]),
         _mean(values[-tenth:]),
         least=float(finite.min()) if len(finite) else math.nan,

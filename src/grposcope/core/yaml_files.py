@@ -39,7 +39,7 @@ _Loader.add_implicit_resolver(
 
 
 @dataclass(frozen=True)
-class YamlFile:
+class _YamlFile:
     """Content of a YAML file. lines: path of keys, joined by ".", -> its line, from 1."""
 
     path: Path
@@ -51,7 +51,7 @@ class YamlFile:
         return f"{self.path}, line {self.lines[key]}" if key in self.lines else str(self.path)
 
 
-def read(path: Path) -> YamlFile:
+def read(path: Path) -> _YamlFile:
     """The one document of a YAML file; UserError, with file and line, for one that cannot be read."""
     try:
         if path.stat().st_size > _LARGEST:
@@ -68,7 +68,7 @@ def read(path: Path) -> YamlFile:
     return parse(text, path)
 
 
-def parse(text: str, path: Path) -> YamlFile:
+def parse(text: str, path: Path) -> _YamlFile:
     """The one document of a text; `path` is named in messages."""
     if len(text) > _LARGEST:
         raise UserError(f"{path} has more than {_LARGEST:,} characters; give a file of settings")
@@ -81,7 +81,7 @@ def parse(text: str, path: Path) -> YamlFile:
         lines: dict[str, int] = {}
         if node is not None:
             _check_keys(node, "", lines, path, set())
-        return YamlFile(path, None if node is None else loader.construct_document(node), lines)
+        return _YamlFile(path, None if node is None else loader.construct_document(node), lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark is not None else ""

@@ -25,14 +25,3 @@ def no_gradient(function: Callable[Arguments, Result]) -> Callable[Arguments, Re
             return function(*arguments, **named)
 
     return without
-
-
-def inference(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The function under `torch.inference_mode`, whose tensors never take part in a backward pass."""
-
-    @wraps(function)
-    def without(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
-        with torch.inference_mode():
-            return function(*arguments, **named)
-
-    return without

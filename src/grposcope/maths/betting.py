@@ -34,13 +34,6 @@ def _log_factors(values: Floats, limit: float) -> Floats:
     return growth
 
 
-def log_factors_of_mean(mean: float, count: int, limit: float) -> Floats:
-    """A lower bound of `_log_factors` of any `count` values in [0, 1] with this mean, (F,)."""
-    bets = FRACTIONS / (1 - limit)
-    growth: Floats = count * (mean * np.log1p(bets * (limit - 1)) + (1 - mean) * np.log1p(bets * limit))
-    return growth
-
-
 def log_average(logs: Floats, weights: Floats | None = None) -> float:
     """log Σ weights · exp(logs) of logs (F,), weights equal by default."""
     with np.errstate(divide="ignore"):

@@ -80,7 +80,7 @@ class ComponentWeight:
 
 
 @dataclass(frozen=True)
-class Collisions:
+class _Collisions:
     """Pairs of rollouts of a group with different rewards: how many, the share with one advantage, examples.
 
     examples: the two tuples of rewards and how often they met, the most frequent first.
@@ -102,7 +102,7 @@ class RewardWeights:
 
     components: tuple[ComponentWeight, ...]
     correlations: tuple[tuple[str, str, Estimate], ...]
-    collisions: Collisions
+    collisions: _Collisions
     groups: int
     live: int
     residual: float
@@ -213,7 +213,7 @@ def _correlation(moments: Floats) -> Estimate:
     return resampling.estimate(float(whole[2] / math.sqrt(whole[0] * whole[1])), values)
 
 
-def _collisions(components: Components, done: Combined, weights: Floats, prompts: Ints) -> Collisions:
+def _collisions(components: Components, done: Combined, weights: Floats, prompts: Ints) -> _Collisions:
     """Pairs of rollouts of one group whose rewards differ in a component with a weight, and whose advantages do not."""
     used = np.flatnonzero(weights)
     order = np.argsort(components.group, kind="stable")
@@ -237,7 +237,7 @@ def _collisions(components: Components, done: Combined, weights: Floats, prompts
     _, unit = np.unique(prompts, return_inverse=True)
     count = int(unit.max(initial=-1)) + 1
     share = _ratio(sums(same, unit, count), sums(differ, unit, count))
-    return Collisions(int(differ.sum()), share, tuple((*pair, n) for pair, n in met.most_common(3)))
+    return _Collisions(int(differ.sum()), share, tuple((*pair, n) for pair, n in met.most_common(3)))
 
 
 def _residual(done: Combined, components: Components, live: np.ndarray) -> float:

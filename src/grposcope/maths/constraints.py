@@ -112,7 +112,7 @@ def _number(text: str, whole: str) -> float:
 
 
 @dataclass(frozen=True)
-class Measured:
+class _Measured:
     """A constraint on a batch. cost: Ĵ with its standard error over groups; violation: (Ĵ − d)/s, above 0 where it is
     violated; flat: whether the cost is the same on all rollouts of every group, so that no advantage comes of it."""
 
@@ -122,19 +122,19 @@ class Measured:
     flat: bool
 
 
-def measure(constraint: Constraint, values: Floats) -> Measured:
+def measure(constraint: Constraint, values: Floats) -> _Measured:
     """What a batch says of a constraint; values (P, G), NaN for rollouts that are absent."""
     costs = constraint.costs(values)
     logged = ~np.isnan(costs)
     if not logged.any():
-        return Measured(math.nan, math.nan, 0.0, True)
+        return _Measured(math.nan, math.nan, 0.0, True)
     total, count = np.where(logged, costs, 0.0).sum(1), logged.sum(1)
     mean = float(total.sum() / count.sum())
     rest = count.sum() - count
     without_each = np.divide(total.sum() - total, rest, out=np.full(len(rest), mean), where=rest > 0)
     se = resampling.standard_error(without_each) if len(without_each) > 1 else math.nan
     high, low = np.where(logged, costs, -np.inf).max(1), np.where(logged, costs, np.inf).min(1)
-    return Measured(mean, se, (mean - constraint.limit) / constraint.scale, not bool((high > low).any()))
+    return _Measured(mean, se, (mean - constraint.limit) / constraint.scale, not bool((high > low).any()))
 
 
 class Dual:
@@ -145,7 +145,7 @@ class Dual:
         self.integral = [0.0] * len(constraints)
         self.multipliers = [0.0] * len(constraints)
 
-    def learn(self, measured: Sequence[Measured]) -> None:
+    def learn(self, measured: Sequence[_Measured]) -> None:
         """Take the violations of a batch."""
         for k, measure in enumerate(measured):
             self.integral[k] = max(self.integral[k] + self.rate * measure.violation, 0.0)

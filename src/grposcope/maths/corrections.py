@@ -42,7 +42,7 @@ from grposcope.maths.importance import LARGEST, Floats, Ratios, exp
 Level = Literal["token", "prefix", "sequence"]
 
 
-def none(ratios: Ratios) -> Floats:
+def _none(ratios: Ratios) -> Floats:
     """1 for every token, (N,)."""
     return np.ones(len(ratios.log))
 
@@ -192,7 +192,7 @@ class _Form:
 
 
 FORMS = {
-    "none": _Form(none, "token"),
+    "none": _Form(_none, "token"),
     "token_ratio": _Form(_token_ratio, "token"),
     "token_cap": _Form(_token_cap, "token", (2.0,), caps=True),
     "token_mask": _Form(_token_mask, "token", (3.0,), caps=True),

@@ -68,7 +68,7 @@ def is_dead_ragged(rewards: NDArray[np.float64], offsets: NDArray[np.int64]) -> 
 def share(rewards: ArrayLike) -> Estimate:
     """Observed share of dead groups with its standard error over groups, from their sample variance (ddof 1).
 
-    NaN for the standard error of a single group, where `observed` has the binomial one.
+    NaN for the standard error of a single group, where `_observed` has the binomial one.
     """
     return Estimate.mean([float(dead) for dead in _is_dead(rewards)])
 
@@ -134,15 +134,6 @@ def live_per_rollout(rewards: ArrayLike, group: int) -> Estimate:
     return Estimate((1 - dead.value) / group, dead.se / group, dead.n, dead.flag)
 
 
-def resampling_cost(rewards: ArrayLike, group: int) -> Estimate:
-    """Rollouts drawn per rollout kept when dead groups are replaced (DAPO), 1/(1 − dead); infinite if all are dead."""
-    dead = expected(rewards, group)
-    if not dead.value < 1:
-        value = math.nan if math.isnan(dead.value) else math.inf
-        return Estimate(value, math.nan, dead.n, dead.flag or "every group is dead")
-    return Estimate(1 / (1 - dead.value), dead.se / (1 - dead.value) ** 2, dead.n, dead.flag)
-
-
 def _dead_subsets(rewards: NDArray[np.float64], sizes: NDArray[np.int64], group: int) -> NDArray[np.float64]:
     """Share of the subsets of `group` of each prompt's rollouts whose rewards are all equal, (P,)."""
     shares = np.zeros(len(sizes))
@@ -160,18 +151,6 @@ def log_choose(n: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
 
 
 # From the histogram of successes (G + 1,) over groups of one size
-
-
-def observed(counts: Counts) -> Estimate:
-    """Observed share of dead groups with its binomial standard error (ddof 0); NaN without groups.
-
-    The standard error is defined for a single group too, and √((n−1)/n) times that of `share`.
-    """
-    total = int(counts.sum())
-    if not total:
-        return Estimate(math.nan, math.nan, 0, "no groups")
-    dead = float(counts[0] + counts[-1]) / total
-    return Estimate(dead, math.sqrt(dead * (1 - dead) / total), total)
 
 
 def predicted(counts: Counts, size: int | None = None) -> Estimate:
@@ -199,24 +178,6 @@ def alike(counts: Counts) -> Estimate:
         return p**group + (1 - p) ** group
 
     return _jackknifed(statistic, counts, least=2)
-
-
-def subsets(counts: Counts, size: int) -> Estimate:
-    """Expected share of dead groups of `size` ≤ G of the logged rollouts; unbiased, whatever the prompts."""
-    group = len(counts) - 1
-    k = np.arange(group + 1)
-    dead = np.exp(np.logaddexp(log_choose(k, size), log_choose(group - k, size)) - log_choose(group, size))
-    total, weights = int(counts.sum()), counts / counts.sum()
-    mean = float(weights @ dead)
-    variance = float(weights @ (dead - mean) ** 2)
-    return Estimate(mean, math.sqrt(variance / max(total - 1, 1)), total)
-
-
-def plugged_in(counts: Counts) -> float:
-    """The biased average of (K/G)^G + (1 − K/G)^G, too large in expectation; shown for comparison only."""
-    rates = np.arange(len(counts)) / (len(counts) - 1)
-    group = len(counts) - 1
-    return float(counts @ (rates**group + (1 - rates) ** group) / counts.sum())
 
 
 LARGE = 4096

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class RunningEvidence:
+class _RunningEvidence:
     """What N units say for K alternatives together.
 
     log_e (N,): log of the mixture after each unit. each (K,): log product of each alternative over all units. best: the
@@ -32,14 +32,14 @@ class RunningEvidence:
     p: float
 
 
-def mixture(increments: Floats, weights: Floats | None = None) -> RunningEvidence:
+def mixture(increments: Floats, weights: Floats | None = None) -> _RunningEvidence:
     """The mixture of products from log ratios (K, N), which may be -inf; weights (K,) sum to 1, equal by default.
 
     NaN counts as nothing seen. Without units or alternatives p is 1.
     """
     count, units = increments.shape
     if not count or not units:
-        return RunningEvidence(np.zeros(units), np.zeros(count), -1, 1.0)
+        return _RunningEvidence(np.zeros(units), np.zeros(count), -1, 1.0)
     sums = np.cumsum(np.where(np.isnan(increments), 0.0, increments), 1)
     parts = sums + np.log(np.full(count, 1 / count) if weights is None else weights)[:, None]
     largest = parts.max(0)
@@ -47,7 +47,7 @@ def mixture(increments: Floats, weights: Floats | None = None) -> RunningEvidenc
     with np.errstate(divide="ignore"):
         log_e = height + np.log(np.exp(parts - height).sum(0))
     p = math.exp(-max(0.0, float(log_e.max())))
-    return RunningEvidence(log_e, sums[:, -1], int(sums[:, -1].argmax()), p)
+    return _RunningEvidence(log_e, sums[:, -1], int(sums[:, -1].argmax()), p)
 
 
 def began(increments: Floats) -> int:

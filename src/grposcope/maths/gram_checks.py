@@ -51,14 +51,6 @@ def checked(gram: NDArray, rewards: NDArray) -> tuple[NDArray, NDArray, NDArray]
     return (gram + np.swapaxes(gram, -1, -2)) / 2, rewards, present
 
 
-def blocks_of(gram: NDArray, used: NDArray, group: int) -> NDArray:
-    """Blocks of the Gram within each used prompt, (P, G, G)."""
-    if gram.ndim == 3:
-        return gram[used]
-    prompts = np.arange(len(used))
-    return gram.reshape(len(used), group, len(used), group)[prompts, :, prompts][used]
-
-
 def _pairs(gram: NDArray, present: NDArray) -> NDArray:
     """Mask of the entries of the Gram whose two rollouts are present."""
     if gram.ndim == 3:

@@ -18,6 +18,18 @@ so `none` needs 4 rollouts of a prompt, `one` 3 and `both` 2; a moment that cann
 Estimates are not clipped: an unbiased estimate of a variance may be negative, and is then flagged. Dead groups count
 with their zeros. Groups may have unequal sizes (NaN rewards); prompts with too few rollouts are left out and counted
 in the flag. A truncated rollout is a draw like any other.
+
+Standardized advantages (GRPO) for two-valued rewards, from class-mean blocks of the Gram.
+
+A = (r − r̄)/(σ_K + ε) takes two values, so with K successes in a group of G, rewards apart by γ and q = K/G
+
+    (1/G) Σ A_i s_i = a_K (s̄₊ − s̄₋),   a_K = γ q(1−q) / (σ_K + ε),   a_0 = a_G = 0
+
+Given K, the rollouts of a class are independent draws, so a random subset of G of a prompt's n rollouts is a
+draw of the group: K is hypergeometric, and E‖s̄₊‖² over subsets follows from the mean diagonal and
+off-diagonal entries of the class blocks. Averages over all subsets are unbiased (complete U-statistics) for
+every G up to n, dead groups included, without knowing the success rate. G beyond n would need a model of the success
+rates. Method of this project; the identity for one group is that of arXiv:2606.29238.
 """
 
 from __future__ import annotations
@@ -32,8 +44,8 @@ from numpy.typing import NDArray
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.maths import resampling
-from grposcope.maths.class_means import ClassMeans, across_prompts, class_means, diagonal, joined
-from grposcope.maths.gram_checks import blocks_of, checked
+from grposcope.maths.dead_groups import log_choose
+from grposcope.maths.gram_checks import checked
 
 LEAST = 4
 """Rollouts of a prompt from which ‖g‖² can be estimated without bias."""
@@ -122,7 +134,7 @@ class Moments:
     jackknife: Statistics
     bootstrap: Statistics
     weights: NDArray
-    classes: ClassMeans | None
+    classes: _ClassMeans | None
     informative: NDArray
     prompts: int
     group: int
@@ -177,22 +189,39 @@ def from_grams(probes: Sequence[tuple[NDArray, NDArray]], replicates: int = 1000
     values = np.unique(np.concatenate([rewards[present] for _, rewards, present in parts]))
     for (gram, rewards, present), used_columns in zip(parts, np.split(used, ends[:-1]), strict=True):
         group = rewards.shape[1]
-        block = blocks_of(gram, used_columns, group)
+        block = _blocks_of(gram, used_columns, group)
         square = (
             gram.reshape(len(used_columns), group, len(used_columns), group)[used_columns][:, :, used_columns]
             if gram.ndim == 2
             else None
         )
         rewards, present = rewards[used_columns], present[used_columns]
-        cross = None if square is None else across_prompts(square, _leave_one_out(rewards, present))
-        classes = class_means(block, square, rewards, present, values)
+        cross = None if square is None else _across_prompts(square, _leave_one_out(rewards, present))
+        classes = _class_means(block, square, rewards, present, values)
         blocks.append(block)
         crosses.append(cross)
         directions.append(classes)
         every.append((rewards, present))
     rewards, present = (np.concatenate(arrays) for arrays in zip(*every, strict=True))
     drawn = resampling.bootstrap(len(rewards), replicates, seed)
-    return _moments(np.concatenate(blocks), diagonal(crosses), joined(directions), rewards, present, least, flag, drawn)
+    return _moments(
+        np.concatenate(blocks),
+        _class_diagonal(crosses),
+        _joined_classes(directions),
+        rewards,
+        present,
+        least,
+        flag,
+        drawn,
+    )
+
+
+def _blocks_of(gram: NDArray, used: NDArray, group: int) -> NDArray:
+    """Blocks of the Gram within each used prompt, (P, G, G)."""
+    if gram.ndim == 3:
+        return gram[used]
+    prompts = np.arange(len(used))
+    return gram.reshape(len(used), group, len(used), group)[prompts, :, prompts][used]
 
 
 def from_scores(scores: NDArray, rewards: NDArray, replicates: int = 1000, seed: int = 0) -> Moments:
@@ -204,7 +233,7 @@ def from_scores(scores: NDArray, rewards: NDArray, replicates: int = 1000, seed:
     _, least, flag = _used(present)
     gradients = np.einsum("pg,pgd->pd", _leave_one_out(rewards, present), scores)
     blocks = scores @ scores.swapaxes(-1, -2)
-    classes = class_means(blocks, None, rewards, present)
+    classes = _class_means(blocks, None, rewards, present)
     cross = gradients @ gradients.T
     drawn = resampling.bootstrap(len(rewards), replicates, seed)
     return _moments(blocks, cross, classes, rewards, present, least, flag, drawn)
@@ -243,7 +272,7 @@ def _leave_one_out(rewards: NDArray, present: NDArray) -> NDArray:
 def _moments(
     blocks: NDArray,
     cross: NDArray | None,
-    classes: ClassMeans | None,
+    classes: _ClassMeans | None,
     rewards: NDArray,
     present: NDArray,
     least: int,
@@ -291,35 +320,7 @@ def per_layer(
 
 
 # Estimates for one prompt that assume E s = 0, which holds for scores of whole sampled completions. In expectation
-# `squared_gradient` is `none`, and `centered_second_moment` less it is Σ₁; they vary less and need one rollout fewer.
-
-
-def covariance(rewards: NDArray, norms: NDArray) -> float:
-    """Unbiased sample covariance of rewards and squared score norms ‖s‖², (G,) each with G ≥ 2."""
-    return float(((rewards - rewards.mean()) * (norms - norms.mean())).sum() / (len(rewards) - 1))
-
-
-def squared_gradient(rewards: NDArray, gram: NDArray) -> float:
-    """Unbiased ‖g‖², g = E[r s], from rewards (G,) and gram (G, G) with G ≥ 3.
-
-    It is the mean over pairs i ≠ j, each reward less the mean reward of all rollouts but these two.
-    """
-    size, total = len(rewards), rewards.sum()
-    others = (total - rewards[:, None] - rewards[None]) / (size - 2)
-    terms = (rewards[:, None] - others) * (rewards[None] - others) * gram
-    return float((terms.sum() - np.diag(terms).sum()) / (size * (size - 1)))
-
-
-def centered_second_moment(rewards: NDArray, norms: NDArray) -> float:
-    """Unbiased E[(r − V)² k] = E[r²k] − 2 V E[rk] + V² E[k] for k = ‖s‖², from rewards and norms (G,) with G ≥ 3.
-
-    Each product of expectations is estimated from distinct rollouts.
-    """
-    n, r, k = len(rewards), rewards, norms
-    pairs = r.sum() * (r * k).sum() - (r * r * k).sum()  # Σ_{i≠j} r_i r_j k_j
-    # Σ over distinct i, j, l of r_i r_j k_l is the sum over all less the terms where two or three places agree
-    triples = r.sum() ** 2 * k.sum() - 2 * pairs - (r * r).sum() * k.sum()
-    return float((r * r * k).sum() / n - 2 * pairs / (n * (n - 1)) + triples / (n * (n - 1) * (n - 2)))
+# `_squared_gradient` is `none`, and `_centered_second_moment` less it is Σ₁; they vary less and need one rollout fewer.
 
 
 def _centred(rewards: NDArray, present: NDArray) -> NDArray:
@@ -412,3 +413,122 @@ def _flag(name: str, pooled: Statistics, least: int, prompts: int, cross: NDArra
     if not flag and value < 0:
         return "negative: not told apart from 0 by this probe"
     return flag
+
+
+@dataclass(frozen=True)
+class _ClassMeans:
+    """Class-mean statistics of the Gram of P prompts, for the classes of higher and of lower reward.
+
+    successes, sizes (P,): number of rollouts with the higher reward, and of all. gap: γ, the higher reward less the
+    lower. diagonal (P, 2), off_diagonal (P, 2): mean entry of the Gram on and off its diagonal within each class,
+    the higher reward first; 0 where a class has no such entry. between (P,): mean entry between the classes.
+    directions (P, P): ⟨d_p, d_q⟩ with d = s̄₊ − s̄₋, 0 where a class is empty, NaN for prompts of different
+    probes; None without a Gram across prompts.
+    """
+
+    successes: NDArray
+    sizes: NDArray
+    gap: float
+    diagonal: NDArray
+    off_diagonal: NDArray
+    between: NDArray
+    directions: NDArray | None
+
+    def scale(self, group: int, ddof: int, eps: float) -> NDArray:
+        """Scale a_K of the gradient for K = 0 … G successes, (G + 1,)."""
+        q = np.arange(group + 1) / group
+        deviation = self.gap * np.sqrt(q * (1 - q) * group / (group - ddof))
+        live = (q > 0) & (q < 1)
+        return np.where(live, self.gap * q * (1 - q) / np.where(live, deviation + eps, 1.0), 0.0)
+
+    def chances(self, group: int) -> NDArray:
+        """Hypergeometric P(K) for a random subset of `group` of each prompt's rollouts, (P, G + 1)."""
+        k, successes, size = np.arange(group + 1), self.successes[:, None], self.sizes[:, None]
+        logs = log_choose(successes, k) + log_choose(size - successes, group - k) - log_choose(size, group)
+        return np.exp(logs)
+
+    def second(self, group: int, ddof: int, eps: float) -> NDArray:
+        """Unbiased E‖ĝ‖² for one group of each prompt, (P,)."""
+        k = np.arange(1, group)
+        plus = (self.diagonal[:, :1] + (k - 1) * self.off_diagonal[:, :1]) / k
+        minus = (self.diagonal[:, 1:] + (group - k - 1) * self.off_diagonal[:, 1:]) / (group - k)
+        squares = plus + minus - 2 * self.between[:, None]
+        a, chances = self.scale(group, ddof, eps)[1:-1], self.chances(group)[:, 1:-1]
+        return (chances * a**2 * squares).sum(-1)
+
+    def first(self, group: int, ddof: int, eps: float) -> NDArray:
+        """Coefficient ā_p in the unbiased expectation ā_p d_p of ĝ, its average over all subsets, (P,)."""
+        return self.chances(group) @ self.scale(group, ddof, eps)
+
+    def leave_one_out(self) -> NDArray:
+        """Coefficient of d_p in the leave-one-out gradient of all rollouts of a prompt, (P,)."""
+        q = self.successes / self.sizes
+        return self.gap * q * (1 - q) * self.sizes / (self.sizes - 1)
+
+    def pooled(self, group: int, weights: NDArray, ddof: int, eps: float) -> tuple[NDArray, NDArray, NDArray]:
+        """E‖ĝ‖², ‖E ĝ‖² and the squared bias ‖E ĝ − E g‖² for prompt weights (k, P), each (k,)."""
+        assert self.directions is not None
+        first = self.first(group, ddof, eps)
+        bias = first - self.leave_one_out()
+        squares = [resampling.pair_mean(c[:, None] * self.directions * c[None, :], weights) for c in (first, bias)]
+        return resampling.mean(self.second(group, ddof, eps), weights), squares[0], squares[1]
+
+
+def _class_means(
+    blocks: NDArray, gram: NDArray | None, rewards: NDArray, present: NDArray, values: NDArray | None = None
+) -> _ClassMeans | None:
+    """Class means of Gram blocks (P, G, G) and, where given, of the whole gram (P, G, P, G).
+
+    rewards (P, G), present (P, G): which rollouts exist. values: those that rewards take, by default in this probe.
+    None unless they are exactly two.
+    """
+    if values is None:
+        values = np.unique(rewards[present])
+    if len(values) != 2:
+        return None
+    member = np.stack([present & (rewards == values[1]), present & (rewards == values[0])])
+    count = member.sum(-1).astype(float)  # (2, P)
+    total = np.einsum("cpi,pij,cpj->cp", member, blocks, member)
+    lengths = np.einsum("cpi,pii->cp", member, blocks)
+    between = np.einsum("pi,pij,pj->p", member[0], blocks, member[1])
+    means = member / np.maximum(count, 1)[..., None]
+    contrast = np.where((count > 0).all(0)[:, None], means[0] - means[1], 0.0)
+    return _ClassMeans(
+        successes=count[0].astype(int),
+        sizes=present.sum(-1),
+        gap=float(values[1] - values[0]),
+        diagonal=(lengths / np.maximum(count, 1)).T,
+        off_diagonal=((total - lengths) / np.maximum(count * (count - 1), 1)).T,
+        between=between / np.maximum(count[0] * count[1], 1),
+        directions=None if gram is None else _across_prompts(gram, contrast),
+    )
+
+
+def _joined_classes(parts: Sequence[_ClassMeans | None]) -> _ClassMeans | None:
+    """The class means of several probes as of one; None where one has none."""
+    present = [moments for moments in parts if moments is not None]
+    if len(present) < len(parts):
+        return None
+    names = ("successes", "sizes", "diagonal", "off_diagonal", "between")
+    return _ClassMeans(
+        gap=present[0].gap,
+        directions=_class_diagonal([moments.directions for moments in present]),
+        **{name: np.concatenate([getattr(moments, name) for moments in present]) for name in names},
+    )
+
+
+def _class_diagonal(parts: Sequence[NDArray | None]) -> NDArray | None:
+    """Square matrices (p, p) as blocks on the diagonal of one, NaN outside of them; None where one is None."""
+    present = [moments for moments in parts if moments is not None]
+    if len(present) < len(parts):
+        return None
+    ends = np.cumsum([len(moments) for moments in present])
+    whole = np.full((ends[-1], ends[-1]), np.nan)
+    for moments, end in zip(present, ends, strict=True):
+        whole[end - len(moments) : end, end - len(moments) : end] = moments
+    return whole
+
+
+def _across_prompts(gram: NDArray, weights: NDArray) -> NDArray:
+    """⟨Σ_i w_pi s_pi, Σ_j w_qj s_qj⟩ for all prompts p, q, (P, P), from gram (P, G, P, G) and weights (P, G)."""
+    return np.einsum("pi,piq->pq", weights, np.einsum("piqj,qj->piq", gram, weights))

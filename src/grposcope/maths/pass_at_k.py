@@ -16,7 +16,6 @@ problems.
 
 from __future__ import annotations
 
-import math
 from math import comb
 
 from grposcope.core.errors import UserError
@@ -32,10 +31,3 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
     if not 0 <= correct <= n:
         raise UserError(f"{correct} of {n} completions cannot be right; give a number from 0 to {n}")
     return 1.0 - comb(n - correct, k) / comb(n, k)
-
-
-def variance(n: int, correct: int, k: int) -> float:
-    """Unbiased estimate of the variance of `pass_at_k` over completions of this problem; NaN where n < 2k."""
-    if n < 2 * k:
-        return math.nan
-    return (comb(n - correct, k) / comb(n, k)) ** 2 - comb(n - correct, 2 * k) / comb(n, 2 * k)

@@ -38,7 +38,7 @@ def adviser(policy: str) -> Adviser:
     """What advises by a policy such as "advise" or "advise:fall=0.2"; UserError for one that acts."""
     if not has("autopilot"):
         raise UserError(needed(["autopilot"]))
-    from grposcope.instruments.autopilot import hindsight, wording
+    from grposcope.instruments.autopilot import answer, wording
     from grposcope.instruments.autopilot.policy import parse
     from grposcope.instruments.autopilot.replay import replay
 
@@ -54,9 +54,9 @@ def adviser(policy: str) -> Adviser:
             if isinstance(decision.why, Finding)
         ]
         told = [
-            Advice(alarm, "tell", hindsight.left_to_others(alarm, run, story, read))
+            Advice(alarm, "tell", answer.left_to_others(alarm, run, story, read))
             for alarm in alarms
-            if alarm.grade == "failing" and not hindsight.decided_by(alarm, story)
+            if alarm.grade == "failing" and not answer.decided_by(alarm, story)
         ]
         return tuple(sorted([*decided, *told], key=lambda each: each.finding.seen or 0))
 

@@ -59,7 +59,7 @@ class Change:
         }  # fmt: skip
 
 
-def status(finding: Finding) -> str:
+def _status(finding: Finding) -> str:
     """The status of a fault in a word: the grade of a flagged one."""
     return finding.grade or finding.status
 
@@ -70,9 +70,9 @@ def between(old: WatchedState, new: WatchedState) -> list[Change]:
     The verdict changes where its grade or its cause does; numbers in its line change at every look.
     """
     changes = _of_verdict(old, new)
-    before = {finding.fault: status(finding) for finding in old.findings}
+    before = {finding.fault: _status(finding) for finding in old.findings}
     for finding in new.findings:
-        was, now = before.get(finding.fault, ""), status(finding)
+        was, now = before.get(finding.fault, ""), _status(finding)
         if was != now and (was or now not in QUIET):
             changes.append(Change("fault", new.step, was, now, finding))
     named = {finding.fault for finding in new.findings}

@@ -17,7 +17,7 @@ REFUSED = 3
 """Exit status where to try again would not help."""
 
 
-def main(argv: list[str]) -> int:
+def _main(argv: list[str]) -> int:
     """Deliver what stands on standard input; the exit status."""
     kind, _, where = argv[1].partition(":")
     alerts = [Alert(**document) for document in json.load(sys.stdin)]
@@ -31,4 +31,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(_main(sys.argv))

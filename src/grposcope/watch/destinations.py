@@ -50,7 +50,7 @@ def deliver(where: Destination, alerts: Sequence[Alert]) -> None:
 
 
 @dataclass(frozen=True)
-class Kind:
+class _Kind:
     """How a program's run is named, what is wrong with such a name (empty if nothing), and how to write into it."""
 
     form: str
@@ -59,12 +59,12 @@ class Kind:
 
 
 DESTINATIONS = {
-    "wandb": Kind("[ENTITY/]PROJECT/RUN_ID", wandb.problem, wandb.write),
-    "mlflow": Kind("RUN_ID", lambda where: "" if where.isalnum() else "a run has an id of letters and digits",
+    "wandb": _Kind("[ENTITY/]PROJECT/RUN_ID", wandb.problem, wandb.write),
+    "mlflow": _Kind("RUN_ID", lambda where: "" if where.isalnum() else "a run has an id of letters and digits",
                    mlflow.write),
-    "tensorboard": Kind("FOLDER", lambda where: "" if Path(where).is_dir() else "there is no such folder",
+    "tensorboard": _Kind("FOLDER", lambda where: "" if Path(where).is_dir() else "there is no such folder",
                         tensorboard.write),
-    "trackio": Kind("PROJECT/RUN", lambda where: "" if all(where.partition("/")) else "it has a project and a name",
+    "trackio": _Kind("PROJECT/RUN", lambda where: "" if all(where.partition("/")) else "it has a project and a name",
                     trackio.write),
 }  # fmt: skip
 """Name of a program, which is that of its package -> how to write into a run of it."""

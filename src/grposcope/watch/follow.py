@@ -77,7 +77,7 @@ Values = Sequence[float] | Floats
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class _Snapshot:
     """A run at one look, whoever writes it: all that the screen and the JSON summary show of its progress.
 
     title: name of the run and what it does. planned: steps, None if unknown. changed: when the run was last written,
@@ -129,7 +129,7 @@ class Watcher:
         self.problem = ""
         self._pace = Pace(READING, longest=RESTING)
         self._odd: set[str] = set()
-        self._read: tuple[tuple[object, ...], Snapshot] | None = None
+        self._read: tuple[tuple[object, ...], _Snapshot] | None = None
         self._drawn: tuple[tuple[object, ...], list[str]] | None = None
 
     @property
@@ -198,7 +198,7 @@ class Watcher:
         self.learned = learning.of_run(run).sentence if len(learning.evaluations(run)) > 1 else ""
         return new
 
-    def snapshot(self, now: float) -> Snapshot:
+    def snapshot(self, now: float) -> _Snapshot:
         """The run as it was at the last look."""
         if self.record is not None:
             return self.record.snapshot(now)
@@ -239,7 +239,7 @@ class Watcher:
             rows += ["", f"last written {duration(max(now - run.changed, 0))} ago"]
         return "\n".join(row[:width] for row in rows)
 
-    def _metric_lines(self, run: Snapshot, width: int) -> list[str]:
+    def _metric_lines(self, run: _Snapshot, width: int) -> list[str]:
         """A line per metric, drawn again only where something was read."""
         drawn = (id(self.log.run), run.rows, run.changed, len(run.heldout), width)
         if self._drawn is None or self._drawn[0] != drawn:
@@ -329,7 +329,7 @@ class _GrowingRecord:
             raise UserError(f"{self.folder / file}: a line has no step number; {MEND}")
         return int(value)
 
-    def snapshot(self, now: float) -> Snapshot:
+    def snapshot(self, now: float) -> _Snapshot:
         """The run as it was at the last look; now: seconds since 1970."""
         config, settings, model = self._config, self._config.settings, self._config.model.name or "?"
         planned = self._phase.steps or settings.get("steps")
@@ -343,7 +343,7 @@ class _GrowingRecord:
         score = next(iter(heldout.scores(values)), "")
         scored = heldout.with_errors(self._scores.get(score, ()))
         remaining = 0.0 if self.ended else (planned - self._step) * pace if planned else math.nan
-        return Snapshot(
+        return _Snapshot(
             self.folder,
             title=f"{config.name or self.folder.name} · {what}",
             engine=engine,
@@ -419,14 +419,14 @@ def _pace(run: Run) -> float:
     return math.nan
 
 
-def _of_log(log: GrowingLog, problem: str) -> Snapshot:
+def _of_log(log: GrowingLog, problem: str) -> _Snapshot:
     """The log of another trainer as it was last read."""
     run = log.run
     if run is None:
-        return Snapshot(log.path, changed=log.changed, problem=problem)
+        return _Snapshot(log.path, changed=log.changed, problem=problem)
     planned = run.setting("steps") or run.setting("max_steps")
     score = learning.score(run)
-    return Snapshot(
+    return _Snapshot(
         log.path,
         title=f"{run.meta.name} · {run.meta.engine}",
         engine=run.meta.engine,
@@ -465,7 +465,7 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _progress(run: Snapshot, width: int) -> str:
+def _progress(run: _Snapshot, width: int) -> str:
     """Steps done, with a bar and the time left where they are known."""
     if not run.planned:
         return f"step {run.step:,} · {run.phase}"
@@ -478,7 +478,7 @@ def _progress(run: Snapshot, width: int) -> str:
     return f"{'━' * done}{'─' * (room - done)}  {text}"
 
 
-def _metrics(run: Snapshot, width: int) -> list[str]:
+def _metrics(run: _Snapshot, width: int) -> list[str]:
     """A line per quantity with a value other than 0, the held-out score after the reward."""
     lines: list[tuple[str, Sequence[float], str]] = []
     for quantity in SHOWN:

@@ -43,7 +43,7 @@ class RowSigns:
             if isinstance(value, int | float) and math.isfinite(value) and not name.startswith(PASSED_OVER):
                 values = self._values.setdefault(name, deque(maxlen=RUN + REFERENCE))
                 values.append(float(value))
-                if self.rows >= self._quiet_until.get(name, 0) and changed(values):
+                if self.rows >= self._quiet_until.get(name, 0) and _changed(values):
                     self._quiet_until[name] = self.rows + REFERENCE
                     self._due |= {self.rows + later for later in AGAIN}
         due = self.rows in self._due and self._asked < MOST
@@ -52,7 +52,7 @@ class RowSigns:
         return due
 
 
-def changed(values: deque[float]) -> bool:
+def _changed(values: deque[float]) -> bool:
     """Whether the last RUN values lie beyond all before them, or are all equal where those before were not."""
     if len(values) < RUN + REFERENCE:
         return False

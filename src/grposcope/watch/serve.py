@@ -38,7 +38,7 @@ SHORTEST = 16
 """Characters of a token at least."""
 
 
-class LivePage:
+class _LivePage:
     """The page of a run, made anew when something asks for it and the run has changed."""
 
     def __init__(self, path: Path, hints: Hints):
@@ -79,9 +79,9 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, live: LivePage, host: str, port: int):
+    def __init__(self, live: _LivePage, host: str, port: int):
         self.live = live
-        self.loopback = is_loopback(host)
+        self.loopback = _is_loopback(host)
         self.metrics: Callable[[str], tuple[bytes, str]] | None = None
         self.token = "" if self.loopback else _token()
         super().__init__((host, port), _Handler)
@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _allowed(self, token: str) -> bool:
         if self.server.loopback:
             name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
-            return is_loopback(name)
+            return _is_loopback(name)
         kind, _, bearer = self.headers.get("Authorization", "").partition(" ")
         offered = bearer if kind.lower() == "bearer" else token
         return secrets.compare_digest(offered.encode(), self.server.token.encode())
@@ -148,7 +148,7 @@ def _token() -> str:
     return token
 
 
-def address(text: str) -> tuple[str, int]:
+def _address(text: str) -> tuple[str, int]:
     """Host and port of PORT or HOST:PORT; UserError for what is neither."""
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
@@ -160,9 +160,9 @@ def address(text: str) -> tuple[str, int]:
 
 def serve(path: Path, hints: Hints, where: str) -> Server:
     """A server of the page of `path`, running; UserError where the address cannot be had."""
-    host, port = address(where)
+    host, port = _address(where)
     try:
-        server = Server(LivePage(path, hints), host, port)
+        server = Server(_LivePage(path, hints), host, port)
     except OSError as error:
         raise UserError(
             f"cannot serve on {host}:{port}: {error.strerror or error}; choose another port, or 0 for any that is free"
@@ -171,7 +171,7 @@ def serve(path: Path, hints: Hints, where: str) -> Server:
     return server
 
 
-def is_loopback(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Whether a host is this machine and no other can reach it."""
     if host == "localhost":
         return True

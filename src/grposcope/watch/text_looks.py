@@ -67,7 +67,7 @@ class TextLooks:
 
     def _keep(self, step: int, rows: Sequence[Rollout]) -> None:
         self._seen.add(step)
-        self._kept[step] = tuple(_short(row, step) for row in whole_groups(rows))
+        self._kept[step] = tuple(_short(row, step) for row in _whole_groups(rows))
         earlier = sorted(self._kept)[:-RECENT]
         if len(earlier) > EARLIER + RECENT:
             stay = {earlier[index] for index in np.linspace(0, len(earlier) - 1, EARLIER).round().astype(int).tolist()}
@@ -118,7 +118,7 @@ class TextLooks:
         self._at = min(self._at, len(self._seen))
 
 
-def whole_groups(rows: Sequence[Rollout], most: int = GROUPS) -> list[Rollout]:
+def _whole_groups(rows: Sequence[Rollout], most: int = GROUPS) -> list[Rollout]:
     """At most `most` whole groups of the rollouts of a step that have a text, evenly over them."""
     groups: dict[object, list[Rollout]] = {}
     for row in rows:

@@ -98,18 +98,18 @@ def _document(alert: Alert) -> Mapping[str, Any]:
     return alert.document
 
 
-def slack(alert: Alert) -> Mapping[str, Any]:
+def _slack(alert: Alert) -> Mapping[str, Any]:
     """A message of Slack's incoming webhooks; what is in the alert cannot mention anybody or make a link."""
     title, text = (_slack_text(text) for text in (alert.title, f"{alert.run}: {alert.text}"))
     return {"text": f"*{title}*\n{text}"}
 
 
-def discord(alert: Alert) -> Mapping[str, Any]:
+def _discord(alert: Alert) -> Mapping[str, Any]:
     """A message of Discord's webhooks; what is in the alert cannot mention anybody."""
     return {"content": f"**{alert.title}**\n{alert.run}: {alert.text}"[:LONGEST], "allowed_mentions": {"parse": []}}
 
 
-MESSAGES: dict[str, Message] = {"slack": slack, "discord": discord}
+MESSAGES: dict[str, Message] = {"slack": _slack, "discord": _discord}
 """Name of a chat -> how its messages are written."""
 
 HOSTS = {"slack": ("hooks.slack.com", "hooks.slack-gov.com"), "discord": ("discord.com", "discordapp.com")}

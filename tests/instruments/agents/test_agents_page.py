@@ -12,8 +12,8 @@ import pytest
 
 from grposcope.core.answer import Answer
 from grposcope.instruments import ask, instrument
+from grposcope.instruments.agents.answer import _covariance_in_groups
 from grposcope.logs import read
-from grposcope.maths.group_covariance import covariance
 
 
 def said(place: Path) -> list[Answer]:
@@ -27,12 +27,12 @@ def test_covariance_is_unbiased() -> None:
     total = 0.0
     for members in itertools.product(range(3), repeat=3):
         own = list(members)
-        total += chances[own].prod() * covariance(x[own], r[own], ["g"] * 3).value
+        total += chances[own].prod() * _covariance_in_groups(x[own], r[own], ["g"] * 3).value
     assert total == pytest.approx(wanted, abs=1e-12)
 
 
 def test_covariance_needs_a_group_of_two() -> None:
-    found = covariance([1.0, 2.0, np.nan], [0.0, 1.0, 1.0], ["a", "b", "b"])
+    found = _covariance_in_groups([1.0, 2.0, np.nan], [0.0, 1.0, 1.0], ["a", "b", "b"])
     assert np.isnan(found.value)
     assert found.flag == "no group of two rollouts"
 

@@ -18,7 +18,7 @@ from grposcope.core.run import Meta, Run, no_evaluations, no_groups
 from grposcope.faults.judge import diagnose
 from grposcope.instruments.autopilot import answer, events
 from grposcope.instruments.autopilot.alarm import explained, fall
-from grposcope.instruments.autopilot.pilot import Calm, Decision
+from grposcope.instruments.autopilot.pilot import Decision, _Calm
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 from grposcope.instruments.autopilot.replay import replay
 from grposcope.instruments.diagnosis.verdict import verdict
@@ -199,7 +199,7 @@ def test_events_of_an_earlier_version_are_read(tmp_path: Path) -> None:
     assert (first.onset, first.seen, first.brief) == (17, 20, "the policy got worse")
     assert first.p == pytest.approx(1e-4)
     assert "was at least 0.7 and has been 0.2 since step 17, below the limit of 0.6" in first.because
-    assert isinstance(story.decisions[3].why, Calm)
+    assert isinstance(story.decisions[3].why, _Calm)
     (tmp_path / "again").mkdir()
     for one in story.decisions:
         events.append(tmp_path / "again", one)

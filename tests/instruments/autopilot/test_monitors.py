@@ -13,7 +13,8 @@ from grposcope.core.files import dumps
 from grposcope.faults import catalogue
 from grposcope.faults.length import length
 from grposcope.faults.record import non_finite
-from grposcope.instruments.autopilot import alarm, hindsight, monitors
+from grposcope.instruments.autopilot import alarm, monitors
+from grposcope.instruments.autopilot.answer import ALSO
 from grposcope.instruments.autopilot.monitors import Fall, HeldoutFall, Share
 from grposcope.instruments.autopilot.policy import MONITORS
 from grposcope.signs import dead_groups
@@ -130,7 +131,7 @@ def test_every_monitor_watches_for_a_fault_of_the_catalogue() -> None:
     assert set(alarm.FAULTS) == set(MONITORS)
     assert set(alarm.FAULTS.values()) <= catalogue.faults().keys()
     assert len(set(alarm.FAULTS.values())) == len(MONITORS)
-    assert hindsight.ALSO.keys() <= catalogue.faults().keys()
+    assert ALSO.keys() <= catalogue.faults().keys()
 
 
 def test_p_of_an_alarm_allows_for_the_share_of_its_monitor() -> None:

@@ -14,7 +14,7 @@ from grposcope.core.files import dumps
 from grposcope.core.finding import Finding
 from grposcope.instruments.autopilot import alarm as alarms
 from grposcope.instruments.autopilot import wording
-from grposcope.instruments.autopilot.pilot import CHANGED, WORSE, Calm, Decision, Pilot, Situation
+from grposcope.instruments.autopilot.pilot import CHANGED, WORSE, Decision, Pilot, Situation, _Calm
 from grposcope.instruments.autopilot.policy import AutopilotPolicy
 
 CHECKPOINTS = (0, 10, 20, 30, 40)
@@ -200,7 +200,7 @@ def test_a_rate_is_raised_again_where_the_fault_has_passed() -> None:
     (back, up, *rest) = second
     assert (back.action, back.factor) == ("rollback", 0.25)
     assert (up.action, up.setting, up.factor) == ("change", "rate", 1.0)
-    assert isinstance(up.why, Calm)
+    assert isinstance(up.why, _Calm)
     assert up.step - back.step >= RAISING.raise_after
     (again,) = rest
     assert (again.action, again.factor, again.to) == ("rollback", 0.25, up.step)  # to where the raise began
@@ -215,7 +215,7 @@ def test_a_rate_that_was_found_too_high_is_not_tried_again() -> None:
 def test_a_raise_that_lowers_the_level_a_little_is_taken_back() -> None:
     """By 0.1, as much as may be lost in all: the raise is judged by the level just before it."""
     (_, *_, up, back) = steered(works=0.07, bad=0.6, steps=200)[:4]
-    assert isinstance(up.why, Calm)
+    assert isinstance(up.why, _Calm)
     assert (back.action, back.to) == ("rollback", up.step)
     assert back.step - up.step <= 40
 

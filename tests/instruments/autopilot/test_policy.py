@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.autopilot.policy import AutopilotPolicy, document, parse
+from grposcope.instruments.autopilot.answer import _policy_document
+from grposcope.instruments.autopilot.policy import AutopilotPolicy, parse
 
 
 def test_texts() -> None:
@@ -22,7 +23,7 @@ def test_texts() -> None:
 
 def test_a_file_of_all_defaults_is_the_default(tmp_path: Path) -> None:
     path = tmp_path / "autopilot.yaml"
-    path.write_text(yaml.safe_dump({**document(AutopilotPolicy()), "monitors": ["reward", "cut"]}))
+    path.write_text(yaml.safe_dump({**_policy_document(AutopilotPolicy()), "monitors": ["reward", "cut"]}))
     assert asdict(parse(str(path))) == {**asdict(AutopilotPolicy()), "monitors": "reward,cut"}
 
 

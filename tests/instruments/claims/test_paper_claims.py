@@ -14,9 +14,18 @@ from places import ROOT
 from grposcope.cli import main
 from grposcope.core.errors import UserError
 from grposcope.instruments import claims
-from grposcope.instruments.claims import answer, chosen, dynamics, finite_groups, lags, reuse, turns, ustatistic
+from grposcope.instruments.claims import answer, chosen, dynamics, ustatistic
+from grposcope.instruments.claims.dynamics import _published_rule
 from grposcope.instruments.claims.enumerated_policy import EnumeratedPolicy, leave_one_out
-from grposcope.instruments.dynamics import constant_lag, refresh
+from grposcope.instruments.claims.foundations import _Episodes, _multi_turn
+from grposcope.instruments.claims.ustatistic import (
+    _advantage,
+    _between_updates,
+    _bias,
+    _standardized_objective,
+    _tables,
+)
+from grposcope.instruments.dynamics import refresh
 from reference import ustat_policies
 
 DOCUMENTED = {
@@ -95,7 +104,7 @@ def test_the_list_of_outcomes_is_that_of_the_reference(group: int) -> None:
 def test_a_wrong_formula_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     right = EnumeratedPolicy.parts
     monkeypatch.setattr(EnumeratedPolicy, "parts", lambda self: (*right(self)[:2], 0.9 * right(self)[2]))
-    assert ustatistic.mse(quiet).verdict == "does not hold"
+    assert ustatistic._mse(quiet).verdict == "does not hold"
     assert ustatistic._oracle(quiet).verdict == "does not hold"
 
 
@@ -107,44 +116,46 @@ def test_a_wrong_threshold_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_wrong_theory_of_small_groups_and_lags_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """A threshold below the rule, a rank without advantages, and a bias that is not a function of the history."""
-    monkeypatch.setattr(constant_lag, "radius", lambda *_: 1.0)
-    assert lags.published_rule(quiet).verdict == "does not hold"
-    monkeypatch.setattr(finite_groups, "_weight", lambda success, group: 1 / math.sqrt(success * (1 - success)))
-    assert finite_groups.standardized_objective(quiet).verdict == "holds"
-    monkeypatch.setattr(turns._Episodes, "variance", lambda *_: 1.0)
-    build = turns._Episodes.__init__
+    monkeypatch.setattr("grposcope.instruments.claims.dynamics._constant_lag_radius", lambda *_: 1.0)
+    assert _published_rule(quiet).verdict == "does not hold"
+    monkeypatch.setattr(
+        "grposcope.instruments.claims.ustatistic._weight", lambda success, group: 1 / math.sqrt(success * (1 - success))
+    )
+    assert _standardized_objective(quiet).verdict == "holds"
+    monkeypatch.setattr(_Episodes, "variance", lambda *_: 1.0)
+    build = _Episodes.__init__
 
-    def with_future(self: turns._Episodes, count: int, seed: int) -> None:
+    def with_future(self: _Episodes, count: int, seed: int) -> None:
         build(self, count, seed)
         self.value = self.value + self.rewards  # what this turn pays is no function of the history
 
-    monkeypatch.setattr(turns._Episodes, "__init__", with_future)
-    assert turns.multi_turn(quiet).verdict == "holds"
+    monkeypatch.setattr(_Episodes, "__init__", with_future)
+    assert _multi_turn(quiet).verdict == "holds"
 
 
 def test_a_bias_that_does_not_vanish_with_the_distance_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice the ratio is no ratio; full weights have no bias, at any distance."""
     rng = np.random.default_rng(1)
     features, old, step, right = rng.normal(size=(4, 3, 4)), rng.normal(size=4), rng.normal(size=4), np.eye(9)[2]
-    whole = reuse._bias(features, old, step, right, lambda ratios: ratios.prod(1, keepdims=True) * np.ones((1, 2)))
+    whole = _bias(features, old, step, right, lambda ratios: ratios.prod(1, keepdims=True) * np.ones((1, 2)))
     assert whole == 0.0
-    assert reuse._bias(features, old, step, right, np.ones_like) > 1e-6
-    monkeypatch.setattr(reuse, "RATIOS", {"twice": lambda ratios: 2 * ratios})
-    assert reuse.between_updates(quiet).verdict == "does not hold"
+    assert _bias(features, old, step, right, np.ones_like) > 1e-6
+    monkeypatch.setattr("grposcope.instruments.claims.ustatistic.RATIOS", {"twice": lambda ratios: 2 * ratios})
+    assert _between_updates(quiet).verdict == "does not hold"
 
 
 def test_full_weights_are_the_gradient_of_what_the_advantages_of_old_rollouts_pay() -> None:
     """Σ π(y) E[A | y], E[A | y] held fixed, by finite differences."""
     rng = np.random.default_rng(2)
     features, old, step, right = rng.normal(size=(4, 3, 4)), rng.normal(size=4), 0.3 * rng.normal(size=4), np.eye(9)[2]
-    drawn, _ = reuse._tables(features, old)
-    paid = np.asarray(reuse._advantage(float(drawn.prod(1) @ right), 4))[right.astype(int)]
+    drawn, _ = _tables(features, old)
+    paid = np.asarray(_advantage(float(drawn.prod(1) @ right), 4))[right.astype(int)]
 
     def value(theta: np.ndarray) -> float:
-        return float(reuse._tables(features, theta)[0].prod(1) @ paid)
+        return float(_tables(features, theta)[0].prod(1) @ paid)
 
     differences = [(value(old + step + 1e-6 * e) - value(old + step - 1e-6 * e)) / 2e-6 for e in np.eye(4)]
-    now, scores = reuse._tables(features, old + step)
+    now, scores = _tables(features, old + step)
     weighted = np.einsum("n,n,ntd->d", now.prod(1), paid, scores)
     assert weighted == pytest.approx(np.array(differences), abs=1e-8)
 

@@ -11,7 +11,9 @@ from scipy import stats
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.credit import error as credit_error
-from grposcope.instruments.credit.error import GradientSource, Products, Ranged, SourceError
+from grposcope.instruments.credit.answer import _prompts_to_tell
+from grposcope.instruments.credit.error import GradientSource, Ranged, SourceError, _Products
+from grposcope.instruments.credit.sources import _plain
 from grposcope.maths import resampling
 from reference.credit_world import World
 
@@ -39,11 +41,11 @@ def sources(prompts: int) -> tuple[GradientSource, ...]:
     one, count = np.ones(prompts), len(BASE)
     unit = np.eye(count)
     return (
-        credit_error.plain("outcome", unit[0], one, True),
+        _plain("outcome", unit[0], one, True),
         credit_error.crossed("exact", (1, 2), count, one),
         *(credit_error.continued(f"K = {k}", (3, 4), count, EACH, k, one * (1 + k)) for k in (1, 4, 16)),
-        credit_error.plain("late", unit[5], one, False),
-        credit_error.plain("twice", unit[6], one, False),
+        _plain("late", unit[5], one, False),
+        _plain("twice", unit[6], one, False),
     )
 
 
@@ -105,7 +107,7 @@ def test_estimates_meet_the_listed_errors(world: World) -> None:
     total, same = vectors.sum(1), np.einsum("apd,bpd->ab", vectors, vectors)
     within, n = same / 6000, 6000
     across = (total @ total.T - same) / (n * (n - 1))
-    products = Products(within[None], across[None], np.ones((1, n)))
+    products = _Products(within[None], across[None], np.ones((1, n)))
     target = np.eye(len(BASE))[-1]
     expected = truth(world, 40)
     for source in sources(n):
@@ -138,8 +140,8 @@ def test_noise_of_the_values_is_not_in_the_error_of_exact_credit(world: World) -
     for _ in range(400):
         vectors = base_vectors(world, 12, rng)
         gram = np.einsum("apd,bqd->apbq", vectors, vectors)
-        products = Products.of(gram, resampling.point(12))
-        plain = credit_error.plain("", np.eye(len(BASE))[1], np.ones(12), True)
+        products = _Products.of(gram, resampling.point(12))
+        plain = _plain("", np.eye(len(BASE))[1], np.ones(12), True)
         draws.append([products.variance(one)[0] for one in (sources(12)[1], plain)])
     mean, error = np.mean(draws, 0), np.std(draws, 0) / 20
     assert abs(mean[0] - expected) < 3 * error[0]
@@ -149,11 +151,11 @@ def test_noise_of_the_values_is_not_in_the_error_of_exact_credit(world: World) -
 def test_all_continuations_have_the_error_of_the_mean_of_both_halves(world: World) -> None:
     """With K as many as were drawn, the price is that of the plain gradient, to rounding."""
     vectors = base_vectors(world, 12, np.random.default_rng(7))
-    products = Products.of(np.einsum("apd,bqd->apbq", vectors, vectors), resampling.bootstrap(12, 5, 0))
+    products = _Products.of(np.einsum("apd,bqd->apbq", vectors, vectors), resampling.bootstrap(12, 5, 0))
     count, one = len(BASE), np.ones(12)
     mean = (np.eye(count)[3] + np.eye(count)[4]) / 2
     drawn = credit_error.continued("", (3, 4), count, EACH, 2 * EACH, one)
-    assert products.variance(drawn) == pytest.approx(products.variance(credit_error.plain("", mean, one, True)))
+    assert products.variance(drawn) == pytest.approx(products.variance(_plain("", mean, one, True)))
 
 
 def test_pair_products_of_resamples_are_those_of_loops() -> None:
@@ -161,7 +163,7 @@ def test_pair_products_of_resamples_are_those_of_loops() -> None:
     vectors = rng.normal(size=(3, 5, 4))
     gram = np.einsum("apd,bqd->apbq", vectors, vectors)
     weights = resampling.bootstrap(5, 7, 0)
-    found = Products.of(gram, weights)
+    found = _Products.of(gram, weights)
     for k, w in enumerate(weights):
         for a in range(3):
             for b in range(3):
@@ -181,8 +183,8 @@ def test_intervals_and_sentence_inputs(world: World) -> None:
     assert (twice.scale.low, twice.scale.value, twice.scale.high) == pytest.approx((2.5, 2.5, 2.5))
     assert (twice.mse.value, twice.bias.value) == pytest.approx((1, 0), abs=1e-6)
     assert [one.name for one in credit_error.pays([found["exact"], found["K = 16"]])] == ["exact"]
-    assert credit_error.prompts_to_tell(1.0, 0.1, 40) == math.inf
-    assert credit_error.prompts_to_tell(2.0, 0.1, 40) < credit_error.prompts_to_tell(1.1, 0.1, 40)
+    assert _prompts_to_tell(1.0, 0.1, 40) == math.inf
+    assert _prompts_to_tell(2.0, 0.1, 40) < _prompts_to_tell(1.1, 0.1, 40)
 
 
 def test_a_source_whose_gradient_is_noise_has_no_error(world: World) -> None:
@@ -221,7 +223,7 @@ def test_intervals_cover(world: World, prompts: int) -> None:
 
 def test_equal_prompts_count_in_full_and_one_large_one_counts_alone() -> None:
     """(Σ q)²/Σ q² of the squared gradients; nothing where all gradients are 0."""
-    source = credit_error.plain("", np.ones(1), np.ones(4), True)
+    source = _plain("", np.ones(1), np.ones(4), True)
     for sizes, expected in (((1, 1, 1, 1), 4), ((5, 0, 0, 0), 1), ((1, 1, 0, 0), 2), ((0, 0, 0, 0), 0)):
         vectors = np.diag(np.array(sizes, float))[None]
         assert credit_error._effective(np.einsum("apd,bqd->apbq", vectors, vectors), source) == pytest.approx(expected)
@@ -254,7 +256,7 @@ def test_intervals_are_those_of_their_definition(large: int) -> None:
     """
     vectors, tokens = heavy_draw(large)
     count = vectors.shape[1]
-    given = [credit_error.plain(str(i), np.eye(2)[i], tokens[i], True) for i in range(2)]
+    given = [_plain(str(i), np.eye(2)[i], tokens[i], True) for i in range(2)]
     found = credit_error.measure(np.einsum("apd,bqd->apbq", vectors, vectors), given, 0, 50)
     values = saving_of(vectors, tokens)
     left = np.array([saving_of(np.delete(vectors, i, 1), np.delete(tokens, i, 1)) for i in range(count)])
@@ -308,10 +310,10 @@ def test_a_source_pays_by_students_t_and_bonferroni() -> None:
 
 def test_prompts_that_tell_a_saving_from_1() -> None:
     """A normal estimate whose error falls as 1/√P is two-sidedly significant at 5 % four times in five."""
-    needed = credit_error.prompts_to_tell(1.3, 0.2, 40)
+    needed = _prompts_to_tell(1.3, 0.2, 40)
     distance = math.log(1.3) / (0.2 * math.sqrt(40 / needed))
     assert stats.norm.cdf(distance - stats.norm.ppf(0.975)) == pytest.approx(0.8, abs=0.002)
-    assert credit_error.prompts_to_tell(1 / 1.3, 0.2, 40) == pytest.approx(needed)
+    assert _prompts_to_tell(1 / 1.3, 0.2, 40) == pytest.approx(needed)
 
 
 class Heavy:
@@ -339,7 +341,7 @@ class Heavy:
             0.3 * np.eye(self.entries)[0] + 0.2 * noise[4],
         ])  # fmt: skip
         given = (
-            credit_error.plain("outcome", np.eye(4)[0], np.ones(prompts), True),
+            _plain("outcome", np.eye(4)[0], np.ones(prompts), True),
             credit_error.crossed("exact", (1, 2), 4, np.ones(prompts)),
         )
         return credit_error.measure(np.einsum("apd,bqd->apbq", vectors, vectors), given, 3, 50).sources[1]

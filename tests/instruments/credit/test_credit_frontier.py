@@ -10,15 +10,13 @@ import pytest
 import torch
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.credit import batch as credit_batch
 from grposcope.instruments.credit import frontier as credit_frontier
 from grposcope.instruments.credit import record as credits
 from grposcope.instruments.credit import record as records
 from grposcope.instruments.credit import sources as credit_sources
 from grposcope.instruments.credit.answer import of_record
-from grposcope.instruments.credit.batch import CreditBudget
 from grposcope.instruments.credit.error import BASE
-from grposcope.instruments.credit.frontier import Frontier
+from grposcope.instruments.credit.frontier import CreditBudget, _Frontier, _shares_of_squares, _split
 from grposcope.lab import policies, tasks
 from grposcope.lab.credit import boundaries
 from grposcope.lab.objectives import recipes
@@ -37,7 +35,7 @@ def policy() -> Policy:
 
 
 @pytest.fixture(scope="module")
-def found(policy: Policy) -> Frontier:
+def found(policy: Policy) -> _Frontier:
     task = tasks.load("arithmetic")
     return credit_frontier.measure(policy, task, BUDGET, Sampling(task.max_tokens), seed=1, quiet=True)
 
@@ -89,7 +87,7 @@ def test_shares_of_squares_add_up() -> None:
         (torch.tensor([1.0, -1.0, 1.0, -1.0]).double().expand(3, 4), 1.0, 0.0),
         (outcome + torch.tensor([1.0, -1.0, 1.0, -1.0]).double(), 2 / 3, 0.0),
     ):
-        shares = credit_sources.shares_of_squares(given, rollouts)
+        shares = _shares_of_squares(given, rollouts)
         assert [share.value for share in shares] == pytest.approx([within, common])
 
 
@@ -109,7 +107,7 @@ def test_wrong_signs_count_steps_that_are_sure(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-def test_all_sources_are_measured_on_one_batch(found: Frontier) -> None:
+def test_all_sources_are_measured_on_one_batch(found: _Frontier) -> None:
     record = found.record
     names = [one.name for one in record.sources]
     assert names[0] == BASE
@@ -138,7 +136,7 @@ def test_all_sources_are_measured_on_one_batch(found: Frontier) -> None:
 
 @pytest.mark.slow
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_record(policy: Policy, found: Frontier) -> None:
+def test_the_same_seed_gives_the_same_record(policy: Policy, found: _Frontier) -> None:
     task = tasks.load("arithmetic")
     again = credit_frontier.measure(policy, task, BUDGET, Sampling(task.max_tokens), seed=1, quiet=True)
     assert [one.mse.value for one in again.record.sources] == pytest.approx(
@@ -147,7 +145,7 @@ def test_the_same_seed_gives_the_same_record(policy: Policy, found: Frontier) ->
 
 
 @pytest.mark.slow
-def test_the_record_is_read_back_and_worded(found: Frontier, tmp_path: Path) -> None:
+def test_the_record_is_read_back_and_worded(found: _Frontier, tmp_path: Path) -> None:
     records.write(tmp_path, found.record, found.rollouts)
     again = records.read(tmp_path)
     read_back, measured = of_record(again), of_record(found.record)
@@ -170,8 +168,8 @@ def test_the_record_is_read_back_and_worded(found: Frontier, tmp_path: Path) -> 
 def test_the_measured_group_is_apart_from_the_reference(policy: Policy) -> None:
     """The first G rollouts of each prompt are credited, the others are the reference, none is in both."""
     task = tasks.load("arithmetic:steps=1")
-    drawn = credit_batch.draw(policy, task, recipes.RLOO, Sampling(task.max_tokens), (3, 6), 0)
-    one, other = credit_batch._split(drawn.rollouts, 2)
+    drawn = credit_frontier.draw(policy, task, recipes.RLOO, Sampling(task.max_tokens), (3, 6), 0)
+    one, other = _split(drawn.rollouts, 2)
     assert (one.groups, other.groups) == ((3, 2), (3, 4))
     for p in range(3):
         rows = torch.cat((one.tokens[2 * p : 2 * p + 2], other.tokens[4 * p : 4 * p + 4]))

@@ -14,8 +14,8 @@ from grposcope.core.run import Meta, Run, no_evaluations, no_groups
 from grposcope.instruments.diagnosis import answer as diagnosis
 from grposcope.instruments.diagnosis import diagnose, figures
 from grposcope.logs import read
-from grposcope.render import charts as base
 from grposcope.render import page
+from grposcope.render.charts import export
 
 HOSTILE = "</script><script>alert(1)</script>\x1b[2J\u202e"
 
@@ -110,7 +110,7 @@ def test_it_is_on_the_page_of_a_run_and_exports(tmp_path: Path) -> None:
     assert len(set(names)) == len(names)
     marked = [f for f in runs_page.document([made()]).figures if "onset" in f.data]
     assert [f.name for f in marked] == ["verdict", "reward", "entropy"], "on the panels, and on no curve of their own"
-    written = base.export(marked, tmp_path / "out", "svg")
+    written = export(marked, tmp_path / "out", "svg")
     assert written
     assert "stroke-dasharray" in written[0].read_text()
 

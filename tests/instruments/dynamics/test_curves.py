@@ -11,7 +11,7 @@ from scipy.signal import lfilter
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.dynamics import fit as curves
-from grposcope.instruments.dynamics.curve_models import MODELS
+from grposcope.instruments.dynamics.curves import MODELS
 
 T = np.arange(1.0, 301.0)
 TRUTH = {

@@ -21,11 +21,11 @@ from grposcope.instruments.dynamics.forecast_answer import _numbers as numbers
 from grposcope.instruments.dynamics.forecast_answer import _plateau_sentence
 from grposcope.instruments.dynamics.forecast_answer import _sentence as sentence
 from grposcope.instruments.dynamics.forecast_summary import _reward_limits, _summarize, of_run
-from grposcope.instruments.dynamics.oscillator import Oscillator, adam_step
+from grposcope.instruments.dynamics.oscillator import Oscillator
 from grposcope.instruments.dynamics.reward_range import RewardRange
-from grposcope.instruments.dynamics.stability import update_rule
+from grposcope.instruments.dynamics.stability import _adam_step, update_rule
 from grposcope.logs import Run, read
-from grposcope.render import charts as figures
+from grposcope.render.charts import export
 
 T = np.arange(1.0, 201.0)
 RISE = 0.8 - 0.6 * np.exp(-T / 25) + 0.03 * np.random.default_rng(0).standard_normal(200)
@@ -167,7 +167,7 @@ def test_the_step_of_adam_is_measured_on_clipped_gradients(tmp_path: Path) -> No
     run = folder(tmp_path / "a", optimizer="adamw", momentum=0.9, clip_grad=0.2)
     found = update_rule(run)
     assert found.rms_gradient == pytest.approx(0.2 / 10)  # norm 0.5 held at 0.2, over 100 weights
-    assert found.step == adam_step(0.1, 0.9, found.rms_gradient)
+    assert found.step == _adam_step(0.1, 0.9, found.rms_gradient)
     assert update_rule(folder(tmp_path / "b", optimizer="adam", clip_grad=None)).rms_gradient == pytest.approx(0.05)
     with pytest.raises(UserError, match="does not record its momentum"):
         update_rule(folder(tmp_path / "c", momentum=None))
@@ -254,7 +254,7 @@ def test_the_flow_is_that_of_the_fitted_oscillator() -> None:
 def test_charts_can_be_drawn(tmp_path: Path) -> None:
     found = said(read(synthetic.make(tmp_path / "one", steps=60, prompts=16)))
     assert found is not None
-    written = figures.export(found.figures, tmp_path / "pictures", "svg")
+    written = export(found.figures, tmp_path / "pictures", "svg")
     assert {path.stem for path in written} >= {"forecast", "portrait"}
     for path in written:
         text = path.read_text()

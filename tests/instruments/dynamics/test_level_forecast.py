@@ -11,8 +11,9 @@ from places import ROOT
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.dynamics import fit
-from grposcope.instruments.dynamics.forecast import _changes, last_level
+from grposcope.instruments.dynamics.forecast import _changes
 from grposcope.instruments.dynamics.forecast import _level_now as level_now
+from grposcope.instruments.dynamics.forecast_summary import _last_level
 from grposcope.instruments.dynamics.reward_range import RewardRange
 
 sys.path.insert(0, str(ROOT / "experiments"))
@@ -62,7 +63,7 @@ def test_errs_as_little_as_the_last_level_where_the_level_stays(kind: str, gain:
     ratios = []
     for y in runs(kind, 12):
         seen = fit.forecast(T[:80], y[:80], T[80:])
-        ratios.append(rmse(seen.mean, y[80:]) / rmse(last_level(y[:80]), y[80:]))
+        ratios.append(rmse(seen.mean, y[80:]) / rmse(_last_level(y[:80]), y[80:]))
     assert np.exp(np.mean(np.log(ratios))) < gain
 
 

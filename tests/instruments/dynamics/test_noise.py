@@ -35,7 +35,7 @@ def test_covariance_against_simulation(momentum: float, interval: int) -> None:
             v = momentum * v + force
             x = x + lr * v
     assert first is not None
-    expected = noise.stationary_covariance(lr, momentum, curvature, interval, q)
+    expected = noise._stationary_covariance(lr, momentum, curvature, interval, q)
     np.testing.assert_allclose(np.cov(x, v), expected, rtol=0.1, atol=0.03 * np.abs(expected).max())
     lagged = noise.autocovariance(lr, momentum, curvature, interval, q, 4)
     assert lagged[0] == pytest.approx(expected[0, 0])
@@ -71,7 +71,7 @@ def test_spectrum_peaks_at_the_period() -> None:
 
 def test_unstable_has_no_stationary_state() -> None:
     assert noise.stationary_variance(0.1, 0.0, 1.0, 21, 1.0) == math.inf
-    assert np.isnan(noise.stationary_covariance(0.1, 0.0, 1.0, 21, 1.0)).all()
+    assert np.isnan(noise._stationary_covariance(0.1, 0.0, 1.0, 21, 1.0)).all()
     assert np.isnan(noise.power_spectrum([0.1], 0.1, 0.0, 1.0, 21, 1.0)).all()
     with pytest.raises(UserError, match="noise variance"):
         noise.stationary_variance(0.1, 0.0, 1.0, 1, -1.0)

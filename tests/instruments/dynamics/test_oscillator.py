@@ -10,7 +10,8 @@ from scipy.integrate import solve_ivp
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.instruments.dynamics.oscillator import Oscillator, adam_step, curvature_of
+from grposcope.instruments.dynamics.oscillator import Oscillator
+from grposcope.instruments.dynamics.stability import _adam_step, _curvature_of
 
 BRANCHES = {
     "overdamped": Oscillator(0.95, 1.0, 0.05, 0.2, 0.9, 0.01),
@@ -102,7 +103,7 @@ def test_lag_erodes_damping() -> None:
 def test_adam_is_heavy_ball_with_a_measured_step() -> None:
     """Adam with a second moment that has settled moves as heavy ball with `adam_step`, exactly."""
     lr, beta, rms, curvature = 0.01, 0.9, 0.3, 0.2
-    step = adam_step(lr, beta, rms, eps=0.0)
+    step = _adam_step(lr, beta, rms, eps=0.0)
     x, m = 1.0, 0.0
     y, v = 1.0, 0.0
     for _ in range(50):
@@ -112,7 +113,7 @@ def test_adam_is_heavy_ball_with_a_measured_step() -> None:
         y += step * v
     assert x == pytest.approx(y, rel=1e-12)
     with pytest.raises(UserError, match="rms gradient"):
-        adam_step(lr, beta, 0.0)
+        _adam_step(lr, beta, 0.0)
 
 
 def test_period_of_an_oscillation() -> None:
@@ -151,10 +152,10 @@ def test_bad_oscillators() -> None:
 def test_curvature_of_a_time_constant_undoes_it() -> None:
     """Without lag the overdamped oscillator of κ has τ = c/k; a lag makes a run slower, not less stiff."""
     made = Oscillator.from_optimizer(0.1, 0.5, 0.2)
-    found = curvature_of(Estimate(made.time_constant, 2.0, 50), 0.1, 0.5)
+    found = _curvature_of(Estimate(made.time_constant, 2.0, 50), 0.1, 0.5)
     assert found.value == pytest.approx(0.2)
     assert found.se == pytest.approx(0.2 * 2.0 / made.time_constant)
-    assert curvature_of(Estimate(24.0, 1.0, 50), 0.1, 0.5, 3).value == pytest.approx(0.5 / (0.1 * 25))
-    assert curvature_of(Estimate(24.0, 1.0, 50, "not identified"), 0.1, 0.5).flag == "not identified"
+    assert _curvature_of(Estimate(24.0, 1.0, 50), 0.1, 0.5, 3).value == pytest.approx(0.5 / (0.1 * 25))
+    assert _curvature_of(Estimate(24.0, 1.0, 50, "not identified"), 0.1, 0.5).flag == "not identified"
     with pytest.raises(UserError, match="interval 0"):
-        curvature_of(Estimate(24.0, 1.0, 50), 0.1, 0.5, 0)
+        _curvature_of(Estimate(24.0, 1.0, 50), 0.1, 0.5, 0)

@@ -28,7 +28,7 @@ def test_cycle_map_is_the_recursion(lr: float, momentum: float, interval: int) -
     one_cycle = refresh.cycle_map(lr, momentum, 0.7, interval)
     np.testing.assert_allclose(one_cycle, columns, rtol=1e-9, atol=1e-11)
     eigenvalues = np.linalg.eigvals(one_cycle)
-    ours = refresh.multipliers(lr, momentum, 0.7, interval)
+    ours = refresh._multipliers(lr, momentum, 0.7, interval)
     assert np.sort(np.abs(ours)) == pytest.approx(np.sort(np.abs(eigenvalues)), rel=1e-7, abs=1e-9)
     assert refresh.spectral_radius(lr, momentum, 0.7, interval) == pytest.approx(np.abs(eigenvalues).max(), rel=1e-7)
 

@@ -7,6 +7,8 @@ import pytest
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.dynamics import reward_curve
+from grposcope.instruments.dynamics.forecast import _without_spikes
+from grposcope.instruments.dynamics.forecast_figures import _local_lines
 from grposcope.maths.timeseries import noise
 
 
@@ -51,10 +53,10 @@ def test_without_spikes() -> None:
     curve = np.linspace(0, 5, 200) + 0.2 * random.standard_normal(200)
     spiked = curve.copy()
     spiked[[40, 90, 199]] += 30
-    held = reward_curve.without_spikes(spiked, 0.1, 3.0)
+    held = _without_spikes(spiked, 0.1, 3.0)
     assert np.abs(held - curve).max() < 2  # also at the very end, where no later point says what is usual
-    assert np.abs(reward_curve.without_spikes(curve, 0.1, 6.0) - curve).max() < 1e-12
-    assert len(reward_curve.without_spikes(curve[:10], 0.1, 3.0)) == 10
+    assert np.abs(_without_spikes(curve, 0.1, 6.0) - curve).max() < 1e-12
+    assert len(_without_spikes(curve[:10], 0.1, 3.0)) == 10
 
 
 def test_averages_of_neighbours_end_evenly() -> None:
@@ -82,13 +84,11 @@ def test_steps_that_share_a_batch_count_once() -> None:
 
 def test_local_lines_keep_straight_lines_and_know_their_error() -> None:
     t = np.arange(1.0, 201.0)
-    level, rate, _ = reward_curve.local_lines(reward_curve.RewardCurve(t, 0.2 + 0.003 * t), 0.06)
+    level, rate, _ = _local_lines(reward_curve.RewardCurve(t, 0.2 + 0.003 * t), 0.06)
     np.testing.assert_allclose(level, 0.2 + 0.003 * t, atol=1e-12)
     np.testing.assert_allclose(rate, 0.003, atol=1e-12)
     random = np.random.default_rng(0)
-    draws = [
-        reward_curve.local_lines(reward_curve.RewardCurve(t, random.standard_normal(200)), 0.06) for _ in range(200)
-    ]
+    draws = [_local_lines(reward_curve.RewardCurve(t, random.standard_normal(200)), 0.06) for _ in range(200)]
     spread = np.std([d[1] for d in draws], axis=0)
     claimed = np.median([d[2] for d in draws], axis=0)
     np.testing.assert_allclose(claimed[20:-20], spread[20:-20], rtol=0.25)

@@ -21,9 +21,9 @@ def test_second_moments_by_enumeration(lr: float, momentum: float, variation: fl
     slope = sides[0] - refresh.cycle_map(lr, momentum, 0.35, interval)
     pair = [sides[0] + 2 * sign * variation * slope for sign in (1, -1)]  # κ (1 ± ν), also where that is below 0
     exact = sum(np.kron(m, m) for m in pair) / 2
-    ours = sampled_refresh.second_moment_map(lr, momentum, 0.7, interval, variation)
+    ours = sampled_refresh._second_moment_map(lr, momentum, 0.7, interval, variation)
     np.testing.assert_allclose(ours, exact, rtol=1e-9, atol=1e-12)
-    assert sampled_refresh.growth(lr, momentum, 0.7, interval, variation) == pytest.approx(
+    assert sampled_refresh._growth(lr, momentum, 0.7, interval, variation) == pytest.approx(
         np.abs(np.linalg.eigvals(exact)).max() ** 0.5, rel=1e-6
     )
     if variation < 1:
@@ -35,7 +35,7 @@ def test_second_moments_by_enumeration(lr: float, momentum: float, variation: fl
 def test_threshold_against_a_scan(lr: float, momentum: float, variation: float) -> None:
     last = sampled_refresh.threshold(lr, momentum, 0.7, variation)
     scan = range(1, int(refresh.threshold(lr, momentum, 0.7)) + 20)
-    stable = [n for n in scan if sampled_refresh.growth(lr, momentum, 0.7, n, variation) < 1]
+    stable = [n for n in scan if sampled_refresh._growth(lr, momentum, 0.7, n, variation) < 1]
     assert stable == list(range(1, int(last) + 1))
     if variation == 0:
         assert last == refresh.threshold(lr, momentum, 0.7)
@@ -60,7 +60,7 @@ def test_simulated_squares_grow_beyond_it_and_not_before() -> None:
             state = np.einsum("nij,nj->ni", maps, state)
             sizes.append(float((state[:, 0] ** 2).mean()))
         rate = (sizes[-1] / sizes[3]) ** (1 / 16)
-        predicted = sampled_refresh.growth(lr, momentum, 0.7, interval, variation)
+        predicted = sampled_refresh._growth(lr, momentum, 0.7, interval, variation)
         assert rate == pytest.approx(predicted, rel=0.04)
         assert (rate > 1) == (interval > last)
 

@@ -9,7 +9,7 @@ import torch
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.dynamics import stability
-from grposcope.instruments.dynamics.oscillator import adam_step
+from grposcope.instruments.dynamics.stability import _adam_step
 from grposcope.lab.train import optimizer as optimizers
 from grposcope.lab.train.config import TrainConfig
 
@@ -42,4 +42,4 @@ def test_an_unknown_optimizer_is_no_sgd() -> None:
     with pytest.raises(UserError, match="root mean square gradient"):
         stability.effective_step("adamw", 0.1, 0.9, math.nan)
     assert stability.effective_step("sgd", 0.1, 0.9) == 0.1
-    assert stability.effective_step("adamw", 0.1, 0.9, 0.05) == adam_step(0.1, 0.9, 0.05)
+    assert stability.effective_step("adamw", 0.1, 0.9, 0.05) == _adam_step(0.1, 0.9, 0.05)

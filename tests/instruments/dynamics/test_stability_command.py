@@ -15,10 +15,10 @@ from grposcope.cli import main
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.dynamics import refresh
-from grposcope.instruments.gradient.curvature import DirectionalCurvature
 from grposcope.lab.train import run_curvature
 from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.loop import train
+from grposcope.lab.train.run_curvature import _DirectionalCurvature
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_stability_by_a_measured_curvature(
     """κ of the part that waits for a refresh decides, with its error; one within two errors of 0 decides nothing."""
     rest = Estimate(0.0, 0.0, 4)
     for stale, verdict in ((Estimate(0.2, 0.02, 4), "stable"), (Estimate(0.2, 0.11, 4), "cannot tell")):
-        along = DirectionalCurvature(rest, Estimate(1.5, 0.1, 4), stale, rest, rest)
+        along = _DirectionalCurvature(rest, Estimate(1.5, 0.1, 4), stale, rest, rest)
         monkeypatch.setattr(run_curvature, "of_run", lambda folder, settings, along=along: (None, along))
         assert call("stability", "--run", str(run_folder), "--measure") == 0
         found, text = last_json(capsys)
@@ -114,7 +114,7 @@ def test_stability_measured_on_the_model_of_a_run(
 
     def few(folder: Path, settings: dict[str, Any]) -> Any:
         seen.append(measure(folder, settings, batches=4)[1].stale)
-        return None, DirectionalCurvature(*(seen[-1],) * 5)
+        return None, _DirectionalCurvature(*(seen[-1],) * 5)
 
     monkeypatch.setattr(run_curvature, "of_run", few)
     short = {"max_tokens": 8, "optimizer": "sgd", "lr": 0.1}

@@ -42,7 +42,7 @@ def test_one_direction_is_the_formula_of_the_package(threshold: ModuleType) -> N
     mean, tensor = np.full((1, 1), 0.7), np.full((1, 1, 1, 1), 0.49 * (1 + 0.6**2))
     for momentum, interval in ((0.0, 4), (0.5, 9), (0.9, 6)):
         ours = threshold.second_moment(0.1, momentum, interval, mean, tensor)
-        assert ours == pytest.approx(sampled_refresh.growth(0.1, momentum, 0.7, interval, 0.6), rel=1e-3)
+        assert ours == pytest.approx(sampled_refresh._growth(0.1, momentum, 0.7, interval, 0.6), rel=1e-3)
 
 
 def test_sampled_curvatures_average_to_the_fisher_matrix(threshold: ModuleType) -> None:

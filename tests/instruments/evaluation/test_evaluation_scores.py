@@ -63,7 +63,7 @@ def test_pairs_are_compared_on_the_same_problems_with_holms_p(tmp_path: Path) ->
         assert [one.adjusted for one in of_k] == holm([one.mean.p for one in of_k])
     one = next(x for x in found.differences if (x.task, x.k, x.first, x.second) == ("y", 1, "a", "c"))
     assert one.mean.value == pytest.approx((np.mean(right["c", "y"]) - np.mean(right["a", "y"])) / 4)
-    said = answer.answer(folder)
+    said = answer._answer(folder)
     assert "c is better than a" in said.sentence
     assert not any("b is better" in sentence for sentence in said.paragraphs)
     assert said.word == "told"
@@ -76,7 +76,7 @@ def test_problems_that_only_one_model_was_asked_are_left_out_of_pairs(tmp_path: 
     found = scores.of_record(folder, (1,))
     assert found.differences[0].mean.problems == 2
     assert found.differences[0].mean.value == 0
-    said = answer.answer(folder)
+    said = answer._answer(folder)
     assert (said.word, said.document["missing"]) == ("cannot tell", 2)
     assert any("not evaluated yet" in note for note in said.text)
 
@@ -86,14 +86,14 @@ def test_thirty_problems_say_how_little_they_tell(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     small = rng.binomial(4, rng.beta(0.3, 1.5, 30)).tolist()
     folder = record(tmp_path / "e", {("a", "aime"): small, ("b", "aime"): small[::-1]})
-    found, said = scores.of_record(folder, (1,)), answer.answer(folder)
+    found, said = scores.of_record(folder, (1,)), answer._answer(folder)
     assert said.sentence.startswith("No two models differ in pass@1 beyond noise")
     (sentence,) = said.missing
     assert f"less than {number(float(f'{100 * found.differences[0].mean.detectable:.3g}'))} points" in sentence
     assert found.differences[0].mean.detectable > answer.LITTLE
     large = rng.binomial(4, rng.beta(5, 5, 3000)).tolist()
-    assert not answer.answer(record(tmp_path / "m", {("a", "aime"): large})).missing
-    one = answer.answer(record(tmp_path / "o", {("a", "aime"): [2]}))
+    assert not answer._answer(record(tmp_path / "m", {("a", "aime"): large})).missing
+    one = answer._answer(record(tmp_path / "o", {("a", "aime"): [2]}))
     assert one.sentence == "aime: a has pass@1 50.0%."
     assert list(one.missing) == one.document["sentences"] == ["aime: 1 problem cannot tell models apart."]
 
@@ -106,14 +106,14 @@ def unread(said: Answer) -> str:
 def test_what_the_grader_cannot_read_is_counted_and_shown(tmp_path: Path) -> None:
     folder = record(tmp_path / "e", {("a", "x"): [4, 3, 2, 0]}, other="unread", answer="")
     assert scores.of_record(folder, (1,)).scores[0].unread.value == pytest.approx(7 / 16)
-    assert unread(answer.answer(folder)) == "43.8%"
+    assert unread(answer._answer(folder)) == "43.8%"
     failed = record(tmp_path / "f", {("a", "x"): [4, 3, 2, 0]}, other="failed")
     assert scores.of_record(failed, (1,)).scores[0].failed == pytest.approx(7 / 16)
-    assert any("grading failed on 43.8%" in note for note in answer.answer(failed).document["notes"])
+    assert any("grading failed on 43.8%" in note for note in answer._answer(failed).document["notes"])
 
 
 def test_a_reward_that_does_not_say_what_it_reads_is_not_taken_for_one_that_reads_all(tmp_path: Path) -> None:
-    said = answer.answer(record(tmp_path / "e", {("a", "x"): [4, 0]}, answer=None))
+    said = answer._answer(record(tmp_path / "e", {("a", "x"): [4, 0]}, answer=None))
     assert unread(said) == "not told"
     assert said.document["scores"][0]["unread"] is None
     assert any("does not say which answers" in note for note in said.text)
@@ -122,7 +122,7 @@ def test_a_reward_that_does_not_say_what_it_reads_is_not_taken_for_one_that_read
 def test_completions_that_were_cut_off_are_told(tmp_path: Path) -> None:
     folder = record(tmp_path / "e", {("a", "x"): [4, 0]}, truncated=True)
     assert scores.of_record(folder, (1,)).scores[0].truncated.value == 0.5
-    assert any("were cut" in note for note in answer.answer(folder).text)
+    assert any("were cut" in note for note in answer._answer(folder).text)
 
 
 def test_the_noise_of_completions_alone_is_told_where_it_is_known(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 import torch
 from geometry_models import batch, build, one_by_one
 
-from grposcope.instruments.gradient import class_means, probe
+from grposcope.instruments.gradient import probe
+from grposcope.instruments.gradient.probe import _means, _share_in_span, _two_means
 from grposcope.lab.objectives import advantages, recipes
 
 
@@ -39,26 +40,26 @@ def test_shares_against_projection() -> None:
     scores, rewards = random.normal(size=(6, 40)), np.array([0.1, 0.9, 0.4, 0.4, 1.0, 0.0])
     u = rewards - rewards.mean()
     gradient = u @ scores
-    basis = class_means._two_means(rewards) @ scores
+    basis = _two_means(rewards) @ scores
     projected = basis.T @ np.linalg.lstsq(basis.T, gradient, rcond=None)[0]
-    share = class_means._share_in_span(u, class_means._two_means(rewards), gram_of(scores))
+    share = _share_in_span(u, _two_means(rewards), gram_of(scores))
     assert share == pytest.approx(projected @ projected / (gradient @ gradient))
     assert share < 0.99
     # a class per distinct reward always holds a gradient whose weight depends on the reward alone
-    assert class_means._share_in_span(u, class_means._means(rewards), gram_of(scores)) == pytest.approx(1)
+    assert _share_in_span(u, _means(rewards), gram_of(scores)) == pytest.approx(1)
 
 
 def test_binary_rewards_are_held_completely_and_uneven_reductions_are_not() -> None:
     random = np.random.default_rng(1)
     scores, rewards = random.normal(size=(5, 40)), np.array([0.0, 1, 1, 0, 1])
     u = rewards - rewards.mean()
-    assert class_means._share_in_span(u, class_means._two_means(rewards), gram_of(scores)) == pytest.approx(1)
+    assert _share_in_span(u, _two_means(rewards), gram_of(scores)) == pytest.approx(1)
     uneven = u / np.array([1.0, 2, 3, 4, 5])
-    assert class_means._share_in_span(uneven, class_means._two_means(rewards), gram_of(scores)) < 0.95
+    assert _share_in_span(uneven, _two_means(rewards), gram_of(scores)) < 0.95
 
 
 def test_a_reward_at_the_mean_counts_as_a_failure() -> None:
-    assert class_means._two_means(np.array([0.0, 0.5, 1.0])).tolist() == [[0, 0, 1], [0.5, 0.5, 0]]
+    assert _two_means(np.array([0.0, 0.5, 1.0])).tolist() == [[0, 0, 1], [0.5, 0.5, 0]]
 
 
 def test_reduced_classes_hold_binary_gradients_and_not_graded_ones() -> None:
@@ -72,4 +73,4 @@ def test_reduced_classes_hold_binary_gradients_and_not_graded_ones() -> None:
 
 
 def test_no_share_of_a_zero_gradient() -> None:
-    assert math.isnan(class_means._share_in_span(np.zeros(3), np.eye(3), np.eye(3)))
+    assert math.isnan(_share_in_span(np.zeros(3), np.eye(3), np.eye(3)))

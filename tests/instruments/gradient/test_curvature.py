@@ -13,18 +13,31 @@ from torch import Tensor, nn
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.dynamics.bandit import Bandit
-from grposcope.instruments.gradient import curvature
 from grposcope.lab.objectives import advantages
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.logprobs import token_logprobs
 from grposcope.lab.train import pretrain
-from grposcope.lab.train.run_curvature import _fisher_product, _model_logprobs
+from grposcope.lab.train.run_curvature import (
+    TokenWeights,
+    _directional_curvature,
+    _directional_logprobs,
+    _DirectionalCurvature,
+    _DirectionalLogProbs,
+    _fisher_product,
+    _hessian_product,
+    _largest_eigenpairs,
+    _model_logprobs,
+    _parameter_vector,
+    _response,
+    _set_parameters,
+    _unit,
+)
 
 REWARDS = torch.tensor([0.1, 0.9, 0.4], dtype=torch.float64)
 POPULATION = torch.tensor([0, 1, 1, 2])  # what the policy (1/4, 1/2, 1/4) draws, each with the same chance
 REFERENCE = torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64).log()
 KL = 0.4
-U = curvature._unit(torch.tensor([0.5, -1.0, 0.2]))
+U = _unit(torch.tensor([0.5, -1.0, 0.2]))
 
 
 class Table(nn.Module):
@@ -75,13 +88,13 @@ def standardized(now: Tensor, old: Tensor, batch: RolloutBatch) -> Tensor:
     return -advantages.standardized(batch.rewards).reshape(-1, 1) / len(now)
 
 
-def along(model: Any, batch: RolloutBatch, direction: Tensor) -> curvature.DirectionalLogProbs:
-    return curvature.directional_logprobs(model, batch, direction, _model_logprobs(model))
+def along(model: Any, batch: RolloutBatch, direction: Tensor) -> _DirectionalLogProbs:
+    return _directional_logprobs(model, batch, direction, _model_logprobs(model))
 
 
-def seen(group: int, weigh: curvature.TokenWeights) -> curvature.DirectionalCurvature:
+def seen(group: int, weigh: TokenWeights) -> _DirectionalCurvature:
     batch = every_group(group)
-    return curvature.directional_curvature(along(table(), batch, U), batch, weigh)
+    return _directional_curvature(along(table(), batch, U), batch, weigh)
 
 
 def quadratic(bandit: Bandit, logits: Tensor) -> float:
@@ -132,7 +145,7 @@ def test_response_agrees_with_the_jacobian() -> None:
         stream = torch.Generator().manual_seed(k)
         return rollouts(torch.multinomial(model.logits.detach().softmax(-1), 1024, True, generator=stream).view(-1, 8))
 
-    measured = curvature._response(model, U, draw, _model_logprobs(model), stale_kl, 0.1, 8)
+    measured = _response(model, U, draw, _model_logprobs(model), stale_kl, 0.1, 8)
     assert abs(measured.value - quadratic(bandit, before)) < 3 * measured.se
     assert 0 < measured.se < 0.15 * measured.value
     assert torch.equal(model.logits, before)
@@ -146,8 +159,8 @@ def test_stiffest_direction_of_a_bandit() -> None:
         logp = model.logits.log_softmax(-1)
         return -(logp.exp() * (REWARDS - KL * (logp - REFERENCE))).sum()
 
-    product_ = curvature.hessian_product(model, loss)
-    modes = curvature.largest_eigenpairs(product_, torch.tensor([1.0, 2.0, -1.0]), count=2)
+    product_ = _hessian_product(model, loss)
+    modes = _largest_eigenpairs(product_, torch.tensor([1.0, 2.0, -1.0]), count=2)
     assert [m.value for m in modes] == pytest.approx(bandit.stiffness(), rel=1e-4)
     for mode in modes:
         residual = product_(mode.vector) - mode.value * mode.vector
@@ -160,10 +173,10 @@ def test_lanczos_against_dense_eigenvalues() -> None:
     root = torch.randn(60, 60, dtype=torch.float64)
     matrix = root @ root.T - 20 * torch.eye(60, dtype=torch.float64)
     exact = torch.linalg.eigvalsh(matrix).flip(0)
-    few = curvature.largest_eigenpairs(lambda v: matrix @ v, torch.randn(60, dtype=torch.float64), steps=12)
+    few = _largest_eigenpairs(lambda v: matrix @ v, torch.randn(60, dtype=torch.float64), steps=12)
     assert few[0].value <= float(exact[0]) + 1e-9  # Ritz values lie inside, and within the residual of an eigenvalue
     assert float((exact - few[0].value).abs().min()) <= few[0].residual
-    far = curvature.largest_eigenpairs(lambda v: matrix @ v, torch.randn(60, dtype=torch.float64), steps=60, count=3)
+    far = _largest_eigenpairs(lambda v: matrix @ v, torch.randn(60, dtype=torch.float64), steps=60, count=3)
     assert [m.value for m in far] == pytest.approx(exact[:3].tolist())
 
 
@@ -190,18 +203,18 @@ def scores(model: Any, batch: RolloutBatch) -> Tensor:
 
 def test_line_of_a_network(network: tuple[Any, RolloutBatch]) -> None:
     model, batch = network
-    before = curvature._parameter_vector(model)
+    before = _parameter_vector(model)
     rows = scores(model, batch)
-    direction = curvature._unit(rows[0] - rows[4])
+    direction = _unit(rows[0] - rows[4])
     measured = along(model, batch, direction)
-    assert torch.equal(curvature._parameter_vector(model), before)
+    assert torch.equal(_parameter_vector(model), before)
     exact = rows @ direction
     assert torch.allclose(measured.first.sum(-1).float(), exact, rtol=0.01, atol=0.01 * float(exact.abs().max()))
 
     def total() -> Tensor:
         return token_logprobs(model, batch, torch.arange(6))[0].sum()
 
-    second = float(curvature.hessian_product(model, total)(direction) @ direction)
+    second = float(_hessian_product(model, total)(direction) @ direction)
     assert float(measured.second.sum()) == pytest.approx(
         second, rel=0.03, abs=0.03 * float(measured.second.abs().sum())
     )
@@ -215,7 +228,7 @@ def test_fisher_matrix_of_a_network(network: tuple[Any, RolloutBatch]) -> None:
     measured = _fisher_product(model, batch)(vector)
     exact = rows.T @ (rows @ vector) / len(rows)
     assert torch.allclose(measured, exact, rtol=1e-3, atol=1e-3 * float(exact.abs().max()))
-    top = curvature.largest_eigenpairs(_fisher_product(model, batch), vector)[0]
+    top = _largest_eigenpairs(_fisher_product(model, batch), vector)[0]
     assert top.value == pytest.approx(float(torch.linalg.eigvalsh(rows @ rows.T / len(rows))[-1]), rel=1e-3)
 
 
@@ -229,18 +242,18 @@ def test_hessian_product_against_differences_of_gradients() -> None:
         return logits.log_softmax(-1)[:, :, 3].square().mean()
 
     def gradient(at: Tensor) -> Tensor:
-        curvature._set_parameters(model, at)
+        _set_parameters(model, at)
         return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss(), list(model.parameters()))])
 
-    centre, h = curvature._parameter_vector(model), 1e-2  # the norms of a Llama are in float32 whatever its type
-    vector = curvature._unit(torch.randn(len(centre), dtype=torch.float64))
+    centre, h = _parameter_vector(model), 1e-2  # the norms of a Llama are in float32 whatever its type
+    vector = _unit(torch.randn(len(centre), dtype=torch.float64))
     brute = (gradient(centre + h * vector) - gradient(centre - h * vector)) / (2 * h)
-    curvature._set_parameters(model, centre)
-    measured = curvature.hessian_product(model, loss)(vector)
+    _set_parameters(model, centre)
+    measured = _hessian_product(model, loss)(vector)
     assert torch.allclose(measured, brute, rtol=1e-3, atol=1e-3 * float(brute.abs().max()))
 
 
 def test_a_direction_needs_a_length() -> None:
     for vector in (torch.zeros(3), torch.tensor([1.0, float("nan")])):
         with pytest.raises(UserError, match="direction"):
-            curvature._unit(vector)
+            _unit(vector)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.gradient import backward, contraction, experts, gram, hooks, probe, without_hook
+from grposcope.instruments.gradient import backward, experts, gram, hooks, probe, without_hook
+from grposcope.instruments.gradient.layers import _in_torch, _without_rollouts
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab.objectives import recipes
 
@@ -115,7 +116,7 @@ def test_both_contractions_of_an_expert_agree() -> None:
         own = whole[:, expert]
         torch.testing.assert_close(score.dense(), own)
         flat = own.flatten(1).double()
-        for way in (contraction._without_rollouts, contraction._in_torch):
+        for way in (_without_rollouts, _in_torch):
             gradients, products, norms = way(score, weights, 0, with_gram=True)
             wanted = torch.einsum("kb,brc->krc", weights, own.double())
             torch.testing.assert_close(gradients.double(), wanted)
@@ -168,8 +169,8 @@ def broken_embedding(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def broken_norm(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Gradients of the copies of a norm's weights are too large by a tenth."""
-    own = hooks.Collector.vector
-    monkeypatch.setattr(hooks.Collector, "vector", lambda self, name, gradient: own(self, name, 1.1 * gradient))
+    own = hooks._Collector.vector
+    monkeypatch.setattr(hooks._Collector, "vector", lambda self, name, gradient: own(self, name, 1.1 * gradient))
     return families.build("gemma")
 
 

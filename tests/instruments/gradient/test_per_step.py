@@ -12,7 +12,8 @@ import torch
 from geometry_models import batch, build, one_by_one
 
 from grposcope.core.metrics import METRICS
-from grposcope.instruments.gradient import per_step, probe, sparsity, spectrum
+from grposcope.instruments.gradient import per_step, probe, spectrum
+from grposcope.instruments.gradient.layers import _moved_in_bfloat16, measures
 from grposcope.lab.objectives import recipes
 from grposcope.lab.rollout_batch import RolloutBatch
 
@@ -44,13 +45,13 @@ def test_numbers_are_those_of_the_gradients_themselves(model: Any, rollouts: Rol
     values = torch.linalg.svdvals(weights.double()[:, None] * rows).numpy()
     assert got["geometry/rollout_stable"] == pytest.approx(spectrum.ranks(values)["stable"], rel=1e-5)
     gradient = (weights.double()[:, None] * rows).sum(0)
-    assert got["geometry/parameter_gini"] == pytest.approx(sparsity.measures(gradient.abs())["gini"], rel=1e-6)
+    assert got["geometry/parameter_gini"] == pytest.approx(measures(gradient.abs())["gini"], rel=1e-6)
     assert got["geometry/parameter_below_0.01"] == pytest.approx(
         float((gradient.abs() < 0.01 * gradient.abs().max()).double().mean()), abs=1e-3
     )
     flat = torch.cat([p.detach().flatten() for p in model.parameters()])
     assert got["geometry/parameter_visible_adam"] == pytest.approx(
-        sparsity._moved_in_bfloat16(flat, 1e-2 * gradient.sign()), abs=1e-3
+        _moved_in_bfloat16(flat, 1e-2 * gradient.sign()), abs=1e-3
     )
     matrices = [n for n, p in model.named_parameters() if p.dim() == 2]
     stable = []

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.gradient.policy_fit import TokenMoments, excess, moments
+from grposcope.instruments.gradient.retokenize import _excess, _token_moments, _TokenMoments
 from grposcope.lab import policies
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy
@@ -19,7 +19,7 @@ from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks.arithmetic import Arithmetic
 
 
-def drawn(logits: torch.Tensor, count: int, seed: int, scale: float = 1.0) -> tuple[TokenMoments, torch.Tensor]:
+def drawn(logits: torch.Tensor, count: int, seed: int, scale: float = 1.0) -> tuple[_TokenMoments, torch.Tensor]:
     """`count` tokens from `logits`·scale of a random row each, with their moments under `logits`."""
     generator = torch.Generator().manual_seed(seed)
     rows = logits[torch.randint(len(logits), (count,), generator=generator)]
@@ -28,12 +28,12 @@ def drawn(logits: torch.Tensor, count: int, seed: int, scale: float = 1.0) -> tu
     entropy = -(logp.exp() * logp).sum(-1)
     variance = (logp.exp() * logp**2).sum(-1) - entropy**2
     picked = logp.gather(-1, chosen)[:, 0]
-    return TokenMoments(picked[None], entropy[None], variance[None]), torch.ones(1, count, dtype=torch.bool)
+    return _TokenMoments(picked[None], entropy[None], variance[None]), torch.ones(1, count, dtype=torch.bool)
 
 
 def test_z_of_own_draws_is_standard_normal() -> None:
     logits = 2 * torch.randn(50, 30, generator=torch.Generator().manual_seed(9))
-    z = torch.tensor([excess(*drawn(logits, 400, seed))[1] for seed in range(500)])
+    z = torch.tensor([_excess(*drawn(logits, 400, seed))[1] for seed in range(500)])
     assert abs(z.mean()) < 3 / math.sqrt(500)
     assert 0.88 < z.std() < 1.12
     assert z.abs().max() < 5
@@ -42,7 +42,7 @@ def test_z_of_own_draws_is_standard_normal() -> None:
 @pytest.mark.parametrize(("scale", "sign"), [(0.5, -1), (2.0, 1)])
 def test_draws_at_another_temperature_are_told_by_the_sign(scale: float, sign: int) -> None:
     logits = 2 * torch.randn(50, 30, generator=torch.Generator().manual_seed(9))
-    estimate, z = excess(*drawn(logits, 400, 0, scale))
+    estimate, z = _excess(*drawn(logits, 400, 0, scale))
     assert sign * z > 5
     assert estimate.value / estimate.se == pytest.approx(z)
 
@@ -50,11 +50,11 @@ def test_draws_at_another_temperature_are_told_by_the_sign(scale: float, sign: i
 def test_masked_tokens_have_no_say_and_a_certain_policy_says_nothing() -> None:
     some, mask = drawn(torch.randn(50, 30), 100, 0)
     mask[0, 50:] = False
-    spoiled = TokenMoments(*(part.where(mask, math.inf) for part in (some.logp, some.entropy, some.variance)))
-    first = TokenMoments(*(part[:, :50] for part in (some.logp, some.entropy, some.variance)))
-    assert excess(spoiled, mask) == excess(first, mask[:, :50])
+    spoiled = _TokenMoments(*(part.where(mask, math.inf) for part in (some.logp, some.entropy, some.variance)))
+    first = _TokenMoments(*(part[:, :50] for part in (some.logp, some.entropy, some.variance)))
+    assert _excess(spoiled, mask) == _excess(first, mask[:, :50])
     zero = torch.zeros(1, 3)
-    estimate, z = excess(TokenMoments(zero, zero, zero), torch.ones(1, 3, dtype=torch.bool))
+    estimate, z = _excess(_TokenMoments(zero, zero, zero), torch.ones(1, 3, dtype=torch.bool))
     assert math.isnan(z)
     assert estimate.flag == "the policy is certain of every token"
 
@@ -71,7 +71,7 @@ def batch(policy: Policy) -> RolloutBatch:
 
 
 def test_moments_are_those_of_the_sampler_and_of_the_definition(policy: Policy, batch: RolloutBatch) -> None:
-    found = moments(policy.model, batch, 0.8)
+    found = _token_moments(policy.model, batch, 0.8)
     torch.testing.assert_close(found.logp, batch.logp, atol=3e-5, rtol=1e-4)
     torch.testing.assert_close(found.entropy, batch.entropy, atol=3e-5, rtol=1e-4)
     ids = torch.cat([batch.prompt_ids[3][batch.prompt_mask[3]], batch.tokens[3][batch.mask[3]]])[None]
@@ -80,14 +80,14 @@ def test_moments_are_those_of_the_sampler_and_of_the_definition(policy: Policy, 
     centred = logp - (logp.exp() * logp).sum(-1, keepdim=True)
     expected = (logp.exp() * centred**2).sum(-1)
     torch.testing.assert_close(found.variance[3][batch.mask[3]], expected, atol=1e-4, rtol=1e-3)
-    in_pieces = moments(policy.model, batch, 0.8, budget=1)
+    in_pieces = _token_moments(policy.model, batch, 0.8, budget=1)
     torch.testing.assert_close(in_pieces.variance, found.variance, atol=1e-4, rtol=1e-4)
-    assert abs(excess(found, batch.mask)[1]) < 4
+    assert abs(_excess(found, batch.mask)[1]) < 4
 
 
 def test_completions_of_other_prompts_are_far_off(policy: Policy, batch: RolloutBatch) -> None:
     shifted = replace(batch, prompt_ids=batch.prompt_ids.roll(4, 0), prompt_mask=batch.prompt_mask.roll(4, 0))
-    estimate, z = excess(moments(policy.model, shifted, 0.8), batch.mask)
+    estimate, z = _excess(_token_moments(policy.model, shifted, 0.8), batch.mask)
     assert z < -30
     assert estimate.value < -1
 
@@ -102,4 +102,4 @@ def test_weights_that_overflowed_are_refused(policy: Policy, batch: RolloutBatch
             return out
 
     with pytest.raises(UserError, match="its weights have overflowed"):
-        moments(Broken(), batch, 1.0)
+        _token_moments(Broken(), batch, 1.0)

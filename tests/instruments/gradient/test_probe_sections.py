@@ -19,10 +19,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from grposcope.core.answer import Answer, Figure
 from grposcope.core.files import dumps
 from grposcope.instruments.gradient import answer as geometry
-from grposcope.instruments.gradient import figures as geometry_charts
 from grposcope.instruments.gradient import probe
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient import recording as records
+from grposcope.instruments.gradient.answer import _tokens_chart
 from grposcope.instruments.gradient.probe_record import read_gram
 from grposcope.instruments.group_size import PlanSettings, mse, planning
 from grposcope.instruments.group_size import answer as group_size
@@ -183,7 +183,7 @@ def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
 
 def test_the_share_of_the_largest_tokens_is_exact() -> None:
     """Equal tokens: the share is the share of tokens. One token with everything: 1 from the first on."""
-    found = geometry_charts.tokens([("equal", np.ones(50)), ("one", np.eye(50)[3]), ("none", np.zeros(9))], "t", "")
+    found = _tokens_chart([("equal", np.ones(50)), ("one", np.eye(50)[3]), ("none", np.zeros(9))], "t", "")
     assert found is not None
     rows = list(zip(*(found.data["tokens"][name] for name in ("kind", "tokens", "held")), strict=True))
     assert {kind for kind, _, _ in rows} == {"equal", "one"}

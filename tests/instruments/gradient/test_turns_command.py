@@ -12,6 +12,7 @@ import torch
 from grposcope.cli import main
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.gradient import probe_record, turn_answer
+from grposcope.instruments.gradient.answer import _turn_table
 from grposcope.lab import policies
 from grposcope.maths.turn_moments import TurnSavings
 
@@ -83,4 +84,4 @@ def test_what_is_said(low: float, high: float, words: str) -> None:
     assert shares == f"With groups of 8, the noise of the gradient under the reward of the rollout {made}"
     assert words in saving
     assert "0.7 × the noise of the reward of the rollout" in saving
-    assert [row[0] for row in turn_answer.table(savings(low, high)).rows][-1] == "of that, turn 2"
+    assert [row[0] for row in _turn_table(savings(low, high)).rows][-1] == "of that, turn 2"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import synthetic
 
-from grposcope.instruments.group_size import allocation
+from grposcope.instruments.group_size.dead_groups_answer import _allocation_section
 from grposcope.logs import read
 
 
@@ -20,7 +20,7 @@ def test_it_shows_whose_gradient_it_is_and_how_the_promise_was_kept(tmp_path: Pa
     config = json.loads((folder / "config.json").read_text())
     config["settings"]["allocate"] = "filter:dead=0.5"
     (folder / "config.json").write_text(json.dumps(config))
-    shown = allocation.section([read(folder)])
+    shown = _allocation_section([read(folder)])
     assert shown is not None
     assert len(shown.figures) == 2
     text = shown.sentence
@@ -29,4 +29,4 @@ def test_it_shows_whose_gradient_it_is_and_how_the_promise_was_kept(tmp_path: Pa
 
 
 def test_it_is_absent_without_allocation(tmp_path: Path) -> None:
-    assert allocation.section([read(synthetic.make(tmp_path / "run", steps=5))]) is None
+    assert _allocation_section([read(synthetic.make(tmp_path / "run", steps=5))]) is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import synthetic
 
-from grposcope.instruments.group_size import dead_groups
+from grposcope.instruments.group_size.dead_groups_answer import _counted_successes, _dead_groups_of
 from grposcope.logs import Run, read
 
 
@@ -23,20 +23,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_success_is_the_larger_of_two_rewards(run: Run) -> None:
     shifted = replace(run.groups, rewards=2 * run.groups.rewards - 1)
     expected = run.groups.rewards.reshape(-1, 8).sum(1)
-    np.testing.assert_array_equal(dead_groups._successes(run.groups), expected)
-    np.testing.assert_array_equal(dead_groups._successes(shifted), expected)
+    np.testing.assert_array_equal(_counted_successes(run.groups), expected)
+    np.testing.assert_array_equal(_counted_successes(shifted), expected)
 
 
 def test_many_values_have_no_successes(run: Run) -> None:
     graded = replace(run.groups, rewards=run.groups.rewards + np.arange(len(run.groups.rewards)))
-    assert dead_groups._successes(graded) is None
-    found = dead_groups.of_run(replace(run, groups=graded))
+    assert _counted_successes(graded) is None
+    found = _dead_groups_of(replace(run, groups=graded))
     assert found.windows is None
     assert "more than two values" in found.sentence()
 
 
 def test_windows_hold_every_group_once(run: Run) -> None:
-    found = dead_groups.of_run(run).windows
+    found = _dead_groups_of(run).windows
     assert found is not None
     assert found.group == 8
     assert found.counts.sum() == len(run.groups)
@@ -46,7 +46,7 @@ def test_windows_hold_every_group_once(run: Run) -> None:
 
 
 def test_other_sizes_name_what_they_rest_on(run: Run) -> None:
-    windows = dead_groups.of_run(run).windows
+    windows = _dead_groups_of(run).windows
     assert windows is not None
     sizes = {group: (share, basis) for group, share, basis in windows.other_sizes()}
     assert list(sizes) == [2, 4, 8, 16, 32]

@@ -7,9 +7,8 @@ import pytest
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.offpolicy import answer
 from grposcope.instruments.offpolicy.answer import OffPolicyFound
-from grposcope.instruments.offpolicy.distance import Distance
+from grposcope.instruments.offpolicy.distance import Distance, KeptWeight
 from grposcope.instruments.offpolicy.error import CorrectionChoice
-from grposcope.instruments.offpolicy.kept_weight import KeptWeight
 from grposcope.maths.corrections import ALL, FORMS
 
 ONE = Estimate(1.0, 0.0, 9)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.offpolicy import kept_weight
+from grposcope.instruments.offpolicy.distance import _mean_of_kept, of
 from grposcope.maths.corrections import ALL, Correction
 from grposcope.maths.importance import Ratios, effective
 from reference.offpolicy_policies import World
@@ -76,7 +76,7 @@ def test_share_of_weight_of_a_product_mask_is_the_closed_form(tokens: int) -> No
     s = 0.02
     rng = np.random.default_rng(tokens)
     logs = [rng.normal(-s * s / 2, s, tokens) for _ in range(2000)]
-    found = kept_weight.of(BY_NAME["sequence_mask:3"], Ratios.of(logs), np.arange(2000))
+    found = of(BY_NAME["sequence_mask:3"], Ratios.of(logs), np.arange(2000))
     due = float(ndtr((math.log(3) - tokens * s * s / 2) / (s * math.sqrt(tokens))))
     assert abs(found.weight.value - due) < 4 * found.weight.se
 
@@ -88,9 +88,7 @@ def lengthy(rng: np.random.Generator) -> tuple[Ratios, NDArray]:
 
 def test_opposite_length_biases_of_product_mask_and_geometric_band() -> None:
     ratios, prompts = lengthy(np.random.default_rng(1))
-    mask, band = (
-        kept_weight.of(BY_NAME[name], ratios, prompts) for name in ("sequence_mask:3", "geometric_band:0.999,1.001")
-    )
+    mask, band = (of(BY_NAME[name], ratios, prompts) for name in ("sequence_mask:3", "geometric_band:0.999,1.001"))
     assert mask.thirds is not None
     assert band.thirds is not None
     assert mask.thirds[0] > mask.thirds[2] + 0.1
@@ -101,7 +99,7 @@ def test_opposite_length_biases_of_product_mask_and_geometric_band() -> None:
 
 
 def test_equal_lengths_have_no_thirds() -> None:
-    found = kept_weight.of(BY_NAME["full"], Ratios.of([np.zeros(5)] * 9), np.arange(9))
+    found = of(BY_NAME["full"], Ratios.of([np.zeros(5)] * 9), np.arange(9))
     assert found.thirds is None
     assert found.weight.value == 1
     assert found.ess == pytest.approx(1)
@@ -117,14 +115,14 @@ def test_effective_sample_size_of_a_few_weights() -> None:
 def test_standard_error_is_by_prompt() -> None:
     """Ten rollouts of a prompt that agree are one observation."""
     values, prompts = np.repeat([1.0, 2, 3, 4], 10), np.repeat(np.arange(4), 10)
-    assert kept_weight.mean(values, prompts).se == pytest.approx(np.std([1, 2, 3, 4], ddof=1) / 2)
+    assert _mean_of_kept(values, prompts).se == pytest.approx(np.std([1, 2, 3, 4], ddof=1) / 2)
 
 
 def test_weights_of_very_long_completions_stay_finite() -> None:
     ratios = Ratios.of([np.full(5000, 0.5), np.full(5000, -0.5)])
     for correction in ALL:
         if not correction.of_advantage:
-            found = kept_weight.of(correction, ratios, np.arange(2))
+            found = of(correction, ratios, np.arange(2))
             assert math.isfinite(found.weight.value)
             assert 0 <= found.ess <= 1
 

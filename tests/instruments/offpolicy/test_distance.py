@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from grposcope.instruments.offpolicy import distance, kept_weight
+from grposcope.instruments.offpolicy import distance
+from grposcope.instruments.offpolicy.distance import _by_length, of
 from grposcope.maths.corrections import ALL
 from grposcope.maths.importance import Ratios
 from reference.offpolicy_policies import World
@@ -66,7 +67,7 @@ def test_one_completion_with_most_of_the_weight_leaves_the_interval_open() -> No
 
 def test_ess_of_token_corrections_is_of_tokens() -> None:
     """Ratios that differ within rollouts and not between them."""
-    found = kept_weight.of(ALL[1], Ratios.of([np.log([0.5, 1.5])] * 30), np.arange(30))
+    found = of(ALL[1], Ratios.of([np.log([0.5, 1.5])] * 30), np.arange(30))
     assert found.ess == pytest.approx(1 / 1.25)
 
 
@@ -75,7 +76,7 @@ def test_standard_error_of_ess_leaves_out_one_prompt_at_a_time() -> None:
     rng = np.random.default_rng(2)
     prompts = np.repeat(np.arange(5), [1, 2, 3, 4, 5])
     weights = np.exp(rng.normal(0, 0.3, 15))
-    left_out = [kept_weight.effective(weights[prompts != one]) for one in range(5)]
+    left_out = [distance.effective(weights[prompts != one]) for one in range(5)]
     due = math.sqrt(4 / 5 * sum((one - np.mean(left_out)) ** 2 for one in left_out))
     assert distance._ess(weights, prompts).se == pytest.approx(due)
 
@@ -112,8 +113,8 @@ def test_mismatch_and_staleness_are_the_exact_parts_of_the_divergence() -> None:
 def test_thirds_by_length_keep_rollouts_of_one_length_together(
     lengths: list[int], expected: tuple[float, float, float]
 ) -> None:
-    thirds, shares = kept_weight._by_length(np.array(lengths, float), np.array(lengths))
+    thirds, shares = _by_length(np.array(lengths, float), np.array(lengths))
     assert thirds == pytest.approx(expected, nan_ok=True)
     assert shares is not None
     assert sum(shares) == pytest.approx(1)
-    assert kept_weight._by_length(np.ones(3), np.array([4, 4, 4])) == (None, None)
+    assert _by_length(np.ones(3), np.array([4, 4, 4])) == (None, None)

@@ -14,6 +14,7 @@ from scipy.stats import ncx2
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.offpolicy import error
+from grposcope.instruments.offpolicy.answer import _error_from_gram, _tail
 from grposcope.maths import moments
 from grposcope.maths.corrections import ALL, FULL, NONE, Correction
 from grposcope.maths.importance import Ratios
@@ -75,7 +76,7 @@ def test_sequence_corrections_need_only_the_gram_matrix() -> None:
         due = from_estimates(own, full)
         ratios = Ratios.of(logs(world, at, drawn))
         first, weights = (one.coefficients(ratios)[ratios.starts] for one in (BY_NAME[name], FULL))
-        found = error.from_gram(scores @ scores.T, first, weights, advantages)
+        found = _error_from_gram(scores @ scores.T, first, weights, advantages)
         assert found.own == exact(due.own)
         assert found.cross == exact(due.cross)
         assert found.full == exact(due.full)
@@ -127,7 +128,7 @@ def batch(
     advantages = error.leave_one_out(world.rewards[at[:, None], drawn])
     ratios = Ratios.of(logs(world, at, drawn))
     norms = np.array([[np.linalg.norm(one.sum(0)) for one in scores] for scores in world.token_scores])
-    k = error.tail(np.exp(ratios.sequence), advantages, norms[at[:, None], drawn].reshape(-1))
+    k = _tail(np.exp(ratios.sequence), advantages, norms[at[:, None], drawn].reshape(-1))
     full = picked(world, FULL, at, drawn, advantages)
     found = {}
     for name in names:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from grposcope.instruments.offpolicy import kept_weight, read
+from grposcope.instruments.offpolicy import read
+from grposcope.instruments.offpolicy.distance import classes
 from grposcope.logs import rollout_columns, scopes
 from grposcope.maths.corrections import named
 from grposcope.maths.importance import Ratios
@@ -34,20 +35,20 @@ def test_means_are_those_of_the_tokens_one_by_one() -> None:
     for name in ("token_cap:1.5", "one_sided:0.2", "sequence_mask:1.2"):
         coefficients = named(name).coefficients(ratios)
         pieces = np.split(coefficients, ratios.starts[1:])
-        for title, one in kept_weight.classes(ratios, lags).items():
+        for title, one in classes(ratios, lags).items():
             due: dict[str, list[float]] = {label: [] for label in one.names}
             for i, piece in enumerate(pieces):
                 for t, value in enumerate(piece):
                     label = class_of(title, t, len(piece), advantages[i], math.exp(sampler[i][t]), lags[i])
                     due[label].append(float(value))
             assert one.means(coefficients) == pytest.approx([np.mean(due[label]) for label in one.names])
-    assert set(kept_weight.classes(ratios, lags)) == {"position", "advantage", "probability", "lag"}
+    assert set(classes(ratios, lags)) == {"position", "advantage", "probability", "lag"}
 
 
 def test_what_is_not_known_makes_no_class() -> None:
     ratios = Ratios.of([np.zeros(3), np.zeros(2)])
-    assert set(kept_weight.classes(ratios, np.zeros(2))) == {"position"}
-    short = kept_weight.classes(Ratios.of([np.zeros(1)]))["position"]
+    assert set(classes(ratios, np.zeros(2))) == {"position"}
+    short = classes(Ratios.of([np.zeros(1)]))["position"]
     assert short.means(np.ones(1))[0] == 1
     assert math.isnan(short.means(np.ones(1))[2]), "a class without tokens has no mean"
 
@@ -58,13 +59,13 @@ def test_each_environment_is_a_class_and_the_rare_ones_one_together() -> None:
     rng.shuffle(names)
     logs = [rng.normal(0, 0.7, int(n)) for n in rng.integers(1, 5, len(names))]
     ratios = Ratios.of(logs)
-    found = kept_weight.classes(ratios, environments=names)["environment"]
+    found = classes(ratios, environments=names)["environment"]
     assert found.names == ("a", "b", "c", "d", "e", "f", "2 others")
     capped = [np.minimum(np.exp(one), 1.5) for one in logs]
     due = [np.concatenate([c for c, own in zip(capped, names, strict=True) if own in which]) for which in
            ("a", "b", "c", "d", "e", "f", "gh")]  # fmt: skip
     assert found.means(named("token_cap:1.5").coefficients(ratios)) == pytest.approx([one.mean() for one in due])
-    assert kept_weight.classes(ratios, environments=names[:1] * len(names))["environment"].names == (names[0],)
+    assert classes(ratios, environments=names[:1] * len(names))["environment"].names == (names[0],)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from asked import asked
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.runs.compare import differences
+from grposcope.instruments.runs.compare.answer import SHORT, _measure
 
 
 def log(path: Path, seed: int, drift: float, first: int = 1, offset: float = 0.0) -> Path:
@@ -60,9 +60,9 @@ def test_a_date_is_given_only_where_its_interval_is_short() -> None:
     dates = []
     for _ in range(20):
         noise = np.convolve(rng.normal(size=160), 0.9 ** np.arange(40))[:150]
-        found = differences._measure("reward", np.arange(150), np.zeros(150), 0.03 * noise + np.arange(150) / 400)
+        found = _measure("reward", np.arange(150), np.zeros(150), 0.03 * noise + np.arange(150) / 400)
         dates += [found] if found.step is not None else []
-        assert found.step is None or found.high - found.low <= differences.SHORT * 149
+        assert found.step is None or found.high - found.low <= SHORT * 149
     assert len(dates) < 10
 
 

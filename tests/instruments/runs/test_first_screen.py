@@ -17,7 +17,7 @@ from grposcope.instruments.diagnosis import diagnose, verdict_chart
 from grposcope.instruments.runs import identity
 from grposcope.logs import read
 from grposcope.render import charts, page
-from grposcope.runs_page import arrangement
+from grposcope.runs_page import _arranged, _once
 
 
 def test_what_a_record_says_of_itself(tmp_path: Path) -> None:
@@ -71,14 +71,14 @@ def curve(name: str, values: list[float]) -> Figure:
 def test_equal_curves_are_drawn_once_under_both_names() -> None:
     first = Answer("a", "?", figures=[curve("reward", [0.1, 0.2]), curve("length", [1, 2])])
     second = Answer("b", "?", figures=[curve("score", [0.1, 0.2]), curve("loss", [0.1, 0.3])])
-    one, other = arrangement._once([first, second])
+    one, other = _once([first, second])
     assert [figure.title for figure in one.figures] == ["Reward = Score", "Length"]
     assert [figure.name for figure in other.figures] == ["loss"]
 
 
 def test_sections_stand_in_the_order_of_checks_and_theory_is_folded(tmp_path: Path) -> None:
     names = ("stability", "settings", "geometry", "update", "diagnosis", "policy")
-    found = arrangement.arranged([Answer(name, "?") for name in names])
+    found = _arranged([Answer(name, "?") for name in names])
     assert [one.name for one in found] == ["diagnosis", "policy", "update", "geometry", "stability", "settings"]
     sections = [Answer("policy", "?", figures=[curve("kl", [1, 2])]), Answer("stability", "?")]
     assert page._folded_sections(sections) == {"stability"}

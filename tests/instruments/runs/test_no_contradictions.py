@@ -14,7 +14,7 @@ from grposcope.instruments.diagnosis import diagnose
 from grposcope.instruments.diagnosis.verdict import verdict
 from grposcope.instruments.dynamics import forecast_summary
 from grposcope.instruments.runs import overview
-from grposcope.instruments.runs.run_lines import of_run
+from grposcope.instruments.runs.command_runs import _line_of_run
 from grposcope.logs import Run
 from grposcope.logs.hints import LAST, Hints
 from grposcope.signs import run_outcome
@@ -28,7 +28,7 @@ def check(run: Run) -> None:
     """No two statements about the run contradict each other."""
     judged = verdict(run, diagnose(run))
     assert overview.of_run(run).sentence == capitalised(judged.line)
-    assert of_run(run).verdict == judged
+    assert _line_of_run(run).verdict == judged
     learned = run_outcome.of_reward(Quantities(run))
     summary = forecast_summary.of_run(run)
     if learned.direction == "down":

@@ -15,7 +15,8 @@ from grposcope.core.text import number, percent
 from grposcope.instruments.diagnosis import answer as diagnosis_answer
 from grposcope.instruments.diagnosis import diagnose, learning
 from grposcope.instruments.diagnosis.verdict import verdict
-from grposcope.instruments.runs import overview, run_lines
+from grposcope.instruments.runs import overview
+from grposcope.instruments.runs.command_runs import _line_of_run
 from grposcope.instruments.runs.compare import answer as compare
 from grposcope.signs import levels, run_outcome
 from grposcope.watch import wording
@@ -72,7 +73,7 @@ def test_the_last_level_of_a_held_out_score_is_one_number(course: str, seed: int
     tile = overview._numbers(run)[0]
     assert (tile.value, tile.shown) == (seen.last, percent(mean, 1))
     assert percent(mean, 1) in overview._table([run, run]).rows[0][5]
-    line = run_lines.of_run(run)
+    line = _line_of_run(run)
     assert line.heldout == seen.last
     assert line.shown_heldout.startswith(percent(mean, 1))
     said = diagnosis_answer.learned([run])
@@ -92,7 +93,7 @@ def test_the_levels_of_a_reward_are_one_number_each(slope: float) -> None:
     assert seen.last.value == pytest.approx(reward[-20:].mean())
     assert seen.first.value == pytest.approx(reward[:15].mean())
     judged, shown = verdict(run, diagnose(run)), number(seen.last.value)
-    assert run_lines.of_run(run).reward == seen.last
+    assert _line_of_run(run).reward == seen.last
     assert shown in judged.outcome
     last = re.search(r"→ ([\d.]+)", judged.line)
     assert last is not None

@@ -17,7 +17,8 @@ from grposcope.core.run import Floats, Ints, Run
 from grposcope.instruments.diagnosis import answer as diagnosis_answer
 from grposcope.instruments.diagnosis import first_line, learning
 from grposcope.instruments.diagnosis import verdict as diagnosis
-from grposcope.instruments.runs import notebook, overview, run_lines
+from grposcope.instruments.runs import notebook, overview
+from grposcope.instruments.runs.command_runs import _line_of_run
 from grposcope.instruments.runs.compare import answer as compare
 from grposcope.lab.train import command as train_command
 from grposcope.lab.train.result import Totals
@@ -175,7 +176,7 @@ def texts(folder: Path, run: Run) -> dict[str, str]:
         "page": "\n".join(top.paragraphs),
         "report --json": str(top.document[run.meta.name]["sentence"]),
         "notebook": notebook._text(run),
-        "runs": str(run_lines.of_run(run).verdict),
+        "runs": str(_line_of_run(run).verdict),
         "diagnose --json": str(diagnosed.document["verdict"]),
     }
     if np.isfinite(run.table["reward"]).sum() >= 30:

@@ -16,8 +16,15 @@ from synthetic_series import ar1
 from grposcope.core.errors import UserError
 from grposcope.core.run import Run
 from grposcope.instruments.runs.reference import bands
-from grposcope.instruments.runs.reference.blocks import LOG, SHARE, edges, rows, slope, summary
-from grposcope.instruments.runs.reference.gate import judge
+from grposcope.instruments.runs.reference.gate import (
+    LOG,
+    SHARE,
+    _block_edges,
+    _block_rows,
+    _block_summary,
+    _slope,
+    judge,
+)
 from grposcope.logs import read
 
 Table = dict[str, np.ndarray]
@@ -200,8 +207,8 @@ def test_slope_within_runs() -> None:
         x = rng.normal(size=50)
         tables.append({"x": x + level, "y": -2 * x + 7 * level + 0.1 * np.arange(50), "still": np.ones(50)})
     with_line = [{**one, "x": one["x"]} for one in tables]
-    assert slope(with_line, "y", "x") == pytest.approx(-2, abs=1e-9)
-    assert math.isnan(slope(tables, "y", "still"))
+    assert _slope(with_line, "y", "x") == pytest.approx(-2, abs=1e-9)
+    assert math.isnan(_slope(tables, "y", "still"))
 
 
 def test_p_value_counts_the_run_itself() -> None:
@@ -212,10 +219,10 @@ def test_p_value_counts_the_run_itself() -> None:
 
 
 def test_blocks_and_scales() -> None:
-    parts = rows(np.arange(1.0, 13.0), edges(1, 12, 4, whole=True))
+    parts = _block_rows(np.arange(1.0, 13.0), _block_edges(1, 12, 4, whole=True))
     assert [(part.start, part.stop) for part in parts] == [(0, 3), (3, 6), (6, 9), (9, 12)]
     line = 2.0 * np.arange(12)
-    mean, noise = summary(line, parts)
+    mean, noise = _block_summary(line, parts)
     assert mean.tolist() == [2, 8, 14, 20]
     assert noise == pytest.approx(np.zeros(4), abs=1e-12), "a straight line has no noise"
     values = np.array([0.1, 0.4, 0.9])

@@ -21,10 +21,9 @@ from grposcope.instruments.diagnosis import diagnose, learning
 from grposcope.instruments.diagnosis import verdict as diagnosis
 from grposcope.instruments.gradient import answer as gradient
 from grposcope.instruments.gradient import findings as geometry
-from grposcope.instruments.gradient import findings as gradient_findings
 from grposcope.instruments.gradient import probe_record as probes
-from grposcope.instruments.group_size import dead_groups
 from grposcope.instruments.group_size import size as group_size
+from grposcope.instruments.group_size.dead_groups_answer import _dead_groups_of
 from grposcope.instruments.runs import overview
 from grposcope.lab.train import command as train_command
 from grposcope.lab.train.result import Totals
@@ -162,7 +161,7 @@ def test_the_reward_of_verdict_and_headline(tmp_path: Path) -> None:
 def test_dead_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = synthetic.make(tmp_path / "run", steps=60, prompts=16)
     run = read(folder)
-    fact = dead_groups.of_run(run)
+    fact = _dead_groups_of(run)
     content = runs_page.document([run])
     section = on_page(content, "dead_groups")
     assert section.sentence == fact.sentence()
@@ -190,7 +189,7 @@ def test_geometry(probe: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert fact.sentence in said
     numbers = json.loads(printed(capsys, "report", probe, "--json")[-1])
     assert numbers["sections"]["geometry"]["probe"]["groups"]["dead"]["value"] == record.groups.dead.value
-    assert numbers["headline"] == gradient_findings.conclusion(record) == content.top.sentence
+    assert numbers["headline"] == geometry.conclusion(record) == content.top.sentence
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from places import ROOT
 
 from grposcope.cli import main
 from grposcope.instruments.runs import run_lines, table
+from grposcope.instruments.runs.command_runs import _small_curve
 from grposcope.logs import Hints
 from grposcope.logs.find import find
 
@@ -102,7 +103,7 @@ def test_where_there_is_nothing(make, words: str, tmp_path: Path, capsys: pytest
 
 
 def test_small_curves() -> None:
-    curve = run_lines._small_curve(np.array([np.nan, 1.0, 2.0, np.inf, 4.0]))
+    curve = _small_curve(np.array([np.nan, 1.0, 2.0, np.inf, 4.0]))
     assert curve == (1.0, 2.0, 4.0)
 
 

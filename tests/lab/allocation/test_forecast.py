@@ -12,8 +12,8 @@ from scipy.integrate import quad
 from scipy.stats import beta
 
 from grposcope.core.errors import UserError
-from grposcope.lab.allocation.beta import Rates, log_chance
-from grposcope.lab.allocation.forecast import Forecaster
+from grposcope.lab.allocation.beta import Rates
+from grposcope.lab.allocation.forecast import Forecaster, _log_chance
 from grposcope.lab.allocation.forecast import _features as features
 
 CASES = [(0.7, 2.0), (3.0, 3.0), (12.0, 0.9)]
@@ -29,7 +29,7 @@ def test_chances_equal_integrals_over_the_density(a: float, b: float) -> None:
     for group in (2, 5):
         expected = mean(lambda p, g=group: p**g + (1 - p) ** g)  # type: ignore[misc]
         assert rates.dead(group)[0] == pytest.approx(expected, rel=1e-5)
-    chance = log_chance(np.array([2.0]), np.array([5.0]), rates.a, rates.b)[0]
+    chance = _log_chance(np.array([2.0]), np.array([5.0]), rates.a, rates.b)[0]
     assert np.exp(chance) == pytest.approx(mean(lambda p: p**2 * (1 - p) ** 3), rel=1e-5)
 
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from grposcope.instruments.gradient import contraction as by_pieces
 from grposcope.instruments.gradient import probe
+from grposcope.instruments.gradient.layers import EntryNorms, _contract
 from grposcope.instruments.gradient.score import Score, Use
-from grposcope.instruments.gradient.sparsity import EntryNorms
 from grposcope.lab import cpu, policies
 from grposcope.lab.cpu import contraction
 from grposcope.lab.objectives import recipes
@@ -114,7 +113,7 @@ def test_scores_of_other_uses_go_through_torch(monkeypatch: pytest.MonkeyPatch) 
         Score("w", "embedding", (20, 30), (ids,)),
     ]
     for given in others:
-        gradients, inner, norms = by_pieces.contract(given, torch.ones(1, 5), 0, with_gram=True)
+        gradients, inner, norms = _contract(given, torch.ones(1, 5), 0, with_gram=True)
         whole = given.dense().flatten(1)
         torch.testing.assert_close(gradients.flatten(), whole.sum(0), atol=1e-4, rtol=1e-4)
         assert inner is not None

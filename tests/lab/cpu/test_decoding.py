@@ -17,8 +17,7 @@ from grposcope.lab import cpu
 from grposcope.lab.cpu import c_library, llama, native
 from grposcope.lab.cpu.llama import LlamaDecoder
 from grposcope.lab.cpu.native import NativeDecoder
-from grposcope.lab.sampling import decoding
-from grposcope.lab.sampling.decoding import _CachedDecoder
+from grposcope.lab.sampling.sampler import _CachedDecoder, _engine_of, _say_precision, _say_slow
 
 VOCABULARY = 40
 SIZE = {
@@ -210,10 +209,10 @@ def test_decoders_in_torch_say_once_that_they_do_not_round(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(native, "fits", lambda model: False)
-    decoding._say_precision.cache_clear()
+    _say_precision.cache_clear()
     model, (ids, mask) = random_model("qwen2, tied"), prompts(True)
     with torch.inference_mode():
-        kinds = {type(decoding.decoder(model, ids, mask, 2, 3, "int8")) for _ in range(2)}
+        kinds = {type(_engine_of(model, ids, mask, 2, 3, "int8")) for _ in range(2)}
     assert kinds == {LlamaDecoder}
     assert [r.getMessage().count("sampling in float32, not in int8") for r in caplog.records] == [1]
 
@@ -244,18 +243,18 @@ def test_without_a_compiler_decoding_runs_in_torch_and_says_so_once(
         monkeypatch.setenv("CC", str(tmp_path / "failing"))
     model, (ids, mask) = random_model("llama, tied, groups of query heads"), prompts(True)
     with torch.inference_mode():
-        kinds = {type(decoding.decoder(model, ids, mask, 2, 3)) for _ in range(2)}
+        kinds = {type(_engine_of(model, ids, mask, 2, 3)) for _ in range(2)}
     assert kinds == {LlamaDecoder}
     assert [r.getMessage().count("runs in torch") for r in caplog.records] == [1]
     assert not list(tmp_path.glob("decode-step*"))
 
 
 def test_a_model_without_a_fast_decoder_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    decoding._say_slow.cache_clear()
+    _say_slow.cache_clear()
     model, (ids, mask) = random_model("qwen2, tied").to(torch.bfloat16), prompts(True)
     with torch.inference_mode():
-        kinds = {type(decoding.decoder(model, ids, mask, 2, 3)) for _ in range(2)}
-    assert kinds == {decoding._CachedDecoder}
+        kinds = {type(_engine_of(model, ids, mask, 2, 3)) for _ in range(2)}
+    assert kinds == {_CachedDecoder}
     (said,) = [record for record in caplog.records if "the slower way" in record.getMessage()]
     assert said.levelname == "WARNING"
     assert said.getMessage().startswith("Qwen2ForCausalLM in bfloat16 is sampled through its own forward")

@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwe
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
-from grposcope.lab.cpu import llama_pass, model_passes
+from grposcope.lab.cpu import model_passes
+from grposcope.lab.cpu.model_passes import _Pass, fits
 from grposcope.lab.policies import recompute_activations
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling import accumulate as accumulating
@@ -132,7 +133,7 @@ def test_gradient_is_autograds(name: str, case: str, bonus: bool, monkeypatch: p
     """However many rollouts are taken at a time."""
     monkeypatch.setattr(model_passes, "HEAD", 9 * V)  # so that the head takes several turns
     model, batch = made(name), CASES[case]
-    assert llama_pass.fits(model)
+    assert fits(model)
     rows = torch.tensor([0, 1, 3, 5, 6, 8, 9, 10, 11])  # some are left out, as dead groups are
     coefficients = torch.rand(P * G, T, dtype=torch.float64) * batch.mask if bonus else None
     expected, logp, entropy = by_autograd(model, batch, rows, 0.7, coefficients)
@@ -198,7 +199,7 @@ def test_what_the_pass_does_not_know_goes_through_the_models_own_forward(
     """Which is said with the reason, once."""
     accumulating._say_slow.cache_clear()
     model = change(made("llama-untied"))
-    monkeypatch.setattr(llama_pass.Pass, "__init__", lambda *a, **k: pytest.fail("went through the pass by hand"))
+    monkeypatch.setattr(_Pass, "__init__", lambda *a, **k: pytest.fail("went through the pass by hand"))
     rows = torch.arange(P * G)
     logp, _ = token_logprobs(model, RAGGED, rows)
     (weights(rows, logp.detach()) * logp).sum().backward()
@@ -225,12 +226,12 @@ def test_what_the_pass_does_not_know_goes_through_the_models_own_forward(
 )
 def test_other_shapes_are_not_taken_for_llama(settings: dict[str, Any]) -> None:
     model = AutoModelForCausalLM.from_config(LlamaConfig(num_key_value_heads=2, **SIZES, **settings))
-    assert not llama_pass.fits(model)
-    assert not llama_pass.fits(made("llama-tied").to(torch.bfloat16))
+    assert not fits(model)
+    assert not fits(made("llama-tied").to(torch.bfloat16))
     mixed = made("llama-tied", torch.float32)
     mixed.model.norm.to(torch.float64)
-    assert not llama_pass.fits(mixed)
+    assert not fits(mixed)
     windowed = Qwen2Config(
         num_key_value_heads=2, use_sliding_window=True, sliding_window=2, max_window_layers=0, **SIZES
     )
-    assert not llama_pass.fits(AutoModelForCausalLM.from_config(windowed))
+    assert not fits(AutoModelForCausalLM.from_config(windowed))

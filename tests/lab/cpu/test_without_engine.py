@@ -16,12 +16,12 @@ from torch import Tensor
 from grposcope.cli import main
 from grposcope.instruments.gradient import probe
 from grposcope.lab import cpu, policies
-from grposcope.lab.cpu import c_library, contraction, llama, llama_pass, native, threads
+from grposcope.lab.cpu import c_library, contraction, llama, native, threads
+from grposcope.lab.cpu.model_passes import _Pass
 from grposcope.lab.objectives import recipes
-from grposcope.lab.sampling import decoding
 from grposcope.lab.sampling.accumulate import Term, accumulate, collisions, frozen_logprobs
 from grposcope.lab.sampling.rollouts import Batch, collect
-from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.sampling.sampler import Sampling, _say_slow
 from grposcope.lab.tasks.arithmetic import Arithmetic
 from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.loop import train
@@ -41,7 +41,7 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> Hide:
         torch.set_num_threads(1)
         for place, name in (
             (c_library, "library"), (native.NativeDecoder, "__init__"), (llama.LlamaDecoder, "__init__"),
-            (llama_pass.Pass, "__init__"), (contraction, "contract"), (threads, "in_background"),
+            (_Pass, "__init__"), (contraction, "contract"), (threads, "in_background"),
             (threads, "map_pieces"),
         ):  # fmt: skip
             monkeypatch.setattr(place, name, reached)
@@ -69,7 +69,7 @@ def relative(found: Tensor, expected: Tensor) -> float:
 
 def test_rollouts_are_the_same_tokens_with_the_same_probabilities(hide: Hide, caplog: pytest.LogCaptureFixture) -> None:
     """And it is said once that the engine is off."""
-    decoding._say_slow.cache_clear()
+    _say_slow.cache_clear()
     _, fast = drawn()
     assert not caplog.records
     hide()

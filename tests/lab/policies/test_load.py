@@ -157,14 +157,14 @@ def test_a_pupil_who_forgets_the_carry() -> None:
     import random
 
     rng = random.Random(0)
-    never, always = pretrain.Lesson(1, 1e-3, 0.0, 0.0), pretrain.Lesson(1, 1e-3, 1.0, 0.0)
+    never, always = pretrain._Lesson(1, 1e-3, 0.0, 0.0), pretrain._Lesson(1, 1e-3, 1.0, 0.0)
     assert pretrain._careless("7+8-3", never, rng) == ["15-3", "12"]
-    assert pretrain._careless("7+8-3", pretrain.Lesson(1, 1e-3, 0.0, 1.0), rng) == ["16-3", "14"]
+    assert pretrain._careless("7+8-3", pretrain._Lesson(1, 1e-3, 0.0, 1.0), rng) == ["16-3", "14"]
     assert pretrain._careless("7+8-3", always, rng) == ["5-3", "2"]
     assert pretrain._careless("21-5+1", always, rng) == ["26+1", "27"]  # the borrow forgotten; 26+1 has no carry
     assert pretrain._careless("7+8-9", always, rng) == ["15-9", "16"]  # 5-9 would fall below 0, so no slip there
     task = Arithmetic(size=300)
     for problem in task.problems("train"):
-        chain = pretrain._careless(problem.prompt[:-1], pretrain.Lesson(1, 1e-3, 0.5, 0.1), rng)
+        chain = pretrain._careless(problem.prompt[:-1], pretrain._Lesson(1, 1e-3, 0.5, 0.1), rng)
         slips = [not step.correct for step in task.steps(problem, "=".join(chain))]
         assert (chain[-1] == problem.answer) or any(slips)

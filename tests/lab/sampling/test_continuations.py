@@ -13,8 +13,9 @@ from grposcope.core.errors import UserError
 from grposcope.lab.objectives import recipes
 from grposcope.lab.policies import Policy, encode
 from grposcope.lab.rollout_batch import RolloutBatch
-from grposcope.lab.sampling.continuations import ContinuationPlan, Continuations, continue_from, shaped
+from grposcope.lab.sampling.continuations import ContinuationPlan, Continuations, continue_from
 from grposcope.lab.sampling.draw_settings import DrawSettings
+from grposcope.lab.sampling.generation import _shaped
 from grposcope.lab.sampling.rollouts import _to_rollouts
 from grposcope.lab.sampling.sampler import Sampling, sample
 from grposcope.lab.tasks.base import Problem, Task
@@ -129,13 +130,13 @@ def test_values_lie_on_the_token_before_the_boundary(policy: Policy) -> None:
 def test_the_penalty_for_length_counts_the_text_before(policy: Policy) -> None:
     objective = replace(recipes.ALL["grpo"], overlong=0.5)
     found = from_places(policy, drawn(policy), [[1, 3], [], [], [], [], []], 3, Sampling(8))
-    penalised = shaped(found, objective, 8)
+    penalised = _shaped(found, objective, 8)
     expected = [
         [reward + min(0.0, max(-1.0, (4 - (place + length)) / 4)) for reward, length in zip(r, n, strict=True)]
         for r, n, place in zip(found.rewards.tolist(), found.lengths.tolist(), (1, 3), strict=True)
     ]
     torch.testing.assert_close(penalised.rewards, torch.tensor(expected, dtype=torch.float64))
-    assert shaped(found, recipes.ALL["grpo"], 8) is found
+    assert _shaped(found, recipes.ALL["grpo"], 8) is found
 
 
 def test_no_boundaries_cost_nothing(policy: Policy) -> None:

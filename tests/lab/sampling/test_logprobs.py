@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from grposcope.instruments.gradient.policy_fit import moments
+from grposcope.instruments.gradient.retokenize import _token_moments
 from grposcope.lab.policies import Policy, recompute_activations
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import Term, accumulate, frozen_logprobs
@@ -118,7 +118,7 @@ def test_text_of_tools_is_read_and_not_predicted(policy: Policy, rollouts: Rollo
     mask = holes.mask[rows]
     torch.testing.assert_close(logp, whole.where(mask, 0.0), atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(entropy, nats.where(mask, 0.0), atol=2e-5, rtol=1e-4)
-    fitted, plain = (moments(policy.model, own, 0.7) for own in (holes, rollouts))
+    fitted, plain = (_token_moments(policy.model, own, 0.7) for own in (holes, rollouts))
     torch.testing.assert_close(fitted.logp, plain.logp.where(holes.mask, 0.0), atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(fitted.logp[rows], logp, atol=2e-5, rtol=1e-4)
 

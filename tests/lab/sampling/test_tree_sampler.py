@@ -12,8 +12,7 @@ from grposcope.core.errors import UserError
 from grposcope.lab.cpu import native
 from grposcope.lab.credit.trees import generated, origins
 from grposcope.lab.policies import Policy
-from grposcope.lab.sampling.sampler import Completions, Sampling
-from grposcope.lab.sampling.tree_sampler import Tree, sample_trees
+from grposcope.lab.sampling.sampler import Completions, Sampling, Tree, sample_trees
 
 DECODERS = {
     "compiled": ("llama", {}),

@@ -49,7 +49,7 @@ def test_only_common_seeds_are_paired_and_values_that_are_not_finite_left_out() 
 
 def test_one_seed_tells_nothing() -> None:
     result = table._compared({"a": {0: 1.0}, "b": {0: 2.0}, "c": {}}, "a", "reward")
-    said = answer.answer(result, [])
+    said = answer._answer(result, [])
     assert said.word == "cannot tell"
     assert said.sentence.startswith("Cannot tell")
     assert "no run" in terminal.text(said)

@@ -13,7 +13,7 @@ import pytest
 from small_runs import config, rows, start, stopped_at, timeless, weights
 
 from grposcope.core.errors import UserError
-from grposcope.instruments.group_size import allocation as page
+from grposcope.instruments.group_size.dead_groups_answer import _allocation_section
 from grposcope.lab.allocation import ALLOCATORS as KNOWN
 from grposcope.lab.allocation import LOOKED_AT, Allocator, picks
 from grposcope.lab.allocation.forecast import Forecaster
@@ -60,7 +60,7 @@ def test_every_token_that_was_drawn_is_charged(
     """Those of dead groups that were replaced, too."""
     tokens, counted = [], rollouts.draw
 
-    def counting(*given: Any, **more: Any) -> rollouts.Drawn:
+    def counting(*given: Any, **more: Any) -> rollouts._Drawn:
         drawn = counted(*given, **more)
         tokens.append(int(drawn.rollouts.mask.sum()))
         return drawn
@@ -90,7 +90,7 @@ def test_a_new_allocator_is_one_entry(policy: Policy, tmp_path: Path, monkeypatc
     offered = drawn_problems(problems, asked.seed, 0, LOOKED_AT * 2), drawn_problems(problems, asked.seed, 32, 32)
     assert [run.groups.problems[i] for i in run.groups.problem] == [one.id for part in offered for one in part[-2:]]
     assert np.isfinite(run.table["allocation/live_promised"]).all()
-    section = page.section([run])
+    section = _allocation_section([run])
     assert section is not None
     assert section.sentence.startswith("Allocated by toy: favours nobody.")
 

@@ -223,13 +223,13 @@ def test_real_monitors_bring_a_run_back(policy: Policy, tmp_path: Path, monkeypa
 
     destroys.count = 0  # type: ignore[attr-defined]
 
-    def batch(self: autopilot.RunAutopilot, step: int, _: Any) -> None:
+    def batch(self: autopilot._RunAutopilot, step: int, _: Any) -> None:
         whole = float(next(iter(self.setup.policy.model.parameters())).abs().max()) < 7.0
         values = np.random.default_rng(step).random((16, 4)) < (0.8 if whole else 0.1)
         self.pilot.batch(step, values.astype(float))
 
     monkeypatch.setattr(loop, "update", destroys)
-    monkeypatch.setattr(autopilot.RunAutopilot, "batch", batch)
+    monkeypatch.setattr(autopilot._RunAutopilot, "batch", batch)
     train(settings)
     story = events.read(Path(settings.out or ""))
     assert story is not None

@@ -168,7 +168,7 @@ def test_large_groups_are_probed_by_their_first_rollouts(
     batch: Batch = setup.collect(0, 0)
     every = group_moves._gram_of(setup, batch.rollouts, check=True)
     monkeypatch.setattr(group_moves, "ROLLOUTS", 5)
-    made = group_moves.GroupMoves(setup, tmp_path, 0)
+    made = group_moves._GroupMoves(setup, tmp_path, 0)
     made.probe(1, batch, print)
     few = read_gram(tmp_path / group_moves.FOLDER / "step-000001")
     assert few.rewards.shape == (2, 5)

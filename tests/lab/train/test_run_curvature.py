@@ -10,11 +10,11 @@ import torch
 
 from grposcope.cli import main
 from grposcope.core.errors import UserError
-from grposcope.instruments.gradient.curvature import _parameter_vector, directional_curvature, directional_logprobs
 from grposcope.lab import policies
 from grposcope.lab.train import run_curvature
 from grposcope.lab.train.config import TrainConfig
 from grposcope.lab.train.loop import train
+from grposcope.lab.train.run_curvature import _directional_curvature, _directional_logprobs, _parameter_vector
 from grposcope.lab.train.setup import prepare
 
 
@@ -32,10 +32,10 @@ def test_the_stiffest_direction_of_a_run(tmp_path: Path) -> None:
     fisher = []
     for k in range(2):
         batch = run_curvature._drawn(setup, k)
-        along = directional_logprobs(
+        along = _directional_logprobs(
             setup.policy.model, batch, top.vector, run_curvature._model_logprobs(setup.policy.model)
         )
-        fisher.append(directional_curvature(along, batch, run_curvature._objective_weights(setup, batch)).fisher.value)
+        fisher.append(_directional_curvature(along, batch, run_curvature._objective_weights(setup, batch)).fisher.value)
     assert sum(fisher) / 2 == pytest.approx(top.value, rel=0.02)
     assert measured.fisher.n == 2
     assert measured.curvature.value == pytest.approx(measured.current.value + measured.stale.value)

@@ -12,11 +12,13 @@ import torch
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.rewards import source
-from grposcope.lab.objectives import recipes, several
+from grposcope.lab.objectives import recipes
+from grposcope.lab.objectives.objective import _combined
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.tasks import load
 from grposcope.lab.train import checkpoint, loop
 from grposcope.lab.train.config import TrainConfig
+from grposcope.lab.train.constrain import _penalty
 from grposcope.logs import read
 from grposcope.maths.aggregation import METHODS, Aggregation, Components, combine
 from grposcope.maths.constraints import _parse
@@ -59,7 +61,7 @@ def test_advantages_are_those_of_the_aggregation(method: Any) -> None:
     total[1, 2] = torch.nan  # left its group
     batch = rollouts(total, parts)
     how = Aggregation(method)
-    found = several.combined(batch, [1.0, 0.5], how)
+    found = _combined(batch, [1.0, 0.5], how)
     cut = parts.clone()
     cut[1, 2] = torch.nan
     given = Components.of_groups("ab", cut.numpy(), batch.lengths.double().numpy())
@@ -75,10 +77,10 @@ def test_advantages_are_those_of_the_aggregation(method: Any) -> None:
 
 def test_a_penalty_is_the_standardized_cost_times_the_multiplier() -> None:
     values = torch.tensor([[1.0, 2.0, 3.0, 6.0], [5.0, 5.0, 5.0, 5.0]], dtype=torch.float64)
-    found = several.penalty(values, _parse("x<=2"), 0.5)
+    found = _penalty(values, _parse("x<=2"), 0.5)
     z = (values[0] - 3) / (values[0].std() + 1e-4)
     torch.testing.assert_close(found, torch.stack([-0.5 * z, torch.zeros(4, dtype=torch.float64)]))
-    torch.testing.assert_close(several.penalty(values, _parse("x>=2"), 0.5), -found)
+    torch.testing.assert_close(_penalty(values, _parse("x>=2"), 0.5), -found)
 
 
 @pytest.mark.slow
@@ -166,5 +168,5 @@ def test_the_default_is_the_recipe_on_the_sum() -> None:
     parts = torch.rand(3, 4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     batch = rollouts(parts @ torch.tensor([1.0, 0.5], dtype=torch.float64), parts)
     how = Aggregation()
-    found = several.combined(batch, [1.0, 0.5], how)
+    found = _combined(batch, [1.0, 0.5], how)
     torch.testing.assert_close(recipes.GRPO.rollout_advantages(batch), found)

@@ -2,7 +2,7 @@
 
     from grposcope.engines.trl import GRPOscopeCallback, GRPOscopeTrainer, guarded
 
-`callback` is what TRL calls and `record` the folder that it writes. `trainer` overrides two of TRL's methods, which
+`callback` is what TRL calls, and begins the folder that it writes. `trainer` overrides two of TRL's methods, which
 `guard` checks; `scored_batch` makes rollouts of a batch of TRL, `settings` an objective of its arguments, and `probing`
 measures them. `reward_guard` keeps a reward function that hangs, or fails on some rollouts, from ending the run:
 `guarded`. Each is imported when it is asked for: the callback also serves versions of TRL that the trainer does not,

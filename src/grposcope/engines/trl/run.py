@@ -6,6 +6,8 @@
 
 It runs alone, or in every process that torchrun starts. Optimiser and schedule are ours (in TRL's warm-up the first
 step has a learning rate of 0); vLLM, PEFT, FSDP and DeepSpeed are TRL's, by its own arguments.
+
+Held-out evaluation, progress and leaving early in a run of TRL, as in our own loop: callbacks of its Trainer.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any, cast
 
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback, ProgressCallback
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.model_config import ModelConfig
 from trl.trainer.utils import get_peft_config
@@ -32,8 +34,8 @@ from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.engines.trl import arguments, constraining, draws, versions
 from grposcope.engines.trl.callback import GRPOscopeCallback
-from grposcope.engines.trl.heldout import Bar, HeldOutScores, Leave
 from grposcope.engines.trl.loss_arguments import LossArguments, loss_arguments
+from grposcope.engines.trl.processes import anywhere
 from grposcope.engines.trl.reward_guard import SHARE
 from grposcope.engines.trl.trainer import GRPOscopeTrainer
 from grposcope.lab import credit
@@ -42,6 +44,7 @@ from grposcope.lab.sampling import termination
 from grposcope.lab.sampling.evaluate import evaluate
 from grposcope.lab.sampling.rollouts import generator
 from grposcope.lab.sampling.sampler import Sampling
+from grposcope.lab.sampling.termination import Termination
 from grposcope.lab.tasks import Problem, Task, faults
 from grposcope.lab.train import checkpoint, optimizer
 from grposcope.lab.train.config import TrainConfig, check
@@ -283,11 +286,11 @@ def _run(setup: Setup, launch: _Launch, folder: Path, start: Path | None) -> Tra
         Progress(config.steps) if launch.main else nullcontext() as progress,
         termination.noticed() as asked,
     ):
-        heldout = HeldOutScores(lambda: _evaluated_and_told(setup, trainer), config.eval_every, record, progress)
-        leave = Leave(asked)
+        heldout = _HeldOutScores(lambda: _evaluated_and_told(setup, trainer), config.eval_every, record, progress)
+        leave = _Leave(asked)
         trainer = _trainer(setup, launch, args, adapters, [record, leave, *([heldout] if setup.heldout else [])])
         if progress is not None:
-            trainer.add_callback(Bar(progress))
+            trainer.add_callback(_Bar(progress))
             for line in launch.loss.left_out:
                 progress.say(f"warning: {line}")
             for line in setup.warnings:
@@ -368,7 +371,7 @@ def _save(setup: Setup, trainer: _RecipeTrainer, folder: Path) -> None:
 
 
 def _result(
-    setup: Setup, folder: Path, heldout: HeldOutScores, interrupted: bool, terminated: bool, seconds: float
+    setup: Setup, folder: Path, heldout: _HeldOutScores, interrupted: bool, terminated: bool, seconds: float
 ) -> TrainResult:
     """What the run came to, from its record; the main process adds it to the summary."""
     config, run = setup.config, read(folder)
@@ -390,3 +393,68 @@ def _result(
 
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
+
+
+class _HeldOutScores(TrainerCallback):
+    """Evaluates on held-out problems before the first step, every `every` steps (0: never) and after the last.
+
+    evaluate: makes the estimates. Every process makes them, the same ones: a model whose weights are spread over
+    processes can only be called by all of them. The main process records them. scores: step and pass@1 of each.
+    """
+
+    def __init__(
+        self,
+        evaluate: Callable[[], dict[str, Estimate]],
+        every: int,
+        record: GRPOscopeCallback,
+        progress: Progress | None,
+    ) -> None:
+        self._evaluate, self._every, self._record, self._progress = evaluate, every, record, progress
+        self.scores: list[tuple[int, Estimate]] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """The first evaluation of a run that is not resumed."""
+        if not state.global_step:
+            self._now(state)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """An evaluation where one is due."""
+        step = state.global_step
+        if step == state.max_steps or (self._every and step % self._every == 0):
+            self._now(state)
+
+    def _now(self, state: Any) -> None:
+        accuracy = self._evaluate()
+        if not state.is_world_process_zero:
+            return
+        self.scores.append((state.global_step, accuracy["pass@1"]))
+        self._record.evaluation(state.global_step, {name: asdict(value) for name, value in accuracy.items()})
+        if self._progress is not None:
+            self._progress.evaluation(state.global_step, accuracy["pass@1"])
+
+
+class _Bar(TrainerCallback):
+    """Shows the steps of the main process on our progress bar, in place of the lines that transformers prints."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """Show an optimiser step."""
+        if logs and "reward" in logs and state.is_world_process_zero:
+            numbers = {"length": "completions/mean_length", "entropy": "entropy", "kl": "kl"}
+            shown = " · ".join(f"{name} {logs[key]:.3g}" for name, key in numbers.items() if key in logs)
+            self._progress.show(logs["reward"], shown)
+
+
+class _Leave(TrainerCallback):
+    """Ends the training with a checkpoint once any process was asked to end (SIGTERM), in all at the same step."""
+
+    def __init__(self, termination: Termination) -> None:
+        self._termination = termination
+        self.left = False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Stop and save if asked to."""
+        if state.global_step < state.max_steps and anywhere(self._termination.asked, args):
+            self.left = control.should_training_stop = control.should_save = True

@@ -32,7 +32,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.faults.length import length
 from grposcope.faults.record.non_finite import LASTING
 from grposcope.maths import betting
-from grposcope.maths.betting import Bets
+from grposcope.maths.betting import FRACTIONS, Bets
 from grposcope.signs import dead_groups, onset
 
 Floats = NDArray[np.float64]
@@ -237,7 +237,7 @@ class HeldoutFall:
         limit = self.limit
         number = len(self.evaluations) + 1
         if math.isfinite(limit) and 0 < limit < 1:
-            factors = betting.log_factors_of_mean(estimate.value, estimate.n, limit)
+            factors = _log_factors_of_mean(estimate.value, estimate.n, limit)
             own = betting.log_average(factors)
             self.log_e = float(np.logaddexp(self.log_e, math.log(betting.share(number)) + own))
         self.evaluations.append((step, estimate.value, estimate.se, estimate.n))
@@ -267,6 +267,13 @@ class HeldoutFall:
         if drop >= min(self.fall, REACHED * best) / 2 and drop >= 2 * error:
             return "fell"
         return "held" if drop <= min(self.fall, REACHED * best) / 2 + error else "unknown"
+
+
+def _log_factors_of_mean(mean: float, count: int, limit: float) -> Floats:
+    """A lower bound of `_log_factors` of any `count` values in [0, 1] with this mean, (F,)."""
+    bets = FRACTIONS / (1 - limit)
+    growth: Floats = count * (mean * np.log1p(bets * (limit - 1)) + (1 - mean) * np.log1p(bets * limit))
+    return growth
 
 
 @dataclass

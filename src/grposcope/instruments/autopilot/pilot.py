@@ -75,7 +75,7 @@ FOLLOW = 8
 
 
 @dataclass(frozen=True)
-class Calm:
+class _Calm:
     """No alarm: the reward has held since step `since`, after the learning rate was cut. value: its mean since then;
     limit: what it may not fall below."""
 
@@ -106,7 +106,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done at `step` about a finding, or because the reward has held (`Calm`).
+    """What is done at `step` about a finding, or because the reward has held (`_Calm`).
 
     action: "tell", "change", "rollback" or "stop". to: step of the checkpoint that is gone back to, -1 for none.
     setting: what is changed, "interval", "rate", "tokens", "correction", "group", or empty. interval, factor: refresh
@@ -118,7 +118,7 @@ class Decision:
 
     step: int
     action: str
-    why: Finding | Calm
+    why: Finding | _Calm
     to: int = -1
     interval: int = 1
     factor: float = 1.0
@@ -234,7 +234,7 @@ class Pilot:
         self.accuracies[step] = found.value
         self._note("heldout", self.heldout.take(step, found))
 
-    def alarm(self, step: int) -> Finding | Calm | None:
+    def alarm(self, step: int) -> Finding | _Calm | None:
         """What holds now and asks for a decision, None for nothing; the gravest first."""
         if self.counts.ended:
             return None
@@ -251,7 +251,7 @@ class Pilot:
                 return self._described(name, step)
         return self._calm(step)
 
-    def _calm(self, step: int) -> Calm | None:
+    def _calm(self, step: int) -> _Calm | None:
         """That a rate that was cut may be tried higher, as the reward has held since; None if not."""
         counts, patience = self.counts, self.policy.raise_after
         if not (self.policy.acts and patience and counts.factor < 1) or counts.ceiling or self.waiting is not None:
@@ -263,11 +263,11 @@ class Pilot:
         mean, limit = monitors.level_of(held), self._limit()
         if mean.value - ONE_SIDED * mean.se < limit:
             return None
-        return Calm(step, held[0][0], limit, mean.value)
+        return _Calm(step, held[0][0], limit, mean.value)
 
-    def decide(self, alarm: Finding | Calm, now: Situation) -> Decision:
+    def decide(self, alarm: Finding | _Calm, now: Situation) -> Decision:
         """What follows from an alarm. The monitor begins anew, with what is left of its chance of being wrong."""
-        if isinstance(alarm, Calm):
+        if isinstance(alarm, _Calm):
             factor = min(now.factor / self.policy.lr_cut, 1.0)
             raised = Decision(alarm.step, "change", alarm, interval=now.interval, factor=factor, done=self.policy.acts,
                               setting="rate")  # fmt: skip
@@ -426,7 +426,7 @@ class Pilot:
         factor = max(now.factor * cut, min(self.policy.lr_least, now.factor))
         return {"setting": "rate", "factor": factor} if factor < now.factor else {}
 
-    def in_doubt(self, alarm: Finding | Calm) -> bool:
+    def in_doubt(self, alarm: Finding | _Calm) -> bool:
         """Whether a held-out evaluation would tell what an alarm means: the reward fell, and perhaps it alone."""
         return isinstance(alarm, Finding) and alarm.fault == FAULTS["reward"]
 
@@ -471,7 +471,7 @@ class Pilot:
         worst = self.reward.worst
         return [] if worst is None else [Hypothesis(step, worst.level, worst.limit, worst.low, worst.high)]
 
-    def _raised(self, calm: Calm, found: Decision) -> None:
+    def _raised(self, calm: _Calm, found: Decision) -> None:
         """Take note that the rate is raised again, which is judged by the level just before."""
         counts = self.counts
         counts.before, counts.factor, counts.since = counts.factor, found.factor, found.step
@@ -553,10 +553,10 @@ def decision_of(content: Mapping[str, Any], where: str = "decision") -> Decision
     return Decision(**{**{name: content[name] for name in names}, **numbers, "why": _why(content, where)})
 
 
-def _why(content: Mapping[str, Any], where: str) -> Finding | Calm:
+def _why(content: Mapping[str, Any], where: str) -> Finding | _Calm:
     if "finding" in content:
         return of_document(content["finding"], where)
     calm = content.get("calm") or (content if content["monitor"] == "calm" else None)
     if calm is None:
         return alarms.of_earlier_version(content)
-    return Calm(calm["step"], calm["since"], float(calm["limit"]), float(calm["value"]))
+    return _Calm(calm["step"], calm["since"], float(calm["limit"]), float(calm["value"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +80,6 @@ def parse(text: str) -> AutopilotPolicy:
     if unknown:
         raise UserError(f"{file.where(str(unknown[0]))}: {_unknown(str(unknown[0]))}")
     return _checked(content, str(file.path))
-
-
-def document(policy: AutopilotPolicy) -> dict[str, Any]:
-    """The policy as YAML or JSON has it."""
-    return asdict(policy)
 
 
 _ALLOWED = {**dict.fromkeys(("rollbacks", "changes", "raise_after"), "0 or more"), "tokens": "between 1 and 64"}

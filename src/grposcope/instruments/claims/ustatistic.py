@@ -1,16 +1,225 @@
-"""[U] arXiv:2603.01162: the gradient of GRPO is a U-statistic; its error, the oracle, the group size, the limit law."""
+"""[U] arXiv:2603.01162: the gradient of GRPO is a U-statistic; its error, the oracle, the group size, the limit law.
+
+[U] arXiv:2603.01162 at a group size that is trained with: its objective, its baseline, the scale of its limit.
+
+[U] arXiv:2603.01162, Theorem 12: what the updates since the rollouts were drawn do to the gradient.
+
+With rollouts of π_old the gradient at θ is Σ_y π_old(y) E[A | y] Σ_t c_t s_t(y), over completions y, with A the
+advantage in a group of π_old's rollouts and c_t what a method puts on each token: 1 without a ratio, π/π_old of the
+token with a token ratio, and of the whole completion (full weights) without bias. The bias is the difference to these.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy import optimize, stats
 
-from grposcope.instruments.claims import finite_groups, penalties, reuse
+from grposcope.instruments.claims import penalties
 from grposcope.instruments.claims.claim import Derived, Drawing, PaperClaim, Tell
 from grposcope.instruments.claims.enumerated_policy import Array, EnumeratedPolicy, leave_one_out
 from grposcope.instruments.group_size import limit
+from grposcope.maths import standardized_weight
+
+DISTANCES = np.geomspace(1e-3, 3e-2, 5)
+"""‖θ − θ_old‖ of the updates."""
+
+RATIOS: dict[str, Callable[[Array], Array]] = {
+    "no ratio": np.ones_like,
+    "token ratio": lambda ratios: ratios,
+}
+"""What multiplies each token, from its own ratios (N, 2)."""
+
+
+def _tables(features: Array, theta: Array) -> tuple[Array, Array]:
+    """Chances of the two tokens of every completion (9, 2) and their scores (9, 2, D): the second behind the first."""
+    chances, scores = [], []
+    logits = features @ theta
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    own = features - np.einsum("sa,sad->sd", p, features)[:, None]
+    for first, second in itertools.product(range(3), repeat=2):
+        chances.append((p[0, first], p[1 + first, second]))
+        scores.append((own[0, first], own[1 + first, second]))
+    return np.array(chances), np.array(scores)
+
+
+def _advantage(success: float, group: int) -> tuple[float, float]:
+    """E[A | r] of a standardized advantage (ddof 0) for r = 0 and 1, the others drawn with this success rate."""
+    rows = []
+    for own in (0.0, 1.0):
+        total = 0.0
+        for others in itertools.product((0.0, 1.0), repeat=group - 1):
+            r = np.array((own, *others))
+            if r.std() > 0:
+                chance = float(np.prod(np.where(r[1:] == 1, success, 1 - success)))
+                total += chance * float((own - r.mean()) / r.std())
+        rows.append(total)
+    return rows[0], rows[1]
+
+
+def _bias(features: Array, old: Array, step: Array, right: Array, ratio: Callable[[Array], Array]) -> float:
+    """‖bias‖² of the gradient at old + step, on rollouts of old in groups of four; right (9,): rewards, 0 or 1."""
+    drawn, _ = _tables(features, old)
+    now, scores = _tables(features, old + step)
+    chance = drawn.prod(1)
+    advantages = np.asarray(_advantage(float(chance @ right), 4))[right.astype(int)]
+    ratios = now / drawn
+    off = ratio(ratios) - ratios.prod(1, keepdims=True)
+    return float((np.einsum("n,n,nt,ntd->d", chance, advantages, off, scores) ** 2).sum())
+
+
+def _between_updates(tell: Tell) -> Derived:
+    """The slope of ln ‖bias‖² on ln ‖θ − θ_old‖, in nine worlds."""
+    slopes: dict[str, list[float]] = {name: [] for name in RATIOS}
+    points: list[tuple[str, float, float, float]] = []
+    for seed in range(9):
+        rng = np.random.default_rng(seed)
+        features, old = rng.normal(size=(4, 3, 4)), rng.normal(size=4)
+        right, direction = np.eye(9)[rng.choice(9, 2, replace=False)].sum(0), rng.normal(size=4)
+        direction /= np.linalg.norm(direction)
+        for name, ratio in RATIOS.items():
+            squares = [_bias(features, old, distance * direction, right, ratio) for distance in DISTANCES]
+            slopes[name].append(float(np.polyfit(np.log(DISTANCES), np.log(squares), 1)[0]))
+            if seed == 0:
+                points += [(name, float(d), value, 0.0) for d, value in zip(DISTANCES, squares, strict=True)]
+    good = all(abs(slope - 2) < 0.1 for each in slopes.values() for slope in each)
+    shown = " and ".join(f"{min(each):.2f} to {max(each):.2f} with {name}" for name, each in slopes.items())
+    return Derived(
+        "holds" if good else "does not hold",
+        f"‖bias‖² grows as ‖θ − θ_old‖ to the power {shown}; with full weights there is no bias",
+        "nine policies of two tokens, standardized advantages of four, every completion enumerated",
+        Drawing("‖θ − θ_old‖", "‖bias‖²", points, log=True),
+    )
+
+
+SUCCESSES = (0.02, 0.1, 0.25, 0.5)
+
+
+def _weight(success: float, group: int) -> float:
+    """The factor on ∇p of the standardized gradient of one prompt, over its 2^G outcomes; the score is (r − p)/(p(1−p))
+    up to ∇p."""
+    total = 0.0
+    for outcome in itertools.product((0.0, 1.0), repeat=group):
+        r = np.array(outcome)
+        if r.std() > 0:
+            chance = float(np.prod(np.where(r == 1, success, 1 - success)))
+            total += chance * float(((r - r.mean()) / r.std() * (r - success)).mean())
+    return total / (success * (1 - success))
+
+
+def _standardized_objective(tell: Tell) -> Derived:
+    """Weights of hard prompts by enumeration, against those of arcsin and of ψ_G′."""
+    groups, worst = (2, 3, 4, 8, 12), 0.0
+    points: list[tuple[str, float, float, float]] = []
+    at = {}
+    for group in groups:
+        half = _weight(0.5, group)
+        for success in SUCCESSES:
+            listed = _weight(success, group)
+            worst = max(worst, abs(listed - float(standardized_weight.weight(success, group))))
+            points.append((f"success {success:g}", group, listed / half, 0.0))
+        at[group] = _weight(0.1, group) / half
+    arcsin = standardized_weight.limit(0.1)
+    far = float(standardized_weight.relative(0.1, 1024))
+    same = abs(at[8] - arcsin) < 0.01
+    shown = ", ".join(f"{value:.2f} at G = {group}" for group, value in at.items())
+    return Derived(
+        "holds" if same else "does not hold",
+        f"a prompt of success rate 0.1 weighs {shown} relative to one of 0.5, and {arcsin:.2f} under arcsin, which is "
+        f"the limit ({far:.2f} at G = 1,024); ψ_G′ = w_G agrees with enumeration to {worst:.1g}",
+        "every outcome of G = 2 to 12, rewards of two values",
+        Drawing("group size G", "weight of a prompt ÷ that of success ½", points),
+    )
+
+
+def _uniform(arms: int) -> EnumeratedPolicy:
+    """A uniform softmax of which one arm is right: score norms are equal, so Cov(r, ‖s‖²) = 0, assumption A2, holds."""
+    return EnumeratedPolicy(np.full((1, arms), 1 / arms), (np.eye(arms) - 1 / arms)[None], np.eye(1, arms))
+
+
+def _finite_baseline(tell: Tell) -> Derived:
+    """Enumerated errors of leave-one-out and of no baseline where assumption A2 holds exactly."""
+    beaten, right, points = [], True, []
+    for arms in (2, 3, 4):
+        policy = _uniform(arms)
+        _, oracle, residual = policy.parts()
+        value = 1 / arms
+        bare = policy.error(1, lambda r, _: r)
+        border = 1 + residual / (bare - oracle)
+        for group in range(2, 10):
+            own = policy.error(group, leave_one_out)
+            points.append((f"V = {value:.2g}", float(group), own / (bare / group), 0.0))
+            if abs(group - border) > 1e-9:
+                right = right and (own < bare / group) is (group > border)
+            if own > bare / group + 1e-12:
+                beaten.append(f"G = {group} at V = {value:.2g}")
+    return Derived(
+        "does not hold" if beaten and right else "holds" if right else "cannot tell",
+        f"no baseline has less error than leave-one-out at {', '.join(beaten)}, and more from G of about 1/V on, as "
+        "G − 1 > Δ/(E r²‖s‖² − ‖g‖² − Σ₁) says",
+        "uniform softmax policies of 2 to 4 answers, where Cov(r, ‖s‖²) = 0; every outcome of G = 2 to 9 enumerated",
+        Drawing("group size G", "error of leave-one-out ÷ that of no baseline", points),
+    )
+
+
+def _limit_scale(tell: Tell, steps: int = 40_000) -> Derived:
+    """n Var(θ_n) of the exact recursion against the limit with and without η²."""
+    said, good, curvature = [], True, 1.0
+    for rate in (1.0, 2.0, 3.0):
+        variance = 1.0
+        for n in range(20, 20 + steps):
+            variance = variance * (1 - rate * curvature / n) ** 2 + rate**2 / n**2
+        reached = variance * (20 + steps)
+        printed = 1 / (2 * rate * curvature - 1)
+        good = good and abs(reached / (rate**2 * printed) - 1) < 0.01
+        said.append(f"{reached:.3f} at η = {rate:g} (with η² {rate**2 * printed:.3f}, as printed {printed:.3f})")
+    return Derived(
+        "does not hold" if good else "cannot tell",
+        f"n Var(θ_n): {', '.join(said)}",
+        "θ ← θ − η/n (θ + noise of variance 1), whose variance is a recursion without sampling",
+    )
+
+
+def _shrunk_error(policy: EnumeratedPolicy, group: int, shrink: float) -> float:
+    """Error of one prompt's gradient with the baseline λ × the mean of the others, over every outcome."""
+
+    def advantages(rewards: Array, _: int) -> Array:
+        others = (rewards.sum() - rewards) / (len(rewards) - 1)
+        return np.asarray(rewards - shrink * others)
+
+    return policy.error(group, advantages)
+
+
+def _shrunk_baseline(tell: Tell) -> Derived:
+    """The enumerated error of a shrunk baseline against its formula, and what it needs on hard prompts."""
+    worst, saved = 0.0, []
+    for seed in (1, 2):
+        policy = EnumeratedPolicy.random(seed, 2, 3, 3, binary=True)
+        prompt, _, residual = policy.parts()
+        for group, shrink in itertools.product((2, 3, 5), (0.0, 0.4, 1.0)):
+            value = (policy.chances * policy.rewards).sum(1, keepdims=True)
+            length = (policy.scores**2).sum(-1)
+            square = (policy.chances * (policy.rewards - shrink * value) ** 2 * length).sum(1)
+            rollouts = float((square - (policy.gradients**2).sum(-1)).mean())
+            formula = prompt + rollouts / group + shrink**2 * residual / (group * (group - 1))
+            worst = max(worst, abs(_shrunk_error(policy, group, shrink) - formula))
+    for arms in (16, 32):
+        policy, value = _uniform(arms), 1 / arms
+        _, oracle, residual = policy.parts()
+        length = 1 - 1 / arms
+        best = value * value * length / (value**2 * length + residual / 3)
+        needs = [_shrunk_error(policy, 4, shrink) * 4 / oracle for shrink in (0.0, 1.0, best)]
+        saved.append(f"{needs[2]:.2f} (none {needs[0]:.2f}, leave-one-out {needs[1]:.2f}) at V = {value:.2g}")
+    return Derived(
+        "holds" if worst < 1e-10 else "does not hold",
+        f"formula and enumeration differ by at most {worst:.1g}; rollouts needed at G = 4 ÷ the oracle's: "
+        f"{', '.join(saved)}",
+        "softmax policies, every outcome enumerated",
+    )
+
 
 ROUNDING = 1e-10
 """Difference from which on two sums over listed outcomes are not equal."""
@@ -20,7 +229,7 @@ def _policies() -> list[EnumeratedPolicy]:
     return [EnumeratedPolicy.random(seed, 2, 3, 3, binary) for seed in (1, 2) for binary in (False, True)]
 
 
-def mse(tell: Tell) -> Derived:
+def _mse(tell: Tell) -> Derived:
     """Formula against a list of every outcome."""
     worst, cells = 0.0, 0
     points: list[tuple[str, float, float, float]] = []
@@ -172,7 +381,7 @@ CLAIMS = (
     PaperClaim(
         "mse", "u", "The error of the group gradient is (1/P)[V_p + Σ₁/G + Δ/(G(G−1))], like that of a U-statistic",
         f"holds if formula and enumeration differ by less than {ROUNDING:g} in every cell", True,
-        "ustat_exactness.py", mse, "ours",
+        "ustat_exactness.py", _mse, "ours",
     ),
     PaperClaim(
         "oracle", "u", "As G grows, the group gradient becomes as good as one that knows the value of each prompt",
@@ -192,22 +401,22 @@ CLAIMS = (
     PaperClaim(
         "limit-scale", "u", "The covariance of Theorem 8, as printed without η², is that of √n (θ_n − θ*)",
         "does not hold if n Var of an exact recursion is within 1% of the formula with η² at three rates", True,
-        "ustat_limit.py", finite_groups.limit_scale, "theorem",
+        "ustat_limit.py", _limit_scale, "theorem",
     ),
     PaperClaim(
         "arcsin", "u", "At a fixed G standardized advantages climb 2 arcsin √V (Proposition 13)",
         "does not hold if at G = 8 the enumerated weight of a prompt of success rate 0.1 is not that of arcsin", True,
-        "", finite_groups.standardized_objective, "theorem",
+        "", _standardized_objective, "theorem",
     ),
     PaperClaim(
         "finite-baseline", "u", "Under assumption A2 leave-one-out beats no baseline at every G (Corollary 5)",
         "does not hold if an enumerated error without a baseline is less where Cov(r, ‖s‖²) = 0", True,
-        "ustat_finite_baseline.py", finite_groups.finite_baseline, "theorem",
+        "ustat_finite_baseline.py", _finite_baseline, "theorem",
     ),
     PaperClaim(
         "shrunk-baseline", "u", "A baseline of λ × the others' mean has the error V_p + [E(r−λV)²‖s‖² − ‖g‖²]/G + "
         "λ²Δ/(G(G−1))", f"holds if formula and enumeration differ by less than {ROUNDING:g}", True, "",
-        finite_groups.shrunk_baseline, "ours",
+        _shrunk_baseline, "ours",
     ),
     PaperClaim(
         "standardized-error", "u", "Standardized gradients have the error tr Σ₁/G of the known deviation (Theorem 12)",
@@ -222,6 +431,6 @@ CLAIMS = (
     PaperClaim(
         "batch-reuse", "u", "Between updates of one batch the squared bias grows as ‖θ − θ_old‖² (Theorem 12)",
         "holds if the slope of its logarithm is within 0.1 of 2 without a ratio and with one per token, in every world",
-        True, "offpolicy_between_updates.py", reuse.between_updates, "theorem",
+        True, "offpolicy_between_updates.py", _between_updates, "theorem",
     ),
 )  # fmt: skip

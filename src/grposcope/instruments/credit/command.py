@@ -17,7 +17,7 @@ from grposcope.lab import batch_memory
 
 if TYPE_CHECKING:
     from grposcope.commands.probe_model import ModelSource
-    from grposcope.instruments.credit.batch import CreditBudget
+    from grposcope.instruments.credit.frontier import CreditBudget
     from grposcope.lab.policies import Policy
     from grposcope.lab.sampling.sampler import Sampling
 
@@ -244,7 +244,7 @@ def _counts(arguments: argparse.Namespace) -> tuple[int, ...]:
 
 def _budget(arguments: argparse.Namespace, policy: Policy, counts: tuple[int, ...]) -> CreditBudget:
     """How much to draw, by what was asked for and the size of the model."""
-    from grposcope.instruments.credit.batch import ORACLE, CreditBudget
+    from grposcope.instruments.credit.frontier import ORACLE, CreditBudget
 
     sizes = SMALL if policy.small else LARGE
     chosen = {name: sizes[name] if getattr(arguments, name) is None else getattr(arguments, name) for name in sizes}

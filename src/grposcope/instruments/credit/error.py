@@ -103,7 +103,7 @@ class SourceError:
 
 
 @dataclass(frozen=True)
-class CreditComparison:
+class _CreditComparison:
     """All sources on the same prompts. floor: share of the error of outcome credit that prompts make by themselves,
     tr Var g(x) ÷ tr Cov ĝ_p, which no credit can remove. effective: number of equal prompts that would make as much of
     the error of outcome credit.
@@ -115,7 +115,7 @@ class CreditComparison:
 
 
 @dataclass(frozen=True)
-class Products:
+class _Products:
     """Inner products of base vectors: within prompts averaged, and over pairs of different prompts, (k, V, V) each.
 
     weights (k, P): the resamples, the first of which is the sample itself.
@@ -126,7 +126,7 @@ class Products:
     weights: NDArray
 
     @classmethod
-    def of(cls, gram: NDArray, weights: NDArray) -> Products:
+    def of(cls, gram: NDArray, weights: NDArray) -> _Products:
         """Products from all inner products (V, P, V, P) of the base vectors, for weights (k, P) of the prompts."""
         vectors, prompts = gram.shape[:2]
         same = np.einsum("apbp->pab", gram).reshape(prompts, -1)
@@ -163,11 +163,6 @@ class Products:
         return self.beside(matrix, other) - self.product(matrix, other)
 
 
-def plain(name: str, base: NDArray, tokens: NDArray, unbiased: bool) -> GradientSource:
-    """A source whose gradient is the combination `base` (V,) of the base vectors."""
-    return GradientSource(name, base, np.outer(base, base), tokens, unbiased)
-
-
 def crossed(name: str, halves: tuple[int, int], vectors: int, tokens: NDArray) -> GradientSource:
     """Exact credit, from two base vectors with independent values: their noise is not in its error."""
     mean, both, _ = _halves(halves, vectors)
@@ -186,7 +181,7 @@ def continued(
 
 def measure(
     gram: NDArray, sources: Sequence[GradientSource], reference: int, replicates: int = 2000, seed: int = 0
-) -> CreditComparison:
+) -> _CreditComparison:
     """Errors of all sources beside the first, which is outcome credit and unbiased.
 
     gram: inner products (V, P, V, P) of the base vectors. reference: the base vector of an independent sample of
@@ -198,7 +193,7 @@ def measure(
     weights = np.concatenate([
         resampling.point(prompts), resampling.bootstrap(prompts, replicates, seed), resampling.jackknife(prompts)
     ])  # fmt: skip
-    products = Products.of(gram, weights)
+    products = _Products.of(gram, weights)
     target = np.eye(gram.shape[0])[reference]
     own = [_effective(gram, source) for source in sources]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -209,7 +204,7 @@ def measure(
         )
         between = products.beside(sources[0].mean, target) - products.square(target)
         floor = between / products.variance(sources[0])
-        return CreditComparison(compared, _percentile(floor[: 1 + replicates]), own[0])
+        return _CreditComparison(compared, _percentile(floor[: 1 + replicates]), own[0])
 
 
 def _effective(gram: NDArray, source: GradientSource) -> float:
@@ -239,17 +234,11 @@ def pays(sources: Sequence[SourceError], level: float = 0.05) -> tuple[SourceErr
     )
 
 
-def prompts_to_tell(saving: float, log_error: float, prompts: int) -> float:
-    """Prompts from which a saving of this size would be told from 1 four times in five; infinite for none."""
-    distance = abs(math.log(saving)) if saving > 0 else 0.0
-    return math.inf if distance == 0 else prompts * ((Z + 0.84) * log_error / distance) ** 2
-
-
 # One source
 
 
 def _of_source(
-    source: GradientSource, base: GradientSource, target: NDArray, products: Products, prompts: int
+    source: GradientSource, base: GradientSource, target: NDArray, products: _Products, prompts: int
 ) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """Over all resamples, (k,) each: the error, the scale, ‖bias‖², and the tokens of a prompt."""
     scale = products.beside(source.mean, target) / products.beside(base.mean, target)

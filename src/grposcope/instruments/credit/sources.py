@@ -118,9 +118,9 @@ class Credits:
                 halves = _places(names, HALVES[2:])
                 pairs.append(credit_error.continued(name, halves, len(names), self.each, k, paid))
             else:
-                pairs.append(credit_error.plain(name, unit[names.index(name)], tokens, name in self.unbiased))
+                pairs.append(_plain(name, unit[names.index(name)], tokens, name in self.unbiased))
         for name, (*_, drawn_tokens) in self.trees.items():
-            pairs.append(credit_error.plain(name, unit[names.index(name)], drawn_tokens, name in self.unbiased))
+            pairs.append(_plain(name, unit[names.index(name)], drawn_tokens, name in self.unbiased))
         return pairs
 
 
@@ -268,14 +268,6 @@ def wrong_signs(credits: Credits, values: Values, rollouts: RolloutBatch) -> dic
     return shares
 
 
-def shares_of_squares(values: Tensor, rollouts: RolloutBatch) -> tuple[Ranged, Ranged]:
-    """Shares of Σ A² that differ inside rollouts, and that are the same over a group: what centring takes."""
-    mask = rollouts.mask
-    lengths = mask.sum(-1).double()
-    own = values * mask
-    means = own.sum(-1) / lengths.clamp(min=1)
-    within = ((own - means[:, None]) * mask).square().sum(-1).unflatten(0, rollouts.groups).sum(-1)
-    group = own.sum(-1).unflatten(0, rollouts.groups).sum(-1) ** 2
-    common = group / lengths.unflatten(0, rollouts.groups).sum(-1).clamp(min=1)
-    total = own.square().sum(-1).unflatten(0, rollouts.groups).sum(-1).cpu().numpy()
-    return credit_error.ratio(within.cpu().numpy(), total), credit_error.ratio(common.cpu().numpy(), total)
+def _plain(name: str, base: NDArray, tokens: NDArray, unbiased: bool) -> GradientSource:
+    """A source whose gradient is the combination `base` (V,) of the base vectors."""
+    return GradientSource(name, base, np.outer(base, base), tokens, unbiased)

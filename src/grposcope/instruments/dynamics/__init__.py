@@ -5,7 +5,7 @@ constant_lag   gradients that are all K steps old; sampled_refresh: curvature th
 noise          by how much a run swings about its end
 stability      the update rule of a run, and the check of its interval and lag
 bandit         softmax bandits, batched over runs; count_advantages: advantages by the number of successes
-curves         a curve through a reward; curve_models: which; fit: what `grposcope.dynamics` promises of these
+curves         a curve through a reward, and which; fit: what `grposcope.dynamics` promises of these
 forecast       where the reward will be, with its interval; reward_curve, reward_range: what is known of the reward
 
 NumPy and SciPy only.

@@ -18,7 +18,6 @@ in the batch, nor on the order. Equal seeds in different settings share their dr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,7 +38,7 @@ DRAWN, TILE = 64, 64
 
 
 @dataclass(frozen=True)
-class Simulation:
+class _Simulation:
     """Result of a batch of R runs. `steps` (S,) are the recorded steps, 0 first.
 
     value (R, S) is the expected reward Σ π r, averaged over contexts; observed (R, S) the mean reward of the
@@ -59,7 +58,7 @@ class Simulation:
 
 
 @dataclass(frozen=True)
-class SweepSettings:
+class _SweepSettings:
     """Settings that the runs of one call of `Bandit.simulate` share.
 
     group: rollouts per context and refresh, or None for the exact expected gradient.
@@ -155,12 +154,12 @@ class Bandit:
         steps: int,
         seeds: ArrayLike = 0,
         **shared: Any,
-    ) -> Simulation:
+    ) -> _Simulation:
         """Run R runs at once; lr, momentum, interval and seeds broadcast to (R,).
 
-        group and `shared` are the fields of `SweepSettings`. UserError for settings that cannot work.
+        group and `shared` are the fields of `_SweepSettings`. UserError for settings that cannot work.
         """
-        settings = SweepSettings(group, **shared)
+        settings = _SweepSettings(group, **shared)
         every, start = settings.every, settings.start
         rates, betas, intervals, streams = (np.atleast_1d(np.asarray(a)) for a in (lr, momentum, interval, seeds))
         rates, betas, intervals, streams = np.broadcast_arrays(rates, betas, intervals, streams)
@@ -177,14 +176,14 @@ class Bandit:
             piece = _Piece(self, settings, logits[rows], rates[rows], betas[rows], intervals[rows], streams[rows])
             part = None if path is None else path[:, rows]
             logits[rows] = piece.run(steps, every, value[:, rows], observed[:, rows], part)
-        return Simulation(recorded, value.T, observed.T, logits, None if path is None else path.swapaxes(0, 1),
+        return _Simulation(recorded, value.T, observed.T, logits, None if path is None else path.swapaxes(0, 1),
                           rates.astype(float), betas.astype(float), intervals.astype(np.int64),
                           streams.astype(np.int64))  # fmt: skip
 
     def _payoff(self, policy: Array) -> Array:
         return np.asarray(self.rewards - self.kl * np.log(policy / self.reference) if self.kl else self.rewards)
 
-    def _check(self, s: SweepSettings, lr: Array, momentum: Array, interval: Array, steps: int, every: int) -> None:
+    def _check(self, s: _SweepSettings, lr: Array, momentum: Array, interval: Array, steps: int, every: int) -> None:
         if not ((lr > 0) & np.isfinite(lr)).all():
             raise UserError("lr must be above 0 and finite")
         if not ((momentum >= 0) & (momentum < 1)).all():
@@ -209,7 +208,7 @@ class Bandit:
 class _Piece:
     """Some runs of a batch, as arrays with the runs last: (C, K, R)."""
 
-    def __init__(self, bandit: Bandit, s: SweepSettings, logits: Array, lr: Array, momentum: Array, interval: Array,
+    def __init__(self, bandit: Bandit, s: _SweepSettings, logits: Array, lr: Array, momentum: Array, interval: Array,
                  seeds: Array):  # fmt: skip
         self.bandit, self.s = bandit, s
         self.theta = np.ascontiguousarray(np.moveaxis(logits, 0, -1))
@@ -368,9 +367,3 @@ class _Piece:
         self.second += (1 - self.s.beta2) * weights * weights
         spread = np.sqrt(self.second / (1 - self.s.beta2 ** (step + 1))) + self.s.eps * self.lr
         self.theta += self.lr / (1 - self.momentum ** (step + 1)) * self.velocity / spread
-
-
-def settings_grid(**values: Sequence[float]) -> dict[str, Array]:
-    """All combinations of the given values, as flat arrays to pass to `simulate`."""
-    mesh = np.meshgrid(*(np.asarray(v) for v in values.values()), indexing="ij")
-    return {name: m.reshape(-1) for name, m in zip(values, mesh, strict=True)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,11 +13,11 @@ from grposcope.core.answer import Answer, KeyNumber, Table, exactly
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import number
 from grposcope.instruments.dynamics import BANDIT, refresh
-from grposcope.instruments.dynamics.bandit import Array, Bandit, settings_grid
+from grposcope.instruments.dynamics.bandit import Array, Bandit
 
 
 @dataclass(frozen=True)
-class Simulated:
+class _Simulated:
     """A setting of the sweep.
 
     group: 0 for the exact expected gradient. value (S,): expected reward by step, mean over runs. end: its mean over
@@ -55,13 +56,13 @@ class Sweep:
     kl_in: Literal["reward", "loss"] = "reward"
     binary: bool = False
 
-    def simulate(self) -> list[Simulated]:
+    def simulate(self) -> list[_Simulated]:
         """The rows, group after group; UserError for settings that cannot work."""
         return [row for group in self.group for row in self._of_group(group)]
 
-    def _of_group(self, group: int) -> list[Simulated]:
+    def _of_group(self, group: int) -> list[_Simulated]:
         seeds = np.arange(self.runs if group else 1) + self.seed
-        grid = settings_grid(lr=self.lr, momentum=self.momentum, interval=self.interval, seed=seeds.tolist())
+        grid = _settings_grid(lr=self.lr, momentum=self.momentum, interval=self.interval, seed=seeds.tolist())
         done = self.bandit.simulate(grid["lr"], grid["momentum"], grid["interval"], group or None, self.steps,
                                     grid["seed"].astype(int), advantage=self.advantage, ratio=self.ratio,
                                     kl_in=self.kl_in, binary=self.binary)  # fmt: skip
@@ -70,14 +71,20 @@ class Sweep:
         first = (grid[name].reshape(-1, len(seeds))[:, 0] for name in ("lr", "momentum", "interval"))
         kappa = float(self.bandit.stiffness()[0])
         return [
-            Simulated(float(lr), float(momentum), int(interval), group, value[i].mean(0),
+            _Simulated(float(lr), float(momentum), int(interval), group, value[i].mean(0),
                 end=Estimate.mean(late[i].mean(1).tolist()), swing=float(np.mean(np.ptp(late[i], axis=1))),
                 margin=refresh.margin(float(lr), float(momentum), kappa, int(interval)))
             for i, (lr, momentum, interval) in enumerate(zip(*first, strict=True))
         ]  # fmt: skip
 
 
-def of_rows(bandit: Bandit, rows: list[Simulated]) -> Answer:
+def _settings_grid(**values: Sequence[float]) -> dict[str, Array]:
+    """All combinations of the given values, as flat arrays to pass to `simulate`."""
+    mesh = np.meshgrid(*(np.asarray(v) for v in values.values()), indexing="ij")
+    return {name: m.reshape(-1) for name, m in zip(values, mesh, strict=True)}
+
+
+def of_rows(bandit: Bandit, rows: list[_Simulated]) -> Answer:
     """What the closed form says of the settings, and a table of what they did."""
     contexts, arms = bandit.rewards.shape
     kappa, goal = float(bandit.stiffness()[0]), float(bandit.value(bandit.fixed_point()))
@@ -100,7 +107,7 @@ def of_rows(bandit: Bandit, rows: list[Simulated]) -> Answer:
     )
 
 
-def _table(rows: list[Simulated]) -> Table:
+def _table(rows: list[_Simulated]) -> Table:
     header = ("η", "β", "N", "G", "late value", "swing", "N*", "radius", "frozen force")
     cells = [
         (f"{row.lr:g}", f"{row.momentum:g}", str(row.interval), str(row.group or "exact"),
@@ -115,7 +122,7 @@ def _shown(end: Estimate) -> str:
     return f"{end.value:.3f} ± {end.se:.2g}" if math.isfinite(end.se) else f"{end.value:.3f}"
 
 
-def _numbers(row: Simulated) -> dict[str, object]:
+def _numbers(row: _Simulated) -> dict[str, object]:
     return {
         "lr": row.lr, "momentum": row.momentum, "interval": row.interval, "group": row.group or "exact", "end": row.end,
         "swing": row.swing, "threshold": row.margin.threshold, "radius": row.margin.radius, "stable": row.margin.stable,

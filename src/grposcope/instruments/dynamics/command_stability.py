@@ -13,7 +13,9 @@ from grposcope.commands import log_flags as logs
 from grposcope.commands.log_flags import LogFlags
 from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
+from grposcope.core.estimate import Estimate
 from grposcope.core.flag import flag, flags_of
+from grposcope.instruments.dynamics.stability import UNKNOWN, UpdateRule
 
 if TYPE_CHECKING:
     from grposcope.instruments.dynamics.stability import UpdateRule
@@ -228,7 +230,19 @@ def _of_run(arguments: argparse.Namespace) -> UpdateRule:
 
         rule = stability.update_rule(run)
         _, along = run_curvature.of_run(run.meta.source, run.config.get("settings", {}))
-        return stability.from_measured(rule, along.stale, along.current)
+        return _from_measured(rule, along.stale, along.current)
     if reward_column(run) is None:
         raise UserError(f"{run.meta.source} records no reward; give --curvature, and the settings without --run")
     return stability.from_reward(run)
+
+
+def _from_measured(rule: UpdateRule, stale: Estimate, current: Estimate) -> UpdateRule:
+    """The rule with κ as measured along the stiffest direction: `stale`, the part of it that waits for a refresh.
+
+    current: the part that follows every step. Without curvature where `stale` is within two standard errors of 0.
+    """
+    rule = replace(rule, source="measured", current=current)
+    if not stale.value > 2 * stale.se:
+        missing = f"the part of κ that changes only with new rollouts, {stale}, does not differ from 0 beyond noise"
+        return replace(rule, curvature=UNKNOWN, missing=missing)
+    return replace(rule, curvature=stale)

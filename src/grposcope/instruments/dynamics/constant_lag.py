@@ -26,11 +26,8 @@ from __future__ import annotations
 import cmath
 import math
 
-import numpy as np
-
-from grposcope.core.errors import UserError
 from grposcope.instruments.dynamics.oscillator import check_optimizer
-from grposcope.instruments.dynamics.refresh import LONGEST, largest
+from grposcope.instruments.dynamics.refresh import LONGEST
 
 
 def rule(lr: float, momentum: float, curvature: float) -> float:
@@ -57,37 +54,3 @@ def threshold(lr: float, momentum: float, curvature: float) -> float:
     phase = cmath.phase(complex(1 - momentum - u, math.sin(angle)))
     critical = 0.5 + (math.pi / 2 - phase) / angle if angle > 0 else math.inf
     return math.inf if critical > LONGEST else float(max(math.ceil(critical - 1e-12) - 1, -1))
-
-
-def onset(lr: float, momentum: float, curvature: float) -> float:
-    """The smallest constant lag with which a disturbance swings while it dies out or grows; 0 if it does without."""
-    check_optimizer(lr, momentum, curvature)
-    pull = lr * curvature
-    if not _monotone(pull, momentum, 0):
-        return 0.0
-    return largest(lambda lag: _monotone(pull, momentum, lag)) + 1
-
-
-def radius(lr: float, momentum: float, curvature: float, lag: int) -> float:
-    """Largest |multiplier| of a step at this lag, from the roots of its polynomial; below 1 is stable."""
-    check_optimizer(lr, momentum, curvature)
-    if not (0 <= lag <= 2000 and int(lag) == lag):
-        raise UserError(f"lag {lag} must be a whole number of optimiser steps from 0 to 2,000")
-    polynomial = np.zeros(int(lag) + 3)
-    polynomial[0] = 1.0
-    polynomial[1] -= 1 + momentum
-    polynomial[2] += momentum
-    polynomial[int(lag) + 1] += lr * curvature
-    return float(np.abs(np.roots(polynomial)).max())
-
-
-def _monotone(pull: float, momentum: float, lag: int) -> bool:
-    """Whether there is a real multiplier in (β, 1) at this lag."""
-    if lag == 0 and momentum == 0:
-        return pull < 1  # z = 1 − k
-    half = lag * (1 + momentum) / 2
-    top = half + math.sqrt(max(half**2 - (lag**2 - 1) * momentum, 0.0))
-    z = top / (lag + 1)
-    if not 0 < z < 1:
-        return False
-    return pull <= math.exp((lag - 1) * math.log(z)) * (1 - z) * (z - momentum)

@@ -32,10 +32,10 @@ from scipy.special import ndtr, ndtri
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.instruments.dynamics import reward_range
-from grposcope.instruments.dynamics.reward_curve import RewardCurve, clean, without_spikes
+from grposcope.instruments.dynamics.reward_curve import RewardCurve, clean
 from grposcope.instruments.dynamics.reward_range import RewardRange
-from grposcope.maths.timeseries.noise import Array
+from grposcope.maths.timeseries.noise import Array, robust_spread
+from grposcope.maths.timeseries.running_median import running_median
 
 GAINS = (0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.02)
 """Weights of a new reward in the means that the level is averaged from."""
@@ -107,7 +107,7 @@ def forecast(
     if series.constant:
         return _repeated(series, later, coverage, limits, "; ".join(notes))
     knots = _knots(later)
-    plain = without_spikes(series.reward, AROUND, WIDTH)
+    plain = _without_spikes(series.reward, AROUND, WIDTH)
     noise, quiet = _noise(series.reward, plain), float(_noise(plain, plain).std())
     margin = float(noise.std())
     now, now_se = _level_now(plain, quiet)
@@ -126,6 +126,19 @@ def forecast(
         change_between=(float(ends[0]), float(ends[1])), margin=margin,
         verdict=_verdict(change, spread, margin), flag="; ".join(notes),
     )  # fmt: skip
+
+
+def _without_spikes(reward: Array, window: float, width: float) -> Array:
+    """Rewards clipped to within `width` robust σ of a running median over the share `window` of the curve.
+
+    A reward function that pays a rare jackpot moves the mean, but a curve must not chase it.
+    """
+    n = len(reward)
+    size = min(max(5, int(window * n) // 2 * 2 + 1), n // 2 * 2 - 1)
+    middle = running_median(reward, size)
+    deviation = reward - middle
+    limit = width * max(robust_spread(deviation), 0.1 * float(deviation.std()))
+    return np.asarray(middle + np.clip(deviation, -limit, limit))
 
 
 def _level_now(reward: Array, noise: float) -> tuple[float, float]:
@@ -173,19 +186,21 @@ def _steadiness(ago: Array, path: Array, stretch: float, least: float) -> float:
     return (np.count_nonzero(rose > least) - np.count_nonzero(rose < -least)) / (len(rose) + 3)
 
 
-def last_level(reward: Array) -> float:
-    """The mean of the last tenth of rewards (n,): the rule that a forecast has to beat."""
-    return float(reward[-max(1, round(0.1 * len(reward))) :].mean())
-
-
 def _limits(series: RewardCurve, limits: RewardRange | None) -> tuple[RewardRange, tuple[str, ...]]:
     """The range to hold the forecast to, and the notes: a range that the rewards have left is none."""
     if limits is None:
-        return reward_range.inferred(series.reward), series.notes
+        return _inferred_range(series.reward), series.notes
     if limits.low <= series.reward.min() and series.reward.max() <= limits.high:
         return limits, series.notes
     note = f"rewards leave the range {limits.low:g} to {limits.high:g}, so the forecast ignores this range"
     return RewardRange(), (*series.notes, note)
+
+
+def _inferred_range(reward: Array) -> RewardRange:
+    """0 to 1 where all rewards (n,) lie there, and no range elsewhere."""
+    if reward.min() >= 0 and reward.max() <= 1:
+        return RewardRange(0.0, 1.0)
+    return RewardRange()
 
 
 def _repeated(series: RewardCurve, later: Array, coverage: float, limits: RewardRange, notes: str) -> Forecast:

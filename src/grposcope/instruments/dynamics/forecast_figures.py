@@ -8,13 +8,15 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+from scipy.fft import dct
 
 from grposcope.core.answer import Figure
 from grposcope.core.run import Floats
 from grposcope.instruments.dynamics import fit
 from grposcope.instruments.dynamics.forecast_summary import ForecastSummary
-from grposcope.instruments.dynamics.reward_curve import local_lines
+from grposcope.instruments.dynamics.reward_curve import RewardCurve
 from grposcope.maths.intervals import Z
+from grposcope.maths.timeseries.noise import Array, residual_variances
 from grposcope.render import charts as base
 from grposcope.render.thinning import extremes, joined, rounded
 
@@ -71,7 +73,7 @@ def portrait(summary: ForecastSummary) -> Figure | None:
     inertial = summary.fits.get("inertial")
     if inertial is None or inertial.flag.startswith(("no rise", "constant")):
         return None
-    level, rate, error = local_lines(summary.series, SMOOTH)
+    level, rate, error = _local_lines(summary.series, SMOOTH)
     noise = float(np.median(Z * error))
     fitted = inertial.predict(summary.series.steps)
     fitted_rate = np.gradient(fitted, summary.series.steps)
@@ -110,6 +112,24 @@ def portrait(summary: ForecastSummary) -> Figure | None:
         text += f" The fitted plateau is unreliable: {inertial.parameters['plateau'].flag}."
     drawn = base.figure("portrait", "Phase portrait", layers, data, caption=text, height=HEIGHT)
     return replace(drawn, group="phase portrait")
+
+
+def _local_lines(curve: RewardCurve, bandwidth: float) -> tuple[Array, Array, Array]:
+    """Level, rate per step and the standard error of the rate, (n,) each, by local straight lines.
+
+    Weights are Gaussian, their standard deviation `bandwidth` a share of the run.
+    """
+    distance = curve.share[None] - curve.share[:, None]
+    weight = np.exp(-0.5 * (distance / bandwidth) ** 2)
+    s0, s1, s2 = (np.sum(weight * distance**k, 1) for k in range(3))
+    spread = s0 * s2 - s1**2
+    for_level = weight * (s2[:, None] - s1[:, None] * distance) / spread[:, None]
+    for_rate = weight * (s0[:, None] * distance - s1[:, None]) / spread[:, None]
+    level, rate = for_level @ curve.reward, for_rate @ curve.reward
+    variances = residual_variances(np.ones((len(level), 1)), curve.reward - level)
+    error = np.sqrt(dct(for_rate, axis=1, norm="ortho") ** 2 @ variances)
+    span = float(curve.steps[-1] - curve.steps[0])
+    return level, rate / span, error / span
 
 
 def _line(steps: Floats, values: Floats) -> dict[str, list[Any]]:

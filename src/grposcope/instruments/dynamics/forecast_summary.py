@@ -19,7 +19,7 @@ from grposcope.core.metrics import variant
 from grposcope.core.run import Run
 from grposcope.core.text import number
 from grposcope.instruments.dynamics.curves import Fit, fit_series, noise_ceiling
-from grposcope.instruments.dynamics.forecast import Forecast, forecast, last_level
+from grposcope.instruments.dynamics.forecast import Forecast, forecast
 from grposcope.instruments.dynamics.reward_curve import RewardCurve, averaged, clean, each_batch
 from grposcope.instruments.dynamics.reward_range import RewardRange
 from grposcope.maths.timeseries.noise import Array
@@ -175,6 +175,11 @@ def _hindsight(series: RewardCurve, ahead: Forecast, steps: Array, values: Array
     if len(steps):
         low, high, mean = (np.interp(steps, ahead.steps, values) for values in (ahead.low, ahead.high, ahead.mean))
         covered = float(((low <= values) & (values <= high)).mean())
-        base = float(np.sqrt(np.mean((values - last_level(series.reward)) ** 2)))
+        base = float(np.sqrt(np.mean((values - _last_level(series.reward)) ** 2)))
         error = float(np.sqrt(np.mean((values - mean) ** 2))) / base if base else math.nan
     return len(steps), covered, error
+
+
+def _last_level(reward: Array) -> float:
+    """The mean of the last tenth of rewards (n,): the rule that a forecast has to beat."""
+    return float(reward[-max(1, round(0.1 * len(reward))) :].mean())

@@ -31,7 +31,7 @@ def _input_vector(lr: float, momentum: float, interval: int) -> NDArray[np.float
     return np.array([lr * (interval - momentum * share) / (1 - momentum), share])
 
 
-def stationary_covariance(
+def _stationary_covariance(
     lr: float, momentum: float, curvature: float, interval: int, noise_variance: float
 ) -> NDArray[np.float64]:
     """Covariance of (x, v) at the refreshes, (2, 2); NaN where the map is unstable."""
@@ -46,7 +46,7 @@ def stationary_covariance(
 
 def stationary_variance(lr: float, momentum: float, curvature: float, interval: int, noise_variance: float) -> float:
     """Variance of the displacement x at the refreshes; ∞ where the map is unstable."""
-    variance = float(stationary_covariance(lr, momentum, curvature, interval, noise_variance)[0, 0])
+    variance = float(_stationary_covariance(lr, momentum, curvature, interval, noise_variance)[0, 0])
     return math.inf if math.isnan(variance) else variance
 
 
@@ -54,7 +54,7 @@ def autocovariance(
     lr: float, momentum: float, curvature: float, interval: int, noise_variance: float, lags: int
 ) -> NDArray[np.float64]:
     """Cov(x_0, x_l) at refreshes l = 0 … lags, (lags + 1,)."""
-    state = stationary_covariance(lr, momentum, curvature, interval, noise_variance)[:, 0]
+    state = _stationary_covariance(lr, momentum, curvature, interval, noise_variance)[:, 0]
     one_cycle = refresh.cycle_map(lr, momentum, curvature, interval)
     values = []
     for _ in range(lags + 1):

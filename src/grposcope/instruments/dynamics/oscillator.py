@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grposcope.core.errors import UserError
-from grposcope.core.estimate import Estimate
 
 
 @dataclass(frozen=True)
@@ -136,34 +135,6 @@ class Oscillator:
         slope = v0 - rate * y0
         y = envelope * (y0 * wave + slope * ramp)
         return y, rate * y + envelope * (slope * wave - omega * omega * y0 * ramp)
-
-
-def adam_step(lr: float, beta1: float, rms_gradient: float, eps: float = 1e-8) -> float:
-    """The heavy-ball step of Adam: η (1 − β₁) / (√v̂ + ε), with √v̂ the measured root mean square gradient.
-
-    Assumption: √v̂ changes little over 1/(1 − β₁) steps, as late in a run or with β₂ near 1; then Adam is
-    heavy ball with momentum β₁ and this step. One rms for all parameters is a mean field; per-parameter
-    values give a step per parameter.
-    """
-    if not (rms_gradient > 0 and math.isfinite(rms_gradient)):
-        raise UserError(f"rms gradient {rms_gradient:g} must be above 0; measure it as √mean(g²) over recent steps")
-    if not 0 <= beta1 < 1:
-        raise UserError(f"β₁ = {beta1:g} must be at least 0 and below 1")
-    return lr * (1 - beta1) / (rms_gradient + eps)
-
-
-def curvature_of(time_constant: Estimate, step: float, momentum: float, interval: int = 1) -> Estimate:
-    """κ = (1 − β)/(η(τ + lag)) from the time constant of a run, in the overdamped limit; lag (N − 1)/2.
-
-    It is the curvature along the direction that the reward responds to, as uncertain as the time constant, whose
-    flag is kept.
-    """
-    check_optimizer(step, momentum, 1.0)
-    if not interval >= 1:
-        raise UserError(f"interval {interval} must be a whole number of optimiser steps, at least 1")
-    late = time_constant.value + (interval - 1) / 2
-    value = (1 - momentum) / (step * late)
-    return Estimate(value, value * time_constant.se / late, time_constant.n, time_constant.flag)
 
 
 def check_optimizer(lr: float, momentum: float, curvature: float) -> None:

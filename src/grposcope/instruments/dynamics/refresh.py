@@ -67,7 +67,7 @@ def cycle_map(lr: ArrayLike, momentum: ArrayLike, curvature: ArrayLike, interval
     return np.stack([top, np.stack([-curvature * share, power], -1)], -2)
 
 
-def multipliers(
+def _multipliers(
     lr: ArrayLike, momentum: ArrayLike, curvature: ArrayLike, interval: ArrayLike
 ) -> NDArray[np.complex128]:
     """The two eigenvalues of the cycle map, (..., 2), the larger modulus first."""
@@ -82,7 +82,7 @@ def spectral_radius(
     lr: ArrayLike, momentum: ArrayLike, curvature: ArrayLike, interval: ArrayLike
 ) -> NDArray[np.float64]:
     """Largest |multiplier| of a cycle; below 1 is stable. Arguments broadcast."""
-    return np.abs(multipliers(lr, momentum, curvature, interval)).max(-1)
+    return np.abs(_multipliers(lr, momentum, curvature, interval)).max(-1)
 
 
 def oscillates(lr: ArrayLike, momentum: ArrayLike, curvature: ArrayLike, interval: ArrayLike) -> NDArray[np.bool_]:
@@ -129,7 +129,7 @@ def margin(lr: float, momentum: float, curvature: float, interval: int, ratio: R
     if ratio not in ("none", "unclipped", "clipped"):
         raise UserError(f"ratio {ratio!r} must be none, unclipped or clipped")
     cycle = 1 if ratio == "unclipped" else int(interval)
-    largest = multipliers(lr, momentum, curvature, cycle)[..., 0]
+    largest = _multipliers(lr, momentum, curvature, cycle)[..., 0]
     angle, radius = abs(float(np.angle(largest))), float(np.abs(largest))
     last = threshold(lr, momentum, curvature, ratio)
     clipped = ratio == "clipped"

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.fft import dct
 
 from grposcope.core.errors import UserError
-from grposcope.maths.timeseries.noise import Array, residual_variances, robust_spread
-from grposcope.maths.timeseries.running_median import running_median
+from grposcope.maths.timeseries.noise import Array
 
 LEAST = 10
 """Points that a fit needs at least."""
@@ -100,34 +98,3 @@ def each_batch(series: RewardCurve, interval: int) -> RewardCurve:
     first = np.append(True, np.diff(batch) > 0)
     note = f"{interval} steps share a batch of rollouts, so each batch is one point"
     return RewardCurve(series.steps[first], series.reward[first], (*series.notes, note))
-
-
-def without_spikes(reward: Array, window: float, width: float) -> Array:
-    """Rewards clipped to within `width` robust σ of a running median over the share `window` of the curve.
-
-    A reward function that pays a rare jackpot moves the mean, but a curve must not chase it.
-    """
-    n = len(reward)
-    size = min(max(5, int(window * n) // 2 * 2 + 1), n // 2 * 2 - 1)
-    middle = running_median(reward, size)
-    deviation = reward - middle
-    limit = width * max(robust_spread(deviation), 0.1 * float(deviation.std()))
-    return np.asarray(middle + np.clip(deviation, -limit, limit))
-
-
-def local_lines(curve: RewardCurve, bandwidth: float) -> tuple[Array, Array, Array]:
-    """Level, rate per step and the standard error of the rate, (n,) each, by local straight lines.
-
-    Weights are Gaussian, their standard deviation `bandwidth` a share of the run.
-    """
-    distance = curve.share[None] - curve.share[:, None]
-    weight = np.exp(-0.5 * (distance / bandwidth) ** 2)
-    s0, s1, s2 = (np.sum(weight * distance**k, 1) for k in range(3))
-    spread = s0 * s2 - s1**2
-    for_level = weight * (s2[:, None] - s1[:, None] * distance) / spread[:, None]
-    for_rate = weight * (s0[:, None] * distance - s1[:, None]) / spread[:, None]
-    level, rate = for_level @ curve.reward, for_rate @ curve.reward
-    variances = residual_variances(np.ones((len(level), 1)), curve.reward - level)
-    error = np.sqrt(dct(for_rate, axis=1, norm="ortho") ** 2 @ variances)
-    span = float(curve.steps[-1] - curve.steps[0])
-    return level, rate / span, error / span

@@ -25,10 +25,3 @@ class RewardRange:
     def clip(self, rewards: Array) -> Array:
         """Rewards held to the range."""
         return np.clip(rewards, self.low, self.high)
-
-
-def inferred(reward: Array) -> RewardRange:
-    """0 to 1 where all rewards (n,) lie there, and no range elsewhere."""
-    if reward.min() >= 0 and reward.max() <= 1:
-        return RewardRange(0.0, 1.0)
-    return RewardRange()

@@ -23,7 +23,7 @@ from grposcope.core.errors import UserError
 from grposcope.instruments.dynamics import refresh
 
 
-def second_moment_map(
+def _second_moment_map(
     lr: float, momentum: float, curvature: float, interval: int, variation: float
 ) -> NDArray[np.float64]:
     """E[M ⊗ M] (4, 4) of one cycle. variation: ν, the standard deviation of κ between batches ÷ κ."""
@@ -34,21 +34,21 @@ def second_moment_map(
     return np.asarray(np.kron(mean, mean) + np.kron(slope, slope))
 
 
-def growth(lr: float, momentum: float, curvature: float, interval: int, variation: float) -> float:
+def _growth(lr: float, momentum: float, curvature: float, interval: int, variation: float) -> float:
     """Factor by which the root mean square of a disturbance grows in a cycle; below 1 it dies out."""
-    moments = second_moment_map(lr, momentum, curvature, interval, variation)
+    moments = _second_moment_map(lr, momentum, curvature, interval, variation)
     return float(np.sqrt(np.abs(np.linalg.eigvals(moments)).max()))
 
 
 def threshold(lr: float, momentum: float, curvature: float, variation: float) -> float:
     """The largest interval up to which the second moment stays bounded, 0 if there is none; N* for variation 0."""
-    second_moment_map(lr, momentum, curvature, 1, variation)  # refuses what cannot be
+    _second_moment_map(lr, momentum, curvature, 1, variation)  # refuses what cannot be
     below, above = (
         0,
         int(min(refresh.threshold(lr, momentum, curvature), refresh.LONGEST)) + 1,
     )  # the mean grows from N* + 1 on
     while above - below > 1:
         middle = (below + above) // 2
-        stable = growth(lr, momentum, curvature, middle, variation) < 1
+        stable = _growth(lr, momentum, curvature, middle, variation) < 1
         below, above = (middle, above) if stable else (below, middle)
     return float(below)

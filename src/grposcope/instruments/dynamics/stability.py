@@ -2,7 +2,7 @@
 
 The effective step η of `refresh` follows from the optimizer by the table `OPTIMIZERS`. The curvature is the one that
 the reward's time constant τ implies, κ = (1 − β)/(η(τ + lag)), along the direction that the reward responds to.
-Stiffer directions decide, so a largest stable interval from this κ is an upper bound; `instruments.gradient.curvature`
+Stiffer directions decide, so a largest stable interval from this κ is an upper bound; `lab.train.run_curvature`
 measures the stiffest direction.
 """
 
@@ -19,7 +19,37 @@ from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import listed
 from grposcope.instruments.dynamics import constant_lag, refresh, sampled_refresh
-from grposcope.instruments.dynamics.oscillator import adam_step, curvature_of
+from grposcope.instruments.dynamics.oscillator import check_optimizer
+from grposcope.instruments.dynamics.refresh import largest
+
+
+def _adam_step(lr: float, beta1: float, rms_gradient: float, eps: float = 1e-8) -> float:
+    """The heavy-ball step of Adam: η (1 − β₁) / (√v̂ + ε), with √v̂ the measured root mean square gradient.
+
+    Assumption: √v̂ changes little over 1/(1 − β₁) steps, as late in a run or with β₂ near 1; then Adam is
+    heavy ball with momentum β₁ and this step. One rms for all parameters is a mean field; per-parameter
+    values give a step per parameter.
+    """
+    if not (rms_gradient > 0 and math.isfinite(rms_gradient)):
+        raise UserError(f"rms gradient {rms_gradient:g} must be above 0; measure it as √mean(g²) over recent steps")
+    if not 0 <= beta1 < 1:
+        raise UserError(f"β₁ = {beta1:g} must be at least 0 and below 1")
+    return lr * (1 - beta1) / (rms_gradient + eps)
+
+
+def _curvature_of(time_constant: Estimate, step: float, momentum: float, interval: int = 1) -> Estimate:
+    """κ = (1 − β)/(η(τ + lag)) from the time constant of a run, in the overdamped limit; lag (N − 1)/2.
+
+    It is the curvature along the direction that the reward responds to, as uncertain as the time constant, whose
+    flag is kept.
+    """
+    check_optimizer(step, momentum, 1.0)
+    if not interval >= 1:
+        raise UserError(f"interval {interval} must be a whole number of optimiser steps, at least 1")
+    late = time_constant.value + (interval - 1) / 2
+    value = (1 - momentum) / (step * late)
+    return Estimate(value, value * time_constant.se / late, time_constant.n, time_constant.flag)
+
 
 if TYPE_CHECKING:
     from grposcope.core.run import Run
@@ -42,7 +72,7 @@ class _EffectiveStep:
     needs_rms_gradient: bool
 
 
-ADAM = _EffectiveStep(adam_step, needs_rms_gradient=True)
+ADAM = _EffectiveStep(_adam_step, needs_rms_gradient=True)
 
 OPTIMIZERS: dict[str, _EffectiveStep] = {
     "sgd": _EffectiveStep(lambda lr, momentum, rms_gradient: lr, needs_rms_gradient=False),
@@ -203,7 +233,7 @@ def _with_curvature(rule: UpdateRule, exponential: Fit) -> UpdateRule:
     if tau is None or tau.flag:
         reason = tau.flag if tau is not None else exponential.flag
         return replace(rule, missing=f"the reward curve has no time constant ({reason})")
-    return replace(rule, curvature=curvature_of(tau, rule.step, rule.momentum, rule.interval + 2 * rule.lag))
+    return replace(rule, curvature=_curvature_of(tau, rule.step, rule.momentum, rule.interval + 2 * rule.lag))
 
 
 def from_reward(run: Run) -> UpdateRule:
@@ -222,18 +252,6 @@ def from_reward(run: Run) -> UpdateRule:
     return _with_curvature(rule, fit_series(averaged(curve, POINTS), "exponential"))
 
 
-def from_measured(rule: UpdateRule, stale: Estimate, current: Estimate) -> UpdateRule:
-    """The rule with κ as measured along the stiffest direction: `stale`, the part of it that waits for a refresh.
-
-    current: the part that follows every step. Without curvature where `stale` is within two standard errors of 0.
-    """
-    rule = replace(rule, source="measured", current=current)
-    if not stale.value > 2 * stale.se:
-        missing = f"the part of κ that changes only with new rollouts, {stale}, does not differ from 0 beyond noise"
-        return replace(rule, curvature=UNKNOWN, missing=missing)
-    return replace(rule, curvature=stale)
-
-
 def check(rule: UpdateRule, ratio: refresh.Ratio = "none", variation: float = math.nan) -> Stability:
     """Check the refresh interval of a rule; `ratio`: the importance ratio that its gradient carries.
 
@@ -246,7 +264,7 @@ def check(rule: UpdateRule, ratio: refresh.Ratio = "none", variation: float = ma
     lags = {
         "published": constant_lag.rule(step, momentum, curvature.value),
         "lag_threshold": constant_lag.threshold(step, momentum, curvature.value),
-        "lag_onset": constant_lag.onset(step, momentum, curvature.value),
+        "lag_onset": _constant_lag_onset(step, momentum, curvature.value),
     }
     if rule.lag and ratio == "none":
         stale = Stability(rule, margin, (math.nan, math.nan), "cannot tell", **lags)
@@ -284,6 +302,27 @@ def _lags_between(check: Stability) -> tuple[float, float]:
 
     low, high = rule.curvature.interval()
     return limit(high), limit(low)
+
+
+def _constant_lag_onset(lr: float, momentum: float, curvature: float) -> float:
+    """The smallest constant lag with which a disturbance swings while it dies out or grows; 0 if it does without."""
+    check_optimizer(lr, momentum, curvature)
+    pull = lr * curvature
+    if not _monotone(pull, momentum, 0):
+        return 0.0
+    return largest(lambda lag: _monotone(pull, momentum, lag)) + 1
+
+
+def _monotone(pull: float, momentum: float, lag: int) -> bool:
+    """Whether there is a real multiplier in (β, 1) at this lag."""
+    if lag == 0 and momentum == 0:
+        return pull < 1  # z = 1 − k
+    half = lag * (1 + momentum) / 2
+    top = half + math.sqrt(max(half**2 - (lag**2 - 1) * momentum, 0.0))
+    z = top / (lag + 1)
+    if not 0 < z < 1:
+        return False
+    return pull <= math.exp((lag - 1) * math.log(z)) * (1 - z) * (z - momentum)
 
 
 def _verdict_of_lag(check: Stability, between: tuple[float, float]) -> str:

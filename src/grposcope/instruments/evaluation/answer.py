@@ -1,4 +1,9 @@
-"""What an evaluation says: what differs, what too few problems cannot tell, scores, single problems, completions."""
+"""What an evaluation says: what differs, what too few problems cannot tell, scores, single problems, completions.
+
+What the models wrote, for the viewer of the page: models instead of runs, tasks instead of steps.
+
+The chart of an evaluation: pass@k with its interval, by task and model.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from grposcope.core.answer import Answer, Table, Word
-from grposcope.core.text import listed, number, percent, span, visible
+import altair as alt
+
+from grposcope.core.answer import Answer, Figure, Table, Word
+from grposcope.core.text import CONTROLS, UNSEEN, listed, number, percent, span, visible
 from grposcope.instruments.evaluation import scores
-from grposcope.instruments.evaluation.completions import viewer
 from grposcope.instruments.evaluation.crossed_means import CrossedMean
-from grposcope.instruments.evaluation.figures import of_pass_at_k
-from grposcope.instruments.evaluation.record import EvaluationRecord
+from grposcope.instruments.evaluation.record import Completion, EvaluatedProblem, EvaluationRecord
 from grposcope.instruments.evaluation.scores import ArmDifference, ArmScore, EvaluationScores, labels
+from grposcope.render import charts as base
 from grposcope.render.page import Document
+from grposcope.render.rollout_viewer import BUDGET, NAME, PROBLEMS, PROMPT, TEXT, cut
 
 QUESTION = "Which model is better, and by how much?"
 
@@ -41,15 +48,15 @@ OF_DIFFERENCES = (
 def document(record: EvaluationRecord) -> Document:
     """Content of the page: the answer on top; a chart of each pass@k, single problems and completions below."""
     evaluated = scores.of_record(record)
-    figures = [figure for k in evaluated.ks if (figure := of_pass_at_k(evaluated, k)) is not None]
+    figures = [figure for k in evaluated.ks if (figure := _pass_at_k_chart(evaluated, k)) is not None]
     charts = Answer("scores", "How does each model score?", figures=figures) if figures else None
-    parts = (charts, _problems(record), viewer(record))
+    parts = (charts, _problems(record), _viewer(record))
     return Document(
-        tuple(evaluated.arms), answer(record), tuple(paragraph for paragraph in parts if paragraph is not None)
+        tuple(evaluated.arms), _answer(record), tuple(paragraph for paragraph in parts if paragraph is not None)
     )
 
 
-def answer(record: EvaluationRecord) -> Answer:
+def _answer(record: EvaluationRecord) -> Answer:
     """What differs beyond noise, else what each model scored; what cannot be told; the tables; everything as JSON."""
     evaluated = scores.of_record(record)
     differing, small, notes = _apart(evaluated), _too_small(evaluated), _notes(record, evaluated.scores)
@@ -256,3 +263,98 @@ def _score_document(score: ArmScore) -> dict[str, Any]:
     unread = vars(score.unread) if score.asked else None
     return {**{name: getattr(score, name) for name in plain}, **passes, "truncated": vars(score.truncated),
             "unread": unread}  # fmt: skip
+
+
+VERDICTS = {"right": "right", "wrong": "wrong", "unread": "no readable answer", "failed": "grading failed"}
+
+
+def _viewer(record: EvaluationRecord) -> Answer | None:
+    """The viewer of completions: models instead of runs, tasks instead of steps; None where there are none."""
+    names = dict(zip(record.plan.models, labels(record.plan.models), strict=True))
+    parts = max(1, len(record.rows))
+    shown_runs: list[dict[str, Any]] = []
+    for model, name in names.items():
+        steps = []
+        for task in record.plan.tasks:
+            rows = record.rows.get((model, task), ())
+            lengths = _within(rows, BUDGET // parts)
+            if lengths:
+                steps.append({"step": visible(task, 60), "problems": [_problem(row) for row in lengths],
+                              "left_out": len(rows) - len(lengths)})  # fmt: skip
+        if steps:
+            shown_runs.append({"run": name, "steps": steps, "notes": []})
+    if not shown_runs:
+        return None
+    data = {"runs": shown_runs, "unseen": UNSEEN, "controls": CONTROLS, "word": "task"}
+    text = ["Arrow keys: left and right change the task, up and down the problem."]
+    return Answer(
+        "rollouts", "What did the models write?", sentence=_counted(record), text=text, widget="rollouts", data=data
+    )
+
+
+def _counted(record: EvaluationRecord) -> str:
+    written = sum(len(row.completions) for rows in record.rows.values() for row in rows)
+    tasks, models = len(record.plan.tasks), len(record.plan.models)
+    return f"{written:,} completions of {models} model{'s' * (models > 1)} on {tasks} task{'s' * (tasks > 1)}."
+
+
+def _within(rows: Sequence[EvaluatedProblem], budget: int) -> list[EvaluatedProblem]:
+    """The first problems that fit, one at least."""
+    problems: list[EvaluatedProblem] = []
+    for row in rows[:PROBLEMS]:
+        budget -= len(row.prompt) + sum(min(len(completion.text), TEXT) + 60 for completion in row.completions)
+        if budget < 0 and problems:
+            break
+        problems.append(row)
+    return problems
+
+
+def _problem(row: EvaluatedProblem) -> dict[str, Any]:
+    answer = f" (answer: {visible(row.answer, 100)})" if row.answer else ""
+    return {
+        "problem": cut(f"{row.id}{answer}", NAME),
+        "prompt": cut(row.prompt, PROMPT),
+        "rollouts": [_completion_shown(index, completion) for index, completion in enumerate(row.completions)],
+    }
+
+
+def _completion_shown(index: int, completion: Completion) -> dict[str, Any]:
+    return {
+        "index": index,
+        "reward": completion.reward,
+        "truncated": completion.truncated,
+        "count": completion.tokens,
+        **cut(completion.text, TEXT),
+        "components": {VERDICTS[completion.verdict]: completion.reward},
+    }
+
+
+def _pass_at_k_chart(evaluated: EvaluationScores, k: int) -> Figure | None:
+    """A point with its interval per arm and task; None where there is nothing to draw."""
+    same = [score for score in evaluated.scores if score.passes[k].low == score.passes[k].low]
+    if not same:
+        return None
+    data: dict[str, list[Any]] = {
+        "task": [visible(score.task, 60) for score in same],
+        "model": [score.arm for score in same],
+        "value": [score.passes[k].value for score in same],
+        "low": [score.passes[k].low for score in same],
+        "high": [score.passes[k].high for score in same],
+    }
+    arms, tasks = list(evaluated.arms), dict.fromkeys(score.task for score in evaluated.scores)
+    across = alt.X("value:Q", title=None, axis=alt.Axis(format="~%")).scale(domain=[0, 1])
+    along = alt.Y("task:N", sort=[visible(task, 60) for task in tasks], title=None)
+    offset = alt.YOffset("model:N", sort=arms)
+    shades = alt.Color("model:N", scale=alt.Scale(domain=arms, range=[base.colour(i) for i in range(len(arms))]),
+                       legend=None if len(arms) == 1 else alt.Legend())  # fmt: skip
+    marks = base.dataset("scores").encode(y=along, yOffset=offset, color=shades)
+    layers = [
+        marks.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q").scale(domain=[0, 1]), x2="high:Q"),
+        marks.mark_point(filled=True, size=60).encode(
+            x=across,
+            tooltip=["task:N", "model:N", *(alt.Tooltip(f"{n}:Q", format=".1%") for n in ("value", "low", "high"))],
+        ),
+    ]
+    height = max(80, 22 * len(same) + 20)
+    return base.figure(f"pass_at_{k}", f"pass@{k}", layers, {"scores": data}, height=height,
+                       caption="A point per model with its 95% interval.")  # fmt: skip

@@ -178,7 +178,7 @@ def read(folder: Path) -> EvaluationRecord:
     )
 
 
-class EvaluationWriter:
+class _EvaluationWriter:
     """Adds what is missing to a folder; made by `opened`."""
 
     def __init__(self, folder: Path, content: _PlanFile, rows: int):
@@ -216,7 +216,7 @@ def opened(
     view: EvaluationView,
     environment: Mapping[str, Any],
     now: str,
-) -> Iterator[EvaluationWriter]:
+) -> Iterator[_EvaluationWriter]:
     """The folder to be filled by this process alone, made where it is not there.
 
     UserError where it holds another evaluation, other files, or is being filled by another process.
@@ -237,7 +237,7 @@ def opened(
             rows = os.open(folder / ROWS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
                 _cut_torn_line(rows)
-                yield EvaluationWriter(folder, content, rows)
+                yield _EvaluationWriter(folder, content, rows)
             finally:
                 os.close(rows)
     except OSError as error:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
+from math import comb
 from pathlib import Path
 
 import numpy as np
+from scipy.special import stdtr, stdtrit
 
 from grposcope.core.errors import UserError
 from grposcope.core.text import visible
 from grposcope.instruments.evaluation import crossed_means
-from grposcope.instruments.evaluation.crossed_means import CrossedMean
+from grposcope.instruments.evaluation.crossed_means import FEW, LEVEL, POWER, Array, CrossedMean
 from grposcope.instruments.evaluation.record import Completion, EvaluatedProblem, EvaluationRecord
 from grposcope.maths.holm import holm
-from grposcope.maths.pass_at_k import pass_at_k, variance
+from grposcope.maths.pass_at_k import pass_at_k
 
 Arms = Mapping[str, tuple[str, ...]]
 """Name of an arm -> its models."""
@@ -97,7 +99,7 @@ def of_record(record: EvaluationRecord, ks: Sequence[int] = (), arms: Arms | Non
         scores += [_score(arm, task, of_arm, ks) for arm, of_arm in rows.items()]
         for k in ks:
             differences += [
-                ArmDifference(task, k, arm, two, crossed_means.difference(*_common(rows[arm], rows[two], k)))
+                ArmDifference(task, k, arm, two, _crossed_difference(*_common(rows[arm], rows[two], k)))
                 for arm, two in combinations(rows, 2)
             ]
     shown = {short[arm]: models for arm, models in named.items()}
@@ -125,10 +127,10 @@ def _score(arm: str, task: str, models: Sequence[Sequence[EvaluatedProblem]], ks
         task=task,
         problems=len(common),
         completions=count,
-        passes={k: crossed_means.score(_values(chosen, k)) for k in ks},
+        passes={k: _crossed_score(_values(chosen, k)) for k in ks},
         se_samples={k: _se_samples(chosen, k) for k in ks},
-        truncated=crossed_means.score(_shares(chosen, lambda completion: completion.truncated)),
-        unread=crossed_means.score(_shares(chosen, lambda completion: completion.verdict == "unread")),
+        truncated=_crossed_score(_shares(chosen, lambda completion: completion.truncated)),
+        unread=_crossed_score(_shares(chosen, lambda completion: completion.verdict == "unread")),
         failed=sum(completion.verdict == "failed" for completion in completions) / count if count else math.nan,
         reward=math.fsum(completion.reward for completion in completions) / count if count else math.nan,
         length=sum(completion.tokens for completion in completions) / count if count else math.nan,
@@ -163,9 +165,117 @@ def _common(
     return _values(first_rows, k), _values(two, k)
 
 
+def _crossed_score(values: Array) -> CrossedMean:
+    """The mean of scores in [0, 1], (S, I): S trainings or one model, I problems; no interval for I < 2."""
+    mean = _mean([values], [1.0])
+    if not math.isfinite(mean.se):
+        return mean
+    t = float(stdtrit(mean.df, (1 + LEVEL) / 2))
+    share, per_problem = min(max(mean.value, 0.0), 1.0), values.mean(0)
+    trials = share * (1 - share) / mean.se**2 if mean.se > 0 else math.inf
+    if min(_told(per_problem), _told(1 - per_problem)) < FEW:
+        trials = min(trials, float(mean.problems))
+    low, high = _wilson(share, trials, t)
+    detectable = math.sqrt(2) * (high - low) / (2 * t) * (t + float(stdtrit(mean.df, POWER)))
+    return replace(mean, low=low, high=high, detectable=detectable)
+
+
+def _crossed_difference(first: Array, second: Array) -> CrossedMean:
+    """The mean of second − first on the same problems, (S, I) and (S', I); no interval for I < 2."""
+    mean = _mean([second, first], [1.0, -1.0])
+    if not math.isfinite(mean.se):
+        return mean
+    each = second.mean(0) - first.mean(0)
+    nonzero = each[each != 0]
+    centre, se = mean.value, mean.se
+    if mean.trainings == 1 and _told(np.abs(each)) < FEW:
+        centre = float(each.sum()) / (mean.problems + 2)
+        se = math.sqrt(
+            max((float(np.square(each).sum()) + 1) / (mean.problems + 2) - centre**2, 0) / (mean.problems + 2)
+        )
+    if mean.trainings == 1 and len(nonzero) < FEW:
+        p = _sign_changes(nonzero)
+    else:
+        p = float(2 * stdtr(mean.df, -abs(centre / se))) if se > 0 else float(centre == 0)
+    t = float(stdtrit(mean.df, (1 + LEVEL) / 2))
+    low, high = max(centre - t * se, -1.0), min(centre + t * se, 1.0)
+    return replace(mean, low=low, high=high, p=p, detectable=se * (t + float(stdtrit(mean.df, POWER))))
+
+
+def _sign_changes(differences: Array) -> float:
+    """Two-sided p of a sum of differences among all changes of their signs: McNemar's exact test where all are ±1."""
+    if not len(differences):
+        return 1.0
+    sums = np.array(list(product((-1, 1), repeat=len(differences)))) @ differences
+    return float((np.abs(sums) >= abs(differences.sum()) - 1e-9).mean())
+
+
+def _mean(arms: list[Array], signs: list[float]) -> CrossedMean:
+    """Σ sign × mean of the arm, with its variance: problems are common to the arms, trainings are not."""
+    problems = arms[0].shape[1]
+    trainings = max(len(arm) for arm in arms)
+    each = sum((sign * arm.mean(0) for arm, sign in zip(arms, signs, strict=True)), np.zeros(problems))
+    value = float(each.mean()) if problems else math.nan
+    absent = CrossedMean(value, math.nan, math.nan, math.nan, math.nan, problems, trainings, math.nan, math.nan)
+    if problems < 2:
+        return absent
+    of_problems = float(each.var(ddof=1)) / problems
+    parts = [(of_problems, problems - 1)]
+    own_parts: list[tuple[float, int]] = []
+    for arm in arms:
+        if (count := len(arm)) < 2:
+            continue
+        means = arm.mean(1)
+        own = float(means.var(ddof=1)) / count
+        rest = arm - means[:, None] - arm.mean(0) + arm.mean()
+        freedom = (count - 1) * (problems - 1)
+        own_parts.append((own, count - 1))
+        parts.append((-float(np.square(rest).sum()) / freedom / arm.size, freedom))
+    of_trainings, df_trainings = _summed(own_parts)
+    total, df = _summed(parts + own_parts)
+    for component in ((of_problems, problems - 1.0), (of_trainings, df_trainings)):
+        total, df = max((total, df), component, key=lambda one: one[0])
+    return replace(
+        absent,
+        se=math.sqrt(total),
+        df=max(df, 1.0),
+        se_problems=math.sqrt(of_problems),
+        se_trainings=math.sqrt(of_trainings) if trainings > 1 else math.nan,
+    )
+
+
+def _told(distances: Array) -> float:
+    """How many problems a sum of distances rests on: (Σd)²/Σd², their number where all are alike (Kish 1965)."""
+    squares = float(np.square(distances).sum())
+    return float(distances.sum()) ** 2 / squares if squares else 0.0
+
+
+def _summed(parts: list[tuple[float, int]]) -> tuple[float, float]:
+    """The sum of variances (or of what is taken off) and its degrees of freedom, by Satterthwaite."""
+    total = sum(component for component, _ in parts)
+    squares = sum(component**2 / freedom for component, freedom in parts)
+    return total, total**2 / squares if squares else float(max((freedom for _, freedom in parts), default=1))
+
+
+def _wilson(share: float, trials: float, t: float) -> tuple[float, float]:
+    """Wilson's interval for a share of so many trials, with the quantile t; the share itself for infinitely many."""
+    if math.isinf(trials):
+        return share, share
+    spread = t * math.sqrt(share * (1 - share) / trials + t**2 / (4 * trials**2))
+    centre, scale = share + t**2 / (2 * trials), 1 + t**2 / trials
+    return max((centre - spread) / scale, 0.0), min((centre + spread) / scale, 1.0)
+
+
 def _se_samples(models: Sequence[Sequence[EvaluatedProblem]], k: int) -> float:
-    within = [variance(len(row.completions), row.right, k) for rows in models for row in rows]
+    within = [_pass_at_k_variance(len(row.completions), row.right, k) for rows in models for row in rows]
     return math.sqrt(max(math.fsum(within), 0)) / len(within) if within else math.nan
+
+
+def _pass_at_k_variance(n: int, correct: int, k: int) -> float:
+    """Unbiased estimate of the variance of `pass_at_k` over completions of this problem; NaN where n < 2k."""
+    if n < 2 * k:
+        return math.nan
+    return (comb(n - correct, k) / comb(n, k)) ** 2 - comb(n - correct, 2 * k) / comb(n, 2 * k)
 
 
 def _adjusted(differences: Sequence[ArmDifference], ks: Sequence[int]) -> tuple[ArmDifference, ...]:

@@ -9,8 +9,7 @@ spectrum       singular values and every rank by name; trajectory: of the gradie
 logits         log π and the score e_y − π of every token
 weightings     which gradient: recipes, group sizes, controls
 class_means    successes against failures; baseline: the best constant to subtract
-curvature      the restoring force along a direction of the weights
-sparsity       tokens and parameters that count for little; token_credit: which tokens carry the gradient
+layers         what is measured of each parameter: inner products, spectra, how few of its entries count
 
 Machinery, behind `backward.attach(model).stream(rollouts, visit)`:
 backward       one pass that gives every parameter's scores, checked against autograd

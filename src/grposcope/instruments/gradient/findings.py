@@ -21,7 +21,7 @@ TITLES = {"trl": "TRL", "verl": "verl"}
 
 
 @dataclass(frozen=True)
-class Fact:
+class _Fact:
     """One statement. value: the number it rests on; NaN with the reason where nothing can be said."""
 
     name: str
@@ -29,9 +29,9 @@ class Fact:
     sentence: str
 
 
-def facts(record: ProbeRecord) -> tuple[Fact, ...]:
+def facts(record: ProbeRecord) -> tuple[_Fact, ...]:
     """All that is said of a probe, in the order in which to read it."""
-    return (_rank(record), _group_rank(record), _class_means(record), dead_groups(record), _tokens(record),
+    return (_rank(record), _group_rank(record), _class_means(record), _dead_groups(record), _tokens(record),
             _parameters(record), _baseline(record))  # fmt: skip
 
 
@@ -123,11 +123,11 @@ def taken(record: ProbeRecord) -> list[str]:
     return said + [f"{visible(note, 300)[:1].upper()}{visible(note, 300)[1:]}." for note in source.notes]
 
 
-def _rank(record: ProbeRecord) -> Fact:
+def _rank(record: ProbeRecord) -> _Fact:
     """Stable rank of the weight matrices' gradients, next to other definitions and to the control without reward."""
     stable = record.rank("stable")
     if not math.isfinite(stable.value):
-        return Fact("rank", stable, f"Rank: cannot tell ({stable.flag or 'not finite'}).")
+        return _Fact("rank", stable, f"Rank: cannot tell ({stable.flag or 'not finite'}).")
     others = ", ".join(
         f"{name} {number(record.rank(definition).value)}"
         for definition, name in {"participation": "participation ratio", "entropy_sq": "entropy of σ²"}.items()
@@ -143,14 +143,14 @@ def _rank(record: ProbeRecord) -> Fact:
             " Control: with the same weight on every rollout, whatever its reward, the stable rank is "
             f"{ranged(control)}; compare the two before you attribute a low rank to the reward."
         )
-    return Fact("rank", stable, text)
+    return _Fact("rank", stable, text)
 
 
-def _group_rank(record: ProbeRecord) -> Fact:
+def _group_rank(record: ProbeRecord) -> _Fact:
     """Rank of the rows A_i ψ_i of a group in one layer, beside that of isotropic scores and that of a cut at two."""
     rank = record.group_rank
     if not math.isfinite(rank.rank.value):
-        return Fact("group_rank", rank.rank, f"Rank of a group's rollouts: cannot tell ({rank.rank.flag}).")
+        return _Fact("group_rank", rank.rank, f"Rank of a group's rollouts: cannot tell ({rank.rank.flag}).")
     group = record.group or 0
     text = (
         f"Rank of a group's rollouts: the {group} rows advantage × score of one layer have (Σσ)²/Σσ² = "
@@ -162,17 +162,17 @@ def _group_rank(record: ProbeRecord) -> Fact:
         text += f", and of the lengths that these have {number(rank.null_of_lengths.value)}"
     if group == 2:
         text += ": 2 by algebra at R = 2, so this size cannot show whether a rank of 2 comes from the gradient"
-    return Fact(
+    return _Fact(
         "group_rank", rank.rank,
         f"{text}. Cut at two singular values it is {number(rank.rank_of_two.value)}, at most 2 whatever the gradient.",
     )  # fmt: skip
 
 
-def _class_means(record: ProbeRecord) -> Fact:
+def _class_means(record: ProbeRecord) -> _Fact:
     """Share of the gradient's squared norm held by the mean scores of successes and failures."""
     shares = record.class_means
     if not math.isfinite(shares.plain.value):
-        return Fact("class_means", shares.plain, f"Two classes: cannot tell ({shares.plain.flag}).")
+        return _Fact("class_means", shares.plain, f"Two classes: cannot tell ({shares.plain.flag}).")
     inside = shares.plain.value + 2 * shares.plain.se <= 1  # an interval that leaves [0, 1] is not shown
     text = (
         "Two classes: the direction from the mean of a group's failures to the mean of its successes "
@@ -184,10 +184,10 @@ def _class_means(record: ProbeRecord) -> Fact:
         text += f"; one class per distinct reward holds {_fine(shares.distinct.value)}."
     else:
         text += " (all of it by algebra where rewards have two values)."
-    return Fact("class_means", shares.plain, text)
+    return _Fact("class_means", shares.plain, text)
 
 
-def dead_groups(record: ProbeRecord) -> Fact:
+def _dead_groups(record: ProbeRecord) -> _Fact:
     """Observed share of dead groups, next to the share expected if all prompts were equally hard."""
     observed, alike = record.groups.dead, record.groups.dead_if_alike
     low, high = interval(observed)
@@ -203,10 +203,10 @@ def dead_groups(record: ProbeRecord) -> Fact:
             text += ", which is within the interval."
         else:
             text += f"; {'prompts differ in difficulty' if observed.value > alike else 'fewer groups are dead'}."
-    return Fact("dead_groups", observed, text)
+    return _Fact("dead_groups", observed, text)
 
 
-def _tokens(record: ProbeRecord) -> Fact:
+def _tokens(record: ProbeRecord) -> _Fact:
     """Share of the squared score norms in the largest tokens, and share of the credit on shared text."""
     sparsity, credit = record.token_sparsity, record.credit
     count = math.nan if record.tokens is None else record.tokens
@@ -218,15 +218,15 @@ def _tokens(record: ProbeRecord) -> Fact:
         f"of the credit cancels this way. {percent(credit.shared)} of the credit lies on text that two "
         f"completions share, {percent(credit.common)} on text common to all."
     )
-    return Fact("tokens", Estimate(sparsity["top_5"], math.nan, record.tokens or 0), text)
+    return _Fact("tokens", Estimate(sparsity["top_5"], math.nan, record.tokens or 0), text)
 
 
-def _parameters(record: ProbeRecord) -> Fact:
+def _parameters(record: ProbeRecord) -> _Fact:
     """Unevenness of the gradient's entries, and the share of bfloat16 weights that a step would change."""
     measured = record.parameter_sparsity
     if not measured:
         text = "Parameters: cannot tell, because the entries of the gradient were not measured."
-        return Fact("parameters", measured["gini"], text)
+        return _Fact("parameters", measured["gini"], text)
     text = (
         f"Parameters: the gradient's entries have Gini index {number(measured['gini'].value)} and Hoyer "
         f"sparsity {number(measured['hoyer'].value)} (0 if all are equal, 1 if one holds all). "
@@ -239,15 +239,15 @@ def _parameters(record: ProbeRecord) -> Fact:
         )
     else:
         text += "It is unknown how many bfloat16 weights a step would change, because there is no learning rate."
-    return Fact("parameters", measured["gini"], text)
+    return _Fact("parameters", measured["gini"], text)
 
 
-def _baseline(record: ProbeRecord) -> Fact:
+def _baseline(record: ProbeRecord) -> _Fact:
     """Whether the group mean is the best constant baseline."""
     best = record.baseline
     verdict = visible(best.verdict, 400)
     if not math.isfinite(best.covariance.value):
-        return Fact("baseline", best.covariance, f"Baseline: {verdict}.")
+        return _Fact("baseline", best.covariance, f"Baseline: {verdict}.")
     text = (
         f"Baseline: {verdict}. Best constant {ranged(best.optimal)}, group mean {ranged(best.mean)}, difference "
         f"{ranged(best.covariance)}, over {best.covariance.n} prompts. Excess variance over the "
@@ -255,7 +255,7 @@ def _baseline(record: ProbeRecord) -> Fact:
         f"baseline.{_assumption(best)}"
     )
     note = f" Note: {best.covariance.flag}." if best.covariance.flag else ""
-    return Fact("baseline", best.covariance, text + note)
+    return _Fact("baseline", best.covariance, text + note)
 
 
 def _assumption(best: BestBaseline) -> str:

@@ -108,7 +108,7 @@ class _Arena:
         return like.new_empty(0).set_(self.space.untyped_storage(), offset, shape, strides)
 
 
-class Collector:
+class _Collector:
     """Collects the uses of each parameter in one pass, and emits a Score once every use of it was seen.
 
     visit: receives the scores in the backward pass; None during the forward pass.
@@ -224,10 +224,10 @@ class Collector:
 @contextmanager
 def collecting(
     model: nn.Module, measured: dict[str, nn.Parameter], owners: Owners, recomputed: set[nn.Module]
-) -> Iterator[Collector]:
-    """Replace the forward of every measured module inside the `with` block; see `Collector`."""
+) -> Iterator[_Collector]:
+    """Replace the forward of every measured module inside the `with` block; see `_Collector`."""
     owners = {name: owners[name] for name in measured}
-    collector = Collector(measured, owners, recomputed)
+    collector = _Collector(measured, owners, recomputed)
     modules: dict[nn.Module, list[str]] = {}
     for owned in owners.values():
         for module, key in owned:
@@ -240,7 +240,7 @@ def collecting(
         yield collector
 
 
-def _replacement(module: Any, keys: list[str], collector: Collector) -> Callable[..., Any]:
+def _replacement(module: Any, keys: list[str], collector: _Collector) -> Callable[..., Any]:
     if type(module).forward is nn.Linear.forward or _transposed(module):
         return _Linear(module, keys, collector)
     if experts.is_stack(module):
@@ -257,7 +257,7 @@ def _rows(array: Tensor, batch: int) -> Tensor:
 class _Linear:
     """The forward of a linear layer, `keys` of which (weight, bias) are measured."""
 
-    def __init__(self, module: Any, keys: list[str], collector: Collector):
+    def __init__(self, module: Any, keys: list[str], collector: _Collector):
         self.module, self.collector = module, collector
         self.weight, self.bias = (collector.names[module, key] if key in keys else None for key in ("weight", "bias"))
         self.turned = _transposed(module)
@@ -289,7 +289,7 @@ class _Linear:
 class _Own:
     """A module's own forward, with the uses of its matrices observed and a copy of its vectors for every rollout."""
 
-    def __init__(self, module: Any, keys: list[str], collector: Collector):
+    def __init__(self, module: Any, keys: list[str], collector: _Collector):
         self.module, self.collector, self.own = module, collector, module.forward
         self.matrices = [key for key in keys if module._parameters[key].dim() > 1]
         self.vectors = [key for key in keys if key not in self.matrices]

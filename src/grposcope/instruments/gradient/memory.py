@@ -57,7 +57,7 @@ GAPS_OF_STACKS = 0.1
 
 
 @dataclass(frozen=True)
-class ProbeMemory:
+class _ProbeMemory:
     """Bytes that a probe holds in each of its moments, see above; pieces: of the scores built, on a GPU, in any."""
 
     check: float
@@ -75,7 +75,7 @@ class ProbeMemory:
 
 def needed(
     attached: AttachedModel, rollouts: RolloutBatch, workers: Workers = ALONE, weightings: int = 1, check: bool = True
-) -> ProbeMemory:
+) -> _ProbeMemory:
     """What a probe of these rollouts holds in each process, after `attach` has checked `attached`.
 
     weightings: gradients of a layer that are taken together, as far as `HELD` allows. check: whether a self-check
@@ -123,7 +123,7 @@ def needed(
     of_embedding = 0.0
     if looked_up is not None and measures_embedding:
         of_embedding = _gradients(looked_up.numel(), weightings) + sketch
-    return ProbeMemory(
+    return _ProbeMemory(
         check=_if(check, _check(largest, tied and largest is head) + wide_check),
         forward=saved + logits + gaps + max(few, block / 2, wide_head),
         head=saved

@@ -13,6 +13,16 @@ What can be checked is counted: texts that do not come back when their ids are d
 
 Rollouts that have their token ids need none of this, and may have several turns: what tools wrote is read and not
 trained on.
+
+Whether rollouts were drawn from a policy: their log-probabilities against its entropies.
+
+Under the policy that drew token y_t, log π(y_t) + H_t has mean 0 given all tokens before it, and variance
+V_t = Σ_v π_v log² π_v − H_t². The sum over tokens is a martingale, so
+
+    z = Σ_t (log π(y_t) + H_t) / √(Σ_t V_t)
+
+is nearly N(0, 1) for many tokens. It is far below 0 where the tokens are unlikely: other prompts, another model or
+template; above 0 where they were drawn at a lower temperature, or with the tail cut off (top-k, top-p).
 """
 
 from __future__ import annotations
@@ -29,7 +39,6 @@ from torch import Tensor
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.rollouts import Rollouts, Text
-from grposcope.instruments.gradient.policy_fit import excess, moments
 from grposcope.instruments.gradient.rollout_source import RolloutSource
 from grposcope.instruments.gradient.turns import TURNS
 from grposcope.lab.policies import Policy
@@ -40,12 +49,12 @@ _SYSTEM, _USER = "Qsystemq", "Quserq"
 
 
 @dataclass(frozen=True)
-class Retokenized:
+class _Retokenized:
     """Rollouts made of texts, and what can be said of how well they fit the policy.
 
     prompts (P,), texts (B,): prompts and completions as text. forms: how many prompts were of each form.
     changed_prompts, changed_completions: texts that their ids do not spell when decoded. length: mean tokens of a
-    completion, its end token included. excess, z: of `policy_fit.excess`.
+    completion, its end token included. excess, z: of `_excess`.
     """
 
     rollouts: RolloutBatch
@@ -66,7 +75,7 @@ def retokenize(
     temperature: float,
     template: Mapping[str, Any] | None = None,
     mask_truncated: bool = False,
-) -> Retokenized:
+) -> _Retokenized:
     """The rollouts as token ids, with log-probabilities and entropies under the policy at `temperature`.
 
     logged: whole groups of one size, as of `logged_rollouts.grouped`. limit: tokens that a completion may have had, its
@@ -91,7 +100,7 @@ def retokenize(
     rollouts = _rollouts(policy, logged, [ids for ids, _, _ in prompts], rows, truncated)
     scored, fit, z = _scored(policy, rollouts, temperature, mask_truncated)
     forms = [form for _, form, _ in prompts]
-    return Retokenized(
+    return _Retokenized(
         rollouts=scored,
         prompts=tuple(_shown(prompt) for prompt in asked),
         texts=tuple(texts),
@@ -104,7 +113,7 @@ def retokenize(
     )
 
 
-def origin(logged: Rollouts, made: Retokenized, length_logged: float = math.nan) -> RolloutSource:
+def origin(logged: Rollouts, made: _Retokenized, length_logged: float = math.nan) -> RolloutSource:
     """Where the rollouts came from and what was found of them. length_logged: mean length that the trainer logged."""
     return RolloutSource(
         engine=logged.engine,
@@ -128,7 +137,7 @@ def has_ids(logged: Rollouts) -> bool:
     return all(row.prompt_ids is not None and row.completion_ids is not None for row in logged) and len(logged) > 0
 
 
-def _of_ids(policy: Policy, logged: Rollouts, limit: int, temperature: float, mask_truncated: bool) -> Retokenized:
+def _of_ids(policy: Policy, logged: Rollouts, limit: int, temperature: float, mask_truncated: bool) -> _Retokenized:
     """Rollouts by the token ids that they have, with the turn of each token and the rewards of turns."""
     rows = [[] if row.completion_ids is None else row.completion_ids.tolist() for row in logged]
     firsts = [logged[places[0]].prompt_ids for places in logged.groups.values()]
@@ -157,7 +166,7 @@ def _of_ids(policy: Policy, logged: Rollouts, limit: int, temperature: float, ma
         notes |= {"step_rewards": paid.double().to(drawn.device)}
     scored, fit, z = _scored(policy, replace(whole, mask=drawn), temperature, mask_truncated)
     decode = policy.tokenizer.decode
-    return Retokenized(
+    return _Retokenized(
         rollouts=scored.annotated(**notes),
         prompts=tuple(str(decode(ids)) for ids in prompts),
         texts=tuple(str(decode(ids)) for ids in rows),
@@ -174,8 +183,8 @@ def _scored(
     policy: Policy, rollouts: RolloutBatch, temperature: float, mask_truncated: bool
 ) -> tuple[RolloutBatch, Estimate, float]:
     """The rollouts with log-probabilities and entropies under the policy, and how well they fit it."""
-    under = moments(policy.model, rollouts, temperature)
-    fit, z = excess(under, rollouts.mask)
+    under = _token_moments(policy.model, rollouts, temperature)
+    fit, z = _excess(under, rollouts.mask)
     mask = rollouts.mask & ~rollouts.truncated[:, None] if mask_truncated else rollouts.mask
     values = {name: getattr(under, name).where(mask, 0.0) for name in ("logp", "entropy")}
     return replace(rollouts, mask=mask, **values), fit, z
@@ -295,3 +304,57 @@ def _shown(prompt: Text) -> str:
     if isinstance(prompt, str):
         return prompt
     return "\n".join(str(piece.get("content", piece)) if isinstance(piece, dict) else str(piece) for piece in prompt)
+
+
+@dataclass(frozen=True)
+class _TokenMoments:
+    """log π(y_t), entropy H_t in nats and variance V_t of log π of every token, each (B, T), 0 where masked."""
+
+    logp: Tensor
+    entropy: Tensor
+    variance: Tensor
+
+
+def _excess(moments: _TokenMoments, mask: Tensor) -> tuple[Estimate, float]:
+    """Mean of log π(y_t) + H_t per token, in nats, with the standard error that the policy itself predicts; and z.
+
+    NaN where every V_t is 0: a policy that is certain says nothing about its draws.
+    """
+    count = int(mask.sum())
+    total = float((moments.logp + moments.entropy)[mask].double().sum())
+    spread = math.sqrt(float(moments.variance[mask].double().sum()))
+    if not count or not spread:
+        return Estimate(math.nan, math.nan, count, "the policy is certain of every token"), math.nan
+    return Estimate(total / count, spread / count, count), total / spread
+
+
+@torch.no_grad()
+def _token_moments(
+    model: torch.nn.Module, rollouts: RolloutBatch, temperature: float, budget: float = 2e8
+) -> _TokenMoments:
+    """Log-probabilities, entropies and variances of the tokens of `rollouts` under `model` at `temperature`.
+
+    A plain forward pass, a prompt and its completion a row, so many rows at a time that the logits take about `budget`
+    bytes. What tools wrote is read, and has no moments. UserError where the logits are not finite.
+    """
+    out = [torch.zeros(rollouts.mask.shape, device=rollouts.mask.device) for _ in range(3)]
+    vocabulary = int(getattr(getattr(model, "config", None), "vocab_size", 0) or 1)
+    rows_at_once = max(1, int(budget / (16 * vocabulary * max(rollouts.mask.shape[1], 1))))
+    for rows in torch.arange(len(rollouts.mask), device=rollouts.mask.device).split(rows_at_once):
+        attended = rollouts.attended[rows]
+        width = max(int(attended.sum(-1).max()), 1)
+        ids = torch.cat([rollouts.prompt_ids[rows], rollouts.tokens[rows, :width]], 1)
+        seen = torch.cat([rollouts.prompt_mask[rows], attended[:, :width]], 1).long()
+        position = (seen.cumsum(-1) - 1).clamp(min=0)
+        logits = model(input_ids=ids, attention_mask=seen, position_ids=position, use_cache=False).logits
+        logp = (logits[:, -width - 1 : -1].float() / temperature).log_softmax(-1)
+        mask = rollouts.mask[rows, :width]
+        picked = logp.gather(-1, rollouts.tokens[rows, :width, None])[..., 0]
+        if not bool(picked[mask].isfinite().all()):
+            raise UserError("the model's log-probabilities are not finite: its weights have overflowed; use an earlier "
+                            "checkpoint")  # fmt: skip
+        entropy = torch.special.entr(logp.exp()).sum(-1)
+        second = (logp.exp() * logp.square()).nan_to_num(0.0).sum(-1)  # π log² π is 0 where π is
+        for whole, target in zip(out, (picked, entropy, (second - entropy.square()).clamp(min=0)), strict=True):
+            whole[rows, :width] = target.where(mask, 0.0)
+    return _TokenMoments(*out)

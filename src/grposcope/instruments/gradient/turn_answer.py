@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from grposcope.core.answer import Table
-from grposcope.core.estimate import Estimate
 from grposcope.core.text import listed, number, percent, span
 from grposcope.maths.turn_moments import TurnSavings
 
@@ -42,24 +39,3 @@ def _saving(turns: TurnSavings, name: str, base: str) -> str:
     if low > PAYS:
         return f"{said}: it saves little; only a value for each turn, by continuations or branches, may save more."
     return f"{said}: more prompts would show whether it is worth having."
-
-
-def table(turns: TurnSavings) -> Table:
-    """The noise of each credit, and the share of each turn."""
-    rows = [
-        (name, _shown(noise), number(turns.ratio[name].value), _interval(turns.interval, name))
-        for name, noise in turns.noise.items()
-    ]
-    rows += [(f"of that, turn {turn}", percent(share.value), "", "") for turn, share in enumerate(turns.share, 1)]
-    header = ("credit", "noise ± s.e.", "÷ the first", "95%")
-    text = f"Squared error of the gradient of a prompt with groups of {turns.group}, over {turns.prompts} prompts."
-    return Table("Credit for turns", header, rows, text, folded=True)
-
-
-def _shown(estimate: Estimate) -> str:
-    return f"{number(estimate.value)} ± {number(estimate.se)}" if math.isfinite(estimate.se) else number(estimate.value)
-
-
-def _interval(intervals: Mapping[str, tuple[float, float]], name: str) -> str:
-    low, high = intervals[name]
-    return "" if math.isnan(low) else span(low, high)

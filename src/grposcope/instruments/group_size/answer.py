@@ -24,7 +24,8 @@ from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
 from grposcope.instruments.group_size import GROUP_SIZE, PlanSettings, mse, planning, probe_pool, rewards_alone
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.group_size.planning import Allocation, Plan
-from grposcope.instruments.group_size.size import GroupSize, LayerSize, RecipeSize, Unknown
+from grposcope.instruments.group_size.size import MOMENTS, NO_LIMIT, GroupSize, LayerSize, RecipeSize, Unknown
+from grposcope.maths import moments as gradient_moments
 
 MEANING = {
     "sigma1": "Σ₁   variance per rollout if V were known",
@@ -152,7 +153,7 @@ def _of_probe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[Ans
         batch = facts.allocate(budget, settings.multiple, own.noise if own else None)
         group = batch.group
     errors = None if batch is None else facts.gradient_errors(batch.prompts, batch.group)
-    layers = group_size.by_layer(files[-1], *costs, *resampled) if settings.layers else {}
+    layers = _by_layer(files[-1], *costs, *resampled) if settings.layers else {}
     sentence, other = group_size.sentences(facts, trained, used)
     leads = group_size.leads(facts, trained)
     told = (trained.decided or trained.plan is None) if leads else facts.decided
@@ -445,3 +446,24 @@ def _over_steps(run: Run) -> list[tuple[int, Plan]]:
         return []
     facts = [(step, group_size.of_probe(probe, ())) for step, probe in by_step.items()]
     return [(step, fact.plan) for step, fact in facts if isinstance(fact, GroupSize)]
+
+
+def _by_layer(
+    file: ProbeGram, prompt_cost: float = 0.0, rollout_cost: float = 1.0, replicates: int = 1000, seed: int = 0
+) -> dict[str, LayerSize]:
+    """Moments and G* of each layer alone; raises UserError where the probe kept no Grams of layers."""
+    if file.layers is None:
+        raise UserError("the probe kept no Gram matrices of layers; probe again, or plan without layers")
+    layers = {}
+    for name, moments in gradient_moments.per_layer(
+        file.layers, file.layer_names, file.rewards, replicates, seed
+    ).items():
+        plan = planning.optimal_group(moments, prompt_cost, rollout_cost, ())
+        layers[name] = LayerSize(
+            norm=moments.estimate(lambda s: s.norm),
+            **{moment: getattr(moments, moment) for moment in MOMENTS},
+            best=plan.continuous.value if plan.decided else math.nan,
+            interval=plan.interval,
+            reason="" if plan.decided else plan.continuous.flag or NO_LIMIT,
+        )
+    return layers

@@ -8,7 +8,7 @@ With the averages over prompts of Σ₁, Δ and V_p of `moments`, and equalities
                     b* = E r‖s‖²/E‖s‖² the best, saving Cov(r, ‖s‖²)²/E‖s‖²,  b = V + e a critic with error e
     shrunk          b_i = c + λ (mean of the others − c):
                     (1/P) [V_p + (E (r−b̄)²‖s‖² − ‖g‖²)/G + λ²Δ/(G(G−1))],  b̄ = c + λ(V − c)
-    standardized    (1/P) [E‖ĝ‖² − ‖E ĝ‖²] + ‖E ĝ − E g‖², see `maths.class_means`
+    standardized    (1/P) [E‖ĝ‖² − ‖E ĝ‖²] + ‖E ĝ − E g‖², see `maths.moments`
 
 Prompts are independent draws; the target is E_x g(x). The rows of baselines use E s = 0, which holds for scores of
 whole sampled completions; `Statistics.score2` shows where it does not. Leave-one-out and centered do not need it
@@ -36,7 +36,7 @@ Curve = Callable[[Statistics], NDArray]
 
 
 @dataclass(frozen=True)
-class Budget:
+class _Budget:
     """Parts of the leave-one-out MSE: from drawing prompts, from an oracle's rollouts, and from not knowing V."""
 
     prompts: Estimate
@@ -191,10 +191,10 @@ def efficiency(moments: Moments, group: int) -> Estimate:
     return moments.estimate(lambda s: 1 + s.delta / ((group - 1) * s.sigma1))
 
 
-def budget(moments: Moments, prompts: int, group: int) -> Budget:
+def budget(moments: Moments, prompts: int, group: int) -> _Budget:
     """The leave-one-out MSE in its three parts V_p/P + Σ₁/(PG) + Δ/(PG(G−1))."""
     _check(prompts, group)
-    return Budget(
+    return _Budget(
         prompts=moments.estimate(lambda s: s.prompt_variance / prompts),
         oracle=moments.estimate(lambda s: s.sigma1 / (prompts * group)),
         residual=moments.estimate(lambda s: s.delta / (prompts * group * (group - 1))),

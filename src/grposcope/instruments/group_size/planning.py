@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.instruments.group_size import mse
-from grposcope.maths import confidence, resampling
+from grposcope.maths import resampling
+from grposcope.maths.confidence import FARTHEST, LEAST_INFORMATIVE, MOST, POWER, pseudo_values, quantile, sides
 from grposcope.maths.moments import LEAST, Moments, Statistics
 
 GROUPS = (2, 4, 8, 16, 32, 64)
@@ -37,7 +38,7 @@ _FARTHEST = 1e9  # upper end of the search for the root; an optimum near it coun
 
 
 @dataclass(frozen=True)
-class Point:
+class _Point:
     """One group size on the curve of a plan.
 
     cost_mse: cost × MSE. loss: share by which it needs more budget than the best G, 0 at the best;
@@ -69,7 +70,7 @@ class Plan:
     near: tuple[int, int]
     informative: int
     more_prompts: int
-    curve: tuple[Point, ...]
+    curve: tuple[_Point, ...]
 
     @property
     def decided(self) -> bool:
@@ -102,12 +103,12 @@ def optimal_group(
     UserError where the probe does not determine it: one prompt, G < 4, or no gradient.
     """
     _check_costs(prompt_cost, rollout_cost)
-    require(moments)
+    _require(moments)
     costs = (prompt_cost, rollout_cost)
     if reason := not_independent(moments):
         withheld = Estimate(math.nan, math.nan, moments.prompts, reason)
         return Plan(withheld, 0, (math.nan, math.nan), (0, 0), int(moments.informative.sum()), 0, ())
-    interval = confidence.interval(moments, *costs)
+    interval = _interval(moments, *costs)
     root, left_out = (optimum(s, *costs) for s in (moments.pooled, moments.jackknife))
     informative = int(moments.informative.sum())
     if math.isnan(interval[0]) or not math.isfinite(root[0]):
@@ -120,18 +121,67 @@ def optimal_group(
     else:
         continuous = resampling.estimate(float(root[0]), left_out, _flag(moments, float(root[0])))
     if not (math.isfinite(interval[1]) and math.isfinite(continuous.value)):
-        return Plan(continuous, 0, interval, (0, 0), informative, confidence.more_prompts(moments), ())
+        return Plan(continuous, 0, interval, (0, 0), informative, _more_prompts(moments), ())
     candidates = np.unique(np.geomspace(2, 4096, 400).astype(int))
     near = candidates[loss(moments.pooled, candidates, *costs)[0] <= NEAR]
     return Plan(
         continuous=continuous,
-        integer=whole(moments.pooled, float(root[0]), *costs),
+        integer=_whole(moments.pooled, float(root[0]), *costs),
         interval=interval,
         near=(int(near.min()), int(near.max())) if len(near) else (0, 0),
         informative=informative,
         more_prompts=0,
         curve=tuple(_point(moments, group, *costs) for group in groups),
     )
+
+
+_GRID = 1 + np.geomspace(0.01, FARTHEST - 1, 400)
+
+
+def _interval(moments: Moments, prompt_cost: float = 0.0, rollout_cost: float = 1.0) -> tuple[float, float]:
+    """95 % interval of the real-valued best G, from 1 to FARTHEST; inf for an upper end beyond it.
+
+    NaN for both with fewer than LEAST_INFORMATIVE informative groups.
+    """
+    informative = int(moments.informative.sum())
+    if informative < LEAST_INFORMATIVE:
+        return math.nan, math.nan
+    names = ("prompt_variance", "sigma1", "delta")
+    of_prompts = np.stack([pseudo_values(getattr(moments.pooled, n), getattr(moments.jackknife, n)) for n in names])
+    shrunk = prompt_cost * (1 - 1 / _GRID) ** 2
+    factors = np.stack([rollout_cost * (_GRID - 1) ** 2, -shrunk, shrunk - prompt_cost - rollout_cost])
+    below, above = sides(factors.T @ of_prompts)
+    return _ends(below, above, quantile(informative))
+
+
+def _ends(below: NDArray, above: NDArray, reach: float) -> tuple[float, float]:
+    """Ends of the set of G where below ≥ −reach and above ≤ reach on the grid, interpolated in ln(G − 1)."""
+    scale, room = np.log(_GRID - 1), np.minimum(below, -above) + reach
+    inside = np.flatnonzero(room >= 0)
+    if not len(inside):  # on one side of 0 everywhere, or narrower than the grid
+        inside = np.array([min(int((below < -reach).sum()), len(room) - 1)])
+    first, last = int(inside[0]), int(inside[-1])
+
+    def crossing(outside: int, within: int) -> float:
+        share = max(room[within], 0.0) / (max(room[within], 0.0) - room[outside])
+        return float(1 + np.exp(scale[within] + share * (scale[outside] - scale[within])))
+
+    low = crossing(first - 1, first) if first > 0 else 1.0
+    ends = last < len(room) - 1 and above[-1] > reach
+    return low, crossing(last + 1, last) if ends else math.inf
+
+
+def _more_prompts(moments: Moments) -> int:
+    """How many further prompts like these would probably decide, at most MOST times as many in all.
+
+    There must be LEAST_INFORMATIVE informative groups, and V_p must lie beyond its limit for an upper end to exist.
+    """
+    informative, prompts = int(moments.informative.sum()), moments.prompts
+    for_groups = 1.25 * LEAST_INFORMATIVE / max(informative, 0.5)
+    error, wanted = moments.prompt_variance.se, quantile(max(informative, LEAST_INFORMATIVE)) + POWER
+    variance = max(moments.prompt_variance.value / error, 0.0) if error > 0 else 0.0
+    for_width = (wanted / variance) ** 2 if variance > 0 else MOST
+    return math.ceil(prompts * (min(max(for_groups, for_width, 1.25), MOST) - 1))
 
 
 def score_mean(moments: Moments) -> Estimate:
@@ -178,7 +228,7 @@ def optimum(statistics: Statistics, prompt_cost: float, rollout_cost: float) -> 
     return np.where(np.isnan(v), np.nan, np.where((v <= 0) | (root > _FARTHEST / 2), np.inf, root))
 
 
-def whole(statistics: Statistics, root: float, prompt_cost: float, rollout_cost: float) -> int:
+def _whole(statistics: Statistics, root: float, prompt_cost: float, rollout_cost: float) -> int:
     """The better of the two whole G ≥ 2 next to the real-valued optimum `root`; 0 for an infinite one."""
     if not math.isfinite(root):
         return 0
@@ -269,7 +319,7 @@ def resampling_gain(moments: Moments, group: int, dead: float) -> float:
     return (second - mean2) / left if left else math.nan
 
 
-def require(moments: Moments) -> None:
+def _require(moments: Moments) -> None:
     """Raise a UserError, naming the moments that are known, unless Σ₁, Δ and V_p are and some reward differs."""
     if not moments.per_prompt.reward_variance.any():
         raise UserError(
@@ -293,9 +343,9 @@ def require(moments: Moments) -> None:
         )
 
 
-def _point(moments: Moments, group: int, prompt_cost: float, rollout_cost: float) -> Point:
+def _point(moments: Moments, group: int, prompt_cost: float, rollout_cost: float) -> _Point:
     groups = np.array([group])
-    return Point(
+    return _Point(
         group=group,
         cost_mse=moments.estimate(lambda s: cost_mse(s, group, prompt_cost, rollout_cost)),
         loss=float(loss(moments.pooled, groups, prompt_cost, rollout_cost)[0, 0]),

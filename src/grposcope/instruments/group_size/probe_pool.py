@@ -29,7 +29,7 @@ SURE = 3.0
 
 
 @dataclass(frozen=True)
-class ProbePool:
+class _ProbePool:
     """Probes of a run that are read together, in the order of steps.
 
     files: their Gram matrices. steps: where they were taken. left_out: further probes that kept a Gram matrix. drift:
@@ -57,18 +57,18 @@ class ProbePool:
         )
 
 
-def of_run(run: Run, last: ProbeRecord, layers: bool = False) -> ProbePool:
+def of_run(run: Run, last: ProbeRecord, layers: bool = False) -> _ProbePool:
     """The probes of a run that are like most of them, with `last` among them; `last` alone where the others differ.
 
     layers: also the Gram matrices of the layers, which are read of `last` alone. UserError for a broken file.
     """
     alone = last.read_gram(layers=layers)
     if layers or run.folder is None or probe_record.recognises(run.folder):
-        return ProbePool((alone,), (last.step or 0,))
+        return _ProbePool((alone,), (last.step or 0,))
     kept = [record for record in probe_record.of_run(run) if record.gram_bytes() and record.step is not None]
     alike = [record for record in kept if _kind(record) == _kind(last)]
     if len(alike) < 2:
-        return ProbePool((alone,), (last.step or 0,), max(len(kept) - 1, 0))
+        return _ProbePool((alone,), (last.step or 0,), max(len(kept) - 1, 0))
     files, steps = [], []
     for record in alike:
         files.append(record.read_gram())
@@ -76,11 +76,11 @@ def of_run(run: Run, last: ProbeRecord, layers: bool = False) -> ProbePool:
     return of_files(files, steps, len(kept) - len(alike))
 
 
-def of_files(files: Sequence[ProbeGram], steps: Sequence[int], left_out: int = 0) -> ProbePool:
+def of_files(files: Sequence[ProbeGram], steps: Sequence[int], left_out: int = 0) -> _ProbePool:
     """Probes of these steps, in order, of which the later half alone counts where the gradient changed over them."""
     drift = _drifting(files)
     half = 0 if drift is None else len(files) // 2
-    return ProbePool(tuple(files[half:]), tuple(steps[half:]), left_out, drift)
+    return _ProbePool(tuple(files[half:]), tuple(steps[half:]), left_out, drift)
 
 
 def _kind(record: ProbeRecord) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ an equal number of rollouts, the squared error of the direction before a batch's
 
 with c_p + c_r G for the factor G where prompts and rollouts have costs. For leave-one-out and centered advantages the
 minimum of q is G* = 1 + √(Δ/V_p) again. For standardized advantages and two rewards both moments are averages over all
-subsets of G of the rollouts of each prompt (`maths.class_means`), unbiased for every G up to the probe's and unknown
+subsets of G of the rollouts of each prompt (`maths.moments`), unbiased for every G up to the probe's and unknown
 beyond. With dead groups replaced by live ones (DAPO) a batch of as many rollouts drawn has
 
     q(G) = G (E‖ĝ_G‖² / ‖E ĝ_G‖² − 1/(1 − dead_G))

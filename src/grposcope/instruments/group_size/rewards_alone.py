@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from grposcope.core.answer import Answer, Table
 from grposcope.core.errors import UserError
@@ -18,6 +18,7 @@ from grposcope.instruments.group_size import GROUP_SIZE, PlanSettings
 from grposcope.instruments.group_size.planning import GROUPS
 from grposcope.logs.trainers import how_to_log
 from grposcope.maths import confidence, dead_groups, moments
+from grposcope.maths.dead_groups import expected
 from grposcope.signs import standardizing
 
 HALF = 0.5
@@ -32,7 +33,7 @@ MOST = 256
 
 
 @dataclass(frozen=True)
-class RewardPoint:
+class _RewardPoint:
     """One group size from rewards alone: share of dead groups, live groups per rollout, rollouts drawn per kept one."""
 
     group: int
@@ -42,7 +43,7 @@ class RewardPoint:
 
 
 @dataclass(frozen=True)
-class SizesFromRewards:
+class _SizesFromRewards:
     """Group sizes as the rewards of a run alone show them: dead groups, but not the best size.
 
     groups: how many groups; steps: the first and last of them; reward: their mean; success: their success rate, None
@@ -53,7 +54,7 @@ class SizesFromRewards:
     steps: tuple[int, int]
     reward: float
     success: float | None
-    curve: tuple[RewardPoint, ...]
+    curve: tuple[_RewardPoint, ...]
 
     unknown = ("sigma1", "delta", "prompt_variance", "mse", "best group")
     """What takes gradients, and so a probe."""
@@ -66,18 +67,18 @@ class SizesFromRewards:
         )
 
 
-def _of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = GROUPS) -> SizesFromRewards:
+def _of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = GROUPS) -> _SizesFromRewards:
     """The facts of rewards (P, n) of the groups of these steps, NaN where a group has no such rollout."""
     curve = tuple(
-        RewardPoint(
+        _RewardPoint(
             group,
             dead_groups.expected(rewards, group),
             dead_groups.live_per_rollout(rewards, group),
-            dead_groups.resampling_cost(rewards, group),
+            _resampling_cost(rewards, group),
         )
         for group in groups
     )
-    return SizesFromRewards(len(rewards), steps, float(np.nanmean(rewards)), success_rate(rewards), curve)
+    return _SizesFromRewards(len(rewards), steps, float(np.nanmean(rewards)), success_rate(rewards), curve)
 
 
 def answer(run: Run, settings: PlanSettings) -> Answer:
@@ -150,7 +151,7 @@ def _of_rate(run: Run, rate: float, settings: PlanSettings) -> Answer:
             f"Dead groups at each size need the rewards of single rollouts; {how_to_log('groups', run.meta.engine)}"
         ],
         document={
-            "kind": "rate", "success": rate, "group": used, "plan": None, "cannot_tell": SizesFromRewards.unknown
+            "kind": "rate", "success": rate, "group": used, "plan": None, "cannot_tell": _SizesFromRewards.unknown
         },
     )  # fmt: skip
 
@@ -205,7 +206,7 @@ def standardized_table(success: float | None, groups: Sequence[int]) -> list[Tab
     )]  # fmt: skip
 
 
-def _sizes(curve: Sequence[RewardPoint]) -> Table:
+def _sizes(curve: Sequence[_RewardPoint]) -> Table:
     """A row per group size."""
     rows = []
     for point in curve:
@@ -256,6 +257,15 @@ def of_single_rewards(run: Run, settings: PlanSettings) -> Table | None:
         "standardizing the sum gives it the whole advantage, whatever its weight; grposcope rewards "
         "shows the weight of each.",
     )  # fmt: skip
+
+
+def _resampling_cost(rewards: ArrayLike, group: int) -> Estimate:
+    """Rollouts drawn per rollout kept when dead groups are replaced (DAPO), 1/(1 − dead); infinite if all are dead."""
+    dead = expected(rewards, group)
+    if not dead.value < 1:
+        value = math.nan if math.isnan(dead.value) else math.inf
+        return Estimate(value, math.nan, dead.n, dead.flag or "every group is dead")
+    return Estimate(1 / (1 - dead.value), dead.se / (1 - dead.value) ** 2, dead.n, dead.flag)
 
 
 def _padded(values: Floats, groups: Groups, array: NDArray[np.int64]) -> Floats:

@@ -20,7 +20,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Floats
 from grposcope.core.text import number, percent, span
-from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
+from grposcope.instruments.gradient.probe_record import ProbeRecord
 from grposcope.instruments.group_size import mse, planning, recipe_plan
 from grposcope.instruments.group_size.planning import GROUPS, Allocation, Plan
 from grposcope.instruments.group_size.recipe_plan import RecipePlan
@@ -459,27 +459,6 @@ def by_block(probe: ProbeRecord) -> dict[str, GroupSize] | Unknown:
         except UserError:
             continue  # a block without a gradient of its own says nothing
     return blocks if len(blocks) > 1 else {}
-
-
-def by_layer(
-    file: ProbeGram, prompt_cost: float = 0.0, rollout_cost: float = 1.0, replicates: int = 1000, seed: int = 0
-) -> dict[str, LayerSize]:
-    """Moments and G* of each layer alone; raises UserError where the probe kept no Grams of layers."""
-    if file.layers is None:
-        raise UserError("the probe kept no Gram matrices of layers; probe again, or plan without layers")
-    layers = {}
-    for name, moments in gradient_moments.per_layer(
-        file.layers, file.layer_names, file.rewards, replicates, seed
-    ).items():
-        plan = planning.optimal_group(moments, prompt_cost, rollout_cost, ())
-        layers[name] = LayerSize(
-            norm=moments.estimate(lambda s: s.norm),
-            **{moment: getattr(moments, moment) for moment in MOMENTS},
-            best=plan.continuous.value if plan.decided else math.nan,
-            interval=plan.interval,
-            reason="" if plan.decided else plan.continuous.flag or NO_LIMIT,
-        )
-    return layers
 
 
 def of_recipe(facts: GroupSize, recipe: str, comparison: str = "") -> RecipeSize:

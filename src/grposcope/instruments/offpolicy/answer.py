@@ -12,11 +12,10 @@ from grposcope.core.answer import Answer, KeyNumber, Table, Word, exactly
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.text import listed, number, percent
-from grposcope.instruments.offpolicy import INSTRUMENT, distance, error, kept_weight
-from grposcope.instruments.offpolicy.distance import Distance, DistanceParts
+from grposcope.instruments.offpolicy import INSTRUMENT, distance, error
+from grposcope.instruments.offpolicy.distance import Distance, DistanceParts, KeptWeight, classes, of
 from grposcope.instruments.offpolicy.error import CorrectionChoice, GradientError, GradientProducts
-from grposcope.instruments.offpolicy.kept_weight import KeptWeight
-from grposcope.instruments.offpolicy.khat import trusted
+from grposcope.instruments.offpolicy.khat import NO_NUMBER, khat
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
 from grposcope.maths.corrections import ALL, FULL, NONE, named
 from grposcope.maths.importance import Floats, effective, exp
@@ -92,12 +91,12 @@ def found(
     usual = {estimator.name for estimator in ALL}
     further = [named(name) for name in (errors[1] if errors else ()) if name not in usual]
     used = [estimator for estimator in (*ALL, *further) if estimator.known(ratios)]
-    weights = {estimator.name: kept_weight.of(estimator, ratios, drawn.prompts) for estimator in used}
+    weights = {estimator.name: of(estimator, ratios, drawn.prompts) for estimator in used}
     far = distance.measure(ratios, drawn.prompts)
     parts = None if drawn.mismatch is None else distance.split(ratios, drawn.mismatch, drawn.prompts)
     by_class = {
         title: (classes.names, {each.name: classes.means(each.coefficients(ratios)) for each in used})
-        for title, classes in kept_weight.classes(ratios, drawn.lags, drawn.environments).items()
+        for title, classes in classes(ratios, drawn.lags, drawn.environments).items()
     }
     if errors is None:
         return OffPolicyFound(far, weights, parts=parts, classes=by_class)
@@ -116,7 +115,7 @@ def errors_of(
     assert drawn.rewards is not None
     advantages = error.leave_one_out(drawn.rewards.reshape(int(drawn.prompts.max()) + 1, -1))
     weights = exp(ratios.sequence)
-    k = error.tail(weights, advantages, norms)
+    k = _tail(weights, advantages, norms)
     return k, {
         name: error.measure(
             product, k, by_name[name].beyond(ratios) or name == FULL.name, float(weights.mean()), batch
@@ -136,10 +135,10 @@ def _errors_of_gram(drawn: MismatchedRollouts, gram: Floats) -> Errors:
     assert drawn.rewards is not None
     advantages, ratios = error.leave_one_out(drawn.rewards[order].reshape(shape)), drawn.ratios
     weights, sorted_gram = exp(ratios.sequence)[order], gram[np.ix_(order, order)]
-    k = error.tail(weights, advantages, np.sqrt(np.maximum(np.diag(sorted_gram), 0.0)))
+    k = _tail(weights, advantages, np.sqrt(np.maximum(np.diag(sorted_gram), 0.0)))
     return k, {
         estimator.name: error.measure(
-            error.from_gram(sorted_gram, estimator.coefficients(ratios)[ratios.starts][order], weights, advantages),
+            _error_from_gram(sorted_gram, estimator.coefficients(ratios)[ratios.starts][order], weights, advantages),
             k, estimator.beyond(ratios) or estimator is FULL, float(weights.mean()),
         )
         for estimator in ALL if (estimator.level == "sequence" or estimator is NONE) and estimator.known(ratios)
@@ -183,7 +182,7 @@ def _word(far: Distance, equal: bool, n: int, cut: str) -> Word:
 
 
 def _heavy(far: Distance, n: int) -> bool:
-    return far.tail > trusted(n)
+    return far.tail > _trusted(n)
 
 
 def _equal(drawn: MismatchedRollouts) -> str:
@@ -282,10 +281,15 @@ def _because(measured: OffPolicyFound, n: int, cut: str) -> str:
         )
     if _heavy(far, n):
         return (
-            f"k̂ of the completions' ratios is {far.tail:.2f}, above {trusted(n):.2f}: a few rollouts have "
+            f"k̂ of the completions' ratios is {far.tail:.2f}, above {_trusted(n):.2f}: a few rollouts have "
             "most of the weight"
         )
     return ""
+
+
+def _trusted(n: int) -> float:
+    """Largest k̂ at which a mean over n weights is to be trusted."""
+    return min(1 - 1 / math.log10(n), NO_NUMBER) if n > 1 else 0.0
 
 
 def _do(far: Distance, n: int, cut: str) -> str:
@@ -479,3 +483,26 @@ def _error(error: GradientError) -> dict[str, object]:
         "bias2": error.bias2, "interval": error.interval, "told": error.told, "variance": error.variance,
         "need": error.need
     }  # fmt: skip
+
+
+def _tail(weights: Floats, advantages: Floats, norms: Floats) -> float:
+    """k̂ of w ‖A s‖ over the rollouts with a credit; weights and norms ‖s‖ (B,), advantages of any shape of B."""
+    sizes = weights * np.abs(advantages.reshape(-1)) * norms
+    with np.errstate(divide="ignore"):
+        return khat(np.log(sizes[sizes > 0]))
+
+
+def _error_from_gram(gram: Floats, coefficients: Floats, weights: Floats, advantages: Floats) -> GradientProducts:
+    """Products under a correction with one coefficient per rollout, from the Gram (B, B) of scores, prompt-major.
+
+    coefficients, weights (B,): of the rollouts under the correction and in full. advantages (P, G).
+    """
+    prompts, group = advantages.shape
+    shares = advantages.reshape(-1) / group
+    scaled, whole = coefficients * shares, weights * shares
+
+    def between(remainder: Floats, right: Floats) -> Floats:
+        entries = (remainder[:, None] * gram * right[None]).reshape(prompts, group, prompts, group)
+        return np.asarray(entries.sum((1, 3)))
+
+    return GradientProducts(between(scaled, scaled), between(scaled, whole), between(whole, whole))

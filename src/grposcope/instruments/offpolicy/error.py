@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.instruments.offpolicy.khat import NO_CHOICE, NO_NUMBER, khat
+from grposcope.instruments.offpolicy.khat import NO_CHOICE, NO_NUMBER
 from grposcope.maths import confidence, resampling
+from grposcope.maths.confidence import quantile, sides
 from grposcope.maths.corrections import FULL
 from grposcope.maths.importance import Floats
 
@@ -92,38 +93,10 @@ def pooled(products: Sequence[GradientProducts]) -> GradientProducts:
     return GradientProducts(own, cross, full, sum(product.batches for product in products))
 
 
-def from_differences(difference: Floats, along: Floats, full: Floats) -> GradientProducts:
-    """Products from ⟨d(x), d(y)⟩, ⟨d(x), ĝ_full(y)⟩ and ⟨ĝ_full(x), ĝ_full(y)⟩, (P, P) each."""
-    return GradientProducts(difference + along + along.T + full, along + full, full)
-
-
-def from_gram(gram: Floats, coefficients: Floats, weights: Floats, advantages: Floats) -> GradientProducts:
-    """Products under a correction with one coefficient per rollout, from the Gram (B, B) of scores, prompt-major.
-
-    coefficients, weights (B,): of the rollouts under the correction and in full. advantages (P, G).
-    """
-    prompts, group = advantages.shape
-    shares = advantages.reshape(-1) / group
-    scaled, whole = coefficients * shares, weights * shares
-
-    def between(remainder: Floats, right: Floats) -> Floats:
-        entries = (remainder[:, None] * gram * right[None]).reshape(prompts, group, prompts, group)
-        return np.asarray(entries.sum((1, 3)))
-
-    return GradientProducts(between(scaled, scaled), between(scaled, whole), between(whole, whole))
-
-
 def leave_one_out(rewards: Floats) -> Floats:
     """Leave-one-out advantages G/(G−1) (r − r̄) of rewards (P, G)."""
     group = rewards.shape[1]
     return np.asarray((rewards - rewards.mean(1, keepdims=True)) * (group / (group - 1)))
-
-
-def tail(weights: Floats, advantages: Floats, norms: Floats) -> float:
-    """k̂ of w ‖A s‖ over the rollouts with a credit; weights and norms ‖s‖ (B,), advantages of any shape of B."""
-    sizes = weights * np.abs(advantages.reshape(-1)) * norms
-    with np.errstate(divide="ignore"):
-        return khat(np.log(sizes[sizes > 0]))
 
 
 @dataclass(frozen=True)
@@ -147,7 +120,7 @@ class GradientError:
 def measure(
     products: GradientProducts, k: float, beyond: bool = True, mean_weight: float = 1.0, batch: int | None = None
 ) -> GradientError:
-    """The error under a correction; k: k̂ of w ‖A s‖ (`tail`); beyond: whether a drawn ratio was cut.
+    """The error under a correction; k: k̂ of w ‖A s‖ (`_tail`); beyond: whether a drawn ratio was cut.
 
     batch: prompts of the batch whose variance and need are told, by default those of the batches at hand.
     mean_weight: of the raw weights. Above NO_NUMBER of k̂, or without it, there is no number. No interval is given
@@ -334,5 +307,22 @@ def _ratio(error: GradientError, base: GradientError, unbounded: bool) -> tuple[
     reach = Z * resampling.standard_error(left_out)
     high = log + reach
     if unbounded:
-        high = max(high, confidence.mean_interval(confidence.pseudo_values(np.array([log]), left_out))[1])
+        high = max(high, _mean_interval(confidence.pseudo_values(np.array([log]), left_out))[1])
     return math.exp(log), math.exp(log - reach), math.exp(min(high, 700.0))
+
+
+def _mean_interval(contributions: NDArray) -> tuple[float, float]:
+    """95 % interval of a mean over prompts, contributions (P,): without its skewness, its upper end with a prompt that
+    was not drawn. ∞ where it has no upper end within a hundred standard errors."""
+    n = len(contributions)
+    centre, error = float(contributions.mean()), float(contributions.std(ddof=1)) / math.sqrt(n)
+    if not error > 0:
+        return centre, centre
+    steps = np.concatenate([np.linspace(-12, 12, 961), np.geomspace(12.1, 100, 200)])
+    values = centre + error * steps
+    below, above = sides(contributions - values[:, None])
+    reach = quantile(n)
+    inside = np.flatnonzero((below >= -reach) & (above <= reach))
+    if not len(inside):
+        return centre, centre
+    return float(values[inside[0]]), math.inf if inside[-1] == len(steps) - 1 else float(values[inside[-1]])

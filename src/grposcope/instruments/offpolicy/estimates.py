@@ -34,7 +34,7 @@ if TYPE_CHECKING and has("gradient"):
 
 
 @dataclass(frozen=True)
-class Split:
+class _Split:
     """A correction's c − w as `constant` · 1 + `of_ratio` · (ρ − 1) + `rest`.
 
     constant (B,); rest (N,), over the tokens of all rollouts end to end.
@@ -45,15 +45,15 @@ class Split:
     rest: Floats
 
 
-def _split(correction: Correction, ratios: Ratios) -> Split:
+def _split(correction: Correction, ratios: Ratios) -> _Split:
     """The parts of c − w; with ρ − 1 where that leaves the rest 0 in more rollouts."""
     coefficients, weights = correction.coefficients(ratios), exp(ratios.sequence)
     last = coefficients[ratios.starts + ratios.lengths - 1]
     beside_last, beside_ratio = coefficients - ratios.spread(last), coefficients - exp(ratios.log)
     copied = [np.count_nonzero(ratios.sums(np.abs(rest))) for rest in (beside_last, beside_ratio)]
     if copied[1] < copied[0]:
-        return Split(1 - weights, True, beside_ratio)
-    return Split(last - weights, False, beside_last)
+        return _Split(1 - weights, True, beside_ratio)
+    return _Split(last - weights, False, beside_last)
 
 
 @dataclass(frozen=True)
@@ -107,24 +107,22 @@ def measure(
     for number, (correction, parts) in enumerate(zip(corrections, splits, strict=True), 1):
         taken = (number, RATIO) if parts.of_ratio else (number,)
         difference = _combination(shares * parts.constant, group, sums, taken)
-        products[correction.name] = error.from_differences(
+        products[correction.name] = _from_differences(
             product(difference, difference), product(difference, full), product(full, full)
         )
     return CorrectedProducts(products, norms.reshape(-1), copied, left_out)
 
 
-def nothing(prompts: int, group: int, corrections: Sequence[Correction]) -> CorrectedProducts:
-    """What groups of equal rewards have: estimates of 0 under every correction."""
-    zeros = np.zeros((prompts, prompts))
-    products = {correction.name: GradientProducts(zeros, zeros, zeros) for correction in corrections}
-    return CorrectedProducts(products, np.full(prompts * group, np.nan), 0, 0.0)
+def _from_differences(difference: Floats, along: Floats, full: Floats) -> GradientProducts:
+    """Products from ⟨d(x), d(y)⟩, ⟨d(x), ĝ_full(y)⟩ and ⟨ĝ_full(x), ĝ_full(y)⟩, (P, P) each."""
+    return GradientProducts(difference + along + along.T + full, along + full, full)
 
 
 RATIO = 0
 """Number of the part with the weights ρ − 1; that of a correction's rest is its own, from 1."""
 
 
-def _parts(splits: Sequence[Split], ratios: Ratios, shares: Floats) -> list[Floats]:
+def _parts(splits: Sequence[_Split], ratios: Ratios, shares: Floats) -> list[Floats]:
     """Weights of tokens (N,) by the number of the part; shares (B,): u_i, by which they are multiplied."""
     first = exp(ratios.log) - 1 if any(split.of_ratio for split in splits) else np.zeros(len(ratios.log))
     return [ratios.spread(shares) * values for values in (first, *(split.rest for split in splits))]

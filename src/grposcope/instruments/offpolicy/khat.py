@@ -49,8 +49,3 @@ def _zhang_stephens(tail: Floats) -> float:
     weights = np.exp(likelihood - likelihood.max())
     best = float(np.sum(theta * weights) / weights.sum())
     return float(np.mean(np.log1p(-best * tail)))
-
-
-def trusted(n: int) -> float:
-    """Largest k̂ at which a mean over n weights is to be trusted."""
-    return min(1 - 1 / math.log10(n), NO_NUMBER) if n > 1 else 0.0

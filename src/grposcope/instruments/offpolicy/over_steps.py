@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,7 +28,7 @@ def measure(probes: Sequence[OffPolicyProbe]) -> tuple[MismatchedRollouts, OffPo
     if not probes:
         raise UserError("the run has no off-policy probes; train with probe_every, and staleness, a correction, or an "
                         "interval above 1")  # fmt: skip
-    used = probe_file.alike(probes)
+    used = _alike(probes)
     if not any(step.live for step in used):
         raise UserError(
             f"in all {len(used)} probes the rewards of every group are equal, so there is no gradient; use more prompts"
@@ -63,6 +64,13 @@ def _choice(probes: Sequence[OffPolicyProbe]) -> error.CorrectionChoice:
     """What these probes alone would choose."""
     k, errors = _errors(probes, probe_file.joined([probe.rollouts for probe in probes]))
     return error.choose(errors, k)
+
+
+def _alike(probes: Sequence[OffPolicyProbe]) -> list[OffPolicyProbe]:
+    """The probes with the most frequent numbers of prompts and rollouts, of the batch, and source of rollouts."""
+    kinds = Counter((probe.shape, probe.batch, probe.source) for probe in probes)
+    most = kinds.most_common(1)[0][0]
+    return [probe for probe in probes if (probe.shape, probe.batch, probe.source) == most]
 
 
 def _drifts(before: Estimate, after: Estimate) -> bool:

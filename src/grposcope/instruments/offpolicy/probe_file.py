@@ -18,7 +18,6 @@ that are left out would be the easy and the hard ones.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,10 +93,10 @@ def in_folder(run: Path) -> list[OffPolicyProbe]:
 
     UserError for a file that is damaged.
     """
-    return sorted(map(read, step_arrays.in_run(run, FOLDER)), key=lambda probe: probe.step)
+    return sorted(map(_read, step_arrays.in_run(run, FOLDER)), key=lambda probe: probe.step)
 
 
-def read(path: Path) -> OffPolicyProbe:
+def _read(path: Path) -> OffPolicyProbe:
     """The probe in a file; UserError where it is damaged or of a newer format."""
     return step_arrays.read(path, FORMAT, _checked)
 
@@ -135,13 +134,6 @@ def _checked(arrays: dict[str, NDArray]) -> OffPolicyProbe:
         int(arrays["step"]), int(arrays["batch"]), cast(Source, str(arrays["source"])), rollouts, products,
         arrays["norms"],
     )  # fmt: skip
-
-
-def alike(probes: Sequence[OffPolicyProbe]) -> list[OffPolicyProbe]:
-    """The probes with the most frequent numbers of prompts and rollouts, of the batch, and source of rollouts."""
-    kinds = Counter((probe.shape, probe.batch, probe.source) for probe in probes)
-    most = kinds.most_common(1)[0][0]
-    return [probe for probe in probes if (probe.shape, probe.batch, probe.source) == most]
 
 
 def joined(parts: Sequence[MismatchedRollouts]) -> MismatchedRollouts:

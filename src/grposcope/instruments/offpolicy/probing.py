@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from grposcope.instruments.offpolicy import estimates, from_model
+from grposcope.instruments.offpolicy import estimates
+from grposcope.instruments.offpolicy.error import GradientProducts
 from grposcope.instruments.offpolicy.estimates import CorrectedProducts
+from grposcope.instruments.offpolicy.from_model import mismatched
 from grposcope.instruments.offpolicy.read import MismatchedRollouts
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.accumulate import frozen_logprobs
@@ -44,12 +47,19 @@ def measure(
     """
     trainer = frozen_logprobs(model, rollouts, temperature, micro_batch)
     lags = None if rollouts.versions is None else step - 1 - rollouts.versions.double()
-    drawn = from_model.mismatched(rollouts, trainer, lags)
+    drawn = mismatched(rollouts, trainer, lags)
     further = own is not None and own.name not in {correction.name for correction in COMPARED}
     corrections: Sequence[Correction] = (*COMPARED, own) if further and own is not None else COMPARED
     if bool((rollouts.rewards == rollouts.rewards[:, :1]).all()):
-        return drawn, estimates.nothing(*rollouts.groups, corrections)
+        return drawn, _nothing(*rollouts.groups, corrections)
     return drawn, estimates.measure(model, rollouts, drawn.ratios, corrections, temperature, check)
+
+
+def _nothing(prompts: int, group: int, corrections: Sequence[Correction]) -> CorrectedProducts:
+    """What groups of equal rewards have: estimates of 0 under every correction."""
+    zeros = np.zeros((prompts, prompts))
+    products = {correction.name: GradientProducts(zeros, zeros, zeros) for correction in corrections}
+    return CorrectedProducts(products, np.full(prompts * group, np.nan), 0, 0.0)
 
 
 def whole_groups(rollouts: RolloutBatch, prompts: int) -> RolloutBatch | None:

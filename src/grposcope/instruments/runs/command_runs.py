@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
 from grposcope.core.flag import flag
+from grposcope.core.metrics import variant
+from grposcope.core.outline import outline
+from grposcope.core.run import Floats, Run
+from grposcope.instruments.diagnosis.verdict import findings_of, verdict
+from grposcope.instruments.runs.run_lines import POINTS, SETTINGS, RunLine
+from grposcope.signs import levels
 
 if TYPE_CHECKING:
-    from grposcope.core.run import Run
     from grposcope.instruments.runs.run_lines import RunLine
     from grposcope.logs import Hints
     from grposcope.logs.find import UnlistedFile
@@ -56,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     from grposcope.render import document, terminal
 
     lines, problems, left_out = overview(arguments.folder, Hints())
-    answer = table.of_lines(table.ordered(lines, arguments.sort), arguments.folder, problems)
+    answer = table.of_lines(_ordered(lines, arguments.sort), arguments.folder, problems)
     say(arguments, terminal.text(answer))
     for problem in problems:
         print(f"not read: {problem}", file=sys.stderr)
@@ -85,7 +94,6 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list
 
     UserError where there is no run.
     """
-    from grposcope.instruments.runs import run_lines
     from grposcope.logs.find import find
 
     if not folder.is_dir():
@@ -97,7 +105,7 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list
             problems.append(run.problem)
         else:
             settled = _settled(run.run, run.path, hints)
-            lines.append(replace(run_lines.of_run(settled), path=run.path))
+            lines.append(replace(_line_of_run(settled), path=run.path))
         if sys.stderr.isatty():
             print(f"\r{len(lines)} runs", end="", file=sys.stderr)
     if sys.stderr.isatty():
@@ -106,7 +114,69 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list
         first = [*problems, *(omission.why for omission in left_out)]
         reason = f"; the first problem: {first[0]}" if first else ""
         raise UserError(f"{folder} holds no run that can be read; name the folder of a run, or a trainer's log{reason}")
-    return run_lines.named_apart(lines, folder), problems, left_out
+    return _named_apart(lines, folder), problems, left_out
+
+
+def _line_of_run(run: Run) -> RunLine:
+    """The line of a run."""
+    name = variant("reward", run.table)
+    reward = run.table[name] if name is not None else np.full(run.steps, math.nan)
+    seen, paid = levels.of_heldout(run), levels.of_reward(run)
+    settings = {key: value for key in SETTINGS if (value := run.setting(key)) is not None}
+    return RunLine(
+        path=run.meta.source,
+        name=run.meta.name,
+        engine=run.meta.engine,
+        status=run.meta.status,
+        verdict=verdict(run, findings_of(run)),
+        steps=run.steps,
+        heldout=seen.last if seen is not None else None,
+        shown_heldout=seen.shown(seen.last) if seen is not None else "none",
+        reward=paid.last if paid is not None else outline(reward).last_tenth,
+        curve=_small_curve(reward),
+        settings=settings,
+        began=_began(run),
+    )
+
+
+def _small_curve(values: Floats) -> tuple[float, ...]:
+    """Means of a column (n,) over up to POINTS equal parts; parts without a finite value are left out."""
+    parts = np.array_split(values, min(POINTS, len(values))) if len(values) else []
+    finite = [values[np.isfinite(values)] for values in parts]
+    return tuple(float(values.mean()) for values in finite if len(values))
+
+
+def _began(run: Run) -> str:
+    """When a run began: as its record says, else when its log was last written."""
+    if started := run.config.get("started"):
+        return str(started)
+    try:
+        return datetime.fromtimestamp(run.meta.source.stat().st_mtime).astimezone().isoformat(timespec="seconds")
+    except OSError:
+        return ""
+
+
+def _named_apart(lines: Sequence[RunLine], folder: Path) -> list[RunLine]:
+    """The lines with the path below `folder` as their names, newest first; those without a time come last."""
+    named = [
+        replace(line, name=str(line.path.relative_to(folder)) if line.path.is_relative_to(folder) else str(line.path))
+        for line in lines
+    ]
+    return sorted(named, key=lambda line: (line.began, line.name), reverse=True)
+
+
+def _ordered(lines: Sequence[RunLine], order: str) -> list[RunLine]:
+    """The lines in the order asked for; those without a value come last."""
+    worst = {"failing": 0, "warning": 1, "cannot tell": 2, "healthy": 3}
+    keys: dict[str, Any] = {
+        "began": lambda line: 0,  # as they are
+        "heldout": lambda line: -line.heldout.value if line.heldout is not None else 2.0,
+        "reward": lambda line: -line.reward.value if line.reward.n else float("inf"),
+        "steps": lambda line: -line.steps,
+        "name": lambda line: line.name,
+        "verdict": lambda line: worst[line.word],
+    }
+    return sorted(lines, key=keys[order])
 
 
 def _settled(run: Run, path: Path, hints: Hints) -> Run:

@@ -84,8 +84,8 @@ def _of_credit(run: Run) -> Answer | None:
     """The headline of the last comparison of credit: its verdict, and what was drawn."""
     record = last_credit(run)
     if record is not None and has("credit"):
-        from grposcope.instruments.credit import findings
+        from grposcope.instruments.credit import answer
 
-        sentence, text = findings.verdict(record).removesuffix("."), [*findings.offers(record), findings.about(record)]
-        return Answer("headline", HEADLINE, sentence=sentence, text=text, numbers=findings.numbers(record))
+        sentence, text = answer.verdict(record).removesuffix("."), [*answer.offers(record), answer.about(record)]
+        return Answer("headline", HEADLINE, sentence=sentence, text=text, numbers=answer.numbers(record))
     return None

@@ -33,20 +33,6 @@ def page(answer: Answer, lines: Sequence[RunLine], folder: Path, pages: Mapping[
     return Document((folder.resolve().name,), top, (table,))
 
 
-def ordered(lines: Sequence[RunLine], order: str) -> list[RunLine]:
-    """The lines in the order asked for; those without a value come last."""
-    worst = {"failing": 0, "warning": 1, "cannot tell": 2, "healthy": 3}
-    keys: dict[str, Any] = {
-        "began": lambda line: 0,  # as they are
-        "heldout": lambda line: -line.heldout.value if line.heldout is not None else 2.0,
-        "reward": lambda line: -line.reward.value if line.reward.n else float("inf"),
-        "steps": lambda line: -line.steps,
-        "name": lambda line: line.name,
-        "verdict": lambda line: worst[line.word],
-    }
-    return sorted(lines, key=keys[order])
-
-
 def _sentence(lines: Sequence[RunLine], unreadable: int = 0) -> str:
     """How many runs there are, by verdict."""
     count = Counter(line.word for line in lines)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaln
 
 Floats = NDArray[np.float64]
 
@@ -39,8 +38,3 @@ class Rates:
             right = np.where(among, right * (self.a + j) / (self.a + self.b + j), right)
             wrong = np.where(among, wrong * (self.b + j) / (self.a + self.b + j), wrong)
         return right + wrong
-
-
-def log_chance(successes: Floats, rollouts: Floats, a: Floats, b: Floats) -> Floats:
-    """log probability of so many successes in one given order, p ~ Beta(a, b); all arrays broadcast."""
-    return np.asarray(betaln(a + successes, b + rollouts - successes) - betaln(a, b))

@@ -4,7 +4,7 @@ The rate of problem x before batch t is
 
     p_x ~ Beta(s m_x + S_x, s (1 − m_x) + F_x)
 
-m_x is predicted from features (`logistic`), which also serves problems never seen; S_x and F_x are the successes and
+m_x is predicted from features (`_Weights`), which also serves problems never seen; S_x and F_x are the successes and
 failures seen so far, each halved every h batches, for the policy drifts. As it learns, the prediction rises, and old
 outcomes with it: their odds S/F are multiplied by the odds of m_x now over those predicted then. Nobody knows the
 strength s of the features and the half-life h of the history: all of a grid are kept side by side, each is scored by
@@ -12,21 +12,30 @@ the probability that it gave to what then happened (recent batches count more), 
 Forecasts only ever use earlier batches.
 
 Rewards are taken as successes in 0 … 1: two values, or shares of a success. Method of this project; no publication.
+
+Success rates from features: a logistic regression that follows the run and forgets.
+
+log odds = w·x. What is known of w is a normal distribution with mean w and precision Λ. Before each batch the precision
+is drawn back towards that of the start, Λ ← Λ₀ + R(Λ − Λ₀)R with a diagonal R, so that old batches count ρ = R², ρ², …,
+the level of the run, which is the first weight, fading faster than what makes problems differ; then the batch enters by
+Newton's method on its binomial likelihood, which is Laplace's approximation. Rollouts of one problem are worth fewer
+independent ones where its rate lies off the prediction: a group of n counts n/(1 + (n − 1)/(s + 1)), s the strength of
+the Beta distribution around the prediction.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaln
 
 from grposcope.core.errors import UserError
-from grposcope.lab.allocation import logistic
-from grposcope.lab.allocation.beta import Rates, log_chance
-from grposcope.lab.allocation.logistic import Weights
+from grposcope.lab.allocation.beta import Rates
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -63,7 +72,7 @@ class Forecaster:
         """problems: their ids; difficulty (n,): as the task measures it, NaN where it does not; lengths (n,)."""
         self.problems = problems
         self._x = _features(difficulty, lengths)
-        self._weights = Weights.start(self._x.shape[1])
+        self._weights = _Weights.start(self._x.shape[1])
         # successes, failures, and successes that the features predicted, faded to the time of `_last`
         self._seen = np.zeros((len(problems), 3, len(HALF_LIVES)))
         self._last = np.full(len(problems), -1, np.int64)  # batch in which each problem was last seen
@@ -105,7 +114,7 @@ class Forecaster:
         if len(which):
             m = self._weights.rates(self._x[which])
             self._score(which, k, n, m)
-            self._weights = logistic.updated(self._weights, self._x[which], k, n, self.strength)
+            self._weights = _updated(self._weights, self._x[which], k, n, self.strength)
             own = np.unique(which)
             self._seen[own] = self._faded(own)
             self._last[own] = self.batches
@@ -141,7 +150,7 @@ class Forecaster:
         """Credit every pair of strength and half-life with the log probability it gave to a batch."""
         history, s, m = self._history(which, m), STRENGTHS[:, None], m[:, None, None]
         a, b = s * m + history[:, 0][:, None, :], s * (1 - m) + history[:, 1][:, None, :]
-        chances = log_chance(k[:, None, None], n[:, None, None], a, b).sum(0)
+        chances = _log_chance(k[:, None, None], n[:, None, None], a, b).sum(0)
         self._scores = _SCORE_MEMORY * self._scores + chances - chances.max()
 
     def state(self) -> dict[str, Any]:
@@ -164,7 +173,7 @@ class Forecaster:
                 "the history of success rates is that of other problems; resume with the task of the run, unchanged"
             )
         self.batches, self._scores = int(state["batches"]), np.array(state["scores"])
-        self._weights = Weights(*(np.array(array) for array in state["weights"]["forecast"]))
+        self._weights = _Weights(*(np.array(array) for array in state["weights"]["forecast"]))
         seen = np.array(state["seen"], np.int64)
         self._last[seen] = state["last"]
         if len(seen):
@@ -188,5 +197,53 @@ class Forecaster:
         return int((own >= 0).sum())
 
 
+def _log_chance(successes: Floats, rollouts: Floats, a: Floats, b: Floats) -> Floats:
+    """log probability of so many successes in one given order, p ~ Beta(a, b); all arrays broadcast."""
+    return np.asarray(betaln(a + successes, b + rollouts - successes) - betaln(a, b))
+
+
 def _digest(problems: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(problems).encode()).hexdigest()
+
+
+PRECISION = 0.25
+"""Λ₀ of each weight: features are standardized, so log odds of ±4 per standard deviation are within reach."""
+
+LEVEL_HALF_LIFE, HALF_LIFE = 2.0, 8.0
+"""Batches after which a batch counts half as much: for the first weight, and for the others."""
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Normal distribution of the weights (F,) with precision (F, F)."""
+
+    mean: Floats
+    precision: Floats
+
+    @staticmethod
+    def start(features: int) -> _Weights:
+        """The weights before any batch: 0, so that every rate is ½, and hardly held there."""
+        return _Weights(np.zeros(features), PRECISION * np.eye(features))
+
+    def rates(self, x: Floats) -> Floats:
+        """Predicted success rates (C,) for features (C, F), within 0.001 … 0.999."""
+        return np.asarray(np.clip(1 / (1 + np.exp(-np.clip(x @ self.mean, -30, 30))), 1e-3, 1 - 1e-3))
+
+
+def _updated(weights: _Weights, x: Floats, successes: Floats, rollouts: Floats, strength: float) -> _Weights:
+    """The weights after a batch of groups: features (M, F), successes and rollouts (M,)."""
+    first = PRECISION * np.eye(len(weights.mean))
+    fading = 0.5 ** (0.5 / np.array([LEVEL_HALF_LIFE] + [HALF_LIFE] * (len(weights.mean) - 1)))
+    prior = first + fading[:, None] * (weights.precision - first) * fading
+    share = 1 / (1 + (rollouts - 1) / (strength + 1))
+    w = weights.mean
+    for _ in range(6):
+        m = 1 / (1 + np.exp(-np.clip(x @ w, -30, 30)))
+        slope = x.T @ (share * (successes - rollouts * m)) - prior @ (w - weights.mean)
+        curvature = prior + (x * (share * rollouts * m * (1 - m))[:, None]).T @ x
+        step = np.linalg.solve(curvature, slope)
+        if float(np.abs(step).max()) < 1e-9:
+            break
+        w = w + step / max(1.0, float(np.abs(step).max()) / 2)  # of 2 at most, against overshooting far from the top
+    m = 1 / (1 + np.exp(-np.clip(x @ w, -30, 30)))
+    return _Weights(w, prior + (x * (share * rollouts * m * (1 - m))[:, None]).T @ x)

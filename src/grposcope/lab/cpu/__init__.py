@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from grposcope.lab.cpu import allocator, contraction, llama, llama_pass, native, threads
+from grposcope.lab.cpu import allocator, contraction, llama, native, threads
 from grposcope.lab.cpu.contraction import Contraction, Lookups
 from grposcope.lab.cpu.interface import PRECISIONS, Decoder, Draws, DrawsAhead
-from grposcope.lab.cpu.model_passes import Passes, Weigh
+from grposcope.lab.cpu.model_passes import Passes, Weigh, fits
 
 __all__ = [
     "PRECISIONS",
@@ -83,7 +83,7 @@ def passes(model: PreTrainedModel) -> Passes | None:
 
     float32 and float64 are taken.
     """
-    return Passes(model) if enabled() and llama_pass.fits(model) else None
+    return Passes(model) if enabled() and fits(model) else None
 
 
 def contract(

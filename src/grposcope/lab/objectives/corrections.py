@@ -39,7 +39,7 @@ def ratios(
     )
 
 
-def on_tokens(values: Floats, mask: Bool[Tensor, "B T"], dtype: torch.dtype) -> Float[Tensor, "B T"]:
+def _on_tokens(values: Floats, mask: Bool[Tensor, "B T"], dtype: torch.dtype) -> Float[Tensor, "B T"]:
     """Values of the tokens (N,), in the order of `ratios`, 0 where masked."""
     placed = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
     return placed.masked_scatter(mask, torch.as_tensor(values, dtype=dtype, device=mask.device))
@@ -54,4 +54,4 @@ def coefficients(
 ) -> Float[Tensor, "B T"]:
     """c_t of every token, 0 where masked. advantages: of the rollouts, for corrections that need them."""
     log_ratios = ratios(old, sampler, mask, advantages)
-    return on_tokens(np.empty(0) if log_ratios is None else correction.coefficients(log_ratios), mask, old.dtype)
+    return _on_tokens(np.empty(0) if log_ratios is None else correction.coefficients(log_ratios), mask, old.dtype)

@@ -10,7 +10,7 @@ w_{i,t} = ∂L/∂log π(y_{i,t}), shape (B, T): the gradient of L is Σ w ∇lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,10 +21,10 @@ from torch import Tensor
 
 from grposcope.core.capabilities import LOWER_CLIP, WEIGHTED_KL, Comparison, Part, factor
 from grposcope.core.errors import UserError
-from grposcope.lab.objectives import advantages, divergences, ratios, reductions, several
+from grposcope.lab.objectives import advantages, divergences, ratios, reductions
 from grposcope.lab.objectives.surrogates import Cispo, Clip, Surrogate
 from grposcope.lab.rollout_batch import RolloutBatch
-from grposcope.maths.aggregation import Aggregation
+from grposcope.maths.aggregation import Aggregation, Components, combine
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Objective:
         """The advantage A_i of the outcome rewards of every rollout."""
         if self.aggregation is None:
             return self.advantage(rollouts.rewards)
-        return several.combined(rollouts, self.aggregation.weights, self.aggregation)
+        return _combined(rollouts, self.aggregation.weights, self.aggregation)
 
     def coefficients(self, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
         """The coefficients of the reduction over a whole batch, in float64.
@@ -198,6 +198,23 @@ class Objective:
     def describe(self) -> dict[str, Any]:
         """Everything that defines the objective, as plain JSON values, for the record of a run."""
         return {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__}
+
+
+def _combined(rollouts: RolloutBatch, weights: Sequence[float], how: Aggregation) -> Tensor:
+    """Advantages (P, G) of the components of the rollouts, 0 for those that left their group.
+
+    UserError for rollouts without components, and weights that do not fit.
+    """
+    if rollouts.components is None:
+        raise UserError("these rollouts have one reward; an aggregation of several needs each of them")
+    present = ~rollouts.rewards.isnan()
+    parts = rollouts.components.where(present[..., None], torch.nan)
+    names = tuple(str(j) for j in range(parts.shape[-1]))
+    components = Components.of_groups(
+        names, parts.double().numpy(force=True), rollouts.lengths.double().numpy(force=True)
+    )
+    made = combine(components, weights, how).advantages
+    return torch.from_numpy(made).reshape(rollouts.rewards.shape).to(rollouts.rewards)
 
 
 def row_weights(rollouts: RolloutBatch) -> Float[Tensor, " B"]:

@@ -82,12 +82,6 @@ def _no_passes(model: PreTrainedModel, rollouts: RolloutBatch) -> str:
     return f"{type(model).__name__} in {str(model.dtype).removeprefix('torch.')} is not a plain Llama or Qwen2"
 
 
-def kept_bytes(model: PreTrainedModel) -> int | None:
-    """Memory that a pass keeps for its backward pass, per token; None where the model's own forward decides."""
-    passes = cpu.passes(model)
-    return None if passes is None else passes.bytes_per_token
-
-
 @cache
 def _say_slow(reason: str) -> None:
     logger.warning("updates go through the model's own forward and autograd, the slower way: %s", reason)

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout
-from grposcope.lab.objectives import Objective, shaping
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling.draw_settings import DrawSettings
@@ -170,17 +169,6 @@ def continue_from(
             written[u] = tuple(text.removeprefix(str(head)) for text in said[j * k : (j + 1) * k])
     at_rows, at_places, of = (torch.tensor(some, dtype=torch.long, device=device) for some in (rows, places, which))
     return Continuations(at_rows, at_places, of, rewards, lengths, tuple(written))
-
-
-def shaped(continuations: Continuations, objective: Objective, max_tokens: int) -> Continuations:
-    """The continuations with the objective's penalty for long completions in their rewards, as rollouts have it."""
-    if not objective.overlong:
-        return continuations
-    before = torch.zeros(len(continuations.rewards), dtype=torch.long, device=continuations.place.device)
-    before[continuations.which] = continuations.place
-    total = continuations.lengths + before[:, None]
-    penalty = shaping.overlong(total.flatten(), max_tokens, round(objective.overlong * max_tokens))
-    return replace(continuations, rewards=continuations.rewards + penalty.reshape(total.shape).to(torch.float64))
 
 
 def _check(policy: Policy, rollouts: RolloutBatch, row: int, position: int, max_tokens: int) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grposcope.lab.sampling.sampler import Sampling
-from grposcope.lab.sampling.tree_sampler import Tree
+from grposcope.lab.sampling.sampler import Sampling, Tree
 from grposcope.lab.tasks.faults import ErrorPolicy
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from grposcope.core.capabilities import CONTINUATIONS, TREES, TURN_VALUES
 from grposcope.lab.credit import Chosen, boundaries
-from grposcope.lab.objectives import Objective
+from grposcope.lab.objectives import Objective, shaping
 from grposcope.lab.policies import Policy
 from grposcope.lab.rollout_batch import RolloutBatch
-from grposcope.lab.sampling.continuations import ContinuationPlan, Continuations, continue_from, shaped
+from grposcope.lab.sampling.continuations import ContinuationPlan, Continuations, continue_from
 from grposcope.lab.sampling.draw_settings import DrawSettings
-from grposcope.lab.sampling.tree_sampler import Tree
+from grposcope.lab.sampling.sampler import Tree
 from grposcope.lab.tasks.base import Problem, Task
 
 EVERY = 8
@@ -54,7 +54,7 @@ class Generation:
             return rollouts, None
         plan = ContinuationPlan(self.places(rollouts), self.credit.values["k"])
         drawn = continue_from(policy, task, problems, rollouts, plan, settings, generator)
-        drawn = shaped(drawn, objective, settings.sampling.max_tokens)
+        drawn = _shaped(drawn, objective, settings.sampling.max_tokens)
         return rollouts.annotated(prefix_values=drawn.on_tokens(rollouts.mask)), drawn
 
     def places(self, rollouts: RolloutBatch) -> boundaries.Places:
@@ -66,6 +66,17 @@ class Generation:
             return boundaries.entropy(rollouts, self.credit.values["share"])
         assert self.marks is not None
         return boundaries.marked(rollouts, self.marks)
+
+
+def _shaped(continuations: Continuations, objective: Objective, max_tokens: int) -> Continuations:
+    """The continuations with the objective's penalty for long completions in their rewards, as rollouts have it."""
+    if not objective.overlong:
+        return continuations
+    before = torch.zeros(len(continuations.rewards), dtype=torch.long, device=continuations.place.device)
+    before[continuations.which] = continuations.place
+    total = continuations.lengths + before[:, None]
+    penalty = shaping.overlong(total.flatten(), max_tokens, round(objective.overlong * max_tokens))
+    return replace(continuations, rewards=continuations.rewards + penalty.reshape(total.shape).to(torch.float64))
 
 
 def of(credit: Chosen, task: Task, policy: Policy) -> Generation:

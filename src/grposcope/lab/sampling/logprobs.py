@@ -73,7 +73,7 @@ def hidden_states(model: PreTrainedModel, body: nn.Module, rollouts: RolloutBatc
     return states[packed.line, packed.prompt - 1 + packed.column]
 
 
-def _packed(model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor) -> tuple[Tensor, Tensor, Packed, bool]:
+def _packed(model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor) -> tuple[Tensor, Tensor, _Packed, bool]:
     """Mask and tokens of the rows, cut to the longest (b, T), the rows packed, and whether several share a row.
 
     What tools wrote is read, and nothing is predicted there.
@@ -88,7 +88,7 @@ def _packed(model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor) -> tup
     return mask, tokens, replace(packed, line=packed.line[predicted], column=packed.column[predicted]), shares
 
 
-def _inputs(model: PreTrainedModel, packed: Packed, shares: bool) -> dict[str, Any]:
+def _inputs(model: PreTrainedModel, packed: _Packed, shares: bool) -> dict[str, Any]:
     """What a forward pass over packed rows takes."""
     return {
         "input_ids": packed.ids,
@@ -113,7 +113,7 @@ def _shares_rows(model: PreTrainedModel) -> bool:
 
 
 @dataclass(frozen=True)
-class Packed:
+class _Packed:
     """Completions placed in rows of width W; the prompts end at column `prompt`.
 
     ids, position (R, W); segment (R, W): 0 on the prompt, 1, 2, … on its completions, -1 on
@@ -138,7 +138,7 @@ class Packed:
         ]
 
 
-def _pack(ids: Tensor, prompt_mask: Tensor, tokens: Tensor, mask: Tensor, group: Tensor, room: int) -> Packed:
+def _pack(ids: Tensor, prompt_mask: Tensor, tokens: Tensor, mask: Tensor, group: Tensor, room: int) -> _Packed:
     """Place b completions (b, T) of the prompts (b, S), rows of at most `room` tokens, one completion at least.
 
     mask (b, T): the tokens of each completion, without holes.
@@ -183,4 +183,4 @@ def _pack(ids: Tensor, prompt_mask: Tensor, tokens: Tensor, mask: Tensor, group:
     segments[places] = torch.tensor(segment, device=device)[row]
     row, step = mask.nonzero(as_tuple=True)
     column = torch.where(step == 0, 0, first[row] + step)
-    return Packed(packed_ids, position, segments, widest, at[row], column)
+    return _Packed(packed_ids, position, segments, widest, at[row], column)

@@ -15,22 +15,12 @@ from transformers import PreTrainedModel
 
 from grposcope.lab import cpu
 from grposcope.lab.no_gradient import no_gradient
-from grposcope.lab.sampling import accumulate
 
 LOGITS, OF_BLOCK = 5, 20
 """Numbers kept per token: of each entry of the vocabulary, and of each entry of a block's width."""
 
 BACKWARD = 3.5
 """Time of a pass with its gradients over that of its forward pass alone; with recomputed activations one more."""
-
-
-def pass_bytes(model: PreTrainedModel, tokens: int, recomputed: bool = False) -> float:
-    """Bytes that a forward pass over a row of so many tokens keeps for its backward pass.
-
-    recomputed: whether blocks recompute their activations in it.
-    """
-    saved = None if recomputed else accumulate.kept_bytes(model)
-    return autograd_bytes(model, tokens, recomputed) if saved is None else float(tokens * saved)
 
 
 def autograd_bytes(model: PreTrainedModel, tokens: int, recomputed: bool = False) -> float:

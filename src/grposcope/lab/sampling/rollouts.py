@@ -24,8 +24,7 @@ from grposcope.lab.policies import Policy, encode
 from grposcope.lab.rollout_batch import LEFT_PADDED, PER_PROMPT, RolloutBatch, blank
 from grposcope.lab.sampling.continuations import Continuations
 from grposcope.lab.sampling.draw_settings import DrawSettings
-from grposcope.lab.sampling.sampler import Completions, Sampling, sample
-from grposcope.lab.sampling.tree_sampler import Tree, sample_trees
+from grposcope.lab.sampling.sampler import Completions, Sampling, Tree, sample, sample_trees
 from grposcope.lab.sampling.turn_sampler import sample_turns
 from grposcope.lab.tasks import faults
 from grposcope.lab.tasks.base import Problem, Task
@@ -101,7 +100,7 @@ def _order(size: int, seed: int, epoch: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class _Drawn:
     """Graded rollouts, their texts, how many rewards failed, the seconds of sampling and of grading, further tokens."""
 
     rollouts: RolloutBatch
@@ -119,17 +118,9 @@ Samplers = Callable[[int, int, int], Iterable[SomeGroups]]
 """From the number of missing groups, the seed and the position in the data: who draws which groups, each once."""
 
 
-@dataclass(frozen=True)
-class _CollectSettings(DrawSettings):
-    """How a batch is collected. given: the problems to take; samplers: who draws in place of the policy."""
-
-    given: Sequence[Problem] | None = None
-    samplers: Samplers | None = None
-
-
 def draw(
     policy: Policy, task: Task, problems: Sequence[Problem], group: int, settings: DrawSettings, stream: torch.Generator
-) -> Drawn:
+) -> _Drawn:
     """`group` graded completions for each of the problems; those that are dropped have the reward NaN and no tokens."""
     sampling, began = settings.sampling, time.perf_counter()
     if task.max_turns > 1:
@@ -152,12 +143,12 @@ def draw(
         parts = components.reshape(len(problems), group, -1).to(rollouts.rewards.device)
         rollouts = replace(rollouts, components=parts)
     rollouts = _without_dropped(rollouts)
-    return Drawn(rollouts, written, failed, sampled, time.perf_counter() - graded)
+    return _Drawn(rollouts, written, failed, sampled, time.perf_counter() - graded)
 
 
 def _draw_turns(
     policy: Policy, task: Task, problems: Sequence[Problem], group: int, settings: DrawSettings, stream: torch.Generator
-) -> Drawn:
+) -> _Drawn:
     """As `draw`, of a task with turns, whose environment pays each of them."""
     if settings.tree is not None:
         raise UserError(f"rollouts of the task {task.name} have turns and cannot be leaves of a tree; use other credit")
@@ -170,7 +161,7 @@ def _draw_turns(
     rollouts = replace(rollouts, stops=stops)
     written = policy.tokenizer.batch_decode(drawn.completions.tokens, skip_special_tokens=True)
     spent = time.perf_counter() - began
-    return Drawn(_without_dropped(rollouts), written, len(drawn.failed), spent, 0.0, drawn.further)
+    return _Drawn(_without_dropped(rollouts), written, len(drawn.failed), spent, 0.0, drawn.further)
 
 
 def _graded_by_all(
@@ -201,9 +192,9 @@ def _draw_by_several(
     group: int,
     settings: DrawSettings,
     stream: torch.Generator,
-) -> Drawn:
+) -> _Drawn:
     """As `draw`, but some groups by each of the samplers, whose versions the rollouts carry."""
-    parts: list[Drawn] = []
+    parts: list[_Drawn] = []
     order: list[int] = []
     for policy, version, groups in samplers:
         drawn = draw(policy, task, [problems[i] for i in groups], group, settings, stream)
@@ -213,7 +204,7 @@ def _draw_by_several(
     places = sorted(range(len(order)), key=order.__getitem__)
     texts = [text for drawn in parts for text in drawn.texts]
     everything = joined([drawn.rollouts for drawn in parts], policy.pad)
-    return Drawn(
+    return _Drawn(
         everything.take(torch.tensor(places, device=everything.rewards.device)),
         [texts[index * group + i] for index in places for i in range(group)],
         sum(drawn.errors for drawn in parts),
@@ -237,25 +228,26 @@ def collect(
 
     With `objective.resample_dead`, groups whose rewards are all equal are replaced by further
     prompts, up to RESAMPLE_ROUNDS times; groups still dead then stay in the batch. settings: fields of
-    `_CollectSettings`.
+    `DrawSettings`, `given`: the problems to take, and `samplers`: who draws in place of the policy.
     """
     wanted, group = shape
-    how = _CollectSettings(sampling, **settings)
+    given: Sequence[Problem] | None = settings.pop("given", None)
+    samplers: Samplers | None = settings.pop("samplers", None)
+    how = DrawSettings(sampling, **settings)
     taken: list[Problem] = []
-    parts: list[Drawn] = []
+    parts: list[_Drawn] = []
     dead: list[bool] = []
-    for _ in range(RESAMPLE_ROUNDS if objective.resample_dead and how.given is None else 1):
+    for _ in range(RESAMPLE_ROUNDS if objective.resample_dead and given is None else 1):
         missing = wanted - dead.count(False)
-        chosen_now = how.given
-        problems_now = drawn_problems(problems, seed, position, missing) if chosen_now is None else list(chosen_now)
+        problems_now = drawn_problems(problems, seed, position, missing) if given is None else list(given)
         stream = generator(seed, "sample", position, device=policy.model.device)
-        if how.samplers is None:
+        if samplers is None:
             parts.append(draw(policy, task, problems_now, group, how, stream))
         else:
-            drawn_by = how.samplers(missing, seed, position)
+            drawn_by = samplers(missing, seed, position)
             parts.append(_draw_by_several(drawn_by, task, problems_now, group, how, stream))
         taken += problems_now
-        dead += dead_groups(parts[-1].rollouts, objective).tolist()
+        dead += _dead_groups(parts[-1].rollouts, objective).tolist()
         position += missing
         if not any(dead[-missing:]):
             break
@@ -280,7 +272,7 @@ def collect(
     )
 
 
-def dead_groups(rollouts: RolloutBatch, objective: Objective) -> Tensor:
+def _dead_groups(rollouts: RolloutBatch, objective: Objective) -> Tensor:
     """Groups (P,) without an advantage: where each reward is standardized, those in which none of them varies."""
     if objective.aggregation is None or rollouts.components is None:
         return advantages.dead(rollouts.rewards)

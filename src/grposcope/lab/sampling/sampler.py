@@ -3,23 +3,53 @@
 A row leaves the batch soon after it has ended, so long stragglers do not hold up the rest.
 The log-probabilities kept are those of the policy at the given temperature, before top-k and
 top-p cut its tail: the quantity that the objectives differentiate; or, for corrections, those after.
+
+Sampling trees: rollouts that share their beginnings, which are generated once and branch at places fixed in advance.
+
+A branch writes into the row of its first leaf; where it branches, its row in the decoder is repeated with all that it
+has read and with the logits that follow, so that no token is read twice. From one branching to the next, tokens are
+drawn as the plain sampler draws them. What a leaf shares with others is filled in at the end.
+
+Token-by-token decoding with a key-value cache: the sampler's inner loop.
+
+All decoders share the small interface `lab.cpu.Decoder` (`logits` after the prompt, then `step` and `keep`).
+`_engine_of` asks `cpu` for one that is fast for this model on this machine; `_CachedDecoder` runs any Hugging Face
+causal LM through its own forward. Tests hold all to a plain forward.
+
+A decoder is made anew for every batch of rollouts, so it always has the current parameters.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, wraps
+from math import prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 
 from grposcope.core.errors import UserError
 from grposcope.lab import cpu
-from grposcope.lab.no_gradient import inference
-from grposcope.lab.sampling.decoding import decoder
+from grposcope.lab.credit import trees
+from grposcope.lab.no_gradient import Arguments, Result
+
+
+def _inference(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """The function under `torch.inference_mode`, whose tensors never take part in a backward pass."""
+
+    @wraps(function)
+    def without(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        with torch.inference_mode():
+            return function(*arguments, **named)
+
+    return without
+
 
 PART = 4096
 """Tokens of the vocabulary that a draw looks at together."""
@@ -73,7 +103,7 @@ class Completions:
     truncated: Tensor
 
 
-class Turns:
+class _Turns:
     """How many tokens of each row are drawn before Python has a turn; what is drawn does not depend on it."""
 
     def __init__(self) -> None:
@@ -86,7 +116,7 @@ class Turns:
         self.most = max(1, min(TOGETHER, int(TURN / max(each, 1e-9))))
 
 
-@inference
+@_inference
 @cpu.with_products
 def sample(
     model: PreTrainedModel,
@@ -111,16 +141,16 @@ def sample(
     tokens = torch.full((rows, steps), pad, device=device)
     logp = torch.zeros(rows, steps, device=device)
     entropy = torch.zeros(rows, steps, device=device)
-    decode = decoder(model, prompt_ids, prompt_mask, group, steps, sampling.precision)
+    decode = _engine_of(model, prompt_ids, prompt_mask, group, steps, sampling.precision)
     logits, live, t = decode.logits, torch.arange(rows, device=device), 0
     going = torch.ones(rows, dtype=torch.bool, device=device)  # of the live rows, those that have not ended
     longest = torch.full((rows,), steps, device=device) if limits is None else limits.repeat_interleave(group)
-    turns = Turns()
+    turns = _Turns()
     while True:
         few = int(0.75 * len(live))  # then the others leave
         together = min(int(longest[live][going].min()) - t, turns.most)
         numbers = generator[live, t : t + together] if isinstance(generator, Tensor) else generator
-        drawn = drawn_tokens(decode, logits, sampling, eos, going, together, few, numbers)
+        drawn = _drawn_tokens(decode, logits, sampling, eos, going, together, few, numbers)
         turns.drew(len(drawn.tokens))
         here = slice(t, t + len(drawn.tokens))
         tokens[live, here], logp[live, here], entropy[live, here] = (column.T for column in drawn)
@@ -133,10 +163,10 @@ def sample(
             decode.keep(going.nonzero()[:, 0])
             live, chosen, going = live[going], chosen[going], going[going]
         logits = decode.step(chosen)
-    return finished(tokens, logp, entropy, eos, pad, longest)
+    return _finished(tokens, logp, entropy, eos, pad, longest)
 
 
-def finished(tokens: Tensor, logp: Tensor, entropy: Tensor, eos: Tensor, pad: int, longest: Tensor) -> Completions:
+def _finished(tokens: Tensor, logp: Tensor, entropy: Tensor, eos: Tensor, pad: int, longest: Tensor) -> Completions:
     """Completions up to the end token of each row, or up to its longest length (B,)."""
     ends = torch.isin(tokens, eos) & (torch.arange(tokens.shape[1], device=tokens.device) < longest[:, None])
     ended = ends.any(-1)
@@ -152,7 +182,7 @@ def finished(tokens: Tensor, logp: Tensor, entropy: Tensor, eos: Tensor, pad: in
     )
 
 
-def drawn_tokens(
+def _drawn_tokens(
     decode: cpu.Decoder,
     logits: Tensor,
     sampling: Sampling,
@@ -288,3 +318,166 @@ def _cut_tail(probabilities: Tensor, sampling: Sampling) -> Tensor:
         dropped[:, 0] = False
         probabilities = probabilities.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0)
     return probabilities
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Where rollouts branch, and into how many.
+
+    widths: branches at each branching, the first at the prompt. every: from one branching to the next, tokens, or
+    tokens among `marks` (V,) where these are given, those that end a step, say.
+    """
+
+    widths: tuple[int, ...]
+    every: int
+    marks: Tensor | None = None
+
+
+@_inference
+@cpu.with_products
+def sample_trees(
+    model: PreTrainedModel,
+    prompts: tuple[Tensor, Tensor],
+    group: int,
+    tree: Tree,
+    sampling: Sampling,
+    eos: Tensor,
+    pad: int,
+    generator: torch.Generator,
+) -> tuple[Completions, Tensor]:
+    """As `sampler.sample`, but a group is the leaves of a tree, or of several; and the level of each token, (B, T).
+
+    A leaf of a branch that ended early has the same completion as the first leaf of that branch. UserError where the
+    leaves do not make up a group.
+    """
+    widths, (prompt_ids, prompt_mask) = trees.filling(tree.widths, group), prompts
+    rows, steps, device = len(prompt_ids) * group, sampling.max_tokens, prompt_ids.device
+    spans = torch.tensor([prod(widths[level + 1 :]) for level in range(len(widths))], device=device)
+    every_width = torch.tensor([*widths[1:], 1], device=device)  # of the next branching, by level
+    tokens, levels = (
+        torch.full((rows, steps), pad, device=device),
+        torch.zeros(rows, steps, dtype=torch.long, device=device),
+    )
+    numbers = torch.zeros(2, rows, steps, device=device)  # log-probabilities and entropies
+    used = torch.zeros(rows, dtype=torch.bool, device=device)
+    live = torch.arange(0, rows, int(spans[0]), device=device)  # rows of the output that are written
+    used[live] = True
+    decode = _engine_of(model, prompt_ids, prompt_mask, group, steps)
+    logits = decode.logits[live]
+    if len(live) < rows:
+        decode.keep(live)
+    level, since, t = torch.zeros_like(live), torch.zeros_like(live), 0
+    going = torch.ones_like(live, dtype=torch.bool)
+    turns = _Turns()
+    while True:
+        few = int((0.95 if decode.light else 0.75) * len(live))  # then the others leave
+        unfinished = going & (level + 1 < len(widths))
+        together = min(steps - t, turns.most)
+        if bool(unfinished.any()):
+            together = min(together, int((tree.every - since)[unfinished].min()) if tree.marks is None else 1)
+        drawn = _drawn_tokens(decode, logits, sampling, eos, going, together, few, generator)
+        turns.drew(len(drawn.tokens))
+        here, chosen = slice(t, t + len(drawn.tokens)), drawn.tokens[-1]
+        tokens[live, here], levels[live, here] = drawn.tokens.T, level[:, None]
+        numbers[0, live, here], numbers[1, live, here] = drawn.logp.T, drawn.entropy.T
+        t = here.stop
+        count = int(going.sum())
+        if count == 0 or t == steps:
+            break
+        since += len(drawn.tokens) if tree.marks is None else tree.marks[drawn.tokens].sum(0)
+        if count <= few:
+            live, chosen, level, since = live[going], chosen[going], level[going], since[going]
+            decode.keep(going.nonzero()[:, 0])
+            going = going[going]
+        logits = decode.step(chosen)
+        forks = going & (since >= tree.every) & (level + 1 < len(widths))
+        if bool(forks.any()):
+            repeats = torch.where(forks, every_width[level], 1) * going
+            again = torch.arange(len(live), device=device).repeat_interleave(repeats)
+            number = torch.arange(len(again), device=device) - (repeats.cumsum(0) - repeats)[again]  # of the branch
+            level, since = (level + forks)[again], torch.where(forks, 0, since)[again]
+            before, live, going = live[again], live[again] + number * spans[level], going[again]
+            new = number > 0
+            for array in (tokens, levels, *numbers):
+                array[live[new], :t] = array[before[new], :t]
+            used[live] = True
+            decode.keep(again)
+            logits = logits[again]
+    owner = torch.where(used, torch.arange(rows, device=device), 0).cummax(0).values
+    logp, entropy = numbers[:, owner]
+    limits = torch.full((rows,), steps, device=device)
+    completions = _finished(tokens[owner], logp, entropy, eos, pad, limits)
+    return completions, levels[owner, : completions.mask.shape[1]] * completions.mask
+
+
+logger = logging.getLogger("grposcope")
+
+
+def _engine_of(
+    model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int, precision: str = "float32"
+) -> cpu.Decoder:
+    """A decoder that has read the prompts (P, S), padded on the left, for `group` completions of ≤ `steps` tokens.
+
+    precision: number format of its products, one of `lab.cpu.PRECISIONS`, where the decoder in C runs; others say once
+    that they do not take it.
+    """
+    decode = cpu.decoder(model, ids, mask, group, steps, precision)
+    if decode is None:
+        if model.device.type == "cpu":
+            why = "the fast decoder takes plain float32 Llama and Qwen2" if cpu.enabled() else "the CPU engine is off"
+            _say_slow(f"{type(model).__name__} in {str(model.dtype).removeprefix('torch.')}", why)
+        decode = _CachedDecoder(model, ids, mask, group, steps)
+    if precision != "float32" and not isinstance(decode, cpu.DrawsAhead):
+        _say_precision(precision, str(model.dtype).removeprefix("torch."))
+    return decode
+
+
+@cache
+def _say_precision(asked: str, dtype: str) -> None:
+    logger.warning("sampling in %s, not in %s, which only the decoder in C takes", dtype, asked)
+
+
+@cache
+def _say_slow(name: str, why: str) -> None:
+    logger.warning("%s is sampled through its own forward, the slower way: %s", name, why)
+
+
+class _CachedDecoder:
+    """Any Hugging Face causal LM, through its own forward and cache."""
+
+    light = False
+
+    def __init__(self, model: PreTrainedModel, ids: Tensor, mask: Tensor, group: int, steps: int):
+        start = model(
+            input_ids=ids,
+            attention_mask=mask.long(),
+            position_ids=(mask.long().cumsum(-1) - 1).clamp(min=0),
+            past_key_values=DynamicCache(),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self.model, self.cache = model, start.past_key_values
+        self.cache.batch_repeat_interleave(group)
+        self.logits = start.logits[:, -1].repeat_interleave(group, 0)
+        self.positions = mask.sum(-1).repeat_interleave(group)
+        self.mask = F.pad(mask.repeat_interleave(group, 0).long(), (0, steps), value=1)
+        self.width = ids.shape[1]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read one more token of each rollout (rows,); the logits after it, (rows, V)."""
+        self.width += 1
+        out = self.model(
+            input_ids=tokens[:, None],
+            attention_mask=self.mask[:, : self.width],
+            position_ids=self.positions[:, None],
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self.positions = self.positions + 1
+        return out.logits[:, -1]
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone, in this order."""
+        self.cache.batch_select_indices(rows)
+        self.positions, self.mask = self.positions[rows], self.mask[rows]

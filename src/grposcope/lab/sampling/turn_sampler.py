@@ -48,7 +48,7 @@ class _Episode:
 
 
 @dataclass(frozen=True)
-class Trajectories:
+class _Trajectories:
     """Rollouts of several turns.
 
     completions: with the environment's tokens in them, which `mask` leaves out. turns (B, T): the turn of each token,
@@ -98,7 +98,7 @@ def sample_turns(
     group: int,
     settings: DrawSettings,
     stream: torch.Generator,
-) -> Trajectories:
+) -> _Trajectories:
     """`group` rollouts of each problem, prompt-major; those of a group begin in one state.
 
     settings.sampling.max_tokens: tokens of a rollout, those of the environment among them. settings.reward_timeout: how
@@ -333,7 +333,7 @@ def _observe(own: _Episode, ids: Sequence[int], turn: int, most: int) -> None:
     own.entropy += [0.0] * len(ids)
 
 
-def _collected(episodes: Sequence[_Episode], policy: Policy, errors: ErrorPolicy) -> Trajectories:
+def _collected(episodes: Sequence[_Episode], policy: Policy, errors: ErrorPolicy) -> _Trajectories:
     device, width = policy.model.device, max(1, *(len(own.tokens) for own in episodes))
 
     def padded(rows: Sequence[Sequence[float]], blank: float, kind: torch.dtype) -> Tensor:
@@ -342,7 +342,7 @@ def _collected(episodes: Sequence[_Episode], policy: Policy, errors: ErrorPolicy
     failed = [own.failed for own in episodes if own.failed]
     if failed and len(failed) == len(episodes):
         raise UserError(f"the environment failed in every rollout; the first {failed[0]}; correct it")
-    return Trajectories(
+    return _Trajectories(
         Completions(
             tokens=padded([own.tokens for own in episodes], policy.pad, torch.long),
             mask=padded([own.drawn for own in episodes], False, torch.bool),

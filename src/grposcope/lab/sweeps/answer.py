@@ -41,7 +41,7 @@ def of_plan(plan: SweepPlan) -> Answer:
     return Answer("plan", "What will be run?", sentence=said, tables=tables, document=document)
 
 
-def answer(result: SweepTable, states: Sequence[RunState]) -> Answer:
+def _answer(result: SweepTable, states: Sequence[RunState]) -> Answer:
     """What differs from the baseline, the table of cells, and the runs that failed."""
     header = ("setting", "seeds", TITLES[result.metric], "difference", "adjusted p")
     caption = (
@@ -64,7 +64,7 @@ def answer(result: SweepTable, states: Sequence[RunState]) -> Answer:
 
 def document(result: SweepTable, states: Sequence[RunState], runs: Mapping[tuple[str, int], Run]) -> Document:
     """Content of the page: the cells compared, and below them what every page of several runs has."""
-    top, figure = answer(result, states), _points(result)
+    top, figure = _answer(result, states), _points(result)
     chosen = [runs[key] for key in _first_seeds(result, runs)]
     if not chosen or figure is None:
         return Document((), top, ())

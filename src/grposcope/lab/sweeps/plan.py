@@ -48,7 +48,7 @@ Where = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class SweepCell:
+class _SweepCell:
     """One setting of the grid. changes: what differs from `base`, for the table."""
 
     name: str
@@ -76,7 +76,7 @@ class SweepPlan:
     """All runs of a sweep in `out`. baseline: name of the cell that others are compared with. metric: of METRICS."""
 
     out: Path
-    cells: tuple[SweepCell, ...]
+    cells: tuple[_SweepCell, ...]
     seeds: tuple[int, ...]
     baseline: str
     metric: str
@@ -135,7 +135,7 @@ def _folder_name(cell: str) -> str:
     return re.sub(r"[^\w.=-]+", "_", cell).strip("_.") or "cell"
 
 
-def _cells(content: Mapping[str, Any], base: Mapping[str, Any], where: Where) -> tuple[SweepCell, ...]:
+def _cells(content: Mapping[str, Any], base: Mapping[str, Any], where: Where) -> tuple[_SweepCell, ...]:
     """The grid crossed, then the cells that are listed, each checked."""
     grid = content.get("grid") or {}
     _mapping(grid, "grid", where)
@@ -155,7 +155,7 @@ def _cells(content: Mapping[str, Any], base: Mapping[str, Any], where: Where) ->
         changes = _settings(own, key, where)
         name = str(cell.get("name") or ", ".join(f"{name}={value}" for name, value in changes.items()) or "all")
         found.append((name, changes, key))
-    cells: list[SweepCell] = []
+    cells: list[_SweepCell] = []
     folders: dict[str, str] = {}
     for name, changes, key in found:
         before = folders.setdefault(_folder_name(name).casefold(), name)
@@ -166,7 +166,7 @@ def _cells(content: Mapping[str, Any], base: Mapping[str, Any], where: Where) ->
             check(config)
         except UserError as error:
             raise UserError(f"{where(key)}: cell {name}: {error}") from None
-        cells.append(SweepCell(name, config, changes))
+        cells.append(_SweepCell(name, config, changes))
     return tuple(cells)
 
 
@@ -221,7 +221,7 @@ def _seeds(value: Any, where: Where) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _baseline(value: Any, cells: Sequence[SweepCell], where: Where) -> str:
+def _baseline(value: Any, cells: Sequence[_SweepCell], where: Where) -> str:
     """The name of the one cell that is meant, by its name or by some of its settings; the first by default."""
     if value is None:
         return cells[0].name

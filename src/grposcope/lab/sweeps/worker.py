@@ -24,7 +24,7 @@ MENDABLE = 2
 """Exit status of a run whose settings, task or model cannot work: trying again would not help."""
 
 
-def run(settings: dict[str, Any]) -> int:
+def _run(settings: dict[str, Any]) -> int:
     """Train, or go on with the record that is there; the exit status."""
     from transformers.utils import logging
 
@@ -62,4 +62,4 @@ def _end_with_parent(grace: float = GRACE) -> None:
 
 if __name__ == "__main__":
     _end_with_parent()
-    sys.exit(run(json.loads(Path(sys.argv[1]).read_text())))
+    sys.exit(_run(json.loads(Path(sys.argv[1]).read_text())))

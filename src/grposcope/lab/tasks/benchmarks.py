@@ -98,7 +98,7 @@ class Benchmark(Task):
         self.path, self.train = Path(path).expanduser(), train
         self.name = f"benchmarks:{self.path.name.split('.')[0]}"
         if self.path.exists() or not _OF_HUB.fullmatch(path):
-            self._problems, self.left_out = read(self.path)
+            self._problems, self.left_out = _read(self.path)
         else:
             remedy = "or read a file of JSON lines: benchmarks:PATH"
             rows = hub.rows(f"benchmarks:{path}", path, config, split, remedy)
@@ -123,7 +123,7 @@ class Benchmark(Task):
         return grading.answer_in(problem.answer, completion)
 
 
-def read(path: Path) -> tuple[tuple[Problem, ...], Counter[str]]:
+def _read(path: Path) -> tuple[tuple[Problem, ...], Counter[str]]:
     """The problems of a file, in its order, and the rows left out by reason."""
     _, head = next(iter(read_rows(path)))
     return _of_rows(read_rows(path, required=_recognise(head, str(path)).needed), str(path))

@@ -24,7 +24,7 @@ _WHOLE, _DECIMAL = re.compile(r"\d{1,9}"), re.compile(r"\d?\.?\d{1,6}")
 _QUESTION, _ANSWER = re.compile(r"\?([a-z]);?"), re.compile(r"(\d{1,3});?")
 
 
-class HiddenNumbers:
+class _HiddenNumbers:
     """The numbers of the letters of an episode, and those that were asked for so far, in order."""
 
     def __init__(self, numbers: dict[str, int]):
@@ -82,12 +82,12 @@ class HiddenTable(Task):
                 made.append(Problem(name, prompt))
         return tuple(made)
 
-    def start(self, problem: Problem, seed: int) -> HiddenNumbers:
+    def start(self, problem: Problem, seed: int) -> _HiddenNumbers:
         """The numbers 0 … 9 of the ten letters, drawn for this problem and seed."""
         rng = random.Random(f"{problem.id}/{seed}")
-        return HiddenNumbers({letter: rng.randrange(10) for letter in string.ascii_lowercase[:10]})
+        return _HiddenNumbers({letter: rng.randrange(10) for letter in string.ascii_lowercase[:10]})
 
-    def step(self, problem: Problem, state: HiddenNumbers, said: str) -> Turn:
+    def step(self, problem: Problem, state: _HiddenNumbers, said: str) -> Turn:
         """The number of the letter that was asked for, or the end of the episode."""
         if question := _QUESTION.fullmatch(said):
             letter = question[1]
@@ -99,15 +99,15 @@ class HiddenTable(Task):
             return Turn(done=True, reward=float(int(answer[1]) == self.total(problem, state)))
         return Turn(done=True)
 
-    def total(self, problem: Problem, state: HiddenNumbers) -> int:
+    def total(self, problem: Problem, state: _HiddenNumbers) -> int:
         """The sum of a problem in this state."""
         return sum(state.numbers[letter] for letter in problem.prompt.rstrip("=").split("+"))
 
-    def anchor(self, state: HiddenNumbers) -> str:
+    def anchor(self, state: _HiddenNumbers) -> str:
         """The letters that are known, whatever the order in which they were asked for, after a question mark."""
         return "?" + "".join(sorted({*state.asked}))
 
-    def value(self, problem: Problem, state: HiddenNumbers) -> float:
+    def value(self, problem: Problem, state: _HiddenNumbers) -> float:
         """The reward of the best policy from here: it asks for every letter that it needs and does not know."""
         unknown = {*problem.prompt.rstrip("=").split("+")} - {*state.asked}
         return 1 - self.cost * len(unknown)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from grposcope.instruments.autopilot.pilot import Decision
 
 
-class RunAutopilot:
+class _RunAutopilot:
     """The autopilot of a run whose record is in `folder`.
 
     interval, factor, tokens, correction: refresh interval, factor on the learning rate, token limit and importance
@@ -146,7 +146,7 @@ class RunAutopilot:
 
 def opened(
     setup: Setup, folder: Path, state: Mapping[str, Any] | None, done: int, say: Callable[[str], None]
-) -> RunAutopilot | None:
+) -> _RunAutopilot | None:
     """The autopilot of a run; None where none is asked for, or the instrument is not there, which is said."""
     config = setup.config
     if config.autopilot == "off":
@@ -154,7 +154,7 @@ def opened(
     if not has("autopilot"):
         say("no autopilot: " + needed(["autopilot"]))
         return None
-    made = RunAutopilot(setup, folder, state, done)
+    made = _RunAutopilot(setup, folder, state, done)
     if made.policy.mode == "off":
         return None
     if made.policy.acts and not config.checkpoint_every:
@@ -170,6 +170,6 @@ def check(config: TrainConfig) -> None:
         parse(config.autopilot)
 
 
-def steered(setup: Setup, autopilot: RunAutopilot | None) -> Setup:
+def steered(setup: Setup, autopilot: _RunAutopilot | None) -> Setup:
     """The setup with the settings that an autopilot has decided."""
     return setup if autopilot is None else autopilot.steered()

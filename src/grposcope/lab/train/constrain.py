@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grposcope.lab.objectives import several
+from grposcope.lab.objectives import advantages
 from grposcope.maths import constraints
-from grposcope.maths.constraints import Dual
+from grposcope.maths.constraints import Constraint, Dual
 
 SURE = 3.0
 """Standard errors by which a violation at the start has to stand out before it is told."""
@@ -47,7 +47,7 @@ class RunConstraints:
         self.added = {}
         for constraint, multiplier in zip(self.dual.constraints, self.dual.multipliers, strict=True):
             if multiplier:
-                found = self.added[constraint.text] = several.penalty(values(constraint.name), constraint, multiplier)
+                found = self.added[constraint.text] = _penalty(values(constraint.name), constraint, multiplier)
                 total = total.to(found) + found
         return total.reshape(-1, 1)
 
@@ -81,3 +81,9 @@ class RunConstraints:
         self.told = True
         self.dual.learn(measured)
         return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+def _penalty(values: Tensor, constraint: Constraint, multiplier: float) -> Tensor:
+    """−multiplier · Z of the constraint's cost, (P, G); values as `constrained_values` returns them."""
+    costs = torch.from_numpy(constraint.costs(values.numpy(force=True))).to(values)
+    return -multiplier * advantages.standardized(costs)

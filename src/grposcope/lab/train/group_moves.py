@@ -49,7 +49,7 @@ NEEDS = ("gradient", "group_size", "autopilot")
 """Instruments that a moving group size takes."""
 
 
-class GroupMoves:
+class _GroupMoves:
     """The group size of a run whose record is in `folder`.
 
     group, prompts: as decided so far. since: step of the last move, 0 for none. rollouts: of a step, which stay.
@@ -172,7 +172,7 @@ def _gram_of(setup: Setup, rollouts: RolloutBatch, check: bool) -> Floats:
     return gram
 
 
-def opened(setup: Setup, folder: Path, done: int, say: Callable[[str], None]) -> GroupMoves | None:
+def opened(setup: Setup, folder: Path, done: int, say: Callable[[str], None]) -> _GroupMoves | None:
     """What moves the group size of a run; None where that is not asked for, or cannot be, which is said."""
     if not setup.config.auto_group:
         return None
@@ -180,7 +180,7 @@ def opened(setup: Setup, folder: Path, done: int, say: Callable[[str], None]) ->
     if lacking:
         say("the group size stays: " + needed(lacking))
         return None
-    return GroupMoves(setup, folder, done)
+    return _GroupMoves(setup, folder, done)
 
 
 def _step(place: Path) -> int:

@@ -51,7 +51,7 @@ OPERATIONS = 3
 
 
 @dataclass(frozen=True)
-class Lesson:
+class _Lesson:
     """Worked solutions to imitate for `steps` batches of 128, at a one-cycle rate that peaks at `rate`.
 
     slip: chance that a carry or borrow is forgotten where there is one; in episodes of the hidden table, that a letter
@@ -65,7 +65,7 @@ class Lesson:
     stray: float
 
 
-LESSONS = (Lesson(1000, 3e-3, slip=0.65, stray=0.0), Lesson(150, 1e-3, slip=0.8, stray=0.1))
+LESSONS = (_Lesson(1000, 3e-3, slip=0.65, stray=0.0), _Lesson(150, 1e-3, slip=0.8, stray=0.1))
 """Lessons of the model that ships: one long enough to learn sums at all, then one by a more careless pupil."""
 
 
@@ -106,7 +106,7 @@ def _model(vocabulary: int, width: int = 160, layers: int = 4) -> LlamaForCausal
     return LlamaForCausalLM(config)
 
 
-def _careless(expression: str, lesson: Lesson, rng: random.Random) -> list[str]:
+def _careless(expression: str, lesson: _Lesson, rng: random.Random) -> list[str]:
     """A worked solution with the errors of a lesson's pupil.
 
     The pupil goes on from the wrong value, so a step with a slip is wrong and the next may be right
@@ -130,7 +130,7 @@ def _careless(expression: str, lesson: Lesson, rng: random.Random) -> list[str]:
 
 
 def _worked(
-    problems: Sequence[Problem], tokens: PreTrainedTokenizerFast, lesson: Lesson, seed: int
+    problems: Sequence[Problem], tokens: PreTrainedTokenizerFast, lesson: _Lesson, seed: int
 ) -> tuple[Tensor, Tensor]:
     """Ids (n, L) of prompt, worked solution and end token, and the labels, -100 except on the solution."""
     rng = random.Random(seed)
@@ -157,7 +157,7 @@ def _pretrain(
     seed: int,
     width: int = 160,
     layers: int = 4,
-    lessons: Sequence[Lesson] = LESSONS,
+    lessons: Sequence[_Lesson] = LESSONS,
     sums: int = OPERATIONS,
 ) -> LlamaForCausalLM:
     """A fresh model taken through the lessons in order. sums: operations of a sum."""
@@ -168,7 +168,7 @@ def _pretrain(
     return policy.eval()
 
 
-def _lessons_for(sums: int, lessons: Sequence[Lesson] = LESSONS) -> tuple[Lesson, ...]:
+def _lessons_for(sums: int, lessons: Sequence[_Lesson] = LESSONS) -> tuple[_Lesson, ...]:
     """The lessons with as many errors in sums of `sums` operations as they have in those of the model that ships."""
     share = OPERATIONS / sums
     return tuple(
@@ -176,7 +176,7 @@ def _lessons_for(sums: int, lessons: Sequence[Lesson] = LESSONS) -> tuple[Lesson
     )
 
 
-def _imitate(policy: LlamaForCausalLM, lesson: Lesson, seed: int, sums: int = OPERATIONS) -> None:
+def _imitate(policy: LlamaForCausalLM, lesson: _Lesson, seed: int, sums: int = OPERATIONS) -> None:
     """One lesson: cross-entropy on its worked solutions, four to a problem, with AdamW."""
     ids, labels = _worked([*Arithmetic(sums).problems("train")] * 4, _tokenizer(), lesson, seed)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=lesson.rate, betas=(0.9, 0.95), weight_decay=0.01)
@@ -197,11 +197,11 @@ TABLE_WIDTH, TABLE_LAYERS = 64, 2
 """Size of the model `tables`."""
 
 
-TABLE_LESSON = Lesson(400, 4e-3, slip=0.15, stray=0.3)
+TABLE_LESSON = _Lesson(400, 4e-3, slip=0.15, stray=0.3)
 """The lesson of the model `tables`."""
 
 
-def _episodes(task: HiddenTable, tokens: PreTrainedTokenizerFast, lesson: Lesson, seed: int) -> tuple[Tensor, Tensor]:
+def _episodes(task: HiddenTable, tokens: PreTrainedTokenizerFast, lesson: _Lesson, seed: int) -> tuple[Tensor, Tensor]:
     """Ids (n, L) of prompts and episodes, eight to a problem, and the labels, -100 except on what the policy says."""
     rng = random.Random(seed)
     rows: list[tuple[list[int], list[int]]] = []
@@ -227,7 +227,7 @@ def _episodes(task: HiddenTable, tokens: PreTrainedTokenizerFast, lesson: Lesson
     )
 
 
-def _imitate_tables(policy: LlamaForCausalLM, lesson: Lesson, seed: int) -> None:
+def _imitate_tables(policy: LlamaForCausalLM, lesson: _Lesson, seed: int) -> None:
     """Cross-entropy on episodes of the hidden table, as far as the policy speaks in them, with AdamW."""
     ids, labels = _episodes(HiddenTable(), _tokenizer(), lesson, seed)
     policy.train()
@@ -263,7 +263,7 @@ def _save_tokenizer(folder: Path) -> None:
     file.write_text(json.dumps({**content, "tokenizer_class": "PreTrainedTokenizerFast"}, indent=2) + "\n")
 
 
-def main() -> None:
+def _main() -> None:
     """Make the model, save it, and print what it can do as JSON."""
     flags = argparse.ArgumentParser(description="Make the model tiny by a supervised warm start.")
     flags.add_argument("--out", type=Path, help="model folder to write (default: the package's own)")
@@ -296,4 +296,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -56,7 +56,7 @@ def _checked(config: TrainConfig, step: int) -> bool:
 
 
 @dataclass(frozen=True)
-class UpdateTerms:
+class _UpdateTerms:
     """What the update of a batch multiplies: credit, a source or advantages (B, T), and log π/π_old (B, T) or None.
 
     own: whether the current weights drew the rollouts.
@@ -66,29 +66,29 @@ class UpdateTerms:
     log_ratio: Tensor | None
     own: bool
 
-    def rows(self, which: Tensor) -> UpdateTerms:
+    def rows(self, which: Tensor) -> _UpdateTerms:
         """Those of some rollouts."""
         credit = self.credit if isinstance(self.credit, str) else self.credit[which]
-        return UpdateTerms(credit, None if self.log_ratio is None else self.log_ratio[which], self.own)
+        return _UpdateTerms(credit, None if self.log_ratio is None else self.log_ratio[which], self.own)
 
 
-def of_update(setup: Setup, rollouts: RolloutBatch, terms: TokenTerms) -> UpdateTerms:
+def of_update(setup: Setup, rollouts: RolloutBatch, terms: TokenTerms) -> _UpdateTerms:
     """The terms of the coming update on a fresh batch; those of the current weights' own rollouts have no ratio."""
     config = setup.config
     if not _of_another_sampler(config):
-        return UpdateTerms(config.credit if config.constraint is None else terms.credit, None, True)
+        return _UpdateTerms(config.credit if config.constraint is None else terms.credit, None, True)
     now = terms.trainer
     if now is None:  # a rounded sampler without a correction
         now = frozen_logprobs(setup.policy.model, rollouts, config.temperature, setup.micro_batch)
     log_ratio = None if terms.old is None or terms.old is now else (now.double() - terms.old.double())
-    return UpdateTerms(terms.credit, log_ratio, False)
+    return _UpdateTerms(terms.credit, log_ratio, False)
 
 
 def geometry(
     setup: Setup,
     step: int,
     rollouts: RolloutBatch,
-    terms: UpdateTerms,
+    terms: _UpdateTerms,
     lr: float,
     keep: Callable[[Probe, Tensor], None] = lambda measured, rows: None,
 ) -> dict[str, float]:

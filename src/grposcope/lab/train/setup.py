@@ -18,16 +18,17 @@ from grposcope.core.capabilities import STEP_ENDS
 from grposcope.core.environment import environment
 from grposcope.core.errors import UserError
 from grposcope.core.text import visible
-from grposcope.lab import allocation, batch_memory, policies, tasks
+from grposcope.lab import allocation, batch_memory, cpu, policies, tasks
 from grposcope.lab.credit import chosen
 from grposcope.lab.objectives import Objective, recipes
 from grposcope.lab.policies import Policy
-from grposcope.lab.sampling import accumulate, generation, pass_cost
+from grposcope.lab.sampling import generation, pass_cost
 from grposcope.lab.sampling.annotation import AnnotationContext, Annotator
 from grposcope.lab.sampling.annotators import annotator
 from grposcope.lab.sampling.critic import Critic
 from grposcope.lab.sampling.draw_settings import DrawSettings
 from grposcope.lab.sampling.generation import Generation
+from grposcope.lab.sampling.pass_cost import autograd_bytes
 from grposcope.lab.sampling.rollouts import Batch, collect, generator
 from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.tasks import Problem, Task
@@ -271,7 +272,7 @@ def _check_training(policy: Policy, config: TrainConfig, reference: bool, micro:
     """
     model, rows = policy.model, config.prompts * config.group
     kept, free = _training_bytes(policy, config.optimizer, reference), policies.available_memory(model.device)
-    needed = kept + min(micro, rows) * pass_cost.pass_bytes(model, max_tokens, config.checkpointing)
+    needed = kept + min(micro, rows) * _pass_bytes(model, max_tokens, config.checkpointing)
     said = f"training (gradient, moments{', reference' * reference}, activations)"
     remedy = (
         "use a smaller micro_batch, checkpointing, dtype bfloat16, optimizer sgd, no reference (kl 0) or a smaller "
@@ -349,7 +350,7 @@ def micro_batch(policy: Policy, max_tokens: int) -> int:
     more numbers per token, and all logits: near 2 GB, or half of what a GPU has free beside the gradient and two
     moments of every trained weight, which the first update allocates.
     """
-    kept = accumulate.kept_bytes(policy.model)
+    kept = _kept_bytes(policy.model)
     if kept is not None:
         return max(1, int(2e8 / (max_tokens * kept)))
     budget, device = 2e9, policy.model.device
@@ -357,3 +358,18 @@ def micro_batch(policy: Policy, max_tokens: int) -> int:
         trained = sum(p.numel() * p.element_size() for p in policy.model.parameters() if p.requires_grad)
         budget = 0.5 * (policies.available_memory(device) - 3 * trained)
     return max(1, int(budget / pass_cost.autograd_bytes(policy.model, max_tokens)))
+
+
+def _pass_bytes(model: PreTrainedModel, tokens: int, recomputed: bool = False) -> float:
+    """Bytes that a forward pass over a row of so many tokens keeps for its backward pass.
+
+    recomputed: whether blocks recompute their activations in it.
+    """
+    saved = None if recomputed else _kept_bytes(model)
+    return autograd_bytes(model, tokens, recomputed) if saved is None else float(tokens * saved)
+
+
+def _kept_bytes(model: PreTrainedModel) -> int | None:
+    """Memory that a pass keeps for its backward pass, per token; None where the model's own forward decides."""
+    passes = cpu.passes(model)
+    return None if passes is None else passes.bytes_per_token

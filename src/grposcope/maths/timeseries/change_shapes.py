@@ -7,7 +7,6 @@ of `noise`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -75,12 +74,6 @@ class Shapes:
         return Shapes(columns, prior, white, np.maximum(np.einsum("mcn,mcn->mc", white, white), 1e-9).astype(float))
 
 
-@lru_cache(maxsize=4)
-def shapes_of(n: int, course: bool) -> tuple[Noises, Shapes]:
-    """The shapes of a change of n rows beside a level, or beside a course that grows."""
-    return shapes_beside(_courses(n).T, max(round(SEEN * n), 4)) if course else shapes_beside(np.empty((n, 0)), 1)
-
-
 def shapes_beside(course: Array, first: int) -> tuple[Noises, Shapes]:
     """The shapes of a change from row `first` on, beside a level and the columns of a course (n, K)."""
     n = len(course)
@@ -90,16 +83,6 @@ def shapes_beside(course: Array, first: int) -> tuple[Noises, Shapes]:
     bases = np.array([np.linalg.qr(design.z * root[:, None])[0] for root in roots])
     noises = Noises(roots, bases, design.base)
     return noises, Shapes.under(noises, *_columns(n, first))
-
-
-def _courses(n: int) -> Array:
-    """Curves (K, n) whose sums are near the logarithms of what grows at its own rate, ever slower, or levels off."""
-    u = (np.arange(n) + 0.5) / n
-    grown = [np.log(start + u**power) for start in (0.02, 0.05, 0.1, 0.3, 1.0) for power in (0.5, 1.0)]
-    levelling = [np.log(start + 1 - np.exp(-u / time)) for start in (0.05, 0.2, 1.0) for time in (0.1, 0.2, 0.4)]
-    family = np.array([*grown, *levelling, 3 * u])
-    family = (family - family.mean(1, keepdims=True)) / family.std(1, keepdims=True)
-    return np.linalg.svd(family, full_matrices=False)[2][:COURSES]
 
 
 def _columns(n: int, first: int) -> tuple[Array, Array]:
@@ -141,11 +124,6 @@ def _bends(t: Array, start: Array, width: Array) -> Array:
     ways = 1 / (1 + np.exp(np.clip(-(t - start + 1 - width / 2) * (7.4 / width), -30, 30)))
     ways = ways - ways[:, :1]
     return np.asarray(ways / ways[:, -1:])
-
-
-def inner(shapes: Shapes, white: NDArray[np.floating]) -> Array:
-    """Inner products (M, C) of shapes with one whitened row (M, n) under each noise."""
-    return np.asarray(inners(shapes, white[:, None])[0])
 
 
 def inners(shapes: Shapes, white: NDArray[np.floating]) -> Array:

@@ -190,18 +190,6 @@ def posterior(log_likelihood: Array) -> Array:
     return np.asarray(weight / weight.sum(0))
 
 
-def residual_covariance(columns: Array, residual: Array, weight: Array | None = None) -> Array:
-    """Covariance (K, K) of least-squares coefficients of well-conditioned columns X (n, K), given their residual (n,).
-
-    The sandwich (X'WX)⁻¹ X'CX (X'WX)⁻¹: C is the covariance of the weighted residual, averaged over the noises of the
-    coarse grid; W: robust weights, 1 by default.
-    """
-    weight = np.ones(len(residual)) if weight is None else weight
-    variances, z = residual_variances(columns, residual * weight), dct(columns, axis=0, norm="ortho")
-    bread = np.linalg.inv(columns.T @ (columns * weight[:, None]))
-    return np.asarray(bread @ (z.T @ (variances[:, None] * z)) @ bread)
-
-
 def residual_variances(columns: Array, residual: Array) -> Array:
     """Variances (n,) of the cosine coefficients of the noise that the residual (n,) of a fit of columns (n, K) shows.
 
@@ -298,13 +286,6 @@ def widening(phi: float) -> float:
 def robust_spread(values: Array) -> float:
     """Standard deviation estimated from the median absolute deviation; exact for a normal distribution."""
     return 1.4826 * float(np.median(np.abs(values - np.median(values))))
-
-
-def autocorrelation(residual: Array) -> float:
-    """Lag-one autocorrelation with the small-sample correction (1 + 3ρ)/n, held within (−0.5, 0.98)."""
-    power, n = float(residual @ residual), len(residual)
-    raw = float(residual[1:] @ residual[:-1]) / power if power > 0 else 0.0
-    return min(0.98, max(-0.5, raw + (1 + 3 * raw) / n))
 
 
 # F tests of many candidate columns

@@ -14,20 +14,23 @@ their neighbours count as less far. Series longer than BLOCKS rows are averaged 
 known.
 
 Coverage and errors on curves that know their onset: docs/diagnosis.md, benchmarks/onset.py.
+
+How likely each shape is as a change of a series beside other changes (`onset`), under each noise and under all.
+
+Movements of curves: how far they rise at most, from which row to which, and where a tenth of it is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import fdtrc
 
-from grposcope.maths.timeseries.change_scan import ChangeScan
-from grposcope.maths.timeseries.change_shapes import Noises, Shapes, finer, inner, inners, shapes_beside, shapes_of
-from grposcope.maths.timeseries.movements import movements
+from grposcope.maths.timeseries.change_shapes import COURSES, SEEN, Noises, Shapes, finer, inners, shapes_beside
 from grposcope.maths.timeseries.noise import Array, robust_spread
 from grposcope.maths.timeseries.running_median import running_median
 
@@ -144,7 +147,7 @@ def at_once(y: Array, direction: int = 0, clear: float | None = None) -> int | N
 def _dated(y: bytes, direction: int, course: bool, shown: bool, beside: bytes | None) -> tuple[int, int, int] | None:
     """The 2.5 % quantile, median and 97.5 % quantile of the onset of the float64 values y, for `onset`'s arguments."""
     values = np.frombuffer(y)
-    tried = shapes_of(len(values), course) if beside is None else shapes_beside(np.frombuffer(beside)[:, None], 2)
+    tried = _shapes_of(len(values), course) if beside is None else shapes_beside(np.frombuffer(beside)[:, None], 2)
     series = _Series(*tried, values, direction if beside is not None else 0)
     if course:
         series = series.towards(direction)
@@ -154,6 +157,22 @@ def _dated(y: bytes, direction: int, course: bool, shown: bool, beside: bytes | 
         if asked is not None and series.tests(changes)[asked[0]] < level:
             return series.likely(changes).quantiles(changes, *asked)
     return None
+
+
+@lru_cache(maxsize=4)
+def _shapes_of(n: int, course: bool) -> tuple[Noises, Shapes]:
+    """The shapes of a change of n rows beside a level, or beside a course that grows."""
+    return shapes_beside(_courses(n).T, max(round(SEEN * n), 4)) if course else shapes_beside(np.empty((n, 0)), 1)
+
+
+def _courses(n: int) -> Array:
+    """Curves (K, n) whose sums are near the logarithms of what grows at its own rate, ever slower, or levels off."""
+    u = (np.arange(n) + 0.5) / n
+    grown = [np.log(start + u**power) for start in (0.02, 0.05, 0.1, 0.3, 1.0) for power in (0.5, 1.0)]
+    levelling = [np.log(start + 1 - np.exp(-u / time)) for start in (0.05, 0.2, 1.0) for time in (0.1, 0.2, 0.4)]
+    family = np.array([*grown, *levelling, 3 * u])
+    family = (family - family.mean(1, keepdims=True)) / family.std(1, keepdims=True)
+    return np.linalg.svd(family, full_matrices=False)[2][:COURSES]
 
 
 def _blocks(n: int) -> NDArray[np.int64]:
@@ -189,11 +208,11 @@ class _Series:
     gains: Array = field(init=False)
     total: Array = field(init=False)
     shared: dict[int, Array] = field(default_factory=dict)
-    scans: dict[tuple[int, ...], ChangeScan] = field(default_factory=dict)
+    scans: dict[tuple[int, ...], _ChangeScan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.white = self.noises.whitened(self.y[None])[:, 0]
-        self.gains = inner(self.shapes, self.white)
+        self.gains = _inner(self.shapes, self.white)
         self.total = (self.white**2).sum(1)
 
     def products(self, others: Sequence[int]) -> Array:
@@ -203,21 +222,21 @@ class _Series:
             self.shared |= dict(zip(new, inners(self.shapes, self.shapes.white[:, new]), strict=True))
         return np.array([self.shared[shape] for shape in others])
 
-    def beside(self, others: Sequence[int]) -> ChangeScan:
+    def beside(self, others: Sequence[int]) -> _ChangeScan:
         """All shapes as a change beside these others, in the order of their numbers."""
         others = tuple(sorted(others))
         if others not in self.scans:
             self.scans[others] = self.scan(others)
         return self.scans[others]
 
-    def scan(self, others: tuple[int, ...], tried: tuple[Shapes, Array, Array] | None = None) -> ChangeScan:
+    def scan(self, others: tuple[int, ...], tried: tuple[Shapes, Array, Array] | None = None) -> _ChangeScan:
         """All shapes as a change beside these others; or those that are tried, with their gains, and their products
         with the others."""
         shapes, own, near = tried or (self.shapes, self.gains, self.products(others))
         k, noises = len(others), self.noises
         if not k:
             none = np.empty((0, *own.shape))
-            return ChangeScan(
+            return _ChangeScan(
                 shapes, own, shapes.squares, self.total, noises.base, noises.df, self.sign, none[:, :, 0].T, none
             )
         gram = self.products(others)[:, :, list(others)].transpose(1, 0, 2) + 1e-6 * np.eye(k)
@@ -228,7 +247,7 @@ class _Series:
         alone = np.einsum("mij,mj->mi", inverse, of_others)
         total = self.total - (alone * of_others).sum(1)
         base = noises.base - 0.5 * np.linalg.slogdet(gram)[1]
-        return ChangeScan(shapes, gains, squares, total, base, noises.df - k, self.sign, alone, taken)
+        return _ChangeScan(shapes, gains, squares, total, base, noises.df - k, self.sign, alone, taken)
 
     def towards(self, direction: int) -> _Series:
         """The series with changes in this direction alone, where its first is then about as likely as any."""
@@ -283,7 +302,7 @@ class _Series:
         sizes = np.linalg.lstsq(x.T, self.white[noise], rcond=None)[0]
         columns = self.shapes.columns[list(chosen)]
         signs = (direction,) if direction else (1, -1)
-        moves = [movements(sign * (sizes @ columns)[None]) for sign in signs]
+        moves = [_movements(sign * (sizes @ columns)[None]) for sign in signs]
         best = int(np.argmax([size[0] for size, *_ in moves]))
         (size, begin, end, _), sign = moves[best], signs[best]
         done = sign * sizes * (columns[:, end[0]] - columns[:, begin[0]])
@@ -305,25 +324,25 @@ class _Series:
         for (one, scan), marginal in zip(scans, marginals, strict=True):
             keep = np.flatnonzero(marginal > most + np.log(NEGLIGIBLE))
             if len(keep):
-                size, _, _, onset = movements(sign * self._curves(one, scan, keep))
+                size, _, _, onset = _movements(sign * self._curves(one, scan, keep))
                 weight = np.where(size > 0, np.exp(marginal[keep] - most), 0.0)
                 total += np.bincount(onset, weight, minlength=len(total))
         total = np.cumsum(total)
         low, middle, high = (int(np.searchsorted(total, share * total[-1])) for share in (0.025, 0.5, 0.975))
         return low, middle, high
 
-    def _scans(self, sets: Sequence[tuple[int, ...]], refined: Shapes) -> list[tuple[tuple[int, ...], ChangeScan]]:
+    def _scans(self, sets: Sequence[tuple[int, ...]], refined: Shapes) -> list[tuple[tuple[int, ...], _ChangeScan]]:
         """All shapes and the refined ones as a change, beside each of the sets of others."""
         others = sorted({shape for one in sets for shape in one})
         self.products(others)
-        own, near = inner(refined, self.white), inners(refined, self.shapes.white[:, others])
-        scans: list[tuple[tuple[int, ...], ChangeScan]] = []
+        own, near = _inner(refined, self.white), inners(refined, self.shapes.white[:, others])
+        scans: list[tuple[tuple[int, ...], _ChangeScan]] = []
         for one in sets:
             scans.append((one, self.beside(one)))
             scans.append((one, self.scan(one, (refined, own, near[[others.index(shape) for shape in one]]))))
         return scans
 
-    def _curves(self, others: Sequence[int], scan: ChangeScan, keep: NDArray[np.int64]) -> Array:
+    def _curves(self, others: Sequence[int], scan: _ChangeScan, keep: NDArray[np.int64]) -> Array:
         """The fitted curves (C, n) of some shapes, each beside the others, without the course."""
         noise = np.argmax(scan.evidence[:, keep], axis=0)
         sizes = scan.gains[noise, keep] / scan.squares[noise, keep]
@@ -334,5 +353,89 @@ class _Series:
         return np.asarray(curves + beside @ self.shapes.columns[list(others)])
 
 
+def _inner(shapes: Shapes, white: NDArray[np.floating]) -> Array:
+    """Inner products (M, C) of shapes with one whitened row (M, n) under each noise."""
+    return np.asarray(inners(shapes, white[:, None])[0])
+
+
 def _except(chosen: tuple[int, ...], k: int) -> tuple[int, ...]:
     return chosen[:k] + chosen[k + 1 :]
+
+
+ALIKE = 0.02
+"""Share of its squared length that a shape has beyond the other changes, at least."""
+
+
+@dataclass(frozen=True)
+class _ChangeScan:
+    """Each shape as a change beside k others: gains and squares (M, C), the squares left without it (M,).
+
+    alone (M, k): sizes of the others without it; taken (k, M, C): what each loses of its size where the shape has one.
+    """
+
+    shapes: Shapes
+    gains: Array
+    squares: Array
+    total: Array
+    base: Array
+    df: int
+    sign: int
+    alone: Array
+    taken: Array
+
+    def explained(self, shape: slice | int = slice(None)) -> Array:
+        """Squares that shapes explain beyond the others."""
+        total = self.total if isinstance(shape, int) else self.total[:, None]
+        return np.asarray(np.minimum(self.gains[:, shape] ** 2 / self.squares[:, shape], (1 - 1e-6) * total))
+
+    @cached_property
+    def evidence(self) -> Array:
+        """Log-likelihood (M, C) of each shape under each noise, with its prior; none of those like the others."""
+        left = np.maximum(self.total[:, None] - self.explained(), 1e-9).astype(np.float32)
+        squares = np.log(self.squares.astype(np.float32))
+        likely = self.base[:, None] + self.shapes.prior - 0.5 * squares - 0.5 * (self.df - 1) * np.log(left)
+        allowed = (self.squares > ALIKE * self.shapes.squares) & (self.sign * self.gains >= 0)
+        return np.where(allowed, likely, -1e6)
+
+    @cached_property
+    def marginal(self) -> Array:
+        """The same (C,), all noises taken together."""
+        evidence = self.evidence
+        most = evidence.max()
+        return np.asarray(np.log(np.exp((evidence - most).astype(np.float32)).sum(0, dtype=np.float64) + 1e-300) + most)
+
+    @property
+    def best(self) -> int:
+        """The likeliest shape."""
+        return int(np.argmax(self.marginal))
+
+    def p(self, shape: int) -> float:
+        """p-value of this shape, averaged over the noises, times the number of rows."""
+        df, explained = self.df - 1, self.explained(shape)
+        left = np.maximum(self.total - explained, 1e-9)
+        evidence = self.base - 0.5 * np.log(np.maximum(self.squares[:, shape], 1e-9)) - 0.5 * df * np.log(left)
+        weight = np.exp(evidence - evidence.max())
+        return float(weight @ fdtrc(1, df, explained / (left / df)) / weight.sum()) * self.shapes.columns.shape[1]
+
+
+TENTH = 0.1
+"""Share of its way that a change has made at its onset."""
+
+
+def _movements(ways: Array) -> tuple[Array, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The largest rise of each curve (C, n), which is at 0 before its first row.
+
+    The sizes (C,), the last row before and the row at the top, and the onsets.
+    """
+    ways = np.column_stack([np.zeros(len(ways)), ways])
+    lowest = np.minimum.accumulate(ways, axis=1)
+    end = np.argmax(ways - lowest, axis=1)
+    each, rows = np.arange(len(ways)), np.arange(ways.shape[1])
+    low = lowest[each, end]
+    size = ways[each, end] - low
+    slack = 1e-9 * np.maximum(np.ptp(ways, axis=1), 1e-300)
+    before = (ways <= (low + slack)[:, None]) & (rows <= end[:, None])
+    begin = ways.shape[1] - 1 - np.argmax(before[:, ::-1], axis=1)
+    begun = (ways >= (low + TENTH * size)[:, None] - slack[:, None]) & (rows > begin[:, None])
+    onset = np.maximum(np.argmax(begun, axis=1) - 1, 0)
+    return size, np.maximum(begin - 1, 0), np.maximum(end - 1, 0), onset

@@ -19,7 +19,7 @@ DIGITS = 1e-6
 """What the shares may be rounded by."""
 
 
-def answers(values: Array) -> int | None:
+def _answers(values: Array) -> int | None:
     """The number of answers that all values (n,) in [0, 1] are shares of; None if their digits do not show it."""
     different = np.unique(values)
     if len(different) < 3 or different[0] < 0 or different[-1] > 1:
@@ -33,5 +33,5 @@ def answers(values: Array) -> int | None:
 
 def sampling_variance(values: Array) -> float:
     """Mean sampling variance p (1 − p)/n of shares p (E,) of n answers; NaN where n does not show."""
-    n = answers(values)
+    n = _answers(values)
     return math.nan if n is None else float((values * (1 - values)).mean()) / n

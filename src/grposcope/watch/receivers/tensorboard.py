@@ -12,7 +12,7 @@ from grposcope.watch.alerts import Alert, Receiver
 from grposcope.watch.receivers.program import RefusedError, is_verdict, panel, severity
 
 
-def alert_of(writer: Any, alert: Alert) -> None:
+def _alert_of(writer: Any, alert: Alert) -> None:
     """Write a text and a point, higher for a worse grade, at the step of the alarm: `grposcope/alarm/<fault>`."""
     tag = f"grposcope/alarm/{alert.fault.replace(' ', '_')}"
     writer.add_text(tag, f"{alert.title}: {alert.text}", alert.step)
@@ -29,7 +29,7 @@ def of_process(folder: Path) -> Receiver:
 
         if not writers:
             writers.append(SummaryWriter(str(folder / "tensorboard")))
-        alert_of(writers[0], alert)
+        _alert_of(writers[0], alert)
 
     return receive
 
@@ -51,7 +51,7 @@ class TensorBoard:
 
     def alert(self, alert: Alert) -> None:
         """Write the alarm as a text."""
-        alert_of(self._writer, alert)
+        _alert_of(self._writer, alert)
 
     def close(self) -> None:
         """Write what is left and close the file."""

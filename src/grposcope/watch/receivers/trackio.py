@@ -20,7 +20,7 @@ from grposcope.watch.receivers.program import (
 )
 
 
-def alert_of(library: Any, alert: Alert) -> None:
+def _alert_of(library: Any, alert: Alert) -> None:
     """Raise an alert of the current run of trackio."""
     level = getattr(library.AlertLevel, LEVELS.get(alert.grade, "INFO"))
     library.alert(title=alert.title, text=alert.text, level=level)
@@ -32,7 +32,7 @@ def logger(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
 
     name = folder.resolve().name
     run = trackio.init(project="grposcope", name=name, resume="allow", config=dict(config))
-    return ProjectRun("trackio", run, partial(alert_of, trackio))
+    return ProjectRun("trackio", run, partial(_alert_of, trackio))
 
 
 def write(place: str, alerts: Sequence[Alert]) -> None:
@@ -51,5 +51,5 @@ def write(place: str, alerts: Sequence[Alert]) -> None:
             text = trackio.Markdown(panel(alert)) if hasattr(trackio, "Markdown") else alert.title
             run.log({"grposcope/verdict": text, "grposcope/severity": severity(alert), "grposcope/step": alert.step})
         else:
-            alert_of(trackio, alert)
+            _alert_of(trackio, alert)
     run.finish()

@@ -22,7 +22,7 @@ from grposcope.watch.receivers.program import (
 )
 
 
-def alert_of(run: Any, alert: Alert) -> None:
+def _alert_of(run: Any, alert: Alert) -> None:
     """Raise an alert of a run of W&B, which passes it on by mail or to Slack as its user has chosen."""
     run.alert(title=alert.title[:63], text=f"{alert.run}: {alert.text}", level=LEVELS.get(alert.grade, "INFO"))
 
@@ -35,7 +35,7 @@ def of_process(folder: Path) -> Receiver:
 
         if wandb.run is None:
             raise RuntimeError("no run is active in this process")
-        alert_of(wandb.run, alert)
+        _alert_of(wandb.run, alert)
 
     return receive
 
@@ -46,14 +46,14 @@ def logger(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
 
     name = folder.resolve().name
     run = wandb.init(project="grposcope", name=name, id=name, resume="allow", dir=str(folder), config=dict(config))
-    return ProjectRun("wandb", run, partial(alert_of, run))
+    return ProjectRun("wandb", run, partial(_alert_of, run))
 
 
 def write(place: str, alerts: Sequence[Alert]) -> None:
     """A panel `grposcope/verdict`, its history by step, the summary, and W&B's own alerts."""
     import wandb
 
-    *entity, project, name = parts_of(place)
+    *entity, project, name = _parts_of(place)
     common: dict[str, Any] = {"console": "off", "silent": True, "disable_git": True, "save_code": False,
                               "x_disable_stats": True, "x_disable_meta": True,
                               "x_save_requirements": False}  # fmt: skip
@@ -84,11 +84,11 @@ def _to_run(run: Any, alerts: Sequence[Alert]) -> None:
             run.log({"grposcope/verdict": text, "grposcope/severity": severity(alert), "grposcope/step": alert.step})
             run.summary["grposcope/verdict_text"] = alert.title
         else:
-            alert_of(run, alert)
+            _alert_of(run, alert)
     run.finish()
 
 
-def parts_of(address: str) -> list[str]:
+def _parts_of(address: str) -> list[str]:
     """[entity,] project, id of a path or address of a run."""
     path = address.partition("://")[2].partition("/")[2].partition("?")[0] if "://" in address else address
     return [word for word in path.split("/") if word and word != "runs"]
@@ -96,4 +96,4 @@ def parts_of(address: str) -> list[str]:
 
 def problem(address: str) -> str:
     """What keeps this from being the path of a run, empty if nothing."""
-    return "" if len(parts_of(address)) in (2, 3) else "a path of a run has two or three parts"
+    return "" if len(_parts_of(address)) in (2, 3) else "a path of a run has two or three parts"

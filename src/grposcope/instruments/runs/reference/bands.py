@@ -1,6 +1,6 @@
 """The test of a run against n others of its kind, over all metrics and blocks at once.
 
-x_{rmb}, of run r, metric m and block b, is its mean in units of the noise within runs (`blocks`). Under the null
+x_{rmb}, of run r, metric m and block b, is its mean in units of the noise within runs (`gate`). Under the null
 hypothesis the run is one more draw from what made the references, so that
 
     t_{mb} = (x_{mb} − x̄_{mb}) / (s_{mb} √(1 + 1/n))

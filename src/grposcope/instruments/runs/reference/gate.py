@@ -2,36 +2,31 @@
 
 With fewer than ENOUGH references nothing is judged. A metric that stops being logged, or stops being a number, where
 all references go on has left for certain, at a step that is known exactly.
+
+Summaries of a run: the mean of each metric over a few equal parts of the clock that all runs share.
+
+The mean of a block is taken to a scale on which seeds of one setting scatter alike: the logarithm of what is positive,
+2·arcsin √p halved of shares, anything else as it is. Its noise within the run is the standard deviation of the rows
+around a straight line through the block, over the root of their number: the unit in which blocks of unlike metrics
+are compared, not a standard error of the mean, which rows that hang together would make too small.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from grposcope.core.errors import UserError
+from grposcope.core.metrics import VARIANTS
 from grposcope.core.not_finite import not_finite
 from grposcope.core.run import Floats, Run, labels
 from grposcope.core.text import number
 from grposcope.instruments.runs.reference import bands
-from grposcope.instruments.runs.reference.blocks import (
-    FLOOR,
-    GIVEN,
-    LEAST,
-    QUANTITIES,
-    Blocks,
-    Scale,
-    chosen,
-    edges,
-    rows,
-    shared,
-    slope,
-    summary,
-)
 from grposcope.instruments.runs.reference.clocks import UNITS, Clock, of_run
 from grposcope.maths.holm import holm
 
@@ -123,8 +118,8 @@ class _Cells:
 
     metrics: tuple[str, ...]
     values: Floats
-    blocks: Mapping[str, Blocks]
-    scales: Mapping[str, Scale]
+    blocks: Mapping[str, _Blocks]
+    scales: Mapping[str, _Scale]
     unit: Floats
     bounds: Floats
 
@@ -146,7 +141,7 @@ def judge(
     everyone = [*references, run]
     _refuse_copies(run, references)
     clocks = [_clock(run, clock) for run in everyone]
-    first, last = shared(clocks)
+    first, last = _shared_steps(clocks)
     judgement = Judgement(clock, len(references), level, range=(first, last), notes=_notes(everyone, clocks, clock))
     fewest = min(int(((c >= first) & (c <= last)).sum()) for c in clocks)
     if fewest < LEAST * BLOCKS:
@@ -155,10 +150,10 @@ def judge(
     stops = _stops(run, references, clocks, last)
     tables = [member.table for member in everyone]
     absent = tuple(_absent(tables))
-    metrics = [name for name in chosen(tables) if np.isfinite(run.table[name]).any()]
+    metrics = [name for name in _chosen_blocks(tables) if np.isfinite(run.table[name]).any()]
     everyone, metrics = _with_given(everyone, metrics)
     whole = clock == "step"
-    cells, untested = _cells(everyone, clocks, metrics, edges(first, last, BLOCKS, whole))
+    cells, untested = _cells(everyone, clocks, metrics, _block_edges(first, last, BLOCKS, whole))
     judgement = _with(
         judgement, absent=absent, untested=untested | {s.metric: f"it {_HOW[s.how]}" for s in stops}, left=stops
     )
@@ -179,7 +174,9 @@ def judge(
     if p <= level:
         finer = min(FINEST, fewest // ROWS)
         fine = (
-            cells if finer <= BLOCKS else _cells(everyone, clocks, cells.metrics, edges(first, last, finer, whole))[0]
+            cells
+            if finer <= BLOCKS
+            else _cells(everyone, clocks, cells.metrics, _block_edges(first, last, finer, whole))[0]
         )
         departures += _earliest([*_dated(fine, level), *_dated(cells, level)])
     departures.sort(key=_order)
@@ -231,7 +228,7 @@ def _notes(everyone: Sequence[Run], clocks: Sequence[Floats], clock: Clock) -> t
     if others:
         notes.append(f"the run is of {run.meta.engine}, references are of {', '.join(others)}: only metrics of the "
                      "same definition are compared")  # fmt: skip
-    first, last = shared(clocks)
+    first, last = _shared_steps(clocks)
     beyond = sum(float(own[0]) < first or float(own[-1]) > last for own in clocks)
     if beyond and first <= last:
         unit = UNITS[clock]
@@ -244,7 +241,7 @@ def _with_given(everyone: Sequence[Run], metrics: Sequence[str]) -> tuple[list[R
     """The runs with one metric at equal values of another as a further column, by the slope within the references."""
     preferred, other = GIVEN
     rate = (
-        slope([run.table for run in everyone[:-1]], preferred, other) if {preferred, other} <= {*metrics} else math.nan
+        _slope([run.table for run in everyone[:-1]], preferred, other) if {preferred, other} <= {*metrics} else math.nan
     )
     if math.isnan(rate):
         return list(everyone), list(metrics)
@@ -273,7 +270,7 @@ def _stops(run: Run, references: Sequence[Run], clocks: Sequence[Floats], last: 
     """Metrics that end in the run, or are no finite numbers there, while they go on in all references."""
     own, lacking = clocks[-1], []
     wrong = not_finite(run.table)
-    for name in chosen([member.table for member in (*references, run)]):
+    for name in _chosen_blocks([member.table for member in (*references, run)]):
         steady = all(
             bool(np.isfinite(reference.table[name][clock <= last]).all())
             for reference, clock in zip(references, clocks, strict=False)
@@ -297,13 +294,13 @@ def _cells(
     everyone: Sequence[Run], clocks: Sequence[Floats], metrics: Sequence[str], bounds: Floats
 ) -> tuple[_Cells, dict[str, str]]:
     """The values of all metrics in blocks that all runs have, and why others take no part."""
-    parts = [rows(clock, bounds) for clock in clocks]
+    parts = [_block_rows(clock, bounds) for clock in clocks]
     names = labels(everyone)
     kept, blocks, scales, values, units = [], {}, {}, [], []
     untested: dict[str, str] = {}
     for name in metrics:
-        pairs = [summary(member.table[name], block) for member, block in zip(everyone, parts, strict=True)]
-        both = Blocks(np.array([mean for mean, _ in pairs]), np.array([noise for _, noise in pairs]))
+        pairs = [_block_summary(member.table[name], block) for member, block in zip(everyone, parts, strict=True)]
+        both = _Blocks(np.array([mean for mean, _ in pairs]), np.array([noise for _, noise in pairs]))
         lacking = [label for label, mean in zip(names, both.mean, strict=True) if not np.isfinite(mean).all()]
         if lacking:
             untested[name] = f"{', '.join(lacking)} lack{'s' * (len(lacking) == 1)} values of it"
@@ -401,3 +398,127 @@ def _lacking(count: int, metrics: Sequence[str]) -> tuple[str, ...]:
     if not metrics:
         lacking.append("a metric that the run and all its references log throughout and that moves")
     return tuple(lacking)
+
+
+LEAST = 3
+"""Rows with a value in a block, at least."""
+
+FLOOR = 0.3
+"""Least noise of a block, as a share of the median over blocks."""
+
+SHARES = ("dead_fraction", "dead_batches", "truncated", "at_limit", "clip_fraction", "clip_low", "clip_high",
+          "clip_dual", "importance/masked", "importance/ess_raw")  # fmt: skip
+POSITIVE = (
+    *VARIANTS["reward_std"], *VARIANTS["entropy"], *VARIANTS["kl"], *VARIANTS["kl_old"], "length",
+    "length_terminated", "grad_norm", "mismatch/k3", "mismatch/abs", "mismatch/k2", "importance/weight",
+    "critic/loss",
+)  # fmt: skip
+
+QUANTITIES = (
+    VARIANTS["reward"], VARIANTS["reward_std"], ("dead_fraction", "dead_batches"), VARIANTS["entropy"],
+    VARIANTS["kl"], VARIANTS["kl_old"], ("length", "length_terminated"), VARIANTS["truncated"], ("grad_norm",),
+    ("clip_low",), ("clip_high", "clip_fraction"), VARIANTS["mismatch"], ("importance/ess_raw",),
+    VARIANTS["staleness"], ("critic/explained_variance",),
+)  # fmt: skip
+"""Quantities that are held against those of the good runs, each by its first variant that all runs log.
+
+Left out are times, which the machine makes, what restates a setting (learning rate, counts of tokens and rollouts), and
+the loss, whose level says nothing of a policy gradient.
+"""
+
+
+GIVEN = ("dead_fraction", "reward_std")
+"""A metric that is also compared at equal values of another: with the same rewards, fewer rollouts to a group leave
+more groups without any difference. Seeds move both together: this says more of the settings than either does."""
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """A monotone scale: `of` a value, `back` to it, and the `_slope` of `of` there."""
+
+    of: Callable[[Floats], Floats]
+    back: Callable[[Floats], Floats]
+    slope: Callable[[Floats], Floats]
+
+
+PLAIN = _Scale(lambda x: x, lambda y: y, np.ones_like)
+LOG = _Scale(np.log, np.exp, lambda x: 1 / x)
+SHARE = _Scale(
+    lambda x: np.arcsin(np.sqrt(np.clip(x, 0, 1))),
+    lambda y: np.sin(np.clip(y, 0, math.pi / 2)) ** 2,
+    lambda x: 0.5 / np.sqrt(np.clip(x * (1 - x), 1e-4, None)),
+)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """One metric of R runs in B blocks: mean (R, B) and noise (R, B), on the metric's own scale."""
+
+    mean: Floats
+    noise: Floats
+
+    def scale(self, metric: str) -> _Scale:
+        """The scale on which runs of one setting scatter alike."""
+        if metric in SHARES and bool(((self.mean >= 0) & (self.mean <= 1)).all()):
+            return SHARE
+        return LOG if metric in POSITIVE and bool((self.mean > 0).all()) else PLAIN
+
+
+def _shared_steps(clocks: Sequence[Floats]) -> tuple[float, float]:
+    """First and last moment that all clocks have; first > last where they have none in common."""
+    return max(float(clock[0]) for clock in clocks), min(float(clock[-1]) for clock in clocks)
+
+
+def _block_edges(first: float, last: float, count: int, whole: bool) -> Floats:
+    """Bounds (count + 1,) of equal blocks from `first` to `last`, both inside. whole: the clock counts whole steps."""
+    return np.linspace(first, last + 1 if whole else np.nextafter(last, math.inf), count + 1)
+
+
+def _block_rows(clock: Floats, bounds: Floats) -> list[slice]:
+    """The rows of each block, given the clock (N,) and the bounds (B + 1,)."""
+    places = np.searchsorted(clock, bounds, side="left")
+    return [slice(int(low), int(high)) for low, high in itertools.pairwise(places)]
+
+
+def _block_summary(column: Floats, parts: Sequence[slice]) -> tuple[Floats, Floats]:
+    """Mean and noise (B,) of a column in each block; NaN where it has fewer than LEAST values or half of its rows."""
+    summaries = np.full((2, len(parts)), math.nan)
+    for block, rows in enumerate(parts):
+        values = column[rows]
+        there = np.flatnonzero(np.isfinite(values))
+        if len(there) >= LEAST and 2 * len(there) >= len(values):
+            summaries[:, block] = values[there].mean(), _noise(there.astype(np.float64), values[there])
+    return summaries[0], summaries[1]
+
+
+def _noise(position: Floats, values: Floats) -> float:
+    """Standard deviation around a straight line (ddof 2) over √N."""
+    rest = _around_line(position, values)
+    return math.sqrt(float(rest @ rest) / (len(rest) - 2) / len(rest))
+
+
+def _around_line(position: Floats, values: Floats) -> Floats:
+    """What a straight line over the places leaves of the values."""
+    position, around = position - position.mean(), values - values.mean()
+    rest: Floats = around - position * (position @ around) / (position @ position)
+    return rest
+
+
+def _chosen_blocks(tables: Sequence[Mapping[str, Floats]]) -> list[str]:
+    """The metrics that all tables have, one for each of QUANTITIES."""
+    firsts = (next((name for name in names if all(name in table for table in tables)), None) for names in QUANTITIES)
+    return [name for name in firsts if name is not None]
+
+
+def _slope(tables: Sequence[Mapping[str, Floats]], sign: str, other: str) -> float:
+    """Least-squares slope of column `sign` on `other` within runs: straight lines over the rows of each are taken out.
+
+    NaN where `other` does not move.
+    """
+    shared_moves = own_moves = 0.0
+    for table in tables:
+        there = np.flatnonzero(np.isfinite(table[sign]) & np.isfinite(table[other]))
+        if len(there) > LEAST:
+            x, y = (_around_line(there.astype(np.float64), table[name][there]) for name in (other, sign))
+            shared_moves, own_moves = shared_moves + float(x @ y), own_moves + float(x @ x)
+    return shared_moves / own_moves if own_moves > 0 else math.nan
