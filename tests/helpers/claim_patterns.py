@@ -82,6 +82,7 @@ CLAIMS: Sequence[tuple[str, Check]] = (
     ),
     (rf"with others of the same step \(step (?P<since>{STEP})\)", rules.a_step),
     (r"[Ii]n one row alone: (?P<all>.*)\.$", rules.in_one_row),
+    (r"(?P<all>.*): such numbers are not measured on new completions at every step", rules.not_measured),
     (rf"rows in which (?P<name>{NAME}) is (?P<what>not finite|null): {K}", rules.not_finite),
     (rf"(?P<name>{NAME}) is (?P<what>not finite|null) on {K} rows?\b", rules.not_finite),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import statistics
@@ -176,6 +177,21 @@ def lost_at(raw: RawLog, match: re.Match[str]) -> str:
     key = key_of(raw, match["name"])
     steps = [step for step, value in raw.columns.get(key or "", []) if not math.isfinite(value)]
     return "" if int(value_of(match["at"])) in steps else f"not step {match['at']} but {steps}"
+
+
+def not_measured(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is V in all N rows and KEY lies on a straight line in all N rows": every one of its rows."""
+    for said in re.finditer(r"(\S+) (is (\S+)|lies on a straight line) in all ([\d,]+) rows", match["all"]):
+        rows = raw.finite(key_of(raw, said[1]) or key_of(raw, said[1].lower()) or "")
+        values = [value for _, value in rows]
+        if len(values) != int(said[4].replace(",", "")):
+            return f"{len(values)} rows of {said[1]}"
+        if said[3] and (len(set(values)) > 1 or any_of(said[3], values[:1], 3)):
+            return f"{said[1]} is not {said[3]} in all"
+        slopes = {round((b[1] - a[1]) / (b[0] - a[0]), 9) for a, b in itertools.pairwise(rows)}
+        if not said[3] and len(slopes) > 1:
+            return f"{said[1]} has {len(slopes)} slopes"
+    return ""
 
 
 def in_one_row(raw: RawLog, match: re.Match[str]) -> str:

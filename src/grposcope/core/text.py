@@ -98,6 +98,12 @@ def percent(value: float, digits: int = 0) -> str:
     return f"{shown.removeprefix('-') if not float(shown) else shown}%"  # no −0%
 
 
+def digits_of_shares(*shares: float) -> int:
+    """Decimals of shares in per cent in one sentence: as many as leave the largest with two digits, at most 2."""
+    largest = max((abs(share) for share in shares if math.isfinite(share)), default=0.0)
+    return 0 if largest == 0 or largest >= 0.0995 else 1 if largest >= 0.00995 else 2
+
+
 def duration(seconds: float) -> str:
     """Duration in its two largest units, such as "3 h 20 min"; two digits below ten seconds."""
     if not math.isfinite(seconds):

@@ -12,6 +12,7 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.finding import Grade, Interval
 from grposcope.core.metrics import LOGGED, METRICS
 from grposcope.core.run import Evaluations, Run, once
+from grposcope.logs.keys import TIMES
 from grposcope.maths.intervals import Z, trusted, wilson
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
@@ -129,7 +130,7 @@ def of_heldout(quantities: Quantities, least: int = TWO, stale: bool = False) ->
 def of_score(quantities: Quantities, heldout: MetricSeries, variance: float, stale: bool = False) -> Outcome:
     """What one held-out score says. variance: of one of its values where its digits or errors show it, else NaN."""
     rows = quantities.run.evaluations.of(heldout.name)
-    shares = heldout.values.min() >= 0 and heldout.values.max() <= 1
+    shares = heldout.values.min() >= 0 and heldout.values.max() <= 1 and not _is_beyond(quantities, heldout)
     ends, margin = ((0.0, 1.0), STILL) if shares else (None, None)
     errors = _errors(rows, shares)[np.isfinite(rows.value)]
     if shares and len(heldout) < FEWEST and not np.isfinite(errors).all():
@@ -160,10 +161,11 @@ def other_falls(run: Run, outcome: Outcome) -> list[Outcome]:
 
 
 def _seldom(quantities: Quantities) -> list[MetricSeries]:
-    """The columns of training that are shares, by name a score, and are there in _SELDOM of the rows of the reward or
-    fewer, from TWO on."""
+    """The columns of training that are shares, by name a score and no time of the machine, and are there in _SELDOM of
+    the rows of the reward or fewer, from TWO on."""
     reward, run = _reward(quantities), quantities.run
-    names = [name for name in run.table if name not in {**METRICS, **LOGGED} and score_rank(name) is not None]
+    others = (name for name in run.table if name not in {**METRICS, **LOGGED} and not name.startswith(TIMES))
+    names = [name for name in others if score_rank(name) is not None]
     series = [column for name in names if (column := quantities.column(name)) is not None]
     most = 0.0 if reward is None else _SELDOM * len(reward)
     return [column for column in series if TWO <= len(column) <= most and answers.is_share(column)]
@@ -236,6 +238,12 @@ def _sums_parts(quantities: Quantities) -> bool:
 def _reward(quantities: Quantities) -> MetricSeries | None:
     """The reward with enough rows, if there is one, else the one with some."""
     return quantities.get("reward") or quantities.get("reward", least=1)
+
+
+def _is_beyond(quantities: Quantities, score: MetricSeries) -> bool:
+    """Whether a held-out reward is of a training reward with means outside of [0, 1], so that it is no share."""
+    reward = quantities.get("reward", SHORT) if score.name == "reward" else None
+    return reward is not None and not (reward.values.min() >= 0 and reward.values.max() <= 1)
 
 
 def _errors(rows: Evaluations, shares: bool) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from grposcope.core.finding import Finding, Sign
-from grposcope.core.text import apart, number, percent
+from grposcope.core.text import apart, digits_of_shares, number, percent
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import harmonic_mean
 from grposcope.signs.outcome import Outcome
@@ -67,7 +67,8 @@ def fell(outcome: Outcome, shares: bool = False) -> str:
 
 def _apart(first: float, last: float, shares: bool) -> tuple[str, str]:
     """Two levels as the sentence on the outcome has them; shares with a decimal where they need it to be apart."""
-    shown = [percent(value) if shares else number(value) for value in (first, last)]
+    digits = digits_of_shares(first, last)
+    shown = [percent(value, digits) if shares else number(value) for value in (first, last)]
     if shares and shown[0] == shown[1]:
-        shown = [percent(value, 1) for value in (first, last)]
+        shown = [percent(value, digits + 1) for value in (first, last)]
     return shown[0], shown[1]

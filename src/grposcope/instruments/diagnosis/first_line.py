@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from grposcope.core.finding import Finding
-from grposcope.core.text import apart, brief, percent, visible
+from grposcope.core.text import apart, brief, digits_of_shares, percent, visible
 from grposcope.signs import heldout, words
 from grposcope.signs.outcome import Outcome
 from grposcope.signs.thresholds import HALF, UPPER
@@ -104,9 +104,10 @@ def levels(outcome: Outcome, steps: int) -> str:
     last = outcome.end.value
     shares = outcome.heldout and heldout.are_shares([first, last, outcome.best.value])
     told = outcome.direction in ("up", "down")
-    a, b = (percent(first, 0), percent(last, 0)) if shares else _ends(first, last, told)
+    digits = digits_of_shares(first, last)
+    a, b = (percent(first, digits), percent(last, digits)) if shares else _ends(first, last, told)
     if a == b and shares and told:
-        a, b = percent(first, 1), percent(last, 1)
+        a, b = percent(first, digits + 1), percent(last, digits + 1)
     if down and outcome.sudden and outcome.fall is not None:
         return f"{what} {a} → {b} at step {outcome.fall.step:,}"
     if down and outcome.before != outcome.start:

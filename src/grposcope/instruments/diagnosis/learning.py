@@ -7,12 +7,13 @@ The single evaluations are quoted beside it, with the 95 % intervals of `maths.i
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run
-from grposcope.core.text import apart, capitalised, percent, plain, visible
+from grposcope.core.text import apart, capitalised, digits_of_shares, number, percent, plain, visible
 from grposcope.maths.intervals import shown_interval, trusted
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
@@ -20,7 +21,7 @@ from grposcope.signs import heldout, levels, run_outcome
 from grposcope.signs.heldout import Evaluated
 from grposcope.signs.levels import Levels
 from grposcope.signs.outcome import Direction, Fate, Outcome
-from grposcope.signs.quantities import Quantities
+from grposcope.signs.quantities import SHORT, Quantities
 
 NOISE = {False: "noise", True: "chance"}
 """What explains a change that is none, of the training reward and of held-out scores."""
@@ -39,6 +40,9 @@ CHANGED: dict[Fate, str] = {
 
 HALF_DEAD = 0.5
 """Share of late groups without signal that is worth a word beside any outcome."""
+
+_MANY = 2.0
+"""How many times as long, or as short, completions are at the end from which that is said beside a fall."""
 
 PARTS = 4
 """Parts of the reward whose levels are said, those that moved most."""
@@ -99,7 +103,7 @@ def clause(outcome: Outcome, steps: int) -> str:
     top = outcome.before if outcome.direction == "down" else outcome.best  # as the first line has it
     levels = [level.value for level in (outcome.start, top, outcome.end)]
     shares = outcome.heldout and heldout.are_shares(levels)
-    start, best, end = (heldout.shown(level, shares) for level in levels)
+    start, best, end = (heldout.shown(level, shares, digits_of_shares(*levels)) for level in levels)
     over = f"over {steps:,} step{'s' * (steps != 1)}"
     around = f"around step {outcome.best_step:,}"
     explains = f"than {NOISE[outcome.heldout]} explains"
@@ -141,12 +145,13 @@ def _held(what: str, start: str, end: str, over: str, sum_of_parts: bool) -> str
     return f"{what} {course}, and how high the sum of its parts can be is not logged"
 
 
-def other_falls(run: Run, outcome: Outcome) -> tuple[str, ...]:
+def _other_falls(run: Run, outcome: Outcome) -> tuple[str, ...]:
     """A clause for every other score that lost a quarter of what it had: from where to where."""
     said = []
     for fall in run_outcome.other_falls(run, outcome):
         levels = (fall.before.value, fall.end.value)
-        first, last = (heldout.shown(level, heldout.are_shares(levels)) for level in levels)
+        shares, digits = heldout.are_shares(levels), digits_of_shares(*levels)
+        first, last = (heldout.shown(level, shares, digits) for level in levels)
         named = heldout.name(fall.name)
         held_out = f"held-out {named} fell from {first} to {last}"
         said.append(
@@ -176,6 +181,33 @@ def dead_groups(run: Run) -> str:
     least = "at least " if quantities.dead_fraction_is_bound else ""
     went = f"{least}{percent(last)} of groups have equal rewards in the last fifth, and teach nothing"
     return f"{went} ({percent(first)} at first)" if last >= HALF_DEAD else ""
+
+
+def beside(run: Run, outcome: Outcome, flagged: Collection[str]) -> tuple[str, ...]:
+    """Clauses on what went beside an outcome: other scores that fell, the reward beside a held-out score, the length
+    beside a fall; none of what the flagged faults say, and "" for what there is not."""
+    reward = "" if "reward hacking" in flagged else _reward_beside(run, outcome)
+    length = "" if {"length", "answers shorten"} & set(flagged) else _lengths(run, outcome)
+    return (*_other_falls(run, outcome), reward, length)
+
+
+def _reward_beside(run: Run, outcome: Outcome) -> str:
+    """That the training reward rose, as a clause, where the outcome is a held-out score that did not; else empty."""
+    if not outcome.heldout or outcome.direction == "up" or outcome.fate == "solved":
+        return ""
+    reward = run_outcome.of_reward(Quantities(run))
+    return clause(reward, run_outcome.steps(run)) if reward.known and reward.direction == "up" else ""
+
+
+def _lengths(run: Run, outcome: Outcome) -> str:
+    """From where to where the completions went of an outcome that fell, as a clause, where they are _MANY times as long
+    or as short at the end; else empty."""
+    length = Quantities(run).get("length", SHORT) if outcome.direction == "down" else None
+    if length is None or length.values.min() <= 0:
+        return ""
+    first, last = length.present.first.value, length.present.last.value
+    moved = max(first, last) >= _MANY * min(first, last)
+    return f"meanwhile completions went from {number(first)} to {number(last)} tokens" if moved else ""
 
 
 def _untold(outcome: Outcome, start: str, best: str, end: str, over: str, around: str) -> str:

@@ -12,7 +12,7 @@ from grposcope.core.run import Run, once
 from grposcope.faults import judge_claims, judge_settings, judge_texts
 from grposcope.faults.judge import diagnose, facts
 from grposcope.instruments.diagnosis import first_line, learning
-from grposcope.signs import heldout, run_outcome, single_rows, words
+from grposcope.signs import heldout, run_outcome, single_rows, unmeasured, words
 from grposcope.signs.ladder import climb
 from grposcope.signs.ladder.rung import Rung
 from grposcope.signs.outcome import Outcome
@@ -113,7 +113,9 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     of_groups = any(finding.fault in SIGNAL for finding in flagged)
     single = single_rows.clause(Quantities(run), frozenset(finding.since.step for finding in bad if finding.since))
     dead = "" if of_groups else learning.dead_groups(run)
-    clauses = (*learning.other_falls(run, outcome), dead, learning.parts(run), single, settings)
+    also = learning.beside(run, outcome, [finding.fault for finding in flagged])
+    odd = unmeasured.clause(Quantities(run))
+    clauses = (*also, odd, dead, learning.parts(run), single, settings)
     beside = tuple(clause for clause in clauses if clause)
     ladder = climb.of_run(run, findings)
     worst: Worst = "none" if not bad else "failing" if any(finding.grade == "failing" for finding in bad) else "warning"

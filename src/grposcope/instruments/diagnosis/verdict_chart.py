@@ -14,7 +14,7 @@ from grposcope.core.answer import Figure
 from grposcope.core.finding import Finding
 from grposcope.core.metrics import metric, variant
 from grposcope.core.run import Run
-from grposcope.core.text import visible
+from grposcope.core.text import digits_of_shares, visible
 from grposcope.instruments.diagnosis import figures, learning
 from grposcope.maths.intervals import interval
 from grposcope.render import charts as base
@@ -80,7 +80,8 @@ def of_run(run: Run, findings: Sequence[Finding]) -> Figure | None:
 def _levels(told: levels.Levels) -> list[tuple[int, float, str]]:
     """The first, best and last level as the headline tells them, each of those that look alike once."""
     ends = ((told.first_step, told.first), (told.last_step, told.last), (told.best_step, told.best))
-    shown = {heldout.shown(level.value, told.shares): (step, level.value) for step, level in reversed(ends)}
+    digits = digits_of_shares(*(level.value for _, level in ends))
+    shown = {heldout.shown(level.value, told.shares, digits): (step, level.value) for step, level in reversed(ends)}
     return [(step, value, text) for text, (step, value) in shown.items() if math.isfinite(value)]
 
 

@@ -3,11 +3,11 @@
     2026-01-02 10:11:12,345 INFO train.py:88 - Epoch:[1/1](12/9751), Reward: -1.78, KL_ref: 0.01, len 217 tok
                                                      #1    #2       Reward         KL_ref        len
 
-A number belongs to the words before it, with or without a colon or an equals sign between; commas, semicolons, bars and
-lone dashes end what came before. Numbers without words have only their place, counted over all numbers of the line; a
-progress such as 12/9751 is one number with a total. Times of day, dates, places in source files, log levels, progress
-bars, terminal escapes and the prefixes of Ray are no part of the text. Everything here takes time in proportion to the
-length of the line.
+A number belongs to the words before it, with or without a colon, an equals sign or an "is" between; commas, semicolons,
+bars and lone dashes end what came before, as does an "and" before a number with an "is". Numbers without words have
+only their place, counted over all numbers of the line; a progress such as 12/9751 is one number with a total. Times of
+day, dates, places in source files, log levels, progress bars, terminal escapes and the prefixes of Ray are no part of
+the text. Everything here takes time in proportion to the length of the line.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ _NO_NUMBER = {"nan": WRITTEN_NAN, "none": math.nan, "null": math.nan, "n/a": mat
               "+inf": math.inf, "-inf": -math.inf, "-nan": WRITTEN_NAN, "infinity": math.inf,
               "-infinity": -math.inf}  # fmt: skip
 _STARTS = frozenset("0123456789+-.nNiI'\"")
+_COPULAS = frozenset(("is", "was"))
 _SPREAD = frozenset(("±", "+-", "+/-"))
 
 
@@ -161,6 +162,8 @@ class _Scanner:
 
     def _number(self) -> None:
         words, limit = self.words, WORDS_OF_A_KEY if self.separated else 3
+        if len(words) > 1 and words[-1] in _COPULAS:  # "the reward is 0.9 and kl is 0.1"
+            words = words[words[0] == "and" : -1]
         name = " ".join(words) if 0 < len(words) <= limit and not self.spread else ""
         if name in self.names:
             name = f"{name} ({sum(other.startswith(name) for other in self.names) + 1})"

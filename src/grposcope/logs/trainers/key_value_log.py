@@ -32,6 +32,9 @@ from grposcope.logs.trainers.line_records import Row
 ALONE = 5
 """Lines with nothing but the reward that are a log without steps."""
 
+_DOINGS = re.compile(r"(?:complete|finish|sav|start|evaluat|load|runn?|writ)(?:e?d|ing)|done|took|batch of", re.I)
+"""What a line of an evaluation says that was done, not measured."""
+
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
 
 
@@ -66,14 +69,7 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     trained = [row for row in rows if not row.held_out and step_counter.named(row.numbers, reward)]
     if not trained:
         raise UserError(f"{file.path}: no training line has {visible(reward, 60)}; give the log of the training")
-    counter = _counter(file, trained, hints)
-    if counter is None and (records := line_records.joined(rows, reward)) is not None:
-        rows = records
-        trained = [row for row in rows if not row.held_out]
-        counter = _counter(file, trained, hints)
-        file.notes.append("a step takes several lines of this log; they are read as one row")
-    if counter is None:
-        file.notes.append("no number counts steps, so rows are numbered from 1")
+    rows, trained, counter = _counted(file, rows, trained, reward, hints)
     builder = ColumnBuilder()
     training = {id(row) for row in trained}
     heads = {step_counter.head(row.numbers, counter) for row in trained}
@@ -97,6 +93,31 @@ def read(file: LogFile, hints: Hints) -> RawLog:
         file.notes.append(f"{of_before} evaluations have no step; each is placed at the row before it")
     step_key = "" if counter is None else counter.shown
     return RawLog(file.path, builder, notes=file.notes, left_out=left_out, step_key=step_key)
+
+
+def _counted(
+    file: LogFile, rows: list[Row], trained: list[Row], reward: str, hints: Hints
+) -> tuple[list[Row], list[Row], Counter | None]:
+    """All rows, those of training, and what counts their steps: of the lines as they are, or else of records of several
+    lines; None where nothing does."""
+    counter = _counter(file, trained, hints)
+    joinings = (
+        (line_records.joined, "a step takes several lines of this log; they are read as one row"),
+        (
+            line_records.averaged,
+            "lines with the reward alone are taken for single completions: each row is an update, a line with a loss, "
+            "with the mean of those before it",
+        ),
+    )
+    for join, note in joinings:
+        if counter is None and (records := join(rows, reward)) is not None:
+            rows = records
+            trained = [row for row in rows if not row.held_out and step_counter.named(row.numbers, reward)]
+            counter = _counter(file, trained, hints)
+            file.notes.append(note)
+    if counter is None:
+        file.notes.append("no number counts steps, so rows are numbered from 1")
+    return rows, trained, counter
 
 
 def _rows(file: LogFile, left_out: LeftOut) -> list[Row]:
@@ -174,12 +195,15 @@ def _counter(file: LogFile, trained: Sequence[Row], hints: Hints) -> Counter | N
 def _values(row: Row, counter: Counter | None, hints: Hints) -> dict[str, float]:
     """The named numbers of a row but for its step, and those whose place the user named.
 
-    Of a line that a word marks as an evaluation, all as eval_…; a name such as “valid acc” as valid_acc.
+    Of a line that a word marks as an evaluation, those that it names as values are eval_… (“Saved 4 validation plots”
+    names none); a name such as “valid acc” is valid_acc.
     """
     counted = () if counter is None else counter.keys
     values = {}
     for number in row.numbers:
         if number.name.startswith("#") or number.name in counted or number.comma:
+            continue
+        if row.marked and not _is_value(number.name, row.text):
             continue
         name = "_".join(number.name.split(" ", 1)) if _is_held_out(number.name) else number.name
         name = f"eval_{_without_word(name)}" if row.marked else name
@@ -191,6 +215,14 @@ def _values(row: Row, counter: Counter | None, hints: Hints) -> dict[str, float]
             if key not in values and found is not None:
                 values[key] = found.value
     return values
+
+
+def _is_value(name: str, text: str) -> bool:
+    """Whether a line of an evaluation says that a number is the value of this name: by a colon or an equals sign, or
+    because the name is one of what is rewarded; not of what the evaluation did, such as “completed: 0.5 s”."""
+    if _DOINGS.search(name):
+        return False
+    return bool(keys.SIGNAL.search(name)) or re.search(re.escape(name) + r"['\"`*]{0,2} ?[:=]", text) is not None
 
 
 def _is_held_out(name: str) -> bool:

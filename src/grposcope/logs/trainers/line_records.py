@@ -4,11 +4,15 @@
     reward: 0.71                             KL: 0.02
     KL: 0.02                                 Step 12/500, loss: 0.01
 
-The line that counts the steps opens a record where such a line comes first, and closes it where the reward does.
+The line that counts the steps opens a record where such a line comes first, and closes it where the reward does. Where
+no line counts them and the reward of each completion has a line, a line with the loss closes the record of an update,
+whose reward is their mean.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +20,9 @@ from grposcope.logs import keys
 from grposcope.logs.formats import step_counter
 from grposcope.logs.formats.key_values import Line, Named
 from grposcope.logs.hints import UndecidedError
+
+_FEWEST = 3
+"""Lines with a loss from which on they are those of updates."""
 
 ONE = 0.9
 """Share of the records that must have one reward: fewer, and the lines are no records of a step."""
@@ -73,11 +80,48 @@ def joined(rows: Sequence[Row], reward: str) -> list[Row] | None:
     return sorted(result, key=lambda row: row.line)
 
 
+def averaged(rows: Sequence[Row], reward: str) -> list[Row] | None:
+    """A row for each line with a loss, with the mean of the rewards in lines of their own since the one before, and
+    with the number of the update; held-out lines stay. None where these are no several rewards for each.
+    """
+    kinds = Counter(names for row in rows if not row.held_out and _is_loss(names := _names(row), reward))
+    if not kinds:
+        return None
+    (closing, count), *_ = kinds.most_common(1)
+    result, rewards, updates, several = list[Row](), list[float](), 0, 0
+    for row in rows:
+        if row.held_out:
+            result.append(row)
+        elif (value := step_counter.named(row.numbers, reward)) is not None:
+            rewards += [value.value] if len(row.numbers) == 1 else []
+        elif _names(row) == closing:
+            updates += 1
+            mean = [Named(reward, math.fsum(rewards) / len(rewards))] if rewards else []
+            result.append(replace(row, numbers=(Named("update", updates), *row.numbers, *mean)))
+            several += len(rewards) > 1
+            rewards = []
+    with_reward = sum(_has(row, reward) for row in result)
+    return result if count >= _FEWEST and several >= ONE * max(with_reward, 1) else None
+
+
+def _names(row: Row) -> tuple[str, ...]:
+    return tuple(number.name for number in row.numbers)
+
+
+def _is_loss(names: Sequence[str], reward: str) -> bool:
+    """Whether names of a line have a loss and neither the reward nor a step."""
+    return (
+        reward not in names
+        and not any(map(step_counter.is_step, names))
+        and any("loss" in keys.words_of(name).split() for name in names)
+    )
+
+
 def _counting(rows: Sequence[Row], reward: str) -> set[int]:
     """Numbers of the lines that count the steps, of the commonest kind without the reward that does; or none."""
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        names = tuple(number.name for number in row.numbers)
+        names = _names(row)
         if not row.held_out and not _has(row, reward) and any(map(step_counter.is_step, names)):
             kinds.setdefault(names, []).append(row)
     for lines in sorted(kinds.values(), key=len, reverse=True):

@@ -1,15 +1,19 @@
 """What transformers and TRL print on a console: a dict per logged row, among progress bars and anything else.
 
 The dicts hold no step. It is that of the progress bar last drawn before, where each dict has one of its own; else rows
-are counted.
+are counted. Bars that are drawn anew between the rows, or stand still, are of something else: an evaluation, the
+loading of weights.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from grposcope.logs.columns import ColumnBuilder, LeftOut, RawLog
 from grposcope.logs.formats.console import clean, printed_pairs
@@ -30,17 +34,32 @@ WRAPPED = 40
 FEW = 0.1
 """Share of the rows of training at which a program may have been started again."""
 
+_ROUNDED = 0.006
+"""How far an epoch may be from what it is: it is printed with two decimals, or four digits."""
+
+_IN_PROPORTION = 0.8
+"""Share of the rows in which the step of a progress bar has to be in proportion to the epoch."""
+
 _BAR = re.compile(r"\b(?P<step>\d{1,9})/(?P<of>\d{1,9}) \[")
+
+
+_Bar = tuple[int, int]
+"""A progress bar: the step that it is at, and the one that it ends at."""
 
 
 @dataclass
 class Printed:
-    """A printed row: its line, its values, the step of the progress bar drawn last before it; whether it is cut off."""
+    """A printed row: its line, its values, how many progress bars were drawn before it; whether it is cut off.
+
+    bar: the step of the last of these that is of the training, None without one; next_bar: of the first one behind it.
+    """
 
     line: int
     values: dict[str, float | str]
-    bar: int | None
+    drawn: int
     cut: bool
+    bar: int | None = None
+    next_bar: int | None = None
 
     @property
     def is_training(self) -> bool:
@@ -51,29 +70,55 @@ class Printed:
 def read(file: LogFile, hints: Hints) -> RawLog:
     """The dicts in a printed text as rows; lines of other kinds are counted and left out."""
     rows: list[Printed] = []
-    left_out, bar, done = LeftOut(), None, None
+    left_out, drawn = LeftOut(), list[_Bar]()
     for line, text in _whole_dicts(file):
         here = len(rows)
         text = "{" + text if _FRAGMENT.match(text) and text.count(":") >= FEWEST_PAIRS else text
-        bars = list(_BAR.finditer(text))
-        bar = int(bars[-1]["step"]) if bars else bar
+        for match in _BAR.finditer(text):
+            _draw(drawn, (int(match["step"]), int(match["of"])), rows[-1].drawn if rows else 0)
         for match in _DICT.finditer(text):
             values = printed_pairs(match["rest"] + "}")
             if values.keys() & {"loss", "reward", "train_runtime"} or any(key.startswith("eval_") for key in values):
-                rows.append(Printed(line, _of_evaluation(values), bar, not match["end"]))
+                rows.append(Printed(line, _of_evaluation(values), len(drawn), not match["end"]))
         if len(rows) == here and text.strip():
             left_out.add(line, text)
-        if bars:  # the end of all steps, where no row of training is printed after it
-            done = bar if bars[-1]["step"] == bars[-1]["of"] else None
-        elif any(row.is_training for row in rows[here:]):
-            done = None
-    steps = _steps(rows, done, hints.settings, file.notes)
+    steps = _steps(rows, _of_training(rows, drawn), hints.settings, file.notes)
     builder = ColumnBuilder()
     for row, step in zip(rows, steps, strict=True):
         builder.row(row.line, {**row.values, **({} if step is None or "step" in row.values else {"step": float(step)})})
     if cut := [row.line for row in rows if row.cut]:
         file.notes.append(f"{len(cut)} rows are cut off, the first in line {cut[0]}; what follows in them is missing")
     return RawLog(file.path, builder, notes=file.notes, left_out=left_out)
+
+
+def _draw(drawn: list[_Bar], bar: _Bar, before: int) -> None:
+    """Append a progress bar to those drawn; of bars alike since the last row, before which were `before`, the last."""
+    if len(drawn) > before and drawn[-1][1] == bar[1]:
+        drawn[-1] = bar
+    else:
+        drawn.append(bar)
+
+
+def _of_training(rows: Sequence[Printed], drawn: Sequence[_Bar]) -> int | None:
+    """Give each row the steps of the progress bars of the training around it; the last step of all, where a bar has
+    reached its end after the last row of training.
+
+    Of bars that end at different steps, those are of the training that move from row to row; where none moves, all.
+    """
+    training = [row.drawn for row in rows if row.is_training]
+    moved: dict[int, set[int]] = {}
+    for begin, end in itertools.pairwise([0, *training]):
+        for of, step in {of: step for step, of in drawn[begin:end]}.items():
+            moved.setdefault(of, set()).add(step)
+    moving = {of for of, steps in moved.items() if len(steps) > 1} or {of for _, of in drawn}
+    bars = [(k, step) for k, (step, of) in enumerate(drawn) if of in moving]
+    for row in rows:
+        behind = bisect_left(bars, (row.drawn, 0))
+        row.bar = bars[behind - 1][1] if behind else None
+        row.next_bar = bars[behind][1] if behind < len(bars) else None
+    after = [bar for bar in drawn[max(training, default=0) :] if bar[1] in moving]
+    longest = max((of for _, of in after), default=0)
+    return longest if [step for step, of in after if of == longest][-1:] == [longest] else None
 
 
 def _of_evaluation(values: dict[str, float | str]) -> dict[str, float | str]:
@@ -116,9 +161,53 @@ def _steps(rows: Sequence[Printed], done: int | None, settings: Settings, notes:
     rewards = any("reward" in row.values for row in train)
     if _bars_rise(train, rewards):
         return [row.bar for row in rows]
-    every, note = _steps_per_row(len(train), done, settings)
-    notes.append(note)
-    return _counted(rows, rewards, every)
+    every, note = _steps_per_row(train, done, settings)
+    by_epochs = _of_epochs(rows) if every == 1 else None
+    notes.append("rows without a progress bar of their own have the step that their epoch says" if by_epochs else note)
+    return by_epochs or _counted(rows, rewards, every)
+
+
+def _of_epochs(rows: Sequence[Printed]) -> list[int | None] | None:
+    """The step of each row: that of the progress bar drawn just before or just behind it, whichever is in proportion to
+    its epoch; else what the epoch says. None where neither is in proportion in most rows.
+    """
+    train = [row for row in rows if row.is_training]
+    epochs = [_epoch(row) for row in train]
+    if not all(a < b for a, b in itertools.pairwise([0.0, *epochs])):
+        return None
+    around = ([row.bar for row in train], [row.next_bar for row in train])
+    bars = min(around, key=lambda bars: _off(bars, epochs)[0])
+    _, per_epoch = _off(bars, epochs)
+    fits = [bar is not None and abs(bar - per_epoch * epoch) <= max(1.0, _ROUNDED * per_epoch)
+            for bar, epoch in zip(bars, epochs, strict=True)]  # fmt: skip
+    if sum(fits) < max(3, _IN_PROPORTION * len(train)):
+        return None
+    said = iter([bar if fit else round(per_epoch * epoch)
+                 for bar, epoch, fit in zip(bars, epochs, fits, strict=True)])  # fmt: skip
+    return _filled([next(said) if row.is_training else None for row in rows])
+
+
+def _off(bars: Sequence[int | None], epochs: Sequence[float]) -> tuple[float, float]:
+    """How far bars are from proportion to their epochs, as the median of the differences, and the steps of an epoch."""
+    pairs = [(bar, epoch) for bar, epoch in zip(bars, epochs, strict=True) if bar]
+    if not pairs:
+        return math.inf, math.nan
+    per_epoch = median(bar / epoch for bar, epoch in pairs)
+    return median(abs(bar - per_epoch * epoch) for bar, epoch in pairs), per_epoch
+
+
+def _filled(steps: Sequence[int | None]) -> list[int | None]:
+    """The steps, each None being that of the row before it."""
+    filled: list[int | None] = []
+    for step in steps:
+        filled.append(filled[-1] if step is None and filled else step)
+    return filled
+
+
+def _epoch(row: Printed) -> float:
+    """The epoch of a row; NaN without one."""
+    epoch = row.values.get("epoch")
+    return epoch if isinstance(epoch, float) else math.nan
 
 
 def _bars_rise(train: Sequence[Printed], rewards: bool) -> bool:
@@ -139,13 +228,15 @@ def _is_of_policy(row: Printed, rewards: bool) -> bool:
     return not rewards or "reward" in row.values
 
 
-def _steps_per_row(rows: int, done: int | None, settings: Settings) -> tuple[int, str]:
-    """How many steps each of so many rows of training stands for, and a note that says so. done: as in `_steps`."""
+def _steps_per_row(train: Sequence[Printed], done: int | None, settings: Settings) -> tuple[int, str]:
+    """How many steps each row of training stands for, and a note that says so. done: as in `_steps`."""
+    rows = len(train)
     every = settings.get("logging_steps", 0)
     if isinstance(every, int) and every > 0:
         return every, f"printed rows have no step, so row k counts as step k × {every} (logging_steps)"
     ask = "(give logging_steps if it was another)"
-    if done is not None and rows and done % rows == 0 and done > rows:
+    begins = rows == 0 or not _epoch(train[0]) * rows > 2 * _epoch(train[-1])
+    if done is not None and rows and done % rows == 0 and done > rows and begins:
         every = done // rows
         bar = f"a progress bar ends at {done}, so row k counts as step k × {every}"
         return every, f"printed rows have no step; {bar} {ask}"
