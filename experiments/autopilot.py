@@ -8,6 +8,7 @@ python experiments/autopilot.py more --model FOLDER --out FILE    further faults
 python experiments/autopilot.py raise --model FOLDER --out FILE   whether a rate that was cut is raised again
 python experiments/autopilot.py begins --model FOLDER --out FILE  a rate x 30 from five different steps on
 python experiments/autopilot.py begun --out FILE                  a rate that is bad from the start, changes of two
+python experiments/autopilot.py again --out FILE                  the same, a second round
 python experiments/autopilot.py smollm2 --out FILE                one fault of SmolLM2, two seeds
 python experiments/autopilot.py simulated --out FILE              levels without any training
 python experiments/autopilot.py report FILE …                     the tables, with the verdicts
@@ -71,8 +72,8 @@ BEGUN = (13, 25, 37, 61, 85)
 RESCUED = tuple(range(30, 38))
 """Seeds of experiment 6."""
 
-FROM_THE_START = tuple(range(40, 48))
-"""Seeds of experiment 7."""
+FROM_THE_START = {"begun": tuple(range(40, 48)), "again": tuple(range(50, 58))}
+"""Seeds of experiment 7, of its two rounds."""
 
 LATER = tuple(range(20, 28))
 """Seeds of experiment 5, of which no run had been looked at when its code was final."""
@@ -396,7 +397,18 @@ def begun(model: str) -> list[Wanted]:
     high, twice = {"lr": 8 * BASE["lr"]}, {"lr": 2 * BASE["lr"]}
     cells = [("rate x8", high, "off"), ("rate x8", high, "act"), ("rate x8", high, BEFORE), ("rate x2", twice, "act"),
              ("rate x2", twice, "off"), ("best fixed", {}, "off")]  # fmt: skip
-    return [(f"start: {name}", settings, seed, arm) for seed in FROM_THE_START for name, settings, arm in cells]
+    return [
+        (f"start: {name}", settings, seed, arm) for seed in FROM_THE_START["begun"] for name, settings, arm in cells
+    ]
+
+
+def begun_again(model: str) -> list[Wanted]:
+    """The seventh round: the rate that is bad from the start alone."""
+    high = {"lr": 8 * BASE["lr"]}
+    cells = [("rate x8", high, "off"), ("rate x8", high, "act"), ("best fixed", {}, "off")]
+    return [
+        (f"start: {name}", settings, seed, arm) for seed in FROM_THE_START["again"] for name, settings, arm in cells
+    ]
 
 
 def simulated(
@@ -551,8 +563,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "what",
-        choices=("base", "faults", "nulls", "settings", "more", "raise", "begins", "begun", "smollm2", "simulated",
-                 "page", "report"),
+        choices=("base", "faults", "nulls", "settings", "more", "raise", "begins", "begun", "again", "smollm2",
+                 "simulated", "page", "report"),
     )  # fmt: skip
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--out", type=Path)
@@ -576,7 +588,7 @@ def main() -> None:
         given.out.write_text("".join(json.dumps(row) + "\n" for row in simulated()))
     else:
         wanted = {"faults": faults, "nulls": nulls, "more": more, "raise": raised, "settings": bad_settings,
-                  "smollm2": pretrained, "begins": begins, "begun": begun}  # fmt: skip
+                  "smollm2": pretrained, "begins": begins, "begun": begun, "again": begun_again}  # fmt: skip
         add(given.out, wanted[given.what](given.model))
 
 

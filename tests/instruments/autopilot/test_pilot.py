@@ -83,17 +83,22 @@ def test_without_a_sound_checkpoint_a_setting_is_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("checkpoints", "to", "factor", "interval"),
-    [((0, 10), 0, 1 / 16, 1), ((0,), 0, 1 / 4, 4), ((0, 5, 10), 5, 1 / 4, 4)],
-    ids=["no later one is sound", "there is no later one", "a later one is sound"],
+    ("evaluated", "checkpoints", "to", "factor", "interval"),
+    [
+        ((0, 10), (0, 10), 0, 1 / 16, 1),
+        ((0, 10), (0,), 0, 1 / 16, 1),
+        ((0,), (0,), 0, 1 / 4, 4),
+        ((0, 5, 10), (0, 5, 10), 5, 1 / 4, 4),
+    ],
+    ids=["no later one is sound", "a later evaluation", "there is no later one", "a later one is sound"],
 )
 def test_back_to_the_first_weights_past_later_ones_is_a_change_of_two(
-    checkpoints: tuple[int, ...], to: int, factor: float, interval: int
+    evaluated: tuple[int, ...], checkpoints: tuple[int, ...], to: int, factor: float, interval: int
 ) -> None:
     for parts, changes in ((1, ("rate", factor)), (16, ("interval", interval))):
         pilot = Pilot(AutopilotPolicy())
         for step, right in ((0, 0.6), (5, 0.62), (10, 0.05)):
-            if step in checkpoints:
+            if step in evaluated:
                 pilot.evaluation(step, Estimate(right, 0.02, 600))
         decision = pilot.decide(alarms.not_finite(12, 8), Situation(12, parts, checkpoints=checkpoints))
         assert (decision.action, decision.to) == ("rollback", to)

@@ -12,8 +12,8 @@ accuracy fell while the reward did not.
 A checkpoint is sound where that was shown: the held-out accuracy at it is not below the best by more than δ; or, where
 there was no evaluation at it, batches drawn after it and before the fall began have a mean whose lower limit is above
 what the mean fell below. Each further cut of the learning rate is as large as all before it together, and once more; a
-change with which a run goes back to its first weights, past later checkpoints, is as large as two: nothing was gained
-with the setting.
+change with which a run goes back to its first weights, past later checkpoints or evaluations, is as large as two:
+nothing was gained with the setting.
 Where the reward holds afterwards, the rate is raised again step by step, so that a fault that passes does not leave a
 run that hardly learns; where a raise is followed by a fall, the rate before it is the last. What is bet against then is
 that the mean stays above the level just before the raise less half of δ, with α of its own: only a run that had an
@@ -371,7 +371,7 @@ class Pilot:
 
     def _mended(self, told: Decision, now: Situation, sound: int) -> Decision:
         """A policy that got worse: a setting is changed, with the weights of a sound checkpoint, or the run ends."""
-        gained = sound != 0 or not any(now.checkpoints)
+        gained = sound != 0 or not (any(now.checkpoints) or any(self.accuracies))
         change = self._changed(now, 1 if gained else 2)
         if self.counts.before > 0 or self.counts.rollbacks < self.policy.rollbacks:
             if sound >= 0:
