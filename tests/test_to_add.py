@@ -165,6 +165,6 @@ def test_a_colour_whose_name_begins_as_another_does(monkeypatch: pytest.MonkeyPa
     layer = {"mark": "bar", "encoding": {"x": {"field": "step", "type": "quantitative"}}, "data": {"name": "toy"}}
     figure = charts.figure("toy", "A toy", [layer], {"toy": {"step": [1.0]}})
     assert figure.spec["config"]["bar"]["color"] == "var(--run-1-toy)"
-    assert charts._chart(figure).to_dict(validate=False)["config"]["bar"] == {
+    assert charts.chart(figure).to_dict(validate=False)["config"]["bar"] == {
         "color": "#123456", "stroke": charts.LIGHT["run-1"],
     }  # fmt: skip

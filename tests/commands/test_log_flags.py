@@ -157,23 +157,23 @@ def test_versions_of_engines_are_settings() -> None:
     ("[1,0.2]", "1,0.2"), ("(1, 0.2)", "1,0.2"), ('{"right": 1, "form": 0.2}', "right=1,form=0.2"), ("1,0.2", "1,0.2"),
 ])  # fmt: skip
 def test_lists_and_objects_are_settings(value: str, read: str) -> None:
-    assert log_flags.settings([f"reward_weights={value}"]) == {"reward_weights": read}
+    assert log_flags._settings([f"reward_weights={value}"]) == {"reward_weights": read}
 
 
 @pytest.mark.parametrize("value", ["[1,x]", "[1,0.2", "[]", '{"right"}', "[nan]"])
 def test_brackets_of_anything_but_numbers_are_refused(value: str) -> None:
     with pytest.raises(UserError, match="is not a list of numbers; write for example --set reward_weights=1"):
-        log_flags.settings([f"reward_weights={value}"])
+        log_flags._settings([f"reward_weights={value}"])
 
 
 def test_several_numbers_are_refused_where_one_is_read() -> None:
     with pytest.raises(UserError, match="lr is one value, not several"):
-        log_flags.settings(["lr=[1e-5,1e-6]"])
+        log_flags._settings(["lr=[1e-5,1e-6]"])
 
 
 def test_weights_in_brackets_are_those_of_a_pipeline() -> None:
     """In order, which the functions name, and by name."""
-    in_order = pipeline_settings.of_settings(log_flags.settings(["reward_weights=[1,0.2]"]))
+    in_order = pipeline_settings.of_settings(log_flags._settings(["reward_weights=[1,0.2]"]))
     assert pipeline_settings.named(in_order, ("right", "form")).weights == {"right": 1.0, "form": 0.2}
-    by_name = pipeline_settings.of_settings(log_flags.settings(['reward_weights={"right": 1, "form": 0.2}']))
+    by_name = pipeline_settings.of_settings(log_flags._settings(['reward_weights={"right": 1, "form": 0.2}']))
     assert by_name.weights == {"right": 1.0, "form": 0.2}

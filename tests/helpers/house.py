@@ -26,7 +26,7 @@ BRANCHING = f"functions with over {MOST_BRANCHES} branches"
 VAGUE = "fillers among bound names, %"
 
 LIMITS: Mapping[str, float] = {
-    "public names": 2140,
+    "public names": 2134,
     "classes with fields": 461,
     WIDE: 1,  # GRPOscopeTrainer, whose keywords users write
     BRANCHING: 0,

@@ -69,7 +69,7 @@ def diagnose_together(runs: Sequence[Run], level: float = LEVEL) -> list[tuple[F
         for k, (result, p) in enumerate(zip(results, adjusted, strict=True))
     ]
     return [
-        in_order([*_told(tests, weighed[k * len(tests) : (k + 1) * len(tests)]), *_of_reading(run, faults)])
+        in_order(_once([*_told(tests, weighed[k * len(tests) : (k + 1) * len(tests)]), *_of_reading(run, faults)]))
         for k, run in enumerate(runs)
     ]
 
@@ -99,6 +99,12 @@ def _told(tests: Sequence[LogTest], findings: Sequence[Finding]) -> list[Finding
     """The findings without those of tests that look at what few runs log, where this one does not."""
     both = zip(tests, findings, strict=True)
     return [finding for test, finding in both if not (test.where_logged and finding.status == "cannot tell")]
+
+
+def _once(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings without what denies a fault that is present: a test may show a fault that another looks for."""
+    present = {finding.fault for finding in findings if finding.present}
+    return [finding for finding in findings if finding.present or finding.fault not in present]
 
 
 def _of_reading(run: Run, faults: Mapping[str, Fault]) -> list[Finding]:

@@ -41,7 +41,7 @@ _COUNT = re.compile(r"n|count|(?:n|num)_(?:samples|examples|problems|prompts|gam
 
 
 @dataclass(frozen=True)
-class EvaluatedColumn:
+class _EvaluatedColumn:
     """A column of evaluations: its key, the metric that it is, and its rows (N,)."""
 
     key: str
@@ -92,7 +92,7 @@ def evaluations_of_steps(table: LogTable) -> LogTable:
     return table.noting(*notes, *more, evaluations=evaluations)
 
 
-def _columns(table: LogTable) -> tuple[list[EvaluatedColumn], list[str]]:
+def _columns(table: LogTable) -> tuple[list[_EvaluatedColumn], list[str]]:
     """Every column that was evaluated apart, and those of training in rows that are held out; and notes.
 
     Values that were copied onto the rows after them count once.
@@ -103,11 +103,11 @@ def _columns(table: LogTable) -> tuple[list[EvaluatedColumn], list[str]]:
         if not keys.VERSION.fullmatch(name):
             own = key.startswith(("val-core", "val-aux"))
             metric = key if own else trainer.metric(name, usual=True) or name
-            sources.append(EvaluatedColumn(key, metric, ~np.isnan(columns[key]) & table.chosen & placed))
+            sources.append(_EvaluatedColumn(key, metric, ~np.isnan(columns[key]) & table.chosen & placed))
     for key in table.training if table.held_out.any() else ():
         if key not in CLOCKS:
             metric = trainer.metric(key, usual=True) or key
-            sources.append(EvaluatedColumn(key, metric, table.held_out & ~np.isnan(columns[key]) & placed))
+            sources.append(_EvaluatedColumn(key, metric, table.held_out & ~np.isnan(columns[key]) & placed))
     copied = 0
     for k, source in enumerate(sources):
         if (rows := copies(np.where(source.rows, columns[source.key], np.nan))) is not None:
@@ -117,7 +117,7 @@ def _columns(table: LogTable) -> tuple[list[EvaluatedColumn], list[str]]:
     return sources, [note] if copied else []
 
 
-def _of_one_size(table: LogTable, sources: list[EvaluatedColumn]) -> tuple[list[EvaluatedColumn], list[str]]:
+def _of_one_size(table: LogTable, sources: list[_EvaluatedColumn]) -> tuple[list[_EvaluatedColumn], list[str]]:
     """The columns with the evaluations of one size alone, where the log shows that it changed; and a note of it."""
     named = {table.evaluated.get(source.key): table.columns[source.key] for source in sources}
     seconds, rate = named.get("runtime"), named.get("samples_per_second")
@@ -143,7 +143,7 @@ def _of_one_size(table: LogTable, sources: list[EvaluatedColumn]) -> tuple[list[
 
 
 def _per_step(
-    table: LogTable, sources: Sequence[EvaluatedColumn], trained: Bools
+    table: LogTable, sources: Sequence[_EvaluatedColumn], trained: Bools
 ) -> tuple[dict[tuple[float, str], tuple[float, float, int]], list[str]]:
     """(step, metric) -> its value, of several games, environments or data sets at one step their mean, with its
     standard error and number of problems (NaN and 0 where not known); and notes.

@@ -183,7 +183,7 @@ def drawn(figure: Figure, kind: str) -> bytes:
     return str(vl_convert.vegalite_to_svg(chart)).encode()
 
 
-def _chart(figure: Figure) -> alt.LayerChart:
+def chart(figure: Figure) -> alt.LayerChart:
     """A figure as a chart of Altair in the colours of the light theme, with its data."""
     spec = json.loads(_light(_with_data(figure)))
     spec |= {"width": 900 if figure.wide else 560, "title": {"text": figure.title, "anchor": "start"}}

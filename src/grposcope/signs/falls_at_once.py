@@ -38,7 +38,7 @@ APART = 0.01
 
 
 @dataclass(frozen=True)
-class FallNearStart:
+class _FallNearStart:
     """From `first` to `low` at `step`, where the KL to the start is `kl`, None where it is not logged. beside: what was
     as at first."""
 
@@ -49,7 +49,7 @@ class FallNearStart:
     beside: tuple[str, ...]
 
 
-def fall(quantities: Quantities) -> FallNearStart | None:
+def fall(quantities: Quantities) -> _FallNearStart | None:
     """Such a fall of the reward; None where there is none, or where too little is logged to say that the policy is near
     its start: a KL, or in its place the entropy and the share of cut completions to the end."""
     reward, kl = quantities.get("reward", LEAST), quantities.get("kl", LEAST)
@@ -73,7 +73,7 @@ def fall(quantities: Quantities) -> FallNearStart | None:
     beside = _as_at_first(quantities, step, width)
     if beside is None or (abs(far) > NEAR if far is not None else not _stays(quantities, beside, width)):
         return None
-    return FallNearStart(float(smooth[0]), float(smooth[row]), int(step), far, beside)
+    return _FallNearStart(float(smooth[0]), float(smooth[row]), int(step), far, beside)
 
 
 def _stays(quantities: Quantities, beside: tuple[str, ...], width: int) -> bool:

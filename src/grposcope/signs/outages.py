@@ -31,7 +31,7 @@ MOST = 0.25
 """Share of the rows that may be lost: more are no outage."""
 
 TIMES = 3
-"""Outages at one interval, at least."""
+"""_Outages at one interval, at least."""
 
 APART = 4
 """Rows from one outage to the next, at least."""
@@ -41,7 +41,7 @@ AROUND = 5
 
 
 @dataclass(frozen=True)
-class Outages:
+class _Outages:
     """Lost rows (n,) as a mask, the first row of each outage, and the rows from one to the next, 0 where these differ.
 
     stretches: first row and the row behind the last of TIMES or more lost rows on end that are exactly one value.
@@ -65,7 +65,7 @@ def without_outages(series: MetricSeries) -> MetricSeries:
     return replace(series, steps=series.steps[~found.rows], values=series.values[~found.rows], sampling=None)
 
 
-def outages(values: NDArray[np.float64]) -> Outages | None:
+def outages(values: NDArray[np.float64]) -> _Outages | None:
     """Where the values (n,) are lost for a few rows; None where they are not, or from some row on for good."""
     n = len(values)
     window = max(int(SHARE * n) | 1, WINDOW)
@@ -87,7 +87,7 @@ def outages(values: NDArray[np.float64]) -> Outages | None:
         sides[behind : behind + AROUND] = True
     sides &= ~rows
     lost, around = (float(np.median(values[where])) for where in (rows, sides))
-    return Outages(rows, sides, starts, _interval(starts, n), lost, around, _stretches(rows & (values == lost)))
+    return _Outages(rows, sides, starts, _interval(starts, n), lost, around, _stretches(rows & (values == lost)))
 
 
 def _at_one_value(values: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -44,7 +44,7 @@ SURE = 0.25
 
 
 @dataclass(frozen=True)
-class SamplingNoise:
+class _SamplingNoise:
     """What sampling adds to the mean reward of a row.
 
     variance: its bounds, None where unknown. rollouts: per row, NaN where unknown; source: what says so.
@@ -55,18 +55,18 @@ class SamplingNoise:
     source: str = ""
 
 
-def of_reward(run: Run) -> SamplingNoise:
+def of_reward(run: Run) -> _SamplingNoise:
     """The sampling noise of the rows of `reward`."""
     rollouts, source = per_step(run)
     within, total = _spreads(run)
     if not rollouts >= 1 or not (within > 0 or total > 0):
-        return SamplingNoise(None)
+        return _SamplingNoise(None)
     rows = rollouts * run.window
     prompts = max(rows / (group_size(run) or LARGEST), 1.0)
     inside = within if within > 0 else 0.0
     between = max(total - inside, 0.0) if total > 0 else within
     low = (within if within > 0 else total) / rows
-    return SamplingNoise(SamplingVariance(low, max(low, between / prompts + inside / rows)), rows, source)
+    return _SamplingNoise(SamplingVariance(low, max(low, between / prompts + inside / rows)), rows, source)
 
 
 def per_step(run: Run) -> tuple[float, str]:

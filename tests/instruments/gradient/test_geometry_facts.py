@@ -86,4 +86,4 @@ def test_the_formulas_know_no_disk() -> None:
     folder = Path(section.__file__).parent
     knowing = {file.stem for file in folder.glob("*.py") if "probe_record import" in file.read_text()}
     knowing |= {file.stem for file in folder.glob("*.py") if "import probe_record" in file.read_text()}
-    assert knowing == {"answer", "command", "figures", "figures_over_steps", "findings", "recording", "statistics"}
+    assert knowing == {"answer", "command", "figures_over_steps", "findings", "recording", "statistics"}

@@ -30,7 +30,7 @@ _OF_ROLLOUTS = ("rollout_func", "tools", "environment_factory")
 
 
 @dataclass
-class PythonSettings:
+class _PythonSettings:
     """Settings found in a piece of Python. line: where they begin; call: name of the class that is called, empty for a
     dict; the rest as in `Settings`.
     """
@@ -48,7 +48,7 @@ class PythonSettings:
     script: dict[str, int] | None = None
 
 
-def read(path: Path, text: str) -> list[PythonSettings]:
+def read(path: Path, text: str) -> list[_PythonSettings]:
     """All settings in a file, in order; UserError for one that is no Python."""
     source = notebook_source(path, text) if path.suffix == ".ipynb" else text
     try:
@@ -87,9 +87,9 @@ def notebook_source(path: Path, text: str) -> str:
     return "\n".join(distinct)
 
 
-def _of_call(node: ast.Call, names: Mapping[str, Any]) -> PythonSettings:
+def _of_call(node: ast.Call, names: Mapping[str, Any]) -> _PythonSettings:
     name = _name(node.func)
-    settings = PythonSettings(node.lineno, f"the call {name}(…) in line {node.lineno}", name)
+    settings = _PythonSettings(node.lineno, f"the call {name}(…) in line {node.lineno}", name)
     for keyword in node.keywords:
         if keyword.arg is None:
             try:
@@ -105,15 +105,15 @@ def _of_call(node: ast.Call, names: Mapping[str, Any]) -> PythonSettings:
     return settings
 
 
-def _of_dict(node: ast.Dict, names: Mapping[str, Any]) -> PythonSettings:
-    settings = PythonSettings(node.lineno, f"the dict in line {node.lineno}")
+def _of_dict(node: ast.Dict, names: Mapping[str, Any]) -> _PythonSettings:
+    settings = _PythonSettings(node.lineno, f"the dict in line {node.lineno}")
     for key, child in zip(node.keys, node.values, strict=True):
         if isinstance(key, ast.Constant) and isinstance(key.value, str):
             _take(settings, key.value, child, names)
     return settings
 
 
-def _take(settings: PythonSettings, key: str, node: ast.expr, names: Mapping[str, Any]) -> None:
+def _take(settings: _PythonSettings, key: str, node: ast.expr, names: Mapping[str, Any]) -> None:
     """Take one setting over, as an opaque one where it is no literal."""
     settings.lines[key] = node.lineno
     try:
@@ -122,7 +122,7 @@ def _take(settings: PythonSettings, key: str, node: ast.expr, names: Mapping[str
         settings.opaque.add(key)
 
 
-def _add_trainer(tree: ast.AST, names: Mapping[str, Any], calls: list[PythonSettings]) -> None:
+def _add_trainer(tree: ast.AST, names: Mapping[str, Any], calls: list[_PythonSettings]) -> None:
     """What the call of the trainer tells beside its config, where there is one such call: rewards and adapters."""
     trainers = [
         n for n in ast.walk(tree) if isinstance(n, ast.Call) and re.search("(?:GRPO|RLOO)Trainer$", _name(n.func))

@@ -34,7 +34,7 @@ LONGEST = 600
 def register(shell: Any) -> None:
     """Let an IPython shell show runs as cards, and as their verdict where it shows text."""
     formatters = shell.display_formatter.formatters
-    formatters["text/html"].for_type(Run, _card)
+    formatters["text/html"].for_type(Run, card)
     formatters["text/plain"].for_type(Run, lambda run, printer, cycle: printer.text(_text(run)))
 
 
@@ -43,7 +43,7 @@ def _text(run: Run) -> str:
     return f"{visible(run.meta.name, 80)}: {visible(answer.of_run(run).sentence, LONGEST)}"
 
 
-def _card(run: Run) -> str:
+def card(run: Run) -> str:
     """A run as HTML that can stand in any page."""
     said = answer.of_run(run)
     colour = COLOURS.get(said.word, base.LIGHT["muted"])
@@ -66,7 +66,7 @@ def _numbers(said: Answer) -> str:
     return f"<table><tr>{''.join(cells)}</tr></table>" if cells else ""
 
 
-def _of_answer(said: Answer) -> str:
+def of_answer(said: Answer) -> str:
     """An answer as HTML: what is said, numbers, the tables that are not folded, and the first charts."""
     colour = COLOURS.get(said.word, base.LIGHT["muted"])
     told = "".join(f"<p>{_shown(text)}</p>" for text in said.paragraphs[1:])
@@ -78,11 +78,11 @@ def _of_answer(said: Answer) -> str:
         f'<div style="border-left:4px solid {colour};padding:2px 12px;max-width:900px">'
         f'<div style="opacity:.7">{_shown(said.question)}</div>'
         f'<div style="color:{colour};font-size:115%;font-weight:600">{_shown(said.sentence)}</div>'
-        f"{told}{_numbers(said)}{tables}{''.join(_picture(figure) for figure in drawn[:DRAWN])}{note}</div>"
+        f"{told}{_numbers(said)}{tables}{''.join(picture(figure) for figure in drawn[:DRAWN])}{note}</div>"
     )
 
 
-def _of_finding(finding: Finding) -> str:
+def of_finding(finding: Finding) -> str:
     """A finding as HTML: which fault, how bad, since when, why, what to do, and what would decide."""
     grade = finding.grade if finding.present and finding.grade else finding.status
     colour = COLOURS.get(grade, base.LIGHT["muted"])
@@ -102,7 +102,7 @@ def _of_finding(finding: Finding) -> str:
     )
 
 
-def _picture(figure: Figure) -> str:
+def picture(figure: Figure) -> str:
     """A chart as a picture in HTML."""
     data = base64.b64encode(base.drawn(figure, "png")).decode()
     return f'<img alt="{_shown(figure.title)}" width="560" src="data:image/png;base64,{data}">'
@@ -119,7 +119,7 @@ def _table(table: Table) -> str:
 
 def _curve(run: Run) -> str:
     figure = figures.reward([run]) if run.steps else None
-    return "" if figure is None else _picture(figure)
+    return "" if figure is None else picture(figure)
 
 
 def _shown(words: str) -> str:

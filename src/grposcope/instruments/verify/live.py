@@ -17,7 +17,7 @@ from grposcope.signs.rollouts.evidence import PipelineEvidence
 
 
 @dataclass(frozen=True)
-class LiveFinding:
+class _LiveFinding:
     """What broke a claim while the run trained, as it was first seen. count: of the `batches` that were tested."""
 
     finding: Finding
@@ -42,14 +42,14 @@ def claims(evidence: PipelineEvidence) -> Claims:
     return {proof: _with(findings, earlier, proof) for proof, findings in prove(evidence).items()}
 
 
-def broken(looks: Sequence[Mapping[str, Any]]) -> dict[str, LiveFinding]:
+def broken(looks: Sequence[Mapping[str, Any]]) -> dict[str, _LiveFinding]:
     """Claim -> what broke it, for those that were broken at a look. looks: the rows of claims.jsonl, in order."""
-    found: dict[str, LiveFinding] = {}
+    found: dict[str, _LiveFinding] = {}
     for look in looks:
         for name, row in look["claims"].items():
             if row["status"] != "broken":
                 continue
-            before = found.setdefault(name, LiveFinding(_finding(row, int(look["step"])), 0, len(looks)))
+            before = found.setdefault(name, _LiveFinding(_finding(row, int(look["step"])), 0, len(looks)))
             found[name] = replace(before, count=before.count + 1)
     return found
 
@@ -61,7 +61,7 @@ def _finding(row: Mapping[str, Any], step: int) -> Finding:
     return fact(True, row["evidence"], fault=row["fault"], remedy=row["remedy"], seen=step)
 
 
-def _with(findings: Sequence[Finding], earlier: Mapping[str, LiveFinding], proof: Proof) -> tuple[Finding, ...]:
+def _with(findings: Sequence[Finding], earlier: Mapping[str, _LiveFinding], proof: Proof) -> tuple[Finding, ...]:
     """The findings of a claim with what broke it while the run trained, which is the first of them."""
     if proof.name not in earlier:
         return tuple(findings)

@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z_][\w ./()%-]*")
 
 
 @dataclass
-class TextTable:
+class _TextTable:
     """Names of the columns, the rows below them with their lines, and lines of another number of cells."""
 
     names: list[str]
@@ -75,10 +75,10 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     return RawLog(file.path, builder, notes=notes)
 
 
-def tables(lines: Iterator[tuple[int, str]]) -> Iterator[TextTable]:
+def tables(lines: Iterator[tuple[int, str]]) -> Iterator[_TextTable]:
     """Every table of a text, by its numbered lines."""
     header: list[str] = []
-    table: TextTable | None = None
+    table: _TextTable | None = None
     ruled = False
     for line, text in lines:
         text = clean(text).strip()
@@ -96,7 +96,7 @@ def tables(lines: Iterator[tuple[int, str]]) -> Iterator[TextTable]:
             yield table
             table = None
         if header and len(cells) == len(header) and _numeric(cells) and (ruled or "|" not in text):
-            table = TextTable(_names(header), [(line, cells)], [])
+            table = _TextTable(_names(header), [(line, cells)], [])
             header, ruled = [], False
             continue
         header, ruled = (cells, False) if _is_header(cells, "|" in text) else ([], False)

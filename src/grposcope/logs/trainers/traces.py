@@ -101,7 +101,7 @@ def _stepped(path: Path, notes: list[str]) -> Iterator[Rollout]:
     return rollouts(path, _step_in(path), notes)
 
 
-class BrokenTraceError(UserError):
+class _BrokenTraceError(UserError):
     """A trace whose messages do not lead to its root."""
 
 
@@ -139,7 +139,7 @@ def _of_episode(row: Mapping[str, Any], where: str, step: int | None, notes: lis
             version = number(policy.get("start"), "policy/start", each)
             try:
                 made = _of_trace(trace, each, at, _task(row["task"]), version, environment)
-            except BrokenTraceError as error:
+            except _BrokenTraceError as error:
                 if notes is None:
                     raise
                 notes.append(f"{error}; the trace was left out")
@@ -199,7 +199,7 @@ def _to_root(nodes: Sequence[Mapping[str, Any]], last: int, where: str) -> list[
         path.append(at)
         parent = nodes[at].get("parent")
         if parent is not None and not (isinstance(parent, int) and 0 <= parent < at):
-            raise BrokenTraceError(f"{where}: parent of node {at} is {visible(str(parent), 40)}; give one before it")
+            raise _BrokenTraceError(f"{where}: parent of node {at} is {visible(str(parent), 40)}; give one before it")
         at = parent
     return path[::-1]
 

@@ -31,7 +31,7 @@ RECORD = "grposcope"
 
 
 @dataclass(frozen=True)
-class Output:
+class _Output:
     """Folders of a TRL run. given: the one that the user named; output, record: None where there is none."""
 
     given: Path
@@ -39,19 +39,19 @@ class Output:
     record: Path | None
 
 
-def find(folder: Path) -> Output | None:
+def find(folder: Path) -> _Output | None:
     """The folders of a TRL run with a record, given either of them; None for any other folder."""
     if schema.is_record(folder / RECORD):
-        return Output(folder, folder, folder / RECORD)
+        return _Output(folder, folder, folder / RECORD)
     if not schema.is_record(folder) or schema.read_config(folder).engine != "trl":
         return None
     logged = schema.read_config(folder).resolved.get("logged", {})
     named = logged.get("output_dir") if isinstance(logged, Mapping) else None
     places = [folder.resolve().parent, *([Path(named)] if isinstance(named, str) else [])]
-    return Output(folder, next((candidate for candidate in places if _is_output(candidate)), None), folder)
+    return _Output(folder, next((candidate for candidate in places if _is_output(candidate)), None), folder)
 
 
-def read(output: Output, hints: Hints) -> Run:
+def read(output: _Output, hints: Hints) -> Run:
     """The run, joined. UserError where the output folder is given and holds checkpoints of another run."""
     assert output.record is not None
     run = _with_settings(reader.read(output.record))

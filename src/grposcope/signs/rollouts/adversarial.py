@@ -21,7 +21,7 @@ PROMPTS = 32
 
 
 @dataclass(frozen=True)
-class BestPaid:
+class _BestPaid:
     """A prompt with its best-paid text completion, its reward, and all that was answered to it."""
 
     row: Rollout
@@ -31,7 +31,7 @@ class BestPaid:
 
 
 @dataclass(frozen=True)
-class PaidAnswer:
+class _PaidAnswer:
     """What an answer of one kind is paid. mean: over `prompts`; like_best: of these, those paid as the best or more."""
 
     kind: str
@@ -40,7 +40,7 @@ class PaidAnswer:
     like_best: int
 
 
-def _best_paid(rows: Sequence[Rollout], most: int = PROMPTS) -> list[BestPaid]:
+def _best_paid(rows: Sequence[Rollout], most: int = PROMPTS) -> list[_BestPaid]:
     """The best-paid completion of each prompt, of the first prompts whose best is above the lowest reward of all."""
     by_prompt: dict[str, list[Rollout]] = {}
     for row in rows:
@@ -52,11 +52,11 @@ def _best_paid(rows: Sequence[Rollout], most: int = PROMPTS) -> list[BestPaid]:
         best = max(rows_of_prompt, key=lambda row: row.reward)
         if best.reward > lowest and best.completion:
             answers = tuple(dict.fromkeys(str(row.completion) for row in rows_of_prompt))
-            scored.append(BestPaid(best, str(best.completion), best.reward, answers))
+            scored.append(_BestPaid(best, str(best.completion), best.reward, answers))
     return scored[:most]
 
 
-Answers = Callable[[Sequence[BestPaid], int], str]
+Answers = Callable[[Sequence[_BestPaid], int], str]
 
 KINDS: tuple[tuple[str, Answers], ...] = (
     ("its best-paid answer", lambda best, i: best[i].text),
@@ -69,7 +69,7 @@ KINDS: tuple[tuple[str, Answers], ...] = (
 """Kind of an answer -> its text for each prompt."""
 
 
-def asked(grader: Grader, rows: Sequence[Rollout]) -> tuple[PaidAnswer, ...]:
+def asked(grader: Grader, rows: Sequence[Rollout]) -> tuple[_PaidAnswer, ...]:
     """What each of KINDS is paid; empty where fewer than two prompts have a paid answer."""
     best = _best_paid(rows)
     if len(best) < 2:
@@ -81,11 +81,11 @@ def asked(grader: Grader, rows: Sequence[Rollout]) -> tuple[PaidAnswer, ...]:
         paid = rewards[finite]
         own = np.array([row.reward for row in best])[finite]
         mean = float(paid.mean()) if len(paid) else float("nan")
-        scored.append(PaidAnswer(kind, mean, len(paid), int((paid >= own - 1e-6).sum())))
+        scored.append(_PaidAnswer(kind, mean, len(paid), int((paid >= own - 1e-6).sum())))
     return tuple(scored)
 
 
-def _rewards(grader: Grader, asked_for: Sequence[tuple[BestPaid, str]]) -> Floats:
+def _rewards(grader: Grader, asked_for: Sequence[tuple[_BestPaid, str]]) -> Floats:
     try:
         rewards = grader([asked.row.prompt or "" for asked, _ in asked_for], [text for _, text in asked_for])
     except Exception:  # the user's function, on texts that it may never have seen
@@ -110,7 +110,7 @@ def cached(grader: Grader, rows: Sequence[Rollout]) -> tuple[int, int]:
     if len(best) < 2:
         return 0, 0
     shown, tested = np.zeros(len(best), bool), np.zeros(len(best), bool)
-    others = [BestPaid(best[(i + 1) % len(best)].row, attack.text, attack.reward, ()) for i, attack in enumerate(best)]
+    others = [_BestPaid(best[(i + 1) % len(best)].row, attack.text, attack.reward, ()) for i, attack in enumerate(best)]
     own = np.array([attack.reward for attack in best])
     for decorate in DECORATIONS:
         alone = _rewards(grader, [(attack, decorate(attack.text, 1)) for attack in best])

@@ -58,7 +58,7 @@ READINGS: Mapping[str, tuple[str, Callable[[Floats], Floats]]] = {
 
 
 @dataclass(frozen=True)
-class PairedTokens:
+class _PairedTokens:
     """The drawn tokens of a rollout that both scored. sampler, trainer (T,): NaN where one of them did not."""
 
     row: Rollout
@@ -76,7 +76,7 @@ class PairedTokens:
         return (self.trainer - self.sampler)[self.known]
 
 
-def paired(rows: Sequence[Rollout]) -> list[PairedTokens]:
+def paired(rows: Sequence[Rollout]) -> list[_PairedTokens]:
     """The rollouts of the weights before their step that both scored, with the trainer's weights when they came."""
     shifts = []
     for row in rows:
@@ -87,14 +87,14 @@ def paired(rows: Sequence[Rollout]) -> list[PairedTokens]:
             continue  # drawn by earlier weights, which the trainer's are not
         drawn = row.written if row.written is not None else row.mask
         keep = drawn if drawn is not None and len(drawn) == len(trainer) else np.ones(len(trainer), bool)
-        pair = PairedTokens(row, np.where(keep, row.sampler, np.nan), np.where(keep, trainer, np.nan))
+        pair = _PairedTokens(row, np.where(keep, row.sampler, np.nan), np.where(keep, trainer, np.nan))
         if pair.known.any():
             shifts.append(pair)
     return shifts
 
 
 @dataclass(frozen=True)
-class LogprobReading:
+class _LogprobReading:
     """What makes the sampler's log-probabilities the trainer's. words: of READINGS; left: mean distance in nats."""
 
     fault: str
@@ -102,19 +102,19 @@ class LogprobReading:
     left: float
 
 
-def reading(pairs: Sequence[PairedTokens]) -> LogprobReading | None:
+def reading(pairs: Sequence[_PairedTokens]) -> _LogprobReading | None:
     """What happened to the sampler's log-probabilities, None where they are right or nothing explains them."""
     distance = _mean(pairs, lambda values: values)
     tokens = sum(int(pair.known.sum()) for pair in pairs)
     spread = float(np.std(np.concatenate([pair.trainer[pair.known] for pair in pairs]))) if pairs else 0.0
     if tokens < FEWEST or not distance > CLOSE or spread < CLOSE:
         return None
-    best = min((LogprobReading(fault, words, _mean(pairs, right)) for words, (fault, right) in READINGS.items()),
+    best = min((_LogprobReading(fault, words, _mean(pairs, right)) for words, (fault, right) in READINGS.items()),
                key=lambda shift: shift.left)  # fmt: skip
     return best if best.left <= min(EXPLAINED * distance, CLOSE) else None
 
 
-def _mean(pairs: Sequence[PairedTokens], right: Callable[[Floats], Floats]) -> float:
+def _mean(pairs: Sequence[_PairedTokens], right: Callable[[Floats], Floats]) -> float:
     """Mean |log π − log μ| after a reading; infinite where it leaves fewer than half of the tokens."""
     distances = [np.abs(pair.trainer - right(pair.sampler)) for pair in pairs]
     every = np.concatenate(distances) if distances else np.empty(0)

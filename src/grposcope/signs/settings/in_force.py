@@ -29,7 +29,7 @@ FAR = 0.5
 
 
 @dataclass(frozen=True)
-class InForce:
+class _InForce:
     """One setting as a file asks for it and as the run has it.
 
     key: as the file writes it. where: its line in the file, empty if not known. seen: what says so, as a clause.
@@ -50,18 +50,18 @@ class InForce:
         return f"{self.key} is {written(self.asked)} in the file and {self.seen}"
 
 
-def compared(beside: SettingsAskedFor, run: Run) -> tuple[InForce, ...]:
+def compared(beside: SettingsAskedFor, run: Run) -> tuple[_InForce, ...]:
     """Every setting that the file gives and that the run recorded or its rows show, in the order of the file; first a
     limit of completions that the rows break."""
     asked = beside.settings
     keys = [key for key in asked.given if key not in asked.opaque and asked.given[key] is not None]
     recorded = {str(key).replace("/", "."): value for key, value in flat(_logged(run)).items()}
-    told: list[InForce] = []
+    told: list[_InForce] = []
     for key in keys:
         where = f"line {asked.lines[key]}" if key in asked.lines else ""
         name = _our_name(asked, key)
         if name == "max_tokens" and (seen := _limit(run, asked.given[key])) is not None:
-            told.insert(0, InForce(key, asked.given[key], where, *seen))
+            told.insert(0, _InForce(key, asked.given[key], where, *seen))
             continue
         if key in recorded:
             actual = recorded[key]
@@ -70,9 +70,9 @@ def compared(beside: SettingsAskedFor, run: Run) -> tuple[InForce, ...]:
         else:
             shown = _ROWS.get(name)
             seen = shown(run, asked.given[key]) if shown else _term(run, key, asked.given[key])
-            told += [] if seen is None else [InForce(key, asked.given[key], where, *seen)]
+            told += [] if seen is None else [_InForce(key, asked.given[key], where, *seen)]
             continue
-        told.append(InForce(key, asked.given[key], where, actual, f"{written(actual)} in the run"))
+        told.append(_InForce(key, asked.given[key], where, actual, f"{written(actual)} in the run"))
     return tuple(told)
 
 

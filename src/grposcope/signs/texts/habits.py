@@ -71,7 +71,7 @@ RANKS = {
 
 
 @dataclass(frozen=True)
-class OtherScore:
+class _OtherScore:
     """What another score does with a habit: its slope and error inside groups, on its own scale, and z."""
 
     slope: float
@@ -118,7 +118,7 @@ class PaidHabit:
     spread: bool | None
     since: Passage | None
     others: tuple[str, ...] = ()
-    scores: Mapping[str, OtherScore] = field(default_factory=dict)
+    scores: Mapping[str, _OtherScore] = field(default_factory=dict)
     blind: bool | None = None
     round: int = 0
     peak: float = np.nan
@@ -353,12 +353,12 @@ def mean(values: Floats) -> float:
     return float(values.mean()) if len(values) else np.nan
 
 
-def _scores(sample: TextSample, column: Floats, group: Ints) -> dict[str, OtherScore]:
+def _scores(sample: TextSample, column: Floats, group: Ints) -> dict[str, _OtherScore]:
     made = {}
     for name, score in sample.scores.items():
         slope, se, z = within_groups.clustered(column, score, group, sample.prompt)
         if np.isfinite(slope):
-            made[name] = OtherScore(slope, se, z)
+            made[name] = _OtherScore(slope, se, z)
     return made
 
 
@@ -380,7 +380,7 @@ def _asked_for(name: str, prompts: Sequence[str]) -> bool:
     return bool(string) and sum(string in prompt for prompt in prompts) >= ASKED * len(prompts)
 
 
-def _blind(truth: OtherScore, sign: int, slope: float, sample: TextSample, asked: bool) -> bool | None:
+def _blind(truth: _OtherScore, sign: int, slope: float, sample: TextSample, asked: bool) -> bool | None:
     """Whether the true score gains surely less than half of what the reward gains by a habit, each on its own scale;
     of a habit that is `asked` for, and no gain that is sure. None where neither this nor a gain is sure, and where the
     gain is one of a score that trains."""

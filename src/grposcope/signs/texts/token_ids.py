@@ -18,7 +18,7 @@ ENDS = 25_000
 
 
 @dataclass(frozen=True)
-class TokenIds(TextTokens):
+class _TokenIds(TextTokens):
     """The same of tokenizer's tokens. ids (M,): of each token. spelled: its text by id, empty where it is not known."""
 
     ids: Ints
@@ -57,11 +57,11 @@ def spelled(rows: Sequence[Rollout], numbers: dict[str, int]) -> dict[int, str]:
     return made
 
 
-def joined(ids: Sequence[Ints], texts: dict[int, str]) -> TokenIds:
+def joined(ids: Sequence[Ints], texts: dict[int, str]) -> _TokenIds:
     """The tokens of N rollouts as one array."""
     counts = np.array([len(own) for own in ids], np.int64)
     every = np.concatenate([*ids, np.empty(0, np.int64)])
     none = np.empty(0, np.int64)
     hashes = stirred((every.astype(np.uint64) + np.uint64(1)) * np.uint64(0xD1342543DE82EF95))
     owner = np.repeat(np.arange(len(ids)), counts)
-    return TokenIds(np.empty(0, np.uint8), none, none, none, owner, hashes, counts, every, texts)
+    return _TokenIds(np.empty(0, np.uint8), none, none, none, owner, hashes, counts, every, texts)

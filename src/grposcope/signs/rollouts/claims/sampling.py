@@ -64,7 +64,7 @@ _PRIOR = np.array(
 
 
 @dataclass(frozen=True)
-class DrawnSums:
+class _DrawnSums:
     """Sums over the drawn tokens of each row, R rows.
 
     tokens (R,). drift, variance (R,): of log π + H, and its variance under π. logp (R,). log_powers (R, POWERS).
@@ -82,13 +82,13 @@ class DrawnSums:
     expected: Floats
 
 
-def sums(evidence: PipelineEvidence, rows: Sequence[RowTokens], allowed: SamplerNumerics) -> DrawnSums:
+def sums(evidence: PipelineEvidence, rows: Sequence[RowTokens], allowed: SamplerNumerics) -> _DrawnSums:
     """The sums of every row; the checkpoints must have their columns of powers and cuts."""
     parts = [_row(evidence, row, allowed) for row in rows]
     tokens, drift, variance, logp, powers, ratios, beyond, expected = (
         np.array(column, np.float64) for column in zip(*parts, strict=True)
     )
-    return DrawnSums(tokens, drift, variance, logp, powers, ratios.T, beyond.T, expected.T)
+    return _DrawnSums(tokens, drift, variance, logp, powers, ratios.T, beyond.T, expected.T)
 
 
 def _row(evidence: PipelineEvidence, tokens: RowTokens, allowed: SamplerNumerics) -> tuple[float | Floats, ...]:
@@ -111,7 +111,7 @@ def _row(evidence: PipelineEvidence, tokens: RowTokens, allowed: SamplerNumerics
     )  # fmt: skip
 
 
-def fitted_power(sums: DrawnSums) -> tuple[float, float, float]:
+def fitted_power(sums: _DrawnSums) -> tuple[float, float, float]:
     """The β at which the tokens are likeliest, and the ends of its 95 % interval, within the range of POWERS.
 
     The log-likelihood β Σ log π − Σ log Σπ^β is concave; the interval is where it is within 1.92 of its largest.
@@ -166,7 +166,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
                           "policy itself would hardly draw from it; give more rollouts.")  # fmt: skip
 
 
-def _visible(sums: DrawnSums) -> list[int]:
+def _visible(sums: _DrawnSums) -> list[int]:
     """The top-k cuts that would be seen, each beyond which the policy would draw enough tokens."""
     enough = math.log(20 * len(ALTERNATIVES))  # log(1/(1 - tail)) ≥ tail, so this many expected tokens would be seen
     return [k for column, k in enumerate(TOP_KS) if sums.expected[column].sum() > enough]
@@ -179,7 +179,7 @@ def _is_stated(stated: Stated, best: SamplerAlternative) -> bool:
     return best.kind == "top-p" and stated.top_p is not None and stated.top_p < 1
 
 
-def _alternative(evidence: PipelineEvidence, sums: DrawnSums, best: SamplerAlternative) -> Finding:
+def _alternative(evidence: PipelineEvidence, sums: _DrawnSums, best: SamplerAlternative) -> Finding:
     """What is said where the sampler is the alternative, before its p-value."""
     if best.kind == "temperature":
         return _temperature(sums, evidence.stated.temperature or 1.0)
@@ -208,7 +208,7 @@ def _cost(per_rollout: float) -> str:
     )
 
 
-def _temperature(sums: DrawnSums, stated: float) -> Finding:
+def _temperature(sums: _DrawnSums, stated: float) -> Finding:
     beta, low, high = fitted_power(sums)
     shown = f"{stated / beta:.3g} ({stated / high:.3g} to {stated / low:.3g})"
     # KL of a power from π is (β − 1)² V / 2 where β is near 1
@@ -231,7 +231,7 @@ def _temperature(sums: DrawnSums, stated: float) -> Finding:
     )
 
 
-def _held(evidence: PipelineEvidence, sums: DrawnSums, z: float, rows: int) -> str:
+def _held(evidence: PipelineEvidence, sums: _DrawnSums, z: float, rows: int) -> str:
     stated = evidence.stated.temperature or 1.0
     _, low, high = fitted_power(sums)
     visible = _visible(sums)
@@ -243,7 +243,7 @@ def _held(evidence: PipelineEvidence, sums: DrawnSums, z: float, rows: int) -> s
     )
 
 
-def _tokens(sums: DrawnSums) -> str:
+def _tokens(sums: _DrawnSums) -> str:
     return f"{int(sums.tokens.sum()):,} tokens"
 
 

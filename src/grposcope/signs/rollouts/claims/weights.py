@@ -41,7 +41,7 @@ ABOVE, ROUNDING = 0.05, 1e-5
 
 
 @dataclass(frozen=True)
-class RecordedTokens:
+class _RecordedTokens:
     """A row's drawn tokens whose recorded log-probability is a number: its place, log π and log μ, (T,) each."""
 
     place: int
@@ -78,7 +78,7 @@ OFF = 0.05
 """|log ρ| of a token beyond what rounding makes."""
 
 
-def recorded(evidence: PipelineEvidence, rows: Sequence[RowTokens], column: str) -> list[RecordedTokens]:
+def recorded(evidence: PipelineEvidence, rows: Sequence[RowTokens], column: str) -> list[_RecordedTokens]:
     """The rows that have recorded log-probabilities in a column, "sampler" or "old"."""
     found = []
     for row in rows:
@@ -88,12 +88,12 @@ def recorded(evidence: PipelineEvidence, rows: Sequence[RowTokens], column: str)
         kept = row.kept & np.isfinite(values)
         if kept.any():
             logp = evidence.scored[row.checkpoint].logp[row.place][kept]
-            found.append(RecordedTokens(row.place, kept, logp, values[kept]))
+            found.append(_RecordedTokens(row.place, kept, logp, values[kept]))
     return found
 
 
 @dataclass(frozen=True)
-class MeanOfTokens:
+class _MeanOfTokens:
     """A mean over tokens, its standard error by jackknife over groups, and the degrees of freedom of that."""
 
     value: float
@@ -115,7 +115,7 @@ class MeanOfTokens:
         return float(bound + stdtrit(self.freedom, 1 - FAR) * self.se)
 
 
-def mean_of(values: Sequence[Floats], groups: Sequence[str]) -> MeanOfTokens:
+def mean_of(values: Sequence[Floats], groups: Sequence[str]) -> _MeanOfTokens:
     """Mean of values of tokens, with rows of a group together; of single tokens where there is one group."""
     sums, counts = np.array([value.sum() for value in values]), np.array([float(len(value)) for value in values])
     _, number = np.unique(np.array(groups), return_inverse=True)
@@ -126,10 +126,10 @@ def mean_of(values: Sequence[Floats], groups: Sequence[str]) -> MeanOfTokens:
     sums, counts = np.bincount(number, sums), np.bincount(number, counts)
     value = float(sums.sum() / counts.sum())
     if len(sums) < 2:
-        return MeanOfTokens(value, math.nan, 0)
+        return _MeanOfTokens(value, math.nan, 0)
     left_out = (sums.sum() - sums) / (counts.sum() - counts)
     se = math.sqrt((len(sums) - 1) * float(((left_out - left_out.mean()) ** 2).mean()))
-    return MeanOfTokens(value, se, len(sums) - 1)
+    return _MeanOfTokens(value, se, len(sums) - 1)
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
@@ -166,13 +166,13 @@ def _of_old(evidence: PipelineEvidence, rows: Sequence[RowTokens]) -> list[RowTo
     return chosen
 
 
-def _distance(tokens: Sequence[RecordedTokens]) -> float:
+def _distance(tokens: Sequence[_RecordedTokens]) -> float:
     """Sum over all tokens, infinite where one is not scored."""
     total = sum(float(row.divergence.sum()) for row in tokens)
     return total if math.isfinite(total) else math.inf
 
 
-def _test(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], column: str) -> Finding:
+def _test(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens], column: str) -> Finding:
     """The mean distance of recorded log-probabilities from the weights', or why the tokens are too few.
 
     Too few for an error of the mean, or to be sure of a distance.
@@ -235,14 +235,14 @@ class _Explanation:
 
 
 def _explained(
-    evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], divergence: float, column: str
+    evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens], divergence: float, column: str
 ) -> _Explanation:
     """What explains the distance best; old log-probabilities of the trainer are wrong whatever explains it."""
     why = _of_sampler(evidence, tokens, divergence)
     return why if column == "sampler" else replace(why, fault="wrong old log-probabilities")
 
 
-def _of_sampler(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], divergence: float) -> _Explanation:
+def _of_sampler(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens], divergence: float) -> _Explanation:
     log = drawn_tokens.joined([one.logp - one.recorded for one in tokens])
     ratio, above = np.exp(np.minimum(log, 50)), float((log > ROUNDING).mean())
     stated = evidence.stated.temperature or 1.0
@@ -280,7 +280,7 @@ def _of_sampler(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], di
     )
 
 
-def _power(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens]) -> tuple[float, float]:
+def _power(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens]) -> tuple[float, float]:
     """The β whose p^β the recorded log-probabilities fit best, and k3 per token that is left; inf without columns."""
     from scipy.interpolate import CubicSpline
 
@@ -306,7 +306,7 @@ def _power(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens]) -> tupl
     return float(fine), left(float(fine)) if abs(fine - 1) > 0.02 else math.inf
 
 
-def _checkpoint(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens]) -> tuple[str, str, float]:
+def _checkpoint(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens]) -> tuple[str, str, float]:
     """The fault, the checkpoint whose log-probabilities are nearest to the recorded ones, and k3 per token left.
 
     Not row by row in truth: one that fits all rows, or the one so many checkpoints before the stated one.
@@ -334,13 +334,13 @@ def _checkpoint(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens]) ->
     return nearest
 
 
-def _left_at(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], of: dict[int, int], factor: float) -> float:
+def _left_at(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens], of: dict[int, int], factor: float) -> float:
     """The same from those of the stated checkpoints with `factor` times their adapters."""
     at = [(evidence.scored[of[one.place]].at_scale[factor][one.place][one.kept], one) for one in tokens]
     return float(np.nanmean(np.concatenate([k3(logp - one.recorded) for logp, one in at])))
 
 
-def _left(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], of: dict[int, int]) -> float:
+def _left(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens], of: dict[int, int]) -> float:
     """k3 per token of the recorded log-probabilities from those of a checkpoint per row."""
     parts = [k3(evidence.scored[of[one.place]].logp[one.place][one.kept] - one.recorded) for one in tokens]
     return float(np.nanmean(np.concatenate(parts)))
@@ -352,7 +352,7 @@ def group_name(evidence: PipelineEvidence, index: int) -> str:
     return f"{row.step}:{row.group if row.group is not None else index}"
 
 
-def _worst_group(evidence: PipelineEvidence, tokens: Sequence[RecordedTokens], divergence: Sequence[Floats]) -> str:
+def _worst_group(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens], divergence: Sequence[Floats]) -> str:
     """A clause where one of several prompts has half of the divergence or more."""
     by_group: dict[str, float] = {}
     for one, values in zip(tokens, divergence, strict=True):
