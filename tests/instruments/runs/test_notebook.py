@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_a_card_says_the_verdict_and_draws_the_reward(run: Run) -> None:
-    parts = Parts(notebook._card(run))
+    parts = Parts(notebook.card(run))
     assert parts.open == []
     assert parts.tags.count("img") == 1
     said = verdict(run, findings_of(run))
@@ -60,7 +60,7 @@ def test_a_card_says_the_verdict_and_draws_the_reward(run: Run) -> None:
 
 def test_what_a_log_says_stays_text(run: Run) -> None:
     hostile = replace(run, meta=replace(run.meta, name=synthetic.HOSTILE[0], engine='"><script>x</script>'))
-    parts = Parts(notebook._card(hostile))
+    parts = Parts(notebook.card(hostile))
     assert set(parts.tags) <= {"div", "ul", "li", "table", "tr", "td", "br", "b", "small", "img"}
     assert parts.tags.count("img") == 1
     assert "<script>x</script>" in parts.text
@@ -68,9 +68,9 @@ def test_what_a_log_says_stays_text(run: Run) -> None:
 
 def test_a_run_without_anything_and_a_probe_have_a_card(tmp_path: Path) -> None:
     empty = made.run({"reward": np.empty(0)})
-    assert "img" not in Parts(notebook._card(empty)).tags
+    assert "img" not in Parts(notebook.card(empty)).tags
     probe = read(synthetic_probe.make(tmp_path / "probe"))
-    assert "stable rank" in Parts(notebook._card(probe)).text
+    assert "stable rank" in Parts(notebook.card(probe)).text
 
 
 @pytest.mark.slow
