@@ -97,15 +97,15 @@ def outcome(raw: RawLog, match: re.Match[str]) -> str:
         lasts += tail_of(raw, key, int(value_of(match["at"])))
         firsts.append(raw.best(key)[0])
         firsts += before(raw, key, int(value_of(match["at"])))
-    if match["of_last"]:
+    if match["down"]:
         bests = bests_of_score(raw, key) if held else [raw.best(key)]
         firsts, middle = [top for top, _ in bests], min(step for _, step in bests)
         steps = [step for step, _ in raw.columns[key]]
-        began = steps[-1] - int(value_of(match["of_last"]))  # the middle of the best part, or the date of the fall
+        began = int(value_of(match["down"]))  # the middle of the best part, or the date of the fall
         if not middle <= began < steps[-1] or began not in {
             step for series in raw.columns.values() for step, _ in series
         }:
-            return f"the best was {steps[-1] - middle} steps before the end"
+            return f"the best was at step {middle}"
     problem = any_of(a, firsts, digits) or any_of(b, lasts, digits)
     if match["steps"] and not problem:
         problem = length(raw, match["steps"])
@@ -210,7 +210,7 @@ def clause(raw: RawLog, match: re.Match[str]) -> str:
 
 OUTCOME = (
     rf"(?P<held>held-out )?(?P<name>{NAME}) (?P<a>{NUMBER}%?) → (?P<b>{NUMBER}%?)"
-    r"(?: in (?P<steps>[\d,]+) steps?\b| at step (?P<at>[\d,]+)| in the last (?P<of_last>[\d,]+) steps)"
+    r"(?: in (?P<steps>[\d,]+) steps?\b| at step (?P<at>[\d,]+)|, down since step (?P<down>[\d,]+))"
 )
 SUBJECT = r"^(?P<name>(?P<held>[Hh]eld-out )\S+|[Tt]raining reward|[A-Za-z]\S*)"
 V = rf"{NUMBER}%?"

@@ -78,7 +78,7 @@ def undated(screen: str) -> list[str]:
     below = {step for line in found for step in re.findall(r"since step ([\d,]*\d)", line)}
     advice = next((line for line in lines if line.startswith("What to do")), "")
     said = {
-        *re.findall(r"since step ([\d,]*\d)", lines[0]),
+        *re.findall(r"(?<!down )since step ([\d,]*\d)", lines[0]),
         *re.findall(r"(?:(?<!from )before|after) step ([\d,]*\d)", advice),
     }
     return [f"step {step} is the date of no finding" for step in sorted(said - below)]

@@ -40,7 +40,7 @@ def test_what_is_flagged_is_drawn_with_its_onset() -> None:
     found = diagnosis.diagnosed([made()])
     assert found is not None
     assert found.word == "failing"
-    assert found.sentence == "Failing: reward 0.59 → 0.39 in the last 36 steps; entropy 0.8 → 8.0e-4 since step 80"
+    assert found.sentence == "Failing: reward 0.59 → 0.39, down since step 84; entropy 0.8 → 8.0e-4 since step 80"
     assert found.text[0].startswith("Because the entropy ")
     assert found.do.endswith(". 1 more problem found")
     chart = found.figures[0]

@@ -62,4 +62,4 @@ def test_the_steps_of_a_fall_reach_back_to_the_last_evaluation_above_it() -> Non
     outcome = run_outcome.of_run(made.run({"reward": reward}, scores))
     assert outcome.high == 120
     assert "68% → 4" in first_line.levels(replace(outcome, sudden=False), 240)
-    assert first_line.levels(replace(outcome, sudden=False), 240).endswith("in the last 120 steps")
+    assert first_line.levels(replace(outcome, sudden=False), 240).endswith(", down since step 120")

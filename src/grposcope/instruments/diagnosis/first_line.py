@@ -1,7 +1,7 @@
 """The first line of a verdict: what became of the outcome that matters, and one cause, in at most MOST characters.
 
     failing: every completion is cut at the token limit in all 37 steps; reward 0.02 → 0.02
-    failing: reward 0.85 → 0.5 in the last 150 steps; actor/entropy 0.9 → 0.1 since step 210
+    failing: reward 0.85 → 0.5, down since step 150; actor/entropy 0.9 → 0.1 since step 210
     healthy: held-out accuracy 30% → 39% in 30 steps
 
 A fact that prevents learning comes before the outcome, a cause behind it. Certainty is said by counts, uncertainty in
@@ -11,6 +11,7 @@ two or three words. "since step" stands only where a change of one metric is dat
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from grposcope.core.finding import Finding
@@ -49,10 +50,10 @@ def of_finding(word: str, outcome: Outcome, finding: Finding, steps: int) -> str
     since = f" {finding.since}" if finding.since is not None and finding.fault in CROSSINGS else ""
     since = "" if since.strip() in cause else since
     if finding.confidence == 1 and not since and outcome.direction != "down":
-        bare = became.rpartition(" in ")[0]
+        bare = _without_time(became)
         said = (f"{cause}; {became}{doubt}", f"{cause}; {became}", f"{cause}; {bare}", cause)
         return fitted(*(f"{word}: {text}" for text in said))
-    bare = became.rpartition(" in ")[0] or became
+    bare = _without_time(became)
     said = (f"{became}; {cause}{since}", f"{became}; {cause}", f"{bare}; {cause}", f"{became}; {finding.fault}")
     return fitted(*(f"{word}: {text}" for text in said))
 
@@ -113,8 +114,13 @@ def levels(outcome: Outcome, steps: int) -> str:
     if down and outcome.before != outcome.start:
         begun = outcome.best_step if outcome.fall is None else max(outcome.fall.step, outcome.best_step)
         begun = begun if outcome.high is None else min(begun, max(outcome.high, outcome.best_step))
-        return f"{what} {a} → {b} in the last {outcome.last - begun:,} steps"
+        return f"{what} {a} → {b}, down since step {begun:,}"
     return f"{what} {a} → {b} in {steps:,} step{'s' * (steps != 1)}"
+
+
+def _without_time(became: str) -> str:
+    """What `levels` says, without over how many steps or since when."""
+    return re.sub(r"( in [\d,]+ steps?|, down since step [\d,]+)$", "", became)
 
 
 def _ends(first: float, last: float, told: bool) -> tuple[str, str]:
