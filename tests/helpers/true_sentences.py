@@ -38,7 +38,7 @@ CONSTANTS: Sequence[tuple[str, str]] = (
     (r"make less than [01]\.\d", "what numerics may do, a limit"),
     (r"FP8|sleep level 2|b?float(?:16|32)|\(learning rate × steps\)\^[\d.]+", "a name, and an exponent that is fitted"),
     (
-        r"^Of \d+ rules, .*cannot tell\.$|and \d+ more\b|\d+ more problems? found|\d+ more findings?",
+        r"^Of \d+ rules, .*cannot tell\.$|and \d+ more\b|\d+ more problems? found|\d+ more remarks?",
         "counts of rules, which are held to the JSON document",
     ),
     (r"numbered from 1\.", "how rows are numbered"),

@@ -56,7 +56,7 @@ def test_a_screen_keeps_the_first_lines_of_all_before_the_rest_of_any() -> None:
     short = terminal.screen(["head", "why"], [blocks], ["tail"], "{left}-v", 40, 11).split("\n")
     assert short == ["head", "", "why", "", "one", "two", "  more of two", "three", "", "tail", "-v"]
     least = terminal.screen(["head", "why"], [blocks], ["tail"], "{left}-v", 40, 8).split("\n")
-    assert least == ["head", "", "why", "", "one", "", "tail", "2 more findings, -v"]
+    assert least == ["head", "", "why", "", "one", "", "tail", "2 more remarks, -v"]
 
 
 class Terminal(io.StringIO):

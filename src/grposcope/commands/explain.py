@@ -15,7 +15,7 @@ DESCRIPTION = (
 EXAMPLES = """\
 examples:
   grposcope explain                              all faults, a line each
-  grposcope explain "weights never arrived"      the page of one
+  grposcope explain weights never arrived        the page of one
   grposcope explain reward-hacking --json        the same for a program
 """
 
@@ -24,7 +24,7 @@ examples:
 class Flags:
     """Flags of `grposcope explain`."""
 
-    fault: str | None = flag(names=(), nargs="?", metavar="FAULT", help="its name, as diagnose, lint and verify say it")
+    fault: list[str] = flag(names=(), nargs="*", metavar="FAULT", help="its name, as diagnose, lint and verify say it")
     json: bool = json_flag()
 
 
@@ -32,8 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the page, or the list."""
     from grposcope.faults import catalogue, pages
 
-    if arguments.fault is not None:
-        fault = catalogue.fault(arguments.fault)
+    if arguments.fault:
+        fault = catalogue.fault(" ".join(arguments.fault))
         say(arguments, pages.told(fault))
         finish(arguments, pages.document(fault))
         return 0

@@ -171,5 +171,9 @@ def which_is_the_reward(source: object, kind: str, keys: list[Seen]) -> Undecide
         said = f"{source}: cannot tell which {kind} is the reward; candidates: {some}"
         return UndecidedError(said, "columns", keys, f"reward={may_be[0].key}")
     some = ", ".join(map(str, keys[:8])) or "only steps and times"
+    if keys and all(key.values == 1 for key in keys):
+        settings = "no key of its one row is named as a reward; settings are read by grposcope lint"
+        said = f"{source}: {settings}. Its keys: {some}"
+        return UndecidedError(said, "columns", keys, "")
     said = f"{source}: no key is named as a reward; is this a log of supervised training? Its keys: {some}"
     return UndecidedError(said, "columns", keys, f"reward={keys[0].key}" if keys else "")

@@ -289,4 +289,11 @@ def _refusal(file: LogFile) -> UserError:
     return UserError(
         f"{file.path} is not a log in a known format; docs/readers.md lists the formats: logs of TRL, "
         "verl, OpenRLHF, slime, prime-rl and others, TensorBoard, W&B, notebooks, JSON lines, CSV"
+        f"{_as_settings(file.path)}"
     )
+
+
+def _as_settings(path: Path) -> str:
+    """What to do with a file that may hold settings, as a clause; empty for another."""
+    may_be = path.suffix in (".yaml", ".yml", ".toml", ".py", ".sh")
+    return f"; settings are read by grposcope lint {path}" if may_be else ""

@@ -77,7 +77,7 @@ def screen(
         shown += [line.replace("\u00a0", " ") for block in fitting for line in block]
         room -= sum(map(len, fitting))
     last = wrapping.clipped(
-        more.format(left=f"{remaining} more finding{'s' * (remaining > 1)}, " if remaining else ""), width
+        more.format(left=f"{remaining} more remark{'s' * (remaining > 1)}, " if remaining else ""), width
     )
     return "\n".join([*top, *(["", *shown] if shown else []), "", *bottom, last])
 

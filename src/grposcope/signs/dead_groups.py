@@ -6,6 +6,7 @@ At success rate p a group of G rollouts is dead with probability p^G + (1 − p)
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -13,9 +14,10 @@ import numpy as np
 
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Sign, Status, cannot_tell, measured
+from grposcope.core.run import Run
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE
 from grposcope.signs import first_rows, onset, run_outcome
-from grposcope.signs.group_signal import signal
+from grposcope.signs.group_signal import LEAST, signal
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import late_level, least_of
 from grposcope.signs.thresholds import RISES, SOLVED
@@ -52,10 +54,29 @@ NEAR = 0.05
 """A share of dead groups this little below the limit is near it."""
 
 EITHER = (
-    "draw more rollouts per prompt; whether most dead groups are all right or all wrong this log does not say: look at "
-    "some, then take harder prompts or easier ones"
+    "read some dead groups of a late step, since this log does not say which they are: where most are all right take "
+    "harder prompts, where they are all wrong easier ones, partial credit or more rollouts per prompt, and where they "
+    "are one answer see why the policy no longer varies"
 )
 """What to do where the reward is not low, so that dead groups need not be those that nobody solves."""
+
+_ALIKE_IN_GROUPS: Mapping[str, tuple[str, str]] = {
+    "largest": (
+        "most dead groups have the largest reward",
+        "take harder prompts in the place of those that every rollout solves (dynamic sampling, DAPO)",
+    ),
+    "least": (
+        "most dead groups have the least reward",
+        "use easier prompts or partial credit; check that the verifier accepts a right answer",
+    ),
+    "between": (
+        "most dead groups have one reward between the least and the largest",
+        "read some groups with equal rewards: where their rollouts are one answer the policy no longer varies, so go "
+        "back to a checkpoint with a higher entropy and sample hotter or add an entropy bonus; where they differ, the "
+        "reward does not tell them apart",
+    ),
+}
+"""Which reward most dead groups have -> a clause, and what to do."""
 
 _BOTH = (
     "leave out prompts that all rollouts of a group solve, or take harder ones in their place (dynamic sampling, "
@@ -154,7 +175,8 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
         least = [math.floor(100 * share) for share in (right, wrong)]
         because += f"; so at least {least[0]}% of groups are all right, and at least {least[1]}% all wrong"
     by_size, draw = _of_small_groups(quantities, late.value + limit, reward) if p < 0.5 else ("", "")
-    because += by_size
+    which, read = _ALIKE_IN_GROUPS.get(_reward_of_dead(quantities.run) if p < 0.5 else "", ("", ""))
+    because += by_size or (f"; {which}" if which else "")
     return measured(
         p,
         because,
@@ -164,8 +186,28 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
         begins=None if from_the_start or solved_at_first else partial(onset.since, dead, 1),
         past=p < 0.5,
         explains=_UNTAUGHT if from_the_start and dead.level(FIRST).value >= _NO_SIGNAL else (),
-        remedy=_after_a_fall(quantities) if after else draw or (_BOTH if both else _by_level(quantities, reward)),
+        remedy=_after_a_fall(quantities)
+        if after
+        else draw or (_BOTH if both else read) or _by_level(quantities, reward),
     )
+
+
+def _reward_of_dead(run: Run) -> str:
+    """Which reward most dead groups of the last fifth of the steps have, of all rewards of the run: "least", "largest"
+    or "between"; empty where the log has no such groups, or none of these is most."""
+    groups = run.groups
+    if len(groups) < LEAST:
+        return ""
+    least = np.minimum.reduceat(groups.rewards, groups.offsets[:-1])
+    largest = np.maximum.reduceat(groups.rewards, groups.offsets[:-1])
+    steps = np.unique(groups.step)
+    late = groups.step >= steps[int(LATE[0] * len(steps))]
+    rewards = least[late & (groups.sizes >= 2) & (least == largest)]
+    if len(rewards) < LEAST:
+        return ""
+    bottom, top = float(np.nanmin(least)), float(np.nanmax(largest))
+    shares = {"least": rewards == bottom, "largest": rewards == top, "between": (bottom < rewards) & (rewards < top)}
+    return next((name for name, those in shares.items() if those.mean() > HALF), "")
 
 
 def _of_small_groups(quantities: Quantities, dead: float, reward: MetricSeries) -> tuple[str, str]:

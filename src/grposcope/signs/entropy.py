@@ -49,6 +49,12 @@ FOLLOWS = (
 )  # fmt: skip
 """Faults that follow where a bonus, or another term of every step, drives the policy away."""
 
+_UNCLIPPED = (
+    "add an entropy bonus or KL, or lower the learning rate; no token is clipped, so that a higher upper clip would "
+    "change nothing"
+)
+"""What to do about a collapsed entropy where no token is clipped."""
+
 LESS_BONUS = "lower the entropy bonus to 0.01 or less, or leave it out"
 """What to do where it is the bonus that raises the entropy."""
 
@@ -95,7 +101,15 @@ def check(quantities: Quantities) -> Finding:
     grades = ("warning", "failing") if spent else None
     past = late[0] < COLLAPSED * early[0]
     begins = partial(onset.since, entropy.logs, -1)
-    return measured(p, because, evidence, status=near, grades=grades, brief=brief, begins=begins, past=past)
+    return measured(p, because, evidence, status=near, grades=grades, brief=brief, begins=begins, past=past,
+                    remedy=_UNCLIPPED if _is_unclipped(quantities) else "")  # fmt: skip
+
+
+def _is_unclipped(quantities: Quantities) -> bool:
+    """Whether the log has clip fractions, and no token is ever clipped, so that another clip range changes nothing."""
+    columns = [quantities.column(name) for name in ("clip_high", "clip_fraction")]
+    logged = [column for column in columns if column is not None]
+    return bool(logged) and not any(column.values.any() for column in logged)
 
 
 def _at_one_rate(logs: MetricSeries) -> bool:

@@ -184,7 +184,7 @@ def test_one_screen_whatever_is_found(tmp_path: Path, capsys: pytest.CaptureFixt
     assert max(map(len, lines)) <= columns
     said = " ".join(" ".join(lines).split())
     assert "failing: entropy collapse, since step 42" in said
-    assert "reward decline" in said or "more finding" in said
+    assert "reward decline" in said or "more remark" in said
     assert said.index("What to do: ") < said.index("✗ failing") < said.index("Not logged: ") < said.index(" rules, ")
     if columns == 120:
         assert "entropy, last 20%: " in said

@@ -12,7 +12,8 @@ What it does to the gradient
     A group of equal rewards has none.
 What to do
     Where the reward is low, check that the verifier accepts a right answer; then easier prompts, more rollouts per
-    prompt, or partial credit. Where it is not, more rollouts per prompt.
+    prompt, or partial credit. Where it is not, read some dead groups: harder prompts where most are all right, a policy
+    that varies where they are one answer.
 What decides
     A right answer graded by hand; how many dead groups each size gives, by grposcope lint --success-rate P on the
     settings, or by grposcope plan RUN where rewards of single rollouts are recorded.

@@ -210,7 +210,7 @@ FAULT = Fault(
         needs=("reward", "evaluation"),
         statistic="p = the larger of two p-values: the reward rises; and the held-out score (or a component, or the "
         "task reward before KL) falls, or that score (or one without weight in the reward) gains less than "
-        f"{FOLLOWS:g} × as much. The held-out score is tested from several points of the run on: smallest p × "
+        f"{FOLLOWS:.2g} × as much. The held-out score is tested from several points of the run on: smallest p × "
         "number of tests",
         threshold=f"both p < α; needs {EVALUATIONS} evaluations",
     ),

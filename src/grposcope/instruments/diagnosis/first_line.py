@@ -45,7 +45,8 @@ def of_finding(word: str, outcome: Outcome, finding: Finding, steps: int) -> str
     if finding.fault in OF_REWARD and outcome.direction == "down":
         return fitted(f"{word}: {became}")
     cause = finding.brief or finding.fault
-    if finding.fault == "reward hacking" and outcome.heldout:
+    of_answers = outcome.by_answers and heldout.name(outcome.name) in cause.partition(" ")[0].split("/")
+    if finding.fault == "reward hacking" and (outcome.heldout or of_answers):
         return fitted(f"{word}: {became} while the reward rose", f"{word}: {became}")
     since = f" {finding.since}" if finding.since is not None and finding.fault in CROSSINGS else ""
     since = "" if since.strip() in cause else since

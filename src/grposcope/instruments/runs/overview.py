@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from grposcope.core.answer import HEADLINE, Answer, DrawnLater, Figure, KeyNumber, Table, exactly
 from grposcope.core.outline import outline
 from grposcope.core.run import Run, labels
@@ -114,7 +116,7 @@ def _table(runs: Sequence[Run]) -> Table:
                 *compared,
                 learned.changed,
                 dead,
-                duration(timing.of_run(run).total),
+                _time(run),
             )
         )
     header = (
@@ -148,6 +150,14 @@ def _numbers(run: Run) -> list[KeyNumber]:
     of = f"of {planned:,} planned" if isinstance(planned, int) and planned != run.steps else "as planned"
     numbers.append(KeyNumber("optimiser steps", exactly(run.steps), f"{run.steps:,}", of if planned else ""))
     return [*numbers, *_spent(run)] if run.steps else numbers
+
+
+def _time(run: Run) -> str:
+    """How long a run took, by its phases or the seconds of its steps; that it is not logged where neither is known."""
+    times = timing.of_run(run)
+    if times.phases:
+        return duration(times.total)
+    return duration(float(np.nansum(run.table["seconds_step"]))) if "seconds_step" in run.table else "not logged"
 
 
 def _spent(run: Run) -> list[KeyNumber]:
