@@ -249,10 +249,10 @@ def _baseline(record: ProbeRecord) -> _Fact:
     if not math.isfinite(best.covariance.value):
         return _Fact("baseline", best.covariance, f"Baseline: {verdict}.")
     text = (
-        f"Baseline: {verdict}. Best constant {ranged(best.optimal)}, group mean {ranged(best.mean)}, difference "
-        f"{ranged(best.covariance)}, over {best.covariance.n} prompts. Excess variance over the "
-        f"best: {ranged(best.excess_mean, percent)} for the group mean, {ranged(best.excess_none, percent)} without a "
-        f"baseline.{_assumption(best)}"
+        f"Baseline: {verdict}. Best constant {ranged(best.optimal)}, group mean {ranged(best.mean)}; the first less "
+        f"the second, without bias and prompt by prompt, {ranged(best.covariance)}, over {best.covariance.n} prompts. "
+        f"Excess variance over the best: {ranged(best.excess_mean, percent)} for the group mean, "
+        f"{ranged(best.excess_none, percent)} without a baseline.{_assumption(best)}"
     )
     note = f" Note: {best.covariance.flag}." if best.covariance.flag else ""
     return _Fact("baseline", best.covariance, text + note)
