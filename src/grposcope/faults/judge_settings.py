@@ -10,7 +10,7 @@ import numpy as np
 
 from grposcope.core.answer import Word
 from grposcope.core.fault import Fault, SettingsCheck
-from grposcope.core.finding import GRADES, Finding, cannot_tell, fact
+from grposcope.core.finding import GRADES, Finding, Sign, cannot_tell, fact
 from grposcope.core.run import Run, once
 from grposcope.core.settings import Settings
 from grposcope.core.text import listed
