@@ -303,7 +303,7 @@ def test_one_advantage_for_all_siblings() -> None:
         return [f.because for f in advantages.tests(evidence) if f.present and f.fault == "misplaced rewards"]
 
     (because,) = told("last")
-    assert because.startswith("in 24 of 24 turns of groups whose rewards differ all siblings have one advantage")
+    assert because.startswith("in 24 of 24 turns of groups whose rewards differ all siblings have one advantage: none")
     assert told("own") == []
     assert told("none") == []
     evidence = PipelineEvidence("here", "", tuple(replace(row, turns=None, advantages=row.advantages[-1:])

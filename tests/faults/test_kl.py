@@ -46,6 +46,15 @@ def test_a_policy_that_went_away_has_to_gain_for_it(gains: bool, grade: str) -> 
     assert judged(gains, AWAY).grade == grade
 
 
+def test_a_policy_that_went_away_did_so_where_it_left_its_start() -> None:
+    wobble = np.exp(np.random.default_rng(1).normal(0, 0.1, len(U)))
+    rows = np.arange(len(U))
+    finding = judged(False, np.minimum(1.6, 0.02 * np.exp(0.2 * rows)) * wobble)
+    assert finding.since is not None
+    assert finding.since.step <= 10
+    assert finding.evidence[1].limit == "1, and 4 × the first rows"
+
+
 @pytest.mark.parametrize("kl", [np.full(len(U), 1.6), AWAY / 3], ids=["from the start", "not far"])
 def test_a_policy_that_was_away_or_is_near_is_no_finding(kl: np.ndarray) -> None:
     wobble = np.exp(np.random.default_rng(1).normal(0, 0.05, len(U)))

@@ -27,6 +27,15 @@ def test_longer_completions_that_pay_are_not_flagged() -> None:
     assert "length" in flagged(table)
 
 
+def test_longer_completions_with_a_held_out_score_that_rose_are_not_flagged() -> None:
+    """As under a curriculum: prompts become harder, so that the training reward falls and answers are longer."""
+    table = made.healthy()
+    table["length"], table["reward"] = table["length"] * 3**U, table["reward"] - 0.4 * U
+    assert "length" in flagged(table)
+    assert "length" not in flagged(table, np.linspace(0.3, 0.6, 12))
+    assert "length" in flagged(table, np.full(12, 0.3) + 0.01 * np.random.default_rng(0).normal(size=12))
+
+
 def dying(grown: int, dead: int, cut: float = 0.98) -> Columns:
     """Completions grow around one row, reach the limit, groups die around `dead`; rewards end at 0.9."""
     table, rng = made.healthy(), np.random.default_rng(9)

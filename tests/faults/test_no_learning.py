@@ -33,3 +33,12 @@ def test_a_fall_is_no_standstill() -> None:
     finding = next(f for f in diagnose(made.run(table)) if f.fault == "no learning")
     assert finding.status == "excluded"
     assert finding.p > 0.5
+
+
+def test_a_fall_within_the_first_rows_is_no_standstill() -> None:
+    """As without a warm-up: the first tenth already holds the fall, beside which nothing moves any more."""
+    table, rows = made.healthy(), np.arange(len(U))
+    table["reward"] = 0.06 + 0.36 * np.exp(-((rows / 3) ** 2)) + 0.005 * made.ar1(np.random.default_rng(4), len(U), 0.0)
+    finding = next(f for f in diagnose(made.run(table)) if f.fault == "no learning")
+    assert finding.status == "excluded"
+    assert finding.because.startswith("the reward fell from ")

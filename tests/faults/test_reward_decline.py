@@ -94,7 +94,7 @@ def test_a_fall_while_nothing_that_is_sampled_moves_is_of_what_grades(moves: dic
         assert told is not bool(moves)
         if told:
             shown = screen.text(run, verdict(run, findings), findings, answer.of_run(run, findings), "", 2000)
-            assert "from one row to the next at step 101, where what is sampled did not move (" in shown
+            assert "; it falls from one row to the next at step 101, where what is sampled did not move (" in shown
             names = {"reward": "reward", "length": "completions/mean_length", "entropy": "entropy",
                      "grad_norm": "grad_norm", "loss": "loss"}  # fmt: skip
             assert [claim for claim in untrue(shown, read_raw(path, "step", names)) if "did not move" in claim] == []

@@ -72,6 +72,17 @@ def test_a_setting_is_the_cause_of_the_sign_that_it_produces(tmp_path: Path) -> 
     assert (told.word, verdict(seen, diagnose(seen)).word) == ("failing", "failing")
 
 
+@pytest.mark.parametrize(
+    ("reached", "begins"),
+    [(0.925e-3, "learning_rate = 0.001 in the settings: "), (1.2e-4, "learning_rate = 0.00012 in the rows: ")],
+)
+def test_a_rate_of_the_rows_is_not_said_to_be_that_of_the_settings(reached: float, begins: str, tmp_path: Path) -> None:
+    """A schedule is logged beside its peak; or the rows end before it."""
+    told = judged(run(tmp_path, breaks_away, {"learning_rate": 1e-3, "num_generations": 8}, learning_rate=reached))
+    assert told.fault == "high learning rate"
+    assert told.because.startswith(begins)
+
+
 @pytest.mark.parametrize(("row", "word"), [(sound, "healthy"), (flat, "cannot tell")])
 def test_a_setting_without_its_sign_is_one_line(tmp_path: Path, row: Row, word: str) -> None:
     seen = run(tmp_path, row, {"learning_rate": 1e-3, "num_generations": 8})

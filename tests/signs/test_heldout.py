@@ -66,6 +66,16 @@ def test_a_constant_bonus_does_not_matter_and_another_scale_does() -> None:
     assert scored(table | {"reward": 9 * table["reward"] - 4}, reward=9 * low - 4)[0].follows is not None
 
 
+def test_a_score_that_is_always_0_says_less_than_one_that_moves() -> None:
+    """A data set that is too hard beside the one that is trained on, whatever their names."""
+    names = ("val-core/aime24/reward/mean@1", "val-core/gsm8k/reward/mean@1")
+    hard, moves = np.zeros(8), np.linspace(0.2, 0.6, 8)
+    for first, second in ((hard, moves), (moves, hard)):
+        held = scored(made.healthy(), **dict(zip(names, (first, second), strict=True)))
+        assert held[0].score.values.any()
+    assert scored(made.healthy(), **{names[0]: hard})[0].score.name == names[0]
+
+
 def test_a_score_near_its_ceiling_has_little_room() -> None:
     table = made.healthy()
     (held,) = scored(table, accuracy=np.linspace(0.93, 0.95, 8))

@@ -10,7 +10,7 @@ import numpy as np
 
 from grposcope.core.answer import Word
 from grposcope.core.fault import Fault, SettingsCheck
-from grposcope.core.finding import GRADES, Finding, cannot_tell, fact
+from grposcope.core.finding import GRADES, Finding, Sign, cannot_tell, fact
 from grposcope.core.run import Run, once
 from grposcope.core.settings import Settings
 from grposcope.core.text import listed
@@ -18,7 +18,7 @@ from grposcope.faults import catalogue, pages
 from grposcope.faults.judge import explains, in_order
 from grposcope.faults.known_task import Known
 from grposcope.signs import checkpoints, run_outcome
-from grposcope.signs.settings.in_force import compared
+from grposcope.signs.settings.in_force import FAR, NEAR, compared
 from grposcope.signs.settings.names import key_of
 
 REFUSED = ("refused settings", "indivisible batches", "indivisible gpus", "missing reference")
@@ -71,7 +71,7 @@ def with_settings(run: Run, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     without settings, or with those of another trainer, keeps its findings.
     """
     problems = {problem.fault: problem for problem in reversed(_problems(run))}
-    told = [_with_values(finding, problems.get(finding.fault)) for finding in findings]
+    told = [_with_values(run, finding, problems.get(finding.fault)) for finding in findings]
     for finding in findings:
         if finding.present:
             problems.pop(finding.fault, None)
@@ -115,19 +115,34 @@ def _problems(run: Run) -> tuple[Finding, ...]:
 
 
 def _at_its_rate(run: Run, settings: Settings) -> Settings:
-    """The settings with the highest learning rate of the rows, where these have one, for that which was asked for."""
+    """The settings with the highest learning rate of the rows, where these have one and it is far below that which was
+    asked for, or above it: then it is what may explain a sign."""
     rates, key = run.table.get("lr"), key_of(settings, "lr")
     if rates is None or not np.isfinite(rates).any() or not settings.says(key):
         return settings
-    return replace(settings, given={**settings.given, key: float(np.nanmax(rates))})
+    peak, asked = float(np.nanmax(rates)), settings.number(key)
+    if asked is not None and FAR * asked <= peak <= asked * (1 + NEAR):
+        return settings
+    return replace(settings, given={**settings.given, key: float(f"{peak:.3g}")})
 
 
-def _with_values(finding: Finding, problem: Finding | None) -> Finding:
+def _place(run: Run, signs: Sequence[Sign]) -> str:
+    """Where the values of these signs stand: in the settings, unless one is the rate of the rows instead of theirs."""
+    settings = None if run.asked is None else run.asked.settings
+    if settings is None or _at_its_rate(run, settings) is settings:
+        return "in the settings"
+    of_rate = [sign.what.startswith(f"{key_of(settings, 'lr')} = ") for sign in signs]
+    return "in the rows" if all(of_rate) else "in the rows and the settings" if any(of_rate) else "in the settings"
+
+
+def _with_values(run: Run, finding: Finding, problem: Finding | None) -> Finding:
     """A finding of a log that the settings show as well, with their values and remedy."""
     if problem is None or not finding.present or not problem.evidence:
         return finding
     values = listed([sign.what for sign in problem.evidence])
-    return replace(finding, because=f"{finding.because}; {values} in the settings", remedy=problem.remedy)
+    return replace(
+        finding, because=f"{finding.because}; {values} {_place(run, problem.evidence)}", remedy=problem.remedy
+    )
 
 
 def _as_cause(run: Run, problem: Finding, findings: Sequence[Finding]) -> Finding | None:
@@ -141,8 +156,9 @@ def _as_cause(run: Run, problem: Finding, findings: Sequence[Finding]) -> Findin
     worst = min((finding.grade for finding in behind if finding.grade), key=GRADES.index, default=problem.grade)
     since = behind[0].since
     signs = [f"{finding.fault}{f' {finding.since}' if finding.since else ''}" for finding in behind]
-    values = listed([sign.what for sign in problem.evidence[:3]])
-    because = f"{values} in the settings: {problem.because}; what may follow is in the log: {listed(signs)}"
+    shown = problem.evidence[:3]
+    values = f"{listed([sign.what for sign in shown])} {_place(run, shown)}"
+    because = f"{values}: {problem.because}; what may follow is in the log: {listed(signs)}"
     back = checkpoints.back(run, run_outcome.of_run(run), since, gamed=False)
     return replace(
         problem,

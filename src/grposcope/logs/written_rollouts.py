@@ -161,7 +161,7 @@ class WrittenFiles:
             notes.append(UNNAMED)
         notes += [f"{lost} rollouts have no reward and were left out"] if lost else []
         if summed and (several := listed(list(dict.fromkeys(name for own in names for name in own)))):
-            notes.append(f"the reward of a rollout is the plain sum of {several}")
+            notes.append(f"the reward of a rollout is taken to be the plain sum of {several}")
         sizes = {len(group) for group in groups}
         if len(sizes) > 1:
             notes.append(f"groups have {min(sizes)} to {max(sizes)} rollouts")

@@ -96,7 +96,7 @@ def heldout_scores(quantities: Quantities, least: int = EVALUATIONS) -> list[Hel
         if finite.sum() >= least and rank is not None:
             series = MetricSeries(metric, rows.step[finite].astype(np.float64), rows.value[finite])
             longer = (_is_of_part(metric), len(words(metric)), metric)
-            candidates.append(((rank, _stays_at_top(series.values), -len(series), *longer), series))
+            candidates.append(((rank, _stays_at_an_end(series.values), -len(series), *longer), series))
     if not candidates:
         return []
     named = quantities.run.setting("outcome")
@@ -124,9 +124,10 @@ def _is_of_part(metric: str) -> bool:
     return not WHOLE & set(metric.lower().split("/"))
 
 
-def _stays_at_top(values: Floats) -> bool:
-    """Whether a score is a share that is never below TOP."""
-    return bool(len(values)) and float(values.min()) >= TOP and float(values.max()) <= 1
+def _stays_at_an_end(values: Floats) -> bool:
+    """Whether a score is a share that is never below TOP, or 0 in every evaluation: too easy or too hard to tell."""
+    at_top = bool(len(values)) and float(values.min()) >= TOP and float(values.max()) <= 1
+    return at_top or not values.any()
 
 
 def _variance(quantities: Quantities, score: MetricSeries) -> float:
@@ -212,7 +213,7 @@ def scores(evaluated: Mapping[str, Sequence[float] | Floats]) -> list[str]:
         finite = np.asarray(values, np.float64)[np.isfinite(values)]
         rank = score_rank(metric)
         if len(finite) and rank is not None:
-            ranked.append((len(finite) < 2, rank, _stays_at_top(finite), -len(finite), _is_of_part(metric), metric))
+            ranked.append((len(finite) < 2, rank, _stays_at_an_end(finite), -len(finite), _is_of_part(metric), metric))
     return [metric for *_, metric in sorted(ranked)]
 
 

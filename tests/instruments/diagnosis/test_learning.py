@@ -195,6 +195,15 @@ def test_a_fall_to_nothing_within_a_few_steps_is_one() -> None:
         assert by_reward(np.clip(level + noise, 0, 1)) == "down"
 
 
+def test_a_fall_from_the_first_rows_is_preceded_by_no_rise() -> None:
+    """The level of the start is that of more rows than are high, so that the best rows are above it."""
+    rows = np.arange(200)
+    level = 0.06 + 0.36 * np.exp(-((rows / 3) ** 2)) + 0.005 * np.random.default_rng(4).normal(size=200)
+    said = of_run(made.run({"reward": level, "reward_std": np.full(200, 0.3)}))
+    assert said.sentence.startswith("Training reward fell from 0.3")
+    assert "rose" not in said.sentence
+
+
 def test_right_answers_that_become_fewer_outweigh_a_reward_that_does_not_fall() -> None:
     rng = np.random.default_rng(3)
     table = made.healthy()

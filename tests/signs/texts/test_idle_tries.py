@@ -42,7 +42,7 @@ def test_doing_nothing_is_paid_more_than_a_failed_try(kind: str, said: str) -> N
     count = sum(row.reward == 0.2 for row in drawn)
     fails = sum(row.reward == 0 for row in drawn)
     assert told.because == (
-        f"the {count:,} completions that {said} are paid 0.2 each, the {fails:,} tries in the lower half of the "
+        f"the {count:,} completions that {said} are paid 0.2 each, the {fails:,} others in the lower half of the "
         "rewards 0 each"
     )
     assert idle_tries.paid_more(rows(kind, 0.0, failed=-1.0)) is not None

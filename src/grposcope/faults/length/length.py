@@ -45,7 +45,7 @@ from grposcope.signs import first_rows, onset, run_outcome
 from grposcope.signs.counted_as_cut import at_no_one_length, ended
 from grposcope.signs.dead_groups import HALF
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
-from grposcope.signs.tests import any_of, early_level, late_level, least_of, went
+from grposcope.signs.tests import any_of, early_level, fell, late_level, least_of, went
 from grposcope.signs.unseen_limit import limit as unseen_limit
 
 CUT = 0.25
@@ -163,9 +163,12 @@ def _grew_unpaid(quantities: Quantities, length: MetricSeries, early: float, lat
     unpaid = reward.change(EARLY, LATE, minus=margin).p_down
     unpaid = 1.0 if unseen_limit(quantities) is not None else unpaid  # cut unseen, which is a fault of its own
     longer = length.logs.change(EARLY, LATE, minus=math.log(LONGER)).p_up
+    because = f"completions went from {number(early)} to {number(late)} tokens, while the reward {went(reward)}"
+    if (evaluated := run_outcome.of_heldout(quantities)).direction == "up":
+        return measured(1.0, f"{because}; the held-out score {fell(evaluated)}, so that they gained")
     return measured(
         max(longer, unpaid),
-        f"completions went from {number(early)} to {number(late)} tokens, while the reward {went(reward)}",
+        because,
         remedy="use a loss that does not divide by each completion's length (Dr. GRPO, DAPO), or add a penalty for "
         "overlong answers",
         brief=quantities.went(length.name, early, late, " tokens"),

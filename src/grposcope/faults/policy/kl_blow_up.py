@@ -26,6 +26,7 @@ Sources
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -80,7 +81,8 @@ def check(quantities: Quantities) -> Finding:
         early, late = (first.value, first.se), (last.value, last.se)
         far, away, very_far = (kl.level(TAIL, limit).p_up for limit in (FAR, AWAY, VERY_FAR))
         steep = kl.change(HALF, TAIL, STEEP).p_up
-    began_near = float(np.median(kl.values[:FIRST])) < NEAR * late[0]
+    start = float(np.median(kl.values[:FIRST]))
+    began_near = start < NEAR * late[0]
     blown, unpaid = max(far, steep), away if began_near else 1.0
     p = min(1.0, 3 * min(blown, very_far, unpaid))
     begins = partial(onset.since, _from_its_usual(kl, early[0]), 1, course=True, shown=False)
@@ -92,6 +94,8 @@ def check(quantities: Quantities) -> Finding:
     brief = quantities.went(kl.name, early[0], late[0])
     if min(blown, very_far) <= SURE:
         return measured(p, because, evidence, brief=brief, begins=begins)
+    begins = partial(onset.since, _from_its_usual(kl, start), 1, course=True, shown=False)
+    evidence = (evidence[0], replace(evidence[1], limit=f"{AWAY:g}, and {1 / NEAR:g} × the first rows"))
     return measured(p, because, evidence, brief=brief, begins=begins, grades=("note", "warning"))
 
 

@@ -27,6 +27,7 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, measured
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.moves_alone import FAR, TIMES, distance, moves_alone
+from grposcope.signs.present import DISJOINT
 from grposcope.signs.quantities import SHORT, Quantities
 from grposcope.signs.rewards_differ import rewards_differ
 from grposcope.signs.tests import fell
@@ -67,6 +68,9 @@ def check(quantities: Quantities) -> Finding:
     if (rewarded := run_outcome.of_reward(quantities)).rose:
         because = f"the reward {fell(rewarded)} over {steps}: little, but more than noise"
         return measured(1.0, because, evidence)
+    seen = reward.present  # levels of rows, of which a few at first may be the best
+    if -seen.loss.value >= margin and (seen.fall is not None or DISJOINT * seen.loss.p_down < SURE):
+        return measured(1.0, f"the reward {fell(rewarded)}", evidence)
     if (held := run_outcome.of_heldout(quantities)).rose:
         because = f"the held-out score {fell(held)}, whatever the reward of the prompts that are drawn"
         return measured(1.0, because, evidence)

@@ -170,7 +170,7 @@ def _graded_otherwise(quantities: Quantities, reward: MetricSeries) -> str:
         quantities.went(series.name, float(np.median(before)), float(np.median(after)))
         for series, (before, after) in zip(logged, sides, strict=True)
     ])  # fmt: skip
-    return f", from one row to the next at step {step:,}, where what is sampled did not move ({said})"
+    return f"; it falls from one row to the next at step {step:,}, where what is sampled did not move ({said})"
 
 
 def _is_most_of_the_fall(values: Array, row: int) -> bool:

@@ -16,7 +16,7 @@ from grposcope.core.run import Run
 from grposcope.core.text import apart, capitalised, digits_of_shares, number, percent, plain, visible
 from grposcope.maths.intervals import shown_interval, trusted
 from grposcope.maths.timeseries import level
-from grposcope.maths.timeseries.change import LATE
+from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs import heldout, levels, run_outcome
 from grposcope.signs.heldout import Evaluated
 from grposcope.signs.levels import Levels
@@ -111,6 +111,8 @@ def clause(outcome: Outcome, steps: int) -> str:
     if outcome.fate == "cannot tell":
         return f"{what} {_untold(outcome, start, best, end, over, around)}"
     fell = f"{what} fell from {best} ({around}) to {end}"
+    # the best rows are among those of the start, which they did not rise from
+    early = not outcome.heldout and outcome.best_step - outcome.first < EARLY[1] * (outcome.last - outcome.first)
     if outcome.before == outcome.start:
         fell = f"{what} fell from {start} to {end} {over}, more {explains}"
     peaked = outcome.heldout and best != end and outcome.gain > 0 and outcome.direction != "down"
@@ -119,7 +121,7 @@ def clause(outcome: Outcome, steps: int) -> str:
         "learned": f"{what} rose from {start} to {end} {over}, more {explains}{since}",
         "stalled": f"{what} rose from {start} to {end}{since}",
         "solved": _held(what, start, end, over, outcome.sum_of_parts),
-        "lost": f"{what} rose from {start} to {best} {around} and then fell to {end}",
+        "lost": fell if early else f"{what} rose from {start} to {best} {around} and then fell to {end}",
         "fell": fell,
         "flat": f"{what} stayed at {end} {over}"
         if start == end

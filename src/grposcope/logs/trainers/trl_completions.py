@@ -124,11 +124,11 @@ def groups(
                     doubtful += 1
             begin += whole
     if len(used) > 1:
-        notes.append(f"the reward of a rollout is the plain sum of {', '.join(used)}")
+        notes.append(f"the reward of a rollout is taken to be the plain sum of {', '.join(used)}")
     if len(used) > 1 and doubtful:
         notes.append(
             f"in {doubtful} of {len(rewards)} groups the plain sum of the reward functions does not order the rollouts "
-            "as their advantages do, so they are weighted; the weights are not stored"
+            "as their advantages do: they are weighted, or the advantages are others; the files have no weights"
         )
     sizes = {len(group) for group in rewards}
     if len(sizes) > 1:

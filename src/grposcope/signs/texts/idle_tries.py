@@ -77,10 +77,13 @@ def _of_kind(said: str, idle: Bools, rows: Sequence[Rollout], reward: Floats) ->
         return None
     counts = f"{int(idle.sum()):,}", f"{int(failed.sum()):,}"
     because = (
-        f"the {counts[0]} completions that {said} are paid {_shown(paid, paid_error)}, the {counts[1]} tries in the "
+        f"the {counts[0]} completions that {said} are paid {_shown(paid, paid_error)}, the {counts[1]} others in the "
         f"lower half of the rewards {_shown(fails, fails_error)}"
     )
-    signs = Sign(f"reward of completions that {said}", paid, paid_error), Sign("of tries that fail", fails, fails_error)
+    signs = (
+        Sign(f"reward of completions that {said}", paid, paid_error),
+        Sign("of others in the lower half", fails, fails_error),
+    )
     return fact(
         True, because, signs, fault=NOTHING, brief="doing nothing is paid more than a failed try", remedy=_REMEDY,
         effect="a policy that often fails earns more by trying nothing", grades=("note", "warning"),

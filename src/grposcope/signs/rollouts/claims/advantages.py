@@ -209,8 +209,8 @@ def _of_all_siblings(evidence: PipelineEvidence) -> Finding | None:
     what = "groups" if all(row.turns is None for row in evidence.rows) else "turns of groups"
     return exact(
         FAULTS["in other rows"], True,
-        f"in {len(same):,} of {known:,} {what} whose rewards differ all siblings have one advantage: that of one "
-        "stands beside the others",
+        f"in {len(same):,} of {known:,} {what} whose rewards differ all siblings have one advantage: none is told "
+        "from another",
         held="", effect=EFFECTS["in other rows"], onset=min(same),
         remedy="Match advantages to rows by an id that holds the rollout as well as the task and the turn, and print "
         "advantage beside reward for two siblings.",
