@@ -30,10 +30,12 @@ def traded(path: Path) -> Path:
     draw, step = np.random.default_rng(1), np.arange(1, N + 1)
     right = 0.42 + 0.06 * np.minimum(1, step / 30) - 0.3 * np.maximum(0, (step - 40) / 80) + draw.normal(0, 0.02, N)
     form = 0.3 + 0.65 * (1 - np.exp(-step / 35)) + draw.normal(0, 0.02, N)
-    return written(path, {"reward": right + form, "rewards/accuracy_reward/mean": right, "kl": 0.002 * np.exp(step / 20),
-                          "rewards/format_reward/mean": form, "step_time": np.full(N, 4.0),
-                          "reward_std": np.full(N, 0.4), "completions/mean_length": np.full(N, 300.0),
-                          "frac_reward_zero_std": np.full(N, 0.2), "learning_rate": np.full(N, 1e-6)})  # fmt: skip
+    return written(path, {
+        "reward": right + form, "rewards/accuracy_reward/mean": right, "rewards/format_reward/mean": form,
+        "kl": 0.002 * np.exp(step / 20), "step_time": np.full(N, 4.0), "reward_std": np.full(N, 0.4),
+        "completions/mean_length": np.full(N, 300.0), "frac_reward_zero_std": np.full(N, 0.2),
+        "learning_rate": np.full(N, 1e-6),
+    })  # fmt: skip
 
 
 def test_the_first_line_says_an_outcome_once(tmp_path: Path) -> None:
