@@ -583,7 +583,7 @@ BAD: list[tuple[str, bytes, str]] = [
     ("deep.jsonl", b'{"step":1,"reward":1}\n' + b'{"a":' * 30_000 + b"1" + b"}" * 30_000 + b"\n", ""),
     ("cut.json", b'{"log_history": [{"step": 1,', "not valid JSON"),
     ("state.json", b'{"log_history": []}', "log_history is empty"),
-    ("settings.json", b'{"lr": 1, "a": "b"}', "no key is named as a reward"),
+    ("settings.json", b'{"lr": 1, "a": "b"}', "no key of its one row is named as a reward"),
     ("sft.jsonl", b'{"step": 1, "loss": 2.5, "learning_rate": 1e-4}\n' * 3, "log of supervised training"),
     ("two.csv", b"run,step,reward\na,1,1\nb,1,2\n", "2 runs in it: 1"),
     ("per_rollout.csv", b"step,reward\n" + b"1,0\n1,1\n2,0\n2,1\n" * 50, "micro-batches, rows of single rollouts"),

@@ -169,14 +169,8 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
     elif p < 0.5 and early.value > 0 and solved_at_first:
         because += "; at the start all answers were right"
     after = fell and not from_the_start
-    right, wrong = _right_and_wrong(quantities, late.value + limit, reward)
-    both = p < 0.5 and min(right, wrong) >= _SOME
-    if both:
-        least = [math.floor(100 * share) for share in (right, wrong)]
-        because += f"; so at least {least[0]}% of groups are all right, and at least {least[1]}% all wrong"
-    by_size, draw = _of_small_groups(quantities, late.value + limit, reward) if p < 0.5 else ("", "")
-    which, read = _ALIKE_IN_GROUPS.get(_reward_of_dead(quantities.run) if p < 0.5 else "", ("", ""))
-    because += by_size or (f"; {which}" if which else "")
+    said, remedy = _which_are_dead(quantities, late.value + limit, reward) if p < 0.5 else ("", "")
+    because += said
     return measured(
         p,
         because,
@@ -186,10 +180,19 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
         begins=None if from_the_start or solved_at_first else partial(onset.since, dead, 1),
         past=p < 0.5,
         explains=_UNTAUGHT if from_the_start and dead.level(FIRST).value >= _NO_SIGNAL else (),
-        remedy=_after_a_fall(quantities)
-        if after
-        else draw or (_BOTH if both else read) or _by_level(quantities, reward),
+        remedy=_after_a_fall(quantities) if after else remedy or _by_level(quantities, reward),
     )
+
+
+def _which_are_dead(quantities: Quantities, dead: float, reward: MetricSeries) -> tuple[str, str]:
+    """What is known of the dead groups, `dead` of all late ones: clauses, and what to do; empty where nothing is."""
+    right, wrong = _right_and_wrong(quantities, dead, reward)
+    both = min(right, wrong) >= _SOME
+    least = [math.floor(100 * share) for share in (right, wrong)]
+    said = f"; so at least {least[0]}% of groups are all right, and at least {least[1]}% all wrong" if both else ""
+    by_size, draw = _of_small_groups(quantities, dead, reward)
+    which, read = _ALIKE_IN_GROUPS.get(_reward_of_dead(quantities.run), ("", ""))
+    return said + (by_size or (f"; {which}" if which else "")), draw or (_BOTH if both else read)
 
 
 def _reward_of_dead(run: Run) -> str:

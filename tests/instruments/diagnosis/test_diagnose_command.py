@@ -57,7 +57,7 @@ def test_failing_and_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[s
     status, out, document = call(capsys, path, "--fail-on", "note")
     assert status == 1
     first, _, second, *_ = out.splitlines()
-    assert first.startswith("Failing: reward 0.49 → 0.35 in the last ")
+    assert first.startswith("Failing: reward 0.49 → 0.35, down since step ")
     assert "; entropy 0.8 → 8.0e-4 since step 42" in first
     assert second.startswith("What to do: raise the upper clip")
     assert document["verdict"] == "failing" + first[7:]
@@ -145,7 +145,7 @@ def test_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document["page"] == str(page)
     assert f"page: {page}" in out
     text = page.read_text()
-    assert "Failing: reward 0.49 → 0.35 in the last " in text
+    assert "Failing: reward 0.49 → 0.35, down since step " in text
     assert "diagnosis-entropy" in text
     assert "since step" in text
     with pytest.raises(UserError, match="--html"):
