@@ -36,7 +36,8 @@ CROSSINGS = ("entropy collapse", "entropy explosion", "kl blow-up", "length", "g
 
 def of_finding(word: str, outcome: Outcome, finding: Finding, steps: int) -> str:
     """The line where a mode is failing or a warning."""
-    became = levels(outcome, steps)
+    dated = finding.since if finding.fault in (*OF_REWARD, "reward hacking") else None
+    became = levels(outcome, steps, dated.step if dated is not None else None)
     doubt = "" if outcome.fate != "cannot tell" else ", no gain shown" if outcome.no_gain else ""
     if not became:
         return fitted(f"{word}: {finding.brief or finding.fault}")
@@ -94,8 +95,9 @@ def _stayed(outcome: Outcome) -> str:
     return f"{short(name)} {verb} {a} → {b}"
 
 
-def levels(outcome: Outcome, steps: int) -> str:
-    """What became of the outcome: two levels and a length; empty where there are no levels."""
+def levels(outcome: Outcome, steps: int, since: int | None = None) -> str:
+    """What became of the outcome: two levels and a length, or since when it is down, which is `since` where a finding
+    of the same fall says so; empty where there are no levels."""
     if not outcome.name or math.isnan(outcome.end.value):
         return ""
     what = f"held-out {short(outcome.name)}" if outcome.heldout else "reward"
@@ -115,6 +117,7 @@ def levels(outcome: Outcome, steps: int) -> str:
     if down and outcome.before != outcome.start:
         begun = outcome.best_step if outcome.fall is None else max(outcome.fall.step, outcome.best_step)
         begun = begun if outcome.high is None else min(begun, max(outcome.high, outcome.best_step))
+        begun = begun if since is None else max(since, outcome.best_step)
         return f"{what} {a} → {b}, down since step {begun:,}"
     return f"{what} {a} → {b} in {steps:,} step{'s' * (steps != 1)}"
 
