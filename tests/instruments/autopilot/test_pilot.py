@@ -105,6 +105,18 @@ def test_back_to_the_first_weights_past_later_ones_is_a_change_of_two(
         assert (decision.setting, decision.factor if parts == 1 else decision.interval) == changes
 
 
+def test_what_was_gained_before_the_fall_is_no_change_of_two() -> None:
+    """No checkpoint but the first, and evaluations that rose before the weights were lost."""
+    pilot = Pilot(AutopilotPolicy())
+    for step, right in ((0, 0.3), (10, 0.5), (20, 0.6), (30, 0.05)):
+        pilot.evaluation(step, Estimate(right, 0.02, 600))
+    pilot.accuracies[0] = 0.55  # the first are sound enough to go back to
+    assert pilot._gained_nothing((0,)) is True
+    pilot.accuracies[0] = 0.3
+    assert pilot._gained_nothing((0,)) is False
+    assert pilot._gained_nothing((0, 25)) is False
+
+
 def test_where_held_out_accuracy_held_nothing_is_changed() -> None:
     heldout = {10: 0.6, 20: 0.61, 30: 0.62, **dict.fromkeys(range(36, 60), 0.62)}
     pilot, (first, *_) = flown(FALL, heldout=heldout)

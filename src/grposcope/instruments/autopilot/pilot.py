@@ -371,8 +371,7 @@ class Pilot:
 
     def _mended(self, told: Decision, now: Situation, sound: int) -> Decision:
         """A policy that got worse: a setting is changed, with the weights of a sound checkpoint, or the run ends."""
-        gained = sound != 0 or not (any(now.checkpoints) or any(self.accuracies))
-        change = self._changed(now, 1 if gained else 2)
+        change = self._changed(now, 2 if sound == 0 and self._gained_nothing(now.checkpoints) else 1)
         if self.counts.before > 0 or self.counts.rollbacks < self.policy.rollbacks:
             if sound >= 0:
                 expected = sign(told.why, LIMIT) if isinstance(told.why, Finding) else math.nan
@@ -406,6 +405,13 @@ class Pilot:
         """What a stop keeps: the checkpoint with the best held-out accuracy, else the sound one."""
         known = [step for step in checkpoints if step in self.accuracies]
         return max(known, key=lambda step: (self.accuracies[step], step), default=sound)
+
+    def _gained_nothing(self, checkpoints: Sequence[int]) -> bool:
+        """Whether there are weights after the first to judge the setting by, and no held-out accuracy of them is above
+        that of the first by what it may fall."""
+        later = [value for step, value in self.accuracies.items() if step]
+        first = self.accuracies.get(0, math.inf)
+        return (any(checkpoints) or bool(later)) and not any(value > first + self.policy.fall for value in later)
 
     def _changed(self, now: Situation, times: int = 1) -> dict[str, Any]:
         """The next change, as fields of a decision; empty where none is allowed, or none is left.
