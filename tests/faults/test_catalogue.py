@@ -52,7 +52,7 @@ def test_every_fault_has_its_page_and_is_looked_for_somewhere(name: str) -> None
     page = pages.page(FAULTS[name])
     assert page.summary.endswith(".")
     assert set(pages.HEADINGS[1:]) <= set(page.sections)
-    assert pages.looked_for(FAULTS[name])
+    assert pages._looked_for(FAULTS[name])
     assert FAULTS[name].remedy[0].islower() or FAULTS[name].remedy.startswith("GRPO")
 
 

@@ -85,14 +85,14 @@ def explain(name: str) -> Answer:
     read = page(fault)
     headings = (IS, SHOWS, GRADIENT, DECIDES)
     text = [f"{heading}: {read.sections[heading]}" for heading in headings]
-    looked = [f"Looked for in {where}: {how}." for where, how in looked_for(fault)]
+    looked = [f"Looked for in {where}: {how}." for where, how in _looked_for(fault)]
     return Answer(
         "explain", f"What is {fault.name}?", "told", read.summary, do=read.sections[DO].rstrip("."),
         text=[*text, *looked, f"Sources: {'; '.join(read.sources)}."], document=document(fault),
     )  # fmt: skip
 
 
-def looked_for(fault: Fault) -> list[tuple[str, str]]:
+def _looked_for(fault: Fault) -> list[tuple[str, str]]:
     """Where a fault is looked for, and by what: log, settings, rollouts."""
     where = []
     if fault.log is not None:
@@ -116,7 +116,7 @@ def told(fault: Fault, width: int = 100) -> str:
         if heading in (ASKED, SOURCES):
             continue
         parts.append(f"{heading}\n{_filled(text, width, '    ', '    ')}")
-    looked = "\n".join(_filled(f"{where}: {how}", width, "    ", "        ") for where, how in looked_for(fault))
+    looked = "\n".join(_filled(f"{where}: {how}", width, "    ", "        ") for where, how in _looked_for(fault))
     parts.append(f"Looked for in\n{looked}")
     parts.append("Sources\n" + "\n".join(f"    {source}" for source in read.sources))
     return "\n\n".join(parts)
@@ -129,7 +129,7 @@ def document(fault: Fault) -> dict[str, Any]:
         "fault": fault.name, "family": catalogue.family(fault), "summary": read.summary,
         "sections": {name: text for name, text in read.sections.items() if name not in (ASKED, SOURCES)},
         "asked": list(read.asked), "sources": list(read.sources), "remedy": fault.remedy,
-        "looked_for": dict(looked_for(fault)), "grades": [fault.beside, fault.instead],
+        "_looked_for": dict(_looked_for(fault)), "grades": [fault.beside, fault.instead],
     }  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def markdown(fault: Fault) -> str:
     """The page as an entry of docs/faults.md."""
     read = page(fault)
     rows = [f"**{heading}.** {text}" for heading, text in read.sections.items() if heading not in (ASKED, SOURCES)]
-    looked = "\n".join(f"- {where}: {how}" for where, how in looked_for(fault))
+    looked = "\n".join(f"- {where}: {how}" for where, how in _looked_for(fault))
     sources = "; ".join(_link(source) for source in read.sources)
     return (
         f"### {fault.name}\n\n{read.summary}\n\n"

@@ -7,7 +7,6 @@ import pytest
 from synthetic_series import ar1
 
 from grposcope.maths.timeseries import change, mean_curve
-from grposcope.maths.timeseries.change import _noises, _regress
 from grposcope.maths.timeseries.mean_curve import SamplingVariance
 from grposcope.maths.timeseries.noise import Design, harmonic_mean
 
@@ -16,7 +15,7 @@ LINE = np.column_stack([np.ones(60), np.linspace(-0.5, 0.5, 60)])
 
 def believed(y: np.ndarray, sampling: SamplingVariance) -> float:
     """Posterior probability that the claim is right."""
-    return float(_regress(Design(LINE), y, sampling).weight[len(Design(LINE).weights) :].sum())
+    return float(mean_curve.regress(Design(LINE), y, sampling).weight[len(Design(LINE).weights) :].sum())
 
 
 @pytest.mark.parametrize(("factor", "least", "most"), [(1.0, 0.55, 1.0), (0.1, 0.0, 0.6), (8.0, 0.0, 1e-3)])
@@ -27,9 +26,9 @@ def test_a_claim_is_believed_where_the_scatter_agrees(factor: float, least: floa
 
 
 def test_priors_sum_to_one_and_scale_with_the_claim() -> None:
-    variances, prior = _noises(50, SamplingVariance(1.0, 3.0))
+    variances, prior = mean_curve._noises(50, SamplingVariance(1.0, 3.0))
     assert np.exp(prior).sum() == pytest.approx(1)
-    scaled, _ = _noises(50, SamplingVariance(7.0, 21.0))
+    scaled, _ = mean_curve._noises(50, SamplingVariance(7.0, 21.0))
     np.testing.assert_allclose(scaled, 7 * variances)
     assert variances.min() == pytest.approx(1 / mean_curve.WIDER)
 

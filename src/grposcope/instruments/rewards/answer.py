@@ -91,8 +91,9 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
 
 def _of_one_reward(run: Run) -> Answer | None:
     """What a single reward pays for that it should not, or does not pay; None where that is not seen."""
-    idle = idle_tries.paid_more(sample.recorded(run)) if not len(run.groups.components) else None
-    said = idle or right_answers.unpaid(sample.recorded(run))
+    rows = sample.recorded(run)
+    idle = idle_tries.paid_more(rows) if not len(run.groups.components) else None
+    said = idle or right_answers.unpaid(rows)
     if said is None:
         return None
     facts = {} if idle is None else {"facts": [finding.document(idle)]}

@@ -17,29 +17,16 @@ Size and power: benchmarks/diagnosis.md, tests/maths/timeseries/test_change.py.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.fft import dct
-from scipy.special import gammaln
 
 from grposcope.core.errors import UserError
-from grposcope.maths.timeseries import change_points
+from grposcope.maths.timeseries import change_points, mean_curve
 from grposcope.maths.timeseries.change_points import LevelShift
-from grposcope.maths.timeseries.mean_curve import ALONE, APART, CLAIM, PHI, RATIOS, SCALES, WIDER, SamplingVariance
-from grposcope.maths.timeseries.noise import (
-    Array,
-    Candidates,
-    Contrast,
-    Design,
-    Regression,
-    cosine_variances,
-    posterior,
-    prepare,
-    scan,
-)
+from grposcope.maths.timeseries.mean_curve import SamplingVariance
+from grposcope.maths.timeseries.noise import Array, Candidates, Contrast, Design, Regression, prepare, scan
 
 BLOCKS = 300
 """Longer series are averaged down to at most this many blocks."""
@@ -159,47 +146,7 @@ def _averaged(y: Array) -> Array:
 
 def _curve(design: Design, averaged: Array, n: int, sampling: SamplingVariance | None) -> MeanCurve:
     of_blocks = None if sampling is None else sampling.of_blocks(n / len(averaged))
-    return MeanCurve(_regress(design, averaged, of_blocks), design.x, n)
-
-
-def _regress(design: Design, y: Array, sampling: SamplingVariance | None = None) -> Regression:
-    """Regression of y (n,) on a design prepared for the grid of `noise`; an exact fit has covariance 0."""
-    if sampling is None:
-        return design.regress(y)
-    z = dct(y, norm="ortho")
-    unknown = design.regress(y)
-    if not unknown.covariance.any():
-        return unknown
-    squares = design.solve(z)[1]
-    log = design.log_likelihood(squares) + gammaln(design.df / 2) + 0.5 * design.df * math.log(2) - math.log(SCALES)
-    variances, prior = _noises(len(y), sampling)
-    known = Design(design.x, variances=variances)
-    b, squares = known.solve(z)
-    logs = (log + math.log((1 - CLAIM) / len(log)), known.base - squares / 2 + prior + math.log(CLAIM))
-    return Regression(
-        posterior(np.concatenate(logs)),
-        np.concatenate([unknown.coefficients, b]),
-        np.concatenate([unknown.covariance, known.inverse]),
-        np.concatenate([unknown.df, np.full(len(b), np.inf)]),
-    )
-
-
-def _noises(n: int, sampling: SamplingVariance) -> tuple[Array, Array]:
-    """Variances (M, n) of the cosine coefficients of the noises with a known part, and the log prior (M,) of each."""
-    low, high = sampling.low / WIDER, sampling.high * WIDER
-    count = max(3, 1 + math.ceil(math.log(high / low) / math.log(APART)))
-    v = np.exp(np.linspace(math.log(low), math.log(high), count))
-    wandering = _wandering(n)
-    prior = np.concatenate([[math.log(ALONE)], np.full(len(wandering), math.log((1 - ALONE) / len(wandering)))])
-    beside = np.concatenate([np.ones((1, n)), 1 + wandering])
-    return (v[:, None, None] * beside).reshape(-1, n), np.tile(prior - math.log(count), count)
-
-
-@lru_cache(maxsize=8)
-def _wandering(n: int) -> Array:
-    """Variances (M, n) of the cosine coefficients of an AR(1) for every φ and ratio."""
-    rows, names = cosine_variances(n, phi=PHI, shares=(1.0,))
-    return np.concatenate([ratio * rows[names[:, 0] > 0] for ratio in RATIOS])
+    return MeanCurve(mean_curve.regress(design, averaged, of_blocks), design.x, n)
 
 
 Shift = tuple[int, int]

@@ -48,17 +48,8 @@ RESUMED = 5
 """Times that a run may be resumed in a file."""
 
 TRUE_SCORES = (
-    "right",
-    "correct",
-    "correctness",
-    "is_correct",
-    "acc",
-    "accuracy",
-    "truth",
-    "true",
-    "exact_match",
-    "solved",
-)
+    "right", "correct", "correctness", "is_correct", "acc", "accuracy", "truth", "true", "exact_match", "solved",
+)  # fmt: skip
 """Names of scores that are taken for the true one, in any spelling, where they are not the reward itself."""
 
 _ITSELF = 1e-6
