@@ -69,8 +69,10 @@ def find(model: str, checkpoint: int | None = None) -> ModelSource:
     """The model that `--model` and `--checkpoint` name; UserError where the run has none such."""
     folder = Path(model)
     try:
-        whole = folder.resolve()
-    except (OSError, RuntimeError):  # RuntimeError of a link to itself
+        whole = folder.resolve(strict=True)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # a name on the hub, or said below
+        whole = folder.absolute()
+    except (OSError, RuntimeError):  # a link to itself: RuntimeError before Python 3.13
         raise UserError(f"{model} cannot be followed to a folder; give the folder of a model or a run") from None
     if whole.parent.name == "checkpoints" and (settings := _settings(whole.parent.parent)) is not None:
         if checkpoint is not None:
