@@ -179,9 +179,16 @@ def _starved(quantities: Quantities, dead: MetricSeries, reward: MetricSeries, l
         brief=_brief(dead, early.value + limit, late.value + limit),
         begins=None if from_the_start or solved_at_first else partial(onset.since, dead, 1),
         past=p < 0.5,
-        explains=_UNTAUGHT if from_the_start and dead.level(FIRST).value >= _NO_SIGNAL else (),
+        explains=_untaught(quantities) if from_the_start and dead.level(FIRST).value >= _NO_SIGNAL else (),
         remedy=_after_a_fall(quantities) if after else remedy or _by_level(quantities, reward),
     )
+
+
+def _untaught(quantities: Quantities) -> tuple[str, ...]:
+    """What follows from groups that were dead from the first rows on: cut completions only where most had ended."""
+    cut = quantities.get("truncated", SHORT)
+    most_are_cut = cut is not None and cut.level(EARLY).value >= HALF
+    return tuple(fault for fault in _UNTAUGHT if not (most_are_cut and fault == "length"))
 
 
 def _which_are_dead(quantities: Quantities, dead: float, reward: MetricSeries) -> tuple[str, str]:

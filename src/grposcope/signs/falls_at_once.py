@@ -18,8 +18,9 @@ SOON = 0.4
 NEAR = 0.3
 """Nats of KL per token where it has fallen, at most: a policy that lost its way by too large steps is farther."""
 
-_ROSE = 1.3
-"""Smoothed reward over the first, before it fell, that is a rise."""
+_ROSE, _BEYOND = 1.3, 3.0
+"""Smoothed reward over the first, before it fell, that is a rise, where it is so many standard errors of a mean above
+the first as well."""
 
 _ALIKE = 2.5
 """Factor by which the entropy may have changed where the reward has fallen."""
@@ -67,13 +68,20 @@ def fall(quantities: Quantities) -> _FallNearStart | None:
         return None
     row = int(low[0])
     step = float(reward.steps[row + width - 1])
-    if row < AT_FIRST or row > SOON * len(smooth) or smooth[:row].max() - least > _ROSE * first:
+    if row < AT_FIRST or row > SOON * len(smooth) or _rises(reward.values[: row + width], smooth[:row] - least, width):
         return None
     far = _around(kl, step, width)
     beside = _as_at_first(quantities, step, width)
     if beside is None or (abs(far) > NEAR if far is not None else not _stays(quantities, beside, width)):
         return None
     return _FallNearStart(float(smooth[0]), float(smooth[row]), int(step), far, beside)
+
+
+def _rises(rewards: Array, smooth: Array, width: int) -> bool:
+    """Whether the reward rose before it fell: the largest of its means over `width` rows (m,) is _ROSE of the first, by
+    _BEYOND standard errors of one, told by the differences between rows (m + width,)."""
+    noise = float(np.sqrt(np.mean(np.diff(rewards) ** 2) / 2 / width))
+    return bool(smooth.max() > _ROSE * smooth[0] and smooth.max() - smooth[0] > _BEYOND * noise)
 
 
 def _stays(quantities: Quantities, beside: tuple[str, ...], width: int) -> bool:

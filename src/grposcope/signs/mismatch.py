@@ -14,7 +14,8 @@ learning rate × steps, both where they are logged.
   the sampler.
 - A sampler whose weights are never renewed is at the distance that training has gone: a power of Σ learning rate, from
   the first row on.
-  So it is too where the trained policy goes far while what is sampled stays as it was.
+  So it is too where the trained policy goes far while what is sampled stays as it was, and where there is none before
+  the first update and it then follows the KL to the start.
 - Any other growth is not explained.
 """
 
@@ -25,12 +26,13 @@ import math
 import numpy as np
 
 from grposcope.core.finding import Finding, Interval, at
+from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, EDGE, LATE
 from grposcope.maths.timeseries.level import rows
 from grposcope.maths.timeseries.noise import Array
 from grposcope.signs import onset, run_outcome
-from grposcope.signs.moves_alone import moves_alone
-from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
+from grposcope.signs.moves_alone import distance, moves_alone
+from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 
 INPUTS = "inputs differ"
 NUMERICS, TRUNCATED, LAG = "sampler numerics differ", "truncated sampler", "growing lag"
@@ -139,6 +141,10 @@ OF_STOPPED = (
 )
 """What to do where weights no longer reach the sampler."""
 
+AT_START, WITH_DISTANCE = 0.05, 0.4
+"""First over median mismatch up to which there was none before the first update, where numerics would make as much;
+and the rank correlation with the KL to the start from which the sampler stays behind at that start."""
+
 FOLLOWS = 0.7
 """Share of the variance of the log sizes that such a power explains, at least."""
 
@@ -146,6 +152,8 @@ FOLLOWS = 0.7
 def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Finding:
     """The fault that explains mismatch of these sizes (n,), negative by noise only; limit: the size that is too far."""
     early, late = sizes.level(EARLY).value, sizes.level(LATE).value
+    if quantities.get("staleness", SHORT) is None and (said := _follows_distance(quantities, sizes)):
+        return _explained(NEVER, said)
     if late <= GREW * max(early, SMALLEST * limit):
         return _floor(quantities, sizes, early)
     if _stands_still(quantities):
@@ -161,9 +169,9 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
         went = quantities.went(staleness.name, first, last)
         return _explained(LAG, f"it grows with the staleness of the weights ({went} versions)")
     course = logs(sizes, limit)
-    distance = np.log(_travelled(quantities, sizes.steps))
+    travelled = np.log(_travelled(quantities, sizes.steps))
     of_jump = two_levels(course.values)
-    exponent, of_power = straight(distance, course.values)
+    exponent, of_power = straight(travelled, course.values)
     of_growth = max(of_power, straight(sizes.steps, course.values)[1])
     if staleness is None and (said := moves_alone(quantities)):
         return _explained(NEVER, f"it grows from the first step, and {said}")
@@ -171,21 +179,42 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
         return _jump(quantities, sizes, onset.since(course, 1))
     if of_power >= max(FOLLOWS, of_growth) and POWERS[0] < exponent < POWERS[1]:
         return _frozen(quantities, staleness, exponent)
-    if staleness is None and straight(np.exp(distance), sizes.values)[1] > FOLLOWS and _gains_nothing(quantities):
+    if staleness is None and straight(np.exp(travelled), sizes.values)[1] > FOLLOWS and _gains_nothing(quantities):
         return _explained(
             NEVER,
             "it grows in step with the learning rate × steps while the reward gains nothing, as when the sampler never "
             f"receives new weights; {_lag(quantities, staleness)}",
         )
-    if staleness is None and (stopped := _stopped(quantities, sizes, distance)) is not None:
+    if staleness is None and (stopped := _stopped(quantities, sizes, travelled)) is not None:
         return stopped
     return _unexplained(quantities, staleness)
 
 
-def _stopped(quantities: Quantities, sizes: MetricSeries, distance: Array) -> Finding | None:
+def _follows_distance(quantities: Quantities, sizes: MetricSeries) -> str:
+    """That there is no mismatch (n,) before the first update, and that from there on it rises and falls with the KL to
+    the start, or is BEYOND, while the reward gains nothing, as a clause; empty where it is not so."""
+    kl, rest = distance(quantities), sizes.values[1:]
+    typical = float(np.median(rest))
+    if sizes.values[0] > AT_START * typical or not _gains_nothing(quantities):
+        return ""
+    far, beside = typical > BEYOND.get(sizes.name, math.inf), ""
+    if kl is not None:
+        _, mine, theirs = np.intersect1d(sizes.steps[1:], kl.steps, return_indices=True)
+        if len(mine) >= LEAST and spearman(rest[mine], kl.values[theirs]) > WITH_DISTANCE:
+            beside = f", which rise and fall with {quantities.key(kl.name)}"
+    if not (far or beside):
+        return ""
+    return (
+        f"it is {number(float(max(sizes.values[0], 0.0)))} in the first row and {number(typical)} in the middle one of "
+        f"the others{beside}, while the reward gains nothing, as when the sampler keeps the weights that it began with; "
+        f"{_lag(quantities, None)}"
+    )
+
+
+def _stopped(quantities: Quantities, sizes: MetricSeries, travelled: Array) -> Finding | None:
     """That the mismatch is level up to a row and grows from there on in step with Σ learning rate (n,), while the
     reward and the length of what is sampled stay as they were there; None where it is not so."""
-    values, away, n = sizes.values, np.exp(distance), len(sizes)
+    values, away, n = sizes.values, np.exp(travelled), len(sizes)
     if sizes.name in ("mismatch/k3", "mismatch/k2"):  # as the square of the distance
         values = np.sqrt(np.maximum(values, 0.0))
     total = float(((values - values.mean()) ** 2).sum())

@@ -122,7 +122,7 @@ def _widest(quantities: Quantities) -> MetricSeries | None:
     """The widest spread of rewards over the batch of those that are there in ROWS of the rows: of components; else of
     the reward, which TRL logs, its largest less its least, or what the groups of a step are paid."""
     spreads = list(quantities.components("component_std").values())
-    for name in ("reward_std_batch", "reward_std_unclear"):  # within dead groups there is no spread
+    for name in ("reward_std_batch", "reward_std_unclear", "reward_std"):  # within dead groups there is no spread
         spreads += [series] if (series := quantities.column(name)) is not None and len(series) >= LEAST else []
     spreads += [made for made in (_range(quantities), _of_groups(quantities)) if made is not None]
     wide = [spread for spread in spreads if np.mean(spread.values > NO_SPREAD) >= ROWS]
