@@ -36,9 +36,7 @@ def sampler_left_behind(at_start: float, follows: bool) -> dict[str, Floats]:
 
 def test_mismatch_that_begins_at_nothing_and_follows_the_kl_is_of_a_sampler_left_behind() -> None:
     assert first_cause(sampler_left_behind(1e-12, True)) == "weights never arrived"
-    assert (
-        first_cause(sampler_left_behind(0.03, True)) != "weights never arrived"
-    )  # numerics are there in the first row
+    assert first_cause(sampler_left_behind(0.03, True)) != "weights never arrived"  # numerics are there at once
     assert first_cause(sampler_left_behind(1e-12, False)) != "weights never arrived"  # a lag of a few versions
 
 

@@ -206,7 +206,7 @@ def _follows_distance(quantities: Quantities, sizes: MetricSeries) -> str:
         return ""
     return (
         f"it is {number(float(max(sizes.values[0], 0.0)))} in the first row and {number(typical)} in the middle one of "
-        f"the others{beside}, while the reward gains nothing, as when the sampler keeps the weights that it began with; "
+        f"the others{beside}, while the reward gains nothing, as when the sampler keeps its first weights; "
         f"{_lag(quantities, None)}"
     )
 
