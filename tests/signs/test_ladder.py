@@ -237,3 +237,13 @@ def test_adapters_that_go_less_far_while_their_rollouts_stand_still(key: str, tr
     told = rung("sampler", seen)
     assert (told.answer == "no") == trained
     assert ("so it is when the new adapters do not reach the sampler" in told.because) == trained
+
+
+def test_whether_weights_move_is_seen_before_a_longer_run_where_a_kl_of_0_leaves_it_open() -> None:
+    noisy = {"reward": 0.4 + 0.3 * ar1(np.random.default_rng(4), 120, 0.9)}
+    for kl, first in ((0.0, "compare the weights of two checkpoints"), (0.02, "train longer")):
+        rungs = climb.of_run(run(flat(kl=kl, **noisy), group=8), ())
+        failing = climb.first_failing(rungs)
+        assert failing is not None
+        assert climb.first_to_see(rungs, failing).startswith(first)
+        assert climb.first_to_see(rungs, failing).endswith(failing.do)

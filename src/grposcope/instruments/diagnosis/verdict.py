@@ -143,7 +143,7 @@ def _of_nothing_bad(run: Run, outcome: Outcome, findings: Sequence[Finding], jud
     line = first_line.of_outcome(judged.word, outcome, steps, *_what_is_logged(run, outcome), cause)
     judged = replace(judged, line=line, untold=untold)
     if rung is not None:
-        return replace(judged, because=rung.because, remedy=rung.do)
+        return replace(judged, because=rung.because, remedy=climb.first_to_see(judged.ladder, rung))
     remedy = (UNPAID if outcome.proxy else BACK) if judged.word in ("failing", "warning") else ""
     told = climb.clause(judged.ladder) if outcome.known else ""
     if not remedy and told:  # of a flat run no rung fails: what the log does not answer is the next thing to see

@@ -44,6 +44,15 @@ def first_failing(rungs: Sequence[Rung]) -> Rung | None:
     return next((rung for rung in rungs if rung.answer == "no"), None)
 
 
+def first_to_see(rungs: Sequence[Rung], failing: Rung) -> str:
+    """What to do about the first rung that fails: before a longer run, whether weights move where a KL of 0 leaves that
+    open."""
+    opened = any(rung.do == of_update.CHECK_WEIGHTS for rung in rungs)
+    if not opened or failing is not rungs[-1]:
+        return failing.do
+    return f"{of_update.CHECK_WEIGHTS}; where they differ, {failing.do}"
+
+
 def clause(rungs: Sequence[Rung]) -> str:
     """What a first screen says of a ladder, as a clause: the first rung that fails, else which hold and which cannot be
     told; empty without rungs."""
