@@ -21,6 +21,7 @@ from grposcope.core.text import listed
 from grposcope.instruments.lint import python_source, shell_script
 from grposcope.instruments.lint.dialects import (
     DIALECTS,
+    MLX_LM_LORA,
     MS_SWIFT,
     OPEN_INSTRUCT,
     OPENRLHF,
@@ -250,6 +251,8 @@ def _of_mapping(path: Path, content: Mapping[str, Any], lines: Mapping[str, int]
     dialect = recognise(settings.keys())
     if dialect is None:
         raise _unknown(path)
+    if dialect is MLX_LM_LORA and settings["train_mode"] != "grpo":
+        raise UserError(f"{path} trains by {settings['train_mode']} and not by GRPO; give the file of a GRPO run")
     opaque = {key for key, value in settings.items() if isinstance(value, str) and "${" in value}
     settings = {key: _resolved(value, settings) for key, value in settings.items()}
     opaque = {key for key in opaque if isinstance(settings[key], str) and "${" in settings[key]}
