@@ -1,10 +1,13 @@
-"""What the means of the parts of a reward say where nothing else of them is logged: which rose while which fell."""
+"""What the means of the parts of a reward say where nothing else of them is logged: which rose while which fell; and
+what the rewards of groups say where each rollout has one."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from grposcope.core.answer import Answer, Table
 from grposcope.core.run import Run
-from grposcope.core.text import apart, listed, visible
+from grposcope.core.text import apart, listed, number, percent, visible
 from grposcope.instruments.rewards import INSTRUMENT
 from grposcope.maths.timeseries.change import FIRST, LATE
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
@@ -14,10 +17,11 @@ SURE = 0.01
 
 
 def of_run(run: Run) -> Answer | None:
-    """Which parts rose and which fell; None for a run with fewer than two parts of LEAST rows."""
+    """Which parts rose and which fell; of rollouts with one reward how they are paid; None where neither is known: for
+    a run without rollouts and with fewer than two parts of LEAST rows."""
     parts = {name: series for name, series in Quantities(run).components().items() if len(series) >= LEAST}
     if len(parts) < 2:
-        return None
+        return _of_one_reward(run)
     moves = {name: series.change(FIRST, LATE) for name, series in parts.items()}
     rose = [_went(name, parts[name]) for name, test in moves.items() if test.p_up * len(parts) < SURE]
     fell = [_went(name, parts[name]) for name, test in moves.items() if test.p_down * len(parts) < SURE]
@@ -36,6 +40,44 @@ def of_run(run: Run) -> Answer | None:
         tables=[Table("Means of the parts", ("reward", "first rows", "last fifth"), rows, "")],
         document={"parts": {name: list(_levels(series)) for name, series in parts.items()}, "traded": traded},
     )
+
+
+def _of_one_reward(run: Run) -> Answer | None:
+    """How often one reward is paid in full, and in how many groups it tells siblings apart; None without groups of
+    two rollouts or more."""
+    rewards = [own[np.isfinite(own)] for own in np.split(run.groups.rewards, run.groups.offsets[1:-1])]
+    groups = [own for own in rewards if len(own) > 1]
+    if not groups:
+        return None
+    every = np.concatenate(groups)
+    high, low = float(every.max()), float(every.min())
+    mixed = sum(bool(np.ptp(own) > 0) for own in groups)
+    solved, unpaid = (sum(bool((own == end).all()) for own in groups) for end in (high, low))
+    pairs = sum(len(own) * (len(own) - 1) // 2 for own in groups)
+    tied = sum(int((counts * (counts - 1) // 2).sum()) for counts in (np.unique(own, return_counts=True)[1]
+                                                                     for own in groups))  # fmt: skip
+    best = (
+        f"at its highest, {number(high)}, on {percent(float((every == high).mean()))}" if high > low else "equal on all"
+    )
+    return Answer(
+        INSTRUMENT.name,
+        INSTRUMENT.question,
+        word="told",
+        sentence=f"One reward has all the weight: {best} of {len(every):,} rollouts; siblings differ in {mixed:,} of "
+        f"{len(groups):,} groups.",
+        text=["Whether it pays for what is meant is not said by its numbers: `grposcope texts` reads the completions "
+              "that it pays, and with the reward function `grposcope verify` grades them again."],
+        tables=[Table("The reward", ("", ""), [
+            ("mean", number(float(every.mean()))),
+            ("different values", f"{len(np.unique(every)):,}"),
+            ("groups whose siblings differ", f"{mixed:,} of {len(groups):,}"),
+            (f"groups all at {number(high)}", f"{solved:,}"),
+            *([(f"groups all at {number(low)}", f"{unpaid:,}")] if high > low else []),
+            ("pairs of siblings with one reward", percent(tied / pairs)),
+        ], "")],
+        document={"rollouts": len(every), "groups": len(groups), "mixed": mixed, "mean": float(every.mean()),
+                  "highest": high, "lowest": low, "tied": tied / pairs},
+    )  # fmt: skip
 
 
 def _levels(series: MetricSeries) -> tuple[float, float]:

@@ -136,6 +136,9 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield from _baseline_of_untrained(best, made, evidence)
         yield from recipe_fit.told(best, candidates, made, evidence)
         return
+    if (strided := _in_strides(candidates, made, evidence)) is not None:
+        yield strided
+        return
     if recipes.states(stated) or share >= 0.5:
         yield _broken(best, made, evidence)
         return
@@ -399,6 +402,40 @@ def _with_weights(batch: TrainedBatch, weights: Floats) -> TrainedBatch:
     """A batch whose rewards are the weighted sum (K,) of its functions."""
     total = weights @ batch.parts if batch.parts is not None else batch.rewards
     return replace(batch, rewards=total, weights=weights)
+
+
+def _in_strides(
+    candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch], evidence: PipelineEvidence
+) -> Finding | None:
+    """That advantages are those of rows in turn, as many as most groups have, where groups of fewer rows shift those
+    behind them; None where groups have one size, or where no recipe gives all advantages so."""
+    sizes = np.concatenate([np.bincount(batch.group) for batch in made])
+    size = int(np.argmax(np.bincount(sizes)))
+    short = int((sizes != size).sum())
+    if size < 2 or not short or not any(len(batch.rewards) >= 2 * size for batch in made):
+        return None
+    of_groups = [recipe for recipe in candidates if recipe.baseline in ("mean", "leave-one-out")]
+    recipe = next((own for own in of_groups if all(_fits_in_turn(own, batch, size) for batch in made)), None)
+    if recipe is None:
+        return None
+    first = next(batch for batch in made if np.ptp(np.bincount(batch.group)) > 0)
+    return exact(
+        FAULTS["groups in another order"], True,
+        f"all advantages are {recipe} of {size} rows in turn, and {short:,} of {len(sizes):,} groups have another "
+        f"number of rows: behind the first of them, rows are compared with those of other prompts (step {first.step})",
+        held="", brief="a fixed stride over groups of several sizes", effect=EFFECTS["groups in another order"],
+        remedy="Form groups by the id of the prompt, not by place, or leave incomplete groups out before.",
+        onset=first.step,
+    )  # fmt: skip
+
+
+def _fits_in_turn(recipe: AdvantageRecipe, batch: TrainedBatch, size: int) -> bool:
+    """Whether all advantages of a batch are those of groups of so many rows in turn; the rows behind the last whole
+    group may have the reward, 0, or be a group of their own."""
+    count = len(batch.rewards)
+    fits = replace(batch, group=np.arange(count) // size).fits(recipe)
+    behind = np.arange(count) >= count // size * size
+    return bool((fits | (behind & ((batch.advantages == 0) | (batch.advantages == batch.rewards)))).all())
 
 
 def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> Finding:
