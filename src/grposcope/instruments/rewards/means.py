@@ -65,8 +65,8 @@ def _of_one_reward(run: Run) -> Answer | None:
         word="told",
         sentence=f"One reward has all the weight: {best} of {len(every):,} rollouts; siblings differ in {mixed:,} of "
         f"{len(groups):,} groups.",
-        text=["Whether it pays for what is meant is not said by its numbers: `grposcope texts` reads the completions "
-              "that it pays, and with the reward function `grposcope verify` grades them again."],
+        text=["Whether it pays for what is meant is not said by its numbers: the command texts reads the completions "
+              "that it pays, and verify grades them again where it is given the reward function."],
         tables=[Table("The reward", ("", ""), [
             ("mean", number(float(every.mean()))),
             ("different values", f"{len(np.unique(every)):,}"),

@@ -136,21 +136,22 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield from _baseline_of_untrained(best, made, evidence)
         yield from recipe_fit.told(best, candidates, made, evidence)
         return
-    if (strided := _in_strides(candidates, made, evidence)) is not None:
-        yield strided
-        return
-    if recipes.states(stated) or share >= 0.5:
-        yield _broken(best, made, evidence)
-        return
-    for recipe in USUAL:
-        if (explanation := _explanation(recipe, made, stated.weights is not None)) is not None:
-            yield _told(recipe, made, evidence, *explanation)
-            return
-    yield cannot_tell("The advantages fit no known recipe; state the recipe (scale, ddof, eps), or log the rewards "
-                      "they were computed from.")  # fmt: skip
+    wrong = _in_strides(candidates, made, evidence)
+    if wrong is None and (recipes.states(stated) or share >= 0.5):
+        wrong = _broken(best, made, evidence)
+    yield wrong or _of_the_usual(made, evidence)
 
 
 _OF_BATCH = ("batch", "each")
+
+
+def _of_the_usual(made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> Finding:
+    """What explains advantages that are none of a stated recipe, against one that trainers usually have."""
+    for recipe in USUAL:
+        if (explanation := _explanation(recipe, made, evidence.stated.weights is not None)) is not None:
+            return _told(recipe, made, evidence, *explanation)
+    return cannot_tell("The advantages fit no known recipe; state the recipe (scale, ddof, eps), or log the rewards "
+                       "they were computed from.")  # fmt: skip
 
 
 def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Finding:
