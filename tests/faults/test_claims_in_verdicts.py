@@ -82,6 +82,18 @@ def test_a_fixed_stride_over_short_groups_is_named(tmp_path: Path) -> None:
         assert "mixed prompts" not in [own.fault for own in judge_claims.with_rollouts(each, ())]
 
 
+def test_a_prompt_that_is_drawn_twice_is_no_stride(tmp_path: Path) -> None:
+    """Two groups of one id, each with advantages of its own."""
+    pipeline = Pipeline(steps=3, prompts=12)
+    rows = pipeline.rows()
+    for row in rows:
+        if row["group"].endswith(("-0", "-1")):
+            row.update(group=f"{row['step']}-0", prompt="the same", prompt_ids=[1, 2, 3])
+    assert len({row["group"] for row in rows}) == 33
+    run = run_of(tmp_path / "rollouts.jsonl", pipeline, rows)
+    assert "mixed prompts" not in [own.fault for own in judge_claims.with_rollouts(replace(run, config={}), ())]
+
+
 def test_sound_rollouts_add_nothing(tmp_path: Path) -> None:
     """Of every recipe and kind of reward, with settings and without."""
     for recipe, reward in itertools.product(("grpo", "batch", "dr_grpo", "rloo"), ("binary", "two")):

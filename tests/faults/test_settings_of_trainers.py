@@ -64,6 +64,13 @@ PAIRS: list[tuple[str, str, Dialect, dict[str, Any], dict[str, Any], str]] = [
     ("lost gradient", "warning", MLX_LM_LORA, {"group_size": 4}, {"importance_sampling_level": "sequence"},
      "before mlx-lm-lora 3.0, None, the ratio is the constant 1"),
     ("group of two", "note", MLX_LM_LORA, {"group_size": 2}, {"group_size": 4}, "two"),
+    ("batch of few prompts", "note", MLX_LM_LORA, {"batch_size": 1}, {"gradient_accumulation_steps": 16}, "one prompt"),
+    ("greedy evaluation", "note", AREAL, {**OF_AREAL, "eval_gconfig.greedy": True}, {"eval_gconfig.greedy": False},
+     "rollouts are drawn at temperature 1"),
+    ("greedy evaluation", "note", SLIME, {"eval_temperature": 0, "rollout_temperature": 0.8}, {"eval_temperature": 0.8},
+     "rollouts are drawn at temperature 0.8"),
+    ("batch of few prompts", "note", VERL, {**GRPO, "data.train_batch_size": 2}, {"data.train_batch_size": 32},
+     "a step has 2 prompts"),
     ("zero learning rate", "failing", MLX_LM_LORA, {"learning_rate": 0.0}, {"learning_rate": 1e-5}, "0"),
     ("indivisible batches", "failing", PRIME_RL, {**PRIME, "orchestrator.batch_size": 100},
      {"orchestrator.batch_size": 104}, "100 rollouts of a step are no multiple of the group size 8"),
@@ -176,6 +183,14 @@ PAIRS: list[tuple[str, str, Dialect, dict[str, Any], dict[str, Any], str]] = [
     ("misspelt setting", "note", PRIME_RL, {**PRIME, "orchestrator.buffer.easy_threshold": 1.0, "max_async_level": 2},
      {"orchestrator.buffer.easy_threshold": None, "max_async_level": None}, "orchestrator.buffer"),
     ("misspelt setting", "note", MS_SWIFT, {"train_type": "full"}, {"train_type": None, **FULL}, "train_type"),
+    ("misspelt setting", "warning", VERL, {**GRPO, "data.max_reponse_length": 2048},
+     {"data.max_reponse_length": None, "data.max_response_length": 2048}, "data.max_response_length"),
+    ("misspelt setting", "warning", PRIME_RL, {**PRIME, "trainer.scheduler.warmpu_steps": 5},
+     {"trainer.scheduler.warmpu_steps": None}, "trainer.scheduler.warmup_steps"),
+    ("misspelt setting", "warning", NEMO_RL, {"grpo.num_prompt_per_step": 8}, {"grpo.num_prompts_per_step": 8},
+     "grpo.num_prompts_per_step"),
+    ("misspelt setting", "warning", OPENRLHF, {"rollout.n_samples_per_promt": 8}, {"rollout.n_samples_per_prompt": 8},
+     "rollout.n_samples_per_prompt"),
     ("misspelt setting", "failing", OPENRLHF, {"rollout.batch_size": 128, "init_kl_coef": 0.01},
      {"init_kl_coef": None}, "no version takes both"),
 ]  # fmt: skip
@@ -369,6 +384,12 @@ def test_a_file_of_areal_is_read(tmp_path: Path) -> None:
     assert settings.dialect is AREAL
     assert interval(settings, None) == 4
     assert [own.fault for own in lint(settings) if own.present] == ["stale sampler"]
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "#!/bin/bash\npython3 train.py --config grpo.yaml gconfig.n_samples=8 actor.path=model actor.offload=true\n"
+    )
+    assert read(script).dialect is AREAL
+    assert not [own for own in lint(read(script)) if own.present]  # the rest is in the other file
 
 
 def test_a_file_of_an_unknown_trainer_is_said_to_be_unknown(tmp_path: Path) -> None:

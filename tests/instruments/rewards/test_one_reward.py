@@ -28,6 +28,14 @@ def test_one_reward_is_told_in_numbers(tmp_path: Path, capsys: pytest.CaptureFix
     assert "groups all at 1" in said
 
 
+def test_groups_that_hardly_differ_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = "In 6 of the 30 groups whose siblings differ they do so by less than 1% of the usual"
+    for tiny, expected in ((0.001, True), (0.5, False)):
+        groups = [[1, 0.0, 0, 1] for _ in range(24)] + [[0, tiny, 0, 0] for _ in range(6)]
+        main(["rewards", str(written(tmp_path / "rollouts.jsonl", groups))])
+        assert (told in " ".join(capsys.readouterr().out.split())) == expected
+
+
 def test_a_log_without_rollouts_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps({"step": step, "reward": 0.5, "loss": 0.1}) + "\n" for step in range(40)))

@@ -3,10 +3,12 @@ what the rewards of groups say where each rollout has one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from grposcope.core.answer import Answer, Table
-from grposcope.core.run import Run
+from grposcope.core.run import Floats, Run
 from grposcope.core.text import apart, listed, number, percent, visible
 from grposcope.instruments.rewards import INSTRUMENT
 from grposcope.maths.timeseries.change import FIRST, LATE
@@ -66,7 +68,7 @@ def _of_one_reward(run: Run) -> Answer | None:
         sentence=f"One reward has all the weight: {best} of {len(every):,} rollouts; siblings differ in {mixed:,} of "
         f"{len(groups):,} groups.",
         text=["Whether it pays for what is meant is not said by its numbers: the command texts reads the completions "
-              "that it pays, and verify grades them again where it is given the reward function."],
+              "that it pays, and verify grades them again where it is given the reward function.", *_tiny(groups)],
         tables=[Table("The reward", ("", ""), [
             ("mean", number(float(every.mean()))),
             ("different values", f"{len(np.unique(every)):,}"),
@@ -78,6 +80,26 @@ def _of_one_reward(run: Run) -> Answer | None:
         document={"rollouts": len(every), "groups": len(groups), "mixed": mixed, "mean": float(every.mean()),
                   "highest": high, "lowest": low, "tied": tied / pairs},
     )  # fmt: skip
+
+
+_TINY, _RARE, _LIVE = 0.01, 0.02, 20
+"""Spread of a group as a share of the median one below which its differences are noise; share of the live groups up to
+which these hardly matter, and live groups below which nothing is said."""
+
+
+def _tiny(groups: Sequence[Floats]) -> list[str]:
+    """That some groups have next to no spread, which division by the standard deviation scales up; empty if not."""
+    spreads = np.array([own.std() for own in groups if np.ptp(own) > 0])
+    if len(spreads) < _LIVE:
+        return []
+    tiny = int((spreads < _TINY * np.median(spreads)).sum())
+    if tiny <= _RARE * len(spreads):
+        return []
+    return [
+        f"In {tiny:,} of the {len(spreads):,} groups whose siblings differ they do so by less than {percent(_TINY)} of "
+        "the usual: where advantages are divided by the standard deviation of the group, such differences count as "
+        "much as the others, and what they are of, be it noise, is learned."
+    ]
 
 
 def _levels(series: MetricSeries) -> tuple[float, float]:

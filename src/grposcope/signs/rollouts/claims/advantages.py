@@ -419,7 +419,9 @@ def _in_strides(
     recipe = next((own for own in of_groups if all(_fits_in_turn(own, batch, size) for batch in made)), None)
     if recipe is None:
         return None
-    first = next(batch for batch in made if np.ptp(np.bincount(batch.group)) > 0)
+    first = next((batch for batch in made if _crosses(batch, size)), None)
+    if first is None:
+        return None  # one prompt that was drawn twice, whose draws are groups of their own
     return exact(
         FAULTS["groups in another order"], True,
         f"all advantages are {recipe} of {size} rows in turn, and {short:,} of {len(sizes):,} groups have another "
@@ -428,6 +430,12 @@ def _in_strides(
         remedy="Form groups by the id of the prompt, not by place, or leave incomplete groups out before.",
         onset=first.step,
     )  # fmt: skip
+
+
+def _crosses(batch: TrainedBatch, size: int) -> bool:
+    """Whether any so many rows in turn are of several groups."""
+    whole = batch.group[: len(batch.group) // size * size].reshape(-1, size)
+    return bool((whole != whole[:, :1]).any())
 
 
 def _fits_in_turn(recipe: AdvantageRecipe, batch: TrainedBatch, size: int) -> bool:
