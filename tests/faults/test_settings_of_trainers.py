@@ -59,6 +59,7 @@ PAIRS: list[tuple[str, str, Dialect, dict[str, Any], dict[str, Any], str]] = [
      "actor.kl_ctl is 0.1 and the file has no ref"),
     ("sampler temperature differs", "warning", AREAL, {**OF_AREAL, "gconfig.temperature": 0.6},
      {"actor.temperature": 0.6}, "drawn at 0.6, and the trainer divides its logits by 1"),
+    ("greedy sampling", "failing", AREAL, {**OF_AREAL, "gconfig.greedy": True}, {"gconfig.greedy": False}, "same text"),
     ("group of one", "failing", AREAL, {**OF_AREAL, "gconfig.n_samples": 1}, {"gconfig.n_samples": 8}, "no others"),
     ("high learning rate", "failing", AREAL, {**OF_AREAL, "actor.optimizer.lr": 1e-3}, {"actor.use_lora": True}, "50"),
     ("lost gradient", "warning", MLX_LM_LORA, {"group_size": 4}, {"importance_sampling_level": "sequence"},
